@@ -1,0 +1,30 @@
+# Each target sets up what it needs by itself; run any of them on a fresh machine.
+.PHONY: setup demo test check bench chaos clean format lock
+BIN := .venv/bin
+RUN := .venv/.ready-run
+DEV := .venv/.ready-dev
+
+setup: $(DEV)            ## the development environment in .venv
+
+$(RUN): requirements/run.lock pyproject.toml scripts/setup
+	@scripts/setup run
+
+$(DEV): requirements/dev.lock requirements/run.lock pyproject.toml scripts/setup
+	@scripts/setup dev
+
+test: $(DEV)             ## every test, real servers included
+	@scripts/tools
+	@scripts/test
+
+check: $(DEV)            ## formatting, lint, types, layering
+	@scripts/check
+
+format: $(DEV)           ## put the code into its form
+	@$(BIN)/ruff check --fix-only --quiet . ; $(BIN)/ruff format --quiet .
+
+lock: $(DEV)             ## resolve the dependencies again
+	@scripts/lock
+
+clean:                   ## everything that was made
+	rm -rf .venv .tools .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist weft-data weft-demo
+	find . -name __pycache__ -prune -exec rm -rf {} +

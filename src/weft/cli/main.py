@@ -1,0 +1,102 @@
+"""The door. Lists the commands, loads only the one that is called, and turns every error into one message.
+
+A command is a row in COMMANDS; its module is imported when it runs, so that `weft --help` costs no more than click.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+from weft import __version__
+from weft.errors import WeftError
+
+# name -> (module that holds a click command of that name, the line in `weft --help`)
+COMMANDS = {
+    "completion": ("weft.cli.completion", "Print the shell completion script for bash, zsh or fish."),
+    "config": ("weft.cli.config", "Show, check and describe the configuration."),
+    "url": ("weft.cli.url", "Show what Weft makes of a URL: canonical form, domain, pod, data dir."),
+    "web": ("weft.cli.web", "Serve a deterministic synthetic web on loopback, with an oracle."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
+        if name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(COMMANDS[name][0]), name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], COMMANDS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else f" Commands: {', '.join(sorted(COMMANDS))}."
+            raise click.UsageError(f"no command {args[0]!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in sorted(COMMANDS)])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, message="weft %(version)s")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable output on stdout.")
+@click.option("-q", "--quiet", is_flag=True, help="Nothing on stderr but errors.")
+@click.pass_context
+def weft(ctx: click.Context, as_json: bool, quiet: bool) -> None:
+    """Collects the web politely and never loses what it has.
+
+    Data goes to stdout, progress and logs to stderr. NO_COLOR is respected.
+    Exit codes: 0 finished, 1 failed, 2 bad usage or config, 3 stopped by a limit (resumable), 130 interrupted.
+    """
+    ctx.obj = {"json": as_json, "quiet": quiet}
+
+
+def main(args: list[str] | None = None) -> None:
+    """Runs the command line and exits with its code; no traceback reaches a user."""
+    sys.exit(run(sys.argv[1:] if args is None else args))
+
+
+def run(args: list[str]) -> int:
+    """Runs one command line and gives its exit code."""
+    try:
+        result: Any = weft.main(args=args, prog_name="weft", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except WeftError as error:
+        _complain(str(error))
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return 130
+    except BrokenPipeError:
+        # The reader of stdout has gone; without this the interpreter complains once more while it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        if os.environ.get("WEFT_DEBUG"):
+            raise
+        _complain(f"internal error: {type(error).__name__}: {error} (WEFT_DEBUG=1 shows where)")
+        return 1
+
+
+def _complain(message: str) -> None:
+    lines = message.splitlines() or [""]
+    print("\n".join([f"weft: {lines[0]}", *(f"      {line}" for line in lines[1:])]), file=sys.stderr)

@@ -1,0 +1,58 @@
+"""What can go wrong, divided by what the caller does about it.
+
+    WeftError                the root; `exit_code` is what the door exits with
+    ├── BadInput             the user can mend it: one message that names what is wrong and what to do (exit 2)
+    │   ├── BadUrl           a text that is no crawlable URL; `reason` is a word to count by
+    │   └── BadConfig        one or more problems in a configuration, all told at once
+    ├── Busy                 a port, a data dir: somebody else holds it (exit 2)
+    └── Missing              an optional dependency or program is not installed; says how to install it (exit 2)
+
+Expected outcomes (404, robots refusal, duplicate) are values, not exceptions.
+"""
+
+from __future__ import annotations
+
+
+class WeftError(Exception):
+    """The root of all errors that Weft raises on purpose."""
+
+    exit_code = 1
+
+
+class BadInput(WeftError):
+    """The user gave something that cannot be used, and can give something else."""
+
+    exit_code = 2
+
+
+class BadUrl(BadInput, ValueError):
+    """A text that is no crawlable URL."""
+
+    def __init__(self, url: str, reason: str, detail: str) -> None:
+        shown = url if len(url) <= 120 else url[:100] + "…"
+        super().__init__(f"{shown!r}: {detail}")
+        self.url = url
+        self.reason = reason
+
+
+class BadConfig(BadInput):
+    """Every problem found in a configuration."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class Busy(WeftError):
+    """Something that only one process can hold is held by another."""
+
+    exit_code = 2
+
+
+class Missing(WeftError):
+    """An optional part is not installed."""
+
+    exit_code = 2
+
+    def __init__(self, what: str, how: str) -> None:
+        super().__init__(f"{what} is not installed: {how}")

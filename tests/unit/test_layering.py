@@ -1,0 +1,110 @@
+"""Who may know whom: walks the imports of src/weft and fails on one that the house forbids."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parents[2] / "src" / "weft"
+GROUND = {"config", "errors", "records", "urls", "telemetry", "__init__"}
+PARTS = {"frontier", "fetch", "extract", "store", "supervise"}
+PRODUCTS = {"crawl", "jobs", "pipelines"}
+
+# room -> the rooms it may import besides itself
+MAY = (
+    {room: GROUND for room in GROUND}
+    | {room: GROUND for room in PARTS}
+    | {"engine": GROUND | PARTS}
+    | {room: GROUND | PARTS | {"engine"} for room in PRODUCTS}
+    | {"cluster": GROUND | PARTS | PRODUCTS | {"engine"}}
+    | {"testing": GROUND}
+    | {"cli": GROUND | PARTS | PRODUCTS | {"engine", "cluster", "testing", "cli"}}
+)
+REDIS_ROOMS = ("frontier/redis.py", "jobs/store", "cluster/", "crawl/handoff.py", "supervise/services.py")
+
+
+def room_of(module: str) -> str:
+    """`weft.frontier.embedded` -> `frontier`; `weft` itself -> `__init__`."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def imports(tree: ast.AST, module: str) -> list[tuple[int, str]]:
+    """Every imported module as (line, absolute name), lazy ones inside functions included."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                base = ".".join([*module.split(".")[: -node.level], base]).rstrip(".")
+            # `from weft import urls` names a room in the alias, `from weft.fetch import robots` in the base
+            names = [f"weft.{alias.name}" for alias in node.names] if base == "weft" else [base]
+            found += [(node.lineno, name) for name in names]
+    return found
+
+
+def violations(source: str, module: str) -> list[str]:
+    """The imports in one module's source that the house forbids."""
+    room = room_of(module)
+    wrong = []
+    for line, name in imports(ast.parse(source), module):
+        if name.startswith("weft.__"):
+            continue
+        if name == "weft" or name.startswith("weft."):
+            if room_of(name) not in MAY.get(room, set()) | {room}:
+                wrong.append(f"{module}:{line} imports {name}")
+        elif name.split(".")[0] in ("redis", "celery"):
+            path = module.removeprefix("weft.").replace(".", "/") + ".py"
+            if not path.startswith(REDIS_ROOMS):
+                wrong.append(f"{module}:{line} touches {name}")
+    return wrong
+
+
+def modules() -> list[tuple[str, Path]]:
+    found = []
+    for path in sorted(SRC.rglob("*.py")):
+        parts = path.relative_to(SRC.parent).with_suffix("").parts
+        found.append((".".join(parts[:-1] if parts[-1] == "__init__" else parts), path))
+    return found
+
+
+def test_every_room_is_known() -> None:
+    assert {room_of(module) for module, _ in modules()} <= set(MAY)
+
+
+@pytest.mark.parametrize(("module", "path"), modules(), ids=lambda value: value if isinstance(value, str) else "")
+def test_imports_follow_the_house(module: str, path: Path) -> None:
+    assert violations(path.read_text(), module) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("weft.urls", "from weft.fetch import client"),
+        ("weft.frontier.embedded", "import weft.store.warc"),
+        ("weft.fetch.client", "def f():\n    from weft import engine"),
+        ("weft.engine.loop", "from weft.crawl import orchestrator"),
+        ("weft.jobs.runner", "from weft.pipelines.pool import WorkerPool"),
+        ("weft.fetch.client", "from ..cli import main"),
+        ("weft.extract.page", "import redis"),
+    ],
+)
+def test_a_forbidden_import_is_found(module: str, source: str) -> None:
+    assert violations(source, module)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("weft.frontier.embedded", "from weft import urls\nfrom weft.records import Lease"),
+        ("weft.engine.loop", "from weft.frontier import contract\nfrom weft.fetch.client import Client"),
+        ("weft.cli.crawl", "from weft.crawl import progress"),
+        ("weft.frontier.redis", "import redis"),
+    ],
+)
+def test_a_permitted_import_passes(module: str, source: str) -> None:
+    assert violations(source, module) == []
