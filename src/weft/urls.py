@@ -1,0 +1,254 @@
+"""What a URL is. The only place that parses, joins or canonicalises one, or derives a domain, pod or data dir from it.
+
+Invariants: `canonical(canonical(u)) == canonical(u)`; whatever leaves this module is http or https, has no fragment, no
+credentials, no default port, and at most MAX_LENGTH characters; everything derived is the same in every process and run.
+
+Parsing is WHATWG's, by the ada engine. A page's links mostly look alike, so `join_all` recognises those that need no
+parser (plain root-relative, relative and absolute ones) and joins them by concatenation; the rest goes through ada.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from hashlib import md5, sha256
+from importlib.metadata import version
+from ipaddress import ip_address
+from urllib.parse import quote_from_bytes
+
+import ada_url
+from publicsuffixlist import PublicSuffixList
+
+from weft.errors import BadUrl
+
+MAX_LENGTH = 2000
+
+SKIPPED_EXTENSIONS = frozenset(
+    "jpg jpeg png gif bmp svg webp ico tiff tif "  # images
+    "mp4 avi mov wmv flv webm mkv mpg mpeg m4v "  # video
+    "mp3 wav flac aac ogg wma m4a opus "  # audio
+    "pdf doc docx xls xlsx ppt pptx odt "  # documents
+    "zip rar 7z tar gz bz2 xz tgz "  # archives
+    "exe msi dmg pkg deb rpm apk app "  # programs
+    "iso bin dat db sqlite dll so dylib "  # binaries
+    "psd ai eps indd sketch fig xd "  # design
+    "csv json xml sql".split()  # data
+)
+_LONGEST_EXTENSION = max(map(len, SKIPPED_EXTENSIONS))
+
+# A path segment that the URL parser would leave as it is: no leading dot (`.` and `..` are steps) nor `%` (`%2e` is a
+# dot); a query likewise. Anything else takes the slow way, so these may be narrow but never too wide.
+_SEGMENT = r"(?:[A-Za-z0-9_~!$&()*+,;=:@-][A-Za-z0-9_~!$&()*+,;=:@.%-]*)"
+_PATH = rf"/(?:{_SEGMENT}?(?:/{_SEGMENT}?)*)?"
+_QUERY = r"(?:\?[A-Za-z0-9_~!$&()*+,;=:@./?%-]*)?"
+_END = r"(?:#|\Z)"
+_ROOTED = re.compile(rf"(?!//)({_PATH}{_QUERY}){_END}").match
+_RELATIVE = re.compile(rf"([A-Za-z0-9_~-][A-Za-z0-9_~.%-]*(?:/{_SEGMENT}?)*{_QUERY}){_END}").match
+_ABSOLUTE = re.compile(rf"(https?://[A-Za-z0-9.-]+(?::[0-9]+)?)((?:{_PATH})?)({_QUERY}){_END}").match
+_ORIGIN = re.compile(r"(https?://[^/?#]*)(.*)", re.DOTALL).match
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?![0-9]+(?:[/?#]|\Z))").match
+_UNSEEN = re.compile(r"[\x00-\x20\x7f]").search
+
+
+def parse(text: str, base: str | None = None) -> ada_url.URL:
+    """The URL that the web platform makes of a text, of any scheme; BadUrl where it makes none."""
+    try:
+        return ada_url.URL(text, base) if base is not None else ada_url.URL(text)
+    except ValueError:
+        raise BadUrl(text, "syntax", _why_not(text)) from None
+
+
+def canonical(text: str, base: str | None = None) -> str:
+    """The one form under which a URL is known everywhere in Weft."""
+    url = parse(text, base)
+    if url.protocol not in ("http:", "https:"):
+        raise BadUrl(text, "scheme", f"scheme {url.protocol.rstrip(':')!r} is not crawled: use http or https")
+    if url.username or url.password:
+        url.username = url.password = ""
+    url.hash = ""
+    href: str = url.href
+    if len(href) > MAX_LENGTH:
+        raise BadUrl(text, "length", f"{len(href)} characters are too many: at most {MAX_LENGTH} are kept")
+    return href
+
+
+def seed(text: str) -> str:
+    """The canonical URL of what a person typed: stricter than links, and a missing scheme means https."""
+    text = text.strip()
+    if not text:
+        raise BadUrl(text, "empty", "the URL is empty")
+    if bad := _UNSEEN(text):
+        name = "a space" if bad[0] == " " else f"the control character {bad[0]!r}"
+        raise BadUrl(text, "whitespace", f"has {name} at position {bad.start() + 1}: write it percent-encoded")
+    if text.startswith("//"):
+        text = "https:" + text
+    elif not _SCHEME(text):
+        text = "https://" + text
+    return canonical(text)
+
+
+def join_all(
+    base: str,
+    hrefs: Iterable[str],
+    encoding: str = "utf-8",
+    refused: Callable[[str, str], None] | None = None,
+) -> list[str]:
+    """The canonical URLs of a page's references, in order; the others are told to `refused(href, reason)`.
+
+    `base` is a canonical URL or a `<base href>` already resolved; `encoding` is the page's, which the standard wants
+    for the query alone.
+    """
+    split = _ORIGIN(base)
+    if not split:
+        return []
+    origin = _origin(split[1]) or ""
+    directory = origin + (split[2].split("?", 1)[0].split("#", 1)[0].rpartition("/")[0] or "") + "/"
+    plain_base = bool(origin) and _ROOTED(directory[len(origin) :]) is not None
+    ascii_queries = encoding in ("utf-8", "utf8", "UTF-8")
+    joined: list[str] = []
+    append = joined.append
+    for href in hrefs:
+        if match := _ROOTED(href):
+            url = origin + match[1]
+        elif match := _ABSOLUTE(href):
+            start = _origin(match[1])
+            if start is None:
+                _tell(refused, href, "syntax")
+                continue
+            url = start + (match[2] or "/") + match[3]
+        elif plain_base and (match := _RELATIVE(href)):
+            url = directory + match[1]
+        else:
+            try:
+                url = canonical(href if ascii_queries or href.isascii() else _query_in(href, encoding), base)
+            except BadUrl as error:
+                _tell(refused, href, error.reason)
+                continue
+        if len(url) > MAX_LENGTH:
+            _tell(refused, href, "length")
+            continue
+        append(url)
+    return joined
+
+
+def join(base: str, href: str, encoding: str = "utf-8") -> str:
+    """The canonical URL of one reference."""
+    return canonical(href if href.isascii() else _query_in(href, encoding), base)
+
+
+def origin_of(url: str) -> str:
+    """`https://host:port` of a canonical URL."""
+    return url[: url.index("/", 8)]
+
+
+def host_of(url: str) -> str:
+    """The host of a canonical URL, without the port."""
+    start = url.index("//") + 2
+    host = url[start : url.index("/", start)]
+    if host.endswith("]"):
+        return host
+    return host.rpartition(":")[0] if ":" in host else host
+
+
+def domain_of(url: str) -> str:
+    """The registrable domain of a canonical URL."""
+    return domain(host_of(url))
+
+
+@lru_cache(maxsize=65536)
+def domain(host: str) -> str:
+    """The registrable domain of a host; addresses, `localhost` and hosts under no known suffix are their own."""
+    if host.startswith("[") or _is_address(host):
+        return host
+    found = _suffixes().privatesuffix(host.rstrip("."))
+    return str(found) if found else host
+
+
+def pod_of(domain_name: str, pods: int) -> int:
+    """The pod that owns a domain."""
+    return int(md5(domain_name.encode()).hexdigest()[:8], 16) % pods
+
+
+def data_dir_of(url: str, data_dirs: int) -> int:
+    """The number of the data dir that holds a URL's content."""
+    return int(sha256(url.encode()).hexdigest()[:8], 16) % data_dirs
+
+
+def skipped_extension(url: str) -> str | None:
+    """The extension by which a link plainly leads to no text, or None."""
+    query = url.find("?")
+    path = url if query < 0 else url[:query]
+    dot = path.rfind(".", -_LONGEST_EXTENSION - 1)
+    if dot < 0:
+        return None
+    extension = path[dot + 1 :].lower()
+    return extension if extension in SKIPPED_EXTENSIONS else None
+
+
+def suffix_list_version() -> str:
+    """The version of the public suffix list in use; a crawl records it (spec §12.15)."""
+    return version("publicsuffixlist")
+
+
+@lru_cache(maxsize=1)
+def _suffixes() -> PublicSuffixList:
+    return PublicSuffixList(accept_unknown=False)
+
+
+def _is_address(host: str) -> bool:
+    if not host[-1:].isdigit():
+        return False
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=65536)
+def _origin(text: str) -> str | None:
+    """The canonical `scheme://host[:port]` of such a text, or None."""
+    try:
+        return canonical(text + "/")[:-1]
+    except BadUrl:
+        return None
+
+
+def _query_in(href: str, encoding: str) -> str:
+    """The reference with its query percent-encoded in the page's encoding, as browsers send it."""
+    path, mark, rest = href.partition("?")
+    query, hash_mark, fragment = rest.partition("#")
+    if query.isascii() or "#" in path:
+        return href
+    try:
+        # What the encoding lacks is sent as a numeric character reference (WHATWG URL, percent-encode after encoding).
+        encoded = query.encode(encoding, "xmlcharrefreplace")
+    except LookupError:
+        return href
+    safe = quote_from_bytes(encoded, safe="!$%&()*+,-./:;=?@_~[]")
+    return path + mark + safe + hash_mark + fragment
+
+
+def _tell(refused: Callable[[str, str], None] | None, href: str, reason: str) -> None:
+    if refused is not None:
+        refused(href, reason)
+
+
+def _why_not(text: str) -> str:
+    """What a person should mend in a text that is no URL."""
+    if not text.strip():
+        return "the URL is empty"
+    if "://" not in text:
+        return "not a URL: write it whole, like https://example.com/"
+    authority = re.split(r"[/?#\\]", text.split("://", 1)[1], maxsplit=1)[0].rpartition("@")[2]
+    host, colon, port = authority.rpartition(":") if not authority.endswith("]") else (authority, "", "")
+    if not authority or (colon and not host):
+        return "the host is missing"
+    if colon and (not port.isdigit() or int(port) > 65535):
+        return f"port {port!r} is not a number from 0 to 65535"
+    host = host or authority
+    if bad := _UNSEEN(host):
+        return f"the host {host!r} has {'a space' if bad[0] == ' ' else 'the control character ' + repr(bad[0])} in it"
+    return f"the host {host!r} is not a valid name or address"
