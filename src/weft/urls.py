@@ -1,7 +1,7 @@
 """What a URL is. The only place that parses, joins or canonicalises one, or derives a domain, pod or data dir from it.
 
 Invariants: `canonical(canonical(u)) == canonical(u)`; whatever leaves this module is http or https, has no fragment, no
-credentials, no default port, and at most MAX_LENGTH characters; everything derived is the same in every process and run.
+credentials, no default port, and at most MAX_LENGTH characters; what is derived is the same in every process and run.
 
 Parsing is WHATWG's, by the ada engine. A page's links mostly look alike, so `join_all` recognises those that need no
 parser (plain root-relative, relative and absolute ones) and joins them by concatenation; the rest goes through ada.

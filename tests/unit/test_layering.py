@@ -14,12 +14,13 @@ PRODUCTS = {"crawl", "jobs", "pipelines"}
 
 # room -> the rooms it may import besides itself
 MAY = (
-    {room: GROUND for room in GROUND}
-    | {room: GROUND for room in PARTS}
+    dict.fromkeys(GROUND, GROUND)
+    | dict.fromkeys(PARTS, GROUND)
     | {"engine": GROUND | PARTS}
     | {room: GROUND | PARTS | {"engine"} for room in PRODUCTS}
     | {"cluster": GROUND | PARTS | PRODUCTS | {"engine"}}
     | {"testing": GROUND}
+    | {"__main__": {"cli"}}
     | {"cli": GROUND | PARTS | PRODUCTS | {"engine", "cluster", "testing", "cli"}}
 )
 REDIS_ROOMS = ("frontier/redis.py", "jobs/store", "cluster/", "crawl/handoff.py", "supervise/services.py")

@@ -1,0 +1,87 @@
+"""`weft config show|check|schema`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from weft.cli.output import output_flags, print_json
+
+
+@click.group()
+def config() -> None:
+    """Show, check and describe the configuration.
+
+    A value comes from a flag, else from a WEFT_* variable, else from the YAML file, else it is the default.
+    """
+
+
+@config.command()
+@click.option("--config", "path", metavar="FILE", help="YAML file to read.")
+@click.argument("names", metavar="[KEY]...", nargs=-1)
+@output_flags
+def show(path: str | None, names: tuple[str, ...], as_json: bool, quiet: bool) -> None:  # noqa: ARG001
+    """The values in force, each with where it came from."""
+    from weft.config import load, masked
+    from weft.errors import BadInput
+
+    loaded = load(path)
+    if unknown := [name for name in names if name not in loaded.values]:
+        raise BadInput(f"no key {unknown[0]!r}; `weft config schema` lists the known ones")
+    rows = [(name, masked(name, value)) for name, value in loaded.values.items() if not names or name in names]
+    if as_json:
+        print_json({name: {"value": value, "origin": loaded.origins[name]} for name, value in rows})
+        return
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        click.echo(f"{name:{width}}  {_plain(value):28}  {loaded.origins[name]}")
+
+
+@config.command()
+@click.argument("path", metavar="FILE")
+@output_flags
+def check(path: str, as_json: bool, quiet: bool) -> int:
+    """Tell every problem in a configuration file, with its line; exit 2 if there is one."""
+    from weft.config import load
+    from weft.errors import BadConfig
+
+    try:
+        # The file is judged alone: what the environment adds is not its fault, but `${VAR}` needs it.
+        load(path, environment=_without_keys())
+    except BadConfig as error:
+        if not as_json:
+            raise
+        print_json({"file": path, "valid": False, "problems": error.problems})
+        return 2
+    if as_json:
+        print_json({"file": path, "valid": True, "problems": []})
+    elif not quiet:
+        click.echo(f"{path}: valid", err=True)
+    return 0
+
+
+@config.command()
+def schema() -> None:
+    """The JSON Schema of the configuration file, for editors."""
+    from weft.config import json_schema
+
+    print_json(json_schema())
+
+
+def _without_keys() -> dict[str, str]:
+    import os
+
+    return {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value)) or "-"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={text}" for name, text in value.items()) or "-"
+    return "-" if value is None else str(value)

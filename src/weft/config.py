@@ -1,0 +1,514 @@
+"""The configuration: frozen sections of plain values, merged from flags, environment, a YAML file and defaults.
+
+Precedence: flag > `WEFT_*` environment > YAML file > default. Keys are flat; each belongs to one section, and a part is
+handed its section, never the whole. An unknown key, a wrong type or a value out of range is an error; all of them are
+told at once, each with its place, what is accepted and the nearest known key. Adding a key is adding a field here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_type_hints
+
+import msgspec
+import yaml
+from msgspec import Meta, Struct, field
+
+from weft import __version__
+from weft.errors import BadConfig
+
+Scope = Literal["any", "domain", "host", "prefix"]
+Positive = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[float, Meta(ge=0)]
+Timeout = Annotated[float, Meta(gt=0)]
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Texts = tuple[str, ...]
+
+
+def Help(text: str) -> Meta:
+    """What a key means, for `weft config schema` and `weft crawl --help`."""
+    return Meta(description=text)
+
+
+class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A frozen group of keys that one component reads."""
+
+
+class ScopeSection(Section, frozen=True, kw_only=True):
+    """Where a crawl may go."""
+
+    scope: Annotated[Scope, Help("where links may lead, judged from the seeds")]
+    seed_file: Annotated[str | None, Help("file with one seed URL a line")] = None
+    include: Annotated[Texts, Help("only URLs that match one of these (glob, or re:REGEX)")] = ()
+    exclude: Annotated[Texts, Help("no URL that matches one of these (glob, or re:REGEX)")] = ()
+    exclude_file: Annotated[str | None, Help("file of domains never requested, one a line")] = None
+    max_depth: Annotated[Count | None, Help("links followed from a seed")] = None
+    offsite_hops: Annotated[Count, Help("hops that may leave the scope")] = 0
+    strip_query: Annotated[Texts, Help("query parameters to drop from URLs (globs; '*' drops all)")] = ()
+    seeded_urls_only: Annotated[bool, Help("fetch the seeds alone; links are recorded, not followed")] = False
+
+
+class PolitenessSection(Section, frozen=True, kw_only=True):
+    """How a site is treated, and what is done when it fails."""
+
+    delay_s: Annotated[Seconds, Help("least seconds between two requests to one site")] = field(
+        name="politeness_delay_seconds"
+    )
+    places: Annotated[Positive, Help("requests in flight to one site")] = field(name="per_domain_concurrency")
+    key_scope: Annotated[Literal["domain", "host", "ip"], Help("what counts as one site")] = field(
+        default="domain", name="politeness_scope"
+    )
+    robots_ttl_s: Annotated[Timeout, Help("seconds a robots.txt is kept")] = field(
+        default=86400.0, name="robots_cache_ttl_seconds"
+    )
+    max_retries: Annotated[Count, Help("tries after the first, for what may succeed later")] = 3
+    retry_backoff_s: Annotated[Seconds, Help("first wait before a retry; it doubles, to at most 60")] = field(
+        default=1.0, name="retry_backoff_seconds"
+    )
+    max_retry_after_s: Annotated[Seconds, Help("longest Retry-After that is waited for")] = field(
+        default=600.0, name="max_retry_after_seconds"
+    )
+    breaker_failures: Annotated[Positive, Help("failures in a row that open a site's breaker")] = 5
+    breaker_reset_s: Annotated[Timeout, Help("seconds an open breaker waits before a probe")] = field(
+        default=300.0, name="breaker_reset_seconds"
+    )
+    breaker_max_probes: Annotated[Positive, Help("failed probes after which a site's queue is rejected")] = 3
+    lease_s: Annotated[Timeout, Help("seconds a fetcher may hold a URL; more than total_timeout")] = field(
+        default=90.0, name="lease_seconds"
+    )
+
+
+class FetchSection(Section, frozen=True, kw_only=True):
+    """How pages are asked for."""
+
+    email: Annotated[str | None, Help("contact address in the user agent; required beyond loopback")] = None
+    user_agent_template: Annotated[str, Help("the user agent, with {version} and {email}")] = (
+        "Weft/{version} (+{email})"
+    )
+    workers: Annotated[Positive, Help("transfers in flight in a fetcher process")] = field(
+        default=200, name="fetcher_workers"
+    )
+    max_body_bytes: Annotated[Positive, Help("longest body, before and after decompression")] = 10 * 1024 * 1024
+    max_redirects: Annotated[Count, Help("longest chain of redirects")] = 5
+    connect_timeout_s: Annotated[Timeout, Help("seconds to connect")] = field(default=10.0, name="connect_timeout")
+    read_timeout_s: Annotated[Timeout, Help("seconds without a byte")] = field(default=15.0, name="read_timeout")
+    total_timeout_s: Annotated[Timeout, Help("seconds for a whole transfer")] = field(
+        default=60.0, name="total_timeout"
+    )
+    cookies: Annotated[Literal["jar", "off"], Help("'jar' keeps a crawl's cookies, 'off' sends none")] = "jar"
+    headers: Annotated[dict[str, str], Help("headers sent with every request")] = field(default_factory=dict)
+    auth: Annotated[dict[str, str], Help("user:password by host, sent only when the host asks")] = field(
+        default_factory=dict
+    )
+    tls_verify: Annotated[bool, Help("refuse certificates that do not verify")] = True
+    resolve: Annotated[dict[str, str], Help("addresses pinned by host ('*.x' pins every name under x)")] = field(
+        default_factory=dict
+    )
+    allow_private: Annotated[bool, Help("loopback and private addresses may be crawled")] = False
+
+    def user_agent(self) -> str:
+        """The user agent that is sent."""
+        return self.user_agent_template.format(version=__version__, email=self.email or "loopback-only")
+
+
+class LimitsSection(Section, frozen=True, kw_only=True):
+    """When a crawl ends before everything is fetched."""
+
+    max_pages: Annotated[Positive | None, Help("pages to store, at most")] = None
+    max_duration_s: Annotated[Timeout | None, Help("seconds to run, at most")] = field(
+        default=None, name="max_duration"
+    )
+    max_pages_per_domain: Annotated[Positive | None, Help("pages of one domain, at most")] = None
+
+
+class StoreSection(Section, frozen=True, kw_only=True):
+    """Where pages are kept, and as what."""
+
+    data_dirs: Annotated[Texts, Meta(min_length=1), Help("folders that hold the crawl")] = ("./weft-data",)
+    store: Annotated[
+        tuple[Literal["warc", "text"], ...], Meta(min_length=1), Help("raw pages (warc), their text, or both")
+    ] = ("warc",)
+
+
+class LogSection(Section, frozen=True, kw_only=True):
+    """What is told while it runs."""
+
+    log_dir: Annotated[str, Help("folder of the log files")]
+    log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], Help("least level that is logged")] = "INFO"
+    prometheus_port: Annotated[Port, Help("port of the metrics endpoint; 0 for none")] = 8001
+    metrics_update_s: Annotated[Timeout, Help("seconds between two updates of the metrics")] = field(
+        default=10.0, name="metrics_update_seconds"
+    )
+
+
+class RunSection(Section, frozen=True, kw_only=True):
+    """What to do with a crawl that is in the data dir already."""
+
+    resume: Annotated[bool, Help("go on with the crawl in the data dir")] = False
+    fresh: Annotated[bool, Help("start over: the crawl in the data dir is deleted")] = False
+    retry_failed: Annotated[bool, Help("on resume, try failed URLs again")] = False
+
+
+class Config(Struct, frozen=True, kw_only=True):
+    """The whole tree; only the door holds it."""
+
+    scope: ScopeSection
+    politeness: PolitenessSection
+    fetch: FetchSection
+    limits: LimitsSection
+    store: StoreSection
+    log: LogSection
+    run: RunSection
+
+
+# Defaults that follow from other values: key -> (the value, why).
+COMPUTED: dict[str, Callable[[Mapping[str, Any]], tuple[Any, str]]] = {
+    "scope": lambda got: (
+        ("any", "from a seed file") if got.get("seed_file") else ("domain", "URLs on the command line")
+    ),
+    "politeness_delay_seconds": lambda got: (
+        (70.0, "scope is any") if got["scope"] == "any" else (1.0, "within a scope")
+    ),
+    "per_domain_concurrency": lambda got: (
+        (8, "the delay is 0") if got["politeness_delay_seconds"] == 0 else (1, "there is a delay")
+    ),
+    "log_dir": lambda got: (os.path.join(got["data_dirs"][0], "logs"), "in the first data dir"),  # noqa: PTH118
+}
+SECRET_KEYS = frozenset({"auth", "headers"})
+# WEFT_ variables that are switches of their own, not keys.
+SWITCHES = re.compile(r"WEFT_(DEBUG.*|REQUIRE_.*|TEST_.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of the configuration: where it lives and what it accepts."""
+
+    name: str
+    section: str
+    attribute: str
+    type: Any
+    help: str
+    schema: dict[str, Any]
+    default: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value with its origin; `lax` ones are texts that may stand for numbers."""
+
+    value: Any
+    origin: str
+    lax: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A valid configuration and where each of its values came from."""
+
+    config: Config
+    origins: dict[str, str]
+    values: dict[str, Any]
+
+
+def keys() -> dict[str, Key]:
+    """Every key, in the order of the sections."""
+    found = {}
+    for section, struct in get_type_hints(Config).items():
+        hints = get_type_hints(struct, include_extras=True)
+        (_, defs) = msgspec.json.schema_components([struct], ref_template="{name}")
+        properties = defs[struct.__name__]["properties"]
+        for info in msgspec.structs.fields(struct):
+            schema = properties[info.encode_name]
+            default = (
+                info.default_factory() if info.default is msgspec.NODEFAULT and not info.required else info.default
+            )
+            found[info.encode_name] = Key(
+                info.encode_name, section, info.name, hints[info.name], schema["description"], schema, default
+            )
+    return found
+
+
+def load(
+    path: Path | str | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> Loaded:
+    """Merges all sources into one configuration, or raises BadConfig with every problem found."""
+    known, problems = keys(), list[str]()
+    environment = os.environ if environment is None else environment
+    given = list[tuple[str, Value]]()
+    if path is not None:
+        given += _from_file(Path(path), known, environment, problems)
+    given += _from_environment(known, environment, problems)
+    given += [(name, Value(value, "flag", lax=True)) for name, value in (flags or {}).items()]
+    values, origins = _typed(given, known, problems)
+    if not problems:
+        _compute(values, origins)
+        problems += [f"{origins[name]}: {name}: {text}" for name, text in _contradictions(values)]
+    if problems:
+        raise BadConfig(sorted(problems, key=_line))
+    ordered = {name: values[name] for name in known}
+    return Loaded(_assemble(ordered, known), origins, ordered)
+
+
+def json_schema() -> dict[str, Any]:
+    """A JSON Schema of the YAML file, for editors."""
+    properties = {}
+    for item in keys().values():
+        # A list of texts may be written as one text.
+        schema = item.schema
+        if schema.get("type") == "array":
+            schema = {"anyOf": [schema, {"type": "string"}], "description": item.help}
+        properties[item.name] = schema
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Weft configuration",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": properties,
+    }
+
+
+def masked(name: str, value: Any) -> Any:
+    """A value as it may be shown: secrets are starred out."""
+    if name in SECRET_KEYS and isinstance(value, dict):
+        return dict.fromkeys(value, "***")
+    return value
+
+
+def _typed(
+    given: list[tuple[str, Value]], known: dict[str, Key], problems: list[str]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Every value checked, the overridden ones too; the later wins. What was not given gets its plain default."""
+    values = {name: item.default for name, item in known.items() if name not in COMPUTED}
+    origins = dict.fromkeys(values, "default")
+    for name, value in given:
+        item = known[name]
+        origins[name] = value.origin
+        try:
+            values[name] = msgspec.convert(_listed(value, item), item.type, strict=not value.lax)
+        except (msgspec.ValidationError, yaml.YAMLError):
+            shown = "***" if name in SECRET_KEYS else repr(value.value)[:80]
+            problems.append(f"{value.origin}: {name}: {shown} is not accepted; use {accepted(item.schema)}")
+    return values, origins
+
+
+def _compute(values: dict[str, Any], origins: dict[str, str]) -> None:
+    for name, compute in COMPUTED.items():
+        if name not in values:
+            values[name], why = compute(values)
+            origins[name] = f"default ({why})"
+
+
+def _listed(given: Value, item: Key) -> Any:
+    """The value, made a list where the key is one and a single text (or, from outside, `a,b`) was given."""
+    value = given.value
+    if item.schema.get("type") == "array" and isinstance(value, str):
+        return [part.strip() for part in value.split(",")] if given.lax or item.name == "store" else [value]
+    if item.schema.get("type") == "object" and isinstance(value, str) and given.lax:
+        return yaml.safe_load(value)
+    if item.schema.get("type") == "number" and isinstance(value, bool):
+        return str(value)
+    return value
+
+
+def accepted(schema: dict[str, Any]) -> str:
+    """In words, what a key takes."""
+    if "anyOf" in schema:
+        return " or ".join("nothing" if s.get("type") == "null" else accepted(s) for s in schema["anyOf"])
+    if "enum" in schema:
+        return "one of " + ", ".join(map(str, schema["enum"]))
+    if schema.get("type") == "array":
+        return "a list of " + accepted(schema.get("items", {})).removeprefix("a ").replace("one of ", "")
+    words = {
+        "integer": "a whole number",
+        "number": "a number",
+        "boolean": "true or false",
+        "string": "a text",
+        "object": "a mapping of texts",
+    }
+    text = words.get(schema.get("type", ""), "another value")
+    if "minimum" in schema:
+        text += f" from {schema['minimum']:g}" + (f" to {schema['maximum']:g}" if "maximum" in schema else " up")
+    if "exclusiveMinimum" in schema:
+        text += f" above {schema['exclusiveMinimum']:g}"
+    return text
+
+
+def _contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Values that are fine alone and wrong together, or wrong in a way that no type tells."""
+    if values["lease_seconds"] <= values["total_timeout"]:
+        yield "lease_seconds", f"must be more than total_timeout ({values['total_timeout']:g})"
+    if values["resume"] and values["fresh"]:
+        yield "fresh", "cannot be combined with resume: either go on or start over"
+    if values["retry_failed"] and not values["resume"]:
+        yield "retry_failed", "works on resume alone: set resume too"
+    for name in ("include", "exclude"):
+        for pattern in values[name]:
+            try:
+                re.compile(pattern.removeprefix("re:") if pattern.startswith("re:") else "")
+            except re.error as error:
+                yield name, f"{pattern!r} is not a regular expression: {error}"
+    try:
+        values["user_agent_template"].format(version="", email="")
+    except (KeyError, IndexError, ValueError) as error:
+        yield "user_agent_template", f"only {{version}} and {{email}} may stand in braces ({error})"
+    for name, value in values["headers"].items():
+        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or re.search(r"[\r\n\0]", value):
+            yield "headers", f"{name!r} is not a header that can be sent"
+    for host, address in values["resolve"].items():
+        if not _is_address(address):
+            yield "resolve", f"{host}: {address!r} is not an IP address"
+    for host, login in values["auth"].items():
+        if ":" not in login:
+            yield "auth", f"{host}: write user:password"
+
+
+def _is_address(text: str) -> bool:
+    from ipaddress import ip_address
+
+    try:
+        return bool(ip_address(text))
+    except ValueError:
+        return False
+
+
+def _assemble(values: Mapping[str, Any], known: Mapping[str, Key]) -> Config:
+    sections: dict[str, dict[str, Any]] = {}
+    for name, item in known.items():
+        sections.setdefault(item.section, {})[item.attribute] = values[name]
+    return Config(**{name: struct(**sections[name]) for name, struct in get_type_hints(Config).items()})
+
+
+def _from_environment(
+    known: Mapping[str, Key], environment: Mapping[str, str], problems: list[str]
+) -> Iterator[tuple[str, Value]]:
+    for variable, text in environment.items():
+        if not variable.startswith("WEFT_") or SWITCHES.fullmatch(variable):
+            continue
+        name = variable.removeprefix("WEFT_").lower()
+        if name in known:
+            yield name, Value(text, variable, lax=True)
+        else:
+            problems.append(f"environment: {variable} names no key{_nearest(name, known, 'WEFT_')}")
+
+
+def _from_file(
+    path: Path, known: Mapping[str, Key], environment: Mapping[str, str], problems: list[str]
+) -> Iterator[tuple[str, Value]]:
+    for name_node, node in _mapping(path, problems):
+        name, place = str(name_node.value), f"{path}:{name_node.start_mark.line + 1}"
+        if name not in known:
+            problems.append(f"{place}: unknown key {name!r}{_nearest(name, known)}")
+            continue
+        lax = _fill_in(node, path, environment, problems)
+        if lax is None:
+            continue
+        loader = yaml.SafeLoader("")
+        try:
+            yield name, Value(loader.construct_document(node), place, lax)
+        except yaml.YAMLError as error:
+            problems.append(f"{place}: {name}: {_first_line(error)}")
+        finally:
+            loader.dispose()
+
+
+def _mapping(path: Path, problems: list[str]) -> list[tuple[yaml.Node, yaml.Node]]:
+    """The keys and values at the top of a YAML file; what is wrong with its form goes to the problems."""
+    try:
+        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+    except OSError as error:
+        raise BadConfig([f"{path}: cannot be read: {error.strerror}"]) from None
+    except UnicodeDecodeError:
+        raise BadConfig([f"{path}: is not UTF-8 text"]) from None
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise BadConfig([f"{path}:{line}: is not YAML: {error.problem}"]) from None
+    except yaml.YAMLError as error:
+        raise BadConfig([f"{path}: is not YAML: {_first_line(error)}"]) from None
+    if root is None:
+        return []
+    if not isinstance(root, yaml.MappingNode):
+        kind = "a list" if isinstance(root, yaml.SequenceNode) else "a single value"
+        raise BadConfig([f"{path}:1: holds {kind}; write `key: value` lines"])
+    problems += [f"{path}:{line}: {text}" for line, text in _repeated(root)]
+    problems += [
+        f"{path}:{name.start_mark.line + 1}: a key must be a plain word"
+        for name, _ in root.value
+        if not isinstance(name, yaml.ScalarNode)
+    ]
+    return [pair for pair in root.value if isinstance(pair[0], yaml.ScalarNode)]
+
+
+def _repeated(root: yaml.MappingNode) -> Iterator[tuple[int, str]]:
+    """Keys that stand twice in one mapping, at any depth: YAML would silently keep the last."""
+    first: dict[str, int] = {}
+    for name, value in root.value:
+        line, text = name.start_mark.line + 1, str(name.value)
+        if text in first:
+            yield line, f"key {text!r} stands here again; it is on line {first[text]} already"
+        first.setdefault(text, line)
+        if isinstance(value, yaml.MappingNode):
+            yield from _repeated(value)
+
+
+_VARIABLE = re.compile(r"\$(\$)?\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+
+
+def _fill_in(node: yaml.Node, path: Path, environment: Mapping[str, str], problems: list[str]) -> bool | None:
+    """Puts `${VAR}` and `${VAR:-else}` in place (`$${VAR}` stays); None if one is not set, else whether any was."""
+    filled, missing = False, False
+
+    def put(match: re.Match[str]) -> str:
+        nonlocal filled, missing
+        escaped, variable, otherwise = match.groups()
+        if escaped:
+            return match[0][1:]
+        filled = True
+        text: str | None = environment.get(variable, otherwise)
+        if text is None:
+            missing = True
+            place = f"{path}:{scalar.start_mark.line + 1}"
+            problems.append(
+                f"{place}: ${{{variable}}} is not set in the environment; set it or write ${{{variable}:-x}}"
+            )
+        return text or ""
+
+    for scalar in _scalars(node):
+        scalar.value = _VARIABLE.sub(put, scalar.value)
+    return None if missing else filled
+
+
+def _scalars(node: yaml.Node) -> Iterator[yaml.ScalarNode]:
+    if isinstance(node, yaml.ScalarNode):
+        if node.tag.endswith(":str"):
+            yield node
+    elif isinstance(node, yaml.MappingNode):
+        for _, value in node.value:
+            yield from _scalars(value)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            yield from _scalars(value)
+
+
+def _nearest(name: str, known: Mapping[str, Key], prefix: str = "") -> str:
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    if not near:
+        return "; `weft config schema` lists the known ones"
+    return f"; did you mean {((prefix + near[0]).upper() if prefix else near[0])!r}?"
+
+
+def _line(problem: str) -> int:
+    """The line that a problem names, to tell them from the top of the file down."""
+    found = re.search(r":([0-9]+): ", problem)
+    return int(found[1]) if found else 0
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]

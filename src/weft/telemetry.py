@@ -1,0 +1,351 @@
+"""What a process tells while it runs: its log file and its metrics.
+
+Logs: one file for each process, `{log_dir}/pod_{N}/{role}_{i}.log`, each line with the process's label, rotated; a file
+has one writer. A message is constant, what varies goes into fields: `log.info("breaker opened", domain=d)`.
+
+Metrics: a process counts in plain Python numbers and saves them all to one small file named after its slot
+(`pod0-fetcher1`), which stays the same when the process is restarted, so that counters go on from where they were. One
+endpoint reads every slot's file and shows them together. Never label by URL or domain.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from weft.errors import BadInput, Busy
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+LOG_BYTES = 100 * 1024 * 1024
+LOGS_KEPT = 5
+SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A process's fixed place in the crawl: what its log, its label and its metrics are named by."""
+
+    pod: int
+    role: str  # orchestrator, fetcher, parser
+    index: int = 0
+
+    @property
+    def name(self) -> str:
+        """`pod0-fetcher1`."""
+        return f"pod{self.pod}-{self.process}"
+
+    @property
+    def process(self) -> str:
+        """`fetcher1`; there is one orchestrator."""
+        return self.role if self.role == "orchestrator" else f"{self.role}{self.index}"
+
+    @property
+    def label(self) -> str:
+        """`Pod-0-Fetcher-1`, as log lines carry it."""
+        if self.role == "orchestrator":
+            return "Orchestrator"
+        return f"Pod-{self.pod}-{self.role.capitalize()}-{self.index}"
+
+    def log_path(self, log_dir: Path) -> Path:
+        """Where this process logs."""
+        name = self.role if self.role == "orchestrator" else f"{self.role}_{self.index}"
+        return log_dir / f"pod_{self.pod}" / f"{name}.log"
+
+
+class Log:
+    """A logger whose calls take a constant message and fields."""
+
+    __slots__ = ("_logger",)
+
+    def __init__(self, name: str) -> None:
+        self._logger = logging.getLogger(name)
+
+    def debug(self, message: str, **fields: object) -> None:
+        """Details, one line a URL at most."""
+        if self._logger.isEnabledFor(logging.DEBUG):
+            self._logger.debug(message, extra={"fields": fields})
+
+    def info(self, message: str, **fields: object) -> None:
+        """What happened."""
+        self._logger.info(message, extra={"fields": fields})
+
+    def warning(self, message: str, **fields: object) -> None:
+        """What somebody should look at."""
+        self._logger.warning(message, extra={"fields": fields})
+
+    def error(self, message: str, *, exc_info: bool = False, **fields: object) -> None:
+        """What failed."""
+        self._logger.error(message, exc_info=exc_info, extra={"fields": fields})
+
+
+class LineFormatter(logging.Formatter):
+    """`2026-02-04T10:30:45.123Z INFO [Pod-0-Fetcher-1] breaker opened domain=example.com failures=5`."""
+
+    def __init__(self, label: str) -> None:
+        super().__init__()
+        self._label = label
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, whatever the fields hold; a traceback follows indented."""
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        text = f"{stamp}.{int(record.msecs):03d}Z {record.levelname} [{self._label}] {record.getMessage()}"
+        for name, value in getattr(record, "fields", {}).items():
+            text += f" {name}={_field(value)}"
+        text = text.replace("\r", "\\r").replace("\n", "\\n")
+        if record.exc_info:
+            text += "\n  " + self.formatException(record.exc_info).replace("\n", "\n  ")
+        return text
+
+
+def _field(value: object) -> str:
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f'"{text}"' if " " in text or not text else text
+
+
+def log_to_file(log_dir: Path, slot: Slot, level: str = "INFO") -> logging.Handler:
+    """Sends this process's log to its own file; the handler is returned so that it can be closed."""
+    path = slot.log_path(log_dir)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handler = RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=LOGS_KEPT, encoding="utf-8")
+    except OSError as error:
+        raise BadInput(
+            f"log_dir {log_dir}: cannot be written: {error.strerror}; choose another with --log-dir"
+        ) from None
+    handler.setFormatter(LineFormatter(slot.label))
+    logger = logging.getLogger("weft")
+    for old in logger.handlers[:]:
+        logger.removeHandler(old)
+        old.close()
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    logger.propagate = False
+    return handler
+
+
+class Counter:
+    """A number that only grows; add to `.value` on a hot path."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: float = 0) -> None:
+        self.value = value
+
+    def inc(self, amount: float = 1) -> None:
+        """Adds."""
+        self.value += amount
+
+
+class Gauge:
+    """A number that goes up and down; gone when its process is."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value: float = 0
+
+    def set(self, value: float) -> None:
+        """Replaces."""
+        self.value = value
+
+
+class Histogram:
+    """Counts by size."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Counts one."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+
+class Saved(msgspec.Struct, array_like=True):
+    """One series in a slot's file."""
+
+    kind: str
+    name: str
+    help: str
+    labels: dict[str, str]
+    values: list[float]
+    bounds: list[float] = []
+
+
+class Snapshot(msgspec.Struct):
+    """A slot's file: the process that wrote it, and everything that it counts."""
+
+    pod: str
+    process: str
+    pid: int
+    started: float
+    series: list[Saved]
+
+
+class Metrics:
+    """The numbers of one process. Counters and histograms go on from what the slot's last process saved."""
+
+    def __init__(self, directory: Path, slot: Slot) -> None:
+        self._path = directory / f"{slot.name}.metrics"
+        self._slot = slot
+        self._series: dict[tuple[str, tuple[str, ...]], tuple[Saved, Counter | Gauge | Histogram]] = {}
+        directory.mkdir(parents=True, exist_ok=True)
+        earlier = read_snapshot(self._path)
+        self._earlier = {(s.name, *s.labels.values()): s for s in earlier.series} if earlier else {}
+        self._cpu = self.counter("weft_process_cpu_seconds_total", "User and system CPU time spent.")
+        self._cpu_before = self._cpu.value
+        self._memory = self.gauge("weft_process_resident_memory_bytes", "Resident memory.")
+        self._files = self.gauge("weft_process_open_fds", "Open file descriptors.")
+
+    def counter(self, name: str, help_: str, **labels: str) -> Counter:
+        """The counter of that name and labels; asked for twice, it is the same one."""
+        saved, made = self._get("counter", name, help_, labels, lambda old: Counter(old.values[0] if old else 0))
+        assert isinstance(made, Counter), saved
+        return made
+
+    def gauge(self, name: str, help_: str, **labels: str) -> Gauge:
+        """The gauge of that name and labels."""
+        saved, made = self._get("gauge", name, help_, labels, lambda _: Gauge())
+        assert isinstance(made, Gauge), saved
+        return made
+
+    def histogram(self, name: str, help_: str, bounds: Sequence[float] = SECONDS_BUCKETS, **labels: str) -> Histogram:
+        """The histogram of that name and labels."""
+
+        def make(old: Saved | None) -> Histogram:
+            histogram = Histogram(bounds)
+            if old and old.bounds == list(histogram.bounds):
+                histogram.counts, histogram.total = [int(n) for n in old.values[:-1]], old.values[-1]
+            return histogram
+
+        saved, made = self._get("histogram", name, help_, labels, make)
+        assert isinstance(made, Histogram), saved
+        return made
+
+    def _get(self, kind: str, name: str, help_: str, labels: dict[str, str], make: Any) -> Any:
+        where = (name, tuple(labels.values()))
+        if where not in self._series:
+            made = make(self._earlier.get((name, *labels.values())))
+            saved = Saved(kind, name, help_, labels, [], list(getattr(made, "bounds", ())))
+            self._series[where] = (saved, made)
+        return self._series[where]
+
+    def save(self) -> None:
+        """Writes everything to the slot's file, whole or not at all."""
+        self._measure_process()
+        series = []
+        for saved, made in self._series.values():
+            if isinstance(made, Histogram):
+                saved.values = [*made.counts, made.total]
+            else:
+                saved.values = [made.value]
+            series.append(saved)
+        snapshot = Snapshot(str(self._slot.pod), self._slot.process, os.getpid(), _started(os.getpid()), series)
+        beside = self._path.with_suffix(".tmp")
+        beside.write_bytes(msgspec.msgpack.encode(snapshot))
+        beside.replace(self._path)
+
+    def _measure_process(self) -> None:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        self._cpu.value = self._cpu_before + usage.ru_utime + usage.ru_stime
+        try:
+            self._memory.set(int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize())
+            self._files.set(len(os.listdir("/proc/self/fd")))  # noqa: PTH208 (names alone, no objects)
+        except OSError:  # no /proc on this system
+            self._memory.set(usage.ru_maxrss * 1024)
+
+
+def read_snapshot(path: Path) -> Snapshot | None:
+    """A slot's file, or None where there is none that can be read."""
+    try:
+        return msgspec.msgpack.decode(path.read_bytes(), type=Snapshot)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _started(pid: int) -> float:
+    """When a process began, in clock ticks since boot: tells it from a later one with the same number."""
+    try:
+        return float(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, IndexError):
+        return 0.0
+
+
+class SlotCollector:
+    """Reads every slot's file and gives them to prometheus_client as one set of metrics."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def collect(self) -> Iterable[Metric]:
+        """Every series of every slot; gauges of a process that is gone are left out."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+        kinds = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
+        families: dict[str, Any] = {}
+        for path in sorted(self._directory.glob("*.metrics")):
+            snapshot = read_snapshot(path)
+            if snapshot is None:
+                continue
+            alive = _started(snapshot.pid) == snapshot.started
+            for series in snapshot.series:
+                if series.kind == "gauge" and not alive:
+                    continue
+                names = ["pod", "process", *series.labels]
+                if series.name not in families:
+                    families[series.name] = kinds[series.kind](series.name, series.help, labels=names)
+                labels = [snapshot.pod, snapshot.process, *series.labels.values()]
+                _add(families[series.name], series, labels)
+        return families.values()
+
+
+def _add(family: Any, series: Saved, labels: list[str]) -> None:
+    if series.kind != "histogram":
+        family.add_metric(labels, series.values[0])
+        return
+    buckets, below = [], 0.0
+    for bound, count in zip([*map(str, series.bounds), "+Inf"], series.values[:-1], strict=True):
+        below += count
+        buckets.append((bound, below))
+    family.add_metric(labels, buckets, sum_value=series.values[-1])
+
+
+class Endpoint:
+    """`/metrics` over HTTP for every slot that saves into one directory."""
+
+    def __init__(self, directory: Path, port: int, host: str = "127.0.0.1") -> None:
+        from prometheus_client import CollectorRegistry, start_http_server
+
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(SlotCollector(directory))
+        try:
+            self._server, self._thread = start_http_server(port, addr=host, registry=registry)
+        except OSError as error:
+            raise Busy(
+                f"prometheus_port {port}: {error.strerror}; choose another, or 0 for no metrics endpoint"
+            ) from None
+        self.port: int = self._server.server_address[1]
+
+    def close(self) -> None:
+        """Stops serving."""
+        self._server.shutdown()
+        self._server.server_close()
+        assert isinstance(self._thread, threading.Thread)
+        self._thread.join()

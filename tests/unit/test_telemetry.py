@@ -1,0 +1,162 @@
+"""Log files and metrics of one process, and the endpoint that shows them all."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from weft import telemetry
+from weft.errors import BadInput, Busy
+from weft.telemetry import Endpoint, Log, Metrics, Slot, log_to_file
+
+FETCHER = Slot(0, "fetcher", 1)
+
+
+def test_slots_name_log_files_labels_and_series() -> None:
+    assert FETCHER.name == "pod0-fetcher1"
+    assert FETCHER.label == "Pod-0-Fetcher-1"
+    assert FETCHER.log_path(Path("logs")) == Path("logs/pod_0/fetcher_1.log")
+    assert Slot(2, "parser", 0).label == "Pod-2-Parser-0"
+    orchestrator = Slot(0, "orchestrator")
+    assert (orchestrator.label, orchestrator.name) == ("Orchestrator", "pod0-orchestrator")
+    assert orchestrator.log_path(Path("logs")) == Path("logs/pod_0/orchestrator.log")
+
+
+def test_a_log_line_has_time_level_label_message_and_fields(tmp_path: Path) -> None:
+    log_to_file(tmp_path, FETCHER)
+    Log("weft.test").info("breaker opened", domain="example.com", failures=5, why="two words", text="a\nb")
+    Log("weft.test").debug("not at this level")
+    try:
+        raise RuntimeError("boom")
+    except RuntimeError:
+        Log("weft.test").error("failed", exc_info=True)
+    lines = (tmp_path / "pod_0/fetcher_1.log").read_text().splitlines()
+    assert re.fullmatch(
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO \[Pod-0-Fetcher-1\] breaker opened "
+        r'domain=example\.com failures=5 why="two words" text=a\\nb',
+        lines[0],
+    )
+    assert lines[1].endswith("ERROR [Pod-0-Fetcher-1] failed")
+    assert lines[-1] == "  RuntimeError: boom"
+
+
+def test_logs_are_rotated_and_five_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telemetry, "LOG_BYTES", 2000)
+    log_to_file(tmp_path, FETCHER)
+    for number in range(400):
+        Log("weft.test").info("line", number=number)
+    logging.shutdown()
+    names = sorted(path.name for path in (tmp_path / "pod_0").iterdir())
+    assert names == ["fetcher_1.log", *(f"fetcher_1.log.{n}" for n in range(1, 6))]
+
+
+def test_a_log_dir_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInput, match="--log-dir"):
+        log_to_file(tmp_path / "file", FETCHER)
+
+
+def scrape(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        return str(answer.read().decode())
+
+
+PROCESS = """
+import os, sys
+from pathlib import Path
+from weft.telemetry import Metrics, Slot
+metrics = Metrics(Path(sys.argv[1]), Slot(int(sys.argv[2]), "fetcher", int(sys.argv[3])))
+metrics.counter("weft_pages_total", "Pages fetched.").inc(5)
+metrics.counter("weft_errors_total", "Errors by kind.", kind="timeout").inc(2)
+metrics.gauge("weft_queue_urls", "URLs queued.").set(7)
+for value in (0.004, 0.2, 99):
+    metrics.histogram("weft_fetch_seconds", "Time of a fetch.").observe(value)
+metrics.save()
+print("saved", flush=True)
+sys.stdin.read()
+"""
+
+
+def start(directory: Path, pod: int, index: int) -> subprocess.Popen[str]:
+    child = subprocess.Popen(
+        [sys.executable, "-c", PROCESS, str(directory), str(pod), str(index)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout
+    assert child.stdout.readline() == "saved\n"
+    return child
+
+
+def test_child_processes_report_into_one_endpoint_and_counters_survive_a_kill(tmp_path: Path) -> None:
+    endpoint = Endpoint(tmp_path, 0)
+    children = [start(tmp_path, 0, 0), start(tmp_path, 1, 0)]
+    try:
+        text = scrape(endpoint.port)
+        for pod in ("0", "1"):
+            assert f'weft_pages_total{{pod="{pod}",process="fetcher0"}} 5.0' in text
+            assert f'weft_queue_urls{{pod="{pod}",process="fetcher0"}} 7.0' in text
+        assert 'weft_fetch_seconds_bucket{le="0.005",pod="0",process="fetcher0"} 1.0' in text
+        assert 'weft_fetch_seconds_bucket{le="+Inf",pod="0",process="fetcher0"} 3.0' in text
+        assert "weft_process_resident_memory_bytes" in text
+
+        os.kill(children[0].pid, signal.SIGKILL)
+        children[0].wait()
+        text = scrape(endpoint.port)
+        assert 'weft_pages_total{pod="0",process="fetcher0"} 5.0' in text
+        assert 'weft_queue_urls{pod="0"' not in text, "a dead process has no queue"
+
+        children[0] = start(tmp_path, 0, 0)
+        text = scrape(endpoint.port)
+        assert 'weft_pages_total{pod="0",process="fetcher0"} 10.0' in text
+        assert 'weft_errors_total{kind="timeout",pod="0",process="fetcher0"} 4.0' in text
+        assert 'weft_fetch_seconds_count{pod="0",process="fetcher0"} 6.0' in text
+        assert sorted(path.name for path in tmp_path.glob("*")) == ["pod0-fetcher0.metrics", "pod1-fetcher0.metrics"]
+    finally:
+        for child in children:
+            child.kill()
+            child.communicate()
+        endpoint.close()
+
+
+def test_a_port_in_use_is_told() -> None:
+    endpoint = Endpoint(Path("/nonexistent"), 0)
+    try:
+        with pytest.raises(Busy, match=f"prometheus_port {endpoint.port}"):
+            Endpoint(Path("/nonexistent"), endpoint.port)
+    finally:
+        endpoint.close()
+
+
+def test_a_torn_metrics_file_is_as_none(tmp_path: Path) -> None:
+    (tmp_path / "pod0-fetcher1.metrics").write_bytes(b"\x85torn")
+    metrics = Metrics(tmp_path, FETCHER)
+    assert metrics.counter("weft_pages_total", "Pages.").value == 0
+
+
+def test_promtool_accepts_the_metrics(tmp_path: Path) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        if os.environ.get("WEFT_REQUIRE_TOOLS"):
+            pytest.fail("promtool is missing and this run requires it (scripts/tools fetches it)")
+        pytest.skip("promtool is not here: `make test` fetches it")
+    child = start(tmp_path, 0, 0)
+    endpoint = Endpoint(tmp_path, 0)
+    try:
+        text = scrape(endpoint.port)
+    finally:
+        endpoint.close()
+        child.kill()
+        child.communicate()
+    checked = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
