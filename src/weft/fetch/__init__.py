@@ -1,0 +1,1 @@
+"""Speaks HTTP to a site, and obeys it."""
