@@ -1,0 +1,220 @@
+"""Undoes Content-Encoding under a size cap: gzip, deflate in both its forms, br, zstd, and stacks of them. Pure.
+
+Called with a whole body as it came off the wire. Two things must stay true. No more than the limit is ever handed
+back, and about twice that is the most that is ever held, whatever the body would unpack to. And nothing raises: a
+broken, cut or mislabelled body gives what could be read of it, and says that it is not whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, cast
+
+import brotli
+import zstandard
+from isal import isal_zlib
+
+MAX_LAYERS = 3
+MAX_MEMBERS = 10_000  # of one gzip body: each costs a call, and an empty one needs only 20 bytes
+MEMBER_BYTES = 64 * 1024  # fed at a time after the first member: what lies behind a member's end is copied
+BROTLI_STEP = 1024 * 1024
+ZSTD_WINDOW = 8 * 1024 * 1024  # RFC 9659: no server may ask for more
+
+_GZIP, _ZLIB, _RAW = 31, 15, -15
+_MAGIC = b"\x1f\x8b"
+_EARLY = "ends early"
+# isal's stubs call its exception class an instance
+_BROKEN = cast("tuple[type[Exception], ...]", (isal_zlib.error, brotli.error, zstandard.ZstdError))
+
+
+class Decoded(NamedTuple):
+    """A body without its codings. `truncated`: it is not whole; `error` tells why, unless the limit cut it."""
+
+    body: bytes
+    truncated: bool = False
+    error: str | None = None
+
+
+def decode(body: bytes, encoding_header: str, limit: int) -> Decoded:
+    """The body without the codings that the Content-Encoding header names, at most `limit` (at least 1) bytes of it."""
+    truncated, error = False, None
+    names = [name for part in encoding_header.lower().split(",") if (name := part.strip()) not in ("", "identity")]
+    if len(names) > MAX_LAYERS:
+        return _cut(body, limit, f"more than {MAX_LAYERS} codings")
+    for name in reversed(names):
+        if name not in _CODINGS:
+            return _cut(body, limit, f"unknown coding {name[:40]!r}")
+        if not body:
+            break
+        layer = _CODINGS[name](body, limit)
+        body = layer.body
+        if not truncated and layer.error:  # an earlier cut explains why the next layer ends early
+            error = f"{name}: {layer.error}"
+        truncated = truncated or layer.truncated
+        if layer.error and not layer.truncated:
+            break
+    return Decoded(body, truncated, error) if len(body) <= limit else _cut(body, limit, error)
+
+
+def _cut(body: bytes, limit: int, error: str | None) -> Decoded:
+    """The body as it is, up to the limit."""
+    return Decoded(body[:limit], len(body) > limit, error)
+
+
+def _gzip(body: bytes, limit: int) -> Decoded:
+    """All members; what follows the last and is none is ignored, as gzip itself does."""
+    if not _MAGIC.startswith(body[:2]):
+        return Decoded(body, error="no gzip data")
+    return _inflate(body, _GZIP, limit)
+
+
+def _deflate(body: bytes, limit: int) -> Decoded:
+    """RFC 9110 means zlib's form, many servers send the raw one, some gzip."""
+    if body.startswith(_MAGIC):
+        return _inflate(body, _GZIP, limit)
+    wrapped = body[0] & 15 == 8 and int.from_bytes(body[:2], "big") % 31 == 0
+    tries = [_inflate(body, wbits, limit) for wbits in ((_ZLIB,) if wrapped else (_RAW,))]
+    if tries[0].error and wrapped:
+        tries.append(_inflate(body, _RAW, limit))
+    return max(tries, key=lambda tried: (tried.error is None, len(tried.body)))
+
+
+def _inflate(body: bytes, wbits: int, limit: int) -> Decoded:
+    """One deflate stream, and for gzip the members that follow it."""
+    inflater = isal_zlib.decompressobj(wbits)
+    try:
+        out = inflater.decompress(body, limit)
+        more = inflater.decompress(inflater.unconsumed_tail, 1) if len(out) == limit and not inflater.eof else b""
+    except _BROKEN as error:
+        return _broken(error, body, limit, lambda: isal_zlib.decompressobj(wbits).decompress)
+    if more:
+        return Decoded(out, truncated=True)
+    if not inflater.eof:
+        return Decoded(out, truncated=True, error=_EARLY)
+    rest = inflater.unused_data
+    return _members(out, rest, limit) if wbits == _GZIP and rest.startswith(_MAGIC) else Decoded(out)
+
+
+def _members(first: bytes, rest: bytes, limit: int) -> Decoded:
+    """The further members of a gzip body."""
+    out, room, start = [first], limit - len(first), 0
+    for _ in range(MAX_MEMBERS):
+        if rest[start : start + 2] != _MAGIC:
+            return Decoded(b"".join(out))
+        member, start = _member(rest, start, room)
+        out.append(member.body)
+        room -= len(member.body)
+        if member.truncated:
+            return Decoded(b"".join(out), truncated=True, error=member.error)
+    return Decoded(b"".join(out), truncated=True, error=f"more than {MAX_MEMBERS} members")
+
+
+def _member(rest: bytes, start: int, room: int) -> tuple[Decoded, int]:
+    """The member that begins at `start`, and where it ends."""
+    inflater, view, fed = isal_zlib.decompressobj(_GZIP), memoryview(rest), start
+    out = bytearray()
+    try:
+        while not inflater.eof and fed < len(rest) and len(out) <= room:
+            out += inflater.decompress(view[fed : fed + MEMBER_BYTES], room + 1 - len(out))
+            fed = min(fed + MEMBER_BYTES, len(rest))
+    except _BROKEN as error:
+        whole = rest[start : fed + MEMBER_BYTES]
+        return _broken(error, whole, room, lambda: isal_zlib.decompressobj(_GZIP).decompress), fed
+    if len(out) > room:
+        return Decoded(bytes(out[:room]), truncated=True), fed
+    cut = not inflater.eof
+    return Decoded(bytes(out), cut, _EARLY if cut else None), fed - len(inflater.unused_data)
+
+
+def _brotli(body: bytes, limit: int) -> Decoded:
+    """A brotli stream, unpacked by steps: the library's own output limit is overrun by up to its next buffer."""
+    decoder, out, size = brotli.Decompressor(), [], 0
+    step = min(limit + 1, BROTLI_STEP)
+    try:
+        piece = decoder.process(body, output_buffer_limit=step)
+        while piece and not decoder.is_finished() and size + len(piece) <= limit:
+            out.append(piece)
+            size += len(piece)
+            piece = decoder.process(b"", output_buffer_limit=step)
+    except _BROKEN as error:
+        return _broken(error, body, limit, lambda: brotli.Decompressor().process)
+    if size + len(piece) > limit:
+        return Decoded(b"".join((*out, piece[: limit - size])), truncated=True)
+    cut = not decoder.is_finished()
+    return Decoded(b"".join((*out, piece)), cut, _EARLY if cut else None)
+
+
+def _zstd(body: bytes, limit: int) -> Decoded:
+    """All frames. The reader cannot tell a cut body from a whole one, the frames' own headers can."""
+    decoder = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW)
+    reader = decoder.stream_reader(body, read_across_frames=True)
+    try:
+        guess = min(limit, max(64 * 1024, 16 * len(body)))  # a buffer of the whole limit costs more than the page
+        out = reader.read(guess)
+        if len(out) == guess < limit:
+            out += reader.read(limit - guess)
+        if len(out) == limit and reader.read(1):
+            return Decoded(out, truncated=True)
+    except _BROKEN as error:
+        return _broken(error, body, limit, lambda: decoder.decompressobj(read_across_frames=True).decompress)
+    cut = not _zstd_whole(body)
+    return Decoded(out, cut, _EARLY if cut else None)
+
+
+def _zstd_whole(body: bytes) -> bool:
+    """Whether the last frame ends where the body does (RFC 8878 §3.1); the frames are known to be sound."""
+    at = 0
+    while at < len(body):
+        magic = int.from_bytes(body[at : at + 4], "little")
+        if magic >> 4 == 0x184D2A5:  # skippable
+            at += 8 + int.from_bytes(body[at + 4 : at + 8], "little")
+            continue
+        if len(body) - at < 18 and _short_header(body[at:]):
+            return False
+        checksum = 4 if body[at + 4] & 4 else 0
+        at += zstandard.frame_header_size(body[at : at + 18])
+        last = False
+        while not last:
+            header = int.from_bytes(body[at : at + 3], "little")
+            last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
+            at += 3 + (1 if kind == 1 else size)
+            if at > len(body):
+                return False
+        at += checksum
+    return at == len(body)
+
+
+def _short_header(start: bytes) -> bool:
+    """Whether a frame's header is cut."""
+    try:
+        return int(zstandard.frame_header_size(start)) > len(start)
+    except _BROKEN:
+        return True
+
+
+def _broken(error: Exception, body: bytes, limit: int, make: Callable[[], Callable[[bytes], bytes]]) -> Decoded:
+    """What can be read of a body before the place where it breaks.
+
+    A decoder that raises keeps what it had unpacked to itself. So the body is fed again to a fresh one, in slices,
+    and the slice that breaks in smaller ones. The error came before the limit, so this stays under it as well.
+    """
+    good, pieces = 0, [b""]
+    for step in (4096, 64, 1):
+        feed = make()
+        pieces = [feed(body[:good])] if good else []
+        try:
+            while good < len(body):
+                pieces.append(feed(body[good : good + step]))
+                good += step
+        except _BROKEN:
+            continue
+    return Decoded(b"".join(pieces)[:limit], truncated=True, error=str(error))
+
+
+_CODINGS: dict[str, Callable[[bytes, int], Decoded]] = {
+    "gzip": _gzip,
+    "x-gzip": _gzip,
+    "deflate": _deflate,
+    "br": _brotli,
+    "zstd": _zstd,
+}

@@ -1,0 +1,294 @@
+"""Content codings: what comes back, and how much of it, from good, cut, broken and hostile bodies."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import time
+import tracemalloc
+import zlib
+from collections.abc import Callable
+
+import brotli
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.fetch.decode import MAX_MEMBERS, Decoded, decode
+
+MIB = 1024 * 1024
+LIMIT = 10 * MIB
+
+
+def page(size: int) -> bytes:
+    """Text that packs about as well as a page does."""
+    words = random.Random(size).choices(
+        "the a crawl of <p> </p> page <a href='/x'> link web 1 2 3 weave".split(), k=size // 3
+    )
+    return " ".join(words).encode()[:size]
+
+
+def raw_deflate(data: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-15)
+    return packer.compress(data) + packer.flush()
+
+
+def zstd_stream(data: bytes) -> bytes:
+    """As a server streams it: without the size, with a checksum."""
+    return zstandard.ZstdCompressor(write_content_size=False, write_checksum=True).compress(data)
+
+
+def br(data: bytes) -> bytes:
+    return bytes(brotli.compress(data, quality=5))
+
+
+CODERS: list[tuple[str, Callable[[bytes], bytes]]] = [
+    ("gzip", gzip.compress),
+    ("x-gzip", gzip.compress),
+    ("deflate", zlib.compress),
+    ("deflate", raw_deflate),
+    ("deflate", gzip.compress),
+    ("br", br),
+    ("zstd", zstandard.compress),
+    ("zstd", zstd_stream),
+]
+each_coding = pytest.mark.parametrize(
+    ("name", "pack"), CODERS, ids=lambda value: value if isinstance(value, str) else ""
+)
+
+
+@each_coding
+@pytest.mark.parametrize("size", [1, 100, 42_000, 300_000])
+def test_a_coding_is_undone(name: str, pack: Callable[[bytes], bytes], size: int) -> None:
+    assert decode(pack(page(size)), name, LIMIT) == Decoded(page(size), truncated=False, error=None)
+
+
+@each_coding
+def test_a_packed_nothing_is_nothing(name: str, pack: Callable[[bytes], bytes]) -> None:
+    assert decode(pack(b""), name, LIMIT) == Decoded(b"")
+
+
+@each_coding
+def test_an_empty_body_is_no_error(name: str, pack: Callable[[bytes], bytes]) -> None:
+    assert decode(b"", name, LIMIT) == Decoded(b"")
+
+
+@each_coding
+def test_the_limit_is_exact(name: str, pack: Callable[[bytes], bytes]) -> None:
+    data = page(300_000)
+    assert decode(pack(data), name, 300_000) == Decoded(data)
+    assert decode(pack(data), name, 299_999) == Decoded(data[:-1], truncated=True)
+    assert decode(pack(data), name, 1) == Decoded(data[:1], truncated=True)
+
+
+@each_coding
+def test_a_cut_body_gives_its_readable_part_and_says_so(name: str, pack: Callable[[bytes], bytes]) -> None:
+    data = page(600_000)
+    packed = pack(data)
+    result = decode(packed[: len(packed) // 2], name, LIMIT)
+    assert result.truncated
+    assert result.error == f"{name}: ends early"
+    assert data.startswith(result.body)
+    assert len(result.body) > 130_000
+
+
+@each_coding
+def test_a_body_that_lacks_only_its_last_byte_is_not_whole(name: str, pack: Callable[[bytes], bytes]) -> None:
+    data = page(42_000)
+    result = decode(pack(data)[:-1], name, LIMIT)
+    assert result.truncated and result.error == f"{name}: ends early"
+    assert data.startswith(result.body)
+
+
+@each_coding
+def test_a_broken_body_gives_what_comes_before(name: str, pack: Callable[[bytes], bytes]) -> None:
+    data = page(2_000_000)
+    packed = bytearray(pack(data))
+    packed[len(packed) // 2 :] = b"\xff" * 2000
+    result = decode(bytes(packed), name, LIMIT)
+    assert result.truncated and result.error and result.error.startswith(name)
+    common = next(
+        (at for at, pair in enumerate(zip(result.body, data, strict=False)) if pair[0] != pair[1]), len(result.body)
+    )
+    assert common > 500_000
+
+
+@pytest.mark.parametrize("name", ["gzip", "br", "zstd"])
+def test_a_body_that_is_not_so_coded_is_an_error(name: str) -> None:
+    result = decode(b"<html>plain</html>", name, LIMIT)
+    assert result.error is not None and result.error.startswith(name)
+
+
+def test_a_plain_body_that_claims_gzip_is_kept() -> None:
+    assert decode(b"<html>plain</html>", "gzip", LIMIT) == Decoded(b"<html>plain</html>", error="gzip: no gzip data")
+
+
+# ── headers
+
+
+@pytest.mark.parametrize("header", ["", "identity", " , ", "identity, identity", "Identity"])
+def test_no_coding_leaves_the_body_alone(header: str) -> None:
+    assert decode(b"body", header, LIMIT) == Decoded(b"body")
+    assert decode(b"body", header, 3) == Decoded(b"bod", truncated=True)
+
+
+@pytest.mark.parametrize("header", ["GZIP", " gzip ", "gzip,", "identity, gzip", "gzip, identity", "X-Gzip"])
+def test_the_header_may_be_written_loosely(header: str) -> None:
+    assert decode(gzip.compress(b"body"), header, LIMIT) == Decoded(b"body")
+
+
+def test_stacked_codings_are_undone_from_the_last() -> None:
+    data = page(42_000)
+    assert decode(br(gzip.compress(data)), "gzip, br", LIMIT) == Decoded(data)
+    assert decode(gzip.compress(zlib.compress(zstandard.compress(data))), "zstd, deflate, gzip", LIMIT) == Decoded(data)
+
+
+def test_more_than_three_codings_are_refused() -> None:
+    body = gzip.compress(gzip.compress(gzip.compress(gzip.compress(b"x"))))
+    assert decode(body, "gzip, gzip, gzip", LIMIT).body == gzip.compress(b"x")
+    result = decode(body, "gzip, gzip, gzip, gzip", LIMIT)
+    assert result.body == body and result.error == "more than 3 codings"
+
+
+@pytest.mark.parametrize("header", ["lzma", "compress", "utf-8", "gzip;q=1", "gzip br"])
+def test_an_unknown_coding_is_named(header: str) -> None:
+    result = decode(b"body", header, LIMIT)
+    assert result.body == b"body" and not result.truncated
+    assert result.error is not None and result.error.startswith("unknown coding")
+
+
+def test_an_unknown_coding_under_a_known_one_leaves_what_was_undone() -> None:
+    assert decode(gzip.compress(b"body"), "exi, gzip", LIMIT) == Decoded(b"body", error="unknown coding 'exi'")
+
+
+def test_a_cut_outer_coding_is_the_one_reported() -> None:
+    data = page(600_000)
+    packed = br(gzip.compress(data))
+    result = decode(packed[: len(packed) // 2], "gzip, br", LIMIT)
+    assert result.error == "br: ends early" and result.truncated
+    assert data.startswith(result.body) and result.body
+
+
+# ── gzip's members
+
+
+def test_the_members_of_a_gzip_body_are_joined() -> None:
+    parts = [page(size) for size in (10, 70_000, 0, 200_000, 5)]
+    packed = b"".join(gzip.compress(part) for part in parts)
+    assert decode(packed, "gzip", LIMIT) == Decoded(b"".join(parts))
+    assert decode(packed, "gzip", 100_000) == Decoded(b"".join(parts)[:100_000], truncated=True)
+    assert decode(packed, "gzip", 10) == Decoded(parts[0], truncated=True)
+
+
+def test_the_limit_at_the_end_of_a_member_is_exact() -> None:
+    packed = gzip.compress(b"ab") + gzip.compress(b"cd")
+    assert decode(packed, "gzip", 4) == Decoded(b"abcd")
+    assert decode(packed, "gzip", 2) == Decoded(b"ab", truncated=True)
+    assert decode(gzip.compress(b"ab") + gzip.compress(b""), "gzip", 2) == Decoded(b"ab")
+
+
+@pytest.mark.parametrize("garbage", [b"\0" * 512, b"garbage", b"\x1f", b"\n"])
+def test_garbage_after_the_last_member_is_ignored(garbage: bytes) -> None:
+    assert decode(gzip.compress(b"body") + garbage, "gzip", LIMIT) == Decoded(b"body")
+    assert decode(gzip.compress(b"body") * 2 + garbage, "gzip", LIMIT) == Decoded(b"bodybody")
+
+
+def test_a_broken_later_member_leaves_the_earlier_ones() -> None:
+    data = page(500_000)
+    second = bytearray(gzip.compress(data))
+    second[-5] ^= 255  # its checksum
+    result = decode(gzip.compress(b"first") + bytes(second), "gzip", LIMIT)
+    assert result.body == b"first" + data and result.truncated and result.error
+    result = decode(gzip.compress(b"first") + bytes(second[:-100]), "gzip", LIMIT)
+    assert result.error == "gzip: ends early" and result.body.startswith(b"first" + data[:400_000])
+
+
+def test_a_wrong_checksum_keeps_the_text_and_is_told() -> None:
+    packed = bytearray(gzip.compress(page(42_000)))
+    packed[-6] ^= 255
+    result = decode(bytes(packed), "gzip", LIMIT)
+    assert result.body == page(42_000) and result.truncated and result.error
+
+
+def test_a_flood_of_empty_members_is_stopped() -> None:
+    packed = gzip.compress(b"") * 500_000
+    start = time.perf_counter()
+    result = decode(packed, "gzip", LIMIT)
+    assert time.perf_counter() - start < 3
+    assert result.error == f"gzip: more than {MAX_MEMBERS} members"
+
+
+def test_the_frames_of_a_zstd_body_are_joined() -> None:
+    skippable = b"\x50\x2a\x4d\x18\x04\x00\x00\x00skip"
+    packed = skippable + zstd_stream(b"ab") + zstandard.compress(page(300_000)) + skippable
+    assert decode(packed, "zstd", LIMIT) == Decoded(b"ab" + page(300_000))
+    assert decode(packed[:-1], "zstd", LIMIT).error == "zstd: ends early"
+    assert decode(packed + zstandard.compress(b"x")[:3], "zstd", LIMIT).truncated
+
+
+# ── bombs
+
+
+BOMBS = [
+    ("gzip", gzip.compress(bytes(200 * MIB), 1)),
+    ("deflate", zlib.compress(bytes(200 * MIB), 1)),
+    ("br", brotli.compress(bytes(200 * MIB), quality=1)),
+    ("zstd", zstandard.compress(bytes(200 * MIB))),
+    ("gzip", gzip.compress(bytes(MIB), 1) * 200),
+    ("gzip, gzip", gzip.compress(gzip.compress(bytes(200 * MIB), 1), 1)),
+]
+
+
+@pytest.mark.parametrize(("name", "bomb"), BOMBS, ids=["gzip", "deflate", "br", "zstd", "members", "nested"])
+def test_a_bomb_stops_at_the_limit(name: str, bomb: bytes) -> None:
+    tracemalloc.start()
+    result = decode(bomb, name, 4 * MIB)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert result == Decoded(bytes(4 * MIB), truncated=True)
+    assert peak < 16 * MIB
+
+
+def test_a_zstd_window_above_eight_mebibytes_is_refused() -> None:
+    parameters = zstandard.ZstdCompressionParameters(window_log=27, compression_level=1)
+    packer = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    result = decode(packer.compress(bytes(MIB)) + packer.flush(), "zstd", LIMIT)
+    assert result.truncated and result.error and "memory" in result.error
+
+
+# ── anything
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.binary(max_size=400),
+    st.sampled_from(["gzip", "deflate", "br", "zstd", "gzip, br", "zstd, gzip"]),
+    st.integers(1, 500),
+)
+def test_any_body_gives_an_answer_within_the_limit(body: bytes, header: str, limit: int) -> None:
+    assert len(decode(body, header, limit).body) <= limit
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=3000), st.sampled_from(CODERS), st.data())
+def test_a_damaged_body_gives_an_answer(
+    data: bytes, coder: tuple[str, Callable[[bytes], bytes]], draw: st.DataObject
+) -> None:
+    name, pack = coder
+    packed = bytearray(pack(data))
+    at = draw.draw(st.integers(0, len(packed) - 1))
+    packed[at] ^= draw.draw(st.integers(1, 255))
+    assert len(decode(bytes(packed), name, 5000).body) <= 5000
+    cut = decode(bytes(pack(data)[:at]), name, 5000)
+    assert cut.truncated or at == 0 or cut.error or cut.body == data
+
+
+def test_a_page_is_unpacked_fast() -> None:
+    packed = gzip.compress(page(42_000))
+    spans = []
+    for _ in range(50):
+        start = time.perf_counter()
+        decode(packed, "gzip", LIMIT)
+        spans.append(time.perf_counter() - start)
+    assert min(spans) < 0.0005
