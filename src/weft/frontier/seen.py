@@ -1,0 +1,117 @@
+"""Which URLs are known already: exact 64-bit fingerprints at under 12 bytes each.
+
+A Python set would take 60 bytes and more for each. Here fingerprints lie end to end in small `bytes` buckets that are
+searched with `find`; the table grows by splitting one bucket at a time (linear hashing), so that adding costs the same
+at a thousand URLs as at a hundred million, and there is never a moment when everything is moved.
+
+The hash is seeded for each crawl: nobody can make up URLs that collide with those of another site.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from xxhash import xxh3_64_digest, xxh3_64_intdigest
+
+_ENTRIES = 128  # fingerprints a bucket holds on average: fewer are faster to search, more waste less memory
+_FIRST = 64
+
+
+class SeenSet:
+    """A set of URLs, by fingerprint."""
+
+    __slots__ = ("_buckets", "_count", "_mask", "_seed", "_split")
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._buckets: list[bytes] = [b""] * _FIRST
+        self._mask = _FIRST - 1  # of the buckets that are not split yet in this round
+        self._split = 0  # the next one to be split
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, url: str) -> bool:
+        fingerprint = xxh3_64_digest(url.encode(), self._seed)
+        bucket = self._buckets[self._place(fingerprint)]
+        return _has(bucket, fingerprint)
+
+    def fingerprint(self, url: str) -> int:
+        """The fingerprint as a number."""
+        return xxh3_64_intdigest(url.encode(), self._seed)
+
+    def add(self, url: str) -> bool:
+        """Adds one; False if it was there."""
+        return bool(self.add_new((url,)))
+
+    def add_new(self, urls: Iterable[str]) -> list[str]:
+        """Adds all, and gives those that were new, in order and once each."""
+        new = []
+        seed, buckets = self._seed, self._buckets
+        for url in urls:
+            fingerprint = xxh3_64_digest(url.encode(), seed)
+            number = int.from_bytes(fingerprint[4:], "big")
+            place = number & self._mask
+            if place < self._split:
+                place = number & (self._mask * 2 + 1)
+            bucket = buckets[place]
+            at = bucket.find(fingerprint)
+            # A hit off the grid is the end of one fingerprint and the start of the next: look properly.
+            if at >= 0 and (not at % 8 or _has(bucket, fingerprint)):
+                continue
+            buckets[place] = bucket + fingerprint
+            new.append(url)
+            self._count += 1
+            if self._count > len(buckets) * _ENTRIES:
+                self._split_one()
+        return new
+
+    def discard(self, url: str) -> None:
+        """Forgets one, so that it can be found again."""
+        fingerprint = xxh3_64_digest(url.encode(), self._seed)
+        place = self._place(fingerprint)
+        kept = [entry for entry in _entries(self._buckets[place]) if entry != fingerprint]
+        self._count -= len(self._buckets[place]) // 8 - len(kept)
+        self._buckets[place] = b"".join(kept)
+
+    def dump(self) -> Iterator[bytes]:
+        """All fingerprints, in pieces that `load` takes."""
+        for start in range(0, len(self._buckets), 1024):
+            yield b"".join(self._buckets[start : start + 1024])
+
+    def load(self, piece: bytes) -> None:
+        """Adds the fingerprints of a dumped piece, none of which may be there yet."""
+        for fingerprint in _entries(piece):
+            place = self._place(fingerprint)
+            self._buckets[place] += fingerprint
+            self._count += 1
+            if self._count > len(self._buckets) * _ENTRIES:
+                self._split_one()
+
+    def _place(self, fingerprint: bytes) -> int:
+        number = int.from_bytes(fingerprint[4:], "big")
+        place = number & self._mask
+        return place if place >= self._split else number & (self._mask * 2 + 1)
+
+    def _split_one(self) -> None:
+        bit = self._mask + 1
+        stay, move = [], []
+        for fingerprint in _entries(self._buckets[self._split]):
+            (move if int.from_bytes(fingerprint[4:], "big") & bit else stay).append(fingerprint)
+        self._buckets[self._split] = b"".join(stay)
+        self._buckets.append(b"".join(move))
+        self._split += 1
+        if self._split > self._mask:
+            self._mask, self._split = self._mask * 2 + 1, 0
+
+
+def _entries(bucket: bytes) -> list[bytes]:
+    return [bucket[at : at + 8] for at in range(0, len(bucket), 8)]
+
+
+def _has(bucket: bytes, fingerprint: bytes) -> bool:
+    at = bucket.find(fingerprint)
+    while at >= 0 and at % 8:
+        at = bucket.find(fingerprint, at + 1)
+    return at >= 0

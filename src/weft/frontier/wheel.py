@@ -1,0 +1,75 @@
+"""Who is due when: a wheel of short ticks, so that scheduling costs the same for ten sites and for ten million.
+
+A heap of all sites would cost more the more sites wait. Here a site is put into the list of the tick in which it is due;
+only the ticks themselves, a few thousand at most, are ordered. A site is never given out before its time: the tick is
+the one that begins at or after it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappop, heappush
+from math import ceil
+from typing import Generic, Protocol, TypeVar
+
+TICK_S = 0.01
+
+
+class Scheduled(Protocol):
+    """What a wheel holds: it remembers its own tick, so that moving it is O(1)."""
+
+    tick: int
+
+
+S = TypeVar("S", bound=Scheduled)
+IDLE = -1
+
+
+class Wheel(Generic[S]):
+    """Things by the time at which they are due."""
+
+    def __init__(self) -> None:
+        self._ticks: dict[int, list[S]] = {}
+        self._order: list[int] = []
+        self._ready: deque[S] = deque()
+
+    def put(self, thing: S, due: float) -> None:
+        """Schedules it; if it is scheduled already, the new time counts."""
+        tick = ceil(due / TICK_S)
+        if thing.tick == tick:
+            return
+        thing.tick = tick
+        if tick in self._ticks:
+            self._ticks[tick].append(thing)
+        else:
+            self._ticks[tick] = [thing]
+            heappush(self._order, tick)
+
+    def remove(self, thing: S) -> None:
+        """Takes it out; its old entry is passed over when its tick comes."""
+        thing.tick = IDLE
+
+    def pop(self, now: float) -> S | None:
+        """One that is due, in the order of their times; None if there is none yet."""
+        current = int(now / TICK_S)
+        while True:
+            while self._ready:
+                thing = self._ready.popleft()
+                if IDLE < thing.tick <= current:
+                    thing.tick = IDLE
+                    return thing
+            if not self._order or self._order[0] > current:
+                return None
+            tick = heappop(self._order)
+            self._ready.extend(thing for thing in self._ticks.pop(tick) if thing.tick == tick)
+
+    def next_due(self) -> float | None:
+        """When the next one may be due; None if none is scheduled."""
+        if self._ready:
+            return 0.0
+        while self._order:
+            tick = self._order[0]
+            if any(thing.tick == tick for thing in self._ticks[tick]):
+                return tick * TICK_S
+            del self._ticks[heappop(self._order)]
+        return None

@@ -1,0 +1,127 @@
+"""The frontier's data structures: the seen set, the spilling queue, the wheel."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from time import process_time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.frontier import spill
+from weft.frontier.seen import SeenSet
+from weft.frontier.spill import SpillQueue
+from weft.frontier.wheel import IDLE, Wheel
+
+
+@given(st.lists(st.lists(st.integers(0, 300).map(lambda n: f"http://h/{n}"), max_size=60), max_size=20))
+def test_the_seen_set_is_a_set(batches: list[list[str]]) -> None:
+    seen, model = SeenSet(7), set[str]()
+    for batch in batches:
+        expected = [url for url in dict.fromkeys(batch) if url not in model]
+        assert seen.add_new(batch) == expected
+        model |= set(batch)
+        assert len(seen) == len(model)
+
+
+def test_the_seen_set_keeps_every_url_while_it_grows() -> None:
+    seen = SeenSet(1)
+    urls = [f"https://example.com/page/{n}" for n in range(60_000)]
+    assert seen.add_new(urls) == urls
+    assert seen.add_new(urls) == []
+    assert all(url in seen for url in urls[::97])
+    assert "https://example.com/other" not in seen
+    seen.discard(urls[5])
+    assert (urls[5] in seen, len(seen)) == (False, 59_999)
+    copy = SeenSet(1)
+    for piece in seen.dump():
+        copy.load(piece)
+    assert len(copy) == 59_999
+    assert copy.add_new(urls) == [urls[5]]
+
+
+def test_fingerprints_of_two_crawls_differ() -> None:
+    assert SeenSet(1).fingerprint("http://a/") != SeenSet(2).fingerprint("http://a/")
+
+
+@settings(max_examples=60, deadline=None)
+@given(operations=st.lists(st.booleans(), max_size=400), size=st.integers(20, 200))
+def test_a_spilling_queue_keeps_its_order(
+    operations: list[bool], size: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    old, spill.PIECE = spill.PIECE, size
+    try:
+        queue = SpillQueue(tmp_path_factory.mktemp("q") / "spill")
+        model: list[str] = []
+        for number, push in enumerate(operations):
+            if push or not model:
+                queue.push(f"text-{number}-ü")
+                model.append(f"text-{number}-ü")
+            else:
+                assert queue.peek() == model[0]
+                assert queue.pop() == model.pop(0)
+            assert len(queue) == len(model)
+        assert list(queue.texts()) == model
+    finally:
+        spill.PIECE = old
+
+
+def test_a_long_queue_is_on_disk_and_its_file_goes_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "spill"
+    queue = SpillQueue(path)
+    texts = [f"{n} 0 0 /a/path/of/some/length/{n}.html" for n in range(20_000)]
+    for text in texts:
+        queue.push(text)
+    assert path.stat().st_size > 500_000
+    assert [queue.pop() for _ in texts] == texts
+    assert not path.exists()
+
+
+class Thing:
+    def __init__(self) -> None:
+        self.tick = IDLE
+
+
+def test_the_wheel_gives_nothing_before_its_time() -> None:
+    wheel = Wheel[Thing]()
+    early, late = Thing(), Thing()
+    wheel.put(late, 5.004)
+    wheel.put(early, 1.0)
+    assert wheel.pop(0.999) is None
+    assert wheel.next_due() == pytest.approx(1.0)
+    assert wheel.pop(1.0) is early
+    assert wheel.pop(5.004) is None
+    assert wheel.pop(5.01) is late
+    assert wheel.next_due() is None
+
+
+def test_a_thing_that_is_put_again_counts_once_at_its_new_time() -> None:
+    wheel = Wheel[Thing]()
+    thing = Thing()
+    wheel.put(thing, 1.0)
+    wheel.put(thing, 3.0)
+    assert wheel.pop(2.0) is None
+    assert wheel.pop(3.0) is thing
+    assert wheel.pop(9.0) is None
+    wheel.put(thing, 4.0)
+    wheel.remove(thing)
+    assert wheel.pop(9.0) is None
+
+
+def test_the_wheel_costs_the_same_with_many_things() -> None:
+    def cost(count: int) -> float:
+        wheel, rng = Wheel[Thing](), random.Random(1)
+        for _ in range(count):
+            wheel.put(Thing(), rng.uniform(0, 70))
+        start, now = process_time(), 70.0
+        for _ in range(20_000):
+            thing = wheel.pop(now)
+            assert thing is not None
+            wheel.put(thing, now + rng.uniform(70, 140))
+        return process_time() - start
+
+    few = min(cost(25_000) for _ in range(3))
+    many = min(cost(400_000) for _ in range(3))
+    assert many < 2.5 * few
