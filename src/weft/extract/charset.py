@@ -1,0 +1,185 @@
+"""Bytes to text: which encoding a body is in, how that is known, and its decoding.
+
+The order is WHATWG's: byte order mark, HTTP header, declaration in the first 1024 bytes. A body that declares nothing
+is UTF-8 when it is valid UTF-8; else a late declaration or, last, the statistics of its letters decide (turbohtml's,
+after chardetng), helped by the page's language and its host's top-level domain.
+
+Invariant: `decode` never raises, whatever the bytes and labels: what cannot be decoded becomes U+FFFD.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+from weft.extract.labels import decoder_of, encoding_of
+
+Source = Literal["bom", "header", "meta", "detected", "fallback"]
+
+PRESCAN_BYTES = 1024
+LATE_BYTES = 16384
+SAMPLE_BYTES = 16384
+FALLBACK = "windows-1252"
+
+_BOMS = (
+    (b"\xef\xbb\xbf", "utf-8"),
+    (b"\xff\xfe\0\0", "utf-32le"),  # before utf-16le, of which it would be a page that begins with a NUL
+    (b"\0\0\xfe\xff", "utf-32be"),
+    (b"\xff\xfe", "utf-16le"),
+    (b"\xfe\xff", "utf-16be"),
+)
+_WIDE_STARTS = (
+    (b"<\0\0\0", "utf-32le"),
+    (b"\0\0\0<", "utf-32be"),
+    (b"<\0", "utf-16le"),
+    (b"\0<", "utf-16be"),
+)
+_CHARSET = re.compile(r"charset\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s;\"']+))", re.IGNORECASE)
+_QUOTED = rb"(?:[^>\"']|\"[^\"]*\"|'[^']*')*"
+# Other tags and comments are matched too, so that a <meta> inside them is passed over.
+_TAG = re.compile(rb"<!--.*?-->|<meta(?=[\s/])(" + _QUOTED + rb")>|<[/A-Za-z]" + _QUOTED + rb">", re.I | re.S)
+_ATTRIBUTE = re.compile(rb"([^\s/>\"'=]+)(?:\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s>\"']+)))?")
+_XML = re.compile(rb"<\?xml\s[^>]*?encoding\s*=\s*[\"']([^\"']+)").match
+_LANG = re.compile(rb"<html\b[^>]*?\slang\s*=\s*[\"']?([A-Za-z]{2,3}(?:-[A-Za-z]+)?)", re.IGNORECASE).search
+_TLD = re.compile(r"^[a-z]+://(?:[^/?#@]*@)?[^/?#:]*\.([a-z0-9-]+)\.?(?::\d*)?(?:[/?#]|$)").match
+
+# The country whose pages are written as pages of that language are: the detector's hint is a top-level domain.
+_COUNTRY = {
+    "ja": "jp", "ko": "kr", "zh-tw": "tw", "zh-hk": "hk", "zh-hant": "tw", "zh": "cn", "ru": "ru", "uk": "ua",
+    "be": "by", "bg": "bg", "sr": "rs", "mk": "mk", "el": "gr", "he": "il", "iw": "il", "ar": "eg", "fa": "ir",
+    "tr": "tr", "az": "az", "th": "th", "vi": "vn", "pl": "pl", "cs": "cz", "sk": "sk", "hu": "hu", "sl": "si",
+    "hr": "hr", "ro": "ro", "lt": "lt", "lv": "lv", "et": "ee", "de": "de", "fr": "fr", "es": "es", "it": "it",
+    "pt": "pt", "nl": "nl", "sv": "se", "da": "dk", "fi": "fi", "no": "no", "nb": "no", "is": "is", "en": "us",
+}  # fmt: skip
+
+
+class Decoded(NamedTuple):
+    """A body's text, its encoding (WHATWG's name, lower-case) and what told so."""
+
+    text: str
+    charset: str
+    source: Source
+
+
+def decode(body: bytes, content_type: str | None = None, url: str = "") -> Decoded:
+    """The text of a body; `url` is a hint for the last resort only."""
+    if body[:1] in (b"\xef", b"\xff", b"\xfe", b"\0"):
+        for mark, encoding in _BOMS:
+            if body.startswith(mark):
+                return Decoded(_decode(body[len(mark) :], encoding), encoding, "bom")
+    if content_type and (declared := _in_header(content_type)):
+        declared = _wide(body) or declared if declared.startswith(("utf-16", "utf-32")) else declared
+        return Decoded(_decode(body, declared), declared, "header")
+    if declared := _in_markup(body[:PRESCAN_BYTES]):
+        return Decoded(_decode(body, declared), declared, "meta")
+    return _undeclared(body, url)
+
+
+@lru_cache(maxsize=512)
+def _in_header(content_type: str) -> str | None:
+    """The encoding a Content-Type names."""
+    match = _CHARSET.search(content_type)
+    return encoding_of(match[1] or match[2] or match[3] or "") if match else None
+
+
+def _in_markup(start: bytes) -> str | None:
+    """The encoding a `<meta>` or an XML declaration names."""
+    for tag in _TAG.finditer(start):
+        if tag[1] is not None and (encoding := _in_meta(tag[1])):
+            return encoding
+    match = _XML(start)
+    return _as_declared_in_ascii(match[1]) if match else None
+
+
+def _in_meta(attributes: bytes) -> str | None:
+    found: dict[bytes, bytes] = {}
+    for name, *values in _ATTRIBUTE.findall(attributes):
+        found.setdefault(name.lower(), b"".join(values))
+    if b"charset" in found:
+        return _as_declared_in_ascii(found[b"charset"])
+    if found.get(b"http-equiv", b"").strip().lower() == b"content-type":
+        match = _CHARSET.search(found.get(b"content", b"").decode("latin-1"))
+        return _as_declared_in_ascii((match[1] or match[2] or match[3] or "").encode("latin-1")) if match else None
+    return None
+
+
+def _as_declared_in_ascii(label: bytes) -> str | None:
+    """The encoding of a label that was read as ASCII, so that it cannot be a wide one."""
+    encoding = encoding_of(label.decode("latin-1"))
+    if encoding is None:
+        return None
+    if encoding.startswith(("utf-16", "utf-32")):
+        return "utf-8"
+    return FALLBACK if encoding == "x-user-defined" else encoding
+
+
+def _undeclared(body: bytes, url: str) -> Decoded:
+    if wide := _wide(body):
+        return Decoded(_decode(body, wide), wide, "detected")
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.reason == "unexpected end of data" and not body[: error.start].isascii():
+            # A body cut inside its last character, as at the cap, is still UTF-8.
+            return Decoded(_decode(body, "utf-8"), "utf-8", "detected")
+    else:
+        if not _is_escaped(text):
+            return Decoded(text, "utf-8", "detected")
+    if late := _in_markup(body[:LATE_BYTES]):
+        return Decoded(_decode(body, late), late, "meta")
+    encoding, source = _guess(body, url)
+    return Decoded(_decode(body, encoding), encoding, source)
+
+
+def _wide(body: bytes) -> str | None:
+    """UTF-16 or UTF-32 by the NULs beside a page's first `<`."""
+    if b"\0" in body[:4]:
+        for start, encoding in _WIDE_STARTS:
+            if body.startswith(start):
+                return encoding
+    return None
+
+
+def _is_escaped(text: str) -> bool:
+    """Whether an ASCII text is one of the 7-bit encodings that switch alphabets by escapes."""
+    return "\x1b" in text and ("\x1b$" in text or "\x1b(" in text) and text.isascii()
+
+
+def _guess(body: bytes, url: str) -> tuple[str, Source]:
+    """The likeliest encoding by its letters."""
+    from turbohtml.detect import Detection, detect
+
+    match = detect(_sample(body), Detection(tld=_hint(body, url)))
+    encoding = encoding_of(match.encoding or "")
+    if encoding is None or not match.confidence:
+        return FALLBACK, "fallback"
+    return encoding, "detected"
+
+
+def _sample(body: bytes) -> bytes:
+    """The parts of a body that tell encodings apart. `<` is no part of a character in any of them."""
+    if body.isascii():
+        return body[: SAMPLE_BYTES * 4]
+    size, kept = 0, []
+    for piece in body.split(b"<"):
+        if not piece.isascii():
+            kept.append(piece[:SAMPLE_BYTES])
+            size += len(piece)
+            if size > SAMPLE_BYTES:
+                break
+    return b"<".join(kept)
+
+
+def _hint(body: bytes, url: str) -> str | None:
+    """The top-level domain where such pages are at home: by the page's language, else by its host."""
+    if match := _LANG(body, 0, LATE_BYTES):
+        lang = match[1].decode("ascii").lower()
+        if country := _COUNTRY.get(lang) or _COUNTRY.get(lang[:2]):
+            return country
+    tld = _TLD(url)
+    return tld[1] if tld and not tld[1].isdigit() else None
+
+
+def _decode(body: bytes, encoding: str) -> str:
+    return body.decode(decoder_of(encoding), "replace")

@@ -1,0 +1,143 @@
+"""What a body is: HTML, a feed, other XML, text, or something without text.
+
+The content type is believed where it says something; where it is missing, malformed or one that servers send for want
+of a better, the first bytes decide (after the WHATWG MIME Sniffing Standard). A declared HTML page that begins like a
+PDF or an image is what it begins like: no page of text starts so.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from functools import lru_cache
+
+
+class Kind(StrEnum):
+    """What a body is, and so what can be taken from it."""
+
+    HTML = "html"
+    FEED = "feed"
+    XML = "xml"
+    TEXT = "text"
+    OTHER = "other"
+
+
+SNIFFED_BYTES = 1445
+
+_USELESS = frozenset(
+    "unknown/unknown application/unknown */* application/octet-stream binary/octet-stream "
+    "application/x-unknown-content-type content/unknown application/force-download".split()
+)
+_BY_TYPE = {
+    "text/html": Kind.HTML,
+    "application/xhtml+xml": Kind.HTML,
+    "application/vnd.wap.xhtml+xml": Kind.HTML,
+    "application/rss+xml": Kind.FEED,
+    "application/atom+xml": Kind.FEED,
+    "application/rdf+xml": Kind.FEED,
+    "text/xml": Kind.XML,
+    "application/xml": Kind.XML,
+    "application/json": Kind.TEXT,
+    "application/ld+json": Kind.TEXT,
+    "application/javascript": Kind.TEXT,
+    "application/x-javascript": Kind.TEXT,
+    "application/ecmascript": Kind.TEXT,
+    "application/x-ndjson": Kind.TEXT,
+    "application/yaml": Kind.TEXT,
+    "application/toml": Kind.TEXT,
+}
+_MIME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+/[!#$%&'*+.^_`|~0-9a-z-]+").fullmatch
+
+_MAGIC = (
+    b"%PDF-", b"\x89PNG", b"GIF8", b"\xff\xd8\xff", b"PK\x03\x04", b"\x1f\x8b", b"RIFF", b"OggS", b"ID3", b"7z\xbc\xaf",
+    b"Rar!", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"\x00\x00\x01\x00", b"wOFF", b"wOF2", b"\x7fELF", b"MZ\x90",
+    b"\xd0\xcf\x11\xe0", b"%!PS", b"SQLite format 3", b"\x00asm", b"II*\x00", b"MM\x00*", b"\x1aE\xdf\xa3", b"fLaC",
+)  # fmt: skip
+_BINARY = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]").search
+_HTML = re.compile(
+    rb"<(?:!doctype\s+html|html|head|body|title|meta|link|script|style|iframe|frameset|base|h[1-6]|div|font|table|a|b|br|p"
+    rb"|ul|ol|main|article|section|nav|header|span|center|form|img|noscript)[\s/>]",
+    re.IGNORECASE,
+)
+_PAGE = re.compile(rb"<(?:!doctype\s+html|html|head|body|title|a\s+href)[\s/>=]", re.IGNORECASE).search
+# What may stand before the first element: XML declaration, processing instructions, comments, a doctype.
+_PROLOG = re.compile(rb"(?:\s+|<\?.*?\?>|<!--.*?-->|<!DOCTYPE\b[^>\[]*(?:\[.*?\]\s*)?>)*", re.DOTALL | re.IGNORECASE)
+_ROOT = re.compile(rb"<([A-Za-z_][\w.:-]*)")
+_FEEDS = frozenset((b"rss", b"feed", b"rdf"))
+
+
+def kind_of(body: bytes, content_type: str | None) -> Kind:
+    """What a body is, by its content type where that says something, else by its first bytes."""
+    declared = _declared(content_type) if content_type else None
+    if declared is Kind.HTML:
+        return _html_or_not(body)
+    if declared is Kind.XML:
+        return _by_root(body[:SNIFFED_BYTES]) or Kind.XML
+    if declared is Kind.TEXT:
+        return Kind.OTHER if body.startswith(_MAGIC) else Kind.TEXT
+    return declared if declared is not None else sniff(body)
+
+
+def sniff(body: bytes) -> Kind:
+    """What a body is, by its first bytes alone."""
+    if body.startswith(_MAGIC):
+        return Kind.OTHER
+    start = _without_bom(body[:SNIFFED_BYTES])
+    content = start[_prolog_end(start) :]
+    if start.lstrip().startswith(b"<?xml"):
+        return _by_root(start) or Kind.XML
+    if _HTML.match(content) or start.lstrip().startswith(b"<!--"):
+        return Kind.HTML
+    if root := _by_root(start):
+        return root
+    if _BINARY(start):
+        return Kind.OTHER
+    return Kind.HTML if _PAGE(start) else Kind.TEXT
+
+
+@lru_cache(maxsize=512)
+def _declared(content_type: str) -> Kind | None:
+    """The kind a content type names; None where it says nothing."""
+    mime = content_type.partition(";")[0].strip().lower()
+    if not _MIME(mime) or mime in _USELESS:
+        return None
+    if mime in _BY_TYPE:
+        return _BY_TYPE[mime]
+    if mime.endswith("+xml"):
+        return Kind.OTHER if mime.startswith("image/") else Kind.XML
+    return Kind.TEXT if mime.startswith("text/") or mime.endswith("+json") else Kind.OTHER
+
+
+def _html_or_not(body: bytes) -> Kind:
+    """A body declared as HTML: nearly always that, sometimes a feed or a file served with the wrong type."""
+    if body.startswith(_MAGIC):
+        return Kind.OTHER
+    if body[:5] == b"<?xml" and _by_root(body[:SNIFFED_BYTES]) is Kind.FEED:
+        return Kind.FEED
+    return Kind.HTML
+
+
+def _by_root(start: bytes) -> Kind | None:
+    """The kind by the name of the first element; None for a name that tells nothing."""
+    start = _without_bom(start)
+    root = _ROOT.match(start, _prolog_end(start))
+    if not root:
+        return None
+    name = root[1].lower()
+    if name == b"html" or name.endswith(b":html"):
+        return Kind.HTML
+    return Kind.FEED if name.partition(b":")[0] in _FEEDS else None
+
+
+def _prolog_end(start: bytes) -> int:
+    match = _PROLOG.match(start)
+    return match.end() if match else 0
+
+
+def _without_bom(start: bytes) -> bytes:
+    """The first bytes as ASCII-compatible ones: no byte order mark, and UTF-16 thinned to its ASCII half."""
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return start[2:].replace(b"\0", b"")
+    if start[:1] == b"\0" or start[1:2] == b"\0":
+        return start.replace(b"\0", b"")
+    return start.removeprefix(b"\xef\xbb\xbf")

@@ -1,0 +1,173 @@
+"""One pass over a page's tree for all that a crawl needs of it: references, title, base, and the authors' wishes.
+
+References are raw: character references are decoded (by the parser), surrounding whitespace is off, nothing is joined;
+`weft.urls` does that. What stands in a `<template>` is no part of the page, except where the template is a declarative
+shadow root, which readers see.
+
+Invariant: `hrefs` holds nothing that cannot lead to a page over http, no two equal, at most MAX_HREFS of them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from turbohtml import Document, Element, Namespace
+
+from weft.extract.robots_meta import PRODUCT, directives
+
+MAX_HREFS = 10_000
+MAX_TITLE = 500
+MAX_ANCHOR = 500
+
+_TAGS = ("a", "area", "iframe", "frame", "base", "link", "meta", "title", "template")
+_INERT = "template:not([shadowrootmode], [data-shadowrootmode])"
+_EDGES = "".join(map(chr, range(0x21)))
+_INVISIBLE = str.maketrans("", "", "\t\n\r")
+# A fragment, or a scheme other than http and https.
+_UNFOLLOWED = re.compile(r"#|(?!https?:)[a-z][a-z0-9+.-]*:", re.IGNORECASE).match
+_REFRESH = re.compile(
+    r"\s*(?:\d[\d.]*|\.[\d.]*)(?:\s*[;,]|\s)\s*(?:url\s*=\s*)?+(?:\"([^\"]*)|'([^']*)|(\S.*))",
+    re.IGNORECASE | re.DOTALL,
+).match
+
+
+class Link(NamedTuple):
+    """One link as the page has it: the reference as written, its text, its `rel` words."""
+
+    href: str
+    text: str
+    rel: tuple[str, ...] = ()
+
+
+class Scan:
+    """What one pass found."""
+
+    __slots__ = ("base", "canonical", "capped", "hrefs", "nofollow", "noindex", "refresh", "title")
+
+    def __init__(self) -> None:
+        self.title: str | None = None
+        self.base: str | None = None
+        self.canonical: str | None = None
+        self.refresh: str | None = None
+        self.noindex = False
+        self.nofollow = False
+        self.capped = False
+        self.hrefs: list[str] = []
+
+
+def scan(document: Document) -> Scan:
+    """All that the crawl needs, in document order."""
+    found = Scan()
+    hrefs: dict[str, None] = {}
+    templates = False
+    for element in document.iter_elements(_TAGS):
+        tag = element.tag
+        if templates and element.closest(_INERT):
+            continue
+        if tag == "a" or tag == "area":
+            raw = element.attr("href")
+            rel = element.attr("rel")
+            if rel is not None and "nofollow" in rel.lower().split():
+                continue
+        elif tag == "iframe" or tag == "frame":
+            raw = element.attr("src")
+        elif tag == "template":
+            templates = True
+            continue
+        else:
+            raw = _head_fact(found, element, tag)
+        if raw is not None and (href := followable(raw)) is not None:
+            if len(hrefs) < MAX_HREFS:
+                hrefs[href] = None
+            elif href not in hrefs:
+                found.capped = True
+    if not found.nofollow:
+        found.hrefs = list(hrefs)
+    return found
+
+
+def followable(raw: str) -> str | None:
+    """A reference without its edges; None when it leads nowhere new or not over http."""
+    href = raw.strip(_EDGES)
+    if not href:
+        return None
+    # The URL parser drops tabs and newlines wherever they stand: `java\nscript:` is a script.
+    judged = href if href.isprintable() else href.translate(_INVISIBLE)
+    return None if _UNFOLLOWED(judged) else href
+
+
+def links(document: Document) -> list[Link]:
+    """Every link that leads somewhere, nofollow ones and repeated ones too, with its text."""
+    found: list[Link] = []
+    for element in document.iter_elements(_TAGS[:4]):
+        raw = element.attr("src" if element.tag in ("iframe", "frame") else "href")
+        if raw is None or (href := followable(raw)) is None or element.closest(_INERT):
+            continue
+        found.append(Link(href, _anchor(element), tuple((element.attr("rel") or "").lower().split())))
+        if len(found) == MAX_HREFS:
+            break
+    return found
+
+
+def refresh_target(content: str) -> str | None:
+    """The raw URL in the content of a `<meta http-equiv=refresh>`; None when it only reloads."""
+    match = _REFRESH(content)
+    if not match:
+        return None
+    return (match[1] or match[2] or match[3] or "").strip() or None
+
+
+def _head_fact(found: Scan, element: Element, tag: str) -> str | None:
+    """Notes what a base, link, meta or title says; the reference in it, if it is one to follow."""
+    if tag == "meta":
+        return _meta(found, element)
+    if tag == "link":
+        rel = element.attr("rel")
+        if found.canonical is None and rel and "canonical" in rel.lower().split():
+            found.canonical = _stripped(element.attr("href"))
+            return found.canonical
+    elif tag == "title":
+        if found.title is None and element.namespace is Namespace.HTML:
+            found.title = collapse(element.text, MAX_TITLE) or None
+    elif found.base is None:
+        found.base = _stripped(element.attr("href"))
+    return None
+
+
+def _meta(found: Scan, element: Element) -> str | None:
+    name = element.attr("name")
+    if name is not None:
+        if name.strip().lower() in ("robots", PRODUCT):
+            noindex, nofollow = directives(element.attr("content") or "")
+            found.noindex |= noindex
+            found.nofollow |= nofollow
+    elif found.refresh is None and _is_refresh(element):
+        found.refresh = refresh_target(element.attr("content") or "")
+        return found.refresh
+    return None
+
+
+def _is_refresh(element: Element) -> bool:
+    """Whether a meta sends its readers elsewhere; one inside noscript is for those who run no scripts."""
+    equiv = element.attr("http-equiv")
+    return equiv is not None and equiv.strip().lower() == "refresh" and element.closest("noscript") is None
+
+
+def _anchor(element: Element) -> str:
+    """A link's text; where it has none, what stands in for it: an image's or area's alt text, a title, a label."""
+    text = collapse(element.text, MAX_ANCHOR)
+    if not text and (image := element.find("img")):
+        text = collapse(image.attr("alt") or "", MAX_ANCHOR)
+    return text or collapse(
+        element.attr("alt") or element.attr("aria-label") or element.attr("title") or "", MAX_ANCHOR
+    )
+
+
+def collapse(text: str, limit: int) -> str:
+    """A text on one line, its whitespace single, cut at `limit` characters."""
+    return " ".join(text[: limit * 20].split())[:limit].rstrip()
+
+
+def _stripped(value: str | None) -> str | None:
+    return (value.strip(_EDGES) or None) if value is not None else None
