@@ -1,0 +1,389 @@
+"""One client connection of the synthetic web: parses requests, answers them one after another, logs each.
+
+A page without flaws is answered inside `data_received`; whatever takes time runs as a task and holds the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import socket
+import struct
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from weft.testing import hostile, pages
+from weft.testing.arrivals import Arrival
+from weft.testing.resources import Resource
+from weft.testing.sites import Site
+
+if TYPE_CHECKING:
+    from weft.testing.server import SyntheticServer
+
+MAX_HEAD_BYTES = 65_536
+CHUNK_BYTES = 262_144
+
+
+@dataclass(slots=True)
+class Answer:
+    """A ready answer: `data` is head and body, the body begins at `body_at`."""
+
+    data: bytes
+    body_at: int
+    status: int
+    note: str
+    etag: str = ""
+    modified: int = 0
+
+
+@dataclass(slots=True)
+class Request:
+    """One parsed request. `t` is when its first byte was read."""
+
+    t: float
+    method: str
+    path: str
+    headers: list[tuple[str, str]]
+    close: bool
+    site: Site | None = None
+    host: str = ""
+    overlaps: bool = False
+
+    def header(self, name: str) -> str:
+        return next((value for key, value in self.headers if key.lower() == name), "")
+
+
+class HungUp(Exception):
+    """The client closed the connection."""
+
+
+class Connection(asyncio.Protocol):
+    """One client connection: parses requests, answers them one after another, logs each."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, server: SyntheticServer) -> None:
+        self.server = server
+        self._buffer = b""
+        self._first = self._latest = self._stamp = 0.0
+        self._busy = False
+        self._current: Request | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._sent = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._note = ""
+        self.status = 0
+        self.lost = False
+
+    # -- the transport's side ---------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        transport.set_write_buffer_limits(high=0)
+        self.address: str = transport.get_extra_info("sockname")[0]
+        self.server.connections += 1
+        self.number = self.server.connections
+
+    def data_received(self, data: bytes) -> None:
+        self._latest = monotonic()
+        if self._buffer:
+            self._buffer += data
+        else:
+            self._buffer = data
+            self._first = self._latest
+        if not self._busy:
+            self._serve()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self.lost = True
+        if self._timer:
+            self._timer.cancel()
+        if self._drained and not self._drained.done():
+            self._drained.set_exception(HungUp())
+        if self._current is not None:
+            self.finish(self.status, self._note, aborted=True)
+
+    def pause_writing(self) -> None:
+        self._drained = asyncio.get_running_loop().create_future()
+
+    def resume_writing(self) -> None:
+        if self._drained and not self._drained.done():
+            self._drained.set_result(None)
+        self._drained = None
+
+    # -- requests ---------------------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        """Answers what is complete in the buffer."""
+        while not self._busy and not self.lost:
+            end = self._buffer.find(b"\r\n\r\n")
+            if end < 0:
+                if len(self._buffer) > MAX_HEAD_BYTES:
+                    self._refuse(431)
+                return
+            request = parse(self._buffer[:end], self._first)
+            if request is None:
+                self._refuse(400)
+                return
+            length = request.header("content-length")
+            after = end + 4 + (int(length) if length.isdigit() else 0)
+            if len(self._buffer) < after:
+                return
+            self._buffer = self._buffer[after:]
+            self._first = self._latest
+            self._start(request)
+
+    def _refuse(self, status: int) -> None:
+        self._buffer = b""
+        self.transport.write(pages.head(status, 0, [("Connection", "close")]))
+        self.transport.close()
+
+    def _start(self, request: Request) -> None:
+        server = self.server
+        self._current = request
+        self._sent = 0
+        self._stamp = request.t
+        self.status = 0
+        self._note = "unanswered"
+        host = request.header("host").rpartition("@")[2].partition(":")[0].lower()
+        request.host = host if server.world.spec.names else self.address
+        request.site = server.world.by_host.get(request.host)
+        others = server.open.get(request.host)
+        if others:
+            request.overlaps = any(other.is_open() for other in others)
+        if server.options.latency_s:
+            self._later(server.options.latency_s, self._answer)
+        else:
+            self._answer()
+
+    def _answer(self) -> None:
+        request = self._current
+        assert request is not None
+        packed = self.server.options.gzip and "gzip" in request.header("accept-encoding")
+        answer = self.server.cached(request.host, request.path, packed)
+        if answer is None:
+            if request.site is None:
+                self._send(Answer(pages.head(404, 0, []), 0, 404, "unknown-host"))
+                return
+            found = self.server.world.find(request.site, request.path)
+            if found.behaviour:
+                self._note = found.kind
+                self._run(hostile.act(self, found))
+                return
+            if found.flaw or found.kind == "cookie-wall":
+                self._misbehave(request, found, packed)
+                return
+            answer = self.server.answer(found, packed)
+            self.server.remember(request.host, request.path, packed, answer)
+        self._send(answer)
+
+    def _misbehave(self, request: Request, found: Resource, packed: bool) -> None:
+        """Answers a URL that has a flaw, or wants its cookie."""
+        flaw = found.flaw
+        if flaw is None:
+            if "wall=passed" in request.header("cookie"):
+                self._send(self.server.answer(found, packed))
+            else:
+                fields = [("Location", found.path), ("Set-Cookie", "wall=passed; Path=/")]
+                head = pages.head(302, 0, fields)
+                self._send(Answer(head, len(head), 302, "cookie-wall"))
+            return
+        before = self.server.count_attempt(request.host, request.path)
+        if before >= flaw.failures:
+            answer = self.server.answer(found, packed)
+            if flaw.wait_s:
+                answer.note = flaw.name
+                self._later(flaw.wait_s, lambda: self._send(answer))
+            else:
+                self._send(answer)
+        elif flaw.name == "reset":
+            self.reset("reset")
+        else:
+            body = b'<html><body>Try later. <a href="/never/from-error">status</a></body></html>'
+            fields = [("Content-Type", "text/html")]
+            if flaw.retry_after_s is not None:
+                fields.append(("Retry-After", str(flaw.retry_after_s)))
+            head = pages.head(flaw.status, len(body), fields)
+            self._send(Answer(head + body, len(head), flaw.status, flaw.name), flaw.retry_after_s)
+
+    def _send(self, answer: Answer, retry_after_s: float | None = None) -> None:
+        """Hands an answer to the kernel, and logs it when its last byte is there."""
+        request = self._current
+        assert request is not None
+        data, status = answer.data, answer.status
+        if answer.etag and _unchanged(request, answer):
+            data, status = pages.head(304, None, [("ETag", answer.etag)]), 304
+        elif request.method == "HEAD":
+            data = data[: answer.body_at]
+        if len(data) > CHUNK_BYTES:
+            self._run(self._send_slowly(data, status, answer.note))
+            return
+        if not self._claim_moment():
+            return
+        self._sent = len(data)
+        self.status, self._note = status, answer.note
+        self.transport.write(data)
+        if self._drained is None:
+            self.finish(status, answer.note, retry_after_s=retry_after_s)
+        else:
+            self._run(self._wait_drained(status, answer.note, retry_after_s))
+
+    async def _wait_drained(self, status: int, note: str, retry_after_s: float | None) -> None:
+        await self.drain()
+        self.finish(status, note, retry_after_s=retry_after_s)
+
+    async def _send_slowly(self, data: bytes, status: int, note: str) -> None:
+        for start in range(0, len(data), CHUNK_BYTES):
+            await self.send(data[start : start + CHUNK_BYTES])
+        self.finish(status, note)
+
+    def finish(self, status: int, note: str, *, aborted: bool = False, retry_after_s: float | None = None) -> None:
+        """Ends the current request: one line in the log, and on to the next one."""
+        request, self._current = self._current, None
+        if request is None:
+            return
+        if self._busy:
+            self._busy = False
+            self.server.open[request.host].discard(self)
+        self.server.log.add(
+            Arrival(
+                t=request.t,
+                end=self._stamp,
+                host=request.host,
+                port=self.server.port,
+                method=request.method,
+                path=request.path,
+                status=status,
+                bytes=self._sent,
+                note=note,
+                headers=request.headers,
+                connection=self.number,
+                scheme=self.server.scheme,
+                retry_after_s=retry_after_s,
+                aborted=aborted,
+                overlaps=request.overlaps,
+            )
+        )
+        if aborted or self.lost:
+            return
+        if request.close:
+            self.transport.close()
+        elif self._buffer:
+            asyncio.get_running_loop().call_soon(self._serve)
+
+    # -- for answers that take time ---------------------------------------------------------------------------------
+
+    def is_open(self) -> bool:
+        """Whether the client still waits, as the kernel knows it at this moment."""
+        if self.lost or self._current is None:
+            return False
+        poll = select.poll()
+        poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLRDHUP)
+        return not poll.poll(0)
+
+    def _claim_moment(self) -> bool:
+        """Takes the time before bytes are handed over; False when the client had hung up by then.
+
+        The kernel is asked after the clock: a client that is there now was there at that moment. Without this, bytes
+        sent to a client that has just left would make its request seem to last longer than it did.
+        """
+        moment = monotonic()
+        if self.lost or (self._busy and not self.is_open()):
+            return False
+        self._stamp = moment
+        return True
+
+    async def send(self, data: bytes) -> None:
+        """Hands bytes over and waits until the kernel has them; raises HungUp when the client is gone."""
+        if not self._claim_moment():
+            raise HungUp
+        self._sent += len(data)
+        self.transport.write(data)
+        await self.drain()
+
+    async def drain(self) -> None:
+        if self._drained:
+            await self._drained
+        if self.lost:
+            raise HungUp
+
+    def reset(self, note: str, status: int = 0) -> None:
+        """Closes with a RST instead of a FIN."""
+        linger = struct.pack("ii", 1, 0)
+        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        self._claim_moment()
+        self.lost = True
+        self.finish(status, note)
+        self.transport.abort()
+
+    def close(self, status: int, note: str) -> None:
+        """Ends the current request by closing the connection, whatever was promised."""
+        if self._current and self._claim_moment():
+            self._current.close = True
+            self.finish(status, note)
+
+    def _hold(self) -> None:
+        request = self._current
+        assert request is not None
+        if not self._busy:
+            self._busy = True
+            self.server.open.setdefault(request.host, set()).add(self)
+
+    def _later(self, wait_s: float, call: Callable[[], None]) -> None:
+        self._hold()
+        self._timer = asyncio.get_running_loop().call_later(wait_s, call)
+
+    def _run(self, work: Coroutine[None, None, None]) -> None:
+        self._hold()
+        task = asyncio.get_running_loop().create_task(_quietly(work))
+        self.server.tasks.add(task)
+        task.add_done_callback(self.server.tasks.discard)
+
+
+async def _quietly(work: Coroutine[None, None, None]) -> None:
+    try:
+        await work
+    except (HungUp, TimeoutError):
+        pass  # connection_lost logs it
+
+
+def parse(head: bytes, t: float) -> Request | None:
+    """A request head, or None when it is none."""
+    lines = head.decode("latin-1").split("\r\n")
+    words = lines[0].split(" ")
+    if len(words) != 3 or not words[2].startswith("HTTP/1."):
+        return None
+    method, path, version = words
+    if not path.startswith("/"):
+        rest = path.partition("://")[2]
+        path = "/" + rest.partition("/")[2]
+    headers = []
+    close = version == "HTTP/1.0"
+    for line in lines[1:]:
+        name, _, value = line.partition(":")
+        value = value.strip()
+        headers.append((name, value))
+        if name.lower() == "connection":
+            close = value.lower() == "close"
+    return Request(t, method, path, headers, close)
+
+
+def _unchanged(request: Request, answer: Answer) -> bool:
+    """Whether a conditional request finds the page as the client knows it."""
+    tags = request.header("if-none-match")
+    if tags:
+        return answer.etag in tags or tags == "*"
+    since = request.header("if-modified-since")
+    if not since:
+        return False
+    try:
+        return parsedate_to_datetime(since).timestamp() >= answer.modified
+    except ValueError:
+        return False

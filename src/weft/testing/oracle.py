@@ -1,0 +1,438 @@
+"""The oracle: for a synthetic web and a crawl's settings, which URLs a right crawl requests, may request, never does.
+
+It walks the World's own links, each of which knows where it leads, and shares no code with the crawler: no URL parser,
+no robots parser, no HTML parser. The walk is done twice. The strict walk takes only what every order of fetching finds;
+the generous one also what depends on the order (the depth of sitemap entries, links into a scope that a seed's redirect
+opens later). The first gives `must`, what only the second reaches is `may`.
+
+Settled here, where the specification leaves room: `include` does not bind seeds, `exclude` binds everything; excluded
+domains count as out of scope; the redirect of a seed under `seeded_urls_only` may be followed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from weft.errors import BadInput
+from weft.testing import hostile, sitemaps, traps
+from weft.testing.resources import FOLLOWED, Resource
+from weft.testing.robots_txt import MOVED_TO
+from weft.testing.sites import Site
+from weft.testing.world import World
+
+SCOPES = ("any", "domain", "host", "prefix")
+SKIPPED_EXTENSIONS = frozenset(
+    "jpg jpeg png gif bmp svg webp ico tiff tif mp4 avi mov wmv flv webm mkv mpg mpeg m4v mp3 wav flac aac ogg wma m4a "
+    "opus pdf doc docx xls xlsx ppt pptx odt zip rar 7z tar gz bz2 xz tgz exe msi dmg pkg deb rpm apk app iso bin dat "
+    "db sqlite dll so dylib psd ai eps indd sketch fig xd csv json xml sql".split()
+)
+# Why something that looks like a link is none, as the oracle says it.
+_NOT_FOLLOWED = {"nofollow": "nofollow", "nofollow-many": "nofollow", "nofollow-loud": "nofollow"}
+
+
+@dataclass(frozen=True, slots=True)
+class CrawlPlan:
+    """The settings of a crawl that decide what it requests."""
+
+    seeds: tuple[str, ...]
+    scope: str = "any"
+    max_depth: int | None = None
+    exclude_domains: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    seeded_urls_only: bool = False
+    max_pages_per_domain: int | None = None
+    max_redirects: int = 5
+    max_retries: int = 3
+    robots_tries: int = 3
+    max_url_length: int = 2000
+
+    def __post_init__(self) -> None:
+        if self.scope not in SCOPES:
+            raise BadInput(f"scope must be one of {', '.join(SCOPES)}, not {self.scope!r}")
+        for name in ("max_depth", "max_pages_per_domain"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < 0):
+                raise BadInput(f"{name} must be a number of 0 or more, not {value!r}")
+
+    @property
+    def depends_on_order(self) -> bool:
+        """Whether two right crawls may request different URLs."""
+        return self.max_depth is not None or self.scope != "any" or self.seeded_urls_only
+
+
+class Expectation(msgspec.Struct, kw_only=True):
+    """What the oracle says. URLs are canonical.
+
+    `requests` is how often a URL may be requested at most; URLs not in it may be requested once.
+    `never` gives for each known URL the reasons that a crawl may name for leaving it out.
+    """
+
+    seeds: list[str]
+    must: list[str]
+    may: list[str]
+    may_patterns: list[str]
+    never: dict[str, list[str]]
+    requests: dict[str, int]
+    robots: dict[str, RobotsView]
+    excluded_hosts: list[str]
+    max_pages_per_host: int | None = None
+
+
+class RobotsView(msgspec.Struct, omit_defaults=True):
+    """What the judge needs to know about one origin's robots.txt; `final` is where its text comes from in the end."""
+
+    rules: list[tuple[bool, str]] = []
+    crawl_delay_s: float = 0.0
+    final: str = "/robots.txt"
+    unreachable: bool = False
+
+
+def expect(world: World, plan: CrawlPlan) -> Expectation:
+    """The oracle's word on one crawl."""
+    strict = _Walk(world, plan, generous=False)
+    strict.run()
+    generous = strict
+    if plan.depends_on_order or world.spec.profile == "hostile":
+        generous = _Walk(world, plan, generous=True)
+        generous.run()
+    must, may = set(strict.fetched), set(generous.fetched) - set(strict.fetched)
+    if plan.max_pages_per_domain is not None:
+        kept = _certain_seeds(plan, must)
+        may |= must - kept
+        must = kept
+    never = {url: sorted(why) for url, why in generous.refused.items() if url not in must and url not in may}
+    requests = _request_limits(world, plan, must | may)
+    _add_robots_and_sitemaps(plan, strict, generous, must, may, requests)
+    return Expectation(
+        seeds=list(plan.seeds),
+        must=sorted(must),
+        may=sorted(may - must),
+        may_patterns=[pattern for site in generous.entered.values() for pattern in _trap_patterns(site)],
+        never=dict(sorted(never.items())),
+        requests=dict(sorted(requests.items())),
+        robots={site.host: _robots_view(site) for site in world.sites},
+        excluded_hosts=[site.host for site in world.sites if _excluded_host(site.host, plan)],
+        max_pages_per_host=plan.max_pages_per_domain,
+    )
+
+
+@dataclass
+class _Walk:
+    """A breadth-first walk by depth; a redirect's target has the depth of the redirect."""
+
+    world: World
+    plan: CrawlPlan
+    generous: bool
+    fetched: dict[str, int] = field(default_factory=dict)
+    refused: dict[str, set[str]] = field(default_factory=dict)
+    entered: dict[str, Site] = field(default_factory=dict)
+    depths: dict[str, int] = field(default_factory=dict)
+
+    def run(self) -> None:
+        plan = self.plan
+        self.includes = [_matcher(pattern) for pattern in plan.include]
+        self.excludes = [_matcher(pattern) for pattern in plan.exclude]
+        self.scopes = {_scope_key(seed, plan.scope) for seed in plan.seeds}
+        self.opened = self._opened_by_redirects()
+        self.seed_hosts = {_host(seed) for seed in plan.seeds}
+        self.queue: deque[tuple[int, int, str]] = deque()
+        for seed in plan.seeds:
+            self._consider(seed, 0, 0, how="seed")
+        while self.queue:
+            depth, hops, url = self.queue.popleft()
+            self._visit(url, depth, hops)
+
+    def _opened_by_redirects(self) -> set[str]:
+        """The scopes that redirects of seeds open."""
+        opened = set()
+        for seed in self.plan.seeds:
+            url = seed
+            for _ in range(self.plan.max_redirects):
+                place = self.world.locate(url)
+                found = self.world.find(*place) if place else None
+                if found is None or found.leads_to is None:
+                    break
+                url = found.leads_to
+                opened.add(_scope_key(url, self.plan.scope))
+        return opened - self.scopes
+
+    # -- admission --------------------------------------------------------------------------------------------------
+
+    def _consider(self, url: str, depth: int, hops: int, how: str, source: str = "") -> None:
+        """Queues a URL, or notes why not. `how` is seed, link, redirect, seed-redirect or sitemap."""
+        known = self.depths.get(url)
+        if known is not None and known <= depth:
+            return
+        reasons = self._reasons(url, depth, how, source)
+        if reasons:
+            self.refused.setdefault(url, set()).update(reasons)
+            return
+        self.depths[url] = depth
+        if how in ("redirect", "seed-redirect"):
+            self.queue.appendleft((depth, hops, url))
+        else:
+            self.queue.append((depth, hops, url))
+
+    def _reasons(self, url: str, depth: int, how: str, source: str) -> list[str]:
+        plan = self.plan
+        reasons = []
+        if len(url) > plan.max_url_length:
+            reasons.append("length")
+        place = self.world.locate(url)
+        if place is None:
+            reasons += ["address", "scope"] if url.startswith(("http://", "https://")) else ["scheme"]
+            return reasons
+        site, path = place
+        if how == "link" and _extension(path) in SKIPPED_EXTENSIONS:
+            reasons.append("extension")
+        if _excluded_host(site.host, plan) or not self._in_scope(url, how, source):
+            reasons.append("scope")
+        if self._against_patterns(url, how):
+            reasons.append("pattern")
+        if plan.max_depth is not None and depth > plan.max_depth:
+            reasons.append("depth")
+        if plan.seeded_urls_only and how not in ("seed", "seed-redirect"):
+            reasons.append("scope")
+        if plan.seeded_urls_only and how == "seed-redirect" and not self.generous:
+            reasons.append("scope")
+        return reasons
+
+    def _against_patterns(self, url: str, how: str) -> bool:
+        if any(match(url) for match in self.excludes):
+            return True
+        return how != "seed" and bool(self.includes) and not any(match(url) for match in self.includes)
+
+    def _in_scope(self, url: str, how: str, source: str) -> bool:
+        if how in ("seed", "seed-redirect") or _covers(self.scopes, url, self.plan.scope):
+            return True
+        if not _covers(self.opened, url, self.plan.scope):
+            return False
+        # Before the seed's redirect is fetched this scope is still closed to links from elsewhere.
+        return self.generous or _covers(self.opened, source, self.plan.scope)
+
+    # -- what a fetch brings ----------------------------------------------------------------------------------------
+
+    def _visit(self, url: str, depth: int, hops: int) -> None:
+        if self.depths[url] < depth:
+            return
+        place = self.world.locate(url)
+        assert place is not None
+        site, path = place
+        first = site.host not in self.entered
+        self.entered[site.host] = site
+        if first:
+            self._read_sitemap(site, depth)
+        refusal = robots_refusal(site, path)
+        if refusal:
+            self.refused.setdefault(url, set()).add(refusal)
+            return
+        found = self.world.find(site, path)
+        if found.trap:
+            return
+        self.fetched[url] = depth
+        if found.leads_to is not None:
+            self._redirect(url, found, depth, hops)
+        elif found.parsed and (self.generous or not found.kind.startswith("hostile-")):
+            self._follow(found, url, depth)
+
+    def _redirect(self, url: str, found: Resource, depth: int, hops: int) -> None:
+        assert found.leads_to is not None
+        if hops >= self.plan.max_redirects:
+            self.refused.setdefault(found.leads_to, set()).add("redirects")
+            return
+        how = "seed-redirect" if depth == 0 else "redirect"
+        self._consider(found.leads_to, depth, hops + 1, how, url)
+
+    def _follow(self, found: Resource, url: str, depth: int) -> None:
+        for reference in found.references:
+            if reference.target is None:
+                continue
+            if reference.tag in FOLLOWED:
+                self._consider(reference.target, depth + 1, 0, "link", url)
+            else:
+                why = _NOT_FOLLOWED.get(reference.tag, "no-link")
+                self.refused.setdefault(reference.target, set()).add(why)
+
+    def _read_sitemap(self, site: Site, depth: int) -> None:
+        if site.sitemap is None or site.robots.answer == "dead":
+            return
+        if site.sitemap == "probe" and site.host not in self.seed_hosts:
+            return
+        certain = self.plan.max_depth is None or site.host in self.seed_hosts
+        if not certain and not self.generous:
+            return
+        for path in sitemaps.entries(site):
+            self._consider(site.origin + path, depth + 1, 0, "sitemap", site.origin + path)
+
+
+def robots_refusal(site: Site, path: str) -> str | None:
+    """Why robots.txt keeps `weft` from a path of a site, if it does."""
+    if _unreachable(site):
+        return "robots-unreachable"
+    return None if site.robots.allows(path) else "robots"
+
+
+def _unreachable(site: Site) -> bool:
+    hostile_one = site.hostile or ""
+    return site.robots.answer == "dead" or hostile_one == "robots-silent" or hostile_one.startswith("tls-")
+
+
+# -- scope and patterns ---------------------------------------------------------------------------------------------
+
+
+def _host(url: str) -> str:
+    return url.partition("://")[2].partition("/")[0].rpartition(":")[0] or url.partition("://")[2].partition("/")[0]
+
+
+def _scope_key(url: str, scope: str) -> str:
+    """What a seed opens. Each host of this web is a domain of its own, so that domain and host are the same."""
+    if scope == "any":
+        return ""
+    if scope == "prefix":
+        return url.partition("?")[0].rpartition("/")[0] + "/"
+    return "/".join(url.split("/", 3)[:3]) + "/"
+
+
+def _covers(keys: set[str], url: str, scope: str) -> bool:
+    if scope == "any":
+        return True
+    if scope == "prefix":
+        return any(url.startswith(key) for key in keys)
+    return _scope_key(url, scope) in keys
+
+
+def _excluded_host(host: str, plan: CrawlPlan) -> bool:
+    return any(host == domain or host.endswith("." + domain) for domain in plan.exclude_domains)
+
+
+def _extension(path: str) -> str:
+    last = path.partition("?")[0].rpartition("/")[2]
+    return last.rpartition(".")[2].lower() if "." in last else ""
+
+
+def _matcher(pattern: str) -> Callable[[str], object]:
+    if pattern.startswith("re:"):
+        try:
+            return re.compile(pattern[3:]).search
+        except re.error as error:
+            raise BadInput(f"pattern {pattern!r}: {error}") from error
+    return lambda url: fnmatchcase(url, pattern)
+
+
+# -- the rest of the expectation ------------------------------------------------------------------------------------
+
+
+def _certain_seeds(plan: CrawlPlan, must: set[str]) -> set[str]:
+    """With a budget per domain only seeds are certain, and only where the budget has room for all of them."""
+    per_host: dict[str, list[str]] = {}
+    for seed in plan.seeds:
+        if seed in must:
+            per_host.setdefault(_host(seed), []).append(seed)
+    budget = plan.max_pages_per_domain or 0
+    return {seed for seeds in per_host.values() if len(seeds) <= budget for seed in seeds}
+
+
+def _request_limits(world: World, plan: CrawlPlan, urls: set[str]) -> dict[str, int]:
+    """How often each URL may be asked for: once, and once more for every failure that the server itself causes."""
+    limits = {}
+    for url in urls:
+        place = world.locate(url)
+        assert place is not None
+        found = world.find(*place)
+        limit = 1
+        if found.flaw:
+            limit = 1 + min(found.flaw.failures, plan.max_retries)
+        elif found.kind.startswith("hostile-"):
+            outcome = hostile.TABLE[found.kind.removeprefix("hostile-")].outcome
+            limit = 1 if outcome in ("page", "redirect") else 1 + plan.max_retries
+        if found.kind == "cookie-wall" or _in_loop(world, url):
+            limit = 1 + plan.max_redirects
+        if limit > 1:
+            limits[url] = limit
+    return limits
+
+
+def _in_loop(world: World, url: str) -> bool:
+    at: str | None = url
+    for _ in range(4):
+        place = world.locate(at) if at else None
+        at = world.find(*place).leads_to if place else None
+        if at == url:
+            return True
+    return False
+
+
+def _add_robots_and_sitemaps(
+    plan: CrawlPlan, strict: _Walk, generous: _Walk, must: set[str], may: set[str], requests: dict[str, int]
+) -> None:
+    certain = strict.seed_hosts if plan.max_pages_per_domain is not None else set(strict.entered)
+    for host, site in generous.entered.items():
+        robots = site.origin + "/robots.txt"
+        no_request = (site.hostile or "").startswith("tls-")
+        (must if host in certain and not no_request else may).add(robots)
+        requests[robots] = plan.robots_tries
+        if site.robots.answer == "moved":
+            may.add(site.origin + MOVED_TO)
+            requests[site.origin + MOVED_TO] = plan.robots_tries
+        if site.robots.answer != "dead":
+            may.update(site.origin + path for path in sitemaps.file_paths(site) if site.sitemap != "probe")
+        if host in generous.seed_hosts:
+            may.add(site.origin + "/sitemap.xml")
+
+
+def _trap_patterns(site: Site) -> list[str]:
+    return [re.escape(site.origin) + pattern for kind in site.traps for pattern in traps.PATTERNS[kind]]
+
+
+def _robots_view(site: Site) -> RobotsView:
+    robots = site.robots
+    return RobotsView(
+        rules=list(robots.rules),
+        crawl_delay_s=robots.crawl_delay_s,
+        final=MOVED_TO if robots.answer == "moved" else "/robots.txt",
+        unreachable=_unreachable(site),
+    )
+
+
+# -- files ----------------------------------------------------------------------------------------------------------
+
+_PLAN_KEYS = {"scope", "max_depth", "include", "exclude", "exclude_file", "seeded_urls_only", "max_pages_per_domain"}
+
+
+def plan_from_yaml(path: Path, seeds: list[str]) -> CrawlPlan:
+    """A crawl's settings from its YAML file; keys that do not decide what is requested are passed over."""
+    import yaml
+
+    try:
+        values = yaml.safe_load(path.read_text()) or {}
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: not YAML: {error}") from error
+    if not isinstance(values, dict):
+        raise BadInput(f"{path}: a crawl config is a mapping of keys to values")
+    known: dict[str, Any] = {key: value for key, value in values.items() if key in _PLAN_KEYS and value is not None}
+    for key in ("include", "exclude"):
+        if key in known:
+            known[key] = tuple([known[key]] if isinstance(known[key], str) else known[key])
+    if "exclude_file" in known:
+        known["exclude_domains"] = tuple(read_domains(Path(known.pop("exclude_file"))))
+    return CrawlPlan(tuple(seeds), **known)
+
+
+def read_domains(path: Path) -> list[str]:
+    """The domains of an exclude file: one a line, `#` begins a comment."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from error
+    return [domain for line in lines if (domain := line.partition("#")[0].strip())]

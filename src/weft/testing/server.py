@@ -1,0 +1,193 @@
+"""Serves a World over HTTP/1.1 on loopback, and writes the arrival log.
+
+One process, one asyncio loop, one Protocol object (`connection.py`) per connection, a bounded cache of ready answers.
+Listens on loopback addresses only: one socket per host, or a single one when hosts are names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource as rlimit
+import signal
+import socket
+import sys
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from weft.errors import BadInput, Busy, WeftError
+from weft.testing import hostile, pages
+from weft.testing.arrivals import FLUSH_S, ArrivalLog
+from weft.testing.connection import Answer, Connection
+from weft.testing.resources import Resource
+from weft.testing.sites import WorldSpec, address
+from weft.testing.world import World
+
+BACKLOG = 512
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """How a world is served."""
+
+    arrivals: Path | None = None
+    latency_s: float = 0.0
+    gzip: bool = False
+    cache_bytes: int = 256 << 20
+    duration_s: float | None = None
+    until_eof: bool = False
+
+
+class SyntheticServer:
+    """What all connections share: the world, the cache, the attempts counted so far, the log."""
+
+    def __init__(self, world: World, options: ServeOptions, port: int) -> None:
+        self.world = world
+        self.options = options
+        self.port = port
+        self.scheme = "https" if world.spec.tls else "http"
+        self.log = ArrivalLog(options.arrivals)
+        self.attempts: dict[tuple[str, str], int] = {}
+        self.open: dict[str, set[Connection]] = {}
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.connections = 0
+        self._cache: OrderedDict[tuple[str, str, bool], Answer] = OrderedDict()
+        self._cached_bytes = 0
+
+    def cached(self, host: str, path: str, packed: bool) -> Answer | None:
+        answer = self._cache.get((host, path, packed))
+        if answer is not None:
+            self._cache.move_to_end((host, path, packed))
+        return answer
+
+    def remember(self, host: str, path: str, packed: bool, answer: Answer) -> None:
+        self._cache[host, path, packed] = answer
+        self._cached_bytes += len(answer.data)
+        while self._cached_bytes > self.options.cache_bytes:
+            _, old = self._cache.popitem(last=False)
+            self._cached_bytes -= len(old.data)
+
+    def answer(self, resource: Resource, packed: bool) -> Answer:
+        """The answer a resource gives when it behaves."""
+        body = pages.render(resource, self.world.texts)
+        fields = pages.headers_of(resource)
+        if packed and len(body) > 256:
+            body = zlib.compress(body, 1, 31)
+            fields.append(("Content-Encoding", "gzip"))
+            fields.append(("Vary", "Accept-Encoding"))
+        head = pages.head(resource.status, None if resource.status == 204 else len(body), fields)
+        has_etag = resource.status == 200 and bool(resource.key)
+        etag = pages.etag(resource) if has_etag else ""
+        return Answer(head + body, len(head), resource.status, resource.kind, etag, resource.modified)
+
+    def count_attempt(self, host: str, path: str) -> int:
+        """How often a URL was asked for before."""
+        before = self.attempts.get((host, path), 0)
+        self.attempts[host, path] = before + 1
+        return before
+
+
+# -- listening ------------------------------------------------------------------------------------------------------
+
+
+def raise_file_limit(needed: int) -> None:
+    """Lets this process open as many files as it may; refuses a web that would not fit."""
+    soft, hard = rlimit.getrlimit(rlimit.RLIMIT_NOFILE)
+    if soft < hard:
+        rlimit.setrlimit(rlimit.RLIMIT_NOFILE, (hard, hard))
+    if needed + 256 > hard:
+        raise BadInput(
+            f"{needed} hosts need {needed + 256} open files, but the limit is {hard}: "
+            "raise it (ulimit -Hn), take fewer --hosts, or use --names, which needs one address for all"
+        )
+
+
+def listen(addresses: list[str], port: int) -> tuple[list[socket.socket], int]:
+    """Sockets that listen on the same port of every address; port 0 finds one that is free on all of them."""
+    raise_file_limit(len(addresses))
+    for attempt in range(20 if port == 0 else 1):
+        sockets: list[socket.socket] = []
+        chosen = port
+        try:
+            for address in addresses:
+                one = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+                sockets.append(one)
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                one.bind((address, chosen))
+                chosen = chosen or one.getsockname()[1]
+                one.listen(BACKLOG)
+                one.setblocking(False)
+            return sockets, chosen
+        except OSError as error:
+            for one in sockets:
+                one.close()
+            if port or attempt == 19:
+                raise Busy(
+                    f"port {chosen} is in use on {address} ({error.strerror}): "
+                    "stop what listens there, or choose another with --port (0 finds a free one)"
+                ) from error
+    raise AssertionError("unreachable")
+
+
+def prepare(spec: WorldSpec, options: ServeOptions) -> tuple[SyntheticServer, list[socket.socket]]:
+    """Binds the sockets, then makes the world: its URLs carry the port."""
+    extra = len(hostile.names(spec)) if spec.profile == "hostile" else 0
+    addresses = ["127.0.0.1"] if spec.names else [address(index) for index in range(spec.hosts + extra)]
+    sockets, port = listen(addresses, spec.port)
+    return SyntheticServer(World(replace(spec, port=port)), options, port), sockets
+
+
+def run(server: SyntheticServer, sockets: list[socket.socket], ready: Callable[[], None]) -> None:
+    """Serves until told to stop; returns normally on SIGTERM and SIGINT."""
+    asyncio.run(serve(server, sockets, ready))
+
+
+async def serve(server: SyntheticServer, sockets: list[socket.socket], ready: Callable[[], None]) -> None:
+    """Serves until SIGTERM, SIGINT, the end of the duration, or the end of stdin when asked for."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    context = None
+    listeners = [
+        await loop.create_server(lambda: Connection(server), sock=one, ssl=context, backlog=BACKLOG) for one in sockets
+    ]
+    options = server.options
+    if options.duration_s is not None:
+        loop.call_later(options.duration_s, stop.set)
+    if options.until_eof:
+        loop.add_reader(0, lambda: None if os.read(0, 1024) else stop.set())
+    ready()
+    try:
+        while not stop.is_set():
+            server.log.flush()
+            try:
+                await asyncio.wait_for(stop.wait(), FLUSH_S)
+            except TimeoutError:
+                pass
+    finally:
+        for one in listeners:
+            one.close()
+        for task in list(server.tasks):
+            task.cancel()
+        server.log.close()
+
+
+def main() -> None:
+    """The process behind `weft.testing.web`: takes its spec and options as JSON, says its port, serves."""
+    spec, options = msgspec.json.decode(sys.argv[1], type=tuple[WorldSpec, ServeOptions])
+    try:
+        server, sockets = prepare(spec, options)
+    except WeftError as error:
+        print(msgspec.json.encode({"error": str(error)}).decode(), flush=True)
+        sys.exit(error.exit_code)
+    run(server, sockets, lambda: print(msgspec.json.encode({"port": server.port}).decode(), flush=True))
+
+
+if __name__ == "__main__":
+    main()

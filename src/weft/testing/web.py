@@ -1,0 +1,124 @@
+"""The synthetic web for tests: starts a server in a process of its own, and puts the judge beside it.
+
+    with synthetic_web(hosts=30, pages=300, profile="messy") as web:
+        crawl(web.seeds)
+        verdict = web.judge(delay_s=0.2)
+        assert verdict.ok, verdict
+
+The server ends with the block, and also when this process dies.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from weft.errors import Busy
+from weft.testing.arrivals import Arrival, read_arrivals
+from weft.testing.judge import Key, Verdict, judge
+from weft.testing.oracle import CrawlPlan, Expectation, expect
+from weft.testing.server import ServeOptions
+from weft.testing.sites import WorldSpec
+from weft.testing.world import World
+
+STOP_S = 10.0
+
+
+class SyntheticWeb:
+    """A running synthetic web."""
+
+    def __init__(self, world: World, process: subprocess.Popen[bytes], arrivals: Path) -> None:
+        self.world = world
+        self.arrivals_path = arrivals
+        self._process = process
+
+    @property
+    def port(self) -> int:
+        return self.world.spec.port
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def seeds(self) -> list[str]:
+        return self.world.seeds()
+
+    @property
+    def resolve(self) -> dict[str, str]:
+        """Host names and the addresses to pin them to; empty when hosts are addresses."""
+        return self.world.resolve()
+
+    def arrivals(self) -> list[Arrival]:
+        """The requests logged so far. The log is complete after `stop`; while running it is at most 0.2 s behind."""
+        return read_arrivals(self.arrivals_path)
+
+    def expect(self, **plan: Any) -> Expectation:
+        """The oracle's word for a crawl of this web; `plan` as in CrawlPlan, by default from this web's seeds."""
+        plan.setdefault("seeds", tuple(self.seeds))
+        return expect(self.world, CrawlPlan(**plan))
+
+    def judge(self, delay_s: float, key: str | Key = "host", **plan: Any) -> Verdict:
+        """Stops the server, so that the log is complete, and judges what it saw."""
+        self.stop()
+        return judge(self.arrivals(), self.expect(**plan), delay_s, key)
+
+    def stop(self) -> int:
+        """Ends the server and gives its exit code; a second call does nothing."""
+        if self._process.poll() is None:
+            self._process.terminate()
+        try:
+            return self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
+
+@contextmanager
+def synthetic_web(
+    *,
+    arrivals: Path | None = None,
+    latency_s: float = 0.0,
+    gzip: bool = False,
+    cache_bytes: int = 256 << 20,
+    **spec: Any,
+) -> Iterator[SyntheticWeb]:
+    """A synthetic web for the length of a block. `spec` as in WorldSpec; the port is a free one unless given."""
+    wanted = WorldSpec(**{"port": 0, **spec})
+    with tempfile.TemporaryDirectory(prefix="weft-web-") as scratch:
+        log = arrivals or Path(scratch) / "arrivals.jsonl"
+        options = ServeOptions(log, latency_s=latency_s, gzip=gzip, cache_bytes=cache_bytes, until_eof=True)
+        process = start(wanted, options)
+        web = SyntheticWeb(World(replace(wanted, port=_port_of(process))), process, log)
+        try:
+            yield web
+        finally:
+            web.stop()
+            for pipe in (process.stdin, process.stdout):
+                if pipe:
+                    pipe.close()
+
+
+def start(spec: WorldSpec, options: ServeOptions) -> subprocess.Popen[bytes]:
+    """A server process; its first line on stdout tells its port."""
+    arguments = msgspec.json.encode((spec, options)).decode()
+    command = [sys.executable, "-m", "weft.testing.server", arguments]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603
+
+
+def _port_of(process: subprocess.Popen[bytes]) -> int:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    said = msgspec.json.decode(line or b'{"error": "the server ended before it listened"}')
+    if "error" in said:
+        process.wait()
+        raise Busy(said["error"])
+    return int(said["port"])

@@ -1,0 +1,209 @@
+"""A synthetic web as a pure function: given a host and a path, what stands there.
+
+`World` owns no sockets and no time. The server asks it what to answer, the oracle asks it what a right crawl does;
+both get the same Resource. It depends on its WorldSpec alone: not on hash seeds, clocks, or the order of questions.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+
+from weft.testing import fixtures, hostile, linking, sitemaps, traps
+from weft.testing.fixtures import Shelf
+from weft.testing.resources import Flaw, Reference, Resource, mix
+from weft.testing.robots_txt import MOVED_TO
+from weft.testing.sites import Site, WorldSpec, make_sites
+from weft.testing.texts import Texts, title
+
+_NUMBER_AT_END = re.compile(r"(\d+)(?:\.html|/)?$")
+_DAY_S = 86_400
+_DECLARED = ("header", "header", "header", "meta", "meta", "both", "bom", "none")
+
+
+class World:
+    """All hosts and all pages of one synthetic web."""
+
+    def __init__(self, spec: WorldSpec) -> None:
+        self.spec = spec
+        self.texts = Texts(spec.seed)
+        behaviours = hostile.names(spec) if spec.profile == "hostile" else ()
+        self.sites = make_sites(spec, behaviours)
+        self.ordinary = self.sites[: spec.hosts]
+        self.by_host = {site.host: site for site in self.sites}
+        self._trunk = [site for site in self.ordinary if site.role == "ordinary"]
+        self._shelves: dict[int, Shelf] = {}
+
+    # -- where things are -------------------------------------------------------------------------------------------
+
+    def seeds(self) -> list[str]:
+        """A few URLs from which everything is reachable: home pages, a deep page, a file, and a redirect."""
+        found = [site.home for site in self.ordinary[:2]]
+        found.append(self.ordinary[0].origin + "/start.json")
+        if len(self.ordinary) > 2:
+            site = self.ordinary[2]
+            found.append(site.origin + site.paths[min(3, site.count - 1)])
+        if "/start" in self.fixtures(self.ordinary[min(3, len(self.ordinary) - 1)]).resources:
+            found.append(self.ordinary[3].origin + "/start")
+        return list(dict.fromkeys(found))
+
+    def locate(self, url: str) -> tuple[Site, str] | None:
+        """The site and path of a URL of this web, else None."""
+        scheme, _, rest = url.partition("://")
+        authority, slash, path = rest.partition("/")
+        site = self.by_host.get(authority.partition(":")[0])
+        if site is None or f"{scheme}://{authority}" != site.origin:
+            return None
+        return site, slash + path if slash else "/"
+
+    def resolve(self) -> dict[str, str]:
+        """Host names and the addresses they are served on (a crawl's `resolve` key); empty when hosts are addresses."""
+        return {site.host: site.address for site in self.sites} if self.spec.names else {}
+
+    def neighbour(self, site: Site) -> Site:
+        """The host that a site's redirects to elsewhere lead to."""
+        place = self._places.get(site.index, 0)
+        return self._trunk[(place + 1) % len(self._trunk)]
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        return {site.index: place for place, site in enumerate(self._trunk)}
+
+    def fixtures(self, site: Site) -> Shelf:
+        """A site's special URLs."""
+        shelf = self._shelves.get(site.index)
+        if shelf is None:
+            shelf = fixtures.fill(site, self.neighbour(site), self.spec.messy)
+            for resource in sitemaps.files(site):
+                shelf.resources[resource.path] = resource
+            shelf.entrances += traps.entrances(site)
+            if self.spec.profile == "hostile":
+                hostile.stock(self, site, shelf)
+            self._shelves[site.index] = shelf
+        return shelf
+
+    # -- what stands there ------------------------------------------------------------------------------------------
+
+    def find(self, site: Site, path: str) -> Resource:
+        """What stands at a path; for a path that is nowhere linked, the site's way of saying so."""
+        if path == "/":
+            return self.page(site, 0)
+        found = self.fixtures(site).resources.get(path)
+        if found:
+            return found
+        number = _NUMBER_AT_END.search(path)
+        if number and (at := int(number[1])) < site.count and site.paths[at] == path:
+            return self.page(site, at)
+        if path == "/robots.txt" or path == MOVED_TO:
+            return self._robots(site, path)
+        return self._visitor(site, path) or traps.find(site, path) or _missing(site, path)
+
+    def page(self, site: Site, number: int) -> Resource:
+        """Ordinary page `number` of a site."""
+        key = mix(site.key, number, 11)
+        charset, declared = self._charset(site, key)
+        edition = self._edition_of(key)
+        raw_unicode = charset == "utf-8" and declared in ("header", "meta", "both", "bom")
+        return Resource(
+            site.paths[number],
+            references=linking.references(self, site, number, raw_unicode),
+            charset=charset,
+            declared=declared,
+            language=site.language.code,
+            title=title(site.language, key, number),
+            key=mix(key, edition),
+            # a page in UTF-16 is made at half its size
+            size=linking.SIZES[(key >> 12) % 1024] // (2 if charset == "utf-16" else 1),
+            flaw=self._flaw(site, number),
+            modified=1_700_000_000 + key % 10_000_000 + edition * _DAY_S,
+        )
+
+    def _charset(self, site: Site, key: int) -> tuple[str, str]:
+        charset = site.charset if key % 8 else "utf-8"
+        declared = _DECLARED[(key >> 32) % 8]
+        if charset == "utf-16":
+            return charset, "bom"
+        if declared == "bom" and charset != "utf-8":
+            declared = "both"
+        if site.flavour == "charset" and (key >> 40) % 3 == 0:
+            return charset, "wrong"
+        return charset, declared
+
+    def _edition_of(self, key: int) -> int:
+        """The last edition, up to the world's, in which a page changed."""
+        limit = int(self.spec.changed * 2**64)
+        for edition in range(self.spec.edition, 0, -1):
+            if mix(key, edition, 13) < limit:
+                return edition
+        return 0
+
+    def _flaw(self, site: Site, number: int) -> Flaw | None:
+        """Pages 1 to 4 of a host carry its flavour's flaws, where it has them."""
+        return _FLAWS.get((site.flavour, number)) if number else None
+
+    def _robots(self, site: Site, path: str) -> Resource:
+        robots = site.robots
+        if robots.answer == "missing" or (path == MOVED_TO and robots.answer != "moved"):
+            return _missing(site, path) if path == MOVED_TO else Resource(path, kind="robots", status=404)
+        resource = Resource(path, kind="robots", content_type="text/plain", body=robots.body)
+        if robots.answer == "moved" and path == "/robots.txt":
+            return Resource(path, kind="robots", status=301, location=MOVED_TO, leads_to=site.origin + MOVED_TO)
+        if robots.answer == "dead":
+            resource.flaw = Flaw("robots-dead", 1 << 30, status=503)
+        if robots.answer == "late":
+            resource.flaw = Flaw("robots-late", robots.failures, status=503)
+        return resource
+
+    def _visitor(self, site: Site, path: str) -> Resource | None:
+        """A page that only another host's redirect leads to."""
+        number = path.removeprefix("/visitors/")
+        if number == path or not number.isdigit() or int(number) >= len(self.ordinary):
+            return None
+        origin = self.ordinary[int(number)]
+        if self.neighbour(origin) is not site or "/away/visit" not in self.fixtures(origin).resources:
+            return None
+        return _small(site, path, "page")
+
+    # -- walking all of it ------------------------------------------------------------------------------------------
+
+    def every_resource(self, site: Site) -> list[Resource]:
+        """All finite resources of a site: ordinary pages, fixtures, sitemaps and robots.txt."""
+        pages = [self.page(site, number) for number in range(site.count)]
+        before = self._trunk[self._places.get(site.index, 0) - 1]
+        visitors = [self._visitor(site, f"/visitors/{before.index}")]
+        robots = [self._robots(site, "/robots.txt")]
+        if site.robots.answer == "moved":
+            robots.append(self._robots(site, MOVED_TO))
+        return [*pages, *self.fixtures(site).resources.values(), *robots, *filter(None, visitors)]
+
+
+def _small(site: Site, path: str, kind: str) -> Resource:
+    return Resource(
+        path,
+        kind=kind,
+        references=[Reference("/", site.home)],
+        language=site.language.code,
+        title=f"{kind} {path}"[:200],
+        key=mix(site.key, *path.encode()),
+    )
+
+
+def _missing(site: Site, path: str) -> Resource:
+    resource = _small(site, path, "soft-404" if site.soft_404 else "missing")
+    resource.status = 200 if site.soft_404 else 404
+    resource.title = "Not found"
+    return resource
+
+
+# (flavour, page number) -> flaw; at most four failing answers on one host (see sites.FLAVOURS)
+_FLAWS: dict[tuple[str, int], Flaw] = {
+    ("transient", 1): Flaw("transient", 1, status=503),
+    ("transient", 2): Flaw("transient", 2, status=500),
+    ("rate-limit", 1): Flaw("rate-limit", 1, status=429, retry_after_s=1),
+    ("rate-limit", 3): Flaw("transient", 1, status=502),
+    ("reset", 1): Flaw("reset", 1, status=0),
+    ("reset", 2): Flaw("rate-limit", 1, status=503, retry_after_s=1),
+    ("slow", 1): Flaw("slow", wait_s=0.3),
+    ("slow", 2): Flaw("slow", wait_s=1.0),
+    ("slow", 3): Flaw("slow", wait_s=2.0),
+}
