@@ -21,6 +21,11 @@ PRESCAN_BYTES = 1024
 LATE_BYTES = 16384
 SAMPLE_BYTES = 16384
 FALLBACK = "windows-1252"
+# With fewer letters than this beyond ASCII, and no other hint, a guess among the Latin alphabets is worth nothing.
+FEW_LETTERS = 6
+
+_OTHER_LATIN = frozenset(("windows-1250", "windows-1254", "windows-1257", "windows-1258", "iso-8859-2", "iso-8859-4"))
+_ASCII = bytes(range(128))
 
 _BOMS = (
     (b"\xef\xbb\xbf", "utf-8"),
@@ -42,7 +47,7 @@ _TAG = re.compile(rb"<!--.*?-->|<meta(?=[\s/])(" + _QUOTED + rb")>|<[/A-Za-z]" +
 _ATTRIBUTE = re.compile(rb"([^\s/>\"'=]+)(?:\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s>\"']+)))?")
 _XML = re.compile(rb"<\?xml\s[^>]*?encoding\s*=\s*[\"']([^\"']+)").match
 _LANG = re.compile(rb"<html\b[^>]*?\slang\s*=\s*[\"']?([A-Za-z]{2,3}(?:-[A-Za-z]+)?)", re.IGNORECASE).search
-_TLD = re.compile(r"^[a-z]+://(?:[^/?#@]*@)?[^/?#:]*\.([a-z0-9-]+)\.?(?::\d*)?(?:[/?#]|$)").match
+_TLD = re.compile(r"^[a-z]+://(?:[^/?#@]*@)?[^/?#:]*\.([a-z]{2}|xn--[a-z0-9-]+)\.?(?::\d*)?(?:[/?#]|$)").match
 
 # The country whose pages are written as pages of that language are: the detector's hint is a top-level domain.
 _COUNTRY = {
@@ -124,8 +129,10 @@ def _undeclared(body: bytes, url: str) -> Decoded:
             # A body cut inside its last character, as at the cap, is still UTF-8.
             return Decoded(_decode(body, "utf-8"), "utf-8", "detected")
     else:
-        if not _is_escaped(text):
+        escaped = _escaped(text)
+        if escaped is None:
             return Decoded(text, "utf-8", "detected")
+        return Decoded(_decode(body, escaped), escaped, "detected")
     if late := _in_markup(body[:LATE_BYTES]):
         return Decoded(_decode(body, late), late, "meta")
     encoding, source = _guess(body, url)
@@ -141,34 +148,42 @@ def _wide(body: bytes) -> str | None:
     return None
 
 
-def _is_escaped(text: str) -> bool:
-    """Whether an ASCII text is one of the 7-bit encodings that switch alphabets by escapes."""
-    return "\x1b" in text and ("\x1b$" in text or "\x1b(" in text) and text.isascii()
+def _escaped(text: str) -> str | None:
+    """The 7-bit encoding that an ASCII text with escapes to other alphabets is in."""
+    if "\x1b" not in text or not text.isascii():
+        return None
+    if "\x1b$)C" in text:
+        return "iso-2022-kr"
+    return "iso-2022-jp" if "\x1b$B" in text or "\x1b$@" in text else None
 
 
 def _guess(body: bytes, url: str) -> tuple[str, Source]:
     """The likeliest encoding by its letters."""
     from turbohtml.detect import Detection, detect
 
-    match = detect(_sample(body), Detection(tld=_hint(body, url)))
+    sample, tld = _sample(body), _hint(body, url)
+    match = detect(sample, Detection(tld=tld))
     encoding = encoding_of(match.encoding or "")
     if encoding is None or not match.confidence:
+        return FALLBACK, "fallback"
+    if encoding in _OTHER_LATIN and tld is None and len(sample.translate(None, _ASCII)) < FEW_LETTERS:
         return FALLBACK, "fallback"
     return encoding, "detected"
 
 
 def _sample(body: bytes) -> bytes:
-    """The parts of a body that tell encodings apart. `<` is no part of a character in any of them."""
-    if body.isascii():
-        return body[: SAMPLE_BYTES * 4]
+    """The parts of a body that tell encodings apart, cut where no encoding has the inside of a character."""
     size, kept = 0, []
     for piece in body.split(b"<"):
         if not piece.isascii():
-            kept.append(piece[:SAMPLE_BYTES])
+            kept.append(piece)
             size += len(piece)
             if size > SAMPLE_BYTES:
                 break
-    return b"<".join(kept)
+    sample = b"<".join(kept)
+    if size <= 4 * SAMPLE_BYTES:
+        return sample
+    return sample[: sample.rfind(b"\n", 0, SAMPLE_BYTES) + 1] or sample[: 4 * SAMPLE_BYTES]
 
 
 def _hint(body: bytes, url: str) -> str | None:
@@ -178,7 +193,7 @@ def _hint(body: bytes, url: str) -> str | None:
         if country := _COUNTRY.get(lang) or _COUNTRY.get(lang[:2]):
             return country
     tld = _TLD(url)
-    return tld[1] if tld and not tld[1].isdigit() else None
+    return tld[1] if tld else None
 
 
 def _decode(body: bytes, encoding: str) -> str:

@@ -137,6 +137,25 @@ def test_the_language_of_the_page_or_its_domain_helps_the_detection() -> None:
     assert decode(greek, None, "https://example.gr/x")[1] in ("windows-1253", "iso-8859-7")
 
 
+@pytest.mark.parametrize("word", ["naïve", "£5", "Düsseldorf", "déjà vu"])
+def test_a_few_letters_beyond_ascii_are_western(word: str) -> None:
+    for url in ("", "https://example.com/", "https://10.0.0.1/", "https://localhost:80/"):
+        assert decode(f"<p>The word {word}</p>".encode("latin-1"), None, url)[1] == "windows-1252"
+
+
+def test_a_big_body_is_told_by_a_part_of_it() -> None:
+    for text in (SAMPLES["gbk"] * 3000, (SAMPLES["gbk"] + "\n") * 3000):
+        assert decode(text.encode("gbk")) == (text, "gbk", "detected")
+    late = "<p>plain</p>" * 9000 + f"<p>{RUSSIAN}</p>"
+    assert decode(late.encode("windows-1251"))[1] == "windows-1251"
+
+
+def test_iso_2022_kr_is_known_by_its_escape() -> None:
+    text = SAMPLES["euc-kr"]
+    assert decode(text.encode("iso2022_kr")) == (text, "iso-2022-kr", "detected")
+    assert decode(b"an \x1b[1mescape\x1b[0m of a terminal")[1] == "utf-8"
+
+
 def test_bytes_that_are_nothing_fall_back_and_never_raise() -> None:
     assert decode(b"caf\xe9", None, "http://[::1]/")[1] == "windows-1252"
     assert decode(b"\x81\x8d\x8f\x90\x9d")[0]
