@@ -99,14 +99,14 @@ def web(
     run(server, sockets, lambda: _announce(server.world, seeds_file, as_json, quiet))
 
 
-def _writable(path: Path | None) -> Path | None:
+def _writable(path: Path | None) -> str | None:
     """Fails now, in one sentence, rather than at the first request."""
     if path:
         try:
             path.open("ab").close()
         except OSError as error:
             raise BadInput(f"{path}: {error.strerror}") from error
-    return path
+    return str(path) if path else None
 
 
 def _write(path: Path, data: bytes) -> None:

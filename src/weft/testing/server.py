@@ -35,7 +35,7 @@ BACKLOG = 512
 class ServeOptions:
     """How a world is served."""
 
-    arrivals: Path | None = None
+    arrivals: str | None = None
     latency_s: float = 0.0
     gzip: bool = False
     cache_bytes: int = 256 << 20
@@ -51,7 +51,7 @@ class SyntheticServer:
         self.options = options
         self.port = port
         self.scheme = "https" if world.spec.tls else "http"
-        self.log = ArrivalLog(options.arrivals)
+        self.log = ArrivalLog(Path(options.arrivals) if options.arrivals else None)
         self.attempts: dict[tuple[str, str], int] = {}
         self.open: dict[str, set[Connection]] = {}
         self.tasks: set[asyncio.Task[None]] = set()

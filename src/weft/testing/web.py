@@ -95,7 +95,7 @@ def synthetic_web(
     wanted = WorldSpec(**{"port": 0, **spec})
     with tempfile.TemporaryDirectory(prefix="weft-web-") as scratch:
         log = arrivals or Path(scratch) / "arrivals.jsonl"
-        options = ServeOptions(log, latency_s=latency_s, gzip=gzip, cache_bytes=cache_bytes, until_eof=True)
+        options = ServeOptions(str(log), latency_s=latency_s, gzip=gzip, cache_bytes=cache_bytes, until_eof=True)
         process = start(wanted, options)
         web = SyntheticWeb(World(replace(wanted, port=_port_of(process))), process, log)
         try:
