@@ -132,7 +132,7 @@ def _write_files(world: World, seeds_file: Path | None, expected: Path | None, c
 def _announce(world: World, seeds_file: Path | None, as_json: bool, quiet: bool) -> None:
     """One line of data on stdout; how to go on, on stderr."""
     spec = world.spec
-    facts = {
+    facts: dict[str, Any] = {
         "port": spec.port,
         "profile": spec.profile,
         "hosts": spec.hosts,

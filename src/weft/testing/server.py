@@ -21,11 +21,11 @@ from pathlib import Path
 import msgspec
 
 from weft.errors import BadInput, Busy, WeftError
-from weft.testing import hostile, pages
+from weft.testing import pages, tls
 from weft.testing.arrivals import FLUSH_S, ArrivalLog
 from weft.testing.connection import Answer, Connection
 from weft.testing.resources import Resource
-from weft.testing.sites import WorldSpec, address
+from weft.testing.sites import WorldSpec
 from weft.testing.world import World
 
 BACKLOG = 512
@@ -56,6 +56,7 @@ class SyntheticServer:
         self.open: dict[str, set[Connection]] = {}
         self.tasks: set[asyncio.Task[None]] = set()
         self.connections = 0
+        self.faults = {site.address: site.hostile for site in world.sites if (site.hostile or "").startswith("tls-")}
         self._cache: OrderedDict[tuple[str, str, bool], Answer] = OrderedDict()
         self._cached_bytes = 0
 
@@ -136,8 +137,7 @@ def listen(addresses: list[str], port: int) -> tuple[list[socket.socket], int]:
 
 def prepare(spec: WorldSpec, options: ServeOptions) -> tuple[SyntheticServer, list[socket.socket]]:
     """Binds the sockets, then makes the world: its URLs carry the port."""
-    extra = len(hostile.names(spec)) if spec.profile == "hostile" else 0
-    addresses = ["127.0.0.1"] if spec.names else [address(index) for index in range(spec.hosts + extra)]
+    addresses = list(dict.fromkeys(site.address for site in World(spec).sites))
     sockets, port = listen(addresses, spec.port)
     return SyntheticServer(World(replace(spec, port=port)), options, port), sockets
 
@@ -147,16 +147,24 @@ def run(server: SyntheticServer, sockets: list[socket.socket], ready: Callable[[
     asyncio.run(serve(server, sockets, ready))
 
 
+async def _listener(server: SyntheticServer, sock: socket.socket) -> asyncio.Server:
+    loop = asyncio.get_running_loop()
+    if not server.world.spec.tls:
+        return await loop.create_server(lambda: Connection(server), sock=sock, backlog=BACKLOG)
+    fault = server.faults.get(sock.getsockname()[0])
+    if fault == "tls-stall":
+        return await loop.create_server(tls.Stall, sock=sock, backlog=BACKLOG)
+    context = tls.server_context(fault)
+    return await loop.create_server(lambda: Connection(server), sock=sock, ssl=context, backlog=BACKLOG)
+
+
 async def serve(server: SyntheticServer, sockets: list[socket.socket], ready: Callable[[], None]) -> None:
     """Serves until SIGTERM, SIGINT, the end of the duration, or the end of stdin when asked for."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    context = None
-    listeners = [
-        await loop.create_server(lambda: Connection(server), sock=one, ssl=context, backlog=BACKLOG) for one in sockets
-    ]
+    listeners = [await _listener(server, one) for one in sockets]
     options = server.options
     if options.duration_s is not None:
         loop.call_later(options.duration_s, stop.set)

@@ -16,6 +16,7 @@ from weft.testing import robots_txt
 from weft.testing.languages import BY_CODE, LANGUAGES, SECTIONS, SLUGS, Language
 from weft.testing.resources import mix
 from weft.testing.robots_txt import Robots
+from weft.testing.tls import CERTIFIED_ADDRESSES, FAULT_ADDRESSES
 
 Profile = Literal["calm", "messy", "hostile"]
 PROFILES: tuple[Profile, ...] = ("calm", "messy", "hostile")
@@ -55,6 +56,11 @@ class WorldSpec:
             raise BadInput(f"edition must be 0 or more, not {self.edition}")
         if not 0 <= self.changed <= 1:
             raise BadInput(f"changed must be a share from 0 to 1, not {self.changed}")
+        if self.tls and not self.names and (self.hosts > CERTIFIED_ADDRESSES or self.profile == "hostile"):
+            raise BadInput(
+                f"the test certificate covers {CERTIFIED_ADDRESSES} host addresses: with tls, more hosts and the "
+                "hostile profile need names"
+            )
         if self.hosts > MAX_HOSTS:
             raise BadInput(f"hosts must be at most {MAX_HOSTS}, not {self.hosts}")
 
@@ -155,7 +161,7 @@ def _make_site(spec: WorldSpec, index: int, hostile: str | None = None) -> Site:
         failures=1 + index // 16 % 2 if style == "late" else 0,
     )
     site = Site(index, host, origin, key, role, language, charset, robots, sitemap, hostile=hostile)
-    site.address = "127.0.0.1" if spec.names else host
+    site.address = FAULT_ADDRESSES.get(hostile or "", "127.0.0.1") if spec.names else host
     if spec.messy and role == "ordinary" and style not in ("late", "delayed"):
         site.flavour = FLAVOURS[(index + spec.seed) % len(FLAVOURS)]
     if role == "trap":
