@@ -1,0 +1,1 @@
+"""Keeps pages: WARC files as the truth, an index beside them."""

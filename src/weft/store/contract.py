@@ -1,0 +1,70 @@
+"""What the engine needs of a page store, and the records that it hands out.
+
+The order that keeps every promise, as the engine calls it every 20 to 100 ms:
+    add       any number of pages, in memory
+    write     their WARC bytes reach the operating system
+              (the engine makes the links found on them durable)
+    commit    their index rows: from here on the pages are kept, and a crash cannot take them
+    sync      about once a second, from another thread: bytes, then rows, reach the disk; a power cut cannot take them
+A process killed anywhere in between leaves no row without its bytes, no bytes without their row, and one row per item.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from weft.records import FetchResult, Row
+from weft.store.warc_read import Http, Record
+
+
+class Pages(Protocol):
+    """The engine's side of a page store."""
+
+    def add(self, row: Row, result: FetchResult | None, *, truncated: str | None = None) -> None:
+        """Takes an ended item; without a result (or a response in it) it becomes a row alone."""
+
+    def write(self) -> None:
+        """Appends what was added to the WARC files. DiskFull: nothing is lost, call it again."""
+
+    def commit(self) -> int:
+        """Makes the rows of what was written permanent, and returns their batch. DiskFull: call it again."""
+
+    def sync(self) -> int:
+        """Returns the last batch that is on the disk; may be called from another thread."""
+
+    def items_since(self, batch: int) -> list[int]:
+        """The items committed by this slot after a batch: what the frontier may not know to be finished."""
+
+    def close(self) -> None:
+        """Writes, commits and syncs what is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPage:
+    """A page as it is kept: its row, and its record where there was a response."""
+
+    row: Row
+    record: Record | None
+
+    @property
+    def http(self) -> Http | None:
+        """The response: headers in order with duplicates, the body as it came, content codings and all."""
+        return self.record.http() if self.record else None
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What a crawl holds. `pages` are stored 2xx; `rows` are all ended items."""
+
+    rows: int
+    pages: int
+    body_bytes: int
+    warc_bytes: int
+    first: float
+    last: float
+    statuses: dict[int, int]
+    errors: dict[str, int]
+    content_types: dict[str, int]
+    depths: dict[int, int]
+    hosts: list[tuple[str, int]]

@@ -1,0 +1,112 @@
+"""Reads what a crawl holds: every slot's index in every data dir, taken together.
+
+Readers may come at any time, also while processes write: they see what is committed. Memory does not grow with the
+crawl.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter, itemgetter
+from pathlib import Path
+from typing import Any
+
+from weft import urls
+from weft.errors import BadInput
+from weft.records import Row
+from weft.store.contract import Stats, StoredPage
+from weft.store.query import EVERY, IndexReader, Where
+from weft.store.warc_read import read_record
+
+
+class Corpus:
+    """The reading side of a page store. Indexes are opened as they are found, and stay open."""
+
+    def __init__(self, data_dirs: Sequence[Path]) -> None:
+        self._data_dirs = list(data_dirs)
+        for folder in self._data_dirs:
+            if folder.exists() and not folder.is_dir():
+                raise BadInput(f"data dir {folder} is a file: name the folder that holds the crawl")
+        self._open: dict[Path, IndexReader] = {}
+
+    def get(self, url: str) -> StoredPage | None:
+        """The latest stored page of a URL, or its latest row where no response was ever stored."""
+        rows = self.for_url(url)
+        stored = [row for row in rows if row.warc_file]
+        latest = max(stored or rows, key=attrgetter("fetched_at", "item"), default=None)
+        return self.read(latest) if latest else None
+
+    def for_url(self, url: str) -> list[Row]:
+        """Every row of a URL, oldest first."""
+        folder = self._data_dirs[urls.data_dir_of(url, len(self._data_dirs))]
+        rows = (row for index in self._in(folder) for row in index.for_url(url))
+        return sorted(rows, key=attrgetter("fetched_at", "item"))
+
+    def read(self, row: Row) -> StoredPage:
+        """The page that a row stands for."""
+        if not row.warc_file:
+            return StoredPage(row, None)
+        folder = self._data_dirs[urls.data_dir_of(row.url, len(self._data_dirs))]
+        return StoredPage(row, read_record(folder / "warc" / row.warc_file, row.warc_offset, row.warc_length))
+
+    def rows(self, where: Where = EVERY) -> Iterator[Row]:
+        """Rows in the order of their items."""
+        return heapq.merge(*(index.rows(where) for index in self._all()), key=attrgetter("item"))
+
+    def url_of(self, item: int) -> str | None:
+        """The URL of an item."""
+        rows = (index.for_item(item) for index in self._all())
+        return next((row.url for row in rows if row), None)
+
+    def stats(self, top: int = 20) -> Stats:
+        """What the crawl holds."""
+        indexes = self._all()
+        totals = [index.totals() for index in indexes]
+        some = [total for total in totals if total[0]]
+        return Stats(
+            rows=sum(total[0] for total in totals),
+            pages=sum(total[1] for total in totals),
+            body_bytes=sum(total[2] for total in totals),
+            warc_bytes=sum(index.warc_bytes() for index in indexes),
+            first=min((total[3] for total in some), default=0.0),
+            last=max((total[4] for total in some), default=0.0),
+            statuses=_summed(index.counts("status") for index in indexes),
+            errors={error: n for error, n in _summed(index.counts("error") for index in indexes).items() if error},
+            content_types=_summed(index.counts("content_type") for index in indexes),
+            depths=_summed(index.counts("depth") for index in indexes),
+            hosts=_top(indexes, top),
+        )
+
+    def close(self) -> None:
+        """Gives the connections back."""
+        for index in self._open.values():
+            index.close()
+        self._open.clear()
+
+    def _all(self) -> list[IndexReader]:
+        return [index for folder in self._data_dirs for index in self._in(folder)]
+
+    def _in(self, folder: Path) -> list[IndexReader]:
+        """Every slot's index in a data dir; a slot may come while we read."""
+        paths = sorted(folder.glob("index-*.db"))
+        for path in paths:
+            if path not in self._open:
+                self._open[path] = IndexReader(path)
+        return [self._open[path] for path in paths]
+
+
+def _summed(counts: Iterable[dict[Any, int]]) -> dict[Any, int]:
+    total: Counter[Any] = Counter()
+    for part in counts:
+        total.update(part)
+    return dict(total.most_common())
+
+
+def _top(indexes: list[IndexReader], top: int) -> list[tuple[str, int]]:
+    """The hosts with the most pages; their counts come sorted by host from each index, so none need be kept."""
+    merged = heapq.merge(*(index.hosts() for index in indexes), key=itemgetter(0))
+    summed = ((host, sum(n for _, n in group)) for host, group in groupby(merged, key=itemgetter(0)))
+    return heapq.nsmallest(top, summed, key=lambda pair: (-pair[1], pair[0]))

@@ -1,0 +1,193 @@
+"""Writes a slot's index in one data dir: the commit point of a page. The layout is in `schema`, reading in `query`.
+
+Must stay true: a batch's rows and the length of the WARC file that they point into are committed together or not at
+all; an item has one row, whatever is committed twice. One process writes; `sync` may run in another thread of it, on a
+connection of its own, so that the disk's slowness is not the engine's.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from weft.errors import BadInput
+from weft.records import Row
+from weft.store import schema
+from weft.store.errors import writing
+
+CHECKPOINT_BYTES = 4 << 20
+RESTART_FRAMES = 12_000  # of 4 KB
+FOLD_ROWS = 20_000
+
+_INSERT = f"INSERT OR IGNORE INTO pages VALUES ({','.join('?' * 22)})"  # noqa: S608 - no value in it
+_FOLD = """INSERT OR IGNORE INTO lookup SELECT url_hash, item FROM pages
+  WHERE batch > (SELECT value FROM meta WHERE key = 'folded') ORDER BY url_hash"""
+_ROWS_IN = f"SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.batch > ? AND p.file = ?"  # noqa: S608
+_CHUNK = 500
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """What the index knows of a WARC file: how much is committed, and where its last record begins."""
+
+    id: int
+    name: str
+    length: int
+    last: int
+
+
+class Index:
+    """The writer's side of one index."""
+
+    def __init__(self, path: Path, crawl_id: str) -> None:
+        self.path = path
+        self._db = _connect(path, timeout=30)
+        self._sync_db: sqlite3.Connection | None = None
+        try:
+            self._prepare(crawl_id)
+        except BaseException:
+            self._db.close()
+            raise
+        # Counted by the thread that commits and the one that folds, each its own: the difference waits to be folded.
+        self._folded = self._one("SELECT count(*) FROM lookup")
+        self._rows = self._folded + self._one("SELECT count(*) FROM pages WHERE batch > ?", self.number("folded"))
+
+    def number(self, key: str) -> int:
+        """One of the numbers in `meta`."""
+        return self._one("SELECT value FROM meta WHERE key = ?", key)
+
+    def files(self) -> list[FileState]:
+        """The slot's WARC files, oldest first."""
+        return [FileState(*row) for row in self._db.execute("SELECT id, name, length, last FROM files ORDER BY id")]
+
+    def register(self, name: str) -> FileState:
+        """Makes a WARC file known, before it exists: what is on disk and not known here is then never ours."""
+        with writing(self.path):
+            cursor = self._db.execute("INSERT INTO files (name, length, last) VALUES (?, 0, 0)", (name,))
+        return FileState(int(cursor.lastrowid or 0), name, 0, 0)
+
+    def known(self, items: Sequence[int]) -> set[int]:
+        """Those of the items that have a row."""
+        found: set[int] = set()
+        for start in range(0, len(items), _CHUNK):
+            part = items[start : start + _CHUNK]
+            marks = ",".join("?" * len(part))
+            found.update(item for (item,) in self._db.execute(f"SELECT item FROM pages WHERE item IN ({marks})", part))  # noqa: S608
+        return found
+
+    def commit(self, batch: int, durable: int, rows: Sequence[tuple[Any, ...]], files: Iterable[FileState]) -> None:
+        """One transaction: the rows, the committed lengths, the batch's number."""
+        with _transaction(self._db, self.path):
+            self._db.executemany(_INSERT, rows)
+            for file in files:
+                self._db.execute(
+                    "UPDATE files SET length = ?, last = ? WHERE id = ?", (file.length, file.last, file.id)
+                )
+            numbers = ((batch, "batch"), (durable, "durable"))
+            self._db.executemany("UPDATE meta SET value = ? WHERE key = ?", numbers)
+        self._rows += len(rows)
+
+    def rows_in(self, file: int, after_batch: int = -1) -> list[Row]:
+        """The rows that point into a WARC file."""
+        return [Row(*row) for row in self._db.execute(_ROWS_IN, (after_batch, file))]
+
+    def since(self, batch: int) -> list[int]:
+        """The items committed after a batch."""
+        return [item for (item,) in self._db.execute("SELECT item FROM pages WHERE batch > ?", (batch,))]
+
+    def forget(self, rows: Iterable[Row], file: FileState) -> None:
+        """Takes rows out whose bytes are gone, and sets the file's committed length."""
+        with _transaction(self._db, self.path):
+            for row in rows:
+                self._db.execute("DELETE FROM pages WHERE item = ?", (row.item,))
+                self._db.execute(
+                    "DELETE FROM lookup WHERE url_hash = ? AND item = ?", (schema.url_hash(row.url), row.item)
+                )
+            self._db.execute("UPDATE files SET length = ?, last = ? WHERE id = ?", (file.length, file.last, file.id))
+
+    def sync(self) -> None:
+        """Puts what is committed on the disk, and does the housekeeping. The WARC files must be there first."""
+        with writing(self.path):
+            size = self.flush()
+            if self._sync_db is None:
+                self._sync_db = _connect(self.path, timeout=0.25)
+            if self._rows - self._folded >= max(FOLD_ROWS, self._folded // 20):
+                self._fold(self._sync_db)
+            if size > CHECKPOINT_BYTES:
+                _checkpoint(self._sync_db)
+
+    def flush(self) -> int:
+        """Puts the log on the disk, and returns its size."""
+        # SQLite syncs its log only when it moves it into the database; a descriptor of our own may sync it at any time
+        # (closing one on the database itself would drop SQLite's locks).
+        fd = os.open(f"{self.path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fdatasync(fd)
+            return os.fstat(fd).st_size
+        finally:
+            os.close(fd)
+
+    def close(self) -> None:
+        """Ends both connections; the last one out moves the log into the file."""
+        if self._sync_db is not None:
+            self._sync_db.close()
+        self._db.close()
+
+    def _prepare(self, crawl_id: str) -> None:
+        try:
+            (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if tables:
+                schema.check(self._db, self.path)
+            self._db.execute("PRAGMA journal_mode = WAL")
+            if not tables:
+                self._db.executescript(schema.TABLES)
+        except sqlite3.DatabaseError as error:
+            raise BadInput(f"{self.path} cannot be used as an index ({error}): choose another data dir") from error
+        self._db.execute("INSERT OR IGNORE INTO meta VALUES ('crawl_id', ?)", (crawl_id,))
+
+    def _fold(self, db: sqlite3.Connection) -> None:
+        with _transaction(db, self.path):
+            rows = db.execute(_FOLD).rowcount
+            db.execute("UPDATE meta SET value = (SELECT value FROM meta WHERE key = 'batch') WHERE key = 'folded'")
+        self._folded += rows
+
+    def _one(self, sql: str, *values: object) -> int:
+        return int(self._db.execute(sql, values).fetchone()[0])
+
+
+def _connect(path: Path, timeout: float) -> sqlite3.Connection:
+    try:
+        db = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
+    except sqlite3.OperationalError as error:
+        raise BadInput(f"{path} cannot be opened ({error}): choose a data dir that can be written") from error
+    db.execute("PRAGMA synchronous = NORMAL")
+    db.execute("PRAGMA wal_autocheckpoint = 0")  # done by `sync`, after the WARC files are on the disk
+    db.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_BYTES}")
+    db.execute("PRAGMA cache_size = -8000")
+    return db
+
+
+def _checkpoint(db: sqlite3.Connection) -> None:
+    """Moves the log into the database; where the writer appends so fast that it never ends, the writer must wait."""
+    (_, frames, _) = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    if frames > RESTART_FRAMES:
+        db.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+
+
+@contextmanager
+def _transaction(db: sqlite3.Connection, path: Path) -> Iterator[None]:
+    """All that is done inside, or nothing."""
+    with writing(path):
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            yield
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:  # SQLite has often rolled back by itself
+                db.execute("ROLLBACK")
+            raise

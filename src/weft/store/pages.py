@@ -1,0 +1,205 @@
+"""The page store: what a crawl has fetched, over any number of data dirs.
+
+A URL's page lives in the data dir that `urls.data_dir_of` says, so the number of data dirs is a part of a crawl. Each
+process writes as its own slot (`pod0-fetcher0`), to files that nobody else touches; reading takes all slots together.
+
+Must stay true: the promises in `contract`. A batch is a number for each commit, over all data dirs; a crash between two
+of their transactions commits a part of a batch, which is no harm, since each page is in one of them alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from pathlib import Path
+
+from weft import urls
+from weft.errors import BadInput
+from weft.records import FetchResult, Row
+from weft.store import warc_file
+from weft.store.contract import Stats, StoredPage
+from weft.store.corpus import Corpus
+from weft.store.query import EVERY, Where
+from weft.store.shard import Shard
+from weft.store.warc import CONFORMS_TO, RecordMaker
+
+
+class PageStore:
+    """Keeps pages, and finds them again. One thread adds, writes and commits; `sync` may be called from another."""
+
+    def __init__(self, data_dirs: Sequence[Path], shards: list[Shard], maker: RecordMaker) -> None:
+        """Use `open`."""
+        self._shards = shards
+        self._maker = maker
+        self._corpus = Corpus(data_dirs)
+        self._lost: list[Row] = []
+        self._sync_lock = threading.Lock()
+        self._attempts = self.batch = self.durable = 0
+        if shards:
+            self._recover()
+
+    @classmethod
+    def open(
+        cls,
+        data_dirs: Sequence[Path | str],
+        *,
+        crawl_id: str = "",
+        slot: str = "pod0-fetcher0",
+        software: str = "Weft",
+        user_agent: str = "",
+        robots: str = "obey",
+        read_only: bool = False,
+        rotate_bytes: int = warc_file.ROTATE_BYTES,
+        step: Callable[[str], None] = lambda _: None,
+    ) -> PageStore:
+        """Opens the store, for reading or as the one writer of a slot, and repairs what a crash left.
+
+        `step` is told the name of each step between two durable writes, for tests that kill the process there.
+        """
+        folders = [Path(folder) for folder in data_dirs]
+        if not folders:
+            raise BadInput("a page store needs at least one data dir")
+        maker = RecordMaker()
+        if read_only:
+            return cls(folders, [], maker)
+        warc_file.check_slot(slot)
+        names = (warc_file.name_of(crawl_id, slot, serial) for serial in count(_next_serial(folders)))
+        info = _info(crawl_id, software, user_agent, robots)
+        shards: list[Shard] = []
+        try:
+            for folder in folders:
+                shards.append(
+                    Shard(
+                        folder,
+                        slot,
+                        crawl_id,
+                        maker=maker,
+                        info=info,
+                        names=names,
+                        rotate_bytes=rotate_bytes,
+                        step=step,
+                    )
+                )
+            return cls(folders, shards, maker)
+        except BaseException:
+            for shard in shards:
+                shard.close()
+            raise
+
+    def add(self, row: Row, result: FetchResult | None, *, truncated: str | None = None) -> None:
+        """Takes an ended item into memory, its records made and compressed; without a response it becomes a row alone.
+
+        `truncated` is `length`, `time` or `disconnect`. An empty `row.digest` becomes that of the body as it came.
+        """
+        page = self._maker.page(result, truncated) if result is not None and result.status else None
+        self._shard(row.url).add(row, page)
+
+    def add_revisit(self, row: Row, result: FetchResult, *, of_date: float, not_modified: bool = False) -> None:
+        """Takes a page that has not changed since `of_date`: a record that refers to the one stored then."""
+        page = self._maker.revisit(result, row.digest, of_date, not_modified)
+        self._shard(row.url).add(row, page)
+
+    def write(self) -> None:
+        """Appends what was added to the WARC files. DiskFull: nothing is lost, call it again."""
+        for shard in self._shards:
+            shard.write()
+
+    def commit(self) -> int:
+        """Commits the rows of what was written; returns the number of their batch. DiskFull: call it again."""
+        if any(shard.uncommitted for shard in self._shards):
+            self._attempts += 1  # not the number of an attempt that got through in one data dir alone
+            for shard in self._shards:
+                shard.commit(self._attempts, self.durable)
+            self.batch = self._attempts
+        return self.batch
+
+    def sync(self) -> int:
+        """Puts what is committed on the disk, bytes before rows; returns the last batch that no power cut can take."""
+        with self._sync_lock:
+            batch = self.batch
+            for shard in self._shards:
+                shard.sync()
+            for shard in self._shards:
+                shard.index.sync()
+            self.durable = batch
+            return batch
+
+    def repair(self) -> list[Row]:
+        """The rows whose bytes a power cut took, found and taken out when the store was opened: to be fetched again."""
+        return self._lost
+
+    def items_since(self, batch: int) -> list[int]:
+        """The items that this slot has committed after a batch, in order: the frontier may not know them finished."""
+        return sorted(item for shard in self._shards for item in shard.index.since(batch))
+
+    def close(self) -> None:
+        """Writes, commits and syncs what is left, and gives the slot up."""
+        try:
+            if self._shards:
+                self.write()
+                self.commit()
+                self.sync()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Gives the slot up as it is: what was not committed is lost."""
+        with self._sync_lock:
+            self._corpus.close()  # before the writers: the last connection to go takes the log with it
+            for shard in self._shards:
+                shard.close()
+            self._shards = []
+
+    def get(self, url: str) -> StoredPage | None:
+        """The latest stored page of a URL, or its latest row where no response was ever stored."""
+        return self._corpus.get(url)
+
+    def for_url(self, url: str) -> list[Row]:
+        """Every row of a URL, oldest first."""
+        return self._corpus.for_url(url)
+
+    def read(self, row: Row) -> StoredPage:
+        """The page that a row stands for."""
+        return self._corpus.read(row)
+
+    def rows(self, where: Where = EVERY) -> Iterator[Row]:
+        """Rows in the order of their items, in constant memory."""
+        return self._corpus.rows(where)
+
+    def url_of(self, item: int) -> str | None:
+        """The URL of an item: a row's `parent` is one."""
+        return self._corpus.url_of(item)
+
+    def stats(self, top: int = 20) -> Stats:
+        """What the crawl holds."""
+        return self._corpus.stats(top)
+
+    def _shard(self, url: str) -> Shard:
+        if len(self._shards) == 1:
+            return self._shards[0]
+        return self._shards[urls.data_dir_of(url, len(self._shards))]
+
+    def _recover(self) -> None:
+        self._attempts = self.batch = max(shard.index.number("batch") for shard in self._shards)
+        durable = max(shard.index.number("durable") for shard in self._shards)
+        for shard in self._shards:
+            self._lost += shard.repair(durable)
+        self.sync()
+
+
+def _next_serial(folders: list[Path]) -> int:
+    """Beyond every file there is, in all data dirs: a name is used once."""
+    there = (path.name for folder in folders for path in (folder / "warc").glob("weft-*.warc.gz"))
+    return 1 + max(map(warc_file.serial_of, there), default=-1)
+
+
+def _info(crawl_id: str, software: str, user_agent: str, robots: str) -> dict[str, str]:
+    return {
+        "software": software,
+        "format": "WARC File Format 1.1",
+        "conformsTo": CONFORMS_TO,
+        "robots": robots,
+        "http-header-user-agent": user_agent,
+        "isPartOf": crawl_id,
+    }

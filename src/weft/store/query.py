@@ -1,0 +1,130 @@
+"""Reads one index, also while it is being written: rows in the order of their items, by URL, by batch, and counts.
+
+Must stay true: no question keeps a read transaction open for longer than one statement, or the writer's log could not
+be emptied; what is iterated is read by the thousand, so that memory does not grow with the crawl.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from weft.errors import BadInput
+from weft.records import Row
+from weft.store import schema
+
+_CHUNK = 1000
+_FOR_URL = f"""SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.url = :url AND p.item IN (
+    SELECT item FROM lookup WHERE url_hash = :hash UNION ALL SELECT item FROM pages
+    WHERE batch > (SELECT value FROM meta WHERE key = 'folded') AND url_hash = :hash) ORDER BY p.item"""  # noqa: S608
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Which rows: every condition that is given must hold. Items and batches are counted from just after the number."""
+
+    after_item: int = 0
+    after_batch: int | None = None
+    crawl: int | None = None
+    status: int | None = None
+    host: str | None = None
+    error: str | None = None
+    stored: bool | None = None  # with bytes in a WARC file
+
+    def sql(self) -> tuple[str, list[object]]:
+        """The conditions but for `after_item`, and their values."""
+        equal = {"crawl": self.crawl, "status": self.status, "host": self.host, "error": self.error}
+        given = {f"p.{column} = ?": value for column, value in equal.items() if value is not None}
+        if self.after_batch is not None:
+            given["p.batch > ?"] = self.after_batch
+        if self.stored is not None:
+            given["(p.file IS NOT NULL) = ?"] = int(self.stored)
+        return "".join(f" AND {condition}" for condition in given), list(given.values())
+
+
+EVERY = Where()
+
+
+class IndexReader:
+    """The reader's side of one index."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._db = _connect(path)
+
+    def rows(self, where: Where = EVERY) -> Iterator[Row]:
+        """The rows in the order of their items."""
+        more, values = where.sql()
+        sql = f"SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.item > ?{more} ORDER BY p.item LIMIT {_CHUNK}"  # noqa: S608
+        after = where.after_item
+        while True:
+            found = self._db.execute(sql, [after, *values]).fetchall()
+            for row in found:
+                yield Row(*row)
+            if len(found) < _CHUNK:
+                return
+            after = found[-1][0]
+
+    def for_url(self, url: str) -> list[Row]:
+        """Every row of a URL, oldest first."""
+        return [Row(*row) for row in self._db.execute(_FOR_URL, {"url": url, "hash": schema.url_hash(url)})]
+
+    def for_item(self, item: int) -> Row | None:
+        """The row of an item."""
+        found = self._db.execute(f"SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.item = ?", (item,)).fetchone()  # noqa: S608
+        return Row(*found) if found else None
+
+    def since(self, batch: int) -> list[int]:
+        """The items committed after a batch."""
+        return [item for (item,) in self._db.execute("SELECT item FROM pages WHERE batch > ? ORDER BY item", (batch,))]
+
+    def totals(self) -> tuple[int, int, int, float, float]:
+        """Rows, 2xx with bytes, body bytes, first and last time."""
+        sql = """SELECT count(*), coalesce(sum(status BETWEEN 200 AND 299 AND file IS NOT NULL), 0),
+          coalesce(sum(length), 0), coalesce(min(fetched_at), 0), coalesce(max(fetched_at), 0) FROM pages"""
+        rows, pages, body_bytes, first, last = self._db.execute(sql).fetchone()
+        return int(rows), int(pages), int(body_bytes), float(first), float(last)
+
+    def warc_bytes(self) -> int:
+        """The committed size of the WARC files."""
+        return int(self._db.execute("SELECT coalesce(sum(length), 0) FROM files").fetchone()[0])
+
+    def counts(self, column: str) -> dict[Any, int]:
+        """How many rows there are for each value of a column that has few."""
+        assert column in ("status", "error", "content_type", "depth", "crawl", "language", "charset")
+        return dict(self._db.execute(f"SELECT {column}, count(*) FROM pages GROUP BY {column}"))  # noqa: S608
+
+    def hosts(self) -> Iterator[tuple[str, int]]:
+        """How many 2xx pages each host has, in the order of the hosts."""
+        sql = "SELECT host, count(*) FROM pages WHERE status BETWEEN 200 AND 299 GROUP BY host ORDER BY host"
+        yield from self._db.execute(sql)
+
+    def close(self) -> None:
+        """Gives the connection back."""
+        self._db.close()
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """A read-only connection. Where there is no log and none can be made (a read-only medium), the file is fixed."""
+    quoted = path.resolve().as_uri()
+    for mode in ("mode=ro", "mode=ro&immutable=1"):
+        try:
+            return _checked(f"{quoted}?{mode}", path)
+        except sqlite3.OperationalError as error:
+            refused = error
+        if Path(f"{path}-wal").exists():
+            break
+    raise BadInput(f"{path} cannot be read ({refused})") from refused
+
+
+def _checked(uri: str, path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(uri, uri=True, timeout=10, isolation_level=None, check_same_thread=False)
+    try:
+        schema.check(db, path)
+    except BaseException:
+        db.close()
+        raise
+    return db

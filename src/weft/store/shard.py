@@ -1,0 +1,205 @@
+"""One slot's part of one data dir: its WARC files and its index, in step.
+
+    warc/            the slot's files, `weft-{crawl}-{slot}-{serial}.warc.gz`
+    content/         text files, when text is stored (not yet)
+    index-{slot}.db  the index; `index-{slot}.lock` is held for as long as a process owns the slot
+
+Must stay true: a WARC file is registered in the index, on the disk, before it is made; bytes are written before their
+rows are committed; a step that raises leaves everything as it was, and can be called again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from weft import urls
+from weft.errors import BadInput, Busy
+from weft.records import Row
+from weft.store import schema
+from weft.store.index import FileState, Index
+from weft.store.repair import repair
+from weft.store.warc import Page, RecordMaker
+from weft.store.warc_file import WarcFile, sync_folder
+
+
+class Shard:
+    """Takes pages for one data dir. One thread adds, writes and commits; `sync` may be called from another."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        slot: str,
+        crawl_id: str,
+        *,
+        maker: RecordMaker,
+        info: Mapping[str, str],
+        names: Iterator[str],
+        rotate_bytes: int,
+        step: Callable[[str], None],
+    ) -> None:
+        self.data_dir = data_dir
+        self.folder = data_dir / "warc"
+        self._maker = maker
+        self._info = info
+        self._names = names
+        self._rotate_bytes = rotate_bytes
+        self._step = step
+        self._pending: dict[int, tuple[Row, Page | None]] = {}
+        self._written: dict[int, tuple[Any, ...]] = {}
+        self._grown: dict[int, FileState] = {}
+        self._file: WarcFile | None = None
+        self._file_lock = threading.Lock()  # the descriptor must not be closed while another thread syncs it
+        self._state: FileState | None = None
+        self._lock_fd = _own(data_dir, slot)
+        try:
+            self.index = Index(schema.path_of(data_dir, slot), crawl_id)
+            sync_folder(data_dir)
+        except BaseException:
+            os.close(self._lock_fd)
+            raise
+
+    @property
+    def uncommitted(self) -> bool:
+        """Whether something is written that has no row yet."""
+        return bool(self._written)
+
+    def repair(self, durable: int) -> list[Row]:
+        """Puts right what a crash left, and goes on in the last file."""
+        lost = repair(self.index, self.folder, durable)
+        files = self.index.files()
+        if files and files[-1].length < self._rotate_bytes:
+            self._state = files[-1]
+        return lost
+
+    def add(self, row: Row, page: Page | None) -> None:
+        """Takes a row, and its records; the first of two for one item counts."""
+        self._pending.setdefault(row.item, (row, page))
+
+    def write(self) -> None:
+        """Appends the records of what was added, in one go; an item that has its row already is dropped."""
+        for item in self.index.known([*self._pending]) | (self._pending.keys() & self._written.keys()):
+            del self._pending[item]
+        chunks = [part for _, page in self._pending.values() if page for part in (page.request, page.response)]
+        begin = self._append(chunks) if chunks else 0
+        self._place(begin)
+        self._pending.clear()
+        self._step("warc-written")
+
+    def commit(self, batch: int, durable: int) -> None:
+        """Commits the rows of what was written."""
+        if not self._written:
+            return
+        rows = [(values[0], batch, *values[1:]) for values in self._written.values()]
+        self.index.commit(batch, durable, rows, self._grown.values())
+        self._written.clear()
+        self._grown.clear()
+        self._step("index-committed")
+
+    def sync(self) -> None:
+        """Puts the bytes on the disk."""
+        with self._file_lock:
+            if self._file is not None:
+                self._file.sync()
+
+    def close(self) -> None:
+        """Gives up the slot."""
+        self._close_file()
+        self.index.close()
+        os.close(self._lock_fd)
+
+    def _append(self, chunks: Sequence[bytes]) -> int:
+        """Appends to the current file, and returns where the chunks begin."""
+        if self._file is None or self._file.length >= self._rotate_bytes:
+            self._roll()
+        assert self._file is not None
+        info = self._maker.info(self._file.path.name, self._info) if self._file.length == 0 else b""
+        return self._file.append([info, *chunks]) + len(info)
+
+    def _place(self, at: int) -> None:
+        """Turns what was added into index rows, now that their places are known: the first record begins at `at`."""
+        state = self._state
+        last = 0
+        for item, (row, page) in self._pending.items():
+            if page is None:
+                self._written[item] = _values(row, row.digest, None, 0, 0)
+                continue
+            assert state is not None
+            last = at + len(page.request)
+            self._written[item] = _values(row, row.digest or page.digest, state.id, last, len(page.response))
+            at = last + len(page.response)
+        if last and state is not None:
+            self._state = self._grown[state.id] = FileState(state.id, state.name, at, last)
+
+    def _roll(self) -> None:
+        """Opens the file to append to: the one that was left off, or the next."""
+        if self._state is None or self._state.length >= self._rotate_bytes:
+            self.sync()  # before the index, or a power cut could leave rows without their bytes
+            self._close_file()
+            self._state = self.index.register(next(self._names))
+            self.index.flush()
+            self._step("warc-registered")
+        file = WarcFile(self.folder / self._state.name, self._state.length)
+        with self._file_lock:
+            self._file = file
+        self._step("warc-opened")
+
+    def _close_file(self) -> None:
+        with self._file_lock:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+
+
+def _values(row: Row, digest: str, file: int | None, offset: int, length: int) -> tuple[Any, ...]:
+    """A row as the index keeps it, but for its batch."""
+    url, final_url = row.url, row.final_url
+    return (
+        row.item,
+        schema.url_hash(url),
+        urls.host_of(url),
+        row.crawl,
+        url,
+        None if final_url == url else _text(final_url),
+        row.status,
+        row.fetched_at,
+        _text(row.content_type),
+        row.charset,
+        row.language,
+        _text(row.title),
+        row.depth,
+        row.parent,
+        digest,
+        row.length,
+        _text(row.error),
+        row.hops,
+        file,
+        offset,
+        length,
+    )
+
+
+def _text(text: str) -> str:
+    """What SQLite can keep: half a surrogate pair, as a broken page can hold, would block the commit for ever."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _own(data_dir: Path, slot: str) -> int:
+    """Makes the folders, and holds the slot until the descriptor is closed or the process ends."""
+    try:
+        (data_dir / "warc").mkdir(parents=True, exist_ok=True)
+        fd = os.open(data_dir / f"index-{slot}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except (FileExistsError, NotADirectoryError):
+        raise BadInput(f"data dir {data_dir}: there is a file of that name; choose another place") from None
+    except OSError as error:
+        raise BadInput(f"data dir {data_dir} cannot be written: {error.strerror}") from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise Busy(f"data dir {data_dir} is in use: another process writes to it as {slot}") from None
+    return fd

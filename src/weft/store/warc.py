@@ -1,0 +1,173 @@
+"""Makes WARC 1.1 records: the bytes of one record each, as one gzip member. No file is touched here.
+
+Must stay true: a record's block is what came over the wire, byte for byte, but for three header names in a response's
+head that would make a reader misread the stored body. libcurl takes chunking away, so `Transfer-Encoding` becomes
+`X-Weft-Transfer-Encoding`; a `Content-Length` that is not the stored body's becomes `X-Weft-Content-Length`; and
+`HTTP/2` in a status line becomes `HTTP/1.1`, since readers know no other (`WARC-Protocol` then tells the truth).
+
+Headers are put together by hand and compressed by isal: 0.11 ms for a page of 42 KB, against 2.9 ms through warcio.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from base64 import b32encode
+from collections.abc import Mapping
+from hashlib import sha1
+
+from isal import isal_zlib
+
+from weft.records import FetchResult
+
+CONFORMS_TO = "http://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.1/"
+SAME_PAYLOAD = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
+NOT_MODIFIED = "http://netpreserve.org/warc/1.1/revisit/server-not-modified"
+
+_LEVEL = 1
+_GZIP = 31
+_TRANSFER_ENCODING = re.compile(rb"\n(?=transfer-encoding[ \t]*:)", re.IGNORECASE).sub
+_CONTENT_LENGTH = re.compile(rb"\n(?=content-length[ \t]*:)", re.IGNORECASE).sub
+_LENGTHS = re.compile(rb"\ncontent-length[ \t]*:[ \t]*([^\r\n]*)").findall
+_VERSION = re.compile(rb"HTTP/([0-9.]+)").match
+
+
+class Page:
+    """The records of one fetched page: the request's member, then the response's."""
+
+    __slots__ = ("digest", "request", "response")
+
+    def __init__(self, request: bytes, response: bytes, digest: str) -> None:
+        self.request = request
+        self.response = response
+        self.digest = digest
+
+
+class RecordMaker:
+    """Makes records for one writer; their ids share a random prefix, so that no entropy is drawn for each."""
+
+    def __init__(self) -> None:
+        seed = os.urandom(10).hex()
+        # The digits that make it a valid random UUID (version 4, RFC 9562 variant); the last twelve count.
+        self._prefix = f"{seed[:8]}-{seed[8:12]}-4{seed[12:15]}-8{seed[15:18]}-"
+        self._count = 0
+        self._second = -1
+        self._stamp = ""
+
+    def page(self, result: FetchResult, truncated: str | None = None) -> Page:
+        """A response and the request that asked for it."""
+        date = self._date(result.started)
+        response_id = self._id()
+        block = _response_head(result.head, len(result.body)) + result.body
+        digest = payload_digest(result.body)
+        more = f"WARC-Payload-Digest: {digest}\r\n"
+        if truncated:
+            more += f"WARC-Truncated: {truncated}\r\n"
+        more += _protocol(result.head)
+        response = _record(
+            "response", response_id, date, _where(result) + more, "application/http; msgtype=response", block
+        )
+        return Page(self._request(result, date, response_id), response, digest)
+
+    def revisit(self, result: FetchResult, digest: str, of_date: float, not_modified: bool = False) -> Page:
+        """What stands for a page that has not changed since an earlier record, and its request."""
+        date = self._date(result.started)
+        response_id = self._id()
+        more = (
+            f"WARC-Payload-Digest: {digest}\r\nWARC-Profile: {NOT_MODIFIED if not_modified else SAME_PAYLOAD}\r\n"
+            f"WARC-Refers-To-Target-URI: {result.url}\r\nWARC-Refers-To-Date: {self._date(of_date)}\r\n"
+        )
+        more += _protocol(result.head)
+        head = _response_head(result.head, None)
+        record = _record(
+            "revisit", response_id, date, _where(result) + more, "application/http; msgtype=response", head
+        )
+        return Page(self._request(result, date, response_id), record, digest)
+
+    def metadata(self, url: str, at: float, fields: Mapping[str, str], concurrent_to: str = "") -> bytes:
+        """Facts about a capture that are no part of it."""
+        more = f"WARC-Target-URI: {url}\r\n"
+        if concurrent_to:
+            more += f"WARC-Concurrent-To: <urn:uuid:{concurrent_to}>\r\n"
+        return _record("metadata", self._id(), self._date(at), more, "application/warc-fields", _fields(fields))
+
+    def info(self, name: str, fields: Mapping[str, str]) -> bytes:
+        """The warcinfo record that a file begins with."""
+        more = f"WARC-Filename: {name}\r\n"
+        return _record(
+            "warcinfo", self._id(), self._date(time.time()), more, "application/warc-fields", _fields(fields)
+        )
+
+    def _request(self, result: FetchResult, date: str, response_id: str) -> bytes:
+        if not result.request_head:
+            return b""
+        more = _where(result) + f"WARC-Concurrent-To: <urn:uuid:{response_id}>\r\n"
+        block = _ended(result.request_head)
+        return _record("request", self._id(), date, more, "application/http; msgtype=request", block)
+
+    def _id(self) -> str:
+        self._count += 1
+        return f"{self._prefix}{self._count:012x}"
+
+    def _date(self, at: float) -> str:
+        second = int(at)
+        if second != self._second:
+            self._stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+            self._second = second
+        return f"{self._stamp}.{int((at - second) * 1_000_000):06d}Z"
+
+
+def payload_digest(body: bytes) -> str:
+    """The digest by which WARC knows a payload: `sha1:` and 32 base32 characters."""
+    return "sha1:" + b32encode(sha1(body).digest()).decode()
+
+
+def _record(kind: str, uuid: str, date: str, more: str, content_type: str, block: bytes) -> bytes:
+    head = (
+        f"WARC/1.1\r\nWARC-Type: {kind}\r\nWARC-Record-ID: <urn:uuid:{uuid}>\r\nWARC-Date: {date}\r\n{more}"
+        f"Content-Type: {content_type}\r\nContent-Length: {len(block)}\r\n\r\n"
+    )
+    member: bytes = isal_zlib.compress(b"".join((head.encode(), block, b"\r\n\r\n")), _LEVEL, _GZIP)
+    return member
+
+
+def _where(result: FetchResult) -> str:
+    at = f"WARC-Target-URI: {result.url}\r\n"
+    return at + f"WARC-IP-Address: {result.ip}\r\n" if result.ip else at
+
+
+def _fields(fields: Mapping[str, str]) -> bytes:
+    return "".join(f"{name}: {value}\r\n" for name, value in fields.items() if value).encode()
+
+
+def _protocol(head: bytes) -> str:
+    version = _VERSION(head)
+    return f"WARC-Protocol: h{version[1][:1].decode()}\r\n" if version and version[1][:1] in (b"2", b"3") else ""
+
+
+def _response_head(head: bytes, body_bytes: int | None) -> bytes:
+    """The head as a reader of the stored body needs it; where no body is stored, the lengths stay."""
+    head = _ended(head)
+    version = _VERSION(head)
+    if version and version[1][:1] in (b"2", b"3"):
+        head = b"HTTP/1.1" + head[version.end() :]
+    if body_bytes is None:
+        return head
+    lower = head.lower()
+    if b"\ntransfer-encoding" in lower:
+        head = _TRANSFER_ENCODING(b"\nX-Weft-", head)
+    if b"\ncontent-length" in lower and not _agrees(lower, body_bytes):
+        head = _CONTENT_LENGTH(b"\nX-Weft-", head)
+    return head
+
+
+def _agrees(lower: bytes, body_bytes: int) -> bool:
+    return all(told.strip() == b"%d" % body_bytes for told in _LENGTHS(lower))
+
+
+def _ended(head: bytes) -> bytes:
+    """The head with the empty line that ends it."""
+    if head.endswith((b"\r\n\r\n", b"\n\n")):
+        return head
+    return head.rstrip(b"\r\n") + b"\r\n\r\n"

@@ -1,0 +1,98 @@
+"""Appends to WARC files: whole batches at known places, or nothing.
+
+Must stay true: a file never holds half a batch while the process lives (what a full disk left is cut back), an existing
+file is never overwritten, and `length` is the end of the last whole batch. What lies beyond the length that the index
+has committed belongs to nobody and is cut when the store is opened.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from weft.errors import BadInput
+from weft.store.errors import StoreError, writing
+
+ROTATE_BYTES = 1 << 30
+
+_NAME = re.compile(r"weft-.+-(\d{5,})\.warc\.gz\Z").match
+_UNFIT = re.compile(r"[^A-Za-z0-9._]+")
+
+
+class WarcFile:
+    """One file that is being appended to."""
+
+    def __init__(self, path: Path, length: int) -> None:
+        """Opens it at its committed length; a file that is new to the index (length 0) may not exist yet."""
+        with writing(path):
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            size = os.fstat(self._fd).st_size
+            if length == 0:
+                sync_folder(path.parent)
+        if size != length:
+            os.close(self._fd)
+            raise StoreError(path, f"holds {size} bytes where the index knows {length}")
+        self.path = path
+        self.length = length
+
+    def append(self, chunks: Iterable[bytes]) -> int:
+        """Writes all of the chunks and returns where they begin; where that fails, the file is as it was."""
+        data = b"".join(chunks)
+        begin = self.length
+        try:
+            with writing(self.path):
+                self._write(data, begin)
+        except BaseException:
+            os.ftruncate(self._fd, begin)
+            raise
+        self.length = begin + len(data)
+        return begin
+
+    def sync(self) -> None:
+        """Returns when what was appended is on the disk."""
+        with writing(self.path):
+            os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        """Gives the descriptor back; `sync` first."""
+        os.close(self._fd)
+
+    def _write(self, data: bytes, at: int) -> None:
+        done = os.pwrite(self._fd, data, at)
+        while done < len(data):  # a disk that fills up takes a part first, then refuses
+            done += os.pwrite(self._fd, data[done:], at + done)
+
+
+def name_of(crawl_id: str, slot: str, serial: int) -> str:
+    """`weft-{crawl}-{pod}-{process}-{serial}.warc.gz`: unique over the data dirs, so that files can be put together."""
+    return f"weft-{_UNFIT.sub('_', crawl_id)}-{slot}-{serial:05d}.warc.gz"
+
+
+def serial_of(name: str) -> int:
+    """The serial in a file's name; -1 for a name that is not ours."""
+    match = _NAME(name)
+    return int(match[1]) if match else -1
+
+
+def files_of(folder: Path, crawl_id: str, slot: str) -> list[str]:
+    """The names of a slot's files in a folder, oldest first."""
+    names = (path.name for path in folder.glob("weft-*.warc.gz"))
+    ours = ((serial_of(name), name) for name in names)
+    return [name for serial, name in sorted(ours) if serial >= 0 and name == name_of(crawl_id, slot, serial)]
+
+
+def sync_folder(folder: Path) -> None:
+    """Puts a folder's entries on the disk: without this a new file can be gone after a power cut."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def check_slot(slot: str) -> None:
+    """A slot is a part of file names."""
+    if not re.fullmatch(r"[A-Za-z0-9._-]+", slot):
+        raise BadInput(f"slot {slot!r}: use letters, digits, '.', '_' and '-'")

@@ -1,0 +1,155 @@
+"""Reads WARC files: one record at a place, or all of a file up to where it is torn.
+
+Called by the page store, by repair and by rebuild. Reads what any writer of gzip-per-record WARC wrote, not only ours.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from isal import isal_zlib
+
+from weft.store.errors import StoreError
+
+_GZIP = 31
+_CHUNK = 1 << 18
+_HEAD_END = re.compile(rb"\r?\n\r?\n")
+_BROKEN = (zlib.error, EOFError, ValueError)  # isal raises zlib's error
+
+
+@dataclass(frozen=True, slots=True)
+class Http:
+    """A response or request as stored: header names and values in order, duplicates kept, the body as it came."""
+
+    start: str
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+    def get(self, name: str) -> str | None:
+        """The first value of a header."""
+        wanted = name.lower()
+        return next((value for key, value in self.headers if key.lower() == wanted), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One WARC record; header names are lower case."""
+
+    headers: dict[str, str]
+    block: bytes
+
+    @property
+    def kind(self) -> str:
+        """`response`, `request`, `warcinfo`, `revisit`, ..."""
+        return self.headers.get("warc-type", "")
+
+    @property
+    def head(self) -> bytes:
+        """The HTTP head, with the empty line that ends it."""
+        end = _HEAD_END.search(self.block)
+        return self.block[: end.end()] if end else self.block
+
+    def http(self) -> Http:
+        """The block as an HTTP message."""
+        end = _HEAD_END.search(self.block)
+        head, body = (self.block[: end.start()], self.block[end.end() :]) if end else (self.block, b"")
+        start, *lines = head.decode("latin-1").splitlines() or [""]
+        pairs = (line.partition(":") for line in lines)
+        return Http(start, _status(start), tuple((name.strip(), value.strip()) for name, _, value in pairs), body)
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A record and the place of its gzip member."""
+
+    offset: int
+    length: int
+    record: Record
+
+
+def read_record(path: Path, offset: int, length: int) -> Record:
+    """The record in the gzip member at a place; StoreError where there is none."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            member = os.pread(file.fileno(), length, offset)
+    except OSError as error:
+        raise StoreError(path, f"cannot be read: {error.strerror}") from error
+    try:
+        if len(member) < length:
+            raise ValueError(f"the file ends {length - len(member)} bytes early")
+        return parse(isal_zlib.decompress(member, _GZIP))
+    except _BROKEN as error:
+        raise StoreError(path, f"no WARC record at {offset}: {error}") from error
+
+
+def parse(data: bytes) -> Record:
+    """A record from its decompressed bytes; ValueError where they are none."""
+    head, found, rest = data.partition(b"\r\n\r\n")
+    version, *lines = head.decode("utf-8", "replace").split("\r\n")
+    if not found or not version.startswith("WARC/"):
+        raise ValueError("no WARC header")
+    pairs = (line.partition(":") for line in lines)
+    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    length = int(headers.get("content-length", "-1"))
+    if length < 0 or len(rest) < length:
+        raise ValueError("the block is shorter than its Content-Length")
+    return Record(headers, rest[:length])
+
+
+class WarcScan:
+    """Iterates over a file's records, in constant memory. It ends where the file ends or is torn.
+
+    Afterwards `end` is the place after the last whole record, and `torn` says whether anything follows it.
+    """
+
+    def __init__(self, path: Path, start: int = 0) -> None:
+        self.path = path
+        self.end = start
+        self.torn = False
+
+    def __iter__(self) -> Iterator[Located]:
+        with self.path.open("rb") as file:
+            file.seek(self.end)
+            kept = b""
+            while True:
+                data, kept, used = _member(file.read, kept)
+                if data is None:
+                    self.torn = used > 0
+                    return
+                try:
+                    record = parse(data)
+                except ValueError:
+                    self.torn = True
+                    return
+                self.end += used
+                yield Located(self.end - used, used, record)
+
+
+def _member(read: Callable[[int], bytes], kept: bytes) -> tuple[bytes | None, bytes, int]:
+    """The next member's content, what was read beyond it, and its size; None as content where there is no whole one."""
+    inflate = isal_zlib.decompressobj(wbits=_GZIP)
+    parts = []
+    used = 0
+    while not inflate.eof:
+        chunk = kept or read(_CHUNK)
+        kept = b""
+        if not chunk:
+            return None, b"", used
+        used += len(chunk)
+        try:
+            parts.append(inflate.decompress(chunk))
+        except _BROKEN:
+            return None, b"", used
+    rest: bytes = inflate.unused_data
+    return b"".join(parts), rest, used - len(rest)
+
+
+def _status(start: str) -> int:
+    words = start.split(None, 2)
+    return int(words[1]) if len(words) > 1 and words[0].startswith("HTTP/") and words[1].isdigit() else 0
