@@ -8,6 +8,7 @@ import time
 import tracemalloc
 import zlib
 from collections.abc import Callable
+from functools import cache
 
 import brotli
 import pytest
@@ -21,12 +22,17 @@ MIB = 1024 * 1024
 LIMIT = 10 * MIB
 
 
+@cache
 def page(size: int) -> bytes:
     """Text that packs about as well as a page does."""
     words = random.Random(size).choices(
         "the a crawl of <p> </p> page <a href='/x'> link web 1 2 3 weave".split(), k=size // 3
     )
     return " ".join(words).encode()[:size]
+
+
+def gz(data: bytes) -> bytes:
+    return gzip.compress(data, 1)
 
 
 def raw_deflate(data: bytes) -> bytes:
@@ -44,11 +50,11 @@ def br(data: bytes) -> bytes:
 
 
 CODERS: list[tuple[str, Callable[[bytes], bytes]]] = [
-    ("gzip", gzip.compress),
-    ("x-gzip", gzip.compress),
+    ("gzip", gz),
+    ("x-gzip", gz),
     ("deflate", zlib.compress),
     ("deflate", raw_deflate),
-    ("deflate", gzip.compress),
+    ("deflate", gz),
     ("br", br),
     ("zstd", zstandard.compress),
     ("zstd", zstd_stream),
@@ -103,7 +109,7 @@ def test_a_body_that_lacks_only_its_last_byte_is_not_whole(name: str, pack: Call
 
 @each_coding
 def test_a_broken_body_gives_what_comes_before(name: str, pack: Callable[[bytes], bytes]) -> None:
-    data = page(2_000_000)
+    data = page(600_000)
     packed = bytearray(pack(data))
     packed[len(packed) // 2 :] = b"\xff" * 2000
     result = decode(bytes(packed), name, LIMIT)
@@ -111,7 +117,7 @@ def test_a_broken_body_gives_what_comes_before(name: str, pack: Callable[[bytes]
     common = next(
         (at for at, pair in enumerate(zip(result.body, data, strict=False)) if pair[0] != pair[1]), len(result.body)
     )
-    assert common > 500_000
+    assert common > 130_000
 
 
 @pytest.mark.parametrize("name", ["gzip", "br", "zstd"])
@@ -140,7 +146,7 @@ def test_the_header_may_be_written_loosely(header: str) -> None:
 
 def test_stacked_codings_are_undone_from_the_last() -> None:
     data = page(42_000)
-    assert decode(br(gzip.compress(data)), "gzip, br", LIMIT) == Decoded(data)
+    assert decode(br(gz(data)), "gzip, br", LIMIT) == Decoded(data)
     assert decode(gzip.compress(zlib.compress(zstandard.compress(data))), "zstd, deflate, gzip", LIMIT) == Decoded(data)
 
 
@@ -164,7 +170,7 @@ def test_an_unknown_coding_under_a_known_one_leaves_what_was_undone() -> None:
 
 def test_a_cut_outer_coding_is_the_one_reported() -> None:
     data = page(600_000)
-    packed = br(gzip.compress(data))
+    packed = br(gz(data))
     result = decode(packed[: len(packed) // 2], "gzip, br", LIMIT)
     assert result.error == "br: ends early" and result.truncated
     assert data.startswith(result.body) and result.body
@@ -175,7 +181,7 @@ def test_a_cut_outer_coding_is_the_one_reported() -> None:
 
 def test_the_members_of_a_gzip_body_are_joined() -> None:
     parts = [page(size) for size in (10, 70_000, 0, 200_000, 5)]
-    packed = b"".join(gzip.compress(part) for part in parts)
+    packed = b"".join(gz(part) for part in parts)
     assert decode(packed, "gzip", LIMIT) == Decoded(b"".join(parts))
     assert decode(packed, "gzip", 100_000) == Decoded(b"".join(parts)[:100_000], truncated=True)
     assert decode(packed, "gzip", 10) == Decoded(parts[0], truncated=True)
@@ -196,7 +202,7 @@ def test_garbage_after_the_last_member_is_ignored(garbage: bytes) -> None:
 
 def test_a_broken_later_member_leaves_the_earlier_ones() -> None:
     data = page(500_000)
-    second = bytearray(gzip.compress(data))
+    second = bytearray(gz(data))
     second[-5] ^= 255  # its checksum
     result = decode(gzip.compress(b"first") + bytes(second), "gzip", LIMIT)
     assert result.body == b"first" + data and result.truncated and result.error
@@ -205,7 +211,7 @@ def test_a_broken_later_member_leaves_the_earlier_ones() -> None:
 
 
 def test_a_wrong_checksum_keeps_the_text_and_is_told() -> None:
-    packed = bytearray(gzip.compress(page(42_000)))
+    packed = bytearray(gz(page(42_000)))
     packed[-6] ^= 255
     result = decode(bytes(packed), "gzip", LIMIT)
     assert result.body == page(42_000) and result.truncated and result.error
@@ -231,12 +237,12 @@ def test_the_frames_of_a_zstd_body_are_joined() -> None:
 
 
 BOMBS = [
-    ("gzip", gzip.compress(bytes(200 * MIB), 1)),
-    ("deflate", zlib.compress(bytes(200 * MIB), 1)),
-    ("br", brotli.compress(bytes(200 * MIB), quality=1)),
-    ("zstd", zstandard.compress(bytes(200 * MIB))),
-    ("gzip", gzip.compress(bytes(MIB), 1) * 200),
-    ("gzip, gzip", gzip.compress(gzip.compress(bytes(200 * MIB), 1), 1)),
+    ("gzip", gzip.compress(bytes(48 * MIB), 1)),
+    ("deflate", zlib.compress(bytes(48 * MIB), 1)),
+    ("br", brotli.compress(bytes(48 * MIB), quality=1)),
+    ("zstd", zstandard.compress(bytes(48 * MIB))),
+    ("gzip", gzip.compress(bytes(MIB), 1) * 48),
+    ("gzip, gzip", gzip.compress(gzip.compress(bytes(48 * MIB), 1), 1)),
 ]
 
 
@@ -285,7 +291,7 @@ def test_a_damaged_body_gives_an_answer(
 
 
 def test_a_page_is_unpacked_fast() -> None:
-    packed = gzip.compress(page(42_000))
+    packed = gz(page(42_000))
     spans = []
     for _ in range(50):
         start = time.perf_counter()
