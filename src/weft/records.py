@@ -40,6 +40,7 @@ class Reason(StrEnum):
     DEPTH = "depth"
     PATTERN = "pattern"
     EXCLUDED = "excluded"
+    DROPPED = "dropped"
 
 
 class Found(Struct, frozen=True, gc=False):

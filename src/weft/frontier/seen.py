@@ -96,7 +96,8 @@ class SeenSet:
 
     def _split_one(self) -> None:
         bit = self._mask + 1
-        stay, move = [], []
+        stay: list[bytes] = []
+        move: list[bytes] = []
         for fingerprint in _entries(self._buckets[self._split]):
             (move if int.from_bytes(fingerprint[4:], "big") & bit else stay).append(fingerprint)
         self._buckets[self._split] = b"".join(stay)

@@ -1,6 +1,6 @@
 """Who is due when: a wheel of short ticks, so that scheduling costs the same for ten sites and for ten million.
 
-A heap of all sites would cost more the more sites wait. Here a site is put into the list of the tick in which it is due;
+A heap of all sites would cost more the more sites wait. Here a site is put into the list of the tick it is due in;
 only the ticks themselves, a few thousand at most, are ordered. A site is never given out before its time: the tick is
 the one that begins at or after it.
 """
@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from math import ceil
 from typing import Generic, Protocol, TypeVar
 
-TICK_S = 0.01
+TICKS_A_SECOND = 128  # a power of two: no rounding between a time and its tick
 
 
 class Scheduled(Protocol):
@@ -35,7 +35,7 @@ class Wheel(Generic[S]):
 
     def put(self, thing: S, due: float) -> None:
         """Schedules it; if it is scheduled already, the new time counts."""
-        tick = ceil(due / TICK_S)
+        tick = ceil(due * TICKS_A_SECOND)
         if thing.tick == tick:
             return
         thing.tick = tick
@@ -51,7 +51,7 @@ class Wheel(Generic[S]):
 
     def pop(self, now: float) -> S | None:
         """One that is due, in the order of their times; None if there is none yet."""
-        current = int(now / TICK_S)
+        current = int(now * TICKS_A_SECOND)
         while True:
             while self._ready:
                 thing = self._ready.popleft()
@@ -70,6 +70,6 @@ class Wheel(Generic[S]):
         while self._order:
             tick = self._order[0]
             if any(thing.tick == tick for thing in self._ticks[tick]):
-                return tick * TICK_S
+                return tick / TICKS_A_SECOND
             del self._ticks[heappop(self._order)]
         return None

@@ -93,7 +93,7 @@ def test_the_wheel_gives_nothing_before_its_time() -> None:
     assert wheel.next_due() == pytest.approx(1.0)
     assert wheel.pop(1.0) is early
     assert wheel.pop(5.004) is None
-    assert wheel.pop(5.01) is late
+    assert wheel.pop(5.012) is late
     assert wheel.next_due() is None
 
 

@@ -1,0 +1,132 @@
+"""May this URL come in? The rules of one crawl: scope, exclusions, patterns, extensions, depth, traps.
+
+Pure, but for the scope that a seed's redirect extends. Everything that depends on the URL's origin alone is worked out
+once for each origin; a page's links cost a dict look-up each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from fnmatch import translate
+from pathlib import Path
+
+from weft import urls
+from weft.config import ScopeSection
+from weft.errors import BadInput
+from weft.frontier.traps import ParameterGuard, trap, without_parameters, without_session
+from weft.records import Reason
+
+
+class Rules:
+    """What one crawl lets in."""
+
+    def __init__(self, section: ScopeSection, seeds: Iterable[str], *, this_year: int, extensions: Iterable[str] = ()):
+        self._section = section
+        self._this_year = this_year
+        self._excluded = read_domains(section.exclude_file) if section.exclude_file else frozenset()
+        self._include = _matcher(section.include)
+        self._exclude = _matcher(section.exclude)
+        self._inside: set[str] = set()
+        self._prefixes: tuple[str, ...] = ()
+        self._origins: dict[str, Reason | None] = {}
+        self._parameters = ParameterGuard()
+        for seed in (*seeds, *extensions):
+            self.extend(seed)
+
+    def extend(self, url: str) -> None:
+        """Makes a seed's place, or where its redirect led, part of the scope."""
+        self._origins.clear()
+        if self._section.scope == "domain":
+            self._inside.add(urls.domain_of(url))
+        elif self._section.scope == "host":
+            self._inside.add(urls.host_of(url))
+        elif self._section.scope == "prefix":
+            self._prefixes += (url.partition("?")[0].rpartition("/")[0] + "/",)
+
+    def rewritten(self, url: str) -> str:
+        """The URL under which this crawl knows it: without session ids and parameters to strip."""
+        if "?" not in url and ";" not in url:
+            return url
+        url = without_session(url)
+        return without_parameters(url, self._section.strip_query) if self._section.strip_query else url
+
+    def in_scope(self, url: str) -> bool:
+        """Whether a URL lies where the seeds are."""
+        if self._section.scope == "prefix":
+            return url.startswith(self._prefixes)
+        return self._of_origin(url[: url.index("/", 8)]) is not Reason.SCOPE
+
+    def refusal(self, url: str, depth: int, *, is_link: bool = True, offsite: int = 0) -> Reason | None:
+        """Why a URL may not come in, or None. `offsite` counts the hops already made outside the scope."""
+        by_origin = self._of_origin(url[: url.index("/", 8)])
+        if by_origin is Reason.EXCLUDED:
+            return by_origin
+        if is_link and urls.skipped_extension(url):
+            return Reason.EXTENSION
+        outside = by_origin is Reason.SCOPE or (self._prefixes and not url.startswith(self._prefixes))
+        if outside and offsite >= self._section.offsite_hops:
+            return Reason.SCOPE
+        if (self._include and not self._include(url)) or (self._exclude and self._exclude(url)):
+            return Reason.PATTERN
+        if self._section.max_depth is not None and depth > self._section.max_depth:
+            return Reason.DEPTH
+        if is_link and (trap(url, self._this_year) or self._parameters.explodes(url)):
+            return Reason.TRAP
+        return None
+
+    def _of_origin(self, origin: str) -> Reason | None:
+        try:
+            return self._origins[origin]
+        except KeyError:
+            if len(self._origins) > 200_000:
+                self._origins.clear()
+            verdict = self._origins[origin] = self._judge(origin)
+            return verdict
+
+    def _judge(self, origin: str) -> Reason | None:
+        host = urls.host_of(origin + "/")
+        if self._excluded and _is_under(host, self._excluded):
+            return Reason.EXCLUDED
+        if self._section.scope == "domain" and urls.domain(host) not in self._inside:
+            return Reason.SCOPE
+        if self._section.scope == "host" and host not in self._inside:
+            return Reason.SCOPE
+        return None
+
+
+def read_domains(path: str) -> frozenset[str]:
+    """The domains of an exclude file; a line that is none is an error with its number."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"exclude_file {path}: cannot be read: {getattr(error, 'strerror', 'it is not text')}") from None
+    domains = set()
+    for number, line in enumerate(text.splitlines(), 1):
+        word = line.partition("#")[0].strip().lstrip(".")
+        if not word:
+            continue
+        try:
+            domains.add(urls.host_of(urls.seed(word)))
+        except BadInput:
+            raise BadInput(f"exclude_file {path}:{number}: {word!r} is not a domain") from None
+    return frozenset(domains)
+
+
+def _is_under(host: str, domains: frozenset[str]) -> bool:
+    while host:
+        if host in domains:
+            return True
+        host = host.partition(".")[2]
+    return False
+
+
+def _matcher(patterns: tuple[str, ...]) -> Callable[[str], object] | None:
+    """One search for all patterns: globs match the whole URL, `re:` ones anywhere in it."""
+    if not patterns:
+        return None
+    parts = [p.removeprefix("re:") if p.startswith("re:") else r"\A" + translate(p) for p in patterns]
+    searches = [re.compile(part).search for part in parts]
+    if len(searches) == 1:
+        return searches[0]
+    return lambda url: any(search(url) for search in searches)

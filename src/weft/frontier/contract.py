@@ -1,0 +1,150 @@
+"""What every frontier does, embedded or on Redis; one contract suite runs on all of them.
+
+A URL's item goes queued → leased → (cooled) → finished, or back to queued. Operations are batched, each is atomic:
+
+    admit    canonical URLs in; the new ones are marked seen, numbered and queued under their site
+    claim    up to N items whose site is due, each with a lease; a site's robots.txt comes first where it is not known
+    cool     the transfer has ended: the place is free, and the site is due again at end + delay
+    finish   the item has ended for good (page or not), or is queued again (retry, release)
+
+Invariants: a site never has more live leases than places; it is never due before the delay has passed since its last
+request ended, across processes, restarts and crashes; an item is given to one owner at a time, and a lease that has
+expired or is of an older epoch changes nothing any more; nothing admitted is lost, nothing finished comes back.
+
+Times are the frontier's own clock (`now()`), which never runs backwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Protocol
+
+from msgspec import Struct
+
+from weft.records import Found, Lease, Purpose, Reason
+
+
+class Item(Struct, frozen=True, gc=False):
+    """An entry of the frontier, taken out of its queue."""
+
+    item: int
+    url: str
+    depth: int
+    parent: int
+    hops: int = 0
+    purpose: Purpose = Purpose.PAGE
+    about: str = ""
+    attempt: int = 0
+    offsite: int = 0
+
+
+class Ended(Struct, frozen=True, gc=False):
+    """A transfer that is over."""
+
+    lease: Lease
+    at: float
+    ok: bool | None = None  # for the breaker: the site answered well, failed, or neither
+    slow_down: bool = False  # it asked for less (429, 503)
+    retry_after_s: float | None = None
+
+
+class End(StrEnum):
+    """How a lease ends."""
+
+    PAGE = "page"  # a page was stored: the permit is used up
+    OTHER = "other"  # redirect, error, refusal: the item is done, the permit is given back
+    RETRY = "retry"  # queued again after a wait, counted as an attempt
+    RELEASE = "release"  # queued again at once, as if it had not been claimed
+
+
+class Outcome(Struct, frozen=True, gc=False):
+    """The end of a lease."""
+
+    lease: Lease
+    end: End
+    wait_s: float = 0.0
+
+
+class Rejection(Struct, frozen=True, gc=False):
+    """An item that was taken out of its queue without being tried."""
+
+    item: Item
+    crawl: int
+    reason: Reason
+
+
+class Admission(Struct, frozen=True):
+    """What became of a batch of URLs: how many were new, and those known deeper that must be expanded again."""
+
+    new: int
+    duplicates: int
+    expand: tuple[tuple[int, int], ...] = ()  # (item, its new depth): already fetched, its links had been cut
+
+
+class RobotsRecord(Struct, frozen=True):
+    """What is known of an origin's robots.txt."""
+
+    status: str  # "ok", "allow" (4xx: everything is allowed), "unreachable" (5xx, network: nothing is)
+    body: bytes
+    expires: float  # wall clock
+    detail: str = ""
+
+
+class CrawlLimits(Struct, frozen=True):
+    """The bounds of one crawl that the frontier itself keeps."""
+
+    max_pages: int | None = None
+    max_pages_per_domain: int | None = None
+    max_depth: int | None = None
+    in_flight: int | None = None
+
+
+class FrontierStats(Struct, frozen=True):
+    """Numbers for displays, metrics and termination."""
+
+    queued: int
+    leased: int
+    seen: int
+    sites: int
+    admitted: int
+    finished: int
+    pages: int
+    held: int  # queued behind a limit: claiming will not reach them
+
+
+class Frontier(Protocol):
+    """What the engine needs of a frontier."""
+
+    def now(self) -> float:
+        """The frontier's clock."""
+
+    def admit(self, crawl: int, found: Sequence[Found]) -> Admission:
+        """Queues what is new."""
+
+    def claim(self, owner: str, limit: int) -> list[Lease]:
+        """Leases for items that are due; durable before it returns."""
+
+    def cool(self, ended: Iterable[Ended]) -> None:
+        """Frees places and sets when sites are next due."""
+
+    def finish(self, outcomes: Iterable[Outcome]) -> list[bool]:
+        """Ends leases; False for one that was not valid any more."""
+
+    def robots(self, origin: str) -> RobotsRecord | None:
+        """What is known of an origin's robots.txt."""
+
+    def robots_known(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
+        """Remembers an origin's robots.txt, for all crawls."""
+
+    def rejections(self) -> list[Rejection]:
+        """Items taken out of the queues since the last call: record them, then tell `ended`."""
+
+    def ended(self, items: Iterable[int], batch: int = 0) -> None:
+        """Rejected items whose reasons are stored."""
+
+    def next_due(self) -> float | None:
+        """When claiming may give something next; None if nothing is scheduled."""
+
+    def stats(self) -> FrontierStats:
+        """Where things stand."""

@@ -1,0 +1,144 @@
+"""The frontier on disk: one SQLite file for each pod, written by its one owner.
+
+    meta      name → value              epoch, counters, boot id, what the store has been acknowledged for
+    crawls    number → name, seed, limits, scope extensions
+    journal   seq → admitted, done      admitted: compressed lines, one an item; done: item numbers, 8 bytes each
+    retries   item → attempt, when      items that were tried and wait
+    sites     key → state               clocks that a restart must not forget: Crawl-delay, slowing, breaker
+    robots    origin → record
+
+What is queued is what was admitted less what is done: nothing else needs to be written when a URL is found or fetched,
+which is one compressed blob for each commit instead of a row for each URL. WAL and synchronous=NORMAL: a killed process
+loses nothing that was committed; `sync` makes it safe against a power cut as well.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from isal import isal_zlib
+
+from weft.errors import BadInput
+
+SCHEMA_VERSION = 1
+_TABLES = """
+CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS crawls (number INTEGER PRIMARY KEY, record BLOB);
+CREATE TABLE IF NOT EXISTS journal (seq INTEGER PRIMARY KEY, admitted BLOB, done BLOB);
+CREATE TABLE IF NOT EXISTS retries (item INTEGER PRIMARY KEY, attempt INTEGER, wall REAL);
+CREATE TABLE IF NOT EXISTS sites (key TEXT PRIMARY KEY, record BLOB) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS robots (origin TEXT PRIMARY KEY, expires REAL, record BLOB) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS refusals (reason TEXT, url TEXT, parent INTEGER);
+"""
+
+
+class Journal:
+    """The frontier's file. What is put is written together by `commit`."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.executescript(_TABLES)
+        except sqlite3.DatabaseError as error:
+            raise BadInput(f"{path}: is not a frontier: {error}; choose another data dir") from None
+        version = self.meta("schema_version")
+        if version not in (None, SCHEMA_VERSION):
+            raise BadInput(f"{path}: has layout {version}, this Weft reads {SCHEMA_VERSION}; use the Weft that made it")
+        self.admitted: list[str] = []
+        self.done: list[int] = []
+        self._puts: dict[tuple[str, Any], tuple[Any, ...] | None] = {}
+        self.put_meta("schema_version", SCHEMA_VERSION)
+
+    def meta(self, name: str) -> Any:
+        """A value that was put, or None."""
+        row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        return None if row is None else msgspec.msgpack.decode(row[0])
+
+    def put_meta(self, name: str, value: Any) -> None:
+        """Written at the next commit."""
+        self._puts["meta", name] = (name, msgspec.msgpack.encode(value))
+
+    def put(self, table: str, key: Any, *values: Any) -> None:
+        """A whole row, written at the next commit."""
+        self._puts[table, key] = (key, *values)
+
+    def delete(self, table: str, key: Any) -> None:
+        """A row to be gone at the next commit."""
+        self._puts[table, key] = None
+
+    def refuse(self, reason: str, url: str, parent: int) -> None:
+        """Remembers a refusal that could not be worked out again later."""
+        self._puts["refusals", (reason, url)] = (reason, url, parent)
+
+    def commit(self) -> None:
+        """Everything since the last commit, or nothing of it."""
+        if not (self.admitted or self.done or self._puts):
+            return
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            self._write()
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+        self.admitted.clear()
+        self.done.clear()
+        self._puts.clear()
+
+    def _write(self) -> None:
+        if self.admitted or self.done:
+            blob = isal_zlib.compress("\n".join(self.admitted).encode(), 1) if self.admitted else None
+            done = array("Q", self.done).tobytes() if self.done else None
+            self._db.execute("INSERT INTO journal (admitted, done) VALUES (?, ?)", (blob, done))
+        for (table, key), row in self._puts.items():
+            if row is None:
+                self._db.execute(f"DELETE FROM {table} WHERE {_KEYS[table]} = ?", (key,))  # noqa: S608
+            else:
+                marks = ",".join("?" * len(row))
+                self._db.execute(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", row)  # noqa: S608
+
+    def rows(self, table: str) -> Iterator[tuple[Any, ...]]:
+        """All rows of one of the small tables."""
+        yield from self._db.execute(f"SELECT * FROM {table}")  # noqa: S608
+
+    def row(self, table: str, key: Any) -> tuple[Any, ...] | None:
+        """One row by its key."""
+        found = self._db.execute(f"SELECT * FROM {table} WHERE {_KEYS[table]} = ?", (key,)).fetchone()  # noqa: S608
+        return None if found is None else tuple(found)
+
+    def replay(self) -> Iterator[tuple[list[str], array[int]]]:
+        """What was admitted and what was done, commit by commit."""
+        for admitted, done in self._db.execute("SELECT admitted, done FROM journal ORDER BY seq"):
+            lines = isal_zlib.decompress(admitted).decode().split("\n") if admitted else []
+            numbers = array("Q")
+            numbers.frombytes(done or b"")
+            yield lines, numbers
+
+    def sync(self) -> None:
+        """Makes what was committed safe against a power cut."""
+        wal = Path(f"{self._path}-wal")
+        if wal.exists():
+            fd = os.open(wal, os.O_RDONLY)
+            try:
+                os.fdatasync(fd)
+            finally:
+                os.close(fd)
+
+    def close(self) -> None:
+        """Commits and closes."""
+        self.commit()
+        self._db.close()
+
+
+_KEYS = {"meta": "name", "crawls": "number", "retries": "item", "sites": "key", "robots": "origin"}

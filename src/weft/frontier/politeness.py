@@ -1,0 +1,89 @@
+"""When a site may be asked again: its clock, its places, its breaker, and how it is slowed when it asks for it.
+
+A Turn is what politeness is kept for: a domain, a host or an address. Invariant: `due` never moves earlier.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.config import PolitenessSection
+
+if TYPE_CHECKING:
+    from weft.frontier.sites import Site
+
+SLOWEST_S = 60.0
+EASE_AFTER = 20  # good answers in a row after which a slowed site is trusted with half the delay again
+
+
+class Turn:
+    """One politeness clock."""
+
+    __slots__ = (
+        "active", "crawl_delay_s", "due", "extra_s", "failing",
+        "forced_single", "good", "open_until", "parked", "probes",
+    )  # fmt: skip
+
+    def __init__(self, due: float = 0.0) -> None:
+        self.due = due  # not before this
+        self.active = 0  # places taken
+        self.crawl_delay_s = 0.0
+        self.extra_s = 0.0  # learnt from 429 and 503
+        self.good = 0
+        self.forced_single = False  # a Crawl-delay or Retry-After was seen
+        self.failing: set[int] = set()  # items that failed in a row
+        self.open_until = 0.0  # the breaker's
+        self.probes = 0
+        self.parked: list[Site] = []  # sites that wait for a place of this turn
+
+    def delay_s(self, section: PolitenessSection) -> float:
+        """The least time between two requests as things stand."""
+        return max(section.delay_s, self.crawl_delay_s, self.extra_s)
+
+    def places(self, section: PolitenessSection) -> int:
+        """How many requests may be in flight."""
+        return 1 if self.forced_single or self.open_until else section.places
+
+    def started(self, now: float, section: PolitenessSection) -> None:
+        """A request is being made."""
+        self.active += 1
+        if self.places(section) > 1:
+            self.due = max(self.due, now + self.delay_s(section))
+
+    def ended(self, at: float, section: PolitenessSection) -> None:
+        """A request is over: the delay counts from here; with several places it has counted from the start."""
+        if self.places(section) == 1:
+            self.due = max(self.due, at + self.delay_s(section))
+
+    def slow_down(self, at: float, retry_after_s: float | None, section: PolitenessSection) -> None:
+        """The site asked for less."""
+        self.good = 0
+        self.forced_single = True
+        self.extra_s = min(SLOWEST_S, max(2 * self.delay_s(section), 1.0))
+        self.due = max(self.due, at + self.extra_s, at + (retry_after_s or 0.0))
+
+    def answered(self, item: int, ok: bool, at: float, section: PolitenessSection) -> None:
+        """Counts an answer for the breaker, and eases a slowed site."""
+        if ok:
+            self.failing.clear()
+            self.open_until, self.probes = 0.0, 0
+            self.good += 1
+            if self.extra_s and self.good % EASE_AFTER == 0:
+                self.extra_s = self.extra_s / 2 if self.extra_s > 2 * section.delay_s else 0.0
+            return
+        if self.open_until:
+            self.probes += 1
+            self._open(at, section)
+            return
+        self.failing.add(item)
+        if len(self.failing) >= section.breaker_failures:
+            self._open(at, section)
+
+    def broken(self, section: PolitenessSection) -> bool:
+        """Whether the site has failed its last probe."""
+        return self.probes >= section.breaker_max_probes
+
+    def _open(self, at: float, section: PolitenessSection) -> None:
+        self.open_until = at + section.breaker_reset_s
+        self.due = max(self.due, self.open_until)
+        self.failing.clear()

@@ -1,0 +1,132 @@
+"""The request log: every request that is made, written before its first byte is sent.
+
+It is the evidence of politeness (`weft audit`), and what a crash leaves of the clocks: after one, a site whose last
+request ended waits from that end, one whose request was under way waits from now. Lines of tab-separated text:
+
+    S item monotonic wall key delay url     a request is about to start
+    E item monotonic status                 it has ended
+    B boot-id monotonic wall                a process opened the log (times before another boot mean nothing)
+
+Appended with one write(2) for each batch, so that a killed process leaves whole lines; rotated at ROTATE_BYTES.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROTATE_BYTES = 256 * 1024 * 1024
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def boot_id() -> str:
+    """A word that differs from one start of the machine to the next."""
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return "unknown"
+
+
+class RequestLog:
+    """The log of one pod; one writer."""
+
+    def __init__(self, folder: Path, clock: float) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._buffer: list[str] = []
+        self._size = 0
+        self._serial = max((_serial(path) for path in folder.glob("requests-*.log")), default=0)
+        self._open()
+        self._buffer.append(f"B\t{boot_id()}\t{clock:.6f}\t{time.time():.3f}\n")
+        self.flush()
+
+    def start(self, item: int, now: float, key: str, delay_s: float, url: str) -> None:
+        """A request that will be made once `flush` has returned."""
+        self._buffer.append(f"S\t{item}\t{now:.6f}\t{time.time():.3f}\t{key}\t{delay_s:g}\t{url}\n")
+
+    def end(self, item: int, at: float, status: str) -> None:
+        """A request that is over."""
+        self._buffer.append(f"E\t{item}\t{at:.6f}\t{status}\n")
+
+    def flush(self) -> None:
+        """Hands everything to the operating system: a kill cannot undo it."""
+        if not self._buffer:
+            return
+        data = memoryview("".join(self._buffer).encode())
+        while data:
+            written = os.write(self._fd, data)
+            data, self._size = data[written:], self._size + written
+        self._buffer.clear()
+        if self._size >= ROTATE_BYTES:
+            os.close(self._fd)
+            self._serial += 1
+            self._open()
+
+    def sync(self) -> None:
+        """Hands everything to the disk."""
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        """Flushes and closes."""
+        self.flush()
+        os.close(self._fd)
+
+    def _open(self) -> None:
+        self._path = self._folder / f"requests-{self._serial:05d}.log"
+        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._size = os.fstat(self._fd).st_size
+
+
+def last_requests(folder: Path, not_before: float) -> dict[str, float | None]:
+    """For each key the end of its last request in this boot, None if it had not ended; older ones may be left out.
+
+    `not_before`: requests that ended earlier than this time of the clock do not matter any more.
+    """
+    started: dict[int, str] = {}
+    running: dict[str, int] = {}
+    last: dict[str, float | None] = {}
+    for kind, fields in _recent_lines(folder, not_before):
+        if kind == "B":
+            # What an earlier process had under way has no end; in an earlier boot the clock was another one.
+            started.clear()
+            running.clear()
+            if fields[0] != boot_id():
+                last.clear()
+        elif kind == "S":
+            key = started[int(fields[0])] = fields[3]
+            running[key] = running.get(key, 0) + 1
+            last[key] = None
+        elif kind == "E" and (ended := started.pop(int(fields[0]), None)) is not None:
+            running[ended] -= 1
+            if not running[ended]:
+                last[ended] = float(fields[1])
+    return last
+
+
+def _recent_lines(folder: Path, not_before: float) -> Iterator[tuple[str, list[str]]]:
+    """The lines of the newest files, from a little before the given time on; a torn last line is left out."""
+    files = sorted(folder.glob("requests-*.log"), key=_serial)
+    first = len(files) - 1
+    while first > 0 and _first_time(files[first]) > not_before:
+        first -= 1
+    for path in files[max(first, 0) :]:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            for line in file:
+                kind, *fields = line.rstrip("\n").split("\t")
+                if line.endswith("\n") and len(fields) >= 2:
+                    yield kind, fields
+
+
+def _first_time(path: Path) -> float:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        fields = file.readline().split("\t")
+    try:
+        return float(fields[2])
+    except (IndexError, ValueError):
+        return 0.0
+
+
+def _serial(path: Path) -> int:
+    return int(path.stem.rpartition("-")[2])

@@ -1,0 +1,83 @@
+"""Endless spaces that a crawler falls into, told by the look of a URL: pure, except for what ParameterGuard counts.
+
+Session ids are no reason to refuse a URL, only to forget the id: the page behind it is real.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from fnmatch import fnmatchcase
+
+MAX_SEGMENTS = 24
+MAX_SAME_SEGMENT = 4
+MAX_VARIANTS = 60  # of one path with the same three or more parameters
+EARLIEST_YEAR = 1990
+
+_SESSION_NAME = (
+    r"(?:jsessionid|phpsessid|aspsessionid[a-z]*|sessionid|session_id|session|sid|cfid|cftoken|zenid|osCsid)"
+)
+_SESSION_IN_PATH = re.compile(rf";{_SESSION_NAME}=[^/?;]*", re.IGNORECASE)
+_SESSION_IN_QUERY = re.compile(rf"(?<=[?&]){_SESSION_NAME}=[0-9A-Za-z._-]{{16,}}(?:&|$)", re.IGNORECASE)
+_REPEATED = re.compile(r"((?:/[^/?]+){1,4}?)\1\1(?=[/?]|$)")
+_DATE = re.compile(
+    r"(?:/|[?&](?:year|y|date|month|day)=)((?:1|2|3)[0-9]{3})(?:[/-](?:0?[1-9]|1[0-2])(?![0-9])|(?=&|$))"
+)
+
+
+def without_session(url: str) -> str:
+    """The URL without what only names a visitor."""
+    if ";" in url:
+        url = _SESSION_IN_PATH.sub("", url)
+    if "?" in url:
+        shorter = _SESSION_IN_QUERY.sub("", url)
+        if shorter != url:
+            return shorter.rstrip("?&")
+    return url
+
+
+def without_parameters(url: str, patterns: tuple[str, ...]) -> str:
+    """The URL without the query parameters whose names match."""
+    path, mark, query = url.partition("?")
+    if not mark:
+        return url
+    kept = [part for part in query.split("&") if not any(fnmatchcase(part.partition("=")[0], p) for p in patterns)]
+    return path + ("?" + "&".join(kept) if kept else "")
+
+
+def trap(url: str, this_year: int) -> str | None:
+    """Why a URL looks like part of an endless space, or None."""
+    path = url[url.find("/", 8) :]
+    slashes = path.count("/")
+    if slashes >= 3:
+        if slashes > MAX_SEGMENTS:
+            return "too many path segments"
+        if _REPEATED.search(path):
+            return "repeating path segments"
+        if slashes > MAX_SAME_SEGMENT:
+            segments = path.partition("?")[0].split("/")[1:]
+            if any(segments.count(segment) > MAX_SAME_SEGMENT for segment in set(segments) if segment):
+                return "repeating path segments"
+    found = _DATE.search(path)
+    if found and not EARLIEST_YEAR <= int(found[1]) <= this_year + 1:
+        return "a calendar out of its years"
+    return None
+
+
+class ParameterGuard:
+    """Counts the variants of a path that differ only in the values of three or more parameters."""
+
+    def __init__(self, kept: int = 20_000) -> None:
+        self._counts: OrderedDict[str, int] = OrderedDict()
+        self._kept = kept
+
+    def explodes(self, url: str) -> bool:
+        """Counts one new URL; True if its path has had too many variants."""
+        path, _, query = url.partition("?")
+        if query.count("=") < 3:
+            return False
+        name = path + "?" + "&".join(sorted(part.partition("=")[0] for part in query.split("&")))
+        count = self._counts[name] = self._counts.pop(name, 0) + 1
+        if len(self._counts) > self._kept:
+            self._counts.popitem(last=False)
+        return count > MAX_VARIANTS

@@ -1,0 +1,651 @@
+"""One contract, every frontier. A backend joins by adding a harness to HARNESSES."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from weft.config import PolitenessSection
+from weft.errors import BadInput, Busy
+from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.embedded import EmbeddedFrontier
+from weft.records import Found, Lease, Purpose, Reason
+
+
+class EmbeddedHarness:
+    """An embedded frontier under a clock that the test moves. `crash` leaves what a killed process leaves."""
+
+    def __init__(self, folder: Path, **politeness: Any) -> None:
+        self.folder = folder
+        self.time = 1000.0
+        self.wall = 1_700_000_000.0
+        settings = {"delay_s": 10.0, "places": 1} | politeness
+        self.section = PolitenessSection(**settings)
+        self.limits = CrawlLimits()
+        self.frontier = self._open()
+
+    def _open(self) -> EmbeddedFrontier:
+        frontier = EmbeddedFrontier(self.folder, self.section, clock=lambda: self.time, wall=lambda: self.wall)
+        self.crawl = frontier.open_crawl("test", self.limits)
+        return frontier
+
+    def start(self, limits: CrawlLimits | None = None) -> EmbeddedFrontier:
+        if limits is not None:
+            self.limits = limits
+            self.frontier.open_crawl("test", limits)
+            self.frontier.close()
+            self.frontier = self._open()
+        self.frontier.recover()
+        return self.frontier
+
+    def advance(self, seconds: float) -> None:
+        self.time += seconds
+        self.wall += seconds
+
+    def crash(self, done: tuple[int, ...] = (), pages: int = 0) -> EmbeddedFrontier:
+        """What a SIGKILL leaves: the files as they are now, opened by a new process."""
+        copy = self.folder.with_name(self.folder.name + "x")
+        shutil.copytree(self.folder, copy)
+        self.frontier.close()
+        self.folder = copy
+        self.frontier = self._open()
+        self.frontier.recover(done, {self.crawl: pages})
+        return self.frontier
+
+    def close(self) -> None:
+        self.frontier.close()
+
+
+Harness = EmbeddedHarness
+HARNESSES: dict[str, Callable[..., Harness]] = {"embedded": EmbeddedHarness}
+ALLOW = RobotsRecord("allow", b"", 9e12)
+
+
+@pytest.fixture(params=sorted(HARNESSES))
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Harness]]:
+    made: list[Harness] = []
+
+    def build(**politeness: Any) -> Harness:
+        made.append(HARNESSES[request.param](tmp_path / f"f{len(made)}", **politeness))
+        return made[-1]
+
+    yield build
+    for harness in made:
+        harness.close()
+
+
+def page(url: str, depth: int = 0, parent: int = 0) -> Found:
+    return Found(url, depth, parent)
+
+
+def no_robots(harness: Harness, *hosts: str) -> None:
+    for host in hosts:
+        harness.frontier.robots_known(f"http://{host}", ALLOW, None)
+
+
+def cool(harness: Harness, lease: Lease, **facts: Any) -> None:
+    harness.frontier.cool([Ended(lease, harness.frontier.now(), **facts)])
+
+
+def done(harness: Harness, lease: Lease, end: End = End.PAGE) -> None:
+    cool(harness, lease, ok=True)
+    assert harness.frontier.finish([Outcome(lease, end)]) == [True]
+
+
+def claim_one(harness: Harness) -> Lease:
+    leases = harness.frontier.claim("me", 10)
+    assert len(leases) == 1, leases
+    return leases[0]
+
+
+def urls_of(leases: list[Lease]) -> list[str]:
+    return [lease.url for lease in leases]
+
+
+def test_a_url_is_admitted_once(make: Callable[..., Harness]) -> None:
+    harness = make()
+    frontier = harness.start()
+    result = frontier.admit(harness.crawl, [page("http://a/1"), page("http://a/1"), page("http://a/2")])
+    assert (result.new, result.duplicates) == (2, 1)
+    assert frontier.admit(harness.crawl, [page("http://a/1")]).new == 0
+    assert frontier.stats().queued == 2
+
+
+def test_robots_txt_comes_before_the_first_page_and_pages_wait_the_delay(make: Callable[..., Harness]) -> None:
+    harness = make()
+    frontier = harness.start()
+    frontier.admit(harness.crawl, [page("http://a/1")])
+    robots = claim_one(harness)
+    assert (robots.url, robots.purpose, robots.about) == ("http://a/robots.txt", Purpose.ROBOTS, "http://a")
+    assert frontier.claim("me", 10) == []
+    cool(harness, robots, ok=True)
+    frontier.robots_known("http://a", ALLOW, None)
+    frontier.finish([Outcome(robots, End.OTHER)])
+    assert frontier.claim("me", 10) == []
+    harness.advance(10.1)
+    assert claim_one(harness).url == "http://a/1"
+
+
+def test_robots_txt_is_asked_again_when_it_has_expired(make: Callable[..., Harness]) -> None:
+    harness = make()
+    frontier = harness.start()
+    frontier.robots_known("http://a", RobotsRecord("ok", b"x", harness.wall + 5), None)
+    assert frontier.robots("http://a") == RobotsRecord("ok", b"x", harness.wall + 5)
+    harness.advance(6)
+    frontier.admit(harness.crawl, [page("http://a/1")])
+    assert claim_one(harness).purpose is Purpose.ROBOTS
+
+
+def test_the_delay_counts_from_the_end_of_the_last_request(make: Callable[..., Harness]) -> None:
+    harness = make()
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
+    first = claim_one(harness)
+    harness.advance(30)  # a slow answer
+    assert frontier.claim("me", 10) == [], "one place"
+    done(harness, first)
+    harness.advance(9.9)
+    assert frontier.claim("me", 10) == []
+    harness.advance(0.2)
+    assert claim_one(harness).url == "http://a/2"
+
+
+def test_adding_a_link_never_makes_a_waiting_site_due_earlier(make: Callable[..., Harness]) -> None:
+    harness = make()
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page("http://a/1")])
+    done(harness, claim_one(harness))
+    harness.advance(5)
+    frontier.admit(harness.crawl, [page("http://a/2")])
+    assert frontier.claim("me", 10) == []
+    assert frontier.next_due() == pytest.approx(harness.time + 5, abs=0.02)
+
+
+def test_with_several_places_the_delay_counts_between_starts(make: Callable[..., Harness]) -> None:
+    harness = make(places=2, delay_s=1.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page(f"http://a/{n}") for n in range(4)])
+    claim_one(harness)
+    assert frontier.claim("me", 10) == []
+    harness.advance(1.1)
+    second = claim_one(harness)
+    harness.advance(5)
+    assert frontier.claim("me", 10) == [], "both places are taken"
+    done(harness, second)
+    assert claim_one(harness).url == "http://a/2"
+
+
+def test_without_a_delay_a_site_has_all_its_places_at_once(make: Callable[..., Harness]) -> None:
+    harness = make(places=3, delay_s=0.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page(f"http://a/{n}") for n in range(9)])
+    assert urls_of(frontier.claim("me", 10)) == ["http://a/0", "http://a/1", "http://a/2"]
+
+
+def test_pages_come_by_depth_then_in_the_order_found(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=0.0, places=20)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page("http://a/deep", 2), page("http://a/x", 1), page("http://a/y", 1)])
+    frontier.admit(harness.crawl, [page("http://a/seed", 0)])
+    assert urls_of(frontier.claim("me", 9)) == ["http://a/seed", "http://a/x", "http://a/y", "http://a/deep"]
+
+
+def test_sites_come_in_the_order_in_which_they_are_due(make: Callable[..., Harness]) -> None:
+    harness = make()
+    frontier = harness.start()
+    no_robots(harness, "a", "b")
+    frontier.admit(harness.crawl, [page("http://a/1"), page("http://a/2"), page("http://b/1"), page("http://b/2")])
+    a, b = frontier.claim("me", 10)
+    done(harness, b)
+    harness.advance(1)
+    done(harness, a)
+    harness.advance(20)
+    assert urls_of(frontier.claim("me", 10)) == ["http://b/2", "http://a/2"]
+
+
+def test_a_page_ends_the_item_for_good(make: Callable[..., Harness]) -> None:
+    harness = make()
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page("http://a/1")])
+    done(harness, claim_one(harness))
+    harness.advance(100)
+    assert frontier.claim("me", 10) == []
+    stats = frontier.stats()
+    assert (stats.queued, stats.leased, stats.finished, stats.pages) == (0, 0, 1, 1)
+
+
+def test_a_retry_waits_and_counts(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=1.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
+    first = claim_one(harness)
+    cool(harness, first, ok=False)
+    frontier.finish([Outcome(first, End.RETRY, wait_s=30)])
+    harness.advance(2)
+    second = claim_one(harness)
+    assert second.url == "http://a/2", "others go on meanwhile"
+    done(harness, second)
+    harness.advance(27)
+    assert frontier.claim("me", 10) == []
+    harness.advance(2)
+    again = claim_one(harness)
+    assert (again.url, again.attempt) == ("http://a/1", 1)
+    frontier.finish([Outcome(again, End.RETRY, wait_s=30)])
+    frontier.commit()
+    frontier = harness.crash()
+    harness.advance(29)
+    assert frontier.claim("me", 10) == []
+    harness.advance(2)
+    assert claim_one(harness).attempt == 2
+
+
+def test_a_released_lease_is_queued_again_at_its_head(make: Callable[..., Harness]) -> None:
+    harness = make()
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
+    lease = claim_one(harness)
+    frontier.finish([Outcome(lease, End.RELEASE)])
+    again = claim_one(harness)
+    assert (again.url, again.attempt) == ("http://a/1", 0)
+
+
+def test_an_expired_lease_returns_the_url_after_the_full_delay(make: Callable[..., Harness]) -> None:
+    harness = make(lease_s=90.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page("http://a/1")])
+    old = claim_one(harness)
+    harness.advance(91)
+    assert frontier.claim("me", 10) == [], "nobody knows when the request ended: the delay counts from now"
+    harness.advance(10.1)
+    new = claim_one(harness)
+    assert new.url == old.url
+    assert frontier.finish([Outcome(old, End.PAGE)]) == [False], "the old owner changes nothing"
+    assert frontier.stats().leased == 1
+
+
+def test_a_lease_of_an_older_epoch_changes_nothing(make: Callable[..., Harness]) -> None:
+    harness = make()
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page("http://a/1")])
+    frontier.commit()
+    old = claim_one(harness)
+    frontier = harness.crash()
+    harness.advance(11)
+    new = claim_one(harness)
+    assert (new.item, new.epoch) == (old.item, old.epoch + 1)
+    assert frontier.finish([Outcome(old, End.PAGE)]) == [False]
+    assert frontier.finish([Outcome(new, End.PAGE)]) == [True]
+
+
+def test_a_crash_loses_nothing_admitted_and_repeats_nothing_finished(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=0.0, places=50)
+    frontier = harness.start()
+    no_robots(harness, "a", "b")
+    names = [f"http://{host}/{n}" for n in range(10) for host in "ab"]
+    frontier.admit(harness.crawl, [page(url, 1, 7) for url in names])
+    leases = frontier.claim("me", 20)
+    for lease in leases[:8]:
+        done(harness, lease)
+    frontier.commit()
+    frontier = harness.crash()
+    assert frontier.stats().queued == 12
+    no_robots(harness, "a", "b")
+    rest = frontier.claim("me", 50)
+    assert sorted(urls_of(rest)) == sorted(lease.url for lease in leases[8:])
+    assert {(lease.depth, lease.parent) for lease in rest} == {(1, 7)}
+    assert frontier.admit(harness.crawl, [page(url) for url in names]).new == 0, "all are still seen"
+
+
+def test_what_the_store_has_is_not_fetched_again_after_a_crash(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=0.0, places=9)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
+    frontier.commit()
+    stored, _ = frontier.claim("me", 2)
+    frontier = harness.crash(done=(stored.item,), pages=1)
+    assert frontier.stats().pages == 1
+    assert claim_one(harness).url == "http://a/2"
+
+
+def test_a_batch_counts_as_ended_once_it_is_acknowledged(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=0.0, places=9)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
+    one, two = frontier.claim("me", 2)
+    frontier.finish([Outcome(one, End.PAGE)], batch=1)
+    frontier.finish([Outcome(two, End.PAGE)], batch=2)
+    frontier.acknowledge(1)
+    frontier.commit()
+    frontier = harness.crash()
+    assert frontier.acknowledged == 1
+    assert claim_one(harness).url == "http://a/2"
+
+
+def test_a_crash_never_makes_a_site_due_early(make: Callable[..., Harness]) -> None:
+    harness = make()
+    frontier = harness.start()
+    no_robots(harness, "a", "b", "c")
+    frontier.admit(harness.crawl, [page(f"http://{host}/{n}") for host in "abc" for n in range(3)])
+    frontier.commit()
+    under_way, ended = frontier.claim("me", 2)
+    harness.advance(3)
+    cool(harness, ended, ok=True)
+    frontier.commit()
+    harness.advance(1)
+    frontier = harness.crash()
+    first = claim_one(harness)
+    assert first.key == "c", "it was never asked"
+    harness.advance(9.1)  # b: 10.1 s after its end; a: 9.1 s after the crash
+    assert [lease.key for lease in frontier.claim("me", 9)] == [ended.key]
+    harness.advance(1)
+    assert [lease.key for lease in frontier.claim("me", 9)] == [under_way.key]
+
+
+def test_a_crawl_delay_raises_the_delay_and_is_kept(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=1.0, places=4)
+    frontier = harness.start()
+    frontier.admit(harness.crawl, [page("http://a/1"), page("http://a/2"), page("http://a/3")])
+    robots = claim_one(harness)
+    cool(harness, robots, ok=True)
+    frontier.robots_known("http://a", ALLOW, 25.0)
+    frontier.finish([Outcome(robots, End.OTHER)])
+    frontier.commit()
+    harness.advance(24)
+    assert frontier.claim("me", 9) == []
+    harness.advance(1.1)
+    done(harness, claim_one(harness))
+    frontier.commit()
+    harness.advance(5)
+    harness.crash()
+    harness.advance(19)
+    assert harness.frontier.claim("me", 9) == []
+    harness.advance(1.1)
+    assert claim_one(harness).url == "http://a/2"
+
+
+def test_retry_after_is_obeyed_also_after_a_crash(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=1.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
+    lease = claim_one(harness)
+    cool(harness, lease, slow_down=True, retry_after_s=120.0)
+    frontier.finish([Outcome(lease, End.RETRY, 120.0)])
+    frontier.commit()
+    harness.advance(60)
+    frontier = harness.crash()
+    harness.advance(59)
+    assert frontier.claim("me", 9) == []
+    harness.advance(1.5)
+    assert len(frontier.claim("me", 9)) == 1
+
+
+def test_a_site_that_asks_for_less_is_slowed_and_eased_again(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=1.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page(f"http://a/{n}") for n in range(200)])
+    lease = claim_one(harness)
+    cool(harness, lease, slow_down=True)
+    frontier.finish([Outcome(lease, End.RETRY)])
+    harness.advance(1.5)
+    assert frontier.claim("me", 9) == []
+    delays = []
+    for _ in range(60):
+        harness.advance(60)
+        lease = claim_one(harness)
+        delays.append(lease.delay_s)
+        done(harness, lease)
+    assert delays[0] == 2.0
+    assert delays[-1] == 1.0
+
+
+def test_a_too_long_retry_after_rejects_what_waits(make: Callable[..., Harness]) -> None:
+    harness = make(max_retry_after_s=600.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
+    lease = claim_one(harness)
+    cool(harness, lease, slow_down=True, retry_after_s=3600.0)
+    rejected = frontier.rejections()
+    assert [(r.item.url, r.reason) for r in rejected] == [("http://a/2", Reason.RETRY_AFTER)]
+    frontier.ended([r.item.item for r in rejected])
+    frontier.commit()
+    assert harness.crash().stats().queued == 1, "the one whose answer it was has its own outcome"
+
+
+def test_the_breaker_opens_probes_and_at_last_rejects(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=1.0, breaker_failures=3, breaker_reset_s=300.0, breaker_max_probes=2)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page(f"http://a/{n}") for n in range(10)])
+    for _ in range(3):
+        harness.advance(1.1)
+        lease = claim_one(harness)
+        cool(harness, lease, ok=False)
+        frontier.finish([Outcome(lease, End.OTHER)])
+    harness.advance(299)
+    assert frontier.claim("me", 9) == []
+    for _ in range(2):
+        harness.advance(301)
+        probe = claim_one(harness)
+        cool(harness, probe, ok=False)
+        frontier.finish([Outcome(probe, End.OTHER)])
+    rejected = frontier.rejections()
+    assert [r.reason for r in rejected] == [Reason.BREAKER] * 5
+    assert frontier.stats().queued == 0
+
+
+def test_the_breaker_closes_on_a_good_probe(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=1.0, breaker_failures=2)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page(f"http://a/{n}") for n in range(10)])
+    for _ in range(2):
+        harness.advance(1.1)
+        lease = claim_one(harness)
+        cool(harness, lease, ok=False)
+        frontier.finish([Outcome(lease, End.OTHER)])
+    harness.advance(301)
+    done(harness, claim_one(harness))
+    harness.advance(1.1)
+    done(harness, claim_one(harness))
+
+
+def test_one_bad_url_tried_again_and_again_does_not_open_the_breaker(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=1.0, breaker_failures=3)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page("http://a/bad")])
+    for _ in range(6):
+        harness.advance(2)
+        lease = claim_one(harness)
+        cool(harness, lease, ok=False)
+        frontier.finish([Outcome(lease, End.RETRY)])
+
+
+def test_max_pages_is_never_exceeded_and_reached_exactly(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=0.0, places=4)
+    frontier = harness.start(CrawlLimits(max_pages=5))
+    hosts = "abcdefgh"
+    no_robots(harness, *hosts)
+    frontier.admit(harness.crawl, [page(f"http://{host}/{n}") for host in hosts for n in range(3)])
+    leases = frontier.claim("me", 50)
+    assert len(leases) == 5
+    for lease in leases[:2]:
+        done(harness, lease, End.OTHER)
+    more = frontier.claim("me", 50)
+    assert len(more) == 2, "what is no page gives its permit back"
+    for lease in leases[2:] + more:
+        done(harness, lease)
+    assert frontier.claim("me", 50) == []
+    stats = frontier.stats()
+    assert (stats.pages, stats.queued, stats.held) == (5, 17, 17)
+    frontier.commit()
+    harness.limits = CrawlLimits(max_pages=7)
+    frontier = harness.crash(pages=5)
+    no_robots(harness, *hosts)
+    assert len(frontier.claim("me", 50)) == 2
+
+
+def test_a_domain_has_its_budget_and_the_others_go_on(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=0.0, places=4)
+    frontier = harness.start(CrawlLimits(max_pages_per_domain=2))
+    no_robots(harness, "a", "b")
+    frontier.admit(harness.crawl, [page(f"http://{host}/{n}") for host in "ab" for n in range(4)])
+    leases = frontier.claim("me", 50)
+    assert sorted(lease.key for lease in leases) == ["a", "a", "b", "b"]
+    done(harness, leases[0], End.OTHER)
+    for lease in leases[1:]:
+        done(harness, lease)
+    extra = claim_one(harness)
+    assert extra.key == leases[0].key
+    done(harness, extra)
+    assert frontier.claim("me", 50) == []
+    assert frontier.stats().held == 3
+
+
+def test_crawls_take_turns_within_a_site(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=1.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    other = frontier.open_crawl("other", CrawlLimits())
+    frontier.admit(harness.crawl, [page(f"http://a/{n}") for n in range(3)])
+    assert frontier.admit(other, [page(f"http://a/{n}") for n in range(3)]).new == 3, "each crawl has seen its own"
+    order = []
+    for _ in range(6):
+        lease = claim_one(harness)
+        order.append(lease.crawl)
+        done(harness, lease)
+        harness.advance(1.1)
+    assert order in ([harness.crawl, other] * 3, [other, harness.crawl] * 3)
+
+
+def test_a_paused_crawl_waits_and_a_dropped_one_is_gone(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
+    frontier.pause(harness.crawl)
+    assert frontier.claim("me", 9) == []
+    frontier.pause(harness.crawl, False)
+    done(harness, claim_one(harness))
+    frontier.drop(harness.crawl)
+    assert frontier.claim("me", 9) == []
+    assert [r.reason for r in frontier.rejections()] == [Reason.DROPPED]
+
+
+def test_a_crawls_limit_in_flight_is_kept(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start(CrawlLimits(in_flight=2))
+    no_robots(harness, *"abcd")
+    frontier.admit(harness.crawl, [page(f"http://{host}/1") for host in "abcd"])
+    leases = frontier.claim("me", 9)
+    assert len(leases) == 2
+    done(harness, leases[0])
+    assert len(frontier.claim("me", 9)) == 1
+
+
+def test_a_redirect_target_goes_to_the_head_and_only_hops_end_its_own_loop(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
+    first = claim_one(harness)
+    back = Found(first.url, 0, first.item, hops=1, about=first.url)
+    assert frontier.admit(harness.crawl, [back]).new == 1, "a cookie wall sends one back to where one came from"
+    known = Found("http://a/2", 0, first.item, hops=1, about=first.url)
+    assert frontier.admit(harness.crawl, [known]).duplicates == 1, "what is known otherwise is not fetched twice"
+    done(harness, first, End.OTHER)
+    again = claim_one(harness)
+    assert (again.url, again.hops) == (first.url, 1)
+    frontier.commit()
+    frontier = harness.crash()
+    no_robots(harness, "a")
+    lease = claim_one(harness)
+    assert (lease.url, lease.hops, lease.about) == (first.url, 1, first.url)
+
+
+def test_a_queued_url_that_is_found_shallower_moves_up(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=0.0, places=9)
+    frontier = harness.start(CrawlLimits(max_depth=5))
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page("http://a/x", 4), page("http://a/y", 3)])
+    frontier.admit(harness.crawl, [page("http://a/x", 1)])
+    leases = frontier.claim("me", 9)
+    assert [(lease.url, lease.depth) for lease in leases] == [("http://a/x", 1), ("http://a/y", 3)]
+    for lease in leases:
+        done(harness, lease)
+    assert frontier.claim("me", 9) == []
+    result = frontier.admit(harness.crawl, [page("http://a/y", 2)])
+    assert result.expand == ((leases[1].item, 2),), "fetched already: whoever cut its links must expand it"
+    frontier.commit()
+    assert harness.crash().stats().queued == 0
+
+
+def test_a_sitemap_is_fetched_once_and_needs_no_permit(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=0.0, places=9)
+    frontier = harness.start(CrawlLimits(max_pages=1))
+    no_robots(harness, "a")
+    sitemap = Found("http://a/sitemap.xml", 0, purpose=Purpose.SITEMAP, about="http://a")
+    assert frontier.admit(harness.crawl, [sitemap, sitemap]).new == 1
+    frontier.admit(harness.crawl, [page("http://a/1")])
+    assert [lease.purpose for lease in frontier.claim("me", 9)] == [Purpose.SITEMAP, Purpose.PAGE]
+
+
+def test_a_long_queue_keeps_its_order_across_disk_and_crash(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=0.0, places=100_000)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    names = [f"http://a/some/longer/path/to/page-{n}.html" for n in range(8000)]
+    frontier.admit(harness.crawl, [page(url) for url in names])
+    frontier.commit()
+    assert urls_of(frontier.claim("me", 10_000)) == names
+    frontier = harness.crash()
+    no_robots(harness, "a")
+    assert urls_of(frontier.claim("me", 10_000)) == names
+
+
+def test_two_processes_cannot_have_one_frontier(tmp_path: Path) -> None:
+    harness = EmbeddedHarness(tmp_path / "f")
+    with pytest.raises(Busy, match="a crawl is running in it"):
+        EmbeddedFrontier(tmp_path / "f", harness.section)
+    harness.close()
+
+
+def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "f").mkdir()
+    (tmp_path / "f" / "frontier.db").write_bytes(b"not a database, but long enough to be one" * 100)
+    with pytest.raises(BadInput, match="is not a frontier"):
+        EmbeddedHarness(tmp_path / "f")
+    harness = EmbeddedHarness(tmp_path / "g")
+    harness.start()
+    harness.frontier._journal.put_meta("schema_version", 99)
+    harness.close()
+    with pytest.raises(BadInput, match="layout 99"):
+        EmbeddedHarness(tmp_path / "g")
+
+
+def test_leases_are_plain_records(make: Callable[..., Harness]) -> None:
+    harness = make()
+    frontier = harness.start()
+    frontier.admit(harness.crawl, [page("http://a/1")])
+    lease = claim_one(harness)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(lease), type=Lease) == lease
