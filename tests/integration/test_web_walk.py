@@ -28,7 +28,7 @@ TRAPS = re.compile(r"^http://[^/]+/(calendar/|cart/|store/|loop/|list\?)")
 KEPT = "%/:@!$&'()*+,;=~-._[]|"
 
 
-# -- reading pages ----------------------------------------------------------------------------------------------------
+# -- reading pages ------------------------------------------------------------------------------------------------
 
 _HIDDEN = re.compile(
     r"<!--.*?-->|<script\b.*?</script>|<style\b.*?</style>|<template\b.*?</template>|<noscript\b.*?</noscript>",
@@ -91,7 +91,10 @@ def links(url: str, body: bytes, headers: dict[str, str]) -> list[str]:
     base, based, found = url, False, []
     for match in _TAG.finditer(text):
         name = match[1].lower()
-        attributes = {key.lower(): unescape(value[1:-1] if value[0] in "\"'" else value) for key, value in _ATTRIBUTE.findall(match[2])}
+        attributes = {
+            key.lower(): unescape(value[1:-1] if value[0] in "\"'" else value)
+            for key, value in _ATTRIBUTE.findall(match[2])
+        }
         if name == "base" and not based:
             base, based = canonical(url, attributes["href"], charset) or url, True
         elif name == "meta" and attributes.get("name") == "robots":
@@ -108,7 +111,7 @@ def links(url: str, body: bytes, headers: dict[str, str]) -> list[str]:
     return [target for href in found if (target := canonical(base, href, charset))]
 
 
-# -- robots.txt ---------------------------------------------------------------------------------------------------------
+# -- robots.txt ---------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -153,7 +156,7 @@ def parse_robots(body: bytes) -> Rules:
     return found
 
 
-# -- the walk -----------------------------------------------------------------------------------------------------------
+# -- the walk -----------------------------------------------------------------------------------------------------
 
 
 class Walker:

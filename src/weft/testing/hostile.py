@@ -32,6 +32,7 @@ DRIP_S = 0.5
 PATIENCE_S = 600.0
 ENDLESS_BYTES = 10 << 30
 BOMB_BYTES = 1 << 30
+_BOMB_CRC = 0x9AC47FA6  # crc32 of that many blanks
 _BLOCK = b"<p>the quick brown fox jumps over the lazy dog</p>\n" * 1285
 
 
@@ -232,16 +233,8 @@ def gzip_bomb() -> tuple[str, bytes]:
     block = packer.compress(b" " * (1 << 20)) + packer.flush(zlib.Z_FULL_FLUSH)
     count = BOMB_BYTES >> 20
     head = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
-    crc = _crc_of_blanks(BOMB_BYTES)
-    end = b"\x03\x00" + crc.to_bytes(4, "little") + (BOMB_BYTES & 0xFFFFFFFF).to_bytes(4, "little")
+    end = b"\x03\x00" + _BOMB_CRC.to_bytes(4, "little") + (BOMB_BYTES & 0xFFFFFFFF).to_bytes(4, "little")
     return "gzip", head + block * count + end
-
-
-def _crc_of_blanks(count: int) -> int:
-    crc, block = 0, b" " * (1 << 24)
-    for _ in range(count // len(block)):
-        crc = zlib.crc32(block, crc)
-    return crc
 
 
 @lru_cache(1)
