@@ -1,17 +1,16 @@
 """Fetches URLs over HTTP/1.1: libcurl's multi interface, driven by an epoll of our own on the caller's thread.
 
-The engine submits and polls; every submit ends in exactly one `FetchResult`, whatever the server does. A fixed pool of
-libcurl handles is set up once; per transfer only the URL, the headers and the address are set, all three always, so
-that nothing of one host can reach another.
+The engine submits and polls; every submit ends in exactly one `FetchResult`, whatever the server does. The handles are
+a fixed pool, and the callbacks on the way of a page are libcurl's into `list.append`.
 
 What must stay true:
 - No packet leaves for an address that `refusal` objects to. Names are resolved here, each address is judged, the
   transfer is pinned to the judged one, and the judgement is repeated when libcurl opens the socket.
 - Nothing is taken from the environment: no proxy, no netrc, no cookies of libcurl's, no redirects, no decoding.
 - Memory per transfer is bounded: the body by `max_body_bytes` while it arrives, the head by libcurl (300 KB, 5,000
-  lines). What was too large is dropped.
-- Time limits are ours, by one sweep over the transfers in flight, because libcurl's low-speed limit counts an average
-  over seconds, and two timers less per transfer are cheaper.
+  lines). What was too large is dropped; what was cut short is kept and named.
+- Time limits are ours, by a sweep over the transfers in flight: libcurl's low-speed limit looks at an average over
+  seconds, and its timers cost more per transfer.
 """
 
 from __future__ import annotations
@@ -28,17 +27,19 @@ import pycurl
 
 from weft.config import FetchSection
 from weft.fetch.dns import Answer, Resolver
+from weft.fetch.handles import Transfer, ca_bundle, is_sloppy, kind, set_up
+from weft.fetch.headers import final_head, merged, wire
+from weft.fetch.lenient import RawReads
 from weft.records import FetchResult
 
 Refusal = Callable[[str], str | None]
 Done = list[tuple[object, FetchResult]]
 
 KEPT_CONNECTIONS = 500
-ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
-ACCEPT_ENCODING = "gzip, deflate, br, zstd"
-RECEIVE_BYTES = 128 * 1024
 EVENTS = 512
 SWEEPS = 10  # a time limit is kept to a tenth of the shortest one
+ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+ACCEPT_ENCODING = "gzip, deflate, br, zstd"
 
 # Scheme, authority, host, port and target; nothing that could break out of the request line.
 _URL = re.compile(
@@ -47,40 +48,12 @@ _URL = re.compile(
 )
 _UNSENDABLE = re.compile(r"[\r\n\0]")
 _DEFAULT_PORT = {"http": "80", "https": "443"}
-_POLL_BITS = {
+_WATCH = {
     pycurl.POLL_IN: select.EPOLLIN,
     pycurl.POLL_OUT: select.EPOLLOUT,
     pycurl.POLL_INOUT: select.EPOLLIN | select.EPOLLOUT,
 }
-_TLS_ERRORS = frozenset({35, 53, 54, 58, 59, 60, 64, 66, 77, 80, 82, 83, 90, 91, 98})
-
-
-class _Transfer:
-    """A reusable handle and what belongs to the transfer it carries."""
-
-    __slots__ = (
-        "addresses", "chunks", "curl", "extra", "host", "lines", "mark", "moved", "pinned",
-        "refused", "request_head", "running", "started", "tag", "url",
-    )  # fmt: skip
-
-    def __init__(self, curl: Any) -> None:
-        self.curl = curl
-        self.lines: list[bytes] = []
-        self.chunks: list[bytes] = []
-        self.pinned = ""  # the address the handle is set to
-        self.extra: Sequence[tuple[str, str]] = ()  # the headers the handle is set to, beyond the usual ones
-        self.clear()
-
-    def clear(self) -> None:
-        self.url = self.host = self.refused = ""
-        self.tag: object = None
-        self.request_head = b""
-        self.addresses: tuple[str, ...] = ()  # those still to try
-        self.started = self.moved = 0.0
-        self.mark = 0
-        self.running = False  # libcurl has it
-        self.lines.clear()
-        self.chunks.clear()
+_READ, _WRITE, _BROKEN = select.EPOLLIN, select.EPOLLOUT, select.EPOLLERR | select.EPOLLHUP
 
 
 class Client:
@@ -102,18 +75,19 @@ class Client:
         self._resolver = resolver or Resolver(section.resolve, clock=clock)
         self._epoll = select.epoll()
         self._epoll.register(self._resolver.fileno(), select.EPOLLIN)
-        self._registered: dict[int, int] = {}
+        self._watched: dict[int, int] = {}  # libcurl's sockets, and what for
+        self._raw = RawReads(self._epoll, section.max_body_bytes)
         self._due: float | None = None  # when libcurl wants to be called
         limits = (section.connect_timeout_s, section.read_timeout_s, section.total_timeout_s)
         self._sweep_every_s = min(0.5, min(limits) / SWEEPS)
         self._next_sweep = 0.0
         self._done: Done = []
-        self._waiting: dict[str, list[_Transfer]] = {}
-        self._active: dict[Any, _Transfer] = {}
-        self._multi = self._make_multi(handles)
+        self._waiting: dict[str, list[Transfer]] = {}  # by the name that is looked up
+        self._active: dict[Any, Transfer] = {}
         self._usual = self._usual_headers()
-        self._usual_lines, self._usual_tail = _wire(self._usual)
-        self._free = [self._make_transfer(ca_file) for _ in range(handles)]
+        self._usual_lines, self._usual_tail = wire(self._usual)
+        self._multi = self._make_multi(handles)
+        self._free = self._make_transfers(handles, ca_file or ca_bundle())
 
     @property
     def in_flight(self) -> int:
@@ -126,11 +100,11 @@ class Client:
         return len(self._free)
 
     def fileno(self) -> int:
-        """Readable when `poll` has something to do; time limits do not show here, see `timeout_s`."""
+        """Readable when `poll` has something to do; what is due by the clock does not show here, see `timeout_s`."""
         return self._epoll.fileno()
 
     def timeout_s(self) -> float | None:
-        """In how many seconds `poll` must be called even if nothing arrives; None: not before it does."""
+        """In how many seconds `poll` must be called even if nothing arrives; None: not before something does."""
         if self._done:
             return 0.0
         if not self._active:
@@ -143,23 +117,21 @@ class Client:
         transfer = self._free.pop()
         transfer.url, transfer.tag = url, tag
         transfer.started = transfer.moved = now = self._clock()
+        transfer.connect_by = now + self._section.connect_timeout_s
         if not self._active:
             self._next_sweep = now + self._sweep_every_s
         self._active[transfer.curl] = transfer
         found = _URL.fullmatch(url)
-        if found is None or any(_UNSENDABLE.search(name + value) for name, value in headers):
-            self._end(transfer, "other", "not a URL and headers that can be sent")
-            return
-        self._prepare(transfer, found, headers)
-        answer = self._resolver.find(transfer.host)
-        if answer is not None:
-            self._route(transfer, answer)
+        if found is None:
+            self._end(transfer, "other", "not a URL that can be asked for")
+        elif any(_UNSENDABLE.search(name + value) for name, value in headers):
+            self._end(transfer, "other", "a header that cannot be sent")
         else:
-            self._waiting.setdefault(transfer.host, []).append(transfer)
-            self._resolver.ask(transfer.host)
+            self._prepare(transfer, found, headers)
+            self._resolve(transfer)
 
     def poll(self, timeout_s: float) -> Done:
-        """Works until a transfer has ended or the time is over; the transfers that ended."""
+        """Works until a transfer has ended or the time is over; gives the transfers that ended, with their tags."""
         until = self._clock() + timeout_s
         while True:
             self._work(until)
@@ -186,6 +158,11 @@ class Client:
 
     # -- setting up
 
+    def _usual_headers(self) -> list[tuple[str, str]]:
+        agent = ("User-Agent", self._section.user_agent())
+        usual = [agent, ("Accept", ACCEPT), ("Accept-Encoding", ACCEPT_ENCODING)]
+        return merged(usual, tuple(self._section.headers.items()))
+
     def _make_multi(self, handles: int) -> Any:
         multi = pycurl.CurlMulti()
         multi.setopt(pycurl.M_MAXCONNECTS, max(KEPT_CONNECTIONS, handles))
@@ -194,125 +171,138 @@ class Client:
         multi.setopt(pycurl.M_TIMERFUNCTION, self._on_timer)
         return multi
 
-    def _make_transfer(self, ca_file: str | None) -> _Transfer:
-        curl = pycurl.Curl()
-        transfer = _Transfer(curl)
-        for option, value in (
-            (pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1),
-            (pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS),
-            (pycurl.FOLLOWLOCATION, 0),
-            (pycurl.PATH_AS_IS, 1),
-            (pycurl.PROXY, ""),
-            (pycurl.NOPROXY, "*"),
-            (pycurl.NETRC, pycurl.NETRC_IGNORED),
-            (pycurl.HTTP09_ALLOWED, 0),
-            (pycurl.NOSIGNAL, 1),
-            (pycurl.TCP_NODELAY, 1),
-            (pycurl.TCP_KEEPALIVE, 1),
-            (pycurl.BUFFERSIZE, RECEIVE_BYTES),
-            (pycurl.MAXFILESIZE_LARGE, self._section.max_body_bytes),
-            (pycurl.HTTPHEADER, self._usual_lines),
-            (pycurl.HEADERFUNCTION, transfer.lines.append),
-            (pycurl.WRITEFUNCTION, transfer.chunks.append),
-            (pycurl.OPENSOCKETFUNCTION, partial(self._open_socket, transfer)),
-            (pycurl.SSL_VERIFYPEER, int(self._section.tls_verify)),
-            (pycurl.SSL_VERIFYHOST, 2 if self._section.tls_verify else 0),
-        ):
-            curl.setopt(option, value)
-        if ca_file is not None:
-            curl.setopt(pycurl.CAINFO, ca_file)
-        return transfer
+    def _make_transfers(self, handles: int, ca_file: str | None) -> list[Transfer]:
+        transfers = [Transfer() for _ in range(handles)]
+        for transfer in transfers:
+            set_up(transfer, self._section, self._usual_lines, ca_file)
+            transfer.curl.setopt(pycurl.OPENSOCKETFUNCTION, partial(self._open_socket, transfer))
+        return transfers
 
-    def _usual_headers(self) -> list[tuple[str, str]]:
-        usual = [
-            ("User-Agent", self._section.user_agent()),
-            ("Accept", ACCEPT),
-            ("Accept-Encoding", ACCEPT_ENCODING),
-        ]
-        return _merged(usual, tuple(self._section.headers.items()))
+    # -- the beginning of a transfer
 
-    # -- one transfer
-
-    def _prepare(self, transfer: _Transfer, found: re.Match[str], headers: Sequence[tuple[str, str]]) -> None:
-        """Sets URL and headers, and writes down the request as libcurl will send it."""
+    def _prepare(self, transfer: Transfer, found: re.Match[str], headers: Sequence[tuple[str, str]]) -> None:
+        """Sets URL and headers, and writes down the request as it will be sent."""
         scheme, authority, host, port, target = found.groups()
-        if port is not None and port == _DEFAULT_PORT[scheme]:
-            authority = host
+        sloppy = bool(self._raw.origins) and f"{scheme}://{authority}" in self._raw.origins
         transfer.host = host
         transfer.curl.setopt(pycurl.URL, transfer.url)
-        tail = self._usual_tail
-        if headers:
-            lines, tail = _wire(_merged(self._usual, headers))
-            transfer.curl.setopt(pycurl.HTTPHEADER, lines)
-        elif transfer.extra:
-            transfer.curl.setopt(pycurl.HTTPHEADER, self._usual_lines)
-        transfer.extra = headers
-        target = target or "/"
-        if target[0] == "?":
-            target = "/" + target
+        transfer.connect_only(sloppy)
+        if sloppy:
+            headers = [*headers, ("Connection", "close")]
+        tail = self._usual_tail if not headers and transfer.usual else self._set_headers(transfer, headers)
+        if port is not None and port == _DEFAULT_PORT[scheme]:
+            authority = host
+        if not target or target[0] == "?":
+            target = "/" + (target or "")
         transfer.request_head = f"GET {target} HTTP/1.1\r\nHost: {authority}\r\n".encode() + tail
 
-    def _route(self, transfer: _Transfer, answer: Answer) -> None:
-        """Chooses the addresses that may be tried, and begins with the first."""
-        if not answer.addresses:
-            self._end(transfer, "dns", answer.error)
+    def _set_headers(self, transfer: Transfer, headers: Sequence[tuple[str, str]]) -> bytes:
+        lines, tail = wire(merged(self._usual, headers)) if headers else (self._usual_lines, self._usual_tail)
+        transfer.curl.setopt(pycurl.HTTPHEADER, lines)
+        transfer.usual = not headers
+        return tail
+
+    def _resolve(self, transfer: Transfer) -> None:
+        answer = self._resolver.find(transfer.host)
+        if answer is not None:
+            self._route(transfer, answer)
             return
-        allowed = tuple(a for a in answer.addresses if self._refusal(a) is None)
-        if not allowed:
+        self._waiting.setdefault(transfer.host, []).append(transfer)
+        self._resolver.ask(transfer.host)
+
+    def _route(self, transfer: Transfer, answer: Answer) -> None:
+        """Keeps the addresses that may be tried, and begins with the first."""
+        transfer.addresses = tuple(a for a in answer.addresses if self._refusal(a) is None)
+        if transfer.addresses:
+            self._start(transfer)
+        elif answer.addresses:
             first = answer.addresses[0]
             self._end(transfer, "address", f"{first}: {self._refusal(first)}")
-            return
-        transfer.addresses = allowed
-        self._start(transfer)
+        else:
+            self._end(transfer, "dns", answer.error)
 
-    def _start(self, transfer: _Transfer) -> None:
+    def _start(self, transfer: Transfer) -> None:
+        """Hands the transfer to libcurl, pinned to its next address; the time to connect is shared by those left."""
         address, transfer.addresses = transfer.addresses[0], transfer.addresses[1:]
-        if address != transfer.pinned:
-            shown = f"[{address}]" if ":" in address else address
-            transfer.curl.setopt(pycurl.CONNECT_TO, [f"::{shown}:"])
-            transfer.pinned = address
+        transfer.pin(address)
+        transfer.connect_by = transfer.started + self._section.connect_timeout_s
+        if transfer.addresses:
+            now = self._clock()
+            transfer.connect_by = now + (transfer.connect_by - now) / (len(transfer.addresses) + 1)
         transfer.running = True
         self._multi.add_handle(transfer.curl)
 
-    def _open_socket(self, transfer: _Transfer, _purpose: int, target: Any) -> Any:
+    def _open_socket(self, transfer: Transfer, _purpose: int, target: Any) -> Any:
         """Called by libcurl for every new connection: the last look at where it leads."""
         address = str(target.addr[0])
         reason = self._refusal(address)
         if reason is not None:
-            transfer.refused = f"{address}: {reason}"
+            transfer.unopened = ("address", f"{address}: {reason}")
             return pycurl.SOCKET_BAD
         try:
             return socket.socket(target.family, target.socktype, target.protocol)
-        except OSError:
+        except OSError as error:  # out of files: our fault, not the site's
+            transfer.unopened = ("other", f"no socket: {error.strerror}")
             return pycurl.SOCKET_BAD
 
-    def _end(self, transfer: _Transfer, error: str | None, detail: str) -> None:
+    # -- its end
+
+    def _reap(self) -> None:
+        """Takes what libcurl has ended."""
+        queued = 1
+        while queued:
+            queued, good, bad = self._multi.info_read()
+            for curl in good:
+                transfer = self._active[curl]
+                if not transfer.lenient:
+                    self._end(transfer, None, "")
+                elif not self._raw.ask(transfer):
+                    self._end(transfer, "reset", "the request could not be sent")
+            for curl, code, message in bad:
+                self._fail(self._active[curl], code, message)
+
+    def _fail(self, transfer: Transfer, code: int, message: str) -> None:
+        if transfer.unopened is not None:
+            self._end(transfer, *transfer.unopened)
+        elif code == pycurl.E_COULDNT_CONNECT and transfer.addresses:
+            self._try_next(transfer)
+        else:
+            if is_sloppy(code, message):
+                self._raw.remember(_origin(transfer.url))
+            self._end(transfer, kind(code, message), message)
+
+    def _try_next(self, transfer: Transfer) -> None:
+        self._multi.remove_handle(transfer.curl)
+        transfer.moved = self._clock()
+        self._start(transfer)
+
+    def _end(self, transfer: Transfer, error: str | None, detail: str) -> None:
         """Takes the transfer out, makes its result, and frees the handle."""
-        curl = transfer.curl
-        status, ip = 0, ""
+        curl, status, ip = transfer.curl, 0, ""
+        if transfer.lenient:
+            self._raw.forget(transfer)
         if transfer.running:
             self._multi.remove_handle(curl)
             status, ip = curl.getinfo(pycurl.RESPONSE_CODE), curl.getinfo(pycurl.PRIMARY_IP)
         elif transfer.host in self._waiting:
             self._stop_waiting(transfer)
-        head = b"".join(transfer.lines)
-        if transfer.lines and head.find(b"\r\n\r\n") != len(head) - 4:
-            head, whole = _final_head(transfer.lines)
-            if not whole and error is None:
-                error, detail = "protocol", "the connection was closed inside the head"
-        body = b"" if error == "too_large" else b"".join(transfer.chunks)
-        self._done.append((
-            transfer.tag,
-            FetchResult(
-                transfer.url, status if head else 0, head, body, error, detail,
-                transfer.started, self._clock(), ip, transfer.request_head,
-            ),
-        ))  # fmt: skip
+        head, body = b"".join(transfer.lines), b"".join(transfer.chunks)
+        if transfer.lenient and body:
+            status, head, body, error, detail = self._raw.read(body, error, detail)
+        elif status < 200 or head.find(b"\r\n\r\n") != len(head) - 4:
+            status, head, error, detail = _unusual(transfer.lines, status, error, detail)
+        if error == "too_large":
+            body = b""
+        now = self._clock()
+        result = FetchResult(
+            transfer.url, status, head, body, error, detail, transfer.started, now, ip, transfer.request_head
+        )
+        self._done.append((transfer.tag, result))
         del self._active[curl]
         transfer.clear()
         self._free.append(transfer)
 
-    def _stop_waiting(self, transfer: _Transfer) -> None:
+    def _stop_waiting(self, transfer: Transfer) -> None:
         waiting = self._waiting[transfer.host]
         if transfer in waiting:
             waiting.remove(transfer)
@@ -323,17 +313,18 @@ class Client:
 
     def _work(self, until: float) -> None:
         """One round: wait for events, hand them to libcurl, take what has ended, sweep."""
-        now = self._clock()
         wake = until if self._due is None else min(until, self._due)
         if self._active:
             wake = min(wake, self._next_sweep)
-        wait_s = 0.0 if self._done else max(0.0, wake - now)
+        wait_s = 0.0 if self._done else max(0.0, wake - self._clock())
         act, names = self._multi.socket_action, self._resolver.fileno()
         for fd, events in self._epoll.poll(wait_s, EVENTS):
             if fd == names:
                 self._names_came()
+            elif fd in self._raw.reading:
+                self._raw_came(fd)
             else:
-                act(fd, _csel(events))
+                act(fd, (events & _READ and 1) | (events & _WRITE and 2) | (events & _BROKEN and 4))
         now = self._clock()
         if self._due is not None and self._due <= now:
             self._due = None
@@ -345,16 +336,16 @@ class Client:
     def _on_socket(self, what: int, fd: int, _multi: Any, _data: Any) -> None:
         """libcurl says which sockets to watch, and for what."""
         if what == pycurl.POLL_REMOVE:
-            if self._registered.pop(fd, None) is not None:
+            if self._watched.pop(fd, None) is not None:
                 self._epoll.unregister(fd)
             return
-        bits = _POLL_BITS[what]
-        before = self._registered.get(fd)
+        bits = _WATCH[what]
+        before = self._watched.get(fd)
         if before is None:
             self._epoll.register(fd, bits)
         elif before != bits:
             self._epoll.modify(fd, bits)
-        self._registered[fd] = bits
+        self._watched[fd] = bits
 
     def _on_timer(self, timeout_ms: int) -> None:
         self._due = None if timeout_ms < 0 else self._clock() + timeout_ms / 1000
@@ -364,24 +355,11 @@ class Client:
             for transfer in self._waiting.pop(host, ()):
                 self._route(transfer, answer)
 
-    def _reap(self) -> None:
-        """Takes the transfers that libcurl has ended."""
-        queued = 1
-        while queued:
-            queued, good, bad = self._multi.info_read()
-            for curl in good:
-                self._end(self._active[curl], None, "")
-            for curl, code, message in bad:
-                self._fail(self._active[curl], code, message)
-
-    def _fail(self, transfer: _Transfer, code: int, message: str) -> None:
-        if transfer.refused:
-            self._end(transfer, "address", transfer.refused)
-        elif code == pycurl.E_COULDNT_CONNECT and transfer.addresses:
-            self._multi.remove_handle(transfer.curl)
-            self._start(transfer)
-        else:
-            self._end(transfer, _kind(code, message), message)
+    def _raw_came(self, fd: int) -> None:
+        transfer = self._raw.reading[fd]
+        ended = self._raw.came(transfer)
+        if ended is not None:
+            self._end(transfer, *ended)
 
     # -- time limits
 
@@ -393,86 +371,38 @@ class Client:
             if mark != transfer.mark:
                 transfer.mark, transfer.moved = mark, now
             over = self._out_of_time(transfer, now)
-            if over:
+            if over.startswith("connect") and transfer.addresses:
+                self._try_next(transfer)
+            elif over:
                 self._end(transfer, "timeout", over)
 
-    def _out_of_time(self, transfer: _Transfer, now: float) -> str:
-        section = self._section
+    def _out_of_time(self, transfer: Transfer, now: float) -> str:
+        """Which limit a transfer has passed, if any."""
+        section, quiet = self._section, now - transfer.moved
         if now - transfer.started >= section.total_timeout_s:
-            return f"total: not done after {section.total_timeout_s:g} s"
-        quiet = now - transfer.moved
-        if quiet < section.connect_timeout_s and quiet < section.read_timeout_s:
+            return f"total: not done in {section.total_timeout_s:g} s"
+        if now < transfer.connect_by and quiet < section.read_timeout_s:
             return ""
-        if not transfer.running:
-            return f"connect: no name lookup in {quiet:.3g} s" if quiet >= section.connect_timeout_s else ""
-        connected_s = transfer.curl.getinfo(pycurl.PRETRANSFER_TIME)
-        if not transfer.lines and not connected_s:
-            return f"connect: no connection in {quiet:.3g} s" if quiet >= section.connect_timeout_s else ""
-        if not transfer.lines:
+        connected_s = transfer.curl.getinfo(pycurl.PRETRANSFER_TIME) if transfer.running else 0.0
+        if not transfer.mark and not connected_s:
+            what = "connection" if transfer.running else "address for the name"
+            return f"connect: no {what} in {now - transfer.started:.3g} s" if now >= transfer.connect_by else ""
+        if not transfer.mark:
             quiet -= connected_s
-        return f"read: no byte in {quiet:.3g} s" if quiet >= section.read_timeout_s else ""
+        return f"read: no byte in {section.read_timeout_s:g} s" if quiet >= section.read_timeout_s else ""
 
 
-def _csel(events: int) -> int:
-    bits = 0
-    if events & select.EPOLLIN:
-        bits |= pycurl.CSELECT_IN
-    if events & select.EPOLLOUT:
-        bits |= pycurl.CSELECT_OUT
-    if events & (select.EPOLLERR | select.EPOLLHUP):
-        bits |= pycurl.CSELECT_ERR
-    return bits
+def _origin(url: str) -> str:
+    found = _URL.fullmatch(url)
+    assert found is not None
+    return f"{found[1]}://{found[2]}"
 
 
-def _merged(usual: Sequence[tuple[str, str]], extra: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The usual headers, with those replaced that are given anew, then the others that are given."""
-    named = {name.lower() for name, _ in extra}
-    return [pair for pair in usual if pair[0].lower() not in named] + list(extra)
-
-
-def _wire(headers: Sequence[tuple[str, str]]) -> tuple[list[bytes], bytes]:
-    """Headers as libcurl takes them (an empty value is written `name;`), and as it sends them."""
-    pairs = [(name.encode(), value.strip().encode()) for name, value in headers]
-    lines = [name + b": " + value if value else name + b";" for name, value in pairs]
-    sent = b"".join(name + b": " + value + b"\r\n" if value else name + b":\r\n" for name, value in pairs)
-    return lines, sent + b"\r\n"
-
-
-def _final_head(lines: list[bytes]) -> tuple[bytes, bool]:
-    """The last response's head among interim ones and trailers, and whether its blank line came."""
-    start, whole = 0, False
-    for number, line in enumerate(lines):
-        if line in (b"\r\n", b"\n"):
-            whole = True
-            end = number + 1
-        elif whole and line.startswith(b"HTTP/") and b":" not in line.split(b" ", 1)[0]:
-            start, whole = number, False
-    return b"".join(lines[start : end if whole else None]), whole
-
-
-def _kind(code: int, message: str) -> str:
-    """The word to count an error of libcurl by."""
-    if "reset by peer" in message:
-        return "reset"
-    if code == pycurl.E_PARTIAL_FILE:
-        return "truncated" if "missing" in message or "bytes remaining" in message else "protocol"
-    if "Too large response headers" in message:
-        return "headers_too_large"
-    if code == pycurl.E_RECV_ERROR and "chunk" in message.lower():
-        return "protocol"
-    return "tls" if code in _TLS_ERRORS else _KINDS.get(code, "other")
-
-
-_KINDS = {
-    pycurl.E_UNSUPPORTED_PROTOCOL: "protocol",
-    pycurl.E_COULDNT_RESOLVE_HOST: "dns",
-    pycurl.E_COULDNT_CONNECT: "connect",
-    8: "protocol",  # CURLE_WEIRD_SERVER_REPLY
-    pycurl.E_OPERATION_TIMEDOUT: "timeout",
-    pycurl.E_GOT_NOTHING: "reset",
-    pycurl.E_SEND_ERROR: "reset",
-    pycurl.E_RECV_ERROR: "reset",
-    pycurl.E_BAD_CONTENT_ENCODING: "protocol",
-    pycurl.E_FILESIZE_EXCEEDED: "too_large",
-    100: "headers_too_large",  # CURLE_TOO_LARGE
-}
+def _unusual(lines: list[bytes], status: int, error: str | None, detail: str) -> tuple[int, bytes, str | None, str]:
+    """The final head where there is more than one plain block, or less."""
+    head, whole = final_head(lines)
+    if status < 200:  # interim answers, and then nothing
+        head, status = b"", 0
+    if error is None and not (whole and head):
+        error, detail = "protocol", "the connection was closed inside the head"
+    return status, head, error, detail

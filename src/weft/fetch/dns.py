@@ -41,7 +41,7 @@ class Answer(Struct, frozen=True, gc=False):
 def lookup(host: str) -> tuple[str, ...]:
     """The addresses the system gives for a name, each once, best first; raises OSError if it gives none."""
     found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
+    return tuple(dict.fromkeys(str(entry[4][0]) for entry in found if "%" not in str(entry[4][0])))
 
 
 def literal(host: str) -> str | None:

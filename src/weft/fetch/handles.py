@@ -1,0 +1,144 @@
+"""The libcurl handles of the client: how one is set up, what it carries, and what libcurl's errors are called here.
+
+A handle is set up once and reused. What differs between transfers is set through `Transfer` alone, which remembers what
+the handle is set to; everything else is the same for every host, so nothing can leak from one to another.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+
+import pycurl
+
+from weft.config import FetchSection
+
+RECEIVE_BYTES = 128 * 1024
+CA_BUNDLES = (
+    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Arch, Gentoo
+    "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora, RHEL
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/ca-bundle.pem",  # SUSE
+    "/etc/ssl/cert.pem",  # Alpine, macOS
+)
+
+_E_WEIRD_SERVER_REPLY = 8
+_E_TOO_LARGE = 100
+_KINDS = {
+    pycurl.E_UNSUPPORTED_PROTOCOL: "protocol",
+    pycurl.E_COULDNT_RESOLVE_HOST: "dns",
+    pycurl.E_COULDNT_CONNECT: "connect",
+    _E_WEIRD_SERVER_REPLY: "protocol",
+    pycurl.E_OPERATION_TIMEDOUT: "timeout",
+    pycurl.E_GOT_NOTHING: "reset",
+    pycurl.E_SEND_ERROR: "reset",
+    pycurl.E_RECV_ERROR: "reset",
+    pycurl.E_BAD_CONTENT_ENCODING: "protocol",
+    pycurl.E_FILESIZE_EXCEEDED: "too_large",
+    _E_TOO_LARGE: "headers_too_large",
+}
+_TLS_CODES = frozenset({35, 53, 54, 58, 59, 60, 64, 66, 77, 80, 82, 83, 90, 91, 98})
+_SLOPPY = ("Header without colon", "NUL byte in header", "Carriage return found in header")
+
+
+class Transfer:
+    """A reusable handle and what belongs to the transfer that it carries."""
+
+    __slots__ = (
+        "addresses", "chunks", "connect_by", "curl", "host", "lenient", "lines", "mark", "moved", "pinned",
+        "request_head", "running", "started", "tag", "unopened", "url", "usual",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.curl = pycurl.Curl()
+        self.lines: list[bytes] = []
+        self.chunks: list[bytes] = []
+        self.pinned = ""  # the address that the handle is set to
+        self.usual = True  # the handle is set to the usual headers
+        self.lenient = False  # libcurl only connects; the answer is read by us
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets the transfer; what the handle is set to stays known."""
+        self.url = self.host = ""
+        self.unopened: tuple[str, str] | None = None  # why there was no socket: error and detail
+        self.tag: object = None
+        self.request_head = b""
+        self.addresses: tuple[str, ...] = ()  # those still to try
+        self.started = self.moved = self.connect_by = 0.0
+        self.mark = 0
+        self.running = False  # libcurl has it
+        self.lines.clear()
+        self.chunks.clear()
+
+    def pin(self, address: str) -> None:
+        """Whatever the URL's host, the next connection leads to this address."""
+        if address != self.pinned:
+            shown = f"[{address}]" if ":" in address else address
+            self.curl.setopt(pycurl.CONNECT_TO, [f"::{shown}:"])
+            self.pinned = address
+
+    def connect_only(self, lenient: bool) -> None:
+        """Whether libcurl stops after connecting."""
+        if lenient != self.lenient:
+            self.curl.setopt(pycurl.CONNECT_ONLY, int(lenient))
+            self.lenient = lenient
+
+
+def set_up(transfer: Transfer, section: FetchSection, headers: Sequence[bytes], ca_file: str | None) -> None:
+    """Sets what is the same for all transfers."""
+    options = [
+        (pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1),
+        (pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS),
+        (pycurl.FOLLOWLOCATION, 0),
+        (pycurl.PATH_AS_IS, 1),
+        (pycurl.PROXY, ""),
+        (pycurl.NOPROXY, "*"),
+        (pycurl.NETRC, pycurl.NETRC_IGNORED),
+        (pycurl.HTTP09_ALLOWED, 0),
+        (pycurl.NOSIGNAL, 1),
+        (pycurl.TCP_NODELAY, 1),
+        (pycurl.TCP_KEEPALIVE, 1),
+        (pycurl.BUFFERSIZE, RECEIVE_BYTES),
+        (pycurl.MAXFILESIZE_LARGE, section.max_body_bytes),
+        (pycurl.HTTPHEADER, list(headers)),
+        (pycurl.HEADERFUNCTION, transfer.lines.append),
+        (pycurl.WRITEFUNCTION, transfer.chunks.append),
+        (pycurl.SSL_VERIFYPEER, int(section.tls_verify)),
+        (pycurl.SSL_VERIFYHOST, 2 if section.tls_verify else 0),
+    ]
+    if ca_file is not None:
+        options.append((pycurl.CAINFO, ca_file))
+        options.append((pycurl.CAPATH, None))  # with a folder libcurl reads the bundle anew for every connection
+    for option, value in options:
+        transfer.curl.setopt(option, value)
+
+
+def ca_bundle() -> str | None:
+    """The file of trusted authorities: SSL_CERT_FILE, or where the system keeps it; libcurl's wheel carries none."""
+    asked = os.environ.get("SSL_CERT_FILE")
+    if asked:
+        return asked
+    system = ssl.get_default_verify_paths()
+    places = [system.cafile, system.openssl_cafile, *CA_BUNDLES]
+    return next((place for place in places if place and Path(place).is_file()), None)
+
+
+def kind(code: int, message: str) -> str:
+    """The word that an error of libcurl is counted by."""
+    if "reset by peer" in message:
+        return "reset"
+    if code == pycurl.E_PARTIAL_FILE:
+        return "protocol" if "outstanding read data" in message else "truncated"
+    if "Too large response headers" in message:
+        return "headers_too_large"
+    if code == pycurl.E_RECV_ERROR and "chunk" in message.lower():
+        return "protocol"
+    return "tls" if code in _TLS_CODES else _KINDS.get(code, "other")
+
+
+def is_sloppy(code: int, message: str) -> bool:
+    """Whether libcurl stopped at a header line that others read over."""
+    return code == _E_WEIRD_SERVER_REPLY and message in _SLOPPY and hasattr(pycurl.Curl, "recv")

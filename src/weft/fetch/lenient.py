@@ -1,0 +1,144 @@
+"""Reads a response that libcurl will not: one with a header line that is none.
+
+libcurl ends the transfer at a header line without a colon, and what it had read is gone. Asking again at once would be
+rude, so the client remembers the origin, and its next request there goes over a connection that libcurl only opens; the
+answer, ended by the server's closing, is read here. Such lines stay in the head, where `Head` reads over them.
+"""
+
+from __future__ import annotations
+
+import re
+import select
+
+import pycurl
+
+from weft.fetch.handles import Transfer, kind
+from weft.fetch.headers import Head
+
+ORIGINS = 1000
+READS = 16  # per event, so that no answer holds up the others
+RECEIVE_BYTES = 128 * 1024
+MAX_HEAD_BYTES = 300 * 1024  # as libcurl has it
+
+Read = tuple[int, bytes, bytes, str | None, str]  # status, head, body, error, detail
+
+_STATUS = re.compile(rb"HTTP/1\.[01] +([0-9]{3})")
+_BLANK = re.compile(rb"\n\r?\n")
+_CHUNK = re.compile(rb"[ \t]*([0-9a-fA-F]{1,15})[^\n]*\n")
+
+
+class RawReads:
+    """The origins that need it, and the transfers that are read by us now, by socket."""
+
+    def __init__(self, epoll: select.epoll, max_body_bytes: int) -> None:
+        self._epoll = epoll
+        self._max_body_bytes = max_body_bytes
+        self.origins: dict[str, None] = {}
+        self.reading: dict[int, Transfer] = {}
+
+    def remember(self, origin: str) -> None:
+        """The next requests to this origin are read by us."""
+        self.origins[origin] = None
+        if len(self.origins) > ORIGINS:
+            del self.origins[next(iter(self.origins))]
+
+    def ask(self, transfer: Transfer) -> bool:
+        """The connection is there: sends the request, and waits for the answer; False if it cannot be sent."""
+        try:
+            sent = transfer.curl.send(transfer.request_head)
+        except (OSError, pycurl.error):
+            return False
+        fd = transfer.curl.getinfo(pycurl.ACTIVESOCKET)
+        self._epoll.register(fd, select.EPOLLIN)
+        self.reading[fd] = transfer
+        return bool(sent == len(transfer.request_head))
+
+    def came(self, transfer: Transfer) -> tuple[str | None, str] | None:
+        """Reads on; at the end of the answer, the error and its detail."""
+        try:
+            for _ in range(READS):
+                data = transfer.curl.recv(RECEIVE_BYTES)
+                if not data:
+                    return None, ""
+                transfer.chunks.append(data)
+        except BlockingIOError:
+            pass
+        except pycurl.error as error:
+            return kind(*error.args), str(error.args[1])
+        room = self._max_body_bytes + MAX_HEAD_BYTES
+        return ("too_large", f"more than {room} bytes") if sum(map(len, transfer.chunks)) > room else None
+
+    def forget(self, transfer: Transfer) -> None:
+        """The transfer has ended; its socket is about to be closed."""
+        for fd in [fd for fd, other in self.reading.items() if other is transfer]:
+            del self.reading[fd]
+            self._epoll.unregister(fd)
+
+    def read(self, raw: bytes, error: str | None, detail: str) -> Read:
+        """The response in what came; if it is not whole, what ended the transfer is the cause."""
+        status, head, body, problem, why = read(raw, self._max_body_bytes)
+        return (
+            (status, head, body, problem, why)
+            if error is None or problem is None
+            else (status, head, body, error, detail)
+        )
+
+
+def read(raw: bytes, max_body_bytes: int) -> Read:
+    """The final response in what a connection gave until it was closed."""
+    while True:
+        status = _STATUS.match(raw)
+        blank = _BLANK.search(raw, 0, MAX_HEAD_BYTES)
+        if status is None or blank is None:
+            return _headless(raw, status is not None)
+        code, head, raw = int(status[1]), raw[: blank.end()], raw[blank.end() :]
+        if code >= 200:
+            break
+    if code in (204, 304):
+        return code, head, b"", None, ""
+    body, error, detail = _body(Head(head), raw)
+    if len(body) > max_body_bytes:
+        return code, head, b"", "too_large", f"more than {max_body_bytes} bytes"
+    return code, head, body, error, detail
+
+
+def _headless(raw: bytes, is_http: bool) -> Read:
+    if not raw:
+        return 0, b"", b"", "reset", "the connection was closed without an answer"
+    if not is_http:
+        return 0, b"", b"", "protocol", "no HTTP/1 status line"
+    if len(raw) >= MAX_HEAD_BYTES:
+        return 0, b"", b"", "headers_too_large", f"more than {MAX_HEAD_BYTES} bytes of head"
+    return 0, raw, b"", "protocol", "the connection was closed inside the head"
+
+
+def _body(head: Head, rest: bytes) -> tuple[bytes, str | None, str]:
+    if "chunked" in (head.get("transfer-encoding") or "").lower():
+        return _dechunked(rest)
+    lengths = set(head.get_all("content-length"))
+    if not lengths:
+        return rest, None, ""
+    length = lengths.pop()
+    if lengths or not length.isdecimal() or len(length) > 15:
+        return b"", "protocol", "a Content-Length that is no length"
+    missing = int(length) - len(rest)
+    if missing > 0:
+        return rest, "truncated", f"end of response with {missing} bytes missing"
+    return rest[: int(length)], None, ""
+
+
+def _dechunked(rest: bytes) -> tuple[bytes, str | None, str]:
+    parts, at = list[bytes](), 0
+    while (size := _CHUNK.match(rest, at)) is not None:
+        length = int(size[1], 16)
+        if length == 0:
+            return b"".join(parts), None, ""
+        parts.append(rest[size.end() : size.end() + length])
+        at = size.end() + length
+        if rest[at : at + 2] == b"\r\n":
+            at += 2
+        elif rest[at : at + 1] == b"\n":
+            at += 1
+        else:
+            break
+    return b"".join(parts), "protocol", "a broken or missing chunk"
