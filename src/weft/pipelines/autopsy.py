@@ -1,0 +1,180 @@
+"""What comes of a worker's death for the items it had: results for some, another try for others.
+
+The rules are in crash.py; here they meet the member, the item's log and the quarantine. Invariant: every task the dead
+worker had outstanding is afterwards either in the queue or has its one result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from typing import NamedTuple
+
+from weft.pipelines import events, itemlog
+from weft.pipelines.context import PROCESS
+from weft.pipelines.crash import CrashRules, Queue
+from weft.pipelines.crew import Ended
+from weft.pipelines.delivery import Delivery
+from weft.pipelines.events import Progress
+from weft.pipelines.member import Member, Seat, Why
+from weft.pipelines.record import Death, Result, Status, over_limit
+from weft.pipelines.runs import RunDirectory
+from weft.pipelines.settings import Settings
+from weft.pipelines.slot import START_NS
+from weft.pipelines.target import Target
+from weft.pipelines.task import Task
+from weft.supervise.process import Exit
+
+_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_MB = 1024 * 1024
+
+
+class _Scene(NamedTuple):
+    """What was found: read before the seat is cleared away."""
+
+    held: Task
+    seat: Seat
+    phase: str
+    duration_ms: float
+    batch_items: int
+
+
+class Autopsy:
+    """Settles the affairs of dead workers."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        target: Target,
+        queue: Queue,
+        delivery: Delivery,
+        progress: Progress,
+        directory: RunDirectory | None,
+        logs: bool,
+    ) -> None:
+        self.rules = CrashRules()
+        self._settings = settings
+        self._target = target
+        self._queue = queue
+        self._delivery = delivery
+        self._progress = progress
+        self._directory = directory
+        self._log_directory = str(directory.items) if directory is not None and logs else None
+
+    def examine(self, ended: Ended) -> None:
+        """The worker is dead and its results were read; its seat is still there."""
+        member = ended.member
+        scene = _scene(member)
+        tasks = member.clear()
+        rest = [task for task in tasks if scene is None or task is not scene.held]
+        if scene is not None:
+            self._settle_held(scene, ended)
+        elif tasks and member.kill is None and member.finished == 0 and not ended.with_keeper:
+            return self._blame_batch(ended, tasks)
+        elif member.kill is None and ended.how.signal in _OUTSIDE:
+            self.rules.saw_innocent()
+        self._queue.put_back(rest)
+        if rest:
+            self._progress.tell(events.BATCH_REQUEUED, pid=member.child.pid, text=f"{len(rest)} items")
+        return None
+
+    def _settle_held(self, scene: _Scene, ended: Ended) -> None:
+        kill, task = ended.member.kill, scene.held
+        if kill is not None and kill.why is Why.STOP:
+            self._queue.put_back([task])
+            self._close_log(scene, "interrupted", "the run was stopped")
+        elif kill is not None and (kill.ticket != task.ticket or (kill.why is Why.BATCH and scene.batch_items > 1)):
+            task.tries += 1  # meant for the one before it, or for the batch: this one only happened to be there
+            self._again(scene, f"its worker was ended: {kill.why.value}")
+        elif kill is not None and kill.why in (Why.TIMEOUT, Why.BATCH):
+            task.tries += 1
+            self._over(scene, ended, Status.TIMEOUT, self._limit_text(kill.why))
+        else:
+            self._strike(scene, ended)
+
+    def _strike(self, scene: _Scene, ended: Ended) -> None:
+        kill = ended.member.kill
+        outside = ended.with_keeper or (kill.why is Why.HUNG if kill is not None else ended.how.signal in _OUTSIDE)
+        why = self._death_text(ended)
+        if self.rules.strike(scene.held, outside=outside):
+            self._over(scene, ended, Status.CRASHED, why)
+        else:
+            self._again(scene, why, exclusive=ended.with_keeper)
+
+    def _blame_batch(self, ended: Ended, tasks: list[Task]) -> None:
+        """It died with nothing begun and nothing finished: something in the batch may be the cause."""
+        if len(tasks) > 1:
+            self._queue.bisect(tasks)
+            self._progress.tell(events.BATCH_REQUEUED, pid=ended.member.child.pid, text=f"{len(tasks)} items, halved")
+            return
+        assert ended.member.seat is not None
+        self._strike(_Scene(tasks[0], ended.member.seat, PROCESS, 0.0, 1), ended)
+
+    def _again(self, scene: _Scene, why: str, *, exclusive: bool = False) -> None:
+        (self._queue.exclusive if exclusive else self._queue.suspects).append(scene.held)
+        self._progress.tell(events.RETRIED, scene.held.item_id, pid=scene.seat.pid, phase=scene.phase, text=why)
+        self._close_log(scene, "retried", why)
+
+    def _over(self, scene: _Scene, ended: Ended, status: Status, why: str) -> None:
+        task, how = scene.held, ended.how
+        log = self._close_log(scene, status, why)
+        death = Death(how.code, how.signal_name, round(how.peak_rss_bytes / _MB, 1))
+        result = Result(
+            task.item_id,
+            status,
+            None,
+            scene.phase,
+            why,
+            task.tries,
+            scene.duration_ms,
+            scene.seat.pid,
+            None,
+            log,
+            death,
+        )
+        if status is Status.CRASHED and self._directory is not None:
+            self._directory.put_away(self._target, result, task.payload)
+        self._delivery.made(task.position, result)
+
+    def _close_log(self, scene: _Scene, status: str, why: str) -> str | None:
+        """What the worker could no longer write; a full disk costs the log and nothing else."""
+        if self._log_directory is None:
+            return None
+        path = itemlog.log_path(self._log_directory, scene.held.item_id, scene.seat.pid)
+        last = itemlog.entry("ERROR", scene.phase, why)
+        last += itemlog.entry("INFO", "end", status, {"processingTimeMs": round(scene.duration_ms)})
+        with contextlib.suppress(OSError):
+            output = itemlog.read_output(scene.seat.output_fd)
+            itemlog.close_after_death(path, scene.seat.slot, output, scene.phase, last)
+        return path
+
+    def _death_text(self, ended: Ended) -> str:
+        kill, peak = ended.member.kill, f"peak {ended.how.peak_rss_bytes / _MB:.0f} MB"
+        if ended.with_keeper:
+            return "the workers' keeper died while this item ran"
+        if kill is None:
+            return f"the worker {_was(ended.how)} while it held this item ({peak})"
+        if kill.why is Why.MEMORY:
+            return f"the worker went over the memory limit of {self._settings.memory_limit_mb:g} MB ({peak})"
+        if kill.why is Why.HUNG:
+            return f"the worker gave no sign of life for {self._settings.heartbeat_timeout:g} s"
+        return f"the worker was ended: {kill.why.value}"
+
+    def _limit_text(self, why: Why) -> str:
+        if why is Why.TIMEOUT:
+            return over_limit(self._settings.item_timeout or 0)
+        return f"its batch took longer than the limit of {self._settings.batch_timeout:g} s"
+
+
+def _scene(member: Member) -> _Scene | None:
+    held, seat = member.current(), member.seat
+    if held is None or seat is None:
+        return None
+    start_ns = seat.slot.words[START_NS]
+    duration_ms = (time.monotonic_ns() - start_ns) / 1e6 if start_ns else 0.0
+    return _Scene(held, seat, seat.slot.stage or PROCESS, duration_ms, member.in_batch(held.ticket))
+
+
+def _was(how: Exit) -> str:
+    return f"was {how}" if how.signal is not None else str(how)

@@ -1,0 +1,83 @@
+"""What happens to the items of a worker that died: pure rules, no process in sight.
+
+- What it had finished stays finished. What it had not begun goes back into the queue.
+- The item it held is tried once more, alone, on a fresh worker. A second death and it is quarantined.
+- SIGKILL and SIGSTOP may come from outside (an operator, the kernel short of memory) and hit whoever is there. While
+  such deaths have lately been shown to be innocent (the item ended well on its next try, or no item was held), they
+  weaken the suspicion, and an item so hit has up to STORM_TRIES tries.
+- A death with nothing held and nothing finished since the last hand-out blames the batch: it is halved until one item
+  is left, which then is the suspect.
+- When the keeper itself dies, all held items are suspects at once; each is tried with nothing else running.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+from weft.pipelines.task import Task
+
+STORM_TRIES = 5
+_STORM_MEMORY_S = 60.0
+
+
+class CrashRules:
+    """Judges suspects, and remembers how stormy it is."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._innocent_s = float("-inf")
+
+    def ended(self, task: Task) -> None:
+        """A task has ended by itself; if deaths from outside had hit it, they have proved nothing."""
+        if task.outside:
+            self.saw_innocent()
+
+    def saw_innocent(self) -> None:
+        """A death from outside that no item can have caused."""
+        self._innocent_s = self._clock()
+
+    def strike(self, task: Task, *, outside: bool) -> bool:
+        """A worker died with this task. True: it is to be quarantined; False: it is to be tried again, alone."""
+        task.tries += 1
+        task.strikes += 1
+        task.outside += outside
+        stormy = self._clock() - self._innocent_s < _STORM_MEMORY_S
+        all_outside = task.outside == task.strikes
+        return task.strikes >= (STORM_TRIES if stormy and all_outside else 2)
+
+
+class Queue:
+    """The work that nobody has: batches, suspects, and suspects that must have the pool for themselves."""
+
+    def __init__(self) -> None:
+        self.batches: deque[list[Task]] = deque()
+        self.suspects: deque[Task] = deque()
+        self.exclusive: deque[Task] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self.batches or self.suspects or self.exclusive)
+
+    def next(self, *, fresh: bool, pool_idle: bool) -> tuple[list[Task], bool] | None:
+        """The next batch for a worker, and whether it must be alone there. Suspects go first, to fresh workers only."""
+        if self.exclusive:
+            return ([self.exclusive.popleft()], True) if fresh and pool_idle else None
+        if fresh and self.suspects:
+            return [self.suspects.popleft()], True
+        return (self.batches.popleft(), False) if self.batches else None
+
+    def put_back(self, tasks: list[Task]) -> None:
+        """Unbegun work, to be done next."""
+        if tasks:
+            self.batches.appendleft(tasks)
+
+    def bisect(self, tasks: list[Task]) -> None:
+        """Work that may hold a killer which cannot be told: in two halves, each on its own from now on."""
+        half = (len(tasks) + 1) // 2
+        self.put_back(tasks[half:])
+        self.put_back(tasks[:half])
+
+    def tasks(self) -> int:
+        """How many tasks wait."""
+        return sum(map(len, self.batches)) + len(self.suspects) + len(self.exclusive)

@@ -1,0 +1,238 @@
+"""The processes of a pool: keeper, workers, and the one epoll that hears from all of them.
+
+The engine decides what is to be done; the crew knows how a worker is started, heard, ended and buried. Invariants: a
+worker's end is told once, after it and everything it started are gone; after `close` no process, descriptor or slot
+file of the pool is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from weft.pipelines import keeper, slot
+from weft.pipelines.link import KeeperLink
+from weft.pipelines.member import Member, Seat, Why
+from weft.pipelines.settings import PoolBroken, Settings
+from weft.pipelines.wire import Assignment, assignment_frame
+from weft.supervise.child import Child, RestartPolicy, State, Step
+from weft.supervise.process import Exit
+
+_MAX_KEEPER_DEATHS = 5
+_DEATH_PATIENCE_S = 2.0
+
+
+class Bell(NamedTuple):
+    """A worker has something in its slot."""
+
+    member: Member
+
+
+class Ended(NamedTuple):
+    """A worker has gone; `with_keeper` when it went because its keeper did, which blames nobody."""
+
+    member: Member
+    how: Exit
+    with_keeper: bool = False
+
+
+class Crew:
+    """All processes of one run."""
+
+    def __init__(
+        self, settings: Settings, assign: Callable[[int], Assignment], slots: Path | None, inherit: list[int]
+    ) -> None:
+        policy = RestartPolicy(
+            start_timeout_s=settings.start_timeout,
+            stable_after_s=0,
+            stop_grace_s=settings.stop_grace,
+            max_delay_s=5.0,
+        )
+        self.members = [Member(number, Child(f"worker-{number}", policy)) for number in range(settings.workers)]
+        self._assign = assign
+        self._slots = slots
+        self._inherit = inherit
+        self._epoll = select.epoll()
+        self._by_fd: dict[int, Member] = {}
+        self._link: KeeperLink | None = None
+        self._keeper_deaths = 0
+        self._seats = 0
+        self._start_keeper()
+
+    def fileno(self) -> int:
+        """Readable when `wait` has something; an event loop can watch it."""
+        return self._epoll.fileno()
+
+    @property
+    def keeper_pid(self) -> int | None:
+        """The keeper's process."""
+        return self._link.pid if self._link is not None else None
+
+    def _start_keeper(self) -> None:
+        self._link = KeeperLink(self._inherit)
+        self._epoll.register(self._link.control.fileno(), select.EPOLLIN)
+
+    def worked(self) -> None:
+        """Items get done: whatever the keeper died of is over."""
+        self._keeper_deaths = 0
+
+    def start(self, member: Member) -> None:
+        """Puts a new worker into a member's place."""
+        if self._link is None:
+            self._start_keeper()
+        assert self._link is not None
+        ours, theirs = socket.socketpair()
+        seat, fds = self._make_seat(ours)
+        try:
+            self._link.spawn(member.number, [theirs.fileno(), *fds])
+        finally:
+            theirs.close()
+            os.close(fds[0])
+        member.sit(seat)
+        self._by_fd[ours.fileno()] = member
+        self._epoll.register(ours.fileno(), select.EPOLLIN)
+        member.push(assignment_frame(self._assign(member.number)))
+
+    def _make_seat(self, ours: socket.socket) -> tuple[Seat, list[int]]:
+        ours.setblocking(False)
+        self._seats += 1
+        path = None if self._slots is None else self._slots / f"{os.getpid()}-{self._seats}.slot"
+        slot_fd = slot.create(None if path is None else str(path))
+        output_fd = self._output_file()
+        return Seat(ours, slot.SlotReader(slot_fd), output_fd, path), [slot_fd, output_fd]
+
+    def _output_file(self) -> int:
+        """Nameless, on the disk beside the run if there is one; all writers append."""
+        if self._slots is None:
+            fd = os.memfd_create("weft-output", os.MFD_CLOEXEC)
+            fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
+            return fd
+        fd, name = tempfile.mkstemp(dir=self._slots, suffix=".output")
+        os.close(fd)
+        fd = os.open(name, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        os.unlink(name)  # noqa: PTH108
+        return fd
+
+    def wait(self, timeout_s: float) -> Iterator[Bell | Ended]:
+        """What happens within the time given."""
+        for fd, events in self._epoll.poll(timeout_s):
+            member = self._by_fd.get(fd)
+            if member is not None:
+                if self._heard(member, fd, events):
+                    yield Bell(member)
+            elif self._link is not None and fd == self._link.control.fileno():
+                yield from self._hear_keeper()
+
+    def _heard(self, member: Member, fd: int, events: int) -> bool:
+        if events & select.EPOLLOUT and member.push():
+            self._epoll.modify(fd, select.EPOLLIN)
+        if not events & ~select.EPOLLOUT:
+            return False
+        assert member.seat is not None
+        with contextlib.suppress(BlockingIOError):
+            try:
+                if member.seat.connection.recv(4096):
+                    return True
+            except ConnectionError:
+                pass
+            self._forget(fd)  # closed: its end will be told by the keeper
+        return False
+
+    def watch_room(self, member: Member) -> None:
+        """The socket was full; the rest goes out when there is room."""
+        if member.seat is not None and (fd := member.seat.connection.fileno()) in self._by_fd:
+            self._epoll.modify(fd, select.EPOLLIN | select.EPOLLOUT)
+
+    def _forget(self, fd: int) -> None:
+        if self._by_fd.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+
+    def _hear_keeper(self) -> Iterator[Ended]:
+        assert self._link is not None
+        heard = self._link.receive()
+        if heard is None:
+            yield from self._keeper_died()
+            return
+        message, fds = heard
+        member = self.members[message.slot]
+        if message.kind == keeper.SPAWNED and member.seat is not None:
+            member.seat.pid, member.seat.pidfd = message.pid, fds[0]
+            member.child.spawned(message.pid)
+        elif message.kind == keeper.EXITED:
+            yield Ended(member, Exit.from_wait(message.status, message.peak_rss_kb))
+        elif message.kind == keeper.NO_FORK:
+            yield Ended(member, Exit())
+
+    def _keeper_died(self) -> Iterator[Ended]:
+        """All workers went with it, or do so now: only then may their work be given to others."""
+        self._keeper_deaths += 1
+        self._drop_keeper()
+        if self._keeper_deaths > _MAX_KEEPER_DEATHS:
+            raise PoolBroken("the process that starts the workers keeps dying before any item is done")
+        for member in self.members:
+            if member.seat is not None:
+                yield Ended(member, Exit(), with_keeper=True)
+
+    def _drop_keeper(self) -> None:
+        link, self._link = self._link, None
+        if link is None:
+            return
+        self._epoll.unregister(link.control.fileno())
+        link.kill()
+        seats = [member.seat for member in self.members if member.seat is not None]
+        for seat in seats:
+            seat.signal(9)
+        until_s = time.monotonic() + _DEATH_PATIENCE_S
+        for seat in seats:
+            if seat.pidfd >= 0:
+                select.select([seat.pidfd], [], [], max(0.0, until_s - time.monotonic()))
+        link.close()
+
+    def kill_keeper(self) -> None:
+        """It does not answer any more; the socket's end tells the rest."""
+        if self._link is not None:
+            self._link.kill()
+
+    def bury(self, member: Member, how: Exit, *, failed: bool) -> None:
+        """The worker has gone and its slot was read: the place is free, and the child decides what comes next."""
+        if member.seat is not None:
+            self._forget(member.seat.connection.fileno())
+        member.leave()
+        member.child.exited(how, failed=failed)
+
+    def end(self, member: Member, *, again: bool) -> None:
+        """Asks a worker to end by itself, what it has begun included."""
+        member.retiring = True
+        member.child.stop(again=again)
+        if member.seat is not None:
+            with contextlib.suppress(OSError):
+                member.seat.connection.shutdown(socket.SHUT_WR)
+        member.child.told_to_stop()
+
+    def tend(self) -> None:
+        """Kills the ones whose time for starting or stopping is over."""
+        for member in self.members:
+            if member.child.next_step() is Step.KILL:
+                member.sentence(Why.START if member.child.state is State.STARTING else Why.STOP)
+
+    def close(self) -> None:
+        """Everything ends now."""
+        if self._epoll.closed:
+            return
+        for member in self.members:
+            member.sentence(Why.STOP)
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+        for member in self.members:
+            member.leave()
+        self._by_fd.clear()
+        self._epoll.close()

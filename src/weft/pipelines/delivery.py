@@ -1,0 +1,102 @@
+"""The way of a result out of the engine: counted, put into the journal, put in order if asked, and only then shown.
+
+Invariant: what is in `ready` is in the journal; nothing is shown twice or left out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+
+from weft.pipelines.events import Progress
+from weft.pipelines.history import History
+from weft.pipelines.journal import Journal
+from weft.pipelines.record import STATUSES, Record, Result
+
+_ENOUGH = 1000
+
+
+class Delivery:
+    """Results between the workers and the user."""
+
+    def __init__(self, progress: Progress, journal: Journal | None, history: History | None, ahead: int | None) -> None:
+        self.ready: deque[Result] = deque()
+        self.staged: list[tuple[int, Result]] = []
+        self.ordered = False
+        self._progress = progress
+        self._journal = journal
+        self._history = history
+        self._ahead = ahead
+        self._early: dict[int, Result | None] = {}
+        self._next = 0
+
+    @property
+    def full(self) -> bool:
+        """The user has enough to do for now."""
+        return len(self.staged) + len(self.ready) > _ENOUGH
+
+    def room(self, position: int) -> bool:
+        """The item at this place may be begun; not when the ordered results before it are too far behind."""
+        return not self.full and (not self.ordered or self._ahead is None or position - self._next < self._ahead)
+
+    def remember(self, pid: int, data: bytes) -> None:
+        """Records for the journal, as one msgpack array."""
+        if self._journal is not None:
+            self._journal.append(pid, data)
+
+    def made(self, position: int, result: Result) -> None:
+        """A result that the parent itself made of an item that was tried."""
+        if self._journal is not None:
+            self._journal.append(result.worker_pid or 0, msgspec.msgpack.encode([_record(result)]))
+        self.add(position, result)
+
+    def add(self, position: int, result: Result) -> None:
+        """A result whose record is on its way to the journal, or needs none."""
+        self._progress.count(result)
+        self._progress.tell_result(result)
+        self.staged.append((position, result))
+
+    def known(self, position: int, key: str) -> None:
+        """The item at this place was done in an earlier run; in order, its result is due here."""
+        if self.ordered and self._history is not None:
+            result = self._history.find(key)
+            if result is not None:
+                self._progress.count_resumed(result)
+            self._early[position] = result
+
+    def resumed(self, result: Result) -> None:
+        """A result of an earlier run, when order does not matter."""
+        self._progress.count_resumed(result)
+        self.ready.append(result)
+
+    def flush(self) -> None:
+        """Into the journal, and then into the open."""
+        if self._journal is not None:
+            self._journal.flush()
+        if self.ordered:
+            self._early.update(self.staged)
+            while self._next in self._early:
+                result = self._early.pop(self._next)
+                self._next += 1
+                if result is not None:
+                    self.ready.append(result)
+        else:
+            self.ready.extend([result for _, result in self.staged])
+        self.staged.clear()
+
+
+def _record(result: Result) -> Record:
+    return Record(
+        0,
+        result.item_id,
+        STATUSES.index(result.status),
+        result.attempts,
+        round(result.duration_ms * 1000),
+        result.value,
+        result.failure_phase,
+        result.error,
+        result.traceback,
+        result.log,
+        result.death,
+    )

@@ -1,0 +1,181 @@
+"""Who does what: takes items from the source, hands batches to workers, steals from the busy, replaces the worn.
+
+Invariants: no more batches are made than workers can take; suspects run alone, on workers that have done nothing yet;
+a stolen task is handed on only after the worker it was at can no longer begin it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+from weft.pipelines.crash import Queue
+from weft.pipelines.crew import Crew
+from weft.pipelines.delivery import Delivery
+from weft.pipelines.member import Member
+from weft.pipelines.record import Result
+from weft.pipelines.settings import Settings
+from weft.pipelines.task import Intake, Pause, Task
+from weft.supervise.child import State, Step
+
+_SETTLE_S = 0.002
+"""How long a worker may take to see a word that the parent wrote, by far: a store needs nanoseconds, and a process
+that is put to sleep in between has seen it when it wakes."""
+_MAX_BATCH_BYTES = 4 * 1024 * 1024
+_LOOKS_PER_PLAN = 5_000
+
+
+class _Revocation(NamedTuple):
+    due_s: float
+    member: Member
+    limit: int
+
+
+class Dispatcher:
+    """Decides, each time round the loop."""
+
+    def __init__(self, settings: Settings, intake: Intake, queue: Queue, crew: Crew, delivery: Delivery) -> None:
+        self._settings = settings
+        self._intake = intake
+        self._queue = queue
+        self._crew = crew
+        self._delivery = delivery
+        self._revocations: list[_Revocation] = []
+        self.stopping = False
+        self.hurry = False
+        """There is more to look at in the source right now; do not wait."""
+
+    @property
+    def finished(self) -> bool:
+        """Nothing is left to do."""
+        return self._intake.exhausted and not self._queue and not self.outstanding()
+
+    def outstanding(self) -> int:
+        """Tasks at the workers."""
+        return sum(len(member.outstanding) for member in self._crew.members)
+
+    def wake_s(self) -> float | None:
+        """When something is due that no event will tell."""
+        return min((revocation.due_s for revocation in self._revocations), default=None)
+
+    def run(self) -> None:
+        """One round."""
+        self.hurry = False
+        self._settle()
+        members = self._crew.members
+        for member in members:
+            if member.open:
+                self._feed(member)
+            elif member.worn or member.retiring:
+                self._let_go(member)
+        if not self.stopping:
+            self._start()
+            self._make_fresh()
+            self._steal()
+
+    def stop(self) -> None:
+        """Nothing new is begun; what is begun may end."""
+        self.stopping = True
+        for member in self._crew.members:
+            if member.seat is not None and member.outstanding:
+                self._revoke(member, len(member.outstanding))
+
+    def _feed(self, member: Member) -> None:
+        while member.open and not self.stopping:
+            got = self._next_for(member)
+            if got is None:
+                return
+            member.send(got[0], alone=got[1])
+            if member.sending:
+                self._crew.watch_room(member)
+
+    def _next_for(self, member: Member) -> tuple[list[Task], bool] | None:
+        queue = self._queue
+        if not queue.batches and not queue.exclusive and not (member.fresh and queue.suspects) and not self._plan():
+            return None
+        got = queue.next(fresh=member.fresh, pool_idle=bool(queue.exclusive) and self.outstanding() == 0)
+        return got and self._within_life(member, got)
+
+    def _within_life(self, member: Member, got: tuple[list[Task], bool]) -> tuple[list[Task], bool] | None:
+        """No more than the worker may still do before it is replaced."""
+        if self._settings.recycle_after is None:
+            return got
+        batch, alone = got
+        left = self._settings.recycle_after - member.given
+        self._queue.put_back(batch[left:])
+        member.worn = left <= len(batch)
+        return batch[:left], alone
+
+    def _plan(self) -> bool:
+        """Makes one batch out of the source's next items."""
+        intake, batch, size = self._intake, list[Task](), 0
+        for _ in range(_LOOKS_PER_PLAN):
+            if len(batch) == self._settings.batch_size or size > _MAX_BATCH_BYTES or intake.exhausted:
+                break
+            if not self._delivery.room(intake.position) or (got := intake.next()) is Pause.LATER:
+                break
+            if type(got) is Task:
+                batch.append(got)
+                size += len(got.payload)
+            elif type(got) is Result:
+                self._delivery.add(intake.position - 1, got)
+            elif type(got) is tuple:
+                self._delivery.known(*got)
+        else:
+            self.hurry = True
+        if batch:
+            self._queue.batches.append(batch)
+        return bool(batch)
+
+    def _start(self) -> None:
+        """As many workers as there is work for."""
+        wanted = self._queue.tasks() + self.outstanding() if self._intake.exhausted else self._settings.workers
+        alive = sum(member.child.alive and not member.retiring for member in self._crew.members)
+        for member in self._crew.members:
+            if alive < wanted and member.child.next_step() is Step.START:
+                self._crew.start(member)
+                alive += 1
+
+    def _make_fresh(self) -> None:
+        """A suspect waits and no fresh worker is in sight: an idle one makes place for one."""
+        if not (self._queue.suspects or self._queue.exclusive):
+            return
+        members = self._crew.members
+        if any(m.child.state is not State.DEAD and (m.fresh or m.seat is None or m.retiring) for m in members):
+            return
+        idle = next((member for member in members if member.idle), None)
+        if idle is not None:
+            self._crew.end(idle, again=True)
+
+    def _let_go(self, member: Member) -> None:
+        """A worn worker gives back what it has not begun, and ends when the rest is done."""
+        if member.idle:
+            self._crew.end(member, again=True)
+        elif member.running and not member.revoked and not member.alone and self._settings.memory_limit_mb is not None:
+            self._revoke(member, len(member.outstanding))
+
+    def _steal(self) -> None:
+        """Idle workers take from the ones that have most left to begin."""
+        if self._queue or self.hurry or not (self._intake.exhausted or self._settings.batch_size > 1):
+            return
+        thieves = sum(member.idle and not member.worn for member in self._crew.members) - len(self._revocations)
+        for _ in range(thieves):
+            victims = [m for m in self._crew.members if m.running and not m.revoked and not m.alone and m.outstanding]
+            victim = max(victims, key=Member.unstarted, default=None)
+            if victim is None or victim.unstarted() == 0:
+                return
+            self._revoke(victim, (victim.unstarted() + 1) // 2)
+
+    def _revoke(self, member: Member, count: int) -> None:
+        limit = member.revoke(count)
+        if member.revoked:
+            self._revocations.append(_Revocation(time.monotonic() + _SETTLE_S, member, limit))
+
+    def _settle(self) -> None:
+        if not self._revocations:
+            return
+        now_s = time.monotonic()
+        for revocation in [each for each in self._revocations if each.due_s <= now_s]:
+            self._revocations.remove(revocation)
+            if revocation.member.revoked:
+                self._queue.put_back(revocation.member.settle(revocation.limit))

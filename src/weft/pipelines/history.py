@@ -1,0 +1,88 @@
+"""What an earlier run of the same work has done: read from its journal and from the slots it left behind.
+
+Invariant: after `replay` is exhausted the journal holds every result that any worker of the earlier run had committed,
+each once, and the slots are gone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import msgspec
+
+from weft.errors import BadInput
+from weft.pipelines.journal import Journal
+from weft.pipelines.record import STARTED, Record, Result, to_result
+from weft.pipelines.runs import RunDirectory
+from weft.pipelines.seen import SeenIds
+from weft.pipelines.slot import SLOT_BYTES, SlotReader
+
+_decode = msgspec.msgpack.Decoder(list[Record]).decode
+
+
+class History:
+    """The results of earlier runs in one run directory."""
+
+    def __init__(self, directory: RunDirectory, journal: Journal) -> None:
+        self._directory = directory
+        self._journal = journal
+        self._places: dict[int, tuple[int, int]] = {}
+        self.done = SeenIds()
+
+    def refuse_if_any(self) -> None:
+        """For a run that is meant to be new."""
+        for _ in self._journal.read():
+            raise BadInput(
+                f"{self._directory.path} holds the results of a run already: resume it, or take another place"
+            )
+
+    def replay(self) -> Iterator[Result]:
+        """Every result of the earlier run, as it came."""
+        for block in self._journal.read():
+            yield from (to_result(record, block.pid) for record in block.records if self._new(record))
+        for path in sorted(self._directory.slots.glob("*.slot")):
+            pid = int(path.name.split("-")[0]) if path.name.split("-")[0].isdigit() else 0
+            yield from self._rescue(str(path), pid)
+            path.unlink()
+
+    def index(self) -> None:
+        """For results in the order of the items: where each one is. Costs about 150 bytes an item."""
+        for _ in self.replay():
+            pass
+        for block in self._journal.read():
+            for number, record in enumerate(block.records):
+                self._places.setdefault(hash(str(record.item_id)), (block.at, number))
+
+    def find(self, key: str) -> Result | None:
+        """The result of an item that is done; None without an index."""
+        place = self._places.get(hash(key))
+        block = self._journal.block(place[0]) if place else None
+        return to_result(block[0].records[place[1]], block[0].pid) if place and block else None
+
+    def _rescue(self, path: str, pid: int) -> Iterator[Result]:
+        """What a worker had finished when its parent was killed, and the parent had not yet read."""
+        records = [record for record in _left_in(path) if record.status < STARTED and self._new(record)]
+        if records:
+            self._journal.append(pid, msgspec.msgpack.encode(records))
+            self._journal.flush()
+        return (to_result(record, pid) for record in records)
+
+    def _new(self, record: Record) -> bool:
+        return self.done.add(str(record.item_id))
+
+
+def _left_in(path: str) -> list[Record]:
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        if os.fstat(fd).st_size != SLOT_BYTES:
+            return []  # killed while it was being made
+        slot = SlotReader(fd)
+        try:
+            return [record for chunk in slot.take() for record in _decode(chunk.data)]
+        except (ValueError, msgspec.DecodeError):
+            return []  # garbage, written by a worker gone wild: its items are done again
+        finally:
+            slot.close()
+    finally:
+        os.close(fd)

@@ -1,0 +1,257 @@
+"""The parent's view of one place in the pool: the child in it, what it was given, and what it has not yet answered for.
+
+Tickets number the items given to one worker, from 0. Invariants: every task is either waiting in the queue or
+outstanding at exactly one member; a task leaves `outstanding` by its result, by a settled revocation, or by the
+worker's death, and by nothing else; a member whose work was revoked gets no more until it has passed the gap.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import os
+import signal
+import socket
+from collections import deque
+from pathlib import Path
+from typing import NamedTuple
+
+from weft.pipelines.record import Record
+from weft.pipelines.slot import CURRENT, FRAME_START_NS, FRAMES, LIMIT, NO_LIMIT, READY, START_NS, SlotReader
+from weft.pipelines.task import Task
+from weft.pipelines.wire import batch_frame
+from weft.supervise.child import Child, State
+
+DEPTH = 2
+"""Batches at a worker at a time: the next one is there when the last one ends."""
+
+
+class Why(enum.Enum):
+    """Why the parent kills a worker."""
+
+    TIMEOUT = "item over its time limit"
+    BATCH = "batch over its time limit"
+    MEMORY = "over the memory limit"
+    HUNG = "no sign of life"
+    START = "not ready in time"
+    STOP = "did not end when asked"
+    BROKEN = "its shared memory makes no sense"
+
+
+class Kill(NamedTuple):
+    """A death sentence, and the item it was meant for."""
+
+    why: Why
+    ticket: int
+
+
+class Seat:
+    """What belongs to one worker process and goes with it: socket, shared memory, output file, pidfd."""
+
+    def __init__(self, connection: socket.socket, slot: SlotReader, output_fd: int, slot_path: Path | None) -> None:
+        self.connection = connection
+        self.slot = slot
+        self.output_fd = output_fd
+        self.slot_path = slot_path
+        self.pid = 0
+        self.pidfd = -1
+
+    def signal(self, number: int) -> None:
+        """To this very process; a pidfd cannot hit a stranger that got the same number."""
+        if self.pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.pidfd, number)
+
+    def close(self) -> None:
+        """Nothing of it is left, its file included."""
+        self.connection.close()
+        self.slot.close()
+        os.close(self.output_fd)
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+        if self.slot_path is not None:
+            self.slot_path.unlink(missing_ok=True)
+
+
+class Member:
+    """One place."""
+
+    def __init__(self, number: int, child: Child) -> None:
+        self.number = number
+        self.child = child
+        self.seat: Seat | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        self.outstanding: dict[int, Task] = {}
+        self._frames: deque[tuple[int, int]] = deque()  # (first ticket, ticket after the last) of frames not ended
+        self._frames_ended = 0
+        self._unsent = b""
+        self.given = 0
+        self.finished = 0
+        self.alone = False
+        self.revoked = False
+        self.retiring = False
+        self.worn = False
+        self.kill: Kill | None = None
+        self.silent_s = 0.0
+        self.last_sign: tuple[int, int, int] = (0, 0, 0)
+
+    def sit(self, seat: Seat) -> None:
+        """A new worker takes the place."""
+        self._reset()
+        self.seat = seat
+        seat.slot.words[LIMIT] = NO_LIMIT
+        self.child.spawned()
+
+    def leave(self) -> None:
+        """The worker has gone."""
+        if self.seat is not None:
+            self.seat.close()
+            self.seat = None
+
+    @property
+    def fresh(self) -> bool:
+        """It has not been given anything yet."""
+        return self.given == 0
+
+    @property
+    def running(self) -> bool:
+        """It can work."""
+        return self.child.state is State.RUNNING and self.kill is None
+
+    @property
+    def idle(self) -> bool:
+        """It can work and has nothing to do."""
+        return self.running and not self.outstanding and not self._frames and not self.retiring
+
+    @property
+    def sending(self) -> bool:
+        """Part of a batch is still on this side of the socket."""
+        return bool(self._unsent)
+
+    @property
+    def open(self) -> bool:
+        """It can be given one more batch."""
+        return (
+            self.running
+            and len(self._frames) < DEPTH
+            and not (self.revoked or self.retiring or self.worn or self.alone or self._unsent)
+        )
+
+    def send(self, batch: list[Task], *, alone: bool) -> None:
+        """Hands over a batch."""
+        assert self.seat is not None
+        first = self.given
+        for ticket, task in enumerate(batch, first):
+            task.ticket = ticket
+            self.outstanding[ticket] = task
+        self.given = first + len(batch)
+        self._frames.append((first, self.given))
+        self.alone = alone
+        self.push(batch_frame(first, batch[0].tries + 1, [task.payload for task in batch]))
+
+    def push(self, frame: bytes = b"") -> bool:
+        """Writes what the socket takes; True when nothing is left over."""
+        assert self.seat is not None
+        data = self._unsent + frame if self._unsent else frame
+        try:
+            sent = self.seat.connection.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            sent = len(data)  # it is dying; the keeper will tell
+        self._unsent = data[sent:]
+        return not self._unsent
+
+    def answered(self, record: Record) -> Task | None:
+        """The task a result belongs to, which is no longer outstanding."""
+        self.finished += 1
+        return self.outstanding.pop(record.ticket, None)
+
+    def ended_frames(self) -> list[Task]:
+        """Takes note of the batches the worker has ended; returns tasks of theirs that it passed over."""
+        assert self.seat is not None
+        passed: list[Task] = []
+        ended = self.seat.slot.words[FRAMES]
+        while self._frames_ended < ended and self._frames:
+            first, end = self._frames.popleft()
+            self._frames_ended += 1
+            if self.revoked:
+                passed += [self.outstanding.pop(ticket) for ticket in range(first, end) if ticket in self.outstanding]
+        if not self._frames:
+            self.alone = False
+            if self.revoked:
+                self.revoked = False
+                self.seat.slot.words[LIMIT] = NO_LIMIT
+        return passed
+
+    @property
+    def current_ticket(self) -> int:
+        """The item it has announced; -1 for none."""
+        return self.seat.slot.words[CURRENT] - 1 if self.seat is not None else -1
+
+    def current(self) -> Task | None:
+        """The task it holds, as far as its results have been read."""
+        return self.outstanding.get(self.current_ticket)
+
+    def unstarted(self) -> int:
+        """How many tasks it has not announced."""
+        current = self.current_ticket
+        return sum(ticket > current for ticket in self.outstanding)
+
+    def revoke(self, count: int) -> int:
+        """Forbids the last `count` tasks it has not started; what it then really left is told by `settle`."""
+        assert self.seat is not None
+        left = sorted(ticket for ticket in self.outstanding if ticket > self.current_ticket)[-count:]
+        if not left:
+            return self.given
+        self.revoked = True
+        self.seat.slot.words[LIMIT] = min(left[0], self.seat.slot.words[LIMIT])
+        return left[0]
+
+    def settle(self, limit: int) -> list[Task]:
+        """A moment after `revoke`: the tasks at or beyond the limit that it has not announced are free."""
+        current = self.current_ticket
+        tickets = [ticket for ticket in self.outstanding if ticket >= limit and ticket > current]
+        return [self.outstanding.pop(ticket) for ticket in tickets]
+
+    def item_ns(self, now_ns: int) -> int:
+        """How long the current item has been running."""
+        assert self.seat is not None
+        start_ns = self.seat.slot.words[START_NS]
+        return now_ns - start_ns if start_ns and self.current() is not None else 0
+
+    def batch_ns(self, now_ns: int) -> int:
+        """How long the current batch has been running."""
+        assert self.seat is not None
+        start_ns = self.seat.slot.words[FRAME_START_NS]
+        return now_ns - start_ns if start_ns and self._frames and self.seat.slot.words[CURRENT] else 0
+
+    def in_batch(self, ticket: int) -> int:
+        """How many items the batch of this ticket had."""
+        return next((end - first for first, end in self._frames if first <= ticket < end), 1)
+
+    def ready_word(self) -> int:
+        """What the worker says about its start."""
+        return self.seat.slot.words[READY] if self.seat is not None else 0
+
+    def sign(self) -> tuple[int, int, int]:
+        """Something that changes whenever the worker gets on."""
+        assert self.seat is not None
+        words = self.seat.slot.words
+        return words[CURRENT], words[START_NS], words[FRAMES]
+
+    def sentence(self, why: Why) -> None:
+        """Kills the worker; the keeper will tell when it is dead."""
+        if self.kill is None and self.seat is not None:
+            self.kill = Kill(why, self.current_ticket)
+        if self.seat is not None:
+            self.seat.signal(signal.SIGKILL)
+
+    def clear(self) -> list[Task]:
+        """After the death: all that is still outstanding, in its order."""
+        tasks = list(self.outstanding.values())
+        self.outstanding = {}
+        self._frames.clear()
+        return tasks

@@ -1,0 +1,107 @@
+"""What comes out of the pool: a Result per item; and Record, the same on the wire, in the ring and in the journal.
+
+Invariant: a Result of one item is the same whether it came from a worker, from the parent (timeout, crash, bad input)
+or out of the journal on a resume. Records carry no parent-side knowledge but the ticket, so that a journal block is the
+worker's own bytes.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import msgspec
+
+MAX_ERROR_CHARS = 4_000
+MAX_TRACEBACK_CHARS = 16_000
+
+
+class Status(enum.StrEnum):
+    """How an item ended."""
+
+    OK = "ok"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    CRASHED = "crashed"
+
+
+STATUSES = tuple(Status)
+OK, SKIPPED, FAILED, TIMEOUT, CRASHED = range(5)
+STARTED, STAGE = 100, 101
+"""Record.status beyond the results: an item began, an item entered the stage named in `phase`."""
+
+
+class Death(msgspec.Struct, frozen=True):
+    """How the worker that held the item ended."""
+
+    exit_code: int | None = None
+    signal: str | None = None
+    peak_memory_mb: float = 0.0
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What became of one item."""
+
+    item_id: str | int
+    status: Status
+    value: Any = None
+    failure_phase: str | None = None
+    error: str | None = None
+    attempts: int = 1
+    duration_ms: float = 0.0
+    worker_pid: int | None = None
+    traceback: str | None = None
+    log: str | None = None
+    death: Death | None = None
+
+    @property
+    def good(self) -> bool:
+        """It did what was asked, or found that nothing had to be done."""
+        return self.status is Status.OK or self.status is Status.SKIPPED
+
+
+class Record(msgspec.Struct, array_like=True, omit_defaults=True):
+    """One result (or event) as a worker writes it; missing tail fields have their defaults."""
+
+    ticket: int
+    item_id: str | int
+    status: int
+    attempts: int
+    duration_us: int
+    value: Any = None
+    phase: str | None = None
+    error: str | None = None
+    traceback: str | None = None
+    log: str | None = None
+    death: Death | None = None
+
+
+def to_result(record: Record, pid: int | None) -> Result:
+    """The result a user sees."""
+    return Result(
+        record.item_id,
+        STATUSES[record.status],
+        record.value,
+        record.phase,
+        record.error,
+        record.attempts,
+        record.duration_us / 1000,
+        pid,
+        record.traceback,
+        record.log,
+        record.death,
+    )
+
+
+def cut(text: str, limit: int) -> str:
+    """The text, its middle left out when it is longer than the limit: both ends of a traceback matter."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
+
+
+def over_limit(limit_s: float) -> str:
+    """What a timeout says, whoever noticed it."""
+    return f"took longer than its limit of {limit_s:g} s"

@@ -1,0 +1,64 @@
+"""The settings of a pool, checked before anything starts. All problems are told at once."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass, fields
+
+from weft.errors import BadInput, WeftError
+
+WORKER_COUNT = "PIPELINE_WORKER_COUNT"
+_MAX_WORKERS = 1000
+
+
+class PoolBroken(WeftError):
+    """No worker can be kept running; what is done is kept, and the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a pool works. Times in seconds; None is no limit."""
+
+    workers: int
+    batch_size: int = 50
+    item_timeout: float | None = 60.0
+    batch_timeout: float | None = 1800.0
+    memory_limit_mb: float | None = None
+    recycle_after: int | None = None
+    heartbeat_timeout: float = 10.0
+    start_timeout: float = 60.0
+    stop_grace: float = 2.0
+    max_ahead: int = 10_000
+
+    def __post_init__(self) -> None:
+        problems = [self._problem(field.name) for field in fields(self)]
+        told = [problem for problem in problems if problem]
+        if told:
+            raise BadInput("\n".join(told))
+
+    def _problem(self, name: str) -> str | None:
+        value = getattr(self, name)
+        whole = name in ("workers", "batch_size", "recycle_after", "max_ahead")
+        if value is None and name in ("item_timeout", "batch_timeout", "memory_limit_mb", "recycle_after"):
+            return None
+        if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+            return f"{name} must be a {'whole ' if whole else ''}number, this is {value!r}"
+        if not math.isfinite(value) or value <= 0:
+            return f"{name} must be greater than 0, this is {value!r}"
+        if name == "workers" and value > _MAX_WORKERS:
+            return f"workers must be at most {_MAX_WORKERS}, this is {value}"
+        return None
+
+
+def worker_count(asked: int | None) -> int:
+    """What was asked for, else PIPELINE_WORKER_COUNT, else one less than the processors this process may use."""
+    if asked is not None:
+        return asked
+    text = os.environ.get(WORKER_COUNT)
+    if text is None:
+        return max(1, len(os.sched_getaffinity(0)) - 1)
+    try:
+        return int(text)
+    except ValueError:
+        raise BadInput(f"{WORKER_COUNT} must be a whole number, this is {text!r}") from None

@@ -1,0 +1,109 @@
+"""What travels over a worker's socket: length-prefixed msgpack frames from the parent, single bell bytes back.
+
+The first frame is the Assignment; every later one is a batch `[first ticket, attempt, [item, ...]]`, its items in the
+bytes they had when they came in. Closing the socket tells the worker to end.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from weft.pipelines.target import Target
+
+BELL = b"!"
+_LENGTH_BYTES = 4
+_RECEIVE_BYTES = 256 * 1024
+_encode = msgspec.msgpack.Encoder().encode
+_decode_items = msgspec.msgpack.Decoder(tuple[int, int, list[Any]]).decode
+_decode_raw = msgspec.msgpack.Decoder(tuple[int, int, list[msgspec.Raw]]).decode
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """What a worker needs to know before its first item."""
+
+    target: Target
+    sys_path: list[str]
+    item_timeout_s: float | None
+    log_directory: str | None
+    events: bool
+    number: int
+
+
+class Undecodable(msgspec.Struct, frozen=True):
+    """An item that could be encoded and cannot be decoded."""
+
+    item_id: str | int
+    error: str
+
+
+class _OnlyId(msgspec.Struct):
+    id: str | int
+
+
+def assignment_frame(assignment: Assignment) -> bytes:
+    """The first frame."""
+    return _framed(_encode(assignment))
+
+
+def batch_frame(ticket: int, attempt: int, payloads: Sequence[bytes]) -> bytes:
+    """A batch whose items are encoded already."""
+    head = b"\x93" + _encode(ticket) + _encode(attempt) + b"\xdd" + len(payloads).to_bytes(4, "big")
+    return _framed(head + b"".join(payloads))
+
+
+def decode_batch(frame: bytes) -> tuple[int, int, list[Any]]:
+    """Ticket, attempt and items; one that cannot be decoded stands there as Undecodable, and the rest is fine."""
+    try:
+        return _decode_items(frame)
+    except Exception:
+        ticket, attempt, raw = _decode_raw(frame)
+        return ticket, attempt, [_decoded(item) for item in raw]
+
+
+def decode_assignment(frame: bytes) -> Assignment:
+    """The first frame, at the worker."""
+    return msgspec.msgpack.decode(frame, type=Assignment)
+
+
+class FrameReader:
+    """Whole frames out of a blocking socket."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._buffer = bytearray()
+
+    def next(self) -> bytes | None:
+        """The next frame; None when the other side has closed."""
+        buffer = self._buffer
+        while len(buffer) < _LENGTH_BYTES or len(buffer) < (
+            end := _LENGTH_BYTES + int.from_bytes(buffer[:4], "little")
+        ):
+            data = self._connection.recv(_RECEIVE_BYTES)
+            if not data:
+                return None
+            buffer += data
+        frame = bytes(buffer[_LENGTH_BYTES:end])
+        del buffer[:end]
+        return frame
+
+
+def _framed(body: bytes) -> bytes:
+    return len(body).to_bytes(_LENGTH_BYTES, "little") + body
+
+
+def _decoded(raw: msgspec.Raw) -> Any:
+    try:
+        return msgspec.msgpack.decode(raw)
+    except Exception as error:
+        return Undecodable(_id_of(raw), f"the item cannot be decoded: {error}")
+
+
+def _id_of(raw: msgspec.Raw) -> str | int:
+    try:
+        return msgspec.msgpack.decode(raw, type=_OnlyId).id
+    except Exception:
+        return ""

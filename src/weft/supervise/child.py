@@ -1,0 +1,166 @@
+"""The life of one child process as a state machine; it starts and kills nothing itself.
+
+    BACKOFF ──START──► STARTING ──ready──► RUNNING
+       ▲                  │ exited            │ exited
+       └──── restart ─────┴───────────────────┘          stop() leads from anywhere to STOPPING, then DEAD
+                                                         too many failures in a row lead to DEAD
+
+The owner (the worker pool, the crawl's orchestrator) asks `next_step()` what to do now, does it in its own way, and
+tells what happened: `spawned`, `ready`, `exited`. Invariants: one process at a time; never started before its delay is
+over; never started again after DEAD; a child told to stop is killed once its grace is over.
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from weft.supervise.process import Exit
+
+
+class State(enum.Enum):
+    """Where a child is in its life."""
+
+    BACKOFF = "back-off"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    DEAD = "dead"
+
+
+class Step(enum.Enum):
+    """What the owner should do now."""
+
+    NOTHING = "nothing"
+    START = "start"
+    TERMINATE = "terminate"
+    KILL = "kill"
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPolicy:
+    """When a child is started again, and when that is given up."""
+
+    first_delay_s: float = 0.1
+    factor: float = 2.0
+    max_delay_s: float = 30.0
+    jitter: float = 0.1
+    start_timeout_s: float = 30.0
+    stable_after_s: float = 10.0
+    """A child that ran this long before it died starts again at once, its failures forgotten."""
+    max_failures: int = 5
+    """This many failures in a row are a crash loop: DEAD."""
+    stop_grace_s: float = 10.0
+
+
+class Child:
+    """One place for a process, through all its restarts."""
+
+    def __init__(
+        self,
+        name: str,
+        policy: RestartPolicy,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.name = name
+        self.policy = policy
+        self.state = State.BACKOFF
+        self.pid: int | None = None
+        self.failures = 0
+        self.starts = 0
+        self.last_exit: Exit | None = None
+        self._clock = clock
+        self._chance = chance
+        self._due_s = clock()
+        self._since_s = clock()
+        self._told_to_stop = False
+        self._again = False
+
+    @property
+    def alive(self) -> bool:
+        """There is a process, or one is being made."""
+        return self.state in (State.STARTING, State.RUNNING, State.STOPPING)
+
+    @property
+    def looping(self) -> bool:
+        """It failed so often in a row that it was given up."""
+        return self.state is State.DEAD and self.failures >= self.policy.max_failures
+
+    def wake_s(self) -> float | None:
+        """When `next_step` will next have something to do by itself; None when only an event can tell."""
+        if self.state is State.BACKOFF or self.state is State.STOPPING:
+            return self._due_s
+        return self._since_s + self.policy.start_timeout_s if self.state is State.STARTING else None
+
+    def next_step(self) -> Step:
+        """What the owner should do now. Asking again gives the same answer until it was done."""
+        now_s = self._clock()
+        if self.state is State.BACKOFF:
+            return Step.START if now_s >= self._due_s else Step.NOTHING
+        if self.state is State.STARTING:
+            return Step.KILL if now_s >= self._since_s + self.policy.start_timeout_s else Step.NOTHING
+        if self.state is State.STOPPING:
+            return self._stopping_step(now_s)
+        return Step.NOTHING
+
+    def _stopping_step(self, now_s: float) -> Step:
+        if now_s >= self._due_s:
+            return Step.KILL
+        return Step.NOTHING if self._told_to_stop else Step.TERMINATE
+
+    def spawned(self, pid: int | None = None) -> None:
+        """The owner has started it; the pid may follow later."""
+        if self.state is State.BACKOFF:
+            self._enter(State.STARTING)
+            self.starts += 1
+        self.pid = pid
+
+    def ready(self) -> None:
+        """It says that it can work."""
+        if self.state is State.STARTING:
+            self._enter(State.RUNNING)
+
+    def told_to_stop(self) -> None:
+        """The owner has asked it to end; what is left is waiting, then KILL."""
+        self._told_to_stop = True
+
+    def stop(self, *, again: bool = False, grace_s: float | None = None) -> None:
+        """It shall end; with `again` a new one takes its place."""
+        self._again = again and self.state is not State.DEAD
+        if self.state is State.BACKOFF and not again:
+            self._enter(State.DEAD)
+        elif self.state in (State.STARTING, State.RUNNING):
+            self._enter(State.STOPPING)
+            self._told_to_stop = False
+            self._due_s = self._since_s + (self.policy.stop_grace_s if grace_s is None else grace_s)
+
+    def exited(self, how: Exit, *, failed: bool | None = None) -> None:
+        """It has ended. `failed` overrides the judgement by its running time: True counts towards the crash loop."""
+        if not self.alive:
+            return
+        self.last_exit, self.pid = how, None
+        if self.state is State.STOPPING:
+            self._enter(State.BACKOFF if self._again else State.DEAD)
+            self._due_s = self._since_s
+            return
+        if failed is None:
+            failed = self.state is State.STARTING or self._clock() - self._since_s < self.policy.stable_after_s
+        self.failures = self.failures + 1 if failed else 0
+        self._enter(State.DEAD if self.failures >= self.policy.max_failures else State.BACKOFF)
+        self._due_s = self._since_s + self._delay_s()
+
+    def _delay_s(self) -> float:
+        if self.failures == 0:
+            return 0.0
+        policy = self.policy
+        delay_s = min(policy.max_delay_s, policy.first_delay_s * policy.factor ** (self.failures - 1))
+        return delay_s * (1 + policy.jitter * self._chance())
+
+    def _enter(self, state: State) -> None:
+        self.state = state
+        self._since_s = self._clock()

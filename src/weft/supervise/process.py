@@ -1,0 +1,144 @@
+"""What the kernel knows about a process, and how to end one with everything it started. Linux only.
+
+Owned here: how an exit status reads, death together with the parent, adoption of orphans, and the few lines of /proc
+that tell a process's state, memory, children and birth. Invariant: nothing here keeps state, and a process that has
+gone is an answer (None, an empty list), never an exception.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER = 36
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a process ended: with a code, or by a signal; neither when nobody could see it."""
+
+    code: int | None = None
+    signal: int | None = None
+    peak_rss_bytes: int = 0
+
+    @classmethod
+    def from_wait(cls, status: int, peak_rss_kb: int = 0) -> Exit:
+        """From the status of wait4 and its ru_maxrss (kilobytes on Linux)."""
+        if os.WIFSIGNALED(status):
+            return cls(None, os.WTERMSIG(status), peak_rss_kb * 1024)
+        return cls(os.waitstatus_to_exitcode(status), None, peak_rss_kb * 1024)
+
+    @property
+    def signal_name(self) -> str | None:
+        """`SIGSEGV`; real-time signals as their number."""
+        if self.signal is None:
+            return None
+        try:
+            return signal.Signals(self.signal).name
+        except ValueError:
+            return f"signal {self.signal}"
+
+    def __str__(self) -> str:
+        if self.signal is not None:
+            return f"killed by {self.signal_name}"
+        return "ended unseen" if self.code is None else f"exited with code {self.code}"
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """From now on SIGKILL comes when the parent's thread that forked us ends; at once if it has gone already."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:
+        os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Descendants whose parent dies become our children instead of init's, daemonised ones too."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def set_name(name: str) -> None:
+    """The name that `ps` and `top` show, cut to 15 bytes by the kernel."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
+
+
+def state(pid: int) -> str | None:
+    """The kernel's letter: R, S, D, T (stopped), t (traced), Z (zombie); None when there is no such process."""
+    fields = _stat_fields(pid)
+    return fields[0] if fields else None
+
+
+def birth(pid: int) -> int | None:
+    """Start time in clock ticks since boot: with the pid it names a process for good, a reused pid included."""
+    fields = _stat_fields(pid)
+    return int(fields[19]) if fields else None
+
+
+def rss_bytes(pid: int) -> int:
+    """Resident memory; 0 when it has gone."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError):
+        return 0
+
+
+def children(pid: int) -> list[int]:
+    """The direct children, zombies included."""
+    try:
+        tasks = Path(f"/proc/{pid}/task").iterdir()
+        return [int(child) for task in tasks for child in (task / "children").read_bytes().split()]
+    except FileNotFoundError:
+        return [other for other in pids() if _parent(other) == pid] if Path(f"/proc/{pid}").exists() else []
+    except OSError:
+        return []
+
+
+def pids() -> list[int]:
+    """Every process there is now."""
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def with_environment(mark: str) -> list[int]:
+    """The processes that carry `NAME=value` in their environment, this one left out: how strays are recognised."""
+    wanted = mark.encode()
+    return [pid for pid in pids() if pid != os.getpid() and wanted in _environment(pid)]
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> bool:
+    """Sends a signal; False when the process has gone or is not ours."""
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def _parent(pid: int) -> int | None:
+    fields = _stat_fields(pid)
+    return int(fields[1]) if fields else None
+
+
+def _stat_fields(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat after the name, which may itself hold spaces and brackets."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}) was refused")
