@@ -5,12 +5,19 @@
     │   ├── BadUrl           a text that is no crawlable URL; `reason` is a word to count by
     │   └── BadConfig        one or more problems in a configuration, all told at once
     ├── Busy                 a port, a data dir: somebody else holds it (exit 2)
-    └── Missing              an optional dependency or program is not installed; says how to install it (exit 2)
+    ├── Missing              an optional dependency or program is not installed; says how to install it (exit 2)
+    └── DiskFull             no room: free some, then call the same step again; nothing is lost or half done
 
 Expected outcomes (404, robots refusal, duplicate) are values, not exceptions.
 """
 
 from __future__ import annotations
+
+import errno
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 
 class WeftError(Exception):
@@ -56,3 +63,31 @@ class Missing(WeftError):
 
     def __init__(self, what: str, how: str) -> None:
         super().__init__(f"{what} is not installed: {how}")
+
+
+class DiskFull(WeftError):
+    """There is no room for what must be written."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{path}: no space left on the device (or a quota is used up): free some and go on")
+        self.path = path
+
+
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+# SQLite knows ENOSPC as FULL; a quota or size limit it reports as a failed write, a full tmpfs as a failed SHMSIZE.
+_SQLITE_NO_ROOM = frozenset({"SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHMSIZE"})
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turns the system's and SQLite's ways to say that the disk is full into ours."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise DiskFull(path) from error
+        raise
+    except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorname", "") in _SQLITE_NO_ROOM:
+            raise DiskFull(path) from error
+        raise

@@ -51,7 +51,8 @@ class Found(Struct, frozen=True, gc=False):
     parent: int = 0
     hops: int = 0
     purpose: Purpose = Purpose.PAGE
-    about: str = ""  # robots and sitemaps: the origin that the request is for
+    about: str = ""  # robots and sitemaps: the origin that it is for; a redirect's target: the URLs that led to it
+    offsite: int = 0  # hops made outside the scope
 
 
 class Lease(Struct, frozen=True, gc=False):
@@ -66,6 +67,7 @@ class Lease(Struct, frozen=True, gc=False):
     hops: int
     purpose: Purpose
     about: str
+    offsite: int
     attempt: int
     owner: str
     epoch: int

@@ -23,7 +23,7 @@ import msgspec
 
 from weft import urls
 from weft.config import PolitenessSection
-from weft.errors import BadInput, Busy
+from weft.errors import BadInput, Busy, DiskFull
 from weft.frontier.contract import (
     Admission,
     CrawlLimits,
@@ -164,7 +164,7 @@ class EmbeddedFrontier:
 
     def _restore_queues(self, finished: _Bitmap, now: float) -> None:
         retries = {item: (attempt, wall) for item, attempt, wall in self._journal.rows("retries")}
-        moved: dict[int, tuple[Crawl, Found, int]] = {}  # where depth decides, the last line of an item counts
+        moved: dict[int, tuple[Crawl, Found]] = {}  # where depth decides, the last line of an item counts
         for admitted, _ in self._journal.replay():
             for line in admitted:
                 number, depth, parent, hops, offsite, crawl_number, letter, rest = line.split(" ", 7)
@@ -176,27 +176,27 @@ class EmbeddedFrontier:
                 url, _, about = rest.partition(" ")
                 self._admitted += 1
                 crawl.seen.add(url if letter == "p" else "sitemap " + url)
-                found = Found(url, int(depth), int(parent), int(hops), _PURPOSE[letter], about)
+                found = Found(url, int(depth), int(parent), int(hops), _PURPOSE[letter], about, int(offsite))
                 if crawl.depths is not None:
-                    moved[item] = (crawl, found, int(offsite))
+                    moved[item] = (crawl, found)
                 elif item in finished:
                     self._finished += 1
                 else:
-                    self._requeue(crawl, found, item, int(offsite), retries, now)
-        for item, (crawl, found, offsite_hops) in moved.items():
+                    self._requeue(crawl, found, item, retries, now)
+        for item, (crawl, found) in moved.items():
             assert crawl.depths is not None
             crawl.depths[crawl.seen.fingerprint(found.url)] = Known(found.depth, item)
             if item in finished:
                 self._finished += 1
             else:
-                self._requeue(crawl, found, item, offsite_hops, retries, now)
+                self._requeue(crawl, found, item, retries, now)
 
     def _requeue(
-        self, crawl: Crawl, found: Found, item: int, offsite: int, retries: dict[int, tuple[int, float]], now: float
+        self, crawl: Crawl, found: Found, item: int, retries: dict[int, tuple[int, float]], now: float
     ) -> None:
         attempt, wall = retries.get(item, (0, 0.0))
         not_before = now + max(0.0, wall - self._wall()) if attempt else 0.0
-        self._enqueue(crawl, found, item, offsite, attempt, not_before)
+        self._enqueue(crawl, found, item, attempt, not_before)
 
     def _restore_counts(self, pages: Mapping[int, int], by_key: Mapping[str, int]) -> None:
         for number, count in pages.items():
@@ -218,21 +218,21 @@ class EmbeddedFrontier:
         seen = self._crawls[crawl].seen
         return [url for url in candidates if url not in seen]
 
-    def admit(self, crawl: int, found: Sequence[Found], offsite: int = 0) -> Admission:
+    def admit(self, crawl: int, found: Sequence[Found]) -> Admission:
         """Queues what is new; redirect targets, robots.txt and sitemaps before the rest."""
         owner = self._crawls[crawl]
         new = duplicates = 0
         expand: list[tuple[int, int]] = []
         for one in found:
             if one.purpose is Purpose.ROBOTS:
-                self._enqueue(owner, one, self._transient(), 0, 0, 0.0)
+                self._enqueue(owner, one, self._transient())
                 continue
             known = "sitemap " + one.url if one.purpose is Purpose.SITEMAP else one.url
             # A redirect may lead back into its own chain (a cookie wall): there only the hops end it.
             looped = one.hops and one.url in one.about.split(" ")
             if not owner.seen.add(known) and not looped:
                 duplicates += 1
-                if owner.depths is not None and (moved := self._move_up(owner, one, offsite)) is not None:
+                if owner.depths is not None and (moved := self._move_up(owner, one)) is not None:
                     expand.append(moved)
                 continue
             if self._over_budget(owner, one):
@@ -240,7 +240,7 @@ class EmbeddedFrontier:
                 self._remember_refusal(Reason.BUDGET, one.url, one.parent)
                 continue
             new += 1
-            self._admit_new(owner, one, offsite)
+            self._admit_new(owner, one)
         return Admission(new, duplicates, tuple(expand))
 
     def claim(self, owner: str, limit: int) -> list[Lease]:
@@ -256,8 +256,19 @@ class EmbeddedFrontier:
             if lease is not None:
                 leases.append(lease)
         if leases:
-            self._requests.flush()
+            try:
+                self._requests.flush()
+            except DiskFull:
+                self.finish(Outcome(lease, End.RELEASE) for lease in leases)
+                raise
         return leases
+
+    def exhausted(self) -> bool:
+        """Whether every crawl has all the pages that it may have."""
+        return all(
+            crawl.limits.max_pages is not None and crawl.pages >= crawl.limits.max_pages
+            for crawl in self._crawls.values()
+        )
 
     def cool(self, ended: Iterable[Ended]) -> None:
         """Frees the places and sets the clocks."""
@@ -493,7 +504,7 @@ class EmbeddedFrontier:
         delay_s = site.turn.delay_s(self._section)
         lease = Lease(
             item.item, lane.crawl.number, item.url, site.key, item.depth, item.parent, item.hops, item.purpose,
-            item.about, item.attempt, owner, self.epoch, now + self._section.lease_s, delay_s,
+            item.about, item.offsite, item.attempt, owner, self.epoch, now + self._section.lease_s, delay_s,
         )  # fmt: skip
         self._leases[item.item] = _State(lease, site, lane, item)
         site.turn.started(now, self._section)
@@ -622,32 +633,40 @@ class EmbeddedFrontier:
 
     # ── queueing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _admit_new(self, crawl: Crawl, found: Found, offsite: int) -> None:
+    def _admit_new(self, crawl: Crawl, found: Found) -> None:
         item = self._next_item
         self._next_item += 1
         self._admitted += 1
         if crawl.depths is not None:
             crawl.depths[crawl.seen.fingerprint(found.url)] = Known(found.depth, item)
-        self._write_line(crawl, found, item, offsite)
-        self._enqueue(crawl, found, item, offsite, 0, 0.0)
+        self._write_line(crawl, found, item)
+        self._enqueue(crawl, found, item)
 
-    def _write_line(self, crawl: Crawl, found: Found, item: int, offsite: int) -> None:
+    def _write_line(self, crawl: Crawl, found: Found, item: int) -> None:
         about = " " + found.about if found.about else ""
         self._journal.admitted.append(
-            f"{item} {found.depth} {found.parent} {found.hops} {offsite} {crawl.number} "
+            f"{item} {found.depth} {found.parent} {found.hops} {found.offsite} {crawl.number} "
             f"{_LETTER[found.purpose]} {found.url}{about}"
         )
 
-    def _enqueue(self, crawl: Crawl, found: Found, item: int, offsite: int, attempt: int, not_before: float) -> None:
+    def _enqueue(self, crawl: Crawl, found: Found, item: int, attempt: int = 0, not_before: float = 0.0) -> None:
         site = self._site(self.key_of(found.url))
         lane = self._lane(site, crawl)
         was_empty = not lane.queued
         if found.purpose is Purpose.PAGE and not found.hops and not attempt:
-            lane.push(item, found.url, found.depth, found.parent, offsite)
+            lane.push(item, found.url, found.depth, found.parent, found.offsite)
         else:
             lane.push_urgent(
                 Item(
-                    item, found.url, found.depth, found.parent, found.hops, found.purpose, found.about, attempt, offsite
+                    item,
+                    found.url,
+                    found.depth,
+                    found.parent,
+                    found.hops,
+                    found.purpose,
+                    found.about,
+                    attempt,
+                    found.offsite,
                 ),
                 not_before,
             )
@@ -656,19 +675,19 @@ class EmbeddedFrontier:
         if was_empty:
             self._schedule(site)
 
-    def _move_up(self, crawl: Crawl, found: Found, offsite: int) -> tuple[int, int] | None:
+    def _move_up(self, crawl: Crawl, found: Found) -> tuple[int, int] | None:
         """A known URL found by a shorter way: queued, it moves up; fetched, the caller must expand it again."""
         assert crawl.depths is not None
         known = crawl.depths.get(crawl.seen.fingerprint(found.url))
         if known is None or known.depth <= found.depth:
             return None
         known.depth = found.depth
-        self._write_line(crawl, found, known.item, offsite)
+        self._write_line(crawl, found, known.item)
         if known.ended:
             return known.item, found.depth
         if not known.leased:
             # Its old entry stays where it is and is passed over when its turn comes.
-            self._enqueue(crawl, found, known.item, offsite, 0, 0.0)
+            self._enqueue(crawl, found, known.item)
         return None
 
     def _over_budget(self, crawl: Crawl, found: Found) -> bool:

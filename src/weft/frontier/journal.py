@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 from isal import isal_zlib
 
-from weft.errors import BadInput
+from weft.errors import BadInput, writing
 
 SCHEMA_VERSION = 1
 _TABLES = """
@@ -84,14 +84,15 @@ class Journal:
         """Everything since the last commit, or nothing of it."""
         if not (self.admitted or self.done or self._puts):
             return
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            self._write()
-            self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise
+        with writing(self._path):
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                self._write()
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
         self.admitted.clear()
         self.done.clear()
         self._puts.clear()

@@ -12,10 +12,13 @@ Appended with one write(2) for each batch, so that a killed process leaves whole
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from weft.errors import writing
 
 ROTATE_BYTES = 256 * 1024 * 1024
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -54,10 +57,16 @@ class RequestLog:
         """Hands everything to the operating system: a kill cannot undo it."""
         if not self._buffer:
             return
-        data = memoryview("".join(self._buffer).encode())
-        while data:
-            written = os.write(self._fd, data)
-            data, self._size = data[written:], self._size + written
+        data = "".join(self._buffer).encode()
+        with writing(self._path):
+            try:
+                written = os.write(self._fd, data)
+                if written < len(data):
+                    raise OSError(errno.ENOSPC, "short write")
+            except OSError:
+                os.ftruncate(self._fd, self._size)  # no half line; the buffer keeps what could not be written
+                raise
+        self._size += len(data)
         self._buffer.clear()
         if self._size >= ROTATE_BYTES:
             os.close(self._fd)
