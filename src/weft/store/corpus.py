@@ -32,6 +32,10 @@ class Corpus:
                 raise BadInput(f"data dir {folder} is a file: name the folder that holds the crawl")
         self._open: dict[Path, IndexReader] = {}
 
+    def is_empty(self) -> bool:
+        """Whether there is no index at all."""
+        return not self._all()
+
     def get(self, url: str) -> StoredPage | None:
         """The latest stored page of a URL, or its latest row where no response was ever stored."""
         rows = self.for_url(url)
@@ -41,16 +45,15 @@ class Corpus:
 
     def for_url(self, url: str) -> list[Row]:
         """Every row of a URL, oldest first."""
-        folder = self._data_dirs[urls.data_dir_of(url, len(self._data_dirs))]
-        rows = (row for index in self._in(folder) for row in index.for_url(url))
+        rows = (row for index in self._in(self._place(url)) for row in index.for_url(url))
         return sorted(rows, key=attrgetter("fetched_at", "item"))
 
     def read(self, row: Row) -> StoredPage:
         """The page that a row stands for."""
         if not row.warc_file:
             return StoredPage(row, None)
-        folder = self._data_dirs[urls.data_dir_of(row.url, len(self._data_dirs))]
-        return StoredPage(row, read_record(folder / "warc" / row.warc_file, row.warc_offset, row.warc_length))
+        path = self._data_dirs[self._place(row.url)] / "warc" / row.warc_file
+        return StoredPage(row, read_record(path, row.warc_offset, row.warc_length))
 
     def rows(self, where: Where = EVERY) -> Iterator[Row]:
         """Rows in the order of their items."""
@@ -87,15 +90,25 @@ class Corpus:
         self._open.clear()
 
     def _all(self) -> list[IndexReader]:
-        return [index for folder in self._data_dirs for index in self._in(folder)]
+        return [index for place in range(len(self._data_dirs)) for index in self._in(place)]
 
-    def _in(self, folder: Path) -> list[IndexReader]:
+    def _in(self, place: int) -> list[IndexReader]:
         """Every slot's index in a data dir; a slot may come while we read."""
-        paths = sorted(folder.glob("index-*.db"))
+        paths = sorted(self._data_dirs[place].glob("index-*.db"))
         for path in paths:
             if path not in self._open:
-                self._open[path] = IndexReader(path)
-        return [self._open[path] for path in paths]
+                self._add(path, {"data_dirs": len(self._data_dirs), "data_dir": place})
+        return [self._open[path] for path in paths if path in self._open]
+
+    def _add(self, path: Path, facts: dict[str, object]) -> None:
+        index = IndexReader(path)
+        if index.begun(facts):
+            self._open[path] = index
+        else:
+            index.close()
+
+    def _place(self, url: str) -> int:
+        return urls.data_dir_of(url, len(self._data_dirs))
 
 
 def _summed(counts: Iterable[dict[Any, int]]) -> dict[Any, int]:

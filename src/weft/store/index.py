@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from weft.errors import BadInput
 from weft.records import Row
 from weft.store import schema
-from weft.store.errors import writing
+from weft.store.errors import StoreError, writing
 
 CHECKPOINT_BYTES = 4 << 20
 RESTART_FRAMES = 12_000  # of 4 KB
@@ -44,12 +43,15 @@ class FileState:
 class Index:
     """The writer's side of one index."""
 
-    def __init__(self, path: Path, crawl_id: str) -> None:
+    def __init__(self, path: Path, facts: Mapping[str, object]) -> None:
+        """Makes the index where there is none; `facts` are what the crawl is known by, and must not change."""
         self.path = path
         self._db = _connect(path, timeout=30)
         self._sync_db: sqlite3.Connection | None = None
         try:
-            self._prepare(crawl_id)
+            with writing(path):
+                self._prepare(facts)
+            schema.check_facts(self._db, path, facts)
         except BaseException:
             self._db.close()
             raise
@@ -82,7 +84,7 @@ class Index:
 
     def commit(self, batch: int, durable: int, rows: Sequence[tuple[Any, ...]], files: Iterable[FileState]) -> None:
         """One transaction: the rows, the committed lengths, the batch's number."""
-        with _transaction(self._db, self.path):
+        with writing(self.path), _transaction(self._db):
             self._db.executemany(_INSERT, rows)
             for file in files:
                 self._db.execute(
@@ -102,7 +104,7 @@ class Index:
 
     def forget(self, rows: Iterable[Row], file: FileState) -> None:
         """Takes rows out whose bytes are gone, and sets the file's committed length."""
-        with _transaction(self._db, self.path):
+        with writing(self.path), _transaction(self._db):
             for row in rows:
                 self._db.execute("DELETE FROM pages WHERE item = ?", (row.item,))
                 self._db.execute(
@@ -114,12 +116,12 @@ class Index:
         """Puts what is committed on the disk, and does the housekeeping. The WARC files must be there first."""
         with writing(self.path):
             size = self.flush()
-            if self._sync_db is None:
-                self._sync_db = _connect(self.path, timeout=0.25)
-            if self._rows - self._folded >= max(FOLD_ROWS, self._folded // 20):
-                self._fold(self._sync_db)
-            if size > CHECKPOINT_BYTES:
-                _checkpoint(self._sync_db)
+        try:
+            self._housekeep(size)
+        except sqlite3.OperationalError as error:
+            # It may wait: the rows are safe in the log, and a full disk will be told by the next commit.
+            if error.sqlite_errorname not in ("SQLITE_BUSY", "SQLITE_FULL", "SQLITE_IOERR_WRITE"):
+                raise StoreError(self.path, f"cannot be written: {error}") from error
 
     def flush(self) -> int:
         """Puts the log on the disk, and returns its size."""
@@ -138,20 +140,24 @@ class Index:
             self._sync_db.close()
         self._db.close()
 
-    def _prepare(self, crawl_id: str) -> None:
-        try:
-            (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if tables:
-                schema.check(self._db, self.path)
+    def _prepare(self, facts: Mapping[str, object]) -> None:
+        if schema.is_empty(self._db, self.path):
             self._db.execute("PRAGMA journal_mode = WAL")
-            if not tables:
-                self._db.executescript(schema.TABLES)
-        except sqlite3.DatabaseError as error:
-            raise BadInput(f"{self.path} cannot be used as an index ({error}): choose another data dir") from error
-        self._db.execute("INSERT OR IGNORE INTO meta VALUES ('crawl_id', ?)", (crawl_id,))
+            self._db.executescript(schema.TABLES)
+        else:
+            schema.check(self._db, self.path)
+        self._db.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", facts.items())
+
+    def _housekeep(self, log_bytes: int) -> None:
+        if self._sync_db is None:
+            self._sync_db = _connect(self.path, timeout=0.25)
+        if self._rows - self._folded >= max(FOLD_ROWS, self._folded // 20):
+            self._fold(self._sync_db)
+        if log_bytes > CHECKPOINT_BYTES:
+            _checkpoint(self._sync_db)
 
     def _fold(self, db: sqlite3.Connection) -> None:
-        with _transaction(db, self.path):
+        with _transaction(db):
             rows = db.execute(_FOLD).rowcount
             db.execute("UPDATE meta SET value = (SELECT value FROM meta WHERE key = 'batch') WHERE key = 'folded'")
         self._folded += rows
@@ -161,10 +167,7 @@ class Index:
 
 
 def _connect(path: Path, timeout: float) -> sqlite3.Connection:
-    try:
-        db = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
-    except sqlite3.OperationalError as error:
-        raise BadInput(f"{path} cannot be opened ({error}): choose a data dir that can be written") from error
+    db = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
     db.execute("PRAGMA synchronous = NORMAL")
     db.execute("PRAGMA wal_autocheckpoint = 0")  # done by `sync`, after the WARC files are on the disk
     db.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_BYTES}")
@@ -180,14 +183,13 @@ def _checkpoint(db: sqlite3.Connection) -> None:
 
 
 @contextmanager
-def _transaction(db: sqlite3.Connection, path: Path) -> Iterator[None]:
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
     """All that is done inside, or nothing."""
-    with writing(path):
-        try:
-            db.execute("BEGIN IMMEDIATE")
-            yield
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:  # SQLite has often rolled back by itself
-                db.execute("ROLLBACK")
-            raise
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:  # SQLite has often rolled back by itself
+            db.execute("ROLLBACK")
+        raise

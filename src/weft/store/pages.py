@@ -21,7 +21,7 @@ from weft.store import warc_file
 from weft.store.contract import Stats, StoredPage
 from weft.store.corpus import Corpus
 from weft.store.query import EVERY, Where
-from weft.store.shard import Shard
+from weft.store.shard import Files, Shard
 from weft.store.warc import CONFORMS_TO, RecordMaker
 
 
@@ -36,8 +36,6 @@ class PageStore:
         self._lost: list[Row] = []
         self._sync_lock = threading.Lock()
         self._attempts = self.batch = self.durable = 0
-        if shards:
-            self._recover()
 
     @classmethod
     def open(
@@ -62,30 +60,29 @@ class PageStore:
             raise BadInput("a page store needs at least one data dir")
         maker = RecordMaker()
         if read_only:
-            return cls(folders, [], maker)
+            return cls._reading(folders, maker)
         warc_file.check_slot(slot)
         names = (warc_file.name_of(crawl_id, slot, serial) for serial in count(_next_serial(folders)))
-        info = _info(crawl_id, software, user_agent, robots)
+        files = Files(maker, _info(crawl_id, software, user_agent, robots), names, rotate_bytes)
         shards: list[Shard] = []
         try:
-            for folder in folders:
-                shards.append(
-                    Shard(
-                        folder,
-                        slot,
-                        crawl_id,
-                        maker=maker,
-                        info=info,
-                        names=names,
-                        rotate_bytes=rotate_bytes,
-                        step=step,
-                    )
-                )
-            return cls(folders, shards, maker)
+            for place, folder in enumerate(folders):
+                facts = {"crawl_id": crawl_id, "data_dirs": len(folders), "data_dir": place}
+                shards.append(Shard(folder, slot, facts, files, step))
+            store = cls(folders, shards, maker)
+            store._recover([warc_file.files_of(folder / "warc", crawl_id, slot) for folder in folders])
+            return store
         except BaseException:
             for shard in shards:
                 shard.close()
             raise
+
+    @classmethod
+    def _reading(cls, folders: list[Path], maker: RecordMaker) -> PageStore:
+        store = cls(folders, [], maker)
+        if store._corpus.is_empty():
+            raise BadInput(f"{folders[0]} holds no crawl: there is no index in it")
+        return store
 
     def add(self, row: Row, result: FetchResult | None, *, truncated: str | None = None) -> None:
         """Takes an ended item into memory, its records made and compressed; without a response it becomes a row alone.
@@ -180,11 +177,11 @@ class PageStore:
             return self._shards[0]
         return self._shards[urls.data_dir_of(url, len(self._shards))]
 
-    def _recover(self) -> None:
+    def _recover(self, on_disk: list[list[str]]) -> None:
         self._attempts = self.batch = max(shard.index.number("batch") for shard in self._shards)
         durable = max(shard.index.number("durable") for shard in self._shards)
-        for shard in self._shards:
-            self._lost += shard.repair(durable)
+        for shard, names in zip(self._shards, on_disk, strict=True):
+            self._lost += shard.repair(durable, names)
         self.sync()
 
 

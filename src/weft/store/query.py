@@ -7,7 +7,7 @@ be emptied; what is iterated is read by the thousand, so that memory does not gr
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,14 @@ class IndexReader:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._db = _connect(path)
+
+    def begun(self, facts: Mapping[str, object]) -> bool:
+        """Whether it has its layout already; BadInput where it belongs to another place."""
+        if schema.is_empty(self._db, self.path):
+            return False
+        if schema.fact(self._db, "data_dirs") is not None:  # else its maker is just about to write that down
+            schema.check_facts(self._db, self.path, facts)
+        return True
 
     def rows(self, where: Where = EVERY) -> Iterator[Row]:
         """The rows in the order of their items."""
@@ -123,7 +131,8 @@ def _connect(path: Path) -> sqlite3.Connection:
 def _checked(uri: str, path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(uri, uri=True, timeout=10, isolation_level=None, check_same_thread=False)
     try:
-        schema.check(db, path)
+        if not schema.is_empty(db, path):
+            schema.check(db, path)
     except BaseException:
         db.close()
         raise

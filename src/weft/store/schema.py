@@ -3,7 +3,7 @@
     pages    one row for each ended item; `item` is the key, so that a row can be written twice and is there once
     files    the slot's WARC files and how much of each is committed
     lookup   (url_hash, item), sorted: the way from a URL to its rows
-    meta     schema_version, crawl_id, and the numbers `batch`, `durable`, `folded`
+    meta     schema_version, crawl_id, data_dirs, data_dir, and the numbers `batch`, `durable`, `folded`
 
 A row's way into `lookup` is by the thousand, in the order of the hash: an ordinary index on the hash writes a page of
 4 KB for each row once it is larger than the cache (17 µs a row at 600,000 rows instead of 5). Rows of batches beyond
@@ -16,6 +16,7 @@ power cut is what `Index.sync` has put on the disk.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 
@@ -25,8 +26,8 @@ VERSION = 1
 APPLICATION = 0x57656674  # "Weft"
 
 TABLES = f"""
-PRAGMA application_id = {APPLICATION};
 BEGIN IMMEDIATE;
+PRAGMA application_id = {APPLICATION};
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE files (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, length INTEGER NOT NULL, last INTEGER NOT NULL);
 CREATE TABLE pages (
@@ -59,16 +60,34 @@ def path_of(data_dir: Path, slot: str) -> Path:
     return data_dir / f"index-{slot}.db"
 
 
-def check(db: sqlite3.Connection, path: Path) -> None:
-    """Refuses a file that is not an index of this layout."""
+def is_empty(db: sqlite3.Connection, path: Path) -> bool:
+    """Whether the file has no layout yet: its maker has only begun, or died there."""
     try:
-        (application,) = db.execute("PRAGMA application_id").fetchone()
-        if application != APPLICATION:
-            raise BadInput(f"{path} is an SQLite file, but no index of Weft: choose another data dir")
-        (version,) = db.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
+        return not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     except sqlite3.DatabaseError as error:
-        if isinstance(error, sqlite3.OperationalError):
-            raise
-        raise BadInput(f"{path} is no index of Weft ({error}): choose another data dir") from error
+        if error.sqlite_errorname == "SQLITE_NOTADB":
+            raise BadInput(f"{path} is no index of Weft ({error}): choose another data dir") from error
+        raise
+
+
+def check(db: sqlite3.Connection, path: Path) -> None:
+    """Refuses a file of another program or another layout."""
+    if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
+        raise BadInput(f"{path} is no index of Weft, but another SQLite file: choose another data dir")
+    version = fact(db, "schema_version")
     if version != VERSION:
-        raise BadInput(f"{path} has layout {version}, this Weft reads layout {VERSION}: use the Weft that made it")
+        raise BadInput(f"{path} has layout {version}, this Weft knows layout {VERSION}: use the Weft that made it")
+
+
+def check_facts(db: sqlite3.Connection, path: Path, facts: Mapping[str, object]) -> None:
+    """Refuses data dirs that are not those of the crawl, or not in their order: pages would be looked for elsewhere."""
+    for key in ("data_dirs", "data_dir"):
+        if key in facts and fact(db, key) != facts[key]:
+            where = f"number {fact(db, 'data_dir')} of {fact(db, 'data_dirs')} data dirs (counted from 0)"
+            raise BadInput(f"{path.parent} was made as {where}: name the same ones in the same order")
+
+
+def fact(db: sqlite3.Connection, key: str) -> object:
+    """What `meta` holds under a key."""
+    found = db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+    return found[0] if found else None

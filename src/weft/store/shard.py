@@ -14,6 +14,7 @@ import fcntl
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,27 +28,24 @@ from weft.store.warc import Page, RecordMaker
 from weft.store.warc_file import WarcFile, sync_folder
 
 
+@dataclass(frozen=True, slots=True)
+class Files:
+    """How a slot makes its WARC files: alike in all data dirs, and no name twice."""
+
+    maker: RecordMaker
+    info: Mapping[str, str]
+    names: Iterator[str]
+    rotate_bytes: int
+
+
 class Shard:
     """Takes pages for one data dir. One thread adds, writes and commits; `sync` may be called from another."""
 
     def __init__(
-        self,
-        data_dir: Path,
-        slot: str,
-        crawl_id: str,
-        *,
-        maker: RecordMaker,
-        info: Mapping[str, str],
-        names: Iterator[str],
-        rotate_bytes: int,
-        step: Callable[[str], None],
+        self, data_dir: Path, slot: str, facts: Mapping[str, object], files: Files, step: Callable[[str], None]
     ) -> None:
-        self.data_dir = data_dir
         self.folder = data_dir / "warc"
-        self._maker = maker
-        self._info = info
-        self._names = names
-        self._rotate_bytes = rotate_bytes
+        self._files = files
         self._step = step
         self._pending: dict[int, tuple[Row, Page | None]] = {}
         self._written: dict[int, tuple[Any, ...]] = {}
@@ -57,7 +55,7 @@ class Shard:
         self._state: FileState | None = None
         self._lock_fd = _own(data_dir, slot)
         try:
-            self.index = Index(schema.path_of(data_dir, slot), crawl_id)
+            self.index = Index(schema.path_of(data_dir, slot), facts)
             sync_folder(data_dir)
         except BaseException:
             os.close(self._lock_fd)
@@ -68,11 +66,14 @@ class Shard:
         """Whether something is written that has no row yet."""
         return bool(self._written)
 
-    def repair(self, durable: int) -> list[Row]:
-        """Puts right what a crash left, and goes on in the last file."""
+    def repair(self, durable: int, on_disk: Sequence[str]) -> list[Row]:
+        """Puts right what a crash left, and goes on in the last file; `on_disk` are the names of the slot's files."""
+        files = self.index.files()
+        if stray := set(on_disk) - {file.name for file in files}:
+            raise BadInput(f"{self.folder / min(stray)} is not in the index {self.index.path.name}: rebuild the index")
         lost = repair(self.index, self.folder, durable)
         files = self.index.files()
-        if files and files[-1].length < self._rotate_bytes:
+        if files and files[-1].length < self._files.rotate_bytes:
             self._state = files[-1]
         return lost
 
@@ -114,10 +115,10 @@ class Shard:
 
     def _append(self, chunks: Sequence[bytes]) -> int:
         """Appends to the current file, and returns where the chunks begin."""
-        if self._file is None or self._file.length >= self._rotate_bytes:
+        if self._file is None or self._file.length >= self._files.rotate_bytes:
             self._roll()
         assert self._file is not None
-        info = self._maker.info(self._file.path.name, self._info) if self._file.length == 0 else b""
+        info = self._files.maker.info(self._file.path.name, self._files.info) if self._file.length == 0 else b""
         return self._file.append([info, *chunks]) + len(info)
 
     def _place(self, at: int) -> None:
@@ -137,10 +138,10 @@ class Shard:
 
     def _roll(self) -> None:
         """Opens the file to append to: the one that was left off, or the next."""
-        if self._state is None or self._state.length >= self._rotate_bytes:
+        if self._state is None or self._state.length >= self._files.rotate_bytes:
             self.sync()  # before the index, or a power cut could leave rows without their bytes
             self._close_file()
-            self._state = self.index.register(next(self._names))
+            self._state = self.index.register(next(self._files.names))
             self.index.flush()
             self._step("warc-registered")
         file = WarcFile(self.folder / self._state.name, self._state.length)

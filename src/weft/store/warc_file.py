@@ -26,16 +26,15 @@ class WarcFile:
 
     def __init__(self, path: Path, length: int) -> None:
         """Opens it at its committed length; a file that is new to the index (length 0) may not exist yet."""
-        with writing(path):
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            size = os.fstat(self._fd).st_size
-            if length == 0:
-                sync_folder(path.parent)
-        if size != length:
-            os.close(self._fd)
-            raise StoreError(path, f"holds {size} bytes where the index knows {length}")
         self.path = path
         self.length = length
+        with writing(path):
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            self._check()
+        except BaseException:
+            os.close(self._fd)
+            raise
 
     def append(self, chunks: Iterable[bytes]) -> int:
         """Writes all of the chunks and returns where they begin; where that fails, the file is as it was."""
@@ -58,6 +57,14 @@ class WarcFile:
     def close(self) -> None:
         """Gives the descriptor back; `sync` first."""
         os.close(self._fd)
+
+    def _check(self) -> None:
+        with writing(self.path):
+            size = os.fstat(self._fd).st_size
+            if size == 0:
+                sync_folder(self.path.parent)
+        if size != self.length:
+            raise StoreError(self.path, f"holds {size} bytes where the index knows {self.length}")
 
     def _write(self, data: bytes, at: int) -> None:
         done = os.pwrite(self._fd, data, at)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from isal import isal_zlib
 
@@ -19,7 +19,8 @@ from weft.store.errors import StoreError
 _GZIP = 31
 _CHUNK = 1 << 18
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
-_BROKEN = (zlib.error, EOFError, ValueError)  # isal raises zlib's error
+# The stubs of isal call its error an instance.
+_BROKEN = (cast(type[Exception], isal_zlib.error), EOFError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
