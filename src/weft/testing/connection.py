@@ -75,6 +75,7 @@ class Connection(asyncio.Protocol):
         self._sent = 0
         self._timer: asyncio.TimerHandle | None = None
         self._note = ""
+        self._ending = False
         self.status = 0
         self.lost = False
 
@@ -151,6 +152,7 @@ class Connection(asyncio.Protocol):
         self._sent = 0
         self._stamp = request.t
         self.status = 0
+        self._ending = False
         self._note = "unanswered"
         host = request.header("host").rpartition("@")[2].partition(":")[0].lower()
         request.host = host if server.world.spec.names else self.address
@@ -228,7 +230,7 @@ class Connection(asyncio.Protocol):
         if not self._claim_moment():
             return
         self._sent = len(data)
-        self.status, self._note = status, answer.note
+        self.status, self._note, self._ending = status, answer.note, True
         self.transport.write(data)
         if self._drained is None:
             self.finish(status, answer.note, retry_after_s=retry_after_s)
@@ -240,8 +242,9 @@ class Connection(asyncio.Protocol):
         self.finish(status, note, retry_after_s=retry_after_s)
 
     async def _send_slowly(self, data: bytes, status: int, note: str) -> None:
+        self.status, self._note = status, note
         for start in range(0, len(data), CHUNK_BYTES):
-            await self.send(data[start : start + CHUNK_BYTES])
+            await self.send(data[start : start + CHUNK_BYTES], last=start + CHUNK_BYTES >= len(data))
         self.finish(status, note)
 
     def finish(self, status: int, note: str, *, aborted: bool = False, retry_after_s: float | None = None) -> None:
@@ -281,8 +284,13 @@ class Connection(asyncio.Protocol):
     # -- for answers that take time ---------------------------------------------------------------------------------
 
     def is_open(self) -> bool:
-        """Whether the client still waits, as the kernel knows it at this moment."""
-        if self.lost or self._current is None:
+        """Whether the client still waits for an answer, as the kernel knows it at this moment."""
+        if self._current is None or (self._ending and not self.transport.get_write_buffer_size()):
+            return False
+        return self._client_is_there()
+
+    def _client_is_there(self) -> bool:
+        if self.lost:
             return False
         poll = select.poll()
         poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLRDHUP)
@@ -295,15 +303,16 @@ class Connection(asyncio.Protocol):
         sent to a client that has just left would make its request seem to last longer than it did.
         """
         moment = monotonic()
-        if self.lost or (self._busy and not self.is_open()):
+        if self.lost or (self._busy and not self._client_is_there()):
             return False
         self._stamp = moment
         return True
 
-    async def send(self, data: bytes) -> None:
+    async def send(self, data: bytes, *, last: bool = False) -> None:
         """Hands bytes over and waits until the kernel has them; raises HungUp when the client is gone."""
         if not self._claim_moment():
             raise HungUp
+        self._ending = last
         self._sent += len(data)
         self.transport.write(data)
         await self.drain()
@@ -342,16 +351,22 @@ class Connection(asyncio.Protocol):
 
     def _run(self, work: Coroutine[None, None, None]) -> None:
         self._hold()
-        task = asyncio.get_running_loop().create_task(_quietly(work))
+        task = asyncio.get_running_loop().create_task(self._quietly(work))
         self.server.tasks.add(task)
         task.add_done_callback(self.server.tasks.discard)
 
+    async def _quietly(self, work: Coroutine[None, None, None]) -> None:
+        try:
+            await work
+        except HungUp:
+            pass  # connection_lost logs it
+        except TimeoutError:
+            self.transport.abort()
 
-async def _quietly(work: Coroutine[None, None, None]) -> None:
-    try:
-        await work
-    except (HungUp, TimeoutError):
-        pass  # connection_lost logs it
+    def give_up(self) -> None:
+        """Logs a request that is still open when the server ends."""
+        if self._current is not None:
+            self.finish(self.status, self._note, aborted=True)
 
 
 def parse(head: bytes, t: float) -> Request | None:

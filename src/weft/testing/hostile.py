@@ -41,7 +41,7 @@ class Link(Protocol):
 
     status: int
 
-    async def send(self, data: bytes) -> None: ...
+    async def send(self, data: bytes, *, last: bool = False) -> None: ...
     def close(self, status: int, note: str) -> None: ...
     def reset(self, note: str, status: int = 0) -> None: ...
     def finish(self, status: int, note: str) -> None: ...
@@ -219,8 +219,7 @@ def _bomb(make: Callable[[], tuple[str, bytes]]) -> Callable[[Link, str], Awaita
         encoding, body = make()
         link.status = 200
         await link.send(_head(f"Content-Encoding: {encoding}", f"Content-Length: {len(body)}"))
-        for start in range(0, len(body), 65_536):
-            await link.send(body[start : start + 65_536])
+        await _send_all(link, body)
         link.finish(200, note)
 
     return send
@@ -280,17 +279,20 @@ async def missing_final_chunk(link: Link, note: str) -> None:
     link.close(200, note)
 
 
-def _raw(*parts: bytes, status: int = 200) -> Callable[[Link, str], Awaitable[None]]:
+def _raw(make: Callable[[], bytes], status: int = 200) -> Callable[[Link, str], Awaitable[None]]:
     """Sends bytes as they are, then closes."""
 
     async def send(link: Link, note: str) -> None:
         link.status = status
-        for part in parts:
-            for start in range(0, len(part), 65_536):
-                await link.send(part[start : start + 65_536])
+        await _send_all(link, make())
         link.close(status, note)
 
     return send
+
+
+async def _send_all(link: Link, data: bytes) -> None:
+    for start in range(0, len(data), 65_536):
+        await link.send(data[start : start + 65_536], last=start + 65_536 >= len(data))
 
 
 async def drop_mid_body(link: Link, note: str) -> None:
@@ -329,20 +331,22 @@ ACTS: dict[str, Callable[[Link, str], Awaitable[None]]] = {
     "broken-chunk": broken_chunk,
     "huge-chunk": huge_chunk,
     "missing-final-chunk": missing_final_chunk,
-    "huge-header": _raw(_head("X-Huge: " + "h" * (1 << 20), _LENGTH) + _PAGE),
-    "many-headers": _raw(_head(*(f"X-Many-{number}: v" for number in range(100_000)), _LENGTH) + _PAGE),
-    "no-colon": _raw(_head("this line has no colon", "X-Kept: yes", _LENGTH) + _PAGE),
-    "garbage-status": _raw(b"HTTP/9.banana YES please\r\n" + _LENGTH.encode() + b"\r\n\r\n" + _PAGE),
-    "no-status-line": _raw(_PAGE),
-    "long-length": _raw(_head(f"Content-Length: {len(_PAGE) + 5000}") + _PAGE),
-    "short-length": _raw(_head(f"Content-Length: {len(_PAGE) // 2}") + _PAGE),
-    "negative-length": _raw(_head("Content-Length: -5") + _PAGE),
-    "two-lengths": _raw(_head(_LENGTH, "Content-Length: 7") + _PAGE),
+    "huge-header": _raw(lambda: _head("X-Huge: " + "h" * (1 << 20), _LENGTH) + _PAGE),
+    "many-headers": _raw(lambda: _head(*(f"X-Many-{number}: v" for number in range(100_000)), _LENGTH) + _PAGE),
+    "no-colon": _raw(lambda: _head("this line has no colon", "X-Kept: yes", _LENGTH) + _PAGE),
+    "garbage-status": _raw(lambda: b"HTTP/9.banana YES please\r\n" + _LENGTH.encode() + b"\r\n\r\n" + _PAGE),
+    "no-status-line": _raw(lambda: _PAGE),
+    "long-length": _raw(lambda: _head(f"Content-Length: {len(_PAGE) + 5000}") + _PAGE),
+    "short-length": _raw(lambda: _head(f"Content-Length: {len(_PAGE) // 2}") + _PAGE),
+    "negative-length": _raw(lambda: _head("Content-Length: -5") + _PAGE),
+    "two-lengths": _raw(lambda: _head(_LENGTH, "Content-Length: 7") + _PAGE),
     "drop-mid-body": drop_mid_body,
-    "truncated-gzip": _raw(_head("Content-Encoding: gzip", f"Content-Length: {len(_HALF)}") + _HALF),
-    "false-gzip": _raw(_head("Content-Encoding: gzip", _LENGTH) + _PAGE),
-    "redirect-nowhere": _raw(_head("Content-Length: 0", status="302 Found"), status=302),
-    "cookie-flood": _raw(_head(*(f"Set-Cookie: c{number}={'v' * 100}" for number in range(3000)), _LENGTH) + _PAGE),
+    "truncated-gzip": _raw(lambda: _head("Content-Encoding: gzip", f"Content-Length: {len(_HALF)}") + _HALF),
+    "false-gzip": _raw(lambda: _head("Content-Encoding: gzip", _LENGTH) + _PAGE),
+    "redirect-nowhere": _raw(lambda: _head("Content-Length: 0", status="302 Found"), 302),
+    "cookie-flood": _raw(
+        lambda: _head(*(f"Set-Cookie: c{number}={'v' * 100}" for number in range(3000)), _LENGTH) + _PAGE
+    ),
     "robots-endless": robots_endless,
 }
 
@@ -358,9 +362,10 @@ def _redirect(location: str) -> Callable[[Site, str], Resource]:
     return make
 
 
-def _content(body: bytes, *, links: tuple[str, ...] = ("/",)) -> Callable[[Site, str], Resource]:
+def _content(make_body: Callable[[], bytes], *, links: tuple[str, ...] = ("/",)) -> Callable[[Site, str], Resource]:
     def make(site: Site, path: str) -> Resource:
         references = [Reference(link, site.origin + link) for link in links]
+        body = make_body()
         return Resource(path, body=body, references=references, key=mix(site.key, *path.encode()), title="Hostile")
 
     return make
@@ -378,15 +383,15 @@ STATIC: dict[str, Callable[[Site, str], Resource]] = {
     "redirect-gopher": _redirect("gopher://127.0.0.1/"),
     "redirect-self": _redirect(""),
     "redirect-long": lambda site, path: _redirect(site.origin + "/never/" + "l" * 10_000)(site, path),
-    "deep-nesting": _content(b'<a href="/">home</a>' + b"<div>" * 200_000),
-    "huge-attribute": _content(_page_of(b'<p title="' + b"t" * (5 << 20) + b'">large</p>')),
+    "deep-nesting": _content(lambda: b'<a href="/">home</a>' + b"<div>" * 200_000),
+    "huge-attribute": _content(lambda: _page_of(b'<p title="' + b"t" * (5 << 20) + b'">large</p>')),
     "million-links": _content(
-        b"".join(b"<a href=%d>" % number for number in range(10)) * 100_000,
+        lambda: b"".join(b"<a href=%d>" % number for number in range(10)) * 100_000,
         links=tuple(f"/hostile/{number}" for number in range(10)),
     ),
-    "nul-bytes": _content(_page_of(b"<p>a\0b\0c</p>\0<p\0>d</p>" + b"\0" * 20_000)),
-    "invalid-utf8": _content(_page_of(b"<p>\xff\xfe\xc3\x28\xa0\xa1\xe2\x28\xa1\xf0\x28\x8c\xbc</p>" * 200)),
-    "crash-parser": _content(_page_of(CRASH_MARKER)),
-    "robots-endless": _content(_page_of(b"<p>past an endless robots.txt</p>")),
-    "robots-silent": _content(_page_of(b"<p>must never be requested</p>")),
+    "nul-bytes": _content(lambda: _page_of(b"<p>a\0b\0c</p>\0<p\0>d</p>" + b"\0" * 20_000)),
+    "invalid-utf8": _content(lambda: _page_of(b"<p>\xff\xfe\xc3\x28\xa0\xa1\xe2\x28\xa1\xf0\x28\x8c\xbc</p>" * 200)),
+    "crash-parser": _content(lambda: _page_of(CRASH_MARKER)),
+    "robots-endless": _content(lambda: _page_of(b"<p>past an endless robots.txt</p>")),
+    "robots-silent": _content(lambda: _page_of(b"<p>must never be requested</p>")),
 }

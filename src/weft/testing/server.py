@@ -181,6 +181,8 @@ async def serve(server: SyntheticServer, sockets: list[socket.socket], ready: Ca
     finally:
         for one in listeners:
             one.close()
+        for connection in [one for group in server.open.values() for one in group]:
+            connection.give_up()
         for task in list(server.tasks):
             task.cancel()
         server.log.close()
