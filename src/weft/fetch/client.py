@@ -183,23 +183,24 @@ class Client:
     def _prepare(self, transfer: Transfer, found: re.Match[str], headers: Sequence[tuple[str, str]]) -> None:
         """Sets URL and headers, and writes down the request as it will be sent."""
         scheme, authority, host, port, target = found.groups()
-        sloppy = bool(self._raw.origins) and f"{scheme}://{authority}" in self._raw.origins
+        origin = f"{scheme}://{authority}"
         transfer.host = host
-        transfer.curl.setopt(pycurl.URL, transfer.url)
-        transfer.connect_only(sloppy)
-        if sloppy:
-            headers = [*headers, ("Connection", "close")]
-        tail = self._usual_tail if not headers and transfer.usual else self._set_headers(transfer, headers)
+        transfer.aim(origin, target if target and target[0] == "/" else "/" + (target or ""))
+        transfer.connect_only(bool(self._raw.origins) and origin in self._raw.origins)
+        tail = self._usual_tail
+        if headers or not transfer.usual or transfer.lenient:
+            tail = self._set_headers(transfer, headers)
         if port is not None and port == _DEFAULT_PORT[scheme]:
             authority = host
-        if not target or target[0] == "?":
-            target = "/" + (target or "")
-        transfer.request_head = f"GET {target} HTTP/1.1\r\nHost: {authority}\r\n".encode() + tail
+        transfer.request_head = f"GET {transfer.target} HTTP/1.1\r\nHost: {authority}\r\n".encode() + tail
 
     def _set_headers(self, transfer: Transfer, headers: Sequence[tuple[str, str]]) -> bytes:
-        lines, tail = wire(merged(self._usual, headers)) if headers else (self._usual_lines, self._usual_tail)
+        chosen = merged(self._usual, headers) if headers else self._usual
+        if transfer.lenient:
+            chosen = [*chosen, ("Connection", "close")]
+        lines, tail = wire(chosen)
         transfer.curl.setopt(pycurl.HTTPHEADER, lines)
-        transfer.usual = not headers
+        transfer.usual = chosen is self._usual
         return tail
 
     def _resolve(self, transfer: Transfer) -> None:
@@ -268,7 +269,7 @@ class Client:
             self._try_next(transfer)
         else:
             if is_sloppy(code, message):
-                self._raw.remember(_origin(transfer.url))
+                self._raw.remember(transfer.origin)
             self._end(transfer, kind(code, message), message)
 
     def _try_next(self, transfer: Transfer) -> None:
@@ -390,12 +391,6 @@ class Client:
         if not transfer.mark:
             quiet -= connected_s
         return f"read: no byte in {section.read_timeout_s:g} s" if quiet >= section.read_timeout_s else ""
-
-
-def _origin(url: str) -> str:
-    found = _URL.fullmatch(url)
-    assert found is not None
-    return f"{found[1]}://{found[2]}"
 
 
 def _unusual(lines: list[bytes], status: int, error: str | None, detail: str) -> tuple[int, bytes, str | None, str]:

@@ -47,15 +47,17 @@ class Transfer:
     """A reusable handle and what belongs to the transfer that it carries."""
 
     __slots__ = (
-        "addresses", "chunks", "connect_by", "curl", "host", "lenient", "lines", "mark", "moved", "pinned",
-        "request_head", "running", "started", "tag", "unopened", "url", "usual",
+        "addresses", "chunks", "connect_by", "curl", "host", "lenient", "lines", "mark", "moved", "origin", "pinned",
+        "request_head", "running", "started", "tag", "target", "unopened", "url", "usual",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.curl = pycurl.Curl()
         self.lines: list[bytes] = []
         self.chunks: list[bytes] = []
-        self.pinned = ""  # the address that the handle is set to
+        self.origin = ""  # what the handle is set to: where to, what for, which address
+        self.target = ""
+        self.pinned = ""
         self.usual = True  # the handle is set to the usual headers
         self.lenient = False  # libcurl only connects; the answer is read by us
         self.clear()
@@ -72,6 +74,15 @@ class Transfer:
         self.running = False  # libcurl has it
         self.lines.clear()
         self.chunks.clear()
+
+    def aim(self, origin: str, target: str) -> None:
+        """What is asked, and of whom. The target goes apart, because in a URL libcurl rewrites its escapes."""
+        if origin != self.origin:
+            self.curl.setopt(pycurl.URL, origin + "/")
+            self.origin = origin
+        if target != self.target:
+            self.curl.setopt(pycurl.REQUEST_TARGET, target)
+            self.target = target
 
     def pin(self, address: str) -> None:
         """Whatever the URL's host, the next connection leads to this address."""

@@ -13,8 +13,12 @@ from collections.abc import Iterator, Sequence
 from email.utils import mktime_tz, parsedate_tz
 from functools import lru_cache
 
+# Where a request goes and how its connection is used is not for the caller to say.
+OURS = frozenset({"host", "connection", "keep-alive", "content-length", "transfer-encoding", "te", "upgrade", "expect"})
+
 _CHARSET = re.compile(r""";\s*charset\s*=\s*(?:"([^"]*)"?|'([^']*)'?|([^\s;,"']+))""", re.IGNORECASE)
 _SECONDS = re.compile(r"([0-9]{1,10})[0-9]*(?:\.[0-9]*)?")
+_INTERIM = re.compile(rb"HTTP/[0-9.]+[ \t]+1[0-9][0-9]")
 _FOLD = re.compile(rb"\r?\n[ \t]+")
 _NAME = re.compile(rb"[^\x00-\x20:\x7f]+")
 
@@ -135,21 +139,21 @@ def _needle(name: str) -> bytes:
 
 
 def final_head(lines: Sequence[bytes]) -> tuple[bytes, bool]:
-    """The last response's head among interim ones and trailers, and whether its blank line came."""
-    start, end = 0, None
+    """The final response's head among interim ones and trailers, and whether its blank line came."""
+    start = 0
     for number, line in enumerate(lines):
-        if end is not None and line.startswith(b"HTTP/"):
-            start, end = number, None
-        elif end is None and line in (b"\r\n", b"\n"):
-            end = number + 1
-    return b"".join(lines[start:end]), end is not None
+        if line in (b"\r\n", b"\n"):
+            if not _INTERIM.match(lines[start]):
+                return b"".join(lines[start : number + 1]), True
+            start = number + 1
+    return b"".join(lines[start:]), False
 
 
 def merged(usual: Sequence[tuple[str, str]], extra: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The usual headers without those that are given anew, then the given ones; Host is the URL's, never given."""
+    """The usual headers without those that are given anew, then the given ones, without what the client decides."""
     named = {name.lower() for name, _ in extra}
     kept = [pair for pair in usual if pair[0].lower() not in named]
-    return kept + [pair for pair in extra if pair[0].lower() != "host"]
+    return kept + [pair for pair in extra if pair[0].lower() not in OURS]
 
 
 def wire(headers: Sequence[tuple[str, str]]) -> tuple[list[bytes], bytes]:
