@@ -10,6 +10,7 @@ import gzip
 import html
 import http.client
 import re
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -162,9 +163,12 @@ def parse_robots(body: bytes) -> Rules:
 class Walker:
     """Visits everything, level by level, several pages at a time."""
 
-    def __init__(self, seeds: list[str], max_depth: int | None = None) -> None:
+    def __init__(
+        self, seeds: list[str], max_depth: int | None = None, permitted: Callable[[str], bool] = lambda url: True
+    ) -> None:
         self.seeds = seeds
         self.max_depth = max_depth
+        self.permitted = permitted
         self.requested: set[str] = set()
         self.other: set[str] = set()
         self.robots: dict[str, Rules] = {}
@@ -239,12 +243,15 @@ class Walker:
         seen: set[str] = set()
         entered: set[str] = set()
         queue = [(seed, 0, 0, "") for seed in self.seeds]
-        with ThreadPoolExecutor(12) as pool:
+        with ThreadPoolExecutor(32) as pool:
             while queue:
                 level, listed = [], []
-                for item in queue:
-                    url, depth, _, cookie = item
+                depth = min(item[1] for item in queue)  # a redirect's target comes before deeper links
+                for item in [item for item in queue if item[1] == depth]:
+                    url, _, _, cookie = item
                     if (url in seen and not cookie) or (self.max_depth is not None and depth > self.max_depth):
+                        continue
+                    if url not in self.seeds and not self.permitted(url):
                         continue
                     seen.add(url)
                     rules = self.rules(url)
@@ -254,7 +261,8 @@ class Walker:
                         listed += [(page, depth + 1, 0, "") for one in rules.sitemaps for page in self.sitemap(one)]
                     if rules.allows(url[len(origin) :]):
                         level.append(item)
-                queue = [new for found in pool.map(self.visit, level) for new in found] + listed
+                queue = [item for item in queue if item[1] > depth] + listed
+                queue += [new for found in pool.map(self.visit, level) for new in found]
 
 
 def compare(web: SyntheticWeb, walker: Walker, **plan: Any) -> None:
@@ -281,3 +289,58 @@ def test_oracle_agrees_with_a_walk_of_a_messy_web() -> None:
         walker.run()
         assert len(walker.requested) > 300
         compare(web, walker)
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[SyntheticWeb]:
+    with synthetic_web(hosts=16, pages=320, seed=11) as web:
+        yield web
+
+
+@pytest.mark.parametrize("max_depth", [0, 2])
+def test_oracle_agrees_within_a_depth(web: SyntheticWeb, max_depth: int) -> None:
+    walker = Walker(web.seeds, max_depth)
+    walker.run()
+    compare(web, walker, max_depth=max_depth)
+    deeper = web.expect(max_depth=max_depth + 1)
+    assert len(deeper.must) > len(walker.requested)
+
+
+@pytest.mark.parametrize("scope", ["host", "domain"])
+def test_oracle_agrees_within_a_host(web: SyntheticWeb, scope: str) -> None:
+    home = web.world.sites[2].home
+    walker = Walker([home], permitted=lambda url: url.startswith(home))
+    walker.run()
+    compare(web, walker, scope=scope)
+    assert {url.split("/")[2] for url in walker.requested} == {home.split("/")[2]}
+
+
+def test_oracle_agrees_below_a_directory(web: SyntheticWeb) -> None:
+    site = max(web.world.ordinary, key=lambda site: site.count)
+    section = next(path for path in site.paths[1:] if path.count("/") == 2 and "?" not in path)
+    seed = site.origin + section
+    prefix = seed.rpartition("/")[0] + "/"
+    walker = Walker([seed], permitted=lambda url: url.startswith(prefix))
+    walker.run()
+    compare(web, walker, scope="prefix")
+    assert len(walker.requested) > 3
+
+
+def test_oracle_agrees_with_patterns_and_excluded_hosts(web: SyntheticWeb) -> None:
+    excluded = web.world.sites[5].host
+
+    def permitted(url: str) -> bool:
+        wanted = re.search("/(news|wiki|blog|docs|shop)/", url) or url.endswith("/")
+        return bool(wanted) and ".html" not in url and not url.startswith(f"http://{excluded}:")
+
+    # what is excluded is excluded for seeds too, `include` does not bind them
+    walker = Walker([seed for seed in web.seeds if ".html" not in seed], permitted=permitted)
+    walker.run()
+    compare(
+        web,
+        walker,
+        include=("re:/(news|wiki|blog|docs|shop)/", "*/"),
+        exclude=("*.html*",),
+        exclude_domains=(excluded,),
+    )
+    assert web.expect(exclude_domains=(excluded,)).excluded_hosts == [excluded]

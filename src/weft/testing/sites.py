@@ -138,6 +138,8 @@ def make_sites(spec: WorldSpec, hostile: tuple[str, ...] = ()) -> list[Site]:
     sites = [_make_site(spec, index) for index in range(spec.hosts)]
     _share_pages(spec, sites)
     _hang_together(sites)
+    if spec.messy:
+        _flavour(spec, sites)
     first = spec.hosts
     sites += [_make_site(spec, first + place, behaviour) for place, behaviour in enumerate(hostile)]
     return sites
@@ -150,7 +152,8 @@ def _make_site(spec: WorldSpec, index: int, hostile: str | None = None) -> Site:
     key = mix(spec.seed & (1 << 64) - 1, index, 3)
     role = "hostile" if hostile else _role(spec, index)
     language = BY_CODE["en"] if key % 3 == 0 or hostile else LANGUAGES[(key >> 8) % len(LANGUAGES)]
-    charset = "utf-8" if (key >> 16) % 10 < 6 else language.charsets[(key >> 24) % len(language.charsets)]
+    legacy = language.charsets[1:] or language.charsets
+    charset = "utf-8" if (key >> 16) % 10 < 6 else legacy[(key >> 24) % len(legacy)]
     sitemap = None if hostile else _sitemap_style(spec, index)
     named = {"plain": "/sitemap.xml", "index": "/sitemap_index.xml"}.get(sitemap or "")
     style = _robots_style(spec, index, role)
@@ -162,8 +165,6 @@ def _make_site(spec: WorldSpec, index: int, hostile: str | None = None) -> Site:
     )
     site = Site(index, host, origin, key, role, language, charset, robots, sitemap, hostile=hostile)
     site.address = FAULT_ADDRESSES.get(hostile or "", "127.0.0.1") if spec.names else host
-    if spec.messy and role == "ordinary" and style not in ("late", "delayed"):
-        site.flavour = FLAVOURS[(index + spec.seed) % len(FLAVOURS)]
     if role == "trap":
         site.traps = TRAPS if spec.hosts < 100 else (TRAPS[index // 25 % 4],)
     return site
@@ -211,6 +212,13 @@ def _share_pages(spec: WorldSpec, sites: list[Site]) -> None:
     large = [site for site, is_small in zip(sites, small, strict=True) if not is_small]
     for place, site in enumerate(large):
         site.count += left // len(large) + (place < left % len(large))
+
+
+def _flavour(spec: WorldSpec, sites: list[Site]) -> None:
+    """Deals the flavours out in turn to the hosts whose robots.txt gives no trouble already."""
+    able = [site for site in sites if site.role == "ordinary" and site.robots.style not in ("late", "delayed")]
+    for place, site in enumerate(able):
+        site.flavour = FLAVOURS[(place + spec.seed) % len(FLAVOURS)]
 
 
 def _hang_together(sites: list[Site]) -> None:
