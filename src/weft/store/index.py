@@ -46,8 +46,9 @@ class Index:
     def __init__(self, path: Path, facts: Mapping[str, object]) -> None:
         """Makes the index where there is none; `facts` are what the crawl is known by, and must not change."""
         self.path = path
-        self._db = _connect(path, timeout=30)
         self._sync_db: sqlite3.Connection | None = None
+        with writing(path):
+            self._db = _connect(path, timeout=30)
         try:
             with writing(path):
                 self._prepare(facts)
@@ -141,16 +142,18 @@ class Index:
         self._db.close()
 
     def _prepare(self, facts: Mapping[str, object]) -> None:
-        if schema.is_empty(self._db, self.path):
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.executescript(schema.TABLES)
-        else:
+        empty = schema.is_empty(self._db, self.path)
+        if not empty:
             schema.check(self._db, self.path)
+        _tune(self._db)
+        if empty:
+            self._db.executescript(schema.TABLES)
         self._db.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", facts.items())
 
     def _housekeep(self, log_bytes: int) -> None:
         if self._sync_db is None:
             self._sync_db = _connect(self.path, timeout=0.25)
+            _tune(self._sync_db)
         if self._rows - self._folded >= max(FOLD_ROWS, self._folded // 20):
             self._fold(self._sync_db)
         if log_bytes > CHECKPOINT_BYTES:
@@ -167,12 +170,15 @@ class Index:
 
 
 def _connect(path: Path, timeout: float) -> sqlite3.Connection:
-    db = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
+    return sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
+
+
+def _tune(db: sqlite3.Connection) -> None:
+    db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = NORMAL")
     db.execute("PRAGMA wal_autocheckpoint = 0")  # done by `sync`, after the WARC files are on the disk
     db.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_BYTES}")
     db.execute("PRAGMA cache_size = -8000")
-    return db
 
 
 def _checkpoint(db: sqlite3.Connection) -> None:

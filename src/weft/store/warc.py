@@ -111,11 +111,11 @@ class RecordMaker:
         return f"{self._prefix}{self._count:012x}"
 
     def _date(self, at: float) -> str:
-        second = int(at)
+        second, micros = divmod(round(at * 1_000_000), 1_000_000)
         if second != self._second:
             self._stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
             self._second = second
-        return f"{self._stamp}.{int((at - second) * 1_000_000):06d}Z"
+        return f"{self._stamp}.{micros:06d}Z"
 
 
 def payload_digest(body: bytes) -> str:
