@@ -49,3 +49,12 @@ def writing(path: Path) -> Iterator[None]:
         if getattr(error, "sqlite_errorname", "") in _SQLITE_NO_ROOM:
             raise DiskFull(path) from error
         raise StoreError(path, f"cannot be written: {error}") from error
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turns SQLite's ways to say that a file is damaged into ours."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StoreError(path, f"cannot be read: {error}") from error

