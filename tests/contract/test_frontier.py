@@ -497,7 +497,7 @@ def test_max_pages_is_never_exceeded_and_reached_exactly(make: Callable[..., Har
         done(harness, lease)
     assert frontier.claim("me", 50) == []
     stats = frontier.stats()
-    assert (stats.pages, stats.queued, stats.held) == (5, 17, 17)
+    assert (stats.pages, stats.queued, frontier.exhausted()) == (5, 17, True)
     frontier.commit()
     harness.limits = CrawlLimits(max_pages=7)
     frontier = harness.crash(pages=5)
@@ -519,7 +519,7 @@ def test_a_domain_has_its_budget_and_the_others_go_on(make: Callable[..., Harnes
     assert extra.key == leases[0].key
     done(harness, extra)
     assert frontier.claim("me", 50) == []
-    assert frontier.stats().held == 3
+    assert (frontier.stats().queued, frontier.next_due()) == (3, None)
 
 
 def test_crawls_take_turns_within_a_site(make: Callable[..., Harness]) -> None:
@@ -595,7 +595,7 @@ def test_a_queued_url_that_is_found_shallower_moves_up(make: Callable[..., Harne
         done(harness, lease)
     assert frontier.claim("me", 9) == []
     result = frontier.admit(harness.crawl, [page("http://a/y", 2)])
-    assert result.expand == ((leases[1].item, 2),), "fetched already: whoever cut its links must expand it"
+    assert result.expand == ((leases[1].item, "http://a/y", 2),), "fetched already: whoever cut its links must expand it"
     frontier.commit()
     assert harness.crash().stats().queued == 0
 

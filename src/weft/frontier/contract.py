@@ -79,7 +79,7 @@ class Admission(Struct, frozen=True):
 
     new: int
     duplicates: int
-    expand: tuple[tuple[int, int], ...] = ()  # (item, its new depth): already fetched, its links had been cut
+    expand: tuple[tuple[int, str, int], ...] = ()  # item, URL and new depth of what was fetched with its links cut
 
 
 class RobotsRecord(Struct, frozen=True):
@@ -110,7 +110,6 @@ class FrontierStats(Struct, frozen=True):
     admitted: int
     finished: int
     pages: int
-    held: int  # queued behind a limit: claiming will not reach them
 
 
 class Frontier(Protocol):
@@ -122,14 +121,32 @@ class Frontier(Protocol):
     def admit(self, crawl: int, found: Sequence[Found]) -> Admission:
         """Queues what is new."""
 
+    def unseen(self, crawl: int, candidates: Iterable[str]) -> list[str]:
+        """Those of the URLs that the crawl does not know yet."""
+
+    def scope_extended(self, crawl: int, url: str) -> None:
+        """Remembers that a seed's redirect made this URL's place a part of the scope."""
+
     def claim(self, owner: str, limit: int) -> list[Lease]:
         """Leases for items that are due; durable before it returns."""
 
     def cool(self, ended: Iterable[Ended]) -> None:
         """Frees places and sets when sites are next due."""
 
-    def finish(self, outcomes: Iterable[Outcome]) -> list[bool]:
-        """Ends leases; False for one that was not valid any more."""
+    def finish(self, outcomes: Iterable[Outcome], batch: int = 0) -> list[bool]:
+        """Ends leases; False for one that was not valid any more.
+
+        `batch` is the store's that will hold the rows: until it is acknowledged, a crash makes the items queued again.
+        """
+
+    def acknowledge(self, batch: int) -> None:
+        """The store's batches up to this one are safe on disk."""
+
+    def commit(self) -> None:
+        """Makes what was admitted and finished safe against a kill."""
+
+    def sync(self) -> None:
+        """Makes what was committed safe against a power cut; may be called from another thread."""
 
     def robots(self, origin: str) -> RobotsRecord | None:
         """What is known of an origin's robots.txt."""
@@ -145,6 +162,9 @@ class Frontier(Protocol):
 
     def next_due(self) -> float | None:
         """When claiming may give something next; None if nothing is scheduled."""
+
+    def exhausted(self) -> bool:
+        """Whether every crawl has all the pages that it may have."""
 
     def stats(self) -> FrontierStats:
         """Where things stand."""

@@ -222,7 +222,7 @@ class EmbeddedFrontier:
         """Queues what is new; redirect targets, robots.txt and sitemaps before the rest."""
         owner = self._crawls[crawl]
         new = duplicates = 0
-        expand: list[tuple[int, int]] = []
+        expand: list[tuple[int, str, int]] = []
         for one in found:
             if one.purpose is Purpose.ROBOTS:
                 self._enqueue(owner, one, self._transient())
@@ -242,6 +242,11 @@ class EmbeddedFrontier:
             new += 1
             self._admit_new(owner, one)
         return Admission(new, duplicates, tuple(expand))
+
+    def readmit(self, crawl: int, found: Found) -> None:
+        """Queues a URL once more, known or not: a new visit, under a new number."""
+        self._crawls[crawl].seen.add(found.url)
+        self._admit_new(self._crawls[crawl], found)
 
     def claim(self, owner: str, limit: int) -> list[Lease]:
         """Leases for what is due, in the request log before it returns."""
@@ -292,6 +297,7 @@ class EmbeddedFrontier:
             del self._leases[outcome.lease.item]
             if not state.cooled:
                 state.site.turn.active -= 1
+                self._requests.end(outcome.lease.item, self.now(), "unasked")
             self._end_lease(state, outcome, batch)
             self._schedule(state.site)
         return accepted
@@ -325,13 +331,6 @@ class EmbeddedFrontier:
     def stats(self) -> FrontierStats:
         """Where things stand."""
         crawls = self._crawls.values()
-        held = 0
-        for crawl in crawls:
-            if crawl.paused or (crawl.permits() <= 0 and crawl.flight == 0):
-                held += sum(lane.queued for site in self._sites.values() for lane in site.lanes if lane.crawl is crawl)
-            elif crawl.limits.max_pages_per_domain is not None:
-                lanes = (lane for site in self._sites.values() for lane in site.lanes if lane.crawl is crawl)
-                held += sum(lane.queued for lane in lanes if not lane.has_budget() and not lane.flight)
         return FrontierStats(
             queued=self._queued,
             leased=len(self._leases),
@@ -340,8 +339,18 @@ class EmbeddedFrontier:
             admitted=self._admitted,
             finished=self._finished,
             pages=sum(crawl.pages for crawl in crawls),
-            held=held,
         )
+
+    def scope_extended(self, crawl: int, url: str) -> None:
+        """Kept with the crawl; `scope_extensions` gives them back."""
+        extensions = self.scope_extensions(crawl)
+        if url not in extensions:
+            self._journal.put_meta(f"scope:{crawl}", [*extensions, url])
+            self._journal.commit()
+
+    def scope_extensions(self, crawl: int) -> list[str]:
+        """Where seeds' redirects have led."""
+        return [str(url) for url in self._journal.meta(f"scope:{crawl}") or ()]
 
     def pause(self, crawl: int, paused: bool = True) -> None:
         """Nothing of a paused crawl is claimed."""
@@ -675,7 +684,7 @@ class EmbeddedFrontier:
         if was_empty:
             self._schedule(site)
 
-    def _move_up(self, crawl: Crawl, found: Found) -> tuple[int, int] | None:
+    def _move_up(self, crawl: Crawl, found: Found) -> tuple[int, str, int] | None:
         """A known URL found by a shorter way: queued, it moves up; fetched, the caller must expand it again."""
         assert crawl.depths is not None
         known = crawl.depths.get(crawl.seen.fingerprint(found.url))
@@ -684,7 +693,7 @@ class EmbeddedFrontier:
         known.depth = found.depth
         self._write_line(crawl, found, known.item)
         if known.ended:
-            return known.item, found.depth
+            return known.item, found.url, found.depth
         if not known.leased:
             # Its old entry stays where it is and is passed over when its turn comes.
             self._enqueue(crawl, found, known.item)

@@ -1,0 +1,199 @@
+"""The process that crawls: it puts the parts together, runs the loop, and tells by its exit code how that ended.
+
+Started by the orchestrator with an Order on its standard input; it dies with it. SIGTERM drains. It may be killed at
+any moment: started again with the same order, it goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from weft import __version__
+from weft.config import Config
+from weft.crawl.folder import CrawlFolder
+from weft.crawl.seeds import is_loopback
+from weft.engine.commit import Committer
+from weft.engine.crawls import RunningCrawl
+from weft.engine.loop import Loop, Stop
+from weft.engine.progress import Progress
+from weft.engine.results import Results
+from weft.engine.robots import RobotsBook
+from weft.engine.steps import crash_point
+from weft.engine.suspects import Suspects
+from weft.engine.verdict import RETRYABLE
+from weft.errors import Busy, WeftError
+from weft.fetch.client import Client
+from weft.fetch.guard import Guard
+from weft.frontier.admission import Rules
+from weft.frontier.contract import CrawlLimits
+from weft.frontier.embedded import EmbeddedFrontier
+from weft.records import Found, Reason, Row
+from weft.store.pages import PageStore
+from weft.supervise.process import die_with_parent
+from weft.telemetry import Log, Slot, log_to_file
+
+EXIT_CODES = {Stop.DONE: 0, Stop.MAX_PAGES: 3, Stop.BUDGET: 3, Stop.MAX_DURATION: 3, Stop.INTERRUPTED: 130}
+STATES = {0: "finished", 3: "limit", 130: "interrupted"}
+LOCK_WAIT_S = 5.0
+MAY_SUCCEED = RETRYABLE | {Reason.ROBOTS_UNREACHABLE, Reason.BREAKER, Reason.RETRY_AFTER}
+log = Log("weft.crawl.fetcher")
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What the orchestrator wants crawled."""
+
+    config: Config
+    crawl_id: str
+    parent_pid: int
+    until: float | None = None  # of the wall clock
+
+
+class Fetcher:
+    """All parts of one embedded pod, opened and wired."""
+
+    def __init__(self, order: Order) -> None:
+        config = order.config
+        self.folder = CrawlFolder(config.store.data_dirs)
+        self.progress = Progress(self.folder.status, os.getpid())
+        step = crash_point()
+        slot = Slot(0, "fetcher", 0)
+        self._frontier = _open_frontier(self.folder.frontier, config)
+        self._store = PageStore.open(
+            self.folder.data_dirs,
+            crawl_id=order.crawl_id,
+            slot=slot.name,
+            software=f"Weft/{__version__}",
+            user_agent=config.fetch.user_agent(),
+            step=step,
+        )
+        self._suspects = Suspects(self.folder.frontier)
+        if self._suspects.died_on:
+            log.error("a page killed its parser", item=self._suspects.died_on)
+        crawl = self._open_crawl(config)
+        self._client = Client(config.fetch, refusal=_refusal(config), handles=config.fetch.workers)
+        book = RobotsBook(self._frontier, config.fetch.user_agent())
+        results = Results(
+            self._frontier, self._store, {crawl.number: crawl}, book, self._suspects, config.politeness, config.fetch
+        )
+        self._committer = Committer(self._frontier, self._store, step)
+        until = None if order.until is None else time.monotonic() + order.until - time.time()
+        self.loop = Loop(
+            self._frontier, self._client, results, book, self._committer, {crawl.number: crawl}, self.progress,
+            self._suspects, owner=slot.name, step=step, until=until,
+        )  # fmt: skip
+
+    def _open_crawl(self, config: Config) -> RunningCrawl:
+        limits = CrawlLimits(config.limits.max_pages, config.limits.max_pages_per_domain, config.scope.max_depth)
+        frontier, store = self._frontier, self._store
+        number = frontier.open_crawl("crawl", limits)
+        stats = store.stats(top=0)
+        self.progress.status.pages = self.progress.status.pages_at_start = stats.pages
+        self.progress.status.body_bytes = stats.body_bytes
+        by_key: Counter[str] = Counter()
+        if limits.max_pages_per_domain is not None:
+            for host, pages in store.stats(top=sys.maxsize).hosts:
+                by_key[frontier.key_of(f"http://{host}/")] += pages
+        frontier.recover(store.items_since(frontier.acknowledged), {number: stats.pages}, by_key)
+        seeds = self.folder.seeds()
+        year = datetime.now(UTC).year
+        rules = Rules(config.scope, seeds, this_year=year, extensions=frontier.scope_extensions(number))
+        crawl = RunningCrawl(number, rules, config.scope, config.fetch, frontier, self.progress)
+        admitted = []
+        for seed in map(rules.rewritten, seeds):
+            reason = rules.refusal(seed, 0, is_link=False)
+            if reason is None:
+                admitted.append(Found(seed, 0))
+            else:
+                self.progress.refused[reason] += 1
+        frontier.admit(number, admitted)
+        for row in [*store.repair(), *(_failed(store) if config.run.retry_failed else ())]:
+            # A power cut took these pages' bytes, or they failed: their URLs come in again under a new number.
+            frontier.readmit(number, Found(row.url, row.depth, row.parent))
+        frontier.commit()
+        return crawl
+
+    def run(self) -> int:
+        """Crawls; gives the exit code."""
+        self.progress.write("running")
+        reason = self.loop.run()
+        self._client.close()
+        self._committer.close()
+        self._store.close()
+        stats = self._frontier.stats()
+        self.progress.status.queued, self.progress.status.in_flight = stats.queued, 0
+        self._frontier.close()
+        self._suspects.close()
+        code = EXIT_CODES[reason]
+        self.progress.write(STATES[code], str(reason))
+        log.info("ended", reason=str(reason), pages=self.progress.status.pages)
+        return code
+
+
+def main(stdin: IO[bytes]) -> int:
+    """Reads the order and carries it out."""
+    order = msgspec.msgpack.decode(stdin.read(), type=Order)
+    die_with_parent(order.parent_pid)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal tells the whole group; the orchestrator passes it on
+    folder = CrawlFolder(order.config.store.data_dirs)
+    log_to_file(Path(order.config.log.log_dir), Slot(0, "fetcher", 0), order.config.log.log_level)
+    try:
+        fetcher = Fetcher(order)
+        signal.signal(signal.SIGTERM, lambda *_: fetcher.loop.drain())
+        return fetcher.run()
+    except WeftError as error:
+        log.error("stopped", error=error)
+        Progress(folder.status, os.getpid()).write("failed", str(error))
+        return error.exit_code
+    except Exception as error:
+        log.error("crashed", exc_info=True)
+        Progress(folder.status, os.getpid()).write("failed", f"{type(error).__name__}: {error}")
+        return 70
+
+
+def _open_frontier(folder: Path, config: Config) -> EmbeddedFrontier:
+    """A fetcher that is being killed may hold the lock for a moment longer."""
+    until = time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            return EmbeddedFrontier(folder, config.politeness)
+        except Busy:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.05)
+
+
+def _failed(store: PageStore) -> Iterator[Row]:
+    """The last rows of URLs that may succeed another time."""
+    for row in store.rows():
+        kind = row.error.partition(":")[0]
+        if (kind in MAY_SUCCEED or row.status in (408, 429) or row.status >= 500) and (
+            store.for_url(row.url)[-1].item == row.item
+        ):
+            yield row
+
+
+def _refusal(config: Config) -> Callable[[str], str | None]:
+    """What the client asks of every address before it connects; without an email it stays on this machine."""
+    guard = Guard(config.fetch.allow_private)
+    if config.fetch.email:
+        return guard.check
+
+    def check(address: str) -> str | None:
+        why = guard.check(address)
+        return why or (None if is_loopback(address) else "beyond loopback, which needs --email")
+
+    return check
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.stdin.buffer))

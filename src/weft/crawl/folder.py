@@ -1,0 +1,145 @@
+"""A crawl on disk: what lies where in its data dirs, and who may use them.
+
+    DATA/crawl.json     what the crawl is: layout, id, when, the public suffix list it was sharded with
+    DATA/seeds.txt      its seeds, canonical, one a line
+    DATA/status.json    how it stands; read by displays
+    DATA/lock           held by the process that runs it
+    DATA/frontier/      what is queued, and the request log
+    DATA/warc/, index-*.db, content/    the pages; in every data dir
+    DATA/logs/, metrics/
+
+The first data dir is the crawl's home; the others hold pages alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from weft import __version__, urls
+from weft.errors import BadInput, Busy
+
+LAYOUT = 1
+_OWN = ("crawl.json", "seeds.txt", "status.json", "frontier", "warc", "content", "metrics", "logs")
+
+
+class Identity(msgspec.Struct):
+    """The content of crawl.json."""
+
+    layout: int
+    crawl_id: str
+    weft: str
+    created_at: float
+    suffix_list: str
+    data_dirs: int
+
+
+class CrawlFolder:
+    """The data dirs of one crawl."""
+
+    def __init__(self, data_dirs: Sequence[str | Path]) -> None:
+        self.data_dirs = [Path(folder) for folder in data_dirs]
+        self.home = self.data_dirs[0]
+        self.frontier = self.home / "frontier"
+        self.status = self.home / "status.json"
+        self.metrics = self.home / "metrics"
+        self._identity = self.home / "crawl.json"
+        self._seeds = self.home / "seeds.txt"
+        self._lock: int | None = None
+
+    def exists(self) -> bool:
+        """Whether a crawl is there."""
+        return self._identity.exists()
+
+    def identity(self) -> Identity:
+        """What the crawl is; refuses what this Weft cannot read."""
+        try:
+            identity = msgspec.json.decode(self._identity.read_bytes(), type=Identity)
+        except FileNotFoundError:
+            raise BadInput(
+                f"{self.home} holds no crawl; start one with `weft crawl URL --data-dir {self.home}`"
+            ) from None
+        except (OSError, msgspec.DecodeError) as error:
+            raise BadInput(f"{self._identity}: cannot be read: {error}") from None
+        if identity.layout != LAYOUT:
+            raise BadInput(
+                f"{self.home}: the crawl has layout {identity.layout}, this Weft reads {LAYOUT}; "
+                f"use the Weft that made it ({identity.weft})"
+            )
+        return identity
+
+    def hold(self) -> None:
+        """Takes the folder for this process, until it ends; makes it first if need be."""
+        for folder in self.data_dirs:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                probe = folder / f".write-{os.getpid()}"
+                probe.touch()
+                probe.unlink()
+            except OSError as error:
+                raise BadInput(f"data dir {folder}: {error.strerror}; choose another with --data-dir") from None
+        self._lock = os.open(self.home / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise Busy(f"data dir {self.home}: a crawl is running in it; `weft watch {self.home}` shows it") from None
+
+    def let_go(self) -> None:
+        """Gives the folder back."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def start(self, seeds: Iterable[str]) -> Identity:
+        """Makes a new crawl."""
+        identity = Identity(LAYOUT, uuid.uuid4().hex[:12], __version__, time.time(), _suffixes(), len(self.data_dirs))
+        self.add_seeds(seeds)
+        beside = self._identity.with_suffix(".tmp")
+        beside.write_bytes(msgspec.json.format(msgspec.json.encode(identity)))
+        beside.replace(self._identity)
+        return identity
+
+    def go_on(self) -> Identity:
+        """Opens the crawl that is there, to go on with it."""
+        identity = self.identity()
+        if identity.data_dirs != len(self.data_dirs):
+            raise BadInput(
+                f"{self.home}: the crawl has {identity.data_dirs} data dirs, {len(self.data_dirs)} were given; "
+                "give the same ones in the same order"
+            )
+        return identity
+
+    def clear(self) -> None:
+        """Deletes the crawl, and nothing else that may lie there."""
+        for folder in self.data_dirs:
+            for name in _OWN:
+                path = folder / name
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
+            for path in folder.glob("index-*"):
+                path.unlink()
+
+    def seeds(self) -> list[str]:
+        """The crawl's seeds, canonical."""
+        return self._seeds.read_text().splitlines() if self._seeds.exists() else []
+
+    def add_seeds(self, seeds: Iterable[str]) -> None:
+        """Adds seeds to those that are there."""
+        together = dict.fromkeys([*self.seeds(), *seeds])
+        beside = self._seeds.with_suffix(".tmp")
+        beside.write_text("".join(f"{seed}\n" for seed in together))
+        beside.replace(self._seeds)
+
+
+def _suffixes() -> str:
+    return urls.suffix_list_version()

@@ -1,0 +1,50 @@
+"""Where a crawl begins: the URLs that a person gave, on the command line or in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from weft import urls
+from weft.config import FetchSection
+from weft.errors import BadInput, BadUrl
+
+
+def read_seed_file(path: str, complain: Callable[[str], None]) -> list[str]:
+    """The canonical seeds of a file; a line that is no URL is told with its number, and the others count."""
+    try:
+        raw = Path(path).read_bytes()
+    except OSError as error:
+        raise BadInput(f"seed file {path}: cannot be read: {error.strerror}") from None
+    if b"\0" in raw[:65536]:
+        raise BadInput(f"seed file {path}: is not text; write one URL a line")
+    seeds = []
+    for number, line in enumerate(raw.decode("utf-8-sig", "replace").splitlines(), 1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        try:
+            seeds.append(urls.seed(text))
+        except BadUrl as bad:
+            complain(f"{path}:{number}: {bad}")
+    if not seeds:
+        raise BadInput(f"seed file {path}: holds no URL; write one a line")
+    return list(dict.fromkeys(seeds))
+
+
+def check_email(seeds: Iterable[str], fetch: FetchSection) -> None:
+    """Whoever crawls beyond this machine says how they can be reached."""
+    if fetch.email:
+        return
+    for seed in seeds:
+        host = urls.host_of(seed)
+        pinned = fetch.resolve.get(host) or fetch.resolve.get("*." + host.partition(".")[2]) or fetch.resolve.get("*")
+        if not is_loopback(pinned or host):
+            raise BadInput(
+                f"{seed}: tell the sites how to reach you: --email you@example.com (it is sent in the user agent)"
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host or address is this machine."""
+    return host in ("localhost", "[::1]", "::1") or host.startswith("127.")

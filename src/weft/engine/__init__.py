@@ -1,0 +1,1 @@
+"""The page loop: claim → fetch → extract → store → finish, over any frontier."""

@@ -1,0 +1,77 @@
+"""Group commit: many pages made permanent together, in the one order in which a crash costs nothing.
+
+    1. the pages' bytes to the WARC files
+    2. the links found on them to the frontier's journal
+    3. the pages' rows to the index: the commit point
+    4. about once a second, from a thread: bytes, journal and rows to the disk
+    5. then the frontier is told which batches are safe, and forgets those items
+
+A crash after 2 repeats the page and finds its links known; a crash after 3 finds the row and finishes the item. A full
+disk stops at the step that failed; the next call takes up there, and until then nothing new is claimed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+
+from weft.frontier.contract import Frontier
+from weft.store.contract import Pages
+from weft.telemetry import Log
+
+SYNC_EVERY_S = 1.0
+log = Log("weft.engine.commit")
+
+
+class Committer:
+    """Commits for one engine, on its thread; syncs on another."""
+
+    def __init__(self, frontier: Frontier, store: Pages, step: Callable[[str], None]) -> None:
+        self._frontier = frontier
+        self._store = store
+        self._step = step
+        self._ended: list[int] = []
+        self._synced = self._acknowledged = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._keep_syncing, name="sync", daemon=True)
+        self._thread.start()
+
+    def ended(self, items: Iterable[int]) -> None:
+        """Rejected items whose rows are in the store's hands."""
+        self._ended += items
+
+    def commit(self) -> None:
+        """Makes everything so far permanent against a kill. DiskFull: call it again when there is room."""
+        self._step("before-write")
+        self._store.write()
+        self._step("after-write")
+        self._frontier.commit()
+        self._step("after-links")
+        batch = self._store.commit()
+        self._step("after-rows")
+        if self._ended:
+            self._frontier.ended(self._ended, batch)
+            self._ended = []
+        if self._synced > self._acknowledged:
+            self._step("after-sync")
+            self._acknowledged = self._synced
+            self._frontier.acknowledge(self._acknowledged)
+            self._step("after-acknowledge")
+
+    def close(self) -> None:
+        """Commits the rest and has it on the disk, the frontier's knowledge of it too."""
+        self._stop.set()
+        self._thread.join()
+        self.commit()
+        self._frontier.sync()
+        self._synced = self._store.sync()
+        self._frontier.acknowledge(self._synced)
+        self._frontier.commit()
+
+    def _keep_syncing(self) -> None:
+        while not self._stop.wait(SYNC_EVERY_S):
+            try:
+                self._frontier.sync()
+                self._synced = self._store.sync()
+            except OSError as error:
+                log.error("sync failed", error=error)

@@ -1,0 +1,135 @@
+"""A crawl as the engine runs it: its rules, its cookies, its logins, and what becomes of the URLs it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from weft import urls
+from weft.config import FetchSection, ScopeSection
+from weft.engine.progress import Progress
+from weft.fetch.cookies import CookieJar
+from weft.frontier.admission import Rules
+from weft.frontier.contract import Admission, Frontier
+from weft.records import Found, Lease, Purpose, Reason
+
+
+class RunningCrawl:
+    """One crawl of those that share an engine."""
+
+    def __init__(
+        self,
+        number: int,
+        rules: Rules,
+        scope: ScopeSection,
+        fetch: FetchSection,
+        frontier: Frontier,
+        progress: Progress,
+    ) -> None:
+        self.number = number
+        self.rules = rules
+        self.scope = scope
+        self.progress = progress
+        self.jar = CookieJar(urls.domain) if fetch.cookies == "jar" else None
+        self._logins = fetch.auth
+        self._frontier = frontier
+        self._authorised: dict[str, str] = {}
+        self.known_origins: set[str] = set()
+
+    def headers(self, url: str, now: float) -> Sequence[tuple[str, str]]:
+        """What this crawl sends beyond the usual; nothing, for most."""
+        if not self._authorised and not self.jar:
+            return ()
+        headers = []
+        split = url.index("/", 8)
+        if self.jar:
+            host, secure = urls.host_of(url), url.startswith("https:")
+            cookie = self.jar.header(host, url[split:].partition("?")[0], secure, now)
+            if cookie:
+                headers.append(("Cookie", cookie))
+        if authorisation := self._authorised.get(url[:split]):
+            headers.append(("Authorization", authorisation))
+        return headers
+
+    def keep_cookies(self, url: str, values: Sequence[str], now: float) -> None:
+        """Stores what a response set."""
+        if values and self.jar is not None:
+            path = url[url.index("/", 8) :].partition("?")[0]
+            self.jar.store(urls.host_of(url), path, url.startswith("https:"), values, now)
+
+    def login_for(self, url: str) -> tuple[str, str] | None:
+        """User and password for a URL's host, if there are any and they have not been tried yet."""
+        login = self._logins.get(urls.host_of(url))
+        if login is None or urls.origin_of(url) in self._authorised:
+            return None
+        user, _, password = login.partition(":")
+        return user, password
+
+    def authorise(self, url: str, value: str) -> None:
+        """Sends this Authorization to the URL's origin from now on, and to no other."""
+        self._authorised[urls.origin_of(url)] = value
+
+    def admit_links(self, lease: Lease, links: Iterable[str]) -> Admission | None:
+        """Lets in what the rules allow of a page's links; the others are counted by reason."""
+        if self.scope.seeded_urls_only:
+            return None
+        rules, depth, refused = self.rules, lease.depth + 1, self.progress.refused
+        candidates = dict.fromkeys(map(rules.rewritten, links))
+        # With a depth limit a known URL may be found by a shorter way, so it must be told again.
+        new = self._frontier.unseen(self.number, candidates) if self.scope.max_depth is None else list(candidates)
+        refused[Reason.DUPLICATE] += len(candidates) - len(new)
+        found = []
+        for url in new:
+            reason = rules.refusal(url, depth, offsite=lease.offsite)
+            if reason is not None:
+                refused[reason] += 1
+            elif self.scope.offsite_hops and not rules.in_scope(url):
+                found.append(Found(url, depth, lease.item, offsite=lease.offsite + 1))
+            else:
+                found.append(Found(url, depth, lease.item))
+        return self._admit(found)
+
+    def admit_listed(self, lease: Lease, entries: Iterable[str]) -> None:
+        """Lets in what a sitemap lists: found on purpose, so no extension or trap is held against it."""
+        found = []
+        for url in dict.fromkeys(map(self.rules.rewritten, entries)):
+            reason = self.rules.refusal(url, lease.depth + 1, is_link=False)
+            if reason is None:
+                found.append(Found(url, lease.depth + 1, 0))
+            else:
+                self.progress.refused[reason] += 1
+        self._admit(found)
+
+    def admit_redirect(self, lease: Lease, target: str) -> Reason | None:
+        """Lets in where a redirect leads, checked like a new URL; a seed's redirect extends the scope."""
+        target = self.rules.rewritten(target) if target != lease.url else target
+        reason = self.rules.refusal(target, lease.depth, is_link=False, offsite=lease.offsite)
+        if reason is Reason.SCOPE and lease.depth == 0 and lease.purpose is Purpose.PAGE:
+            self.rules.extend(target)
+            self._frontier.scope_extended(self.number, target)
+            reason = self.rules.refusal(target, lease.depth, is_link=False)
+        if reason is not None:
+            self.progress.refused[reason] += 1
+            return reason
+        chain = f"{lease.about} {lease.url}".strip()
+        self._admit([Found(target, lease.depth, lease.item, lease.hops + 1, Purpose.PAGE, chain, lease.offsite)])
+        return None
+
+    def admit_sitemaps(self, lease: Lease, origin: str, listed: Sequence[str]) -> None:
+        """Queues the sitemaps that an origin names; the usual place where it names none and holds a seed."""
+        if self.scope.seeded_urls_only or origin in self.known_origins:
+            return
+        self.known_origins.add(origin)
+        if self.scope.max_depth is not None and lease.depth >= self.scope.max_depth:
+            return
+        names = list(listed) or ([origin + "/sitemap.xml"] if lease.depth == 0 else [])
+        for name in urls.join_all(origin + "/", names):
+            if self.rules.refusal(name, lease.depth, is_link=False) is None:
+                self._frontier.admit(self.number, [Found(name, lease.depth, 0, 0, Purpose.SITEMAP, origin)])
+
+    def _admit(self, found: list[Found]) -> Admission | None:
+        if not found:
+            return None
+        admission = self._frontier.admit(self.number, found)
+        self.progress.refused[Reason.DUPLICATE] += admission.duplicates
+        self.progress.refused[Reason.BUDGET] += len(found) - admission.new - admission.duplicates
+        return admission

@@ -1,0 +1,212 @@
+"""The loop: one thread that claims what is due, drives the transfers, takes their results and commits in groups.
+
+No asyncio and no queue between the steps: a finished transfer is parsed and stored where it ends, which is what lets
+one core do more than a thousand pages a second. `drain` claims nothing more and lets what is in flight come home; a
+process that is killed instead loses nothing either.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from enum import StrEnum
+
+from weft.engine.commit import Committer
+from weft.engine.crawls import RunningCrawl
+from weft.engine.progress import Progress
+from weft.engine.results import Results
+from weft.engine.robots import RobotsBook
+from weft.engine.suspects import Suspects
+from weft.errors import DiskFull
+from weft.fetch.client import Client
+from weft.frontier.contract import Frontier
+from weft.records import Lease, Purpose, Reason
+from weft.telemetry import Log
+
+COMMIT_EVERY_S = 0.1
+COMMIT_WHEN_IDLE_S = 0.02
+PROGRESS_EVERY_S = 0.5
+DRAIN_S = 10.0
+IDLE_S = 0.2
+log = Log("weft.engine.loop")
+
+
+class Stop(StrEnum):
+    """Why a loop ended."""
+
+    DONE = "done"  # nothing is left
+    MAX_PAGES = "max_pages"
+    BUDGET = "budget"  # what is left waits behind a limit for each domain
+    MAX_DURATION = "max_duration"
+    INTERRUPTED = "interrupted"
+
+
+class Loop:
+    """Runs crawls until they end or somebody says stop."""
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        client: Client,
+        results: Results,
+        book: RobotsBook,
+        committer: Committer,
+        crawls: dict[int, RunningCrawl],
+        progress: Progress,
+        suspects: Suspects,
+        *,
+        owner: str,
+        step: Callable[[str], None],
+        until: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._frontier = frontier
+        self._client = client
+        self._results = results
+        self._book = book
+        self._committer = committer
+        self._crawls = crawls
+        self._progress = progress
+        self._suspects = suspects
+        self._owner = owner
+        self._step = step
+        self._until = until
+        self._clock = clock
+        self._leases: dict[int, Lease] = {}
+        self._reason: Stop | None = None
+        self._drain_until = 0.0
+        self._next_commit = self._next_progress = 0.0
+        self._disk_full: DiskFull | None = None
+
+    def drain(self, reason: Stop = Stop.INTERRUPTED) -> None:
+        """Claims nothing more, and ends when what is in flight has come home or DRAIN_S are over."""
+        if self._reason is None:
+            self._reason = reason
+            self._drain_until = self._clock() + DRAIN_S
+
+    def run(self) -> Stop:
+        """Until nothing is left, a limit is reached or `drain` was called."""
+        while True:
+            now = self._clock()
+            self._suspects.beat()
+            if self._until is not None and now >= self._until:
+                self.drain(Stop.MAX_DURATION)
+            if self._reason is None and self._disk_full is None:
+                self._claim()
+            ended = self._ending(now)
+            if ended is not None:
+                break
+            self._work(now)
+        self._committed(wait=True)
+        return ended
+
+    def _work(self, now: float) -> None:
+        results = self._client.poll(self._wait_s(now))
+        for tag, result in results:
+            assert isinstance(tag, Lease)
+            del self._leases[tag.item]
+            self._step("fetched")
+            if result.error != "aborted":
+                self._results.take(tag, result)
+        rejected = self._frontier.rejections()
+        for rejection in rejected:
+            self._results.reject(rejection)
+        self._committer.ended(rejection.item.item for rejection in rejected)
+        now = self._clock()
+        if now >= self._next_commit or (not results and now >= self._next_commit - COMMIT_EVERY_S + COMMIT_WHEN_IDLE_S):
+            self._committed()
+        if now >= self._next_progress:
+            self._report("draining" if self._reason else "running")
+
+    def _claim(self) -> None:
+        """Starts as many transfers as there is room for; refusals cost no request, so others take their place."""
+        while room := self._client.free:
+            try:
+                leases = self._frontier.claim(self._owner, room)
+            except DiskFull as full:
+                self._pause(full)
+                return
+            if not leases:
+                return
+            self._step("claimed")
+            now = time.time()
+            for lease in leases:
+                self._start(lease, now)
+
+    def _start(self, lease: Lease, now: float) -> None:
+        crawl = self._crawls[lease.crawl]
+        if lease.purpose is Purpose.PAGE and not self._allowed(lease, crawl):
+            return
+        self._leases[lease.item] = lease
+        self._client.submit(lease.url, crawl.headers(lease.url, now), lease)
+
+    def _allowed(self, lease: Lease, crawl: RunningCrawl) -> bool:
+        origin = lease.url[: lease.url.index("/", 8)]
+        record, robots = self._book.of(origin)
+        if record.status == "unreachable":
+            self._results.refuse(lease, Reason.ROBOTS_UNREACHABLE, record.detail)
+            return False
+        if not robots.allows(self._book.agent, lease.url):
+            rule = robots.verdict(self._book.agent, lease.url)
+            self._results.refuse(lease, Reason.ROBOTS, f"{rule.rule} (line {rule.line})")
+            return False
+        if origin not in crawl.known_origins:
+            crawl.admit_sitemaps(lease, origin, robots.sitemaps)
+        return True
+
+    def _wait_s(self, now: float) -> float:
+        """How long nothing needs to be done but the transfers."""
+        wake = min(self._next_commit, self._next_progress, now + IDLE_S)
+        if self._reason is None and self._client.free and self._disk_full is None:
+            due = self._frontier.next_due()
+            if due is not None:
+                wake = min(wake, due)
+        return max(0.0, wake - now)
+
+    def _ending(self, now: float) -> Stop | None:
+        """Why the loop is over, or None."""
+        if self._reason is not None:
+            return self._reason if not self._leases or now >= self._drain_until else None
+        if self._leases:
+            return None
+        if self._frontier.exhausted():
+            return Stop.MAX_PAGES
+        if self._frontier.next_due() is None and self._disk_full is None:
+            return Stop.DONE if self._frontier.stats().queued == 0 else Stop.BUDGET
+        return None
+
+    def _committed(self, *, wait: bool = False) -> bool:
+        """Commits; a full disk pauses the crawl until there is room again."""
+        while True:
+            try:
+                self._committer.commit()
+            except DiskFull as full:
+                self._pause(full)
+                if not wait or self._reason is Stop.INTERRUPTED:
+                    return False
+                self._suspects.beat()
+                time.sleep(0.5)
+                continue
+            self._results.committed()
+            if self._disk_full is not None:
+                log.info("there is room again", path=self._disk_full.path)
+                self._disk_full = None
+                self._report("running")
+            self._next_commit = self._clock() + COMMIT_EVERY_S
+            return True
+
+    def _pause(self, full: DiskFull) -> None:
+        if self._disk_full is None:
+            log.error("disk full", path=full.path)
+        self._disk_full = full
+        self._next_commit = self._clock() + 0.5
+        self._report("paused", str(full))
+
+    def _report(self, state: str, note: str = "") -> None:
+        stats, status = self._frontier.stats(), self._progress.status
+        status.queued, status.sites, status.seen = stats.queued, stats.sites, stats.seen
+        status.in_flight = len(self._leases)
+        if self._disk_full is not None:
+            state, note = "paused", str(self._disk_full)
+        self._progress.write(state, note)
+        self._next_progress = self._clock() + PROGRESS_EVERY_S

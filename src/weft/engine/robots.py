@@ -1,0 +1,73 @@
+"""What robots.txt says, as the engine asks it: parsed once and kept, from the records that the frontier holds.
+
+An origin's robots.txt is a request like any other; the frontier hands it out before the origin's pages. Here its result
+becomes a record: 2xx is read, 4xx allows all, 5xx and network failures allow nothing for a while (RFC 9309 §2.3).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from weft.fetch.decode import decode
+from weft.fetch.headers import Head
+from weft.fetch.robots import MAX_BODY_BYTES, Robots, product_token
+from weft.frontier.contract import Frontier, RobotsRecord
+from weft.records import FetchResult
+
+TRIES = 3
+MAX_HOPS = 5
+ASK_AGAIN_S = 600.0  # an origin whose robots.txt could not be had is asked again after this
+_KEPT = 10_000
+
+
+class RobotsBook:
+    """Parsed robots.txt by origin."""
+
+    def __init__(self, frontier: Frontier, user_agent: str) -> None:
+        self._frontier = frontier
+        self.agent = product_token(user_agent)
+        self._parsed: OrderedDict[str, tuple[RobotsRecord, Robots]] = OrderedDict()
+
+    def of(self, origin: str) -> tuple[RobotsRecord, Robots]:
+        """The origin's record and its rules; the frontier has it, or would not have given out a page."""
+        entry = self._parsed.get(origin)
+        record = self._frontier.robots(origin)
+        if record is None:
+            return UNREACHABLE, Robots.DISALLOW_ALL
+        if entry is None or entry[0] is not record:
+            entry = self._parsed[origin] = (record, _rules(record))
+            if len(self._parsed) > _KEPT:
+                self._parsed.popitem(last=False)
+        return entry
+
+    def learn(self, origin: str, record: RobotsRecord) -> Robots:
+        """Tells the frontier, with the Crawl-delay."""
+        rules = _rules(record)
+        self._frontier.robots_known(origin, record, rules.crawl_delay(self.agent))
+        return rules
+
+
+def record_of(result: FetchResult, wall: float, ttl_s: float) -> RobotsRecord | None:
+    """What a result says, or None if it should be tried again."""
+    if result.error or result.status >= 500 or result.status == 429:
+        return None
+    if 200 <= result.status < 300:
+        encoding = Head(result.head).get("content-encoding") or ""
+        body = decode(result.body, encoding, MAX_BODY_BYTES + 1).body if encoding else result.body
+        return RobotsRecord("ok", body[: MAX_BODY_BYTES + 1], wall + ttl_s)
+    return RobotsRecord("allow", b"", wall + ttl_s, f"HTTP {result.status}")
+
+
+def unreachable(result: FetchResult, wall: float) -> RobotsRecord:
+    """The record of an origin that could not be asked."""
+    detail = f"HTTP {result.status}" if result.status else f"{result.error}: {result.detail}"
+    return RobotsRecord("unreachable", b"", wall + ASK_AGAIN_S, detail)
+
+
+def _rules(record: RobotsRecord) -> Robots:
+    if record.status == "ok":
+        return Robots.parse(record.body)
+    return Robots.ALLOW_ALL if record.status == "allow" else Robots.DISALLOW_ALL
+
+
+UNREACHABLE = RobotsRecord("unreachable", b"", 0.0, "not asked")

@@ -1,0 +1,77 @@
+"""Pages that kill the process that parses them.
+
+Before a page is parsed its item is written into a small shared file, and taken out after: a killed process's memory is
+gone, its shared pages are not. Whoever opens the file next sees which page it was. Two deaths on one page, and it is
+stored unparsed. The same file carries the heartbeat by which a process stuck in native code is told from outside.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import struct
+from pathlib import Path
+
+MAX_DEATHS = 2
+_LAYOUT = struct.Struct("<QQ")  # beats, the item that is being parsed (0: none)
+
+
+class Suspects:
+    """The file, opened by the one process that parses."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._deaths_path = folder / "deaths.json"
+        self._deaths: dict[str, int] = _read_json(self._deaths_path)
+        path = folder / "pulse"
+        if not path.exists() or path.stat().st_size < _LAYOUT.size:
+            path.write_bytes(bytes(_LAYOUT.size))
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), _LAYOUT.size)
+        self._beats, self.died_on = _LAYOUT.unpack_from(self._map)
+        if self.died_on:
+            self._deaths[str(self.died_on)] = self._deaths.get(str(self.died_on), 0) + 1
+            beside = self._deaths_path.with_suffix(".tmp")
+            beside.write_text(json.dumps(self._deaths))
+            beside.replace(self._deaths_path)
+        self._mark(0)
+
+    def is_poison(self, item: int) -> bool:
+        """Whether this page has killed its parser too often."""
+        return bool(self._deaths) and self._deaths.get(str(item), 0) >= MAX_DEATHS
+
+    def parsing(self, item: int) -> None:
+        """This page is being parsed from now on."""
+        self._mark(item)
+
+    def parsed(self) -> None:
+        """It is over, nobody died."""
+        self._mark(0)
+
+    def beat(self) -> None:
+        """The loop is alive."""
+        self._beats += 1
+        struct.pack_into("<Q", self._map, 0, self._beats)
+
+    def close(self) -> None:
+        """Lets the file go."""
+        self._map.close()
+
+    def _mark(self, item: int) -> None:
+        struct.pack_into("<Q", self._map, 8, item)
+
+
+def pulse(folder: Path) -> tuple[int, int]:
+    """Beats and suspect as the file tells them, for whoever watches from outside."""
+    try:
+        beats, item = _LAYOUT.unpack_from((folder / "pulse").read_bytes())
+    except (OSError, struct.error):
+        return 0, 0
+    return beats, item
+
+
+def _read_json(path: Path) -> dict[str, int]:
+    try:
+        return {str(item): int(count) for item, count in json.loads(path.read_text()).items()}
+    except (OSError, ValueError, AttributeError):
+        return {}

@@ -1,0 +1,61 @@
+"""What a transfer's result means: pure."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from weft.records import FetchResult
+
+# What may succeed another time. Certificates, sizes and refused addresses stay as they are.
+RETRYABLE = frozenset({"timeout", "connect", "dns", "reset", "truncated", "protocol", "other"})
+# What says something about the site, not about one page of it.
+SITE_FAILURES = frozenset({"timeout", "connect", "dns", "reset", "tls"})
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+
+class Kind(StrEnum):
+    """What to do with a result."""
+
+    PAGE = "page"
+    REDIRECT = "redirect"
+    SLOW_DOWN = "slow-down"  # 429, 503: the site asks for less; tried again
+    RETRY = "retry"
+    ANSWER = "answer"  # a response that is no page: 404 and the like
+    FAILED = "failed"  # no usable response
+
+
+def kind_of(result: FetchResult) -> Kind:
+    """What to do with it."""
+    if result.error:
+        return Kind.RETRY if result.error in RETRYABLE else Kind.FAILED
+    status = result.status
+    if 200 <= status < 300:
+        return Kind.PAGE
+    if status in REDIRECTS:
+        return Kind.REDIRECT
+    if status in (429, 503):
+        return Kind.SLOW_DOWN
+    if status >= 500 or status == 408:
+        return Kind.RETRY
+    return Kind.ANSWER
+
+
+def site_health(result: FetchResult) -> bool | None:
+    """For the breaker: True if the site is well, False if it failed, None if the result does not tell."""
+    if result.error:
+        return False if result.error in SITE_FAILURES else None
+    if result.status in (502, 503, 504):
+        return False
+    return None if result.status == 429 else True
+
+
+def error_kind(result: FetchResult) -> str:
+    """The kind under which a failure is counted."""
+    if result.error:
+        return result.error
+    return f"http_{result.status // 100}xx" if result.status >= 400 else ""
+
+
+def backoff_s(first_s: float, attempt: int, chance: float) -> float:
+    """The wait before a retry: doubling from the first, at most a minute, jittered by up to half."""
+    return float(min(60.0, first_s * 2**attempt)) * (0.5 + chance / 2)
