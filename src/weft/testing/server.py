@@ -137,6 +137,7 @@ def listen(addresses: list[str], port: int) -> tuple[list[socket.socket], int]:
 
 def prepare(spec: WorldSpec, options: ServeOptions) -> tuple[SyntheticServer, list[socket.socket]]:
     """Binds the sockets, then makes the world: its URLs carry the port."""
+    raise_file_limit(1 if spec.names else spec.hosts)
     addresses = list(dict.fromkeys(site.address for site in World(spec).sites))
     sockets, port = listen(addresses, spec.port)
     return SyntheticServer(World(replace(spec, port=port)), options, port), sockets
