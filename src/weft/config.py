@@ -180,6 +180,9 @@ COMPUTED: dict[str, Callable[[Mapping[str, Any]], tuple[Any, str]]] = {
     ),
     "log_dir": lambda got: (os.path.join(got["data_dirs"][0], "logs"), "in the first data dir"),  # noqa: PTH118
 }
+SHORT_FLAGS = {"politeness_delay_seconds": "--delay", "data_dirs": "--data-dir", "headers": "--header"}
+# What a resumed crawl is not held to: how long, from what file and with what intent it was started the last time.
+NOT_KEPT = frozenset({"max_duration", "seed_file", "resume", "fresh", "retry_failed", "data_dirs", "log_dir"})
 SECRET_KEYS = frozenset({"auth", "headers"})
 # WEFT_ variables that are switches of their own, not keys.
 SWITCHES = re.compile(r"WEFT_(DEBUG.*|REQUIRE_.*|TEST_.*)")
@@ -196,6 +199,11 @@ class Key:
     help: str
     schema: dict[str, Any]
     default: Any
+
+    @property
+    def flag(self) -> str:
+        """Its name on the command line."""
+        return SHORT_FLAGS.get(self.name, "--" + self.name.replace("_", "-"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +222,14 @@ class Loaded:
     config: Config
     origins: dict[str, str]
     values: dict[str, Any]
+
+    def given(self) -> dict[str, Any]:
+        """The values that are no defaults and that a resumed crawl keeps."""
+        return {
+            name: value
+            for name, value in self.values.items()
+            if name not in NOT_KEPT and not self.origins[name].startswith("default")
+        }
 
 
 def keys() -> dict[str, Key]:
@@ -238,15 +254,21 @@ def load(
     path: Path | str | None = None,
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, Any] | None = None,
+    earlier: Mapping[str, Any] | None = None,
 ) -> Loaded:
-    """Merges all sources into one configuration, or raises BadConfig with every problem found."""
+    """Merges all sources into one configuration, or raises BadConfig with every problem found.
+
+    `earlier` is what a crawl that is resumed was started with: it counts before the defaults.
+    """
     known, problems = keys(), list[str]()
     environment = os.environ if environment is None else environment
-    given = list[tuple[str, Value]]()
+    given = [
+        (name, Value(value, "as the crawl was started")) for name, value in (earlier or {}).items() if name in known
+    ]
     if path is not None:
         given += _from_file(Path(path), known, environment, problems)
     given += _from_environment(known, environment, problems)
-    given += [(name, Value(value, "flag", lax=True)) for name, value in (flags or {}).items()]
+    given += [(name, Value(value, known[name].flag, lax=True)) for name, value in (flags or {}).items()]
     values, origins = _typed(given, known, problems)
     if not problems:
         _compute(values, origins)

@@ -131,6 +131,26 @@ def test_robots_txt_comes_before_the_first_page_and_pages_wait_the_delay(make: C
     assert claim_one(harness).url == "http://a/1"
 
 
+def test_robots_txt_that_failed_is_tried_again_and_the_pages_wait_for_it(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=1.0, places=2)
+    frontier = harness.start()
+    frontier.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
+    robots = claim_one(harness)
+    cool(harness, robots, ok=False)
+    frontier.finish([Outcome(robots, End.RETRY, wait_s=20)])
+    harness.advance(19)
+    assert frontier.claim("me", 10) == []
+    assert frontier.next_due() == pytest.approx(harness.time + 1, abs=0.02)
+    harness.advance(1.1)
+    again = claim_one(harness)
+    assert (again.purpose, again.attempt) == (Purpose.ROBOTS, 1)
+    cool(harness, again, ok=True)
+    frontier.finish([Outcome(again, End.OTHER)])
+    frontier.robots_known("http://a", ALLOW, None)
+    harness.advance(1.1)
+    assert claim_one(harness).url == "http://a/1"
+
+
 def test_robots_txt_is_asked_again_when_it_has_expired(make: Callable[..., Harness]) -> None:
     harness = make()
     frontier = harness.start()

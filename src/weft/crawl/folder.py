@@ -1,6 +1,7 @@
 """A crawl on disk: what lies where in its data dirs, and who may use them.
 
     DATA/crawl.json     what the crawl is: layout, id, when, the public suffix list it was sharded with
+    DATA/config.json    the settings that it was started with, for when it is resumed
     DATA/seeds.txt      its seeds, canonical, one a line
     DATA/status.json    how it stands; read by displays
     DATA/lock           held by the process that runs it
@@ -18,8 +19,9 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -27,7 +29,7 @@ from weft import __version__, urls
 from weft.errors import BadInput, Busy
 
 LAYOUT = 1
-_OWN = ("crawl.json", "seeds.txt", "status.json", "frontier", "warc", "content", "metrics", "logs")
+_OWN = ("crawl.json", "config.json", "seeds.txt", "status.json", "frontier", "warc", "content", "metrics", "logs")
 
 
 class Identity(msgspec.Struct):
@@ -128,6 +130,21 @@ class CrawlFolder:
                     path.unlink(missing_ok=True)
             for path in folder.glob("index-*"):
                 path.unlink()
+
+    def settings(self) -> dict[str, Any]:
+        """The settings that the crawl was started with."""
+        try:
+            settings = msgspec.json.decode((self.home / "config.json").read_bytes(), type=dict[str, Any])
+        except (OSError, msgspec.DecodeError):
+            return {}
+        return settings
+
+    def keep_settings(self, settings: Mapping[str, Any]) -> None:
+        """Keeps them for a resume; readable by their owner alone, since logins may be among them."""
+        beside = self.home / "config.tmp"
+        beside.touch(mode=0o600)
+        beside.write_bytes(msgspec.json.format(msgspec.json.encode(dict(settings))))
+        beside.replace(self.home / "config.json")
 
     def seeds(self) -> list[str]:
         """The crawl's seeds, canonical."""

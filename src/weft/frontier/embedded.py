@@ -534,9 +534,12 @@ class EmbeddedFrontier:
                     self._schedule(other)
         if turn.active >= turn.places(self._section):
             return
-        at = min((lane.urgent[0][0] for lane in site.lanes if lane.urgent), default=None) if asked else site.next_time()
-        if asked and at is not None and at <= self._latest:
-            at = None  # what it has now waits for a permit, a budget or a robots.txt, which will schedule it
+        if asked:
+            # What it has now waits for a permit, a budget or a robots.txt, which will schedule it.
+            times = [time for lane in site.lanes if (time := lane.later(self._latest)) is not None]
+            at = min(times, default=None)
+        else:
+            at = site.next_time()
         if at is not None:
             self._wheel.put(site, max(turn.due, at))
         elif not asked:

@@ -15,6 +15,7 @@ from weft.frontier.politeness import Turn
 from weft.frontier.seen import SeenSet
 from weft.frontier.spill import SpillQueue
 from weft.frontier.wheel import IDLE
+from weft.records import Purpose
 
 
 class Known:
@@ -59,13 +60,14 @@ class Crawl:
 class Lane:
     """One crawl's queue at one site."""
 
-    __slots__ = ("_folder", "_sequence", "crawl", "flight", "origins", "pages", "queued", "queues", "urgent")
+    __slots__ = ("_folder", "_sequence", "crawl", "flight", "origins", "pages", "queued", "queues", "robots", "urgent")
 
     def __init__(self, crawl: Crawl, folder: Path) -> None:
         self.crawl = crawl
         self.origins: list[str] = []
         self.queues: dict[int, SpillQueue] = {}
         self.urgent: list[tuple[float, int, Item]] = []
+        self.robots: list[tuple[float, int, Item]] = []  # before all else: pages wait for it
         self.queued = 0
         self.pages = 0
         self.flight = 0
@@ -87,14 +89,16 @@ class Lane:
     def push_urgent(self, item: Item, not_before: float = 0.0, *, first: bool = False) -> None:
         """Queues something before all that is not urgent."""
         self._sequence += 1
-        heappush(self.urgent, (not_before, -self._sequence if first else self._sequence, item))
+        heap = self.robots if item.purpose is Purpose.ROBOTS else self.urgent
+        heappush(heap, (not_before, -self._sequence if first else self._sequence, item))
         self.queued += 1
 
     def pop(self, now: float) -> Item | None:
         """The next one that may run now."""
-        if self.urgent and self.urgent[0][0] <= now:
-            self.queued -= 1
-            return heappop(self.urgent)[2]
+        for heap in (self.robots, self.urgent):
+            if heap and heap[0][0] <= now:
+                self.queued -= 1
+                return heappop(heap)[2]
         if not self.queues:
             return None
         depth = min(self.queues)
@@ -109,11 +113,15 @@ class Lane:
         """When something may run: None if nothing waits."""
         if self.queues:
             return 0.0
-        return self.urgent[0][0] if self.urgent else None
+        return min((heap[0][0] for heap in (self.robots, self.urgent) if heap), default=None)
+
+    def later(self, now: float) -> float | None:
+        """When the first of those that must not run yet may; None if there is none."""
+        return min((heap[0][0] for heap in (self.robots, self.urgent) if heap and heap[0][0] > now), default=None)
 
     def items(self) -> Iterator[Item]:
         """Everything that waits here."""
-        yield from (entry[2] for entry in sorted(self.urgent, key=lambda entry: entry[:2]))
+        yield from (entry[2] for entry in sorted([*self.robots, *self.urgent], key=lambda entry: entry[:2]))
         for depth in sorted(self.queues):
             for text in self.queues[depth].texts():
                 yield self._unpacked(text, depth)
@@ -124,6 +132,7 @@ class Lane:
             queue.clear()
         self.queues.clear()
         self.urgent.clear()
+        self.robots.clear()
         self.queued = 0
 
     def has_budget(self) -> bool:
