@@ -27,7 +27,7 @@ import pycurl
 
 from weft.config import FetchSection
 from weft.fetch.dns import Answer, Resolver
-from weft.fetch.handles import Transfer, ca_bundle, is_sloppy, kind, set_up
+from weft.fetch.handles import Transfer, ca_bundle, is_sloppy, kind, session_caches, set_up
 from weft.fetch.headers import final_head, merged, wire
 from weft.fetch.lenient import RawReads
 from weft.records import FetchResult
@@ -172,7 +172,8 @@ class Client:
         return multi
 
     def _make_transfers(self, handles: int, ca_file: str | None) -> list[Transfer]:
-        transfers = [Transfer() for _ in range(handles)]
+        sessions = session_caches()
+        transfers = [Transfer(sessions) for _ in range(handles)]
         for transfer in transfers:
             set_up(transfer, self._section, self._usual_lines, ca_file)
             transfer.curl.setopt(pycurl.OPENSOCKETFUNCTION, partial(self._open_socket, transfer))
@@ -288,7 +289,7 @@ class Client:
         elif transfer.host in self._waiting:
             self._stop_waiting(transfer)
         head, body = b"".join(transfer.lines), b"".join(transfer.chunks)
-        if transfer.lenient and body:
+        if transfer.lenient and (body or error is None):
             status, head, body, error, detail = self._raw.read(body, error, detail)
         elif status < 200 or head.find(b"\r\n\r\n") != len(head) - 4:
             status, head, error, detail = _unusual(transfer.lines, status, error, detail)

@@ -10,12 +10,14 @@ import os
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pycurl
 
 from weft.config import FetchSection
 
 RECEIVE_BYTES = 128 * 1024
+SESSION_CACHES = 64
 CA_BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Arch, Gentoo
     "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora, RHEL
@@ -47,12 +49,14 @@ class Transfer:
     """A reusable handle and what belongs to the transfer that it carries."""
 
     __slots__ = (
-        "addresses", "chunks", "connect_by", "curl", "host", "lenient", "lines", "mark", "moved", "origin", "pinned",
-        "request_head", "running", "started", "tag", "target", "unopened", "url", "usual",
+        "_sessions", "_shared", "addresses", "chunks", "connect_by", "curl", "host", "lenient", "lines", "mark",
+        "moved", "origin", "pinned", "request_head", "running", "started", "tag", "target", "unopened", "url", "usual",
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, sessions: Sequence[Any]) -> None:
         self.curl = pycurl.Curl()
+        self._sessions = sessions
+        self._shared: Any = None  # the one of them that the handle is set to
         self.lines: list[bytes] = []
         self.chunks: list[bytes] = []
         self.origin = ""  # what the handle is set to: where to, what for, which address
@@ -80,9 +84,17 @@ class Transfer:
         if origin != self.origin:
             self.curl.setopt(pycurl.URL, origin + "/")
             self.origin = origin
+            self._share_sessions()
         if target != self.target:
             self.curl.setopt(pycurl.REQUEST_TARGET, target)
             self.target = target
+
+    def _share_sessions(self) -> None:
+        share = self._sessions[hash(self.origin) % len(self._sessions)]
+        if self.origin.startswith("https") and share is not self._shared:
+            self.curl.unsetopt(pycurl.SHARE)
+            self.curl.setopt(pycurl.SHARE, share)
+            self._shared = share
 
     def pin(self, address: str) -> None:
         """Whatever the URL's host, the next connection leads to this address."""
@@ -96,6 +108,14 @@ class Transfer:
         if lenient != self.lenient:
             self.curl.setopt(pycurl.CONNECT_ONLY, int(lenient))
             self.lenient = lenient
+
+
+def session_caches() -> list[Any]:
+    """Where TLS sessions wait to be taken up again: many, because libcurl keeps only 25 hosts in one."""
+    shares = [pycurl.CurlShare() for _ in range(SESSION_CACHES)]
+    for share in shares:
+        share.setopt(pycurl.SH_SHARE, pycurl.LOCK_DATA_SSL_SESSION)
+    return shares
 
 
 def set_up(transfer: Transfer, section: FetchSection, headers: Sequence[bytes], ca_file: str | None) -> None:
