@@ -1,0 +1,121 @@
+"""The client's asyncio face: results, many at once, cancellation, closing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Iterator
+from typing import Any
+
+import pytest
+
+from weft.config import FetchSection
+from weft.fetch.async_client import AsyncClient
+
+from .misbehaving import Server, Visit, page  # type: ignore[import-not-found]
+
+SECTION = FetchSection(connect_timeout_s=0.5, read_timeout_s=0.5, total_timeout_s=1)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server() as running:
+        running.on("/", page(b"hi"))
+        running.on("/never", _never)
+        yield running
+
+
+async def _never(visit: Visit) -> None:
+    await visit.wait_for_the_end()
+
+
+def client(handles: int = 10) -> AsyncClient:
+    return AsyncClient(SECTION, refusal=lambda a: "no" if a == "127.0.0.2" else None, handles=handles)
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    async def in_time() -> None:
+        await asyncio.wait_for(work, 10)
+
+    asyncio.run(in_time())
+
+
+def test_a_page(server: Server) -> None:
+    async def work() -> None:
+        async with client() as web:
+            result = await web.get(server.url("/"), [("X-A", "b")])
+            assert (result.status, result.body, result.error) == (200, b"hi", None)
+            assert server.heads[-1] == result.request_head and b"X-A: b" in result.request_head
+
+    run(work())
+
+
+def test_more_than_there_are_handles(server: Server) -> None:
+    async def work() -> None:
+        async with client(handles=7) as web:
+            results = await asyncio.gather(*(web.get(server.url("/")) for _ in range(500)))
+            assert {result.body for result in results} == {b"hi"}
+
+    run(work())
+
+
+def test_errors_are_results(server: Server) -> None:
+    async def work() -> None:
+        async with client() as web:
+            urls = ["http://127.0.0.1:1/", "http://127.0.0.2/", "nonsense", server.url("/never")]
+            results = await asyncio.gather(*map(web.get, urls))
+            assert [result.error for result in results] == ["connect", "address", "other", "timeout"]
+
+    run(work())
+
+
+def test_other_tasks_run_meanwhile(server: Server) -> None:
+    async def work() -> None:
+        async with client() as web:
+            waiting = asyncio.create_task(web.get(server.url("/never")))
+            ticks = 0
+            while not waiting.done():
+                await asyncio.sleep(0.01)
+                ticks += 1
+            assert ticks > 20
+
+    run(work())
+
+
+def test_cancelling_ends_the_transfer_and_frees_its_handle(server: Server) -> None:
+    async def work() -> None:
+        async with client(handles=1) as web:
+            for _ in range(3):
+                waiting = asyncio.create_task(web.get(server.url("/never")))
+                await asyncio.sleep(0.05)
+                waiting.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await waiting
+            before = time.monotonic()
+            assert (await web.get(server.url("/"))).body == b"hi"
+            assert time.monotonic() - before < 0.3
+
+    run(work())
+
+
+def test_a_time_limit_of_the_caller(server: Server) -> None:
+    async def work() -> None:
+        async with client(handles=1) as web:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(web.get(server.url("/never")), 0.05)
+            assert (await web.get(server.url("/"))).body == b"hi"
+
+    run(work())
+
+
+def test_closing_cancels_what_is_in_flight(server: Server) -> None:
+    async def work() -> None:
+        async with client(handles=2) as web:
+            waiting = [asyncio.create_task(web.get(server.url("/never"))) for _ in range(4)]
+            await asyncio.sleep(0.05)
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(result) for result in results] == [asyncio.CancelledError] * 2 + [RuntimeError] * 2
+        with pytest.raises(RuntimeError, match="closed"):
+            await web.get(server.url("/"))
+
+    run(work())
