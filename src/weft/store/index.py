@@ -87,6 +87,7 @@ class Index:
         """One transaction: the rows, the committed lengths, the batch's number."""
         with writing(self.path), _transaction(self._db):
             self._db.executemany(_INSERT, rows)
+            self._db.execute(schema.TALLY, (batch, batch))
             for file in files:
                 self._db.execute(
                     "UPDATE files SET length = ?, last = ? WHERE id = ?", (file.length, file.last, file.id)
@@ -112,13 +113,15 @@ class Index:
                     "DELETE FROM lookup WHERE url_hash = ? AND item = ?", (schema.url_hash(row.url), row.item)
                 )
             self._db.execute("UPDATE files SET length = ?, last = ? WHERE id = ?", (file.length, file.last, file.id))
+            self._db.execute("DELETE FROM tally")
+            self._db.execute(schema.TALLY, (0, self.number("batch")))
 
-    def sync(self) -> None:
+    def sync(self, last: bool = False) -> None:
         """Puts what is committed on the disk, and does the housekeeping. The WARC files must be there first."""
         with writing(self.path):
             size = self.flush()
         try:
-            self._housekeep(size)
+            self._housekeep(size, last)
         except sqlite3.OperationalError as error:
             # It may wait: the rows are safe in the log, and a full disk will be told by the next commit.
             if error.sqlite_errorname not in ("SQLITE_BUSY", "SQLITE_FULL", "SQLITE_IOERR_WRITE"):
@@ -150,11 +153,11 @@ class Index:
             self._db.executescript(schema.TABLES)
         self._db.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", facts.items())
 
-    def _housekeep(self, log_bytes: int) -> None:
+    def _housekeep(self, log_bytes: int, last: bool) -> None:
         if self._sync_db is None:
             self._sync_db = _connect(self.path, timeout=0.25)
             _tune(self._sync_db)
-        if self._rows - self._folded >= max(FOLD_ROWS, self._folded // 20):
+        if self._rows - self._folded >= (1 if last else max(FOLD_ROWS, self._folded // 20)):
             self._fold(self._sync_db)
         if log_bytes > CHECKPOINT_BYTES:
             _checkpoint(self._sync_db)

@@ -111,14 +111,14 @@ class PageStore:
             self.batch = self._attempts
         return self.batch
 
-    def sync(self) -> int:
+    def sync(self, last: bool = False) -> int:
         """Puts what is committed on the disk, bytes before rows; returns the last batch that no power cut can take."""
         with self._sync_lock:
             batch = self.batch
             for shard in self._shards:
                 shard.sync()
             for shard in self._shards:
-                shard.index.sync()
+                shard.index.sync(last)
             self.durable = batch
             return batch
 
@@ -136,7 +136,7 @@ class PageStore:
             if self._shards:
                 self.write()
                 self.commit()
-                self.sync()
+                self.sync(last=True)
         finally:
             self.abandon()
 

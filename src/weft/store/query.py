@@ -93,20 +93,20 @@ class IndexReader:
         return [item for (item,) in self._all("SELECT item FROM pages WHERE batch > ? ORDER BY item", batch)]
 
     def totals(self) -> tuple[int, int, int, float, float]:
-        """Rows, 2xx with bytes, body bytes, first and last time."""
-        sql = """SELECT count(*), coalesce(sum(status BETWEEN 200 AND 299 AND file IS NOT NULL), 0),
-          coalesce(sum(length), 0), coalesce(min(fetched_at), 0), coalesce(max(fetched_at), 0) FROM pages"""
+        """Rows, pages, body bytes, first and last time."""
+        sql = """SELECT coalesce(sum(rows), 0), coalesce(sum(pages), 0), coalesce(sum(bytes), 0),
+          coalesce(min(first), 0.0), coalesce(max(last), 0.0) FROM tally"""
         ((rows, pages, body_bytes, first, last),) = self._all(sql)
-        return int(rows), int(pages), int(body_bytes), float(first), float(last)
+        return rows, pages, body_bytes, first, last
 
     def warc_bytes(self) -> int:
         """The committed size of the WARC files."""
         return int(self._all("SELECT coalesce(sum(length), 0) FROM files")[0][0])
 
     def counts(self, column: str) -> dict[Any, int]:
-        """How many rows there are for each value of a column that has few."""
-        assert column in ("status", "error", "content_type", "depth", "crawl", "language", "charset")
-        return dict(self._all(f"SELECT {column}, count(*) FROM pages GROUP BY {column}"))  # noqa: S608
+        """How many rows there are for each status, error, content_type or depth."""
+        assert column in ("status", "error", "content_type", "depth")
+        return dict(self._all(f"SELECT {column}, sum(rows) FROM tally GROUP BY {column}"))  # noqa: S608
 
     def hosts(self) -> Iterator[tuple[str, int]]:
         """How many 2xx pages each host has, in the order of the hosts."""

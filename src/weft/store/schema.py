@@ -2,6 +2,7 @@
 
     pages    one row for each ended item; `item` is the key, so that a row can be written twice and is there once
     files    the slot's WARC files and how much of each is committed
+    tally    how many rows, pages (stored 2xx) and bytes there are of each kind, counted in the transaction of the rows
     lookup   (url_hash, item), sorted: the way from a URL to its rows
     meta     schema_version, crawl_id, data_dirs, data_dir, and the numbers `batch`, `durable`, `folded`, `folded_rows`
 
@@ -38,6 +39,10 @@ CREATE TABLE pages (
   hops INTEGER NOT NULL, file INTEGER, warc_offset INTEGER NOT NULL, warc_length INTEGER NOT NULL
 );
 CREATE INDEX pages_by_batch ON pages (batch, url_hash);
+CREATE TABLE tally (
+  status INTEGER, error TEXT, content_type TEXT, depth INTEGER, rows INTEGER, pages INTEGER, bytes INTEGER, first REAL,
+  last REAL, PRIMARY KEY (status, error, content_type, depth)
+) WITHOUT ROWID;
 CREATE TABLE lookup (url_hash INTEGER, item INTEGER, PRIMARY KEY (url_hash, item)) WITHOUT ROWID;
 INSERT INTO meta VALUES ('schema_version', {VERSION}), ('batch', 0), ('durable', 0), ('folded', 0),
   ('folded_rows', 0);
@@ -48,6 +53,11 @@ COMMIT;
 ROW = """p.item, p.crawl, p.url, coalesce(p.final_url, p.url), p.status, p.fetched_at, p.content_type, p.charset,
   p.language, p.title, p.depth, p.parent, p.digest, p.length, p.error, p.hops, coalesce(f.name, ''),
   p.warc_offset, p.warc_length"""
+TALLY = """INSERT INTO tally SELECT status, error, content_type, depth, count(*),
+  sum(status BETWEEN 200 AND 299 AND file IS NOT NULL), sum(length), min(fetched_at), max(fetched_at)
+  FROM pages WHERE batch BETWEEN ? AND ? GROUP BY status, error, content_type, depth
+  ON CONFLICT DO UPDATE SET rows = rows + excluded.rows, pages = pages + excluded.pages, bytes = bytes + excluded.bytes,
+  first = min(first, excluded.first), last = max(last, excluded.last)"""
 PAGES = "pages p LEFT JOIN files f ON f.id = p.file"
 
 

@@ -5,7 +5,7 @@ head that would make a reader misread the stored body. libcurl takes chunking aw
 `X-Weft-Transfer-Encoding`; a `Content-Length` that is not the stored body's becomes `X-Weft-Content-Length`; and
 `HTTP/2` in a status line becomes `HTTP/1.1`, since readers know no other (`WARC-Protocol` then tells the truth).
 
-Headers are put together by hand and compressed by isal: 0.11 ms for a page of 42 KB, against 2.9 ms through warcio.
+Headers are put together by hand and compressed by isal: 0.12 ms for a page of 42 KB, against 2.9 ms through warcio.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ from base64 import b32encode
 from collections.abc import Mapping
 from hashlib import sha1
 
-from isal import isal_zlib
-
 from weft.records import FetchResult
+from weft.store.members import member
 
 CONFORMS_TO = "http://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.1/"
 SAME_PAYLOAD = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
 NOT_MODIFIED = "http://netpreserve.org/warc/1.1/revisit/server-not-modified"
 
-_LEVEL = 1
-_GZIP = 31
+_RESPONSE = "application/http; msgtype=response"
+_REQUEST = "application/http; msgtype=request"
 _TRANSFER_ENCODING = re.compile(rb"\n(?=transfer-encoding[ \t]*:)", re.IGNORECASE).sub
 _CONTENT_LENGTH = re.compile(rb"\n(?=content-length[ \t]*:)", re.IGNORECASE).sub
 _LENGTHS = re.compile(rb"\ncontent-length[ \t]*:[ \t]*([^\r\n]*)").findall
@@ -59,15 +58,14 @@ class RecordMaker:
         """A response and the request that asked for it."""
         date = self._date(result.started)
         response_id = self._id()
-        block = _response_head(result.head, len(result.body)) + result.body
+        head = _response_head(result.head, len(result.body))
         digest = payload_digest(result.body)
         more = f"WARC-Payload-Digest: {digest}\r\n"
         if truncated:
             more += f"WARC-Truncated: {truncated}\r\n"
         more += _protocol(result.head)
-        response = _record(
-            "response", response_id, date, _where(result) + more, "application/http; msgtype=response", block
-        )
+        where = _where(result) + more
+        response = _record("response", response_id, date, where, _RESPONSE, head, result.body)
         return Page(self._request(result, date, response_id), response, digest)
 
     def revisit(self, result: FetchResult, digest: str, of_date: float, not_modified: bool = False) -> Page:
@@ -80,9 +78,7 @@ class RecordMaker:
         )
         more += _protocol(result.head)
         head = _response_head(result.head, None)
-        record = _record(
-            "revisit", response_id, date, _where(result) + more, "application/http; msgtype=response", head
-        )
+        record = _record("revisit", response_id, date, _where(result) + more, _RESPONSE, head)
         return Page(self._request(result, date, response_id), record, digest)
 
     def metadata(self, url: str, at: float, fields: Mapping[str, str], concurrent_to: str = "") -> bytes:
@@ -104,7 +100,7 @@ class RecordMaker:
             return b""
         more = _where(result) + f"WARC-Concurrent-To: <urn:uuid:{response_id}>\r\n"
         block = _ended(result.request_head)
-        return _record("request", self._id(), date, more, "application/http; msgtype=request", block)
+        return _record("request", self._id(), date, more, _REQUEST, block)
 
     def _id(self) -> str:
         self._count += 1
@@ -123,13 +119,12 @@ def payload_digest(body: bytes) -> str:
     return "sha1:" + b32encode(sha1(body).digest()).decode()
 
 
-def _record(kind: str, uuid: str, date: str, more: str, content_type: str, block: bytes) -> bytes:
+def _record(kind: str, uuid: str, date: str, more: str, content_type: str, block: bytes, body: bytes = b"") -> bytes:
     head = (
         f"WARC/1.1\r\nWARC-Type: {kind}\r\nWARC-Record-ID: <urn:uuid:{uuid}>\r\nWARC-Date: {date}\r\n{more}"
-        f"Content-Type: {content_type}\r\nContent-Length: {len(block)}\r\n\r\n"
+        f"Content-Type: {content_type}\r\nContent-Length: {len(block) + len(body)}\r\n\r\n"
     )
-    member: bytes = isal_zlib.compress(b"".join((head.encode(), block, b"\r\n\r\n")), _LEVEL, _GZIP)
-    return member
+    return member(head.encode() + block, body, b"\r\n\r\n")
 
 
 def _where(result: FetchResult) -> str:
