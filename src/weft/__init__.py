@@ -1,3 +1,16 @@
 """Weft collects the web politely and never loses what it has."""
 
+from __future__ import annotations
+
+from typing import Any
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    # `weft.crawl(...)` works after `import weft` alone, and `import weft` stays free of everything it needs.
+    if name == "crawl":
+        from importlib import import_module
+
+        return import_module("weft.crawl")
+    raise AttributeError(f"module 'weft' has no attribute {name!r}")

@@ -17,9 +17,15 @@ from weft.errors import WeftError
 
 # name -> (module that holds a click command of that name, the line in `weft --help`)
 COMMANDS = {
+    "crawl": ("weft.cli.crawl", "Start or resume a crawl."),
     "completion": ("weft.cli.completion", "Print the shell completion script for bash, zsh or fish."),
     "config": ("weft.cli.config", "Show, check and describe the configuration."),
+    "pool": ("weft.cli.pool", "Run a Python function over many items, in processes that may die."),
+    "demo": ("weft.cli.demo", "Serve a small synthetic web on loopback and crawl it, live."),
+    "get": ("weft.cli.get", "Print a stored page: headers, body, text or links."),
+    "stats": ("weft.cli.stats", "What a crawl holds: pages, bytes, statuses, errors, top hosts, rate."),
     "url": ("weft.cli.url", "Show what Weft makes of a URL: canonical form, domain, pod, data dir."),
+    "watch": ("weft.cli.watch", "Attach the live display to a running crawl."),
     "web": ("weft.cli.web", "Serve a deterministic synthetic web on loopback, with an oracle."),
 }
 

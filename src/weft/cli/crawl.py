@@ -1,0 +1,126 @@
+"""`weft crawl`: start or resume a crawl, with a live display on a terminal and plain lines elsewhere."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from weft.cli.output import output_flags, print_json
+from weft.cli.settings import config_flags, given
+
+if TYPE_CHECKING:
+    from weft.crawl.start import Prepared
+    from weft.engine.progress import Status
+
+LINE_EVERY_S = 5.0
+
+
+@click.command(context_settings={"max_content_width": 120})
+@click.argument("urls", metavar="[URL]...", nargs=-1)
+@click.option("--config", "config_file", metavar="FILE", help="YAML file of settings.")
+@click.option("--no-progress", is_flag=True, help="No live display; one line every few seconds.")
+@config_flags
+@output_flags
+def crawl(
+    urls: tuple[str, ...], config_file: str | None, no_progress: bool, as_json: bool, quiet: bool, **values: Any
+) -> int:
+    """Crawl from the given URLs (or a seed file), politely, until nothing is left or a limit is reached.
+
+    \b
+    weft crawl https://example.com --email you@example.com --max-pages 1000
+    weft crawl --resume --data-dir ./weft-data
+
+    Every key of the configuration is a flag. Ctrl-C ends cleanly and the crawl can be resumed; twice ends at once, and
+    still nothing is lost.
+    """
+    from weft.crawl.start import prepare
+
+    prepared = prepare(urls, given(values), config_file, complain=lambda text: click.echo(f"weft: {text}", err=True))
+    return run(prepared, show=_shower(prepared, quiet or as_json, no_progress), as_json=as_json, quiet=quiet)
+
+
+def run(prepared: Prepared, *, show: Callable[[Status], None], as_json: bool, quiet: bool) -> int:
+    """Runs a prepared crawl under the eyes of a person; gives the exit code."""
+    orchestrator = prepared.orchestrator
+    interrupts = 0
+
+    def interrupt(_signal: int, _frame: Any) -> None:
+        nonlocal interrupts
+        interrupts += 1
+        orchestrator.stop(at_once=interrupts > 1)
+        if not quiet and interrupts == 1:
+            click.echo("\nstopping: what is in flight comes home first (Ctrl-C again stops at once)", err=True)
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        code = orchestrator.run(show)
+    finally:
+        getattr(show, "close", lambda: None)()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        prepared.folder.let_go()
+    status = orchestrator.status()
+    if as_json:
+        print_json({"exit_code": code, "data_dir": str(prepared.folder.home), "status": status})
+    elif code == 2:
+        click.echo(f"weft: {status.note}", err=True)
+    elif not quiet:
+        click.echo(summary(prepared, status, code), err=True)
+    return code
+
+
+def summary(prepared: Prepared, status: Status, code: int) -> str:
+    """What a person wants to know at the end; the last line says where the corpus is and how to go on."""
+    home = prepared.folder.home
+    pages = status.pages - status.pages_at_start
+    seconds = max(status.updated_at - status.started_at, 0.001)
+    errors = ", ".join(f"{kind} {count}" for kind, count in sorted(status.errors.items(), key=lambda e: -e[1])[:6])
+    ends = {0: "Finished", 3: f"Stopped by a limit ({status.note})", 130: "Interrupted"}
+    before = f" ({status.pages:,} in all)" if status.pages_at_start else ""
+    lines = [
+        f"{ends.get(code, 'Ended')}: {pages:,} pages{before} in {seconds:,.1f} s, {pages / seconds:,.1f} pages/s, "
+        f"{status.body_bytes / 1e6:,.1f} MB; {status.queued:,} URLs left in the queue.",
+        f"Errors: {errors or 'none'}. Retries: {status.retries:,}.",
+    ]
+    if status.poisoned:
+        lines.append(f"Stored unparsed, because parsing crashed: {', '.join(status.poisoned[:5])}")
+    resume = f"weft crawl --resume --data-dir {home}"
+    if code == 3 and status.note == "max_pages":
+        resume += f" --max-pages {2 * (prepared.loaded.config.limits.max_pages or 1)}"
+    look = f"Look into it: weft stats {home}"
+    lines.append(f"The corpus is in {home}. " + (f"Go on: {resume}" if code in (3, 130) else look))
+    return "\n".join(lines)
+
+
+def _shower(prepared: Prepared, silent: bool, no_progress: bool) -> Callable[[Status], None]:
+    if silent:
+        return lambda _: None
+    if sys.stderr.isatty() and not no_progress:
+        from weft.cli.display import Display
+
+        return Display(str(prepared.folder.home), prepared.loaded.config.limits.max_pages)
+    return Lines()
+
+
+class Lines:
+    """One structured line every few seconds, for logs and pipes."""
+
+    def __init__(self) -> None:
+        self._next = time.monotonic() + LINE_EVERY_S
+
+    def __call__(self, status: Status) -> None:
+        """Prints a line when it is time."""
+        if time.monotonic() < self._next:
+            return
+        self._next += LINE_EVERY_S
+        errors = sum(status.errors.values())
+        click.echo(
+            f"state={status.state} pages={status.pages} rate={status.rate:.1f} queued={status.queued} "
+            f"in_flight={status.in_flight} errors={errors}" + (f' note="{status.note}"' if status.note else ""),
+            err=True,
+        )

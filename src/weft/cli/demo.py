@@ -1,0 +1,55 @@
+"""`weft demo`: a synthetic web on loopback, crawled live. Nothing is installed, nothing leaves this machine."""
+
+from __future__ import annotations
+
+import click
+
+from weft.cli.output import output_flags
+
+DELAY_S = 0.1
+
+
+@click.command()
+@click.option("--hosts", default=120, show_default=True, type=click.IntRange(1, 4000), help="How many hosts.")
+@click.option("--pages", default=3000, show_default=True, type=click.IntRange(1), help="How many ordinary pages.")
+@click.option("--seed", default=7, show_default=True, help="The same seed gives the same web.")
+@click.option(
+    "--data-dir", default="./weft-demo", show_default=True, help="Where the corpus goes; an old one is replaced."
+)
+@click.option("--no-progress", is_flag=True, help="No live display; one line every few seconds.")
+@output_flags
+def demo(hosts: int, pages: int, seed: int, data_dir: str, no_progress: bool, as_json: bool, quiet: bool) -> int:
+    """Serve a small synthetic web on loopback and crawl it, live.
+
+    The web is messy on purpose: robots.txt of all kinds, redirects, traps, errors that pass and errors that stay.
+    """
+    from weft.cli.crawl import _shower, run
+    from weft.crawl.folder import CrawlFolder
+    from weft.crawl.start import prepare
+    from weft.testing.web import synthetic_web
+
+    folder = CrawlFolder([data_dir])
+    flags = {
+        "scope": "any",
+        "politeness_delay_seconds": DELAY_S,
+        "allow_private": True,
+        "data_dirs": [data_dir],
+        "prometheus_port": 0,
+        "fresh": folder.exists(),
+    }
+    if not quiet and not as_json:
+        click.echo(f"Serving {hosts} messy hosts with {pages:,} pages on loopback ...", err=True)
+    with synthetic_web(hosts=hosts, pages=pages, seed=seed, profile="messy") as web:
+        prepared = prepare(web.seeds, flags, environment={})
+        code = run(prepared, show=_shower(prepared, quiet or as_json, no_progress), as_json=as_json, quiet=quiet)
+        first = web.seeds[0]
+        if code == 0 and not quiet and not as_json:
+            violations = web.judge(delay_s=DELAY_S)
+            click.echo(
+                f"The servers' own log: {violations.requests:,} requests, "
+                f"{len(violations.delay) + len(violations.robots)} of them impolite.\n"
+                f"Next: weft stats {data_dir}   ·   weft get {data_dir} {first} --text   ·   "
+                "weft crawl https://example.com --email you@example.com",
+                err=True,
+            )
+    return code

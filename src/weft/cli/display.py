@@ -1,0 +1,94 @@
+"""The live display of a crawl: read from its status file, drawn with rich on stderr."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from weft.engine.progress import Status
+
+_BARS = " ▁▂▃▄▅▆▇█"
+
+
+class Display:
+    """Call it with a status to draw it; `close` leaves the screen as it is."""
+
+    def __init__(self, home: str, max_pages: int | None = None, console: Console | None = None) -> None:
+        self._home = home
+        self._max_pages = max_pages
+        self._rates: deque[float] = deque(maxlen=60)
+        self._recent: deque[str] = deque(maxlen=5)
+        self._seen_at = 0.0
+        self._live = Live(console=console or Console(stderr=True), refresh_per_second=4, transient=True)
+        self._live.start()
+
+    def __call__(self, status: Status) -> None:
+        """Draws it."""
+        if status.updated_at != self._seen_at:
+            self._seen_at = status.updated_at
+            self._rates.append(status.rate)
+            self._recent.extend(status.recent)
+        self._live.update(self._picture(status))
+
+    def close(self) -> None:
+        """Ends the display."""
+        self._live.stop()
+
+    def _picture(self, status: Status) -> Panel:
+        parts: list[RenderableType] = [self._numbers(status), Text(spark(self._rates), style="cyan", no_wrap=True)]
+        if self._max_pages:
+            parts.insert(1, ProgressBar(total=self._max_pages, completed=min(status.pages, self._max_pages)))
+        parts += [self._troubles(status), Text("\n".join(self._recent), style="dim", no_wrap=True, overflow="ellipsis")]
+        style = {"paused": "bold red", "draining": "yellow"}.get(status.state, "green")
+        title = f"weft crawl · [{style}]{status.state}[/] · {clock(status.elapsed_s)}"
+        note = f"[red]{status.note}[/]" if status.state == "paused" else f"[dim]{self._home}[/]"
+        return Panel(Group(*parts), title=title, subtitle=note, title_align="left", subtitle_align="left")
+
+    def _numbers(self, status: Status) -> Table:
+        table = Table.grid(expand=True, padding=(0, 2))
+        figures = {
+            "pages": f"{status.pages:,}",
+            "pages/s": f"{status.rate:,.1f}",
+            "queued": f"{status.queued:,}",
+            "in flight": f"{status.in_flight:,}",
+            "sites": f"{status.sites:,}",
+            "MB": f"{status.body_bytes / 1e6:,.1f}",
+        }
+        for name in figures:
+            table.add_column(name, justify="center")
+        table.add_row(*(Text(value, style="bold") for value in figures.values()))
+        table.add_row(*(Text(name, style="dim") for name in figures))
+        return table
+
+    def _troubles(self, status: Status) -> Table:
+        table = Table.grid(padding=(0, 1))
+        table.add_row(Text("errors", style="red"), Text(_listed(status.errors)))
+        refused = {name: count for name, count in status.refused.items() if name != "duplicate"}
+        table.add_row(Text("left out", style="yellow"), Text(_listed(refused)))
+        return table
+
+
+def spark(values: deque[float] | list[float]) -> str:
+    """A line of small bars."""
+    top = max(values, default=0.0) or 1.0
+    return "".join(_BARS[min(8, round(8 * value / top))] for value in values)
+
+
+def clock(seconds: float) -> str:
+    """`1:02:03` or `2:03`."""
+    whole = int(seconds)
+    hours, minutes = divmod(whole // 60, 60)
+    return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes}:{whole % 60:02d}"
+
+
+def _listed(counts: dict[str, int]) -> str:
+    some = sorted((item for item in counts.items() if item[1]), key=lambda item: -item[1])[:7]
+    return "  ".join(f"{name} {count:,}" for name, count in some) or "none"

@@ -1,0 +1,80 @@
+"""`weft stats CRAWL_DIR`: what a crawl holds, running or not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from weft.cli.output import output_flags, print_json
+
+
+@click.command()
+@click.argument("crawl_dirs", metavar="CRAWL_DIR...", nargs=-1, required=True)
+@click.option("--top", default=10, show_default=True, type=click.IntRange(0), help="How many hosts to list.")
+@output_flags
+def stats(crawl_dirs: tuple[str, ...], top: int, as_json: bool, quiet: bool) -> None:  # noqa: ARG001
+    """What a crawl holds: pages, bytes, statuses, errors, top hosts, rate. Give all its data dirs, in their order."""
+    facts = collect(crawl_dirs, top)
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo(_text(facts))
+
+
+def collect(crawl_dirs: tuple[str, ...], top: int) -> dict[str, Any]:
+    """Everything that there is to tell, as plain values."""
+    from weft.crawl.folder import CrawlFolder
+    from weft.engine.progress import Status, read_status
+    from weft.store.pages import PageStore
+
+    folder = CrawlFolder(crawl_dirs)
+    identity = folder.go_on()
+    status = read_status(folder.status) or Status()
+    store = PageStore.open(folder.data_dirs, read_only=True)
+    try:
+        held = store.stats(top)
+    finally:
+        store.abandon()
+    return {
+        "crawl_id": identity.crawl_id,
+        "state": status.state,
+        "note": status.note,
+        "pages": held.pages,
+        "rows": held.rows,
+        "body_bytes": held.body_bytes,
+        "warc_bytes": held.warc_bytes,
+        "queued": status.queued,
+        "elapsed_s": round(status.elapsed_s, 3),
+        "pages_per_s": round(held.pages / status.elapsed_s, 3) if status.elapsed_s else 0.0,
+        "statuses": {str(code): count for code, count in held.statuses.items()},
+        "errors": held.errors,
+        "refused": {name: count for name, count in status.refused.items() if count},
+        "content_types": held.content_types,
+        "depths": {str(depth): count for depth, count in sorted(held.depths.items())},
+        "hosts": dict(held.hosts),
+    }
+
+
+def _text(facts: dict[str, Any]) -> str:
+    from weft.cli.display import clock
+
+    def listed(name: str, most: int = 12) -> str:
+        some = sorted(facts[name].items(), key=lambda item: -item[1])[:most]
+        return ", ".join(f"{key or '-'} {count:,}" for key, count in some) or "none"
+
+    lines = [
+        f"pages      {facts['pages']:,}  ({facts['rows']:,} URLs ended, {facts['queued']:,} queued)",
+        f"state      {facts['state']}" + (f" ({facts['note']})" if facts["note"] else ""),
+        f"size       {facts['body_bytes'] / 1e6:,.1f} MB of bodies in {facts['warc_bytes'] / 1e6:,.1f} MB of WARC",
+        f"rate       {facts['pages_per_s']:,.1f} pages/s over {clock(facts['elapsed_s'])}",
+        f"statuses   {listed('statuses')}",
+        f"errors     {listed('errors')}",
+        f"left out   {listed('refused')}",
+        f"types      {listed('content_types')}",
+        f"depths     {', '.join(f'{depth}: {count:,}' for depth, count in list(facts['depths'].items())[:12])}",
+    ]
+    if facts["hosts"]:
+        width = max(map(len, facts["hosts"]))
+        lines += ["top hosts", *(f"  {host:{width}}  {count:,}" for host, count in facts["hosts"].items())]
+    return "\n".join(lines)

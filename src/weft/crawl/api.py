@@ -1,0 +1,140 @@
+"""`for page in weft.crawl(seeds, max_pages=100)`: a crawl as a Python iterator.
+
+The crawl runs as `weft crawl` does, in a process of its own; pages are read back from the store as they are committed,
+so what is yielded is what is kept. Leaving the loop stops the crawl.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from weft.crawl.start import Prepared, prepare
+from weft.errors import BadInput
+from weft.extract.page import Page, extract
+from weft.fetch.decode import decode
+from weft.records import Row
+from weft.store.contract import StoredPage
+from weft.store.pages import PageStore
+from weft.store.query import Where
+
+LOOK_EVERY_S = 0.1
+
+
+class CrawledPage:
+    """A stored page: its row's facts, its headers and body, and what can be read from it."""
+
+    def __init__(self, row: Row, headers: tuple[tuple[str, str], ...], body: bytes) -> None:
+        self.row = row
+        self.headers = headers
+        self.body = body
+        self._page: Page | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it was found."""
+        return self.row.url
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return self.row.status
+
+    @property
+    def title(self) -> str:
+        """The page's title, or nothing."""
+        return self.row.title
+
+    @property
+    def depth(self) -> int:
+        """Links from a seed."""
+        return self.row.depth
+
+    @property
+    def page(self) -> Page:
+        """The parsed page: links, text and the rest."""
+        if self._page is None:
+            self._page = extract(self.body, self.row.url, self.header("content-type"))
+        return self._page
+
+    def header(self, name: str) -> str | None:
+        """The first value of a response header."""
+        return next((value for key, value in self.headers if key.lower() == name.lower()), None)
+
+    def __repr__(self) -> str:
+        return f"CrawledPage({self.url!r}, {self.status}, {len(self.body)} bytes)"
+
+
+def crawl(seeds: str | Sequence[str], *, data_dir: str | Path | None = None, **settings: Any) -> Iterator[CrawledPage]:
+    """Crawls and yields the pages as they are stored. Settings are the keys of the configuration.
+
+    Without a `data_dir` the crawl lives in a temporary folder and is gone at the end.
+    """
+    typed = [seeds] if isinstance(seeds, str) else list(seeds)
+    if unknown := [name for name in settings if name == "data_dirs"]:
+        raise BadInput(f"give data_dir instead of {unknown[0]}")
+    with ExitStack() as stack:
+        folder = data_dir or stack.enter_context(tempfile.TemporaryDirectory(prefix="weft-"))
+        prepared = prepare(typed, {"data_dirs": [str(folder)], "prometheus_port": 0, **settings})
+        stack.callback(prepared.folder.let_go)
+        yield from _pages(prepared, stack)
+
+
+def _pages(prepared: Prepared, stack: ExitStack) -> Iterator[CrawledPage]:
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            prepared.orchestrator.run()
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=run, name="crawl")
+    thread.start()
+    stack.callback(thread.join)
+    stack.callback(prepared.orchestrator.stop)
+    while thread.is_alive() and not _has_index(prepared):
+        time.sleep(LOOK_EVERY_S)
+    if _has_index(prepared):
+        store = PageStore.open(prepared.folder.data_dirs, read_only=True)
+        stack.callback(store.abandon)
+        yield from _committed_pages(store, thread)
+    thread.join()
+    if failure:
+        raise failure[0]
+
+
+def _committed_pages(store: PageStore, thread: threading.Thread) -> Iterator[CrawledPage]:
+    """Pages in the order of their commits, until the crawl has ended and all are given."""
+    given: set[int] = set()
+    while True:
+        ended = not thread.is_alive()
+        new = [row for row in store.rows(Where(stored=True)) if row.item not in given and 200 <= row.status < 300]
+        for row in new:
+            given.add(row.item)
+            page = read_page(store.read(row))
+            assert page is not None
+            yield page
+        if ended:
+            return
+        if not new:
+            time.sleep(LOOK_EVERY_S)
+
+
+def read_page(stored: StoredPage) -> CrawledPage | None:
+    """A stored page with its body decompressed; None where no response was stored."""
+    http = stored.http
+    if http is None:
+        return None
+    encoding = http.get("content-encoding")
+    body = decode(http.body, encoding, 1 << 31).body if encoding else http.body
+    return CrawledPage(stored.row, http.headers, body)
+
+
+def _has_index(prepared: Prepared) -> bool:
+    return all(any(folder.glob("index-*.db")) for folder in prepared.folder.data_dirs)

@@ -1,0 +1,84 @@
+"""From what a person asked for to a crawl that can run: settings merged, folder taken, seeds read, everything checked.
+
+Shared by `weft crawl`, `weft demo` and `weft.crawl(...)`. All that can be refused is refused here, before anything is
+written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from weft import urls
+from weft.config import Loaded, load
+from weft.crawl.folder import CrawlFolder
+from weft.crawl.orchestrator import Orchestrator
+from weft.crawl.seeds import check_email, read_seed_file
+from weft.errors import BadInput
+from weft.frontier.admission import read_domains
+from weft.telemetry import Slot, log_to_file
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A crawl that is ready to run; `folder` is held until `folder.let_go()`."""
+
+    loaded: Loaded
+    folder: CrawlFolder
+    orchestrator: Orchestrator
+    resumed: bool
+
+
+def prepare(
+    typed: Sequence[str],
+    flags: Mapping[str, Any],
+    config_file: str | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    complain: Callable[[str], None] = lambda _: None,
+) -> Prepared:
+    """Checks everything and takes the folder, or raises what is wrong."""
+    loaded = load(config_file, environment, flags)
+    folder = CrawlFolder(loaded.config.store.data_dirs)
+    resume = loaded.config.run.resume
+    if resume:
+        identity = folder.identity()
+        loaded = load(config_file, environment, flags, folder.settings())
+    config = loaded.config
+    seeds = [urls.seed(text) for text in typed]
+    if config.scope.seed_file:
+        seeds += read_seed_file(config.scope.seed_file, complain)
+    if not seeds and not resume:
+        raise BadInput("no seeds: give URLs, or --seed-file FILE with one a line, or --resume to go on with a crawl")
+    check_email(seeds, config.fetch)
+    if config.scope.exclude_file:
+        read_domains(config.scope.exclude_file)
+    folder.hold()
+    try:
+        if resume:
+            identity = folder.go_on()
+            folder.add_seeds(seeds)
+        else:
+            _make_room(folder, loaded)
+            identity = folder.start(seeds)
+        folder.keep_settings(loaded.given())
+        log_to_file(Path(config.log.log_dir), Slot(0, "orchestrator"), config.log.log_level)
+    except BaseException:
+        folder.let_go()
+        raise
+    return Prepared(loaded, folder, Orchestrator(config, folder, identity.crawl_id), resume)
+
+
+def _make_room(folder: CrawlFolder, loaded: Loaded) -> None:
+    if not folder.exists():
+        if any(folder.home.glob("index-*.db")) or (folder.home / "warc").exists():
+            raise BadInput(f"{folder.home}: holds pages, but no crawl.json: choose another data dir")
+        return
+    if not loaded.config.run.fresh:
+        raise BadInput(
+            f"{folder.home} holds a crawl already: go on with --resume, start over with --fresh, "
+            "or choose another --data-dir"
+        )
+    folder.clear()
