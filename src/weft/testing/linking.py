@@ -6,10 +6,10 @@ page; all other links inside a host lead to pages of lower number, and therefore
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import exp, log
 from random import Random
 from statistics import NormalDist
+from struct import iter_unpack
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -23,6 +23,10 @@ FAN = 5
 NAVIGATION = 6
 SIZE_RANGE = (2_000, 400_000)
 DEGREE_RANGE = (6, 600)
+# Bounds on 16-bit random numbers. What kind of link: to another host, something else than a page, to the navigation.
+_ACROSS, _DECORATION, _NAVIGATION = (int(share * 65536) for share in (0.12, 0.155, 0.4))
+# How it is written: relative, absolute, without scheme, from the root, with a fragment.
+_RELATIVE, _ABSOLUTE, _PLAIN, _FRAGMENT = (int(share * 65536) for share in (0.3, 0.5, 0.54, 0.92))
 
 
 def _lognormal(median: float, sigma: float, low: int, high: int) -> tuple[int, ...]:
@@ -38,95 +42,89 @@ DEGREES = _lognormal(50, 0.8, *DEGREE_RANGE)
 
 def references(world: World, site: Site, number: int, raw_unicode: bool) -> list[Reference]:
     """Everything page `number` of a site links to. `raw_unicode`: hrefs may be written outside ASCII."""
-    draw = Random(mix(site.key, number, 29)).random
+    random = Random(mix(site.key, number, 29))
     found = _certain(world, site, number)
-    paths = site.paths
-    here = paths[number]
+    degree = DEGREES[int(random.random() * 1024)]
+    here = site.paths[number]
+    plain = site.plain_links
     ceiling = min(number + 1, site.count)
-    degree = DEGREES[int(draw() * 1024)]
-    while len(found) < degree:
-        kind = draw()
-        if kind < 0.12:
-            found.append(_across(world, draw))
-        elif kind < 0.155:
-            found.append(_decoration(site, draw))
+    navigation = min(NAVIGATION, site.count)
+    # Three 16-bit numbers a link, drawn all at once: one draw at a time costs more than everything else here.
+    for kind, pick, style in iter_unpack("<HHH", random.randbytes(6 * max(0, degree - len(found)))):
+        if kind < _ACROSS:
+            found.append(_across(world, kind, pick, style, raw_unicode))
+        elif kind < _DECORATION:
+            found.append(_decoration(site, pick, style))
         else:
-            number_to = int(draw() * (min(NAVIGATION, site.count) if kind < 0.4 else ceiling))
-            path = paths[number_to]
-            found.append(Reference(_write(site, here, path, draw, raw_unicode), site.origin + path))
+            link = plain[pick * (navigation if kind < _NAVIGATION else ceiling) >> 16]
+            found.append(link if _PLAIN <= style < _FRAGMENT else _write(site, here, link, style, raw_unicode))
     return found
 
 
 def _certain(world: World, site: Site, number: int) -> list[Reference]:
     """The links that make the web hang together: navigation, tree, the hosts below, and the site's fixtures."""
-    paths = site.paths
     count = site.count
-    found = [Reference("/", site.home)]
-    found += [Reference(_escape(path), site.origin + path) for path in paths[1 : min(3, count)]]
     first = number * FAN + 1
-    found += [Reference(_escape(path), site.origin + path) for path in paths[first : min(first + FAN, count)]]
+    found = [*site.plain_links[: min(3, count)], *site.plain_links[first : min(first + FAN, count)]]
     if number == 0:
         found += [Reference(child.home, child.home) for child in site.children]
     shelves = min(4, count)
     if number < shelves:
         found += world.fixtures(site).entrances[number::shelves]
     if mix(site.key, number, 31) % 10 < 3:
-        found.append(Reference(_escape(site.origin + paths[number]), site.origin + paths[number], "canonical"))
+        own = site.plain_links[number]
+        found.append(Reference(own.href if number % 2 else site.origin + own.href, own.target, "canonical"))
     found.append(Reference("/static/site.css", site.origin + "/static/site.css", "stylesheet"))
     return found
 
 
-def _across(world: World, draw: Callable[[], float]) -> Reference:
+def _across(world: World, kind: int, pick: int, style: int, raw_unicode: bool) -> Reference:
     """A link to another host: the popular ones (low numbers) more often, its home page half of the time."""
-    sites = world.ordinary
-    site = sites[int(len(sites) * draw() ** 2)]
-    path = "/" if draw() < 0.5 else site.paths[int(draw() * site.count)]
-    target = site.origin + path
-    text = _escape(target)
-    if draw() < 0.1:
-        text = text[text.index("//") :]
-    return Reference(text, target)
+    site = world.ordinary[len(world.ordinary) * pick * pick >> 32]
+    link = site.absolute_link(0 if style & 1 else style)
+    if raw_unicode and site.host.startswith("xn--") and kind % 2:
+        return Reference(link.href.replace(site.host, site.host.encode().decode("idna")), link.target)
+    return Reference(link.href[link.href.index("//") :], link.target) if kind % 10 == 0 else link
 
 
-def _decoration(site: Site, draw: Callable[[], float]) -> Reference:
+def _decoration(site: Site, pick: int, style: int) -> Reference:
     """What else stands in real pages: pictures, mail addresses, scripts, files, nofollow marks."""
-    kind = draw()
-    number = int(draw() * 12)
-    if kind < 0.3:
+    number = pick % 12
+    kind = style % 10
+    if kind < 3:
         path = f"/img/photo-{number}.jpg"
         return Reference(path, site.origin + path, "img")
-    if kind < 0.5:
+    if kind < 5:
         path = f"/files/report-{number}.{('pdf', 'jpg', 'zip', 'mp4', 'docx', 'PNG')[number % 6]}"
         return Reference(path, site.origin + path)
-    if kind < 0.6:
-        return Reference("mailto:someone@weft-web.test", None)
-    if kind < 0.7:
-        return Reference("javascript:void(0)", None)
-    if kind < 0.8:
-        return Reference("tel:+4930123456", None)
+    if kind < 8:
+        return Reference(("mailto:someone@weft-web.test", "javascript:void(0)", "tel:+4930123456")[kind - 5], None)
     return Reference("/", site.home, "nofollow")
 
 
-def _write(site: Site, here: str, path: str, draw: Callable[[], float], raw_unicode: bool) -> str:
-    """One of the ways to write a link to a page of the same host."""
-    style = draw()
-    text = path
-    if raw_unicode and "%" in path and style < 0.5:
+def _write(site: Site, here: str, link: Reference, style: int, raw_unicode: bool) -> Reference:
+    """One of the other ways to write a link to a page of the same host."""
+    target = link.target
+    assert target is not None
+    text = path = target[len(site.origin) :]
+    if raw_unicode and "%" in path and style < _PLAIN:
         text = unquote(path)
-    elif style < 0.3:
-        directory = here.partition("?")[0].rpartition("/")[0] + "/"
-        if text.startswith(directory):
-            text = text[len(directory) :] or "./"
-        elif style < 0.08:
-            text = "../" * (directory.count("/") - 1 + (style < 0.02)) + (text[1:] or "./")
-    elif style < 0.5:
-        text = site.origin + path
-    elif style < 0.54:
-        text = "//" + site.origin.partition("//")[2] + path
-    if style > 0.92:
-        text += f"#part-{int(style * 1000)}"
-    return _escape(text)
+    elif style < _RELATIVE:
+        text = _relative(here, path, style)
+    elif style < _ABSOLUTE:
+        text = target
+    elif style < _PLAIN:
+        text = target[target.index("//") :]
+    else:
+        text = f"{path}#part-{style % 100}"
+    return Reference(text.replace("&", "&amp;") if "&" in text else text, target)
 
 
-def _escape(text: str) -> str:
-    return text.replace("&", "&amp;") if "&" in text else text
+def _relative(here: str, path: str, style: int) -> str:
+    """Relative to the directory where that is short, else now and then with `../`, even above the root."""
+    directory = here.partition("?")[0].rpartition("/")[0] + "/"
+    if path.startswith(directory):
+        return path[len(directory) :] or "./"
+    if style % 4:
+        return path
+    return "../" * (directory.count("/") - 1 + (style % 16 == 0)) + (path[1:] or "./")

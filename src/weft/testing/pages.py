@@ -9,9 +9,10 @@ from __future__ import annotations
 from email.utils import formatdate
 from html import escape
 from random import Random
+from struct import iter_unpack
 
-from weft.testing.resources import HEAD_TAGS, Reference, Resource
-from weft.testing.texts import Draw, Pool, Texts
+from weft.testing.resources import HEAD_TAGS, Resource
+from weft.testing.texts import PARAGRAPHS, Pool, Texts
 
 SERVER = "weft-web"
 REASONS = {
@@ -56,7 +57,7 @@ MARKUP: dict[str, str] = {
     "img": '<img src="{0}" alt="{1}">\n',
     "form": '<form action="{0}" method="get"><button formaction="{0}">{1}</button></form>\n',
     "text": "<p>{0} {1}</p>\n",
-    "style": "<style>.x{{background:url({0})}}</style>\n",
+    "style": "<style>.x{background:url({0})}</style>\n",
 }
 # Other ways to write an ordinary link; used now and then where the href allows it (no blanks, quotes or entities).
 ODD_ANCHORS = (
@@ -81,25 +82,26 @@ def render(resource: Resource, texts: Texts) -> bytes:
 
 def _page(resource: Resource, texts: Texts, charset: str) -> bytes:
     pool = texts.pool(resource.language, charset)
-    draw = Random(resource.key).random
-    anchors = pool.anchors
-    count = len(anchors)
+    random = Random(resource.key)
+    references = resource.references
+    # one call encodes all hrefs; one byte draws an anchor, of which there are 256
+    hrefs = "\0".join([reference.href for reference in references]).encode(charset).split(b"\0")
+    anchors = [pool.anchors[byte] for byte in random.randbytes(len(references))]
     head = [_head(resource, charset)]
     links = []
-    for reference in resource.references:
-        if reference.tag in HEAD_TAGS:
-            head.append(MARKUP[reference.tag].format(reference.href, "").encode(charset, "xmlcharrefreplace"))
-        elif reference.tag == "a":
-            href = reference.href.encode(charset)
-            links.append(b'<a href="%b">%b</a>\n' % (href, anchors[int(draw() * count)]))
+    for (_, _, tag), href, anchor in zip(references, hrefs, anchors, strict=bool(references)):
+        if tag == "a":
+            links.append(b'<a href="%b">%b</a>\n' % (href, anchor))
+        elif tag in HEAD_TAGS:
+            head.append(_odd(tag, href, anchor))
         else:
-            links.append(_odd(reference, anchors[int(draw() * count)], charset))
+            links.append(_odd(tag, href, anchor))
     _vary(links, resource, charset)
     title = escape(resource.title).encode(charset, "xmlcharrefreplace")
     head.append(b"</head><body><header><h1>%b</h1></header><main><article>\n" % title)
     size = resource.size - sum(map(len, head)) - sum(map(len, links))
     return b"".join(
-        [*head, *_weave(links, pool, size, draw), b"</article></main><footer>weft</footer></body></html>\n"]
+        [*head, *_weave(links, pool, size, random), b"</article></main><footer>weft</footer></body></html>\n"]
     )
 
 
@@ -116,9 +118,8 @@ def _head(resource: Resource, charset: str) -> bytes:
     return (start + resource.head).encode(charset, "xmlcharrefreplace")
 
 
-def _odd(reference: Reference, anchor: bytes, charset: str) -> bytes:
-    text = MARKUP[reference.tag].format(reference.href, "\0").encode(charset, "xmlcharrefreplace")
-    return text.replace(b"\0", anchor)
+def _odd(tag: str, href: bytes, anchor: bytes) -> bytes:
+    return MARKUP[tag].encode().replace(b"{0}", href).replace(b"{1}", anchor)
 
 
 def _vary(links: list[bytes], resource: Resource, charset: str) -> None:
@@ -133,12 +134,11 @@ def _vary(links: list[bytes], resource: Resource, charset: str) -> None:
         links[place] = odd.format(reference.href, "more").encode(charset)
 
 
-def _weave(links: list[bytes], pool: Pool, size: int, draw: Draw) -> list[bytes]:
+def _weave(links: list[bytes], pool: Pool, size: int, random: Random) -> list[bytes]:
     """Paragraphs up to `size` bytes with the links spread among them."""
     paragraphs = pool.paragraphs
-    count = len(paragraphs)
     wanted = max(1, round(size / pool.mean_paragraph_bytes))
-    texts = [paragraphs[int(draw() * count)] for _ in range(wanted)]
+    texts = [paragraphs[draw & PARAGRAPHS - 1] for (draw,) in iter_unpack("<H", random.randbytes(2 * wanted))]
     if not links:
         return texts
     woven: list[bytes] = []

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from weft.errors import BadInput
 from weft.testing import robots_txt
 from weft.testing.languages import BY_CODE, LANGUAGES, SECTIONS, SLUGS, Language
-from weft.testing.resources import mix
+from weft.testing.resources import Reference, mix
 from weft.testing.robots_txt import Robots
 from weft.testing.tls import CERTIFIED_ADDRESSES, FAULT_ADDRESSES
 
@@ -93,6 +93,16 @@ class Site:
     def paths(self) -> list[str]:
         """The path of every ordinary page; page 0 is the home page."""
         return ["/", *(page_path(self, number) for number in range(1, self.count))]
+
+    @cached_property
+    def plain_links(self) -> list[Reference]:
+        """A link from the root to every ordinary page, ready-made: most links are written like this."""
+        return [Reference(path.replace("&", "&amp;"), self.origin + path) for path in self.paths]
+
+    def absolute_link(self, draw: int) -> Reference:
+        """A link with scheme and host to the page that a 16-bit number draws."""
+        link = self.plain_links[draw * self.count >> 16]
+        return Reference(self.origin + link.href, link.target)
 
     @property
     def soft_404(self) -> bool:
