@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import threading
 import zlib
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from weft import urls
 from weft.errors import BadInput, Busy
 from weft.records import FetchResult, Row
 from weft.store.contract import Pages
+from weft.store.errors import DiskFull
 from weft.store.pages import PageStore
 from weft.store.query import Where
 
@@ -163,6 +165,58 @@ def test_sync_says_what_a_power_cut_cannot_take(open_store: Open) -> None:
     assert store.sync() == store.durable == 1
     store.abandon()
     assert open_store().durable == 1
+
+
+def test_bytes_reach_the_disk_before_their_rows(open_store: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store()
+    keep(store, *(page(n) for n in range(1, 30)))
+    synced: list[str] = []
+    whole = os.fdatasync
+
+    def noting(fd: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{fd}").readlink().suffix)
+        whole(fd)
+
+    monkeypatch.setattr(os, "fdatasync", noting)
+    store.sync()
+    dirs = len(synced) // 2
+    assert synced == [".gz"] * dirs + [".db-wal"] * dirs and dirs
+
+
+def test_a_commit_that_failed_in_one_data_dir_does_not_lend_its_number(
+    open_store: Open, data_dirs: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store()
+    for n in range(1, 30):
+        store.add(*page(n))
+    store.write()
+
+    def full(*_: object) -> None:
+        raise DiskFull(data_dirs[-1])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store._shards[-1].index, "commit", full)
+        with pytest.raises(DiskFull):
+            store.commit()
+    assert store.batch == store.sync() == 0
+    assert keep(store, *(page(n) for n in range(30, 60))) == 2
+    assert store.items_since(0) == [row.item for row in store.rows()] == list(range(1, 60))
+    assert store.stats().rows == 59
+
+
+def test_new_rows_are_followed_as_they_are_committed(open_store: Open) -> None:
+    first, second = open_store(slot="a"), open_store(slot="b")
+    keep(first, page(1))
+    keep(second, page(2))
+    reader = open_store(read_only=True)
+    seen: dict[Path, int] = {}
+    assert sorted(row.item for row in reader.new_rows(seen)) == [1, 2]
+    assert list(reader.new_rows(seen)) == []
+    for start in range(10, 3000, 500):
+        keep(first, *((denied(n), None) for n in reversed(range(start, start + 500))))
+    keep(second, page(5))
+    assert sorted(row.item for row in reader.new_rows(seen)) == [5, *range(10, 3010)]
+    assert list(reader.new_rows(seen)) == []
 
 
 def test_rows_without_a_response_have_no_bytes(open_store: Open) -> None:

@@ -59,6 +59,16 @@ class Corpus:
         """Rows in the order of their items."""
         return heapq.merge(*(index.rows(where) for index in self._all()), key=attrgetter("item"))
 
+    def new_rows(self, seen: dict[Path, int]) -> Iterator[Row]:
+        """The rows committed since `seen`, which is brought up to date: the last batch seen of each index."""
+        for index in self._all():
+            while True:
+                rows, upto = index.committed(seen.get(index.path, 0))
+                if not rows:
+                    break
+                seen[index.path] = upto
+                yield from rows
+
     def url_of(self, item: int) -> str | None:
         """The URL of an item."""
         rows = (index.for_item(item) for index in self._all())

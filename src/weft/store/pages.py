@@ -26,7 +26,11 @@ from weft.store.warc import CONFORMS_TO, RecordMaker
 
 
 class PageStore:
-    """Keeps pages, and finds them again. One thread adds, writes and commits; `sync` may be called from another."""
+    """Keeps pages, and finds them again. One thread adds, writes and commits; `sync` may be called from another.
+
+    `batch` is the last batch committed. What is added now is committed by `batch + 1` or later, and on the disk when
+    `sync` has returned `batch + 1` or more; only what is added between `write` and `commit` comes one batch later.
+    """
 
     def __init__(self, data_dirs: Sequence[Path], shards: list[Shard], maker: RecordMaker) -> None:
         """Use `open`."""
@@ -163,6 +167,13 @@ class PageStore:
     def rows(self, where: Where = EVERY) -> Iterator[Row]:
         """Rows in the order of their items, in constant memory."""
         return self._corpus.rows(where)
+
+    def new_rows(self, seen: dict[Path, int]) -> Iterator[Row]:
+        """The rows committed since the last call with this `seen` (at first: empty), each slot's in their order.
+
+        For following a crawl that runs: it costs as much as there is new, and keeps one number for each index.
+        """
+        return self._corpus.new_rows(seen)
 
     def url_of(self, item: int) -> str | None:
         """The URL of an item: a row's `parent` is one."""

@@ -21,6 +21,9 @@ _CHUNK = 1000
 _FOR_URL = f"""SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.url = ?1 AND p.item IN (
     SELECT item FROM lookup WHERE url_hash = ?2 UNION ALL SELECT item FROM pages
     WHERE batch > (SELECT value FROM meta WHERE key = 'folded') AND url_hash = ?2) ORDER BY p.item"""  # noqa: S608
+_NEXT_BATCHES = f"SELECT batch FROM pages WHERE batch > ? ORDER BY batch LIMIT {_CHUNK}"  # noqa: S608
+_COMMITTED = f"""SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.batch > ? AND p.batch <= ?
+    ORDER BY p.batch, p.item"""  # noqa: S608
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,12 @@ class IndexReader:
     def since(self, batch: int) -> list[int]:
         """The items committed after a batch."""
         return [item for (item,) in self._all("SELECT item FROM pages WHERE batch > ? ORDER BY item", batch)]
+
+    def committed(self, after_batch: int) -> tuple[list[Row], int]:
+        """The rows of the next few batches, in the order of their commits, and the last of those batches."""
+        found = self._all(_NEXT_BATCHES, after_batch)
+        upto = max((batch for (batch,) in found), default=after_batch)
+        return [Row(*row) for row in self._all(_COMMITTED, after_batch, upto)], upto
 
     def totals(self) -> tuple[int, int, int, float, float]:
         """Rows, pages, body bytes, first and last time."""

@@ -24,16 +24,14 @@ def repair(index: Index, folder: Path, durable: int) -> list[Row]:
     for file in index.files():
         path = folder / file.name
         size = path.stat().st_size if path.exists() else 0
-        if _is_whole(index, path, file, size, durable):
+        if _is_whole(index, path, file, durable):
             _cut(path, size, file.length)
         else:
             lost += _mend(index, path, file, size)
     return lost
 
 
-def _is_whole(index: Index, path: Path, file: FileState, size: int, durable: int) -> bool:
-    if size < file.length:
-        return False
+def _is_whole(index: Index, path: Path, file: FileState, durable: int) -> bool:
     if file.length == 0:
         return True
     places = {(row.warc_offset, row.warc_length) for row in index.rows_in(file.id, after_batch=durable)}

@@ -145,6 +145,8 @@ def test_forgotten_rows_are_gone_from_every_table(
     assert reader.for_url("http://h2.test/page/2") == []
     assert index.files() == [FileState(file.id, "f", 200, 100)]
     assert index.since(0) == [1]
+    assert index._all("SELECT item FROM lookup") == [(1,)]
+    assert reader.totals()[0] == 1
 
 
 def test_a_reader_on_the_way_through_does_not_hold_the_log(index: Index, reader: IndexReader) -> None:

@@ -145,6 +145,28 @@ def test_pages_before_the_last_sync_are_not_read_again(
     store.abandon()
 
 
+def test_damage_to_the_end_of_a_file_that_was_synced_is_found_too(open_store: Open, page: Pages) -> None:
+    store = open_store()
+    for n in (1, 2, 3):
+        store.add(*page(n))
+    store.close()
+    (path,) = store_files(open_store)
+    os.truncate(path, path.stat().st_size - 9)
+    os.truncate(path, path.stat().st_size + 9)
+    store = open_store()
+    assert [row.item for row in store.repair()] == [3]
+    assert_agrees(store, [1, 2])
+    assert store.stats().rows == 2
+    store.close()
+
+
+def store_files(open_store: Open) -> list[Path]:
+    reader = open_store(read_only=True)
+    folder = reader._corpus._data_dirs[0] / "warc"
+    reader.close()
+    return sorted(folder.iterdir())
+
+
 def test_a_file_that_is_gone_costs_its_rows(fill: Callable[..., Path], open_store: Open) -> None:
     path = fill(1, 5)
     path.unlink()
