@@ -82,7 +82,7 @@ class FetchResult(Struct, frozen=True, gc=False):
     status: int  # 0: there was no response
     head: bytes
     body: bytes
-    error: str | None  # a kind to count by: timeout, connect, dns, tls, reset, too_large, protocol, address, ...
+    error: str | None  # a kind to count by: timeout, connect, dns, tls, reset, stale, too_large, protocol, ...
     detail: str
     started: float
     ended: float

@@ -73,7 +73,9 @@ class Results:
         self._frontier.cool([Ended(lease, result.ended, site_health(result), slow, wait_s)])
         if crawl.jar is not None and result.status:
             crawl.keep_cookies(lease.url, head.set_cookies, self._wall())
-        if lease.purpose is Purpose.ROBOTS:
+        if kind is Kind.AGAIN:
+            self._finish(lease, End.RELEASE)
+        elif lease.purpose is Purpose.ROBOTS:
             self._take_robots(crawl, lease, result, head, kind)
         elif lease.purpose is Purpose.SITEMAP:
             self._take_sitemap(crawl, lease, result, head, kind)

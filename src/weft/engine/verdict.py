@@ -20,12 +20,15 @@ class Kind(StrEnum):
     REDIRECT = "redirect"
     SLOW_DOWN = "slow-down"  # 429, 503: the site asks for less; tried again
     RETRY = "retry"
+    AGAIN = "again"  # a kept connection had ended: nobody's failure, asked again when the delay has passed
     ANSWER = "answer"  # a response that is no page: 404 and the like
     FAILED = "failed"  # no usable response
 
 
 def kind_of(result: FetchResult) -> Kind:
     """What to do with it."""
+    if result.error == "stale":
+        return Kind.AGAIN
     if result.error:
         return Kind.RETRY if result.error in RETRYABLE else Kind.FAILED
     status = result.status

@@ -27,7 +27,7 @@ import pycurl
 
 from weft.config import FetchSection
 from weft.fetch.dns import Answer, Resolver
-from weft.fetch.handles import Transfer, ca_bundle, is_sloppy, kind, session_caches, set_up
+from weft.fetch.handles import STALE, Transfer, ca_bundle, is_sloppy, kind, session_caches, set_up
 from weft.fetch.headers import final_head, merged, wire
 from weft.fetch.lenient import RawReads
 from weft.records import FetchResult
@@ -236,6 +236,9 @@ class Client:
 
     def _open_socket(self, transfer: Transfer, _purpose: int, target: Any) -> Any:
         """Called by libcurl for every new connection: the last look at where it leads."""
+        if transfer.asked:  # see Transfer.ask_once
+            transfer.unopened = STALE
+            return pycurl.SOCKET_BAD
         address = str(target.addr[0])
         reason = self._refusal(address)
         if reason is not None:

@@ -45,12 +45,16 @@ _TLS_CODES = frozenset({35, 53, 54, 58, 59, 60, 64, 66, 77, 80, 82, 83, 90, 91, 
 _SLOPPY = ("Header without colon", "NUL byte in header", "Carriage return found in header")
 
 
+STALE = ("stale", "the kept connection ended before an answer; another one is needed")
+
+
 class Transfer:
     """A reusable handle and what belongs to the transfer that it carries."""
 
     __slots__ = (
-        "_sessions", "_shared", "addresses", "chunks", "connect_by", "curl", "host", "lenient", "lines", "mark",
-        "moved", "origin", "pinned", "request_head", "running", "started", "tag", "target", "unopened", "url", "usual",
+        "_sessions", "_shared", "addresses", "asked", "chunks", "connect_by", "curl", "host", "lenient", "lines",
+        "mark", "moved", "origin", "pinned", "request_head", "running", "started", "tag", "target", "unopened", "url",
+        "usual",
     )  # fmt: skip
 
     def __init__(self, sessions: Sequence[Any]) -> None:
@@ -75,6 +79,7 @@ class Transfer:
         self.addresses: tuple[str, ...] = ()  # those still to try
         self.started = self.moved = self.connect_by = 0.0
         self.mark = 0
+        self.asked = False  # the request is on its way
         self.running = False  # libcurl has it
         self.lines.clear()
         self.chunks.clear()
@@ -102,6 +107,15 @@ class Transfer:
             shown = f"[{address}]" if ":" in address else address
             self.curl.setopt(pycurl.CONNECT_TO, [f"::{shown}:"])
             self.pinned = address
+
+    def ask_once(self, *_connection: object) -> int:
+        """Called by libcurl before each request. On a kept connection that turns out dead it would ask again at once,
+        unseen by whoever keeps the delays: a site must be asked a second time only by the frontier."""
+        if self.asked:
+            self.unopened = STALE
+            return int(pycurl.PREREQFUNC_ABORT)
+        self.asked = True
+        return int(pycurl.PREREQFUNC_OK)
 
     def connect_only(self, lenient: bool) -> None:
         """Whether libcurl stops after connecting."""
@@ -135,6 +149,7 @@ def set_up(transfer: Transfer, section: FetchSection, headers: Sequence[bytes], 
         (pycurl.BUFFERSIZE, RECEIVE_BYTES),
         (pycurl.MAXFILESIZE_LARGE, section.max_body_bytes),
         (pycurl.HTTPHEADER, list(headers)),
+        (pycurl.PREREQFUNCTION, transfer.ask_once),
         (pycurl.HEADERFUNCTION, transfer.lines.append),
         (pycurl.WRITEFUNCTION, transfer.chunks.append),
         (pycurl.SSL_VERIFYPEER, int(section.tls_verify)),
