@@ -25,8 +25,7 @@ class Kind(StrEnum):
 SNIFFED_BYTES = 1445
 
 _USELESS = frozenset(
-    "unknown/unknown application/unknown */* application/octet-stream binary/octet-stream "
-    "application/x-unknown-content-type content/unknown application/force-download".split()
+    "unknown/unknown application/unknown */* application/x-unknown-content-type content/unknown".split()
 )
 _BY_TYPE = {
     "text/html": Kind.HTML,

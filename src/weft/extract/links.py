@@ -43,7 +43,7 @@ class Link(NamedTuple):
 class Scan:
     """What one pass found."""
 
-    __slots__ = ("base", "canonical", "capped", "hrefs", "nofollow", "noindex", "refresh", "title")
+    __slots__ = ("base", "canonical", "capped", "fragments", "hrefs", "nofollow", "noindex", "refresh", "title")
 
     def __init__(self) -> None:
         self.title: str | None = None
@@ -53,6 +53,7 @@ class Scan:
         self.noindex = False
         self.nofollow = False
         self.capped = False
+        self.fragments = False  # there are links within the page, or, with a base, to the base
         self.hrefs: list[str] = []
 
 
@@ -82,8 +83,11 @@ def scan(document: Document) -> Scan:
                 hrefs[href] = None
             elif href not in hrefs:
                 found.capped = True
+        elif raw is not None and raw.lstrip(_EDGES)[:1] == "#":
+            found.fragments = True
     if not found.nofollow:
-        found.hrefs = list(hrefs)
+        # With a `<base href>` a mere fragment leads to the base, which is another page.
+        found.hrefs = [*hrefs, ""] if found.base is not None and found.fragments else list(hrefs)
     return found
 
 

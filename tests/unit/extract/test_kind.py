@@ -8,7 +8,7 @@ from weft.extract.kind import Kind, kind_of
 
 RSS = b'<?xml version="1.0"?>\n<!-- made by x -->\n<rss version="2.0"><channel></channel></rss>'
 XHTML = b'<?xml version="1.0"?><!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.0 Strict//EN" "x.dtd"><html xmlns="x"></html>'
-USELESS = [None, "", "application/octet-stream", "unknown/unknown", "*/*", "html", "text", "; charset=utf-8", "a b/c"]
+USELESS = [None, "", "unknown/unknown", "*/*", "html", "text", "; charset=utf-8", "a b/c"]
 
 
 @pytest.mark.parametrize(

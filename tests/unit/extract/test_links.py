@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from weft import urls
 from weft.extract import links
 from weft.extract.page import Page, extract
 
@@ -205,3 +206,9 @@ def test_links_are_computed_once_and_capped() -> None:
 
 def test_anchor_text_is_capped() -> None:
     assert len(page(f"<a href=/1>{'x' * 9999}</a>").links[0].text) == links.MAX_ANCHOR
+
+
+def test_with_a_base_a_mere_fragment_leads_to_the_base() -> None:
+    page = extract(b'<base href="/lib/v2/"><a href="#top">up</a>', "http://example.com/x/")
+    assert urls.join_all(page.base, page.hrefs) == ["http://example.com/lib/v2/"]
+    assert extract(b'<a href="#top">up</a>', "http://example.com/x/").hrefs == []
