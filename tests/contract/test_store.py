@@ -183,6 +183,23 @@ def test_bytes_reach_the_disk_before_their_rows(open_store: Open, monkeypatch: p
     assert synced == [".gz"] * dirs + [".db-wal"] * dirs and dirs
 
 
+def test_a_new_file_is_known_on_the_disk_before_it_is_made(open_store: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    whole = os.fdatasync
+
+    def noting(fd: int) -> None:
+        done.append(Path(f"/proc/self/fd/{fd}").readlink().suffix)
+        whole(fd)
+
+    store = open_store(rotate_bytes=100, step=done.append)
+    keep(store, page(1))
+    monkeypatch.setattr(os, "fdatasync", noting)
+    done.clear()
+    keep(store, page(2, url="http://h1.test/p1"))  # the same data dir again
+    # The full file's bytes before the index, whose log also holds their rows.
+    assert done[:4] == [".gz", ".db-wal", "warc-registered", "warc-opened"]
+
+
 def test_a_commit_that_failed_in_one_data_dir_does_not_lend_its_number(
     open_store: Open, data_dirs: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -127,6 +127,11 @@ class Index:
             if error.sqlite_errorname not in ("SQLITE_BUSY", "SQLITE_FULL", "SQLITE_IOERR_WRITE"):
                 raise StoreError(self.path, f"cannot be written: {error}") from error
 
+    def note_durable(self, batch: int) -> None:
+        """Writes down what is on the disk, so that the next opening need not read it again."""
+        with writing(self.path):
+            self._db.execute("UPDATE meta SET value = ? WHERE key = 'durable'", (batch,))
+
     def flush(self) -> int:
         """Puts the log on the disk, and returns its size."""
         # SQLite syncs its log only when it moves it into the database; a descriptor of our own may sync it at any time

@@ -141,6 +141,8 @@ class PageStore:
                 self.write()
                 self.commit()
                 self.sync(last=True)
+                for shard in self._shards:
+                    shard.index.note_durable(self.durable)
         finally:
             self.abandon()
 

@@ -83,6 +83,8 @@ class Shard:
 
     def write(self) -> None:
         """Appends the records of what was added, in one go; an item that has its row already is dropped."""
+        if not self._pending:
+            return
         for item in self.index.known([*self._pending]) | (self._pending.keys() & self._written.keys()):
             del self._pending[item]
         chunks = [part for _, page in self._pending.values() if page for part in (page.request, page.response)]

@@ -145,6 +145,25 @@ def test_pages_before_the_last_sync_are_not_read_again(
     store.abandon()
 
 
+def test_after_a_clean_end_only_the_last_record_of_each_file_is_read(
+    open_store: Open, page: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store()
+    for n in range(1, 50):
+        store.add(*page(n))
+    store.close()
+    read: list[int] = []
+    whole = os.pread
+
+    def counting(fd: int, length: int, offset: int) -> bytes:
+        read.append(offset)
+        return whole(fd, length, offset)
+
+    monkeypatch.setattr(os, "pread", counting)
+    open_store().abandon()
+    assert len(read) == 1
+
+
 def test_damage_to_the_end_of_a_file_that_was_synced_is_found_too(open_store: Open, page: Pages) -> None:
     store = open_store()
     for n in (1, 2, 3):
