@@ -15,7 +15,7 @@ from weft.fetch.client import Client
 from weft.fetch.dns import Resolver
 from weft.records import FetchResult
 
-from .misbehaving import Server, Visit, page  # type: ignore[import-not-found]
+from .wire_server import Server, Visit, page, until  # type: ignore[import-not-found]
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -35,7 +35,7 @@ def server() -> Iterator[Server]:
         yield running
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def client() -> Iterator[Client]:
     made = Client(SECTION, refusal=lambda _: None, handles=2)
     yield made
@@ -203,7 +203,7 @@ def test_a_body_without_end_is_cut_off(client: Client, server: Server, head: byt
     result = fetch(client, server.on("/flood", flood))
     assert outcome(result) == (200, "too_large", b"")
     assert result.ended - result.started < 0.5
-    _until(lambda: server.broken_off == before + 1)
+    until(lambda: server.broken_off == before + 1)
 
 
 @pytest.mark.parametrize("head", [OK + b"\r\n", OK + b"Content-Length: 100000\r\n\r\n"])
@@ -418,12 +418,3 @@ def test_a_sloppy_server_that_does_not_close_is_read_as_far_as_its_length(client
         url = fresh.on("/open", OK + b"bad\r\nContent-Length: 2\r\n\r\nhi")
         assert fetch(client, url).error == "protocol"
         assert outcome(fetch(client, url)) == (200, None, b"hi")
-
-
-def _until(true: object) -> None:
-    assert callable(true)
-    for _ in range(200):
-        if true():
-            return
-        time.sleep(0.01)
-    raise AssertionError("did not happen")

@@ -12,7 +12,7 @@ from weft.fetch.client import Client
 from weft.fetch.handles import ca_bundle
 from weft.records import FetchResult
 
-from .misbehaving import AUTHORITY, CERTS, Server, Visit, page  # type: ignore[import-not-found]
+from .wire_server import AUTHORITY, CERTS, Server, Visit, page  # type: ignore[import-not-found]
 
 SECTION = FetchSection(resolve={"*.test": "127.0.0.1"}, connect_timeout_s=0.8, read_timeout_s=2, total_timeout_s=4)
 
@@ -111,7 +111,7 @@ def test_sessions_are_taken_up_again_whichever_handle_comes_next(client: Client)
     with Server("good.pem") as fresh:
         hosts = [f"h{number}.site.test" for number in range(100)]
         for host in hosts * 2:
-            client.submit(fresh.on("/", page(b"hi"), close=True, host=host), (), host)
+            client.submit(fresh.on("/", page(b"hi", b"Connection: close"), close=True, host=host), (), host)
             if not client.free:
                 client.poll(1)
         while client.in_flight:

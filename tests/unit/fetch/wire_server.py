@@ -7,6 +7,7 @@ import socket
 import ssl
 import struct
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Self
@@ -54,6 +55,7 @@ class Server:
         self.connections = 0
         self.resumed: list[bool] = []  # TLS: whether each connection took up an old session
         self.broken_off = 0  # answers that the client ended
+        self.closed = 0  # connections that are over
         self._replies: dict[str, tuple[Reply, bool]] = {}
         self._tls = None
         if certificate is not None:
@@ -121,6 +123,19 @@ class Server:
             self.broken_off += 1
         finally:
             writer.close()
+            self._loop.call_soon(self._count_closed)  # asyncio closes the socket in its next round
+
+    def _count_closed(self) -> None:
+        self.closed += 1
+
+
+def until(happened: Callable[[], bool]) -> None:
+    """Waits for what another thread is about to do."""
+    for _ in range(500):
+        if happened():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it did not happen")
 
 
 def page(body: bytes, *headers: bytes, status: bytes = b"200 OK") -> bytes:
