@@ -240,9 +240,12 @@ def other_types(shelf: Shelf) -> None:
     """Not HTML: stored, never parsed for links. Without a type, but plainly HTML: parsed."""
     never = shelf.link("/never/from-plain-text")
     body = f'See <a href="{never.target}">here</a> or {never.target}\n'.encode()
-    for path, content_type in (("/raw/notes", "text/plain"), ("/raw/blob", "application/octet-stream")):
-        shelf.put(Resource(path, kind="raw", references=[never], content_type=content_type, body=body))
-        shelf.enter(path)
+    shelf.put(Resource("/raw/notes", kind="raw", references=[never], content_type="text/plain", body=body))
+    binary = Resource("/raw/blob", kind="raw", references=[never], content_type="application/octet-stream")
+    binary.body = b"\x7fBLOB\0\1\2\3" + body
+    shelf.put(binary)
+    shelf.enter("/raw/notes")
+    shelf.enter("/raw/blob")
     untyped = shelf.page("/raw/untyped", shelf.link("/found/past-untyped"))
     untyped.content_type = None
     shelf.enter("/raw/untyped")

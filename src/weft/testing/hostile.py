@@ -5,6 +5,7 @@ client may do about each is its `outcome`:
 
     page       a whole page in the end, however odd: one request
     fails      no attempt succeeds; a client may retry as often as it retries anything
+    stale      the same, and on a reused connection it looks like a dead one, which a client may try anew for free
     either     a client may make a page of it or call it a failure
     redirect   leads where no crawl may go: one request
     unreachable   robots.txt never comes, so the page must never be requested
@@ -69,7 +70,7 @@ TABLE: dict[str, Behaviour] = {
         ("endless-chunks", "fails", "chunks without end"),
         ("endless-headers", "fails", "header lines without end"),
         ("never-answers", "fails", "reads the request and says nothing"),
-        ("empty-answer", "fails", "closes without a byte"),
+        ("empty-answer", "stale", "closes without a byte"),
         ("gzip-bomb", "either", "1 MB of gzip that becomes 1 GB"),
         ("br-bomb", "either", "a few hundred bytes of brotli that become 256 MB"),
         ("zstd-bomb", "either", "32 KB of zstd that become 1 GB"),
@@ -79,7 +80,7 @@ TABLE: dict[str, Behaviour] = {
         ("missing-final-chunk", "fails", "chunks that stop without the last one"),
         ("huge-header", "either", "one header field of 1 MB"),
         ("many-headers", "either", "100,000 header lines"),
-        ("no-colon", "page", "a header line without a colon among good ones"),
+        ("no-colon", "either", "a header line without a colon among good ones"),
         ("garbage-status", "fails", "a status line that is none"),
         ("no-status-line", "fails", "HTML without any head"),
         ("long-length", "fails", "says more bytes than it sends, then closes"),

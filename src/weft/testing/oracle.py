@@ -353,7 +353,7 @@ def _request_limits(world: World, plan: CrawlPlan, urls: set[str]) -> dict[str, 
             limit = 1 + min(found.flaw.failures, plan.max_retries)
         elif found.kind.startswith("hostile-"):
             outcome = hostile.TABLE[found.kind.removeprefix("hostile-")].outcome
-            limit = 1 if outcome in ("page", "redirect") else 1 + plan.max_retries
+            limit = 1 if outcome in ("page", "redirect") else (1 + plan.max_retries) * (1 + (outcome == "stale"))
         if found.kind == "cookie-wall" or _in_loop(world, url):
             limit = 1 + plan.max_redirects
         if limit > 1:
