@@ -12,12 +12,23 @@ $(RUN): requirements/run.lock pyproject.toml scripts/setup
 $(DEV): requirements/dev.lock requirements/run.lock pyproject.toml scripts/setup
 	@scripts/setup dev
 
+demo: $(RUN)             ## serve a synthetic web on loopback and crawl it, live
+	@$(BIN)/weft demo
+
 test: $(DEV)             ## every test, real servers included
 	@scripts/tools
 	@scripts/test
 
 check: $(DEV)            ## formatting, lint, types, layering
 	@scripts/check
+
+chaos: $(DEV)            ## the long crash campaigns
+	@scripts/tools
+	@WEFT_TEST_CHAOS=1 scripts/test tests/chaos
+
+bench: $(DEV)            ## what a crawl costs
+	@scripts/tools
+	@scripts/bench
 
 format: $(DEV)           ## put the code into its form
 	@$(BIN)/ruff check --fix-only --quiet . ; $(BIN)/ruff format --quiet .
@@ -26,5 +37,5 @@ lock: $(DEV)             ## resolve the dependencies again
 	@scripts/lock
 
 clean:                   ## everything that was made
-	rm -rf .venv .tools .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist weft-data weft-demo
+	rm -rf .venv .tools .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist weft-data weft-demo
 	find . -name __pycache__ -prune -exec rm -rf {} +
