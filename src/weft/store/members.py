@@ -1,6 +1,6 @@
 """Makes gzip members, one for each WARC record.
 
-A body that came compressed is not worth compressing again (41 µs for 20 KB, and it grows): it is put into the member
+A body that came compressed is not worth compressing again (41 µs for 20 KB, for nothing): it is put into the member
 as it is, in the blocks that deflate has for that, after the compressed head. To every reader it is a member like any
 other.
 """
