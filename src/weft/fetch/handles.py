@@ -42,7 +42,7 @@ _KINDS = {
     _E_TOO_LARGE: "headers_too_large",
 }
 _TLS_CODES = frozenset({35, 53, 54, 58, 59, 60, 64, 66, 77, 80, 82, 83, 90, 91, 98})
-_SLOPPY = ("Header without colon", "NUL byte in header", "Carriage return found in header")
+_SLOPPY = ("header without colon", "nul byte in header", "carriage return found in header")
 
 
 STALE = ("stale", "the kept connection ended before an answer; another one is needed")
@@ -187,4 +187,4 @@ def kind(code: int, message: str) -> str:
 
 def is_sloppy(code: int, message: str) -> bool:
     """Whether libcurl stopped at a header line that others read over."""
-    return code == _E_WEIRD_SERVER_REPLY and message in _SLOPPY and hasattr(pycurl.Curl, "recv")
+    return code == _E_WEIRD_SERVER_REPLY and message.lower() in _SLOPPY

@@ -411,21 +411,25 @@ def test_when_an_address_does_not_answer_the_next_is_tried() -> None:
     assert (result.error, result.ip) == (None, "127.0.0.1")
 
 
-def test_an_ipv6_literal_is_asked(server: Server) -> None:
-    try:
-        with Server(host="::1") as six:
-            made = Client(SECTION, refusal=fine, handles=1)
-            result = fetch(made, f"http://[::1]:{six.port}/")
-            made.close()
-            assert (result.status, result.ip) == (404, "::1")
-            assert six.heads[-1] == result.request_head
-    except (OSError, AssertionError):
-        if (
-            Path("/proc/net/if_inet6").exists()
-            and "00000000000000000000000000000001" in Path("/proc/net/if_inet6").read_text()
-        ):
-            raise
-        pytest.skip("no IPv6 here")
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="no IPv6 here")
+def test_an_ipv6_literal_is_asked(client: Client) -> None:
+    with Server(host="::1") as six:
+        result = fetch(client, f"http://[::1]:{six.port}/")
+        assert (result.status, result.ip) == (404, "::1")
+        assert six.heads[-1] == result.request_head
+
+
+def test_running_out_of_files_is_not_the_sites_fault(
+    client: Client, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_many(*_: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("weft.fetch.client.socket.socket", too_many)
+        result = fetch(client, server.url("/"))
+    assert (result.error, result.detail) == ("other", "no socket: Too many open files")
+    assert fetch(client, server.url("/")).status == 404
 
 
 def test_a_name_that_does_not_exist(client: Client) -> None:
