@@ -45,7 +45,7 @@ def references(world: World, site: Site, number: int, raw_unicode: bool) -> list
     random = Random(mix(site.key, number, 29))
     found = _certain(world, site, number)
     degree = DEGREES[int(random.random() * 1024)]
-    here = site.paths[number]
+    directory = site.paths[number].partition("?")[0].rpartition("/")[0] + "/"
     plain = site.plain_links
     ceiling = min(number + 1, site.count)
     navigation = min(NAVIGATION, site.count)
@@ -57,7 +57,7 @@ def references(world: World, site: Site, number: int, raw_unicode: bool) -> list
             found.append(_decoration(site, pick, style))
         else:
             link = plain[pick * (navigation if kind < _NAVIGATION else ceiling) >> 16]
-            found.append(link if _PLAIN <= style < _FRAGMENT else _write(site, here, link, style, raw_unicode))
+            found.append(link if _PLAIN <= style < _FRAGMENT else _write(site, directory, link, style, raw_unicode))
     return found
 
 
@@ -102,7 +102,7 @@ def _decoration(site: Site, pick: int, style: int) -> Reference:
     return Reference("/", site.home, "nofollow")
 
 
-def _write(site: Site, here: str, link: Reference, style: int, raw_unicode: bool) -> Reference:
+def _write(site: Site, directory: str, link: Reference, style: int, raw_unicode: bool) -> Reference:
     """One of the other ways to write a link to a page of the same host."""
     target = link.target
     assert target is not None
@@ -110,7 +110,9 @@ def _write(site: Site, here: str, link: Reference, style: int, raw_unicode: bool
     if raw_unicode and "%" in path and style < _PLAIN:
         text = unquote(path)
     elif style < _RELATIVE:
-        text = _relative(here, path, style)
+        text = _relative(directory, path, style)
+        if text is path:
+            return link
     elif style < _ABSOLUTE:
         text = target
     elif style < _PLAIN:
@@ -120,9 +122,8 @@ def _write(site: Site, here: str, link: Reference, style: int, raw_unicode: bool
     return Reference(text.replace("&", "&amp;") if "&" in text else text, target)
 
 
-def _relative(here: str, path: str, style: int) -> str:
-    """Relative to the directory where that is short, else now and then with `../`, even above the root."""
-    directory = here.partition("?")[0].rpartition("/")[0] + "/"
+def _relative(directory: str, path: str, style: int) -> str:
+    """Relative to the page's directory where that is short, else now and then with `../`, even above the root."""
     if path.startswith(directory):
         return path[len(directory) :] or "./"
     if style % 4:

@@ -15,6 +15,7 @@ from weft.testing.resources import HEAD_TAGS, Resource
 from weft.testing.texts import PARAGRAPHS, Pool, Texts
 
 SERVER = "weft-web"
+GROUPS = 16
 REASONS = {
     200: "OK",
     204: "No Content",
@@ -135,20 +136,15 @@ def _vary(links: list[bytes], resource: Resource, charset: str) -> None:
 
 
 def _weave(links: list[bytes], pool: Pool, size: int, random: Random) -> list[bytes]:
-    """Paragraphs up to `size` bytes with the links spread among them."""
+    """Paragraphs of `size` bytes in all, with the links spread among them in groups."""
     paragraphs = pool.paragraphs
     wanted = max(1, round(size / pool.mean_paragraph_bytes))
     texts = [paragraphs[draw & PARAGRAPHS - 1] for (draw,) in iter_unpack("<H", random.randbytes(2 * wanted))]
-    if not links:
-        return texts
     woven: list[bytes] = []
-    step = len(links) / wanted
-    at = 0.0
-    for text in texts:
-        woven.append(text)
-        woven += links[int(at) : int(at + step)]
-        at += step
-    return woven + links[int(at) :]
+    for group in range(GROUPS):
+        woven += texts[group * wanted // GROUPS : (group + 1) * wanted // GROUPS]
+        woven += links[group * len(links) // GROUPS : (group + 1) * len(links) // GROUPS]
+    return woven
 
 
 def content_type(resource: Resource) -> str | None:
