@@ -20,6 +20,7 @@ Source = Literal["bom", "header", "meta", "detected", "fallback"]
 PRESCAN_BYTES = 1024
 LATE_BYTES = 16384
 SAMPLE_BYTES = 16384
+MAX_TYPE_CHARS = 256
 FALLBACK = "windows-1252"
 # With fewer letters than this beyond ASCII, and no other hint, a guess among the Latin alphabets is worth nothing.
 FEW_LETTERS = 6
@@ -41,9 +42,9 @@ _WIDE_STARTS = (
     (b"\0<", "utf-16be"),
 )
 _CHARSET = re.compile(r"charset\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s;\"']+))", re.IGNORECASE)
-_QUOTED = rb"(?:[^>\"']|\"[^\"]*\"|'[^']*')*"
+_QUOTED = rb"(?:[^>\"']++|\"[^\"]*\"|'[^']*')*+"
 # Other tags and comments are matched too, so that a <meta> inside them is passed over.
-_TAG = re.compile(rb"<!--.*?-->|<meta(?=[\s/])(" + _QUOTED + rb")>|<[/A-Za-z]" + _QUOTED + rb">", re.I | re.S)
+_TAG = re.compile(rb"<!--(?:.*?-->|.*+)|<meta(?=[\s/])(" + _QUOTED + rb")>|<[/A-Za-z]" + _QUOTED + rb">", re.I | re.S)
 _ATTRIBUTE = re.compile(rb"([^\s/>\"'=]+)(?:\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s>\"']+)))?")
 _XML = re.compile(rb"<\?xml\s[^>]*?encoding\s*=\s*[\"']([^\"']+)").match
 _LANG = re.compile(rb"<html\b[^>]*?\slang\s*=\s*[\"']?([A-Za-z]{2,3}(?:-[A-Za-z]+)?)", re.IGNORECASE).search
@@ -73,7 +74,7 @@ def decode(body: bytes, content_type: str | None = None, url: str = "") -> Decod
         for mark, encoding in _BOMS:
             if body.startswith(mark):
                 return Decoded(_decode(body[len(mark) :], encoding), encoding, "bom")
-    if content_type and (declared := _in_header(content_type)):
+    if content_type and (declared := _in_header(content_type[:MAX_TYPE_CHARS])):
         declared = _wide(body) or declared if declared.startswith(("utf-16", "utf-32")) else declared
         return Decoded(_decode(body, declared), declared, "header")
     if declared := _in_markup(body[:PRESCAN_BYTES]):

@@ -67,7 +67,7 @@ _FEEDS = frozenset((b"rss", b"feed", b"rdf"))
 
 def kind_of(body: bytes, content_type: str | None) -> Kind:
     """What a body is, by its content type where that says something, else by its first bytes."""
-    declared = _declared(content_type) if content_type else None
+    declared = _declared(content_type[:256]) if content_type else None
     if declared is Kind.HTML:
         return _html_or_not(body)
     if declared is Kind.XML:

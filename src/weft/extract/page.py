@@ -9,17 +9,49 @@ the caps in links.py; `truncated` and `capped` tell when one of them cut somethi
 
 from __future__ import annotations
 
-from turbohtml import Document
+from collections.abc import Callable
+from typing import Generic, TypeVar, cast, overload
+
+from turbohtml import Document, Element
 
 from weft import urls
 from weft.errors import BadUrl
+from weft.extract import full_text as _text
+from weft.extract import language as _language
 from weft.extract import links as _links
+from weft.extract import main_text as _main
+from weft.extract import markdown as _markdown
+from weft.extract import metadata as _metadata
 from weft.extract.charset import Source, decode
 from weft.extract.kind import Kind, kind_of
 from weft.extract.links import Link
+from weft.extract.metadata import Json, Meta
 from weft.extract.parse import parse
 
 MAX_BYTES = 2 * 1024 * 1024
+
+_T = TypeVar("_T")
+
+
+class lazy(Generic[_T]):
+    """An attribute of a page that is computed when first asked for, and kept."""
+
+    def __init__(self, compute: Callable[[Page], _T]) -> None:
+        self.compute = compute
+        self.name = compute.__name__
+        self.__doc__ = compute.__doc__
+
+    @overload
+    def __get__(self, page: None, owner: type[Page]) -> lazy[_T]: ...
+    @overload
+    def __get__(self, page: Page, owner: type[Page]) -> _T: ...
+    def __get__(self, page: Page | None, owner: type[Page]) -> lazy[_T] | _T:
+        if page is None:
+            return self
+        kept = page._kept
+        if self.name not in kept:
+            kept[self.name] = self.compute(page)
+        return cast(_T, kept[self.name])
 
 
 class Page:
@@ -37,12 +69,13 @@ class Page:
     - `hrefs`: raw references to follow, in order, no two equal; empty when `nofollow`.
     - `truncated`: bytes beyond the cap were not read, or parsing was cut short; `capped`: there were more references.
 
-    Computed when first asked for, and kept: `links`.
+    Computed when first asked for, and kept (they are not for the crawl's own loop): `links`, `text`, `main_text`,
+    `markdown`, `language`, `meta`, `open_graph`, `json_ld`, `microdata`.
     """
 
     __slots__ = (
         "_document",
-        "_links",
+        "_kept",
         "_text",
         "base",
         "canonical",
@@ -75,17 +108,62 @@ class Page:
         self.capped = False
         self._text = ""
         self._document: Document | None = None
-        self._links: list[Link] | None = None
+        self._kept: dict[str, object] = {}
 
     def __repr__(self) -> str:
         return f"Page({self.url!r}, {self.kind}, {len(self.hrefs)} hrefs)"
 
-    @property
+    @lazy
     def links(self) -> list[Link]:
         """Every link with its text and rel, nofollow ones and repeated ones too."""
-        if self._links is None:
-            self._links = _links.links(self._document) if self._document is not None else []
-        return self._links
+        return _links.links(self._document) if self._document is not None else []
+
+    @lazy
+    def text(self) -> str:
+        """All that a reader could read, from navigation to footer."""
+        if self._document is not None:
+            return _text.full_text(self._document)
+        return _text.without_markup(self._text) if self.kind in (Kind.XML, Kind.FEED) else self._text
+
+    @lazy
+    def main_text(self) -> str:
+        """The text the page is about, as plain lines; of what is no HTML, all its text."""
+        return _main.main_text(self._document, self._content) if self._document is not None else self.text
+
+    @lazy
+    def markdown(self) -> str:
+        """The same as Markdown, references resolved."""
+        return _markdown.markdown(self._content, self.base) if self._document is not None else self.text
+
+    @lazy
+    def language(self) -> str | None:
+        """The two letters (ISO 639-1) of the page's language."""
+        return _language.language(self._document, self.main_text)
+
+    @lazy
+    def meta(self) -> Meta:
+        """Description, keywords, author, dates and the like."""
+        return _metadata.meta(self._document, self.json_ld) if self._document is not None else Meta()
+
+    @lazy
+    def open_graph(self) -> dict[str, str]:
+        """Open Graph properties by name without `og:`."""
+        return _metadata.open_graph(self._document) if self._document is not None else {}
+
+    @lazy
+    def json_ld(self) -> list[Json]:
+        """The decoded JSON-LD blocks."""
+        return _metadata.json_ld(self._document) if self._document is not None else []
+
+    @lazy
+    def microdata(self) -> list[Json]:
+        """The top-level microdata items as {type, id, properties}."""
+        return _metadata.microdata(self._document, self.base) if self._document is not None else []
+
+    @lazy
+    def _content(self) -> Element | None:
+        """The pruned tree that main text and Markdown are made of."""
+        return _main.main_content(self._document) if self._document is not None else None
 
 
 def extract(body: bytes, url: str, content_type: str | None = None) -> Page:

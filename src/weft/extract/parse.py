@@ -3,9 +3,9 @@
 turbohtml is linear in depth (it stops nesting at 512 levels), but the standard itself lets a page multiply: each block
 re-opens every formatting element left open before it (`<p><i a=1><i a=2>…<p>x<p>x`: 510 elements for 4 bytes), with
 all its attributes, and each further `<body>` or `<html>` merges its attributes into the first. 2 MiB of that would be
-gigabytes. The multiplication goes by tags, so a page of few tags is parsed in one go, and a page of many in steps,
-until it is done or has used up its time: then what was read so far is the page. Where a formatting tag seems stuffed
-with attributes, the steps are small, for one such step can cost as much as a page.
+gigabytes. The multiplication goes by tags, so a page that has not enough of them is parsed in one go, and one that has
+in steps, until it is done or has used up its time: then what was read so far is the page. Where a formatting tag seems
+stuffed with attributes, the steps are small, for one such step can cost as much as a page.
 
 Invariant: a page is cut only for using more than CPU_SECONDS of processor time, 10 times what 2 MiB of the web need.
 """
@@ -21,16 +21,24 @@ import turbohtml
 from turbohtml import Document, IncrementalParser
 
 CPU_SECONDS = 0.1
-# 4,000 tags can become 2 million elements at the worst: 0.2 s and 185 MB.
-FEW_TAGS = 4000
+# At the worst: 0.2 s and 185 MB.
+MAX_ELEMENTS = 2_000_000
+# How many formatting elements a tag can re-open: as many as the parser nests, and of those without attributes (which
+# the standard keeps three of each at a time) this many.
+NESTED = 510
+NESTED_PLAIN = 42
 STEP_CHARS = 16384
 SMALL_STEP_CHARS = 128
 # A tag that could have too many attributes holds such a stretch without a `>`; so do scripts, and few other things.
 STRETCH_CHARS = 4096
 MANY_ATTRIBUTES = 500
 
-_SHADOW = re.compile(r"(<template\b[^>]*?)shadowrootmode", re.IGNORECASE)
+_SHADOW = re.compile(r"(<template\b[^<>]*?)shadowrootmode", re.IGNORECASE)
 _COPIED = re.compile(r"<(?:a|b|big|body|code|em|font|html|i|nobr|s|small|strike|strong|tt|u)[\s/]", re.I)
+# The same without `a`, of which one at a time is open, and quick to pass over other tags.
+_REOPENED = re.compile(
+    r"<(?=[bcefhinstu])(?:b|i|s|u|em|tt|big|body|code|font|html|nobr|small|strike|strong)[\s/]", re.I
+)
 _ATTRIBUTE = re.compile(r"[^\s/>=]+(?:\s*=\s*(?:\"[^\"]*\"|'[^']*'|[^\s>]*))?")
 
 
@@ -38,9 +46,17 @@ def parse(text: str, clock: Callable[[], float] = thread_time) -> tuple[Document
     """The tree of a page, and whether it was cut short."""
     if _may_be_stuffed(text):
         return _in_steps(text, SMALL_STEP_CHARS, clock)
-    if text.count("<") > FEW_TAGS:
+    if _may_multiply(text):
         return _in_steps(text, STEP_CHARS, clock)
     return turbohtml.parse(text, positions=False, allow_declarative_shadow_roots=False), False
+
+
+def _may_multiply(text: str) -> bool:
+    """Whether a page may become more than MAX_ELEMENTS."""
+    tags = text.count("<")
+    if tags * NESTED <= MAX_ELEMENTS:
+        return False
+    return tags * (NESTED_PLAIN + len(_REOPENED.findall(text))) > MAX_ELEMENTS
 
 
 def _may_be_stuffed(text: str) -> bool:

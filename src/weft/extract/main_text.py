@@ -1,0 +1,310 @@
+"""The part of a page that it is about: a copy of its tree, pruned of everything else.
+
+What every page of a site has (navigation, footers, forms, consent, asides) goes; what names itself boilerplate by class
+or id goes unless it is most of the page; so do comments below an article, sections headed "related" and the like, and
+on pages of prose small blocks that are mostly links. Words and limits were tuned on half of WCXB's development pages
+and checked on the other (see `docs/decisions`): an F1 of .87, every type of page at .70 or more.
+
+Invariant: the document itself is never changed; what remains is in document order; a page that has text keeps some.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterable, Iterator
+from enum import Enum, auto
+from functools import lru_cache
+from itertools import islice
+
+from turbohtml import Comment, Document, Element, PlainText
+
+# An element that calls itself the content is it when more text than this is left of it.
+ROOT_CHARS = 600
+# Boilerplate by name is kept when it has more than this share of the page's text: then it is the page.
+NAMED_SHARE = 0.4
+CONSENT_SHARE = 0.9
+HIDDEN_SHARE = 0.5
+FORM_SHARE = 0.3
+SECTION_SHARE = 0.3
+# Comments go when so much else is left, and they are not most of the page, as in a forum they are.
+TEXT_BESIDE_COMMENTS = 1500
+COMMENTS_SHARE = 0.6
+MAX_COMMENTS = 2000
+MAX_NAME_CHARS = 300
+# A page has prose when its paragraphs of some length have this many characters.
+PROSE_CHARS = 500
+PARAGRAPH_CHARS = 60
+SMALL_BLOCK_CHARS = 400
+LINK_DENSITY = 0.5
+# A line of this length stands in a text once; pages repeat blocks for small screens.
+REPEATED_CHARS = 20
+# A page whose text is for browsers alone may still tell its beginning, which is then the best there is.
+EMPTY_CHARS = 100
+EXCERPT_CHARS = 300
+
+_JUNK = (
+    "script, style, template, noscript, svg, iframe, object, video, audio, canvas, "
+    "button, select, textarea, input, label, nav, footer, aside, menu, "
+    "[role=navigation], [role=contentinfo], [role=search], [role=menu], [role=menubar]"
+)
+_HIDDEN = (
+    "dialog, [hidden], [role=banner], [role=complementary], [role=dialog], [role=alert], [role=alertdialog], "
+    "[aria-modal=true]"
+)
+_ENTRY = "input:not([type=hidden], [type=checkbox], [type=radio], [type=submit], [type=button]), textarea"
+_ROOTS = "main, [role=main], #content, #main, article"
+_BLOCKS = frozenset(("ul", "ol", "div", "section", "table"))
+_NEVER = frozenset(("html", "body", "main", "article"))
+
+_BOILERPLATE = frozenset(
+    "nav navbar navigation menu megamenu submenu subnav breadcrumb breadcrumbs sidebar footer copyright skip sr "
+    "visually share sharing social likes newsletter subscribe signup login popup modal lightbox tooltip dropdown "
+    "related recommended recommendations recirc outbrain taboola promoted popular trending "
+    "advert advertisement sponsored cta announcement notice alert disclaimer "
+    "pagination pager facet facets filter filters swatch swatches cart minicart wishlist payment payments "
+    "meta author authors byline bio signature badge badges vote voting rating ratings reviews respond "
+    "references reflist".split()
+)
+_CONSENT = frozenset(("cookie", "cookies", "consent", "onetrust", "gdpr"))
+_COMMENTS = frozenset(("comment", "comments", "commentlist", "disqus"))
+# Names that tell only as a whole: what forums put around a post, and shops around a product.
+_COMPOUND = re.compile(
+    r"(?:^|[\s_-])(?:user-?(?:info|details|card|profile|title|stats|extras)|post-?(?:profile|signature)"
+    r"|message-(?:cell--user|user(?:Details|Extras|Title|Banner|Name|Info)?)|member-?(?:info|title)"
+    r"|author-?(?:info|card|box)|recently-?viewed|cross-?sell|up-?sell|quotebox)(?:$|[\s_-])"
+    r"|bbcode-?(?:block)?[-_]*quote|ipsQuote",
+    re.IGNORECASE,
+).search
+_COMPOUND_WORDS = frozenset(
+    "user userinfo userdetails usercard userprofile usertitle userstats post postprofile postsignature member "
+    "memberinfo recently crosssell cross upsell up quotebox quote bbcode ips".split()
+)
+_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+").findall
+_TELLING = _BOILERPLATE | _CONSENT | _COMMENTS | _COMPOUND_WORDS
+_ASIDE_HEADING = re.compile(
+    r"\W*(?:related\b|recommended|trending|sponsored|advertisement|newsletter|subscribe|sign up|follow us|get in touch"
+    r"|more (?:from|on|in|topics|posts|stories|articles|news|about|like)|you (?:may|might|could)\b|people also"
+    r"|you\W?ll (?:also )?(?:love|like)|customers? (?:also|who|reviews?|ratings?)|frequently bought|recently viewed"
+    r"|your recently|similar (?:items|products|posts|articles|questions)|popular (?:posts|articles|products|topics)"
+    r"|most (?:popular|read|viewed)|recent (?:posts|comments|articles)|latest (?:posts|news|articles|stories)"
+    r"|share (?:this|on|via)|leave a (?:reply|comment|review)|(?:write|post|add) a (?:review|comment)"
+    r"|join the (?:conversation|discussion)|stay (?:connected|updated|in touch|up to date)|about (?:the )?author"
+    r"|written by|explore (?:more|related)|(?:read|up|what to read) next|(?:keep|continue|further) reading|read more"
+    r"|privacy (?:preference|overview)|your privacy|quick links|hot network|need help|contact us|report (?:this|abuse)"
+    r"|(?:\d+ )?comments?\W*$|(?:customer |product |top )?reviews?\W*$|ratings? (?:&|and) reviews?"
+    r"|(?:references|footnotes|tags|categories|share|see also|linked)\W*$)",
+    re.IGNORECASE,
+).match
+_HEADING_CHARS = 80
+
+_LAYOUT = PlainText(bullet="- ", table_cell_separator=" ")
+_EMPTY_ITEMS = re.compile(r"(?m)^[ \t]*(?:[-*•|]|\d+\.)[ \t]*$")
+_EMPTY_LINES = re.compile(r"\n[ \t]*\n\s*\n")
+
+
+class _Name(Enum):
+    """What an element calls itself."""
+
+    CONSENT = auto()
+    BOILERPLATE = auto()
+    COMMENTS = auto()
+
+
+def main_content(document: Document) -> Element | None:
+    """The pruned copy of the element that holds a page's main content."""
+    for candidate in _candidates(document):
+        root = _pruned(candidate)
+        if _size(root) > ROOT_CHARS:
+            return root
+    body = document.find("body")
+    return _pruned(body) if body is not None else None
+
+
+def main_text(document: Document, root: Element | None) -> str:
+    """The text of a pruned tree; of a page that shows nothing without scripts, the excerpt it gives of itself."""
+    text = without_repeats(root.to_text(_LAYOUT)) if root is not None else ""
+    return text if len(text) >= EMPTY_CHARS else _excerpt(document) or text
+
+
+def without_repeats(text: str) -> str:
+    """A text without lines that stand in it before."""
+    seen: set[str] = set()
+    kept = []
+    for line in text.split("\n"):
+        bare = line.strip()
+        if bare in seen:
+            continue
+        if len(bare) >= REPEATED_CHARS:
+            seen.add(bare)
+        kept.append(line)
+    return without_empty_lines("\n".join(kept))
+
+
+def without_empty_lines(text: str) -> str:
+    """A text without empty list items, and with no more than one empty line at a time."""
+    return _EMPTY_LINES.sub("\n\n", _EMPTY_ITEMS.sub("", text)).strip()
+
+
+def _candidates(document: Document) -> Iterator[Element]:
+    """The elements that may hold the content: the biggest `main`, then the only one called so, the only article."""
+    found = document.select(_ROOTS)
+    if mains := [element for element in found if element.tag == "main" or element.attr("role") == "main"]:
+        yield max(mains, key=_size)
+    for name in ("content", "main"):
+        if len(same := [element for element in found if element.attr("id") == name]) == 1:
+            yield same[0]
+    if len(articles := [element for element in found if element.tag == "article"]) == 1:
+        yield articles[0]
+
+
+def _pruned(element: Element) -> Element:
+    """A copy of an element without what is no content."""
+    root = copy.deepcopy(element)
+    _reveal_noscript(root)
+    # Forms that ask for something to be typed. Others may hold the whole page, as ASP.NET's do.
+    forms = [form for form in root.find_all("form") if form.select_one(_ENTRY)]
+    root.remove(_JUNK)
+    size = _size(root)
+    _drop(forms, FORM_SHARE * size)
+    _drop(root.select(_HIDDEN), HIDDEN_SHARE * size)
+    named = _named(root)
+    _drop(named[_Name.CONSENT], CONSENT_SHARE * size)
+    _drop([header for header in root.find_all("header") if header.find("h1") is None], size)
+    size = _size(root)
+    _drop(named[_Name.BOILERPLATE], NAMED_SHARE * size)
+    _drop_sections(root, SECTION_SHARE * size)
+    _drop_comments(root, named[_Name.COMMENTS][:MAX_COMMENTS])
+    _drop_link_blocks(root)
+    return root
+
+
+def _size(element: Element) -> int:
+    return len(element.text)
+
+
+def _drop(elements: Iterable[Element], limit: float) -> None:
+    """Drops those elements that have not more text than `limit`."""
+    for element in elements:
+        if element.tag not in _NEVER and _size(element) <= limit:
+            element.decompose()
+
+
+def _reveal_noscript(root: Element) -> None:
+    """Keeps what is in noscript where the page has hardly anything else: forums that scripts draw do so."""
+    hidden = [element for element in root.find_all("noscript") if _size(element) > 1000]
+    if hidden:
+        root.remove("script, style, template")
+        if sum(map(_size, hidden)) > _size(root) / 2:
+            for element in hidden:
+                element.unwrap()
+
+
+def _named(root: Element) -> dict[_Name, list[Element]]:
+    """The elements whose class or id says what they are."""
+    named: dict[_Name, list[Element]] = {name: [] for name in _Name}
+    for element in root.select("[class], [id]"):
+        classes = element.attr("class")
+        what = _meaning(classes[:MAX_NAME_CHARS]) if classes else None
+        if what is None and (name := element.attr("id")):
+            what = _meaning(name[:MAX_NAME_CHARS])
+        if what is not None:
+            named[what].append(element)
+    return named
+
+
+@lru_cache(maxsize=20_000)
+def _meaning(names: str) -> _Name | None:
+    """What a class attribute or an id says about its element; most say nothing."""
+    if names.islower():
+        words = names.replace("-", " ").replace("_", " ").split()
+    else:
+        words = [word.lower() for word in _WORDS(names)]
+    if _TELLING.isdisjoint(words):
+        return None
+    if not _CONSENT.isdisjoint(words):
+        return _Name.CONSENT
+    if not _BOILERPLATE.isdisjoint(words) or _COMPOUND(names):
+        return _Name.BOILERPLATE
+    return None if _COMMENTS.isdisjoint(words) else _Name.COMMENTS
+
+
+def _drop_sections(root: Element, limit: float) -> None:
+    """Drops sections whose heading says that they are beside the point."""
+    for heading in root.select("h2, h3, h4, h5, h6"):
+        title = heading.text.strip()
+        if 0 < len(title) <= _HEADING_CHARS and _ASIDE_HEADING(title):
+            section = _section(root, heading, len(title))
+            if section is not None and _size(section) <= limit:
+                section.decompose()
+
+
+def _section(root: Element, heading: Element, title_chars: int) -> Element | None:
+    """The smallest element that begins with a heading and has more text than it."""
+    element = heading
+    while _is_first(element) and isinstance(parent := element.parent, Element) and parent != root:
+        if len(parent.text.strip()) > title_chars + 20:
+            return parent
+        element = parent
+    return None
+
+
+def _is_first(element: Element) -> bool:
+    """Whether no text stands before an element in its parent (a few icons may)."""
+    for sibling in islice(element.previous_siblings, 6):
+        if not isinstance(sibling, Comment) and sibling.text.strip():
+            return False
+    return True
+
+
+def _drop_comments(root: Element, named: list[Element]) -> None:
+    """Drops the comments below an article; in a forum they are the page, and stay."""
+    if not named:
+        return
+    inside = set(named)
+    outer = [element for element in named if _is_outermost(element, root, inside)]
+    size, total = sum(map(_size, outer)), _size(root)
+    if total - size > TEXT_BESIDE_COMMENTS and size < COMMENTS_SHARE * total:
+        _drop(outer, total)
+
+
+def _is_outermost(element: Element, root: Element, others: set[Element]) -> bool:
+    for ancestor in element.ancestors:
+        if ancestor in others:
+            return False
+        if ancestor == root:
+            return True
+    return False
+
+
+def _drop_link_blocks(root: Element) -> None:
+    """Drops small blocks that are mostly links, where there is prose beside them."""
+    lengths = (len(paragraph.text) for paragraph in root.find_all("p"))
+    if sum(length for length in lengths if length >= PARAGRAPH_CHARS) <= PROSE_CHARS:
+        return
+    for block in _small_blocks(root):
+        if sum(len(link.text) for link in block.find_all("a")) > LINK_DENSITY * len(block.text.strip()):
+            block.decompose()
+
+
+def _small_blocks(root: Element) -> Iterator[Element]:
+    """The small blocks that have links, outer ones before those inside them."""
+    seen: set[Element] = set()
+    for link in root.find_all("a"):
+        inner: list[Element] = []
+        for block in link.ancestors:
+            if block == root or block in seen or not isinstance(block, Element):
+                break
+            seen.add(block)
+            if block.tag in _BLOCKS:
+                if len(block.text.strip()) >= SMALL_BLOCK_CHARS:
+                    break
+                inner.append(block)
+        yield from reversed(inner)
+
+
+def _excerpt(document: Document) -> str:
+    """The longest description of a page that has the length of a text."""
+    found = document.select("meta[name=description], meta[property='og:description']")
+    longest = max((meta.attr("content") or "" for meta in found), key=len, default="")
+    return longest if len(longest) >= EXCERPT_CHARS else ""

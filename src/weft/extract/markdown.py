@@ -1,0 +1,60 @@
+"""The main content as Markdown (GitHub's): headings, lists, tables, code blocks, links and images are kept.
+
+Takes the pruned tree of main_text.py, makes its references absolute and has turbohtml write it down.
+
+Invariant: code blocks and tables come out as they are in the page; only prose is rid of repeated lines.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+from turbohtml import Element, Markdown
+
+from weft.extract.main_text import REPEATED_CHARS
+
+_STYLE = Markdown(tables=Markdown.Tables(cell_blocks="text"))
+# Links that lead nowhere outside a browser; their text stays.
+_DEAD_LINKS = 'a[href^="javascript:" i], a[href=""], a:not([href])'
+_INLINE_IMAGES = 'img:not([src]), img[src=""], img[src^="data:" i]'
+_PERMALINK_SIGNS = frozenset(("¶", "#", "§", "🔗"))
+_MARKERS = frozenset(("-", "*", "|"))
+
+
+def markdown(root: Element | None, base: str) -> str:
+    """A pruned tree as Markdown, its references resolved against `base`."""
+    if root is None:
+        return ""
+    tree = copy.deepcopy(root)
+    tree.remove(_INLINE_IMAGES)
+    for link in tree.select('a[href*="#"]'):
+        if link.text.strip() in _PERMALINK_SIGNS:
+            link.decompose()
+    tree.strip_tags(_DEAD_LINKS)
+    tree.resolve_links(base)
+    return "\n".join(_tidied(tree.to_markdown(_STYLE).split("\n"))).strip()
+
+
+def _tidied(lines: list[str]) -> Iterator[str]:
+    """The lines without repeated prose, empty list items and runs of empty lines; code and tables as they are."""
+    seen: set[str] = set()
+    fence = ""
+    blank = True
+    for line in lines:
+        bare = line.strip()
+        if fence or bare.startswith("```"):
+            fence = _fence(bare, fence)
+        elif bare in _MARKERS or bare in seen or (blank and not bare):
+            continue
+        elif len(bare) >= REPEATED_CHARS and not bare.startswith("|"):
+            seen.add(bare)
+        blank = not bare
+        yield line
+
+
+def _fence(bare: str, fence: str) -> str:
+    """The fence a line leaves open, given the one open before it."""
+    if not fence:
+        return bare[: len(bare) - len(bare.lstrip("`"))]
+    return "" if bare == fence else fence

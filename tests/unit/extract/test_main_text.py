@@ -1,0 +1,153 @@
+"""What is taken for a page's main content, and what is pruned from it."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft.extract.main_text import without_repeats
+from weft.extract.page import Page, extract
+
+URL = "https://site.test/dir/page"
+PROSE = "A sentence about the matter at hand, long enough to count as prose on any page. "
+STORY = "".join(f"<p>Paragraph {number}. {PROSE * 3}</p>" for number in range(6))
+
+
+def page(html: str) -> Page:
+    return extract(html.encode(), URL, "text/html; charset=utf-8")
+
+
+def main(html: str) -> str:
+    return page(html).main_text
+
+
+def test_chrome_around_an_article_is_dropped() -> None:
+    text = main(
+        f"""<header><a href=/>Site name</a></header><nav><a href=/a>Section</a></nav>
+        <main><h1>The headline</h1>{STORY}<aside>Beside it</aside></main><footer>Imprint</footer>
+        <script>var x = 1</script><style>p {{}}</style><div role=search>Search here</div>"""
+    )
+    assert "The headline" in text
+    assert text.count("Paragraph") == 6
+    for chrome in ("Site name", "Section", "Beside it", "Imprint", "var x", "Search here"):
+        assert chrome not in text
+
+
+@pytest.mark.parametrize(
+    "holder",
+    [
+        "<main>{}</main>",
+        "<div role=main>{}</div>",
+        "<div id=content>{}</div>",
+        "<div id=main>{}</div>",
+        "<article>{}</article>",
+    ],
+)
+def test_the_element_that_calls_itself_the_content_is_it(holder: str) -> None:
+    text = main("<div>Outside of it</div>" + holder.format(STORY) + "<p>Below it</p>")
+    assert text.startswith("Paragraph 0.")
+    assert "Outside" not in text
+    assert "Below" not in text
+
+
+def test_without_such_an_element_the_body_is_the_content() -> None:
+    assert main(f"<div>{STORY}</div>").count("Paragraph") == 6
+    assert main(f"<main>Too short</main><div>{STORY}</div>").count("Paragraph") == 6
+
+
+def test_several_articles_are_a_list_and_all_kept() -> None:
+    text = main(f"<article>One {STORY}</article><article>Two {STORY}</article>")
+    assert "One" in text
+    assert "Two" in text
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "class=sidebar", "class=site-sidebar", "class='x social-share y'", "id=newsletter", "class=relatedPosts",
+        "class=RelatedPosts", "class=post_meta", "class='cookie-banner'", "id=onetrust-consent-sdk",
+        "class=breadcrumbs", "class=sr-only", "class=message-cell--user", "class=userInfo", "hidden", "role=dialog",
+    ],
+)  # fmt: skip
+def test_what_names_itself_boilerplate_is_dropped(name: str) -> None:
+    text = main(f"<main>{STORY}<div {name}>Not of the matter</div></main>")
+    assert "Not of the matter" not in text
+    assert text.count("Paragraph") == 6
+
+
+@pytest.mark.parametrize("name", ["class=sidebar-layout", "class=with-menu", "id=footer", "hidden", "class=navigation"])
+def test_what_names_itself_so_but_is_the_page_is_kept(name: str) -> None:
+    assert main(f"<body><div {name}>{STORY}</div>").count("Paragraph") == 6
+
+
+def test_a_form_that_asks_is_dropped_and_one_that_holds_the_page_is_kept() -> None:
+    assert "Your name" not in main(f"<main>{STORY}<form>Your name <input name=n></form></main>")
+    assert main(f"<form><input type=hidden name=state>{STORY}</form>").count("Paragraph") == 6
+
+
+def test_comments_below_an_article_are_dropped_and_those_of_a_forum_kept() -> None:
+    comments = "".join(f"<div class=comment>Reply {number}: {PROSE}</div>" for number in range(5))
+    assert "Reply" not in main(f"<main>{STORY}<div id=comments>{comments}</div></main>")
+    assert main(f"<main><h1>Question</h1>{comments * 4}</main>").count("Reply") >= 5
+
+
+def test_a_section_headed_as_beside_the_point_is_dropped() -> None:
+    more = "<section><h2>You may also like</h2><p>Another story of ours</p></section>"
+    text = main(f"<main>{STORY}{more}<section><h2>Method</h2><p>How it was done</p></section></main>")
+    assert "Another story" not in text
+    assert "How it was done" in text
+
+
+def test_small_blocks_of_links_are_dropped_beside_prose_and_kept_in_a_list_of_links() -> None:
+    block = "<ul><li><a href=/1>First link of a list</a><li><a href=/2>Second link of a list</a></ul>"
+    assert "First link" not in main(f"<main>{STORY}<div>{block}</div></main>")
+    assert "First link" in main(f"<main><h1>All our pages</h1>{block}</main>")
+
+
+def test_links_inside_prose_are_kept() -> None:
+    assert "a linked word" in main(f"<main>{STORY}<p>{PROSE}<a href=/x>a linked word</a> {PROSE}</p></main>")
+
+
+def test_a_repeated_block_stands_once() -> None:
+    assert main(f"<main>{STORY}<div>{STORY}</div></main>").count("Paragraph 3") == 1
+    assert (
+        without_repeats("a\nshort\nshort\n" + "long enough to count\n" * 3) == "a\nshort\nshort\nlong enough to count"
+    )
+
+
+def test_content_inside_noscript_is_used_when_there_is_no_other() -> None:
+    assert main(f"<script>{'x' * 9000}</script><noscript>{STORY}</noscript>").count("Paragraph") == 6
+    assert "Enable" not in main(f"<main>{STORY}</main><noscript>{'Enable scripts. ' * 80}</noscript>")
+
+
+def test_a_page_drawn_by_scripts_gives_its_own_excerpt_when_that_is_long() -> None:
+    shell = "<meta property='og:description' content='{}'><body><div id=app></div><script>draw()</script>"
+    assert main(shell.format(PROSE * 5)) == (PROSE * 5)
+    assert main(shell.format("Short and for search engines.")) == ""
+
+
+def test_lists_tables_and_code_are_laid_out_as_lines() -> None:
+    text = main(f"<main>{STORY}<ul><li>one<li>two<li></ul><table><tr><td>a<td>b</table><pre>x\n  y</pre></main>")
+    assert "- one\n- two" in text
+    assert "a b" in text
+    assert "x\n  y" in text
+    assert "\n- \n" not in text
+
+
+def test_the_page_itself_is_not_changed() -> None:
+    read = page(f"<nav><a href=/n>Navigation</a></nav><main>{STORY}</main>")
+    assert "Navigation" not in read.main_text
+    assert "Navigation" in read.text
+    assert [link.href for link in read.links] == ["/n"]
+
+
+@pytest.mark.parametrize("html", ["", "<frameset><frame src=x></frameset>", "<p>", "<main></main>", "<body class=nav>"])
+def test_pages_without_text_have_none(html: str) -> None:
+    assert main(html) == ""
+    assert page(html).markdown == ""
+
+
+def test_the_main_text_of_what_is_no_html_is_its_text() -> None:
+    assert extract(b"just\nwords", URL, "text/plain").main_text == "just\nwords"
+    assert extract(b"%PDF-1.4", URL, "application/pdf").main_text == ""
+    feed = b"<rss><item><title>A &amp; B</title><!-- no --><d><![CDATA[<c>]]></d></item></rss>"
+    assert extract(feed, URL, "application/rss+xml").text.split() == ["A", "&", "B", "<c>"]

@@ -1,0 +1,65 @@
+"""Main content as Markdown."""
+
+from __future__ import annotations
+
+from weft.extract.page import extract
+
+URL = "https://site.test/dir/page"
+PROSE = "<p>" + "A sentence about the matter at hand, long enough to count as prose. " * 12 + "</p>"
+
+
+def markdown(html: str) -> str:
+    return extract(f"<main>{html}</main>".encode(), URL, "text/html; charset=utf-8").markdown
+
+
+def test_headings_emphasis_and_lists() -> None:
+    text = markdown(
+        "<h1>Title</h1><h2>Part</h2><p>A <b>bold</b> <em>word</em></p><ol><li>one<li>two</ol><p>and</p><ul><li>x</ul>"
+    )
+    assert text == "# Title\n\n## Part\n\nA **bold** *word*\n\n1. one\n2. two\n\nand\n\n- x"
+
+
+def test_links_and_images_are_resolved_against_the_base() -> None:
+    text = markdown(
+        "<base href=/b/><p>See <a href='x?a=1&amp;b=2'>this</a>, <a href=//o.test/>that</a></p><img src=i.png alt=I>"
+    )
+    assert "[this](https://site.test/b/x?a=1&b=2)" in text
+    assert "[that](https://o.test/)" in text
+    assert "![I](https://site.test/b/i.png)" in text
+
+
+def test_links_that_lead_nowhere_leave_their_text() -> None:
+    assert markdown("<p><a href='JavaScript:x()'>run</a> <a name=y>here</a></p>") == "run here"
+
+
+def test_permalink_signs_and_inline_images_are_dropped() -> None:
+    assert (
+        markdown("<h2>Part<a class=headerlink href='#part'>¶</a></h2><img src='data:image/png;base64,AAAA'>")
+        == "## Part"
+    )
+
+
+def test_tables_are_kept() -> None:
+    html = "<table><thead><tr><th>A<th>B</thead><tr><td>1<td>x|y<tr><td>1<td>x|y</table>"
+    assert markdown(html) == "| A | B |\n| --- | --- |\n| 1 | x\\|y |\n| 1 | x\\|y |"
+
+
+def test_code_blocks_are_kept_to_the_letter() -> None:
+    again = "    return x &lt; 1  # again, the same line\n"
+    code = f"def f(x):\n    return x &lt; 1\n\n\n\n{again}{again}-"
+    text = markdown(f"{PROSE}<pre><code class=language-python>{code}</code></pre><p>After</p>")
+    assert "```python\n" + code.replace("&lt;", "<") + "\n```\n\nAfter" in text
+
+
+def test_code_that_holds_a_fence_does_not_end_there() -> None:
+    text = markdown("<pre>```\ninner, a line of some length\ninner, a line of some length\n```</pre>")
+    assert text.count("inner, a line of some length") == 2
+
+
+def test_repeated_prose_and_empty_items_stand_once_or_not_at_all() -> None:
+    line = "<p>The same paragraph, for small screens.</p>"
+    assert markdown(f"{PROSE}{line}<ul><li></ul>{line}").count("The same paragraph") == 1
+
+
+def test_boilerplate_is_not_in_it() -> None:
+    assert "Share" not in markdown(f"{PROSE}<div class=share-bar>Share</div>")
