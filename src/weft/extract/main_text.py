@@ -55,6 +55,7 @@ _HIDDEN = (
 _ENTRY = "input:not([type=hidden], [type=checkbox], [type=radio], [type=submit], [type=button]), textarea"
 _ROOTS = "main, [role=main], #content, #main, article"
 _BLOCKS = frozenset(("ul", "ol", "div", "section", "table"))
+_INLINE = frozenset("a abbr b cite code dfn em i mark q strong sub sup u".split())
 _NEVER = frozenset(("html", "body", "main", "article"))
 
 _BOILERPLATE = frozenset(
@@ -208,9 +209,14 @@ def _named(root: Element) -> dict[_Name, list[Element]]:
         what = _meaning(classes[:MAX_NAME_CHARS]) if classes else None
         if what is None and (name := element.attr("id")):
             what = _meaning(name[:MAX_NAME_CHARS])
-        if what is not None:
+        if what is not None and not _is_in_prose(element):
             named[what].append(element)
     return named
+
+
+def _is_in_prose(element: Element) -> bool:
+    """Whether an element is a word or a link in a paragraph, which would be a torso without it."""
+    return element.tag in _INLINE and isinstance(parent := element.parent, Element) and parent.tag == "p"
 
 
 @lru_cache(maxsize=20_000)

@@ -12,13 +12,15 @@ from collections.abc import Iterator
 
 from turbohtml import Element, Markdown
 
+from weft import urls
+from weft.errors import BadUrl
 from weft.extract.main_text import REPEATED_CHARS
 
 _STYLE = Markdown(tables=Markdown.Tables(cell_blocks="text"))
 # Links that lead nowhere outside a browser; their text stays.
 _DEAD_LINKS = 'a[href^="javascript:" i], a[href=""], a:not([href])'
 _INLINE_IMAGES = 'img:not([src]), img[src=""], img[src^="data:" i]'
-_PERMALINK_SIGNS = frozenset(("¶", "#", "§", "🔗"))
+_PERMALINK_SIGNS = frozenset(("", "¶", "#", "§", "🔗"))
 _MARKERS = frozenset(("-", "*", "|"))
 
 
@@ -29,11 +31,21 @@ def markdown(root: Element | None, base: str) -> str:
     tree = copy.deepcopy(root)
     tree.remove(_INLINE_IMAGES)
     for link in tree.select('a[href*="#"]'):
-        if link.text.strip() in _PERMALINK_SIGNS:
+        if link.text.strip() in _PERMALINK_SIGNS and link.find("img") is None:
             link.decompose()
     tree.strip_tags(_DEAD_LINKS)
-    tree.resolve_links(base)
+    _resolve(tree, base)
     return "\n".join(_tidied(tree.to_markdown(_STYLE).split("\n"))).strip()
+
+
+def _resolve(tree: Element, base: str) -> None:
+    """Makes references absolute; one that is none stays as it is written."""
+    for element in tree.select("a[href], img[src]"):
+        name = "src" if element.tag == "img" else "href"
+        try:
+            element.attrs[name] = str(urls.parse(element.attr(name) or "", base).href)
+        except BadUrl:
+            continue
 
 
 def _tidied(lines: list[str]) -> Iterator[str]:

@@ -107,6 +107,12 @@ def test_links_inside_prose_are_kept() -> None:
     assert "a linked word" in main(f"<main>{STORY}<p>{PROSE}<a href=/x>a linked word</a> {PROSE}</p></main>")
 
 
+def test_a_named_word_in_a_paragraph_stays() -> None:
+    assert "one or more pods in" in main(
+        f"<main>{STORY}<p>one or more <a class=tooltip href=/p>pods</a> in it</p></main>"
+    )
+
+
 def test_a_repeated_block_stands_once() -> None:
     assert main(f"<main>{STORY}<div>{STORY}</div></main>").count("Paragraph 3") == 1
     assert (

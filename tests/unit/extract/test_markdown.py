@@ -28,6 +28,14 @@ def test_links_and_images_are_resolved_against_the_base() -> None:
     assert "![I](https://site.test/b/i.png)" in text
 
 
+def test_a_reference_that_is_no_url_stays_as_written() -> None:
+    assert markdown("<p><a href='http://[bad'>x</a> <a href='//[v1'>y</a></p>") == "[x](http://[bad) [y](//[v1)"
+
+
+def test_a_fragment_is_kept() -> None:
+    assert markdown("<p><a href='other#part'>x</a></p>") == "[x](https://site.test/dir/other#part)"
+
+
 def test_links_that_lead_nowhere_leave_their_text() -> None:
     assert markdown("<p><a href='JavaScript:x()'>run</a> <a name=y>here</a></p>") == "run here"
 
