@@ -10,8 +10,8 @@ DELAY_S = 0.1
 
 
 @click.command()
-@click.option("--hosts", default=120, show_default=True, type=click.IntRange(1, 4000), help="How many hosts.")
-@click.option("--pages", default=3000, show_default=True, type=click.IntRange(1), help="How many ordinary pages.")
+@click.option("--hosts", default=110, show_default=True, type=click.IntRange(1, 4000), help="How many hosts.")
+@click.option("--pages", default=2000, show_default=True, type=click.IntRange(1), help="How many ordinary pages.")
 @click.option("--seed", default=7, show_default=True, help="The same seed gives the same web.")
 @click.option(
     "--data-dir", default="./weft-demo", show_default=True, help="Where the corpus goes; an old one is replaced."

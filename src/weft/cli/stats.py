@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import click
@@ -48,12 +49,20 @@ def collect(crawl_dirs: tuple[str, ...], top: int) -> dict[str, Any]:
         "elapsed_s": round(status.elapsed_s, 3),
         "pages_per_s": round(held.pages / status.elapsed_s, 3) if status.elapsed_s else 0.0,
         "statuses": {str(code): count for code, count in held.statuses.items()},
-        "errors": held.errors,
+        "errors": _by_kind(held.errors),
         "refused": {name: count for name, count in status.refused.items() if count},
         "content_types": held.content_types,
         "depths": {str(depth): count for depth, count in sorted(held.depths.items())},
         "hosts": dict(held.hosts),
     }
+
+
+def _by_kind(errors: dict[str, int]) -> dict[str, int]:
+    """Errors without their particulars: `robots: Disallow: /x (line 3)` counts as robots."""
+    kinds: Counter[str] = Counter()
+    for error, count in errors.items():
+        kinds[error.partition(":")[0]] += count
+    return dict(kinds.most_common())
 
 
 def _text(facts: dict[str, Any]) -> str:
