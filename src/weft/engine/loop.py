@@ -15,7 +15,7 @@ from weft.engine.commit import Committer
 from weft.engine.crawls import RunningCrawl
 from weft.engine.progress import Progress
 from weft.engine.results import Results
-from weft.engine.robots import RobotsBook
+from weft.engine.robots import ROBOTS_BYTES, RobotsBook
 from weft.engine.suspects import Suspects
 from weft.errors import DiskFull
 from weft.fetch.client import Client
@@ -138,7 +138,8 @@ class Loop:
         if lease.purpose is Purpose.PAGE and not self._allowed(lease, crawl):
             return
         self._leases[lease.item] = lease
-        self._client.submit(lease.url, crawl.headers(lease.url, now), lease)
+        keep_bytes = ROBOTS_BYTES if lease.purpose is Purpose.ROBOTS else 0
+        self._client.submit(lease.url, crawl.headers(lease.url, now), lease, keep_bytes=keep_bytes)
 
     def _allowed(self, lease: Lease, crawl: RunningCrawl) -> bool:
         origin = lease.url[: lease.url.index("/", 8)]

@@ -14,6 +14,7 @@ from weft.fetch.robots import MAX_BODY_BYTES, Robots, product_token
 from weft.frontier.contract import Frontier, RobotsRecord
 from weft.records import FetchResult
 
+ROBOTS_BYTES = MAX_BODY_BYTES + 1  # one more than is read, so that a cut is noticed
 TRIES = 3
 MAX_HOPS = 5
 ASK_AGAIN_S = 600.0  # an origin whose robots.txt could not be had is asked again after this
@@ -49,12 +50,13 @@ class RobotsBook:
 
 def record_of(result: FetchResult, wall: float, ttl_s: float) -> RobotsRecord | None:
     """What a result says, or None if it should be tried again."""
-    if result.error or result.status >= 500 or result.status == 429:
+    endless = result.error == "too_large" and result.body
+    if (result.error and not endless) or result.status >= 500 or result.status == 429:
         return None
     if 200 <= result.status < 300:
         encoding = Head(result.head).get("content-encoding") or ""
-        body = decode(result.body, encoding, MAX_BODY_BYTES + 1).body if encoding else result.body
-        return RobotsRecord("ok", body[: MAX_BODY_BYTES + 1], wall + ttl_s)
+        body = decode(result.body, encoding, ROBOTS_BYTES).body if encoding else result.body
+        return RobotsRecord("ok", body[:ROBOTS_BYTES], wall + ttl_s)
     return RobotsRecord("allow", b"", wall + ttl_s, f"HTTP {result.status}")
 
 

@@ -112,10 +112,13 @@ class Client:
         due = self._next_sweep if self._due is None else min(self._due, self._next_sweep)
         return max(0.0, due - self._clock())
 
-    def submit(self, url: str, headers: Sequence[tuple[str, str]], tag: object) -> None:
-        """Begins one GET; `headers` join the usual ones, and take their place where the name is the same."""
+    def submit(self, url: str, headers: Sequence[tuple[str, str]], tag: object, *, keep_bytes: int = 0) -> None:
+        """Begins one GET; `headers` join the usual ones, and take their place where the name is the same.
+
+        Of a body that is too large the first `keep_bytes` are handed over.
+        """
         transfer = self._free.pop()
-        transfer.url, transfer.tag = url, tag
+        transfer.url, transfer.tag, transfer.keep_bytes = url, tag, keep_bytes
         transfer.started = transfer.moved = now = self._clock()
         transfer.connect_by = now + self._section.connect_timeout_s
         if not self._active:
@@ -297,7 +300,7 @@ class Client:
         elif status < 200 or head.find(b"\r\n\r\n") != len(head) - 4:
             status, head, error, detail = _unusual(transfer.lines, status, error, detail)
         if error == "too_large":
-            body = b""
+            body = body[: transfer.keep_bytes]
         now = self._clock()
         result = FetchResult(
             transfer.url, status, head, body, error, detail, transfer.started, now, ip, transfer.request_head

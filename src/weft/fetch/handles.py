@@ -52,7 +52,7 @@ class Transfer:
     """A reusable handle and what belongs to the transfer that it carries."""
 
     __slots__ = (
-        "_sessions", "_shared", "addresses", "asked", "chunks", "connect_by", "curl", "host", "lenient", "lines",
+        "_sessions", "_shared", "addresses", "asked", "chunks", "connect_by", "curl", "host", "keep_bytes", "lenient", "lines",
         "mark", "moved", "origin", "pinned", "request_head", "running", "started", "tag", "target", "unopened", "url",
         "usual",
     )  # fmt: skip
@@ -78,7 +78,7 @@ class Transfer:
         self.request_head = b""
         self.addresses: tuple[str, ...] = ()  # those still to try
         self.started = self.moved = self.connect_by = 0.0
-        self.mark = 0
+        self.mark = self.keep_bytes = 0
         self.asked = False  # the request is on its way
         self.running = False  # libcurl has it
         self.lines.clear()
