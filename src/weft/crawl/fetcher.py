@@ -90,6 +90,7 @@ class Fetcher:
         self.loop = Loop(
             self._frontier, self._client, results, book, self._committer, {crawl.number: crawl}, self.progress,
             self._suspects, owner=slot.name, step=step, until=until,
+            by_address=config.politeness.key_scope == "ip",
         )  # fmt: skip
 
     def _open_crawl(self, config: Config) -> RunningCrawl:

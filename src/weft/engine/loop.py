@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from enum import StrEnum
 
+from weft import urls
 from weft.engine.commit import Committer
 from weft.engine.crawls import RunningCrawl
 from weft.engine.progress import Progress
@@ -19,7 +20,7 @@ from weft.engine.robots import ROBOTS_BYTES, RobotsBook
 from weft.engine.suspects import Suspects
 from weft.errors import DiskFull
 from weft.fetch.client import Client
-from weft.frontier.contract import Frontier
+from weft.frontier.contract import End, Frontier, Outcome
 from weft.records import Lease, Purpose, Reason
 from weft.telemetry import Log
 
@@ -58,6 +59,7 @@ class Loop:
         owner: str,
         step: Callable[[str], None],
         until: float | None = None,
+        by_address: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._frontier = frontier
@@ -71,8 +73,10 @@ class Loop:
         self._owner = owner
         self._step = step
         self._until = until
+        self._by_address = by_address
         self._clock = clock
         self._leases: dict[int, Lease] = {}
+        self._looking_up: list[Lease] = []  # politeness is by address, and theirs is not known yet
         self._reason: Stop | None = None
         self._drain_until = 0.0
         self._next_commit = self._next_progress = 0.0
@@ -101,7 +105,9 @@ class Loop:
         return ended
 
     def _work(self, now: float) -> None:
-        results = self._client.poll(self._wait_s(now))
+        results = self._client.poll(0.02 if self._looking_up else self._wait_s(now))
+        if self._looking_up:
+            self._start_looked_up()
         for tag, result in results:
             assert isinstance(tag, Lease)
             del self._leases[tag.item]
@@ -138,8 +144,27 @@ class Loop:
         if lease.purpose is Purpose.PAGE and not self._allowed(lease, crawl):
             return
         self._leases[lease.item] = lease
+        if self._by_address and not self._has_turn(lease):
+            return
         keep_bytes = ROBOTS_BYTES if lease.purpose is Purpose.ROBOTS else 0
         self._client.submit(lease.url, crawl.headers(lease.url, now), lease, keep_bytes=keep_bytes)
+
+    def _has_turn(self, lease: Lease) -> bool:
+        """Whether the lease's address may be asked now; if not, it waits for the name or is given back."""
+        address = self._client.address_of(urls.host_of(lease.url))
+        if address is None:
+            self._looking_up.append(lease)
+            return False
+        if not address or self._frontier.share_turn(lease.url, address):
+            return True
+        del self._leases[lease.item]
+        self._frontier.finish([Outcome(lease, End.RELEASE)])
+        return False
+
+    def _start_looked_up(self) -> None:
+        waiting, self._looking_up = self._looking_up, []
+        for lease in waiting:
+            self._start(lease, time.time())
 
     def _allowed(self, lease: Lease, crawl: RunningCrawl) -> bool:
         origin = lease.url[: lease.url.index("/", 8)]

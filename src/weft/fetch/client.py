@@ -133,6 +133,15 @@ class Client:
             self._prepare(transfer, found, headers)
             self._resolve(transfer)
 
+    def address_of(self, host: str) -> str | None:
+        """Where requests to a host go: empty if nowhere, None if that is being looked up (`poll` brings the answer)."""
+        answer = self._resolver.find(host)
+        if answer is None:
+            self._waiting.setdefault(host, [])
+            self._resolver.ask(host)
+            return None
+        return next((address for address in answer.addresses if self._refusal(address) is None), "")
+
     def poll(self, timeout_s: float) -> Done:
         """Works until a transfer has ended or the time is over; gives the transfers that ended, with their tags."""
         until = self._clock() + timeout_s

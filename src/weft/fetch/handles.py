@@ -52,9 +52,9 @@ class Transfer:
     """A reusable handle and what belongs to the transfer that it carries."""
 
     __slots__ = (
-        "_sessions", "_shared", "addresses", "asked", "chunks", "connect_by", "curl", "host", "keep_bytes", "lenient", "lines",
-        "mark", "moved", "origin", "pinned", "request_head", "running", "started", "tag", "target", "unopened", "url",
-        "usual",
+        "_sessions", "_shared", "addresses", "asked", "chunks", "connect_by", "curl", "host", "keep_bytes", "lenient",
+        "lines", "mark", "moved", "origin", "pinned", "request_head", "running", "started", "tag", "target", "unopened",
+        "url", "usual",
     )  # fmt: skip
 
     def __init__(self, sessions: Sequence[Any]) -> None:

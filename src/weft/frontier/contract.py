@@ -130,6 +130,9 @@ class Frontier(Protocol):
     def claim(self, owner: str, limit: int) -> list[Lease]:
         """Leases for items that are due; durable before it returns."""
 
+    def share_turn(self, url: str, address: str) -> bool:
+        """Politeness by address: a claimed URL's site shares its address's clock. False: it must wait, release it."""
+
     def cool(self, ended: Iterable[Ended]) -> None:
         """Frees places and sets when sites are next due."""
 

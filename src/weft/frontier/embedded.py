@@ -129,8 +129,9 @@ class EmbeddedFrontier:
         `by_key`: by site, where a crawl has a budget for each.
         """
         now = self.now()
-        if self._journal.meta("boot") not in (None, boot_id()):
-            # The clock began anew: nobody knows how long ago a site was asked.
+        started_before = self._journal.meta("boot")
+        if started_before not in (None, boot_id()) or (started_before and self._section.key_scope == "ip"):
+            # The clock began anew, or addresses are not known yet: nobody knows how long ago a site was asked.
             self._not_before = now + self._section.delay_s
         self._restore_sites(now)
         for origin, expires, _ in self._journal.rows("robots"):
@@ -421,7 +422,7 @@ class EmbeddedFrontier:
         return key
 
     def share_turn(self, url: str, address: str) -> bool:
-        """Politeness by address: this URL's site shares the clock of that address from now on. False: it must wait."""
+        """This site and all others of that address are one from now on."""
         site = self._site(self.key_of(url))
         turn = self._turns.get(address)
         if turn is None:
