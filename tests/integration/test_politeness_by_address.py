@@ -24,7 +24,7 @@ def test_hosts_of_one_address_share_one_clock(tmp_path: Path) -> None:
             environment={},
         )
         assert prepared.orchestrator.run() == 0
-        prepared.folder.let_go()
+        prepared.close()
         verdict = web.judge(delay_s=0.02, key=lambda _arrival: "one address")
         assert verdict.ok, verdict
         assert verdict.requests > 100

@@ -63,7 +63,7 @@ def run(prepared: Prepared, *, show: Callable[[Status], None], as_json: bool, qu
         getattr(show, "close", lambda: None)()
         for number, handler in before.items():
             signal.signal(number, handler)
-        prepared.folder.let_go()
+        prepared.close()
     status = orchestrator.status()
     if as_json:
         print_json({"exit_code": code, "data_dir": str(prepared.folder.home), "status": status})

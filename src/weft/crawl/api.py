@@ -81,7 +81,7 @@ def crawl(seeds: str | Sequence[str], *, data_dir: str | Path | None = None, **s
     with ExitStack() as stack:
         folder = data_dir or stack.enter_context(tempfile.TemporaryDirectory(prefix="weft-"))
         prepared = prepare(typed, {"data_dirs": [str(folder)], "prometheus_port": 0, **settings})
-        stack.callback(prepared.folder.let_go)
+        stack.callback(prepared.close)
         yield from _pages(prepared, stack)
 
 

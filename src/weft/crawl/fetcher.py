@@ -25,6 +25,7 @@ from weft.crawl.seeds import is_loopback
 from weft.engine.commit import Committer
 from weft.engine.crawls import RunningCrawl
 from weft.engine.loop import Loop, Stop
+from weft.engine.metrics import EngineMetrics
 from weft.engine.progress import Progress
 from weft.engine.results import Results
 from weft.engine.robots import RobotsBook
@@ -40,7 +41,7 @@ from weft.frontier.embedded import EmbeddedFrontier
 from weft.records import Found, Reason, Row
 from weft.store.pages import PageStore
 from weft.supervise.process import die_with_parent
-from weft.telemetry import Log, Slot, log_to_file
+from weft.telemetry import Log, Metrics, Slot, log_to_file
 
 EXIT_CODES = {Stop.DONE: 0, Stop.MAX_PAGES: 3, Stop.BUDGET: 3, Stop.MAX_DURATION: 3, Stop.INTERRUPTED: 130}
 STATES = {0: "finished", 3: "limit", 130: "interrupted"}
@@ -82,14 +83,16 @@ class Fetcher:
         crawl = self._open_crawl(config)
         self._client = Client(config.fetch, refusal=_refusal(config), handles=config.fetch.workers)
         book = RobotsBook(self._frontier, config.fetch.user_agent())
+        self._metrics = EngineMetrics(Metrics(self.folder.metrics, slot), config.log.metrics_update_s)
         results = Results(
-            self._frontier, self._store, {crawl.number: crawl}, book, self._suspects, config.politeness, config.fetch
-        )
+            self._frontier, self._store, {crawl.number: crawl}, book, self._suspects, config.politeness, config.fetch,
+            self._metrics,
+        )  # fmt: skip
         self._committer = Committer(self._frontier, self._store, step)
         until = None if order.until is None else time.monotonic() + order.until - time.time()
         self.loop = Loop(
             self._frontier, self._client, results, book, self._committer, {crawl.number: crawl}, self.progress,
-            self._suspects, owner=slot.name, step=step, until=until,
+            self._suspects, self._metrics, owner=slot.name, step=step, until=until,
             by_address=config.politeness.key_scope == "ip",
         )  # fmt: skip
 
@@ -132,6 +135,7 @@ class Fetcher:
         self._store.close()
         stats = self._frontier.stats()
         self.progress.status.queued, self.progress.status.in_flight = stats.queued, 0
+        self._metrics.update(self.progress, stats, 0, now=True)
         self._frontier.close()
         self._suspects.close()
         code = EXIT_CODES[reason]

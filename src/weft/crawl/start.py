@@ -16,19 +16,25 @@ from weft.config import Loaded, load
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.orchestrator import Orchestrator
 from weft.crawl.seeds import check_email, read_seed_file
-from weft.errors import BadInput
+from weft.errors import BadInput, Busy
 from weft.frontier.admission import read_domains
-from weft.telemetry import Slot, log_to_file
+from weft.telemetry import Endpoint, Slot, log_to_file
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A crawl that is ready to run; `folder` is held until `folder.let_go()`."""
+    """A crawl that is ready to run; its folder is held until `close`."""
 
     loaded: Loaded
     folder: CrawlFolder
     orchestrator: Orchestrator
-    resumed: bool
+    endpoint: Endpoint | None
+
+    def close(self) -> None:
+        """Gives everything back; the crawl has ended."""
+        if self.endpoint is not None:
+            self.endpoint.close()
+        self.folder.let_go()
 
 
 def prepare(
@@ -65,10 +71,25 @@ def prepare(
             identity = folder.start(seeds)
         folder.keep_settings(loaded.given())
         log_to_file(Path(config.log.log_dir), Slot(0, "orchestrator"), config.log.log_level)
+        endpoint = _endpoint(folder, loaded, complain)
     except BaseException:
         folder.let_go()
         raise
-    return Prepared(loaded, folder, Orchestrator(config, folder, identity.crawl_id), resume)
+    return Prepared(loaded, folder, Orchestrator(config, folder, identity.crawl_id), endpoint)
+
+
+def _endpoint(folder: CrawlFolder, loaded: Loaded, complain: Callable[[str], None]) -> Endpoint | None:
+    """Metrics over HTTP. A port that was asked for must be free; the usual one may be another crawl's."""
+    port = loaded.config.log.prometheus_port
+    if not port:
+        return None
+    try:
+        return Endpoint(folder.metrics, port)
+    except Busy as busy:
+        if loaded.origins["prometheus_port"] != "default":
+            raise
+        complain(f"no metrics endpoint: {busy}")
+        return None
 
 
 def _make_room(folder: CrawlFolder, loaded: Loaded) -> None:

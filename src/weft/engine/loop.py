@@ -14,6 +14,7 @@ from enum import StrEnum
 from weft import urls
 from weft.engine.commit import Committer
 from weft.engine.crawls import RunningCrawl
+from weft.engine.metrics import EngineMetrics
 from weft.engine.progress import Progress
 from weft.engine.results import Results
 from weft.engine.robots import ROBOTS_BYTES, RobotsBook
@@ -55,6 +56,7 @@ class Loop:
         crawls: dict[int, RunningCrawl],
         progress: Progress,
         suspects: Suspects,
+        metrics: EngineMetrics,
         *,
         owner: str,
         step: Callable[[str], None],
@@ -70,6 +72,7 @@ class Loop:
         self._crawls = crawls
         self._progress = progress
         self._suspects = suspects
+        self._metrics = metrics
         self._owner = owner
         self._step = step
         self._until = until
@@ -235,4 +238,6 @@ class Loop:
         if self._disk_full is not None:
             state, note = "paused", str(self._disk_full)
         self._progress.write(state, note)
+        if self._disk_full is None:
+            self._metrics.update(self._progress, stats, len(self._leases))
         self._next_progress = self._clock() + PROGRESS_EVERY_S

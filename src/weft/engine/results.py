@@ -16,6 +16,7 @@ from weft import urls
 from weft.config import FetchSection, PolitenessSection
 from weft.engine import robots as robots_txt
 from weft.engine.crawls import RunningCrawl
+from weft.engine.metrics import EngineMetrics
 from weft.engine.robots import RobotsBook
 from weft.engine.suspects import Suspects
 from weft.engine.verdict import Kind, backoff_s, error_kind, kind_of, site_health
@@ -45,6 +46,7 @@ class Results:
         suspects: Suspects,
         politeness: PolitenessSection,
         fetch: FetchSection,
+        metrics: EngineMetrics,
         *,
         wall: Callable[[], float] = time.time,
         chance: Callable[[], float] = random.random,
@@ -56,6 +58,7 @@ class Results:
         self._suspects = suspects
         self._politeness = politeness
         self._fetch = fetch
+        self._metrics = metrics
         self._wall = wall
         self._chance = chance
         self._uncommitted: dict[int, list[str]] = {}  # links by item, where a depth limit may want them again
@@ -66,6 +69,7 @@ class Results:
         """One transfer has ended."""
         crawl = self._crawls[lease.crawl]
         crawl.progress.status.requests += 1
+        self._metrics.fetch_s.observe(result.ended - result.started)
         kind = kind_of(result)
         head = Head(result.head)
         slow = kind is Kind.SLOW_DOWN
@@ -140,7 +144,9 @@ class Results:
         self._suspects.parsing(lease.item)
         if self._deadly and self._deadly in body:
             os.abort()
+        began = time.perf_counter()
         page = extract(body, lease.url, content_type)
+        self._metrics.parse_s.observe(time.perf_counter() - began)
         self._suspects.parsed()
         return page
 

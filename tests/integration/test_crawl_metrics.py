@@ -1,0 +1,66 @@
+"""A crawl's metrics endpoint, scraped while it runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from weft.crawl.start import prepare
+from weft.errors import Busy
+from weft.testing.web import synthetic_web
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def scrape(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        return str(answer.read().decode())
+
+
+def test_a_running_crawl_tells_its_numbers_and_promtool_accepts_them(tmp_path: Path) -> None:
+    port = free_port()
+    settings = {
+        "scope": "any", "politeness_delay_seconds": 0.05, "allow_private": True, "data_dirs": [str(tmp_path / "c")],
+        "prometheus_port": port, "metrics_update_seconds": 0.2,
+    }  # fmt: skip
+    with synthetic_web(hosts=4, pages=40) as web:
+        prepared = prepare(web.seeds, settings, environment={})
+        thread = threading.Thread(target=prepared.orchestrator.run)
+        thread.start()
+        try:
+            until = time.monotonic() + 30
+            while "weft_responses_total" not in (text := scrape(port)) and time.monotonic() < until:
+                time.sleep(0.1)
+            with pytest.raises(Busy, match=f"prometheus_port {port}"):
+                prepare(web.seeds, settings | {"data_dirs": [str(tmp_path / "d")]}, environment={})
+        finally:
+            prepared.orchestrator.stop(at_once=True)
+            thread.join()
+            prepared.close()
+    for series in (
+        'weft_pages_total{pod="0",process="fetcher0"}',
+        'weft_queue_urls{pod="0",process="fetcher0"}',
+        'weft_fetch_seconds_bucket{le="0.1",pod="0",process="fetcher0"}',
+        'weft_parse_seconds_count{pod="0",process="fetcher0"}',
+        'weft_responses_total{pod="0",process="fetcher0",status="200"}',
+        'weft_process_cpu_seconds_total{pod="0",process="fetcher0"}',
+    ):
+        assert series in text, text
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        assert not os.environ.get("WEFT_REQUIRE_TOOLS"), "promtool is missing and this run requires it"
+        pytest.skip("promtool is not here: `make test` fetches it")
+    checked = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
