@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from weft.extract import page as page_module
 from weft.extract.kind import Kind
@@ -128,6 +130,22 @@ def test_a_cap_inside_a_character_does_not_change_the_charset() -> None:
 def test_no_input_raises(body: bytes) -> None:
     for content_type in (None, "", "text/html", "text/html; charset=nonsense", ";;;", "text/html; charset=utf-16"):
         assert extract(body, URL, content_type).hrefs == []
+
+
+TOKENS = st.sampled_from(
+    "<|>|/|=|\"|'|&|;| |\0|\x0c|é|\ud800|<a|<a href=|<p>|</p>|<table>|<td>|<b>|</b>|<template>|<svg>|<math>|<!--|-->"
+    "|<script>|</script>|<title>|<meta |charset=|name=robots |content=|<base href=|<main>|<pre>|<ul><li>|<h2>|class=nav "
+    "|itemscope |itemprop=|<noscript>|<select>|<form>|<html lang=|related|text".split("|")
+)
+
+
+@given(st.lists(TOKENS, max_size=40), st.sampled_from([None, "text/html", "text/html; charset=gbk", "text/xml"]))
+def test_no_markup_raises_whatever_is_asked(tokens: list[str], content_type: str | None) -> None:
+    read = extract("".join(tokens).encode("utf-8", "surrogatepass"), URL, content_type)
+    names = [name for name, value in vars(Page).items() if isinstance(value, page_module.lazy)]
+    assert len(names) == 10
+    for name in names:
+        getattr(read, name)
 
 
 def test_url_that_is_no_base_gives_no_canonical() -> None:
