@@ -134,8 +134,8 @@ def test_no_input_raises(body: bytes) -> None:
 
 TOKENS = st.sampled_from(
     "<|>|/|=|\"|'|&|;| |\0|\x0c|é|\ud800|<a|<a href=|<p>|</p>|<table>|<td>|<b>|</b>|<template>|<svg>|<math>|<!--|-->"
-    "|<script>|</script>|<title>|<meta |charset=|name=robots |content=|<base href=|<main>|<pre>|<ul><li>|<h2>|class=nav "
-    "|itemscope |itemprop=|<noscript>|<select>|<form>|<html lang=|related|text".split("|")
+    "|<script>|</script>|<title>|<meta |charset=|name=robots |content=|<base href=|<main>|<pre>|<ul><li>|<h2>"
+    "|class=nav |itemscope |itemprop=|<noscript>|<select>|<form>|<html lang=|related|text".split("|")
 )
 
 
