@@ -21,7 +21,6 @@ from weft.fetch.decode import decode
 from weft.records import Row
 from weft.store.contract import StoredPage
 from weft.store.pages import PageStore
-from weft.store.query import Where
 
 LOOK_EVERY_S = 0.1
 
@@ -111,19 +110,15 @@ def _pages(prepared: Prepared, stack: ExitStack) -> Iterator[CrawledPage]:
 
 def _committed_pages(store: PageStore, thread: threading.Thread) -> Iterator[CrawledPage]:
     """Pages in the order of their commits, until the crawl has ended and all are given."""
-    given: set[int] = set()
+    seen: dict[Path, int] = {}
     while True:
         ended = not thread.is_alive()
-        new = [row for row in store.rows(Where(stored=True)) if row.item not in given and 200 <= row.status < 300]
-        for row in new:
-            given.add(row.item)
-            page = read_page(store.read(row))
-            assert page is not None
-            yield page
+        for row in store.new_rows(seen):
+            if 200 <= row.status < 300 and (page := read_page(store.read(row))) is not None:
+                yield page
         if ended:
             return
-        if not new:
-            time.sleep(LOOK_EVERY_S)
+        time.sleep(LOOK_EVERY_S)
 
 
 def read_page(stored: StoredPage) -> CrawledPage | None:

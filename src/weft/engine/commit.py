@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 
+from weft.errors import WeftError
 from weft.frontier.contract import Frontier
 from weft.store.contract import Pages
 from weft.telemetry import Log
@@ -73,5 +74,6 @@ class Committer:
             try:
                 self._frontier.sync()
                 self._synced = self._store.sync()
-            except OSError as error:
+            except (OSError, WeftError) as error:
+                # The next round tries again; until then nothing is acknowledged, so nothing can be lost.
                 log.error("sync failed", error=error)

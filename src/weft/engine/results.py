@@ -192,14 +192,14 @@ class Results:
 
     def _take_redirect(self, crawl: RunningCrawl, lease: Lease, result: FetchResult, head: Head) -> None:
         crawl.progress.status.redirects += 1
-        if lease.hops >= self._fetch.max_redirects:
-            self._record(crawl, lease, result, head, error="too_many_redirects")
-            return
         try:
             target = urls.join(lease.url, head.location or "")
         except BadUrl as bad:
             crawl.progress.refused[bad.reason] += 1
             self._record(crawl, lease, result, head, error=f"redirect to {bad.reason}")
+            return
+        if lease.hops >= self._fetch.max_redirects:
+            self._record(crawl, lease, result, head, error="too_many_redirects", final_url=target)
             return
         reason = crawl.admit_redirect(lease, target)
         error = f"redirect to {reason}" if reason else ""

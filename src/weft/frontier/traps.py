@@ -21,7 +21,7 @@ _SESSION_IN_PATH = re.compile(rf";{_SESSION_NAME}=[^/?;]*", re.IGNORECASE)
 _SESSION_IN_QUERY = re.compile(rf"(?<=[?&]){_SESSION_NAME}=[0-9A-Za-z._-]{{16,}}(?:&|$)", re.IGNORECASE)
 _REPEATED = re.compile(r"((?:/[^/?]+){1,4}?)\1\1(?=[/?]|$)")
 _DATE = re.compile(
-    r"(?:/|[?&](?:year|y|date|month|day)=)((?:1|2|3)[0-9]{3})(?:[/-](?:0?[1-9]|1[0-2])(?![0-9])|(?=&|$))"
+    r"/([1-3][0-9]{3})[/-](?:0?[1-9]|1[0-2])(?![0-9])|[?&](?:year|y|date|month|day)=([1-3][0-9]{3})(?![0-9])"
 )
 
 
@@ -59,7 +59,7 @@ def trap(url: str, this_year: int) -> str | None:
             if any(segments.count(segment) > MAX_SAME_SEGMENT for segment in set(segments) if segment):
                 return "repeating path segments"
     found = _DATE.search(path)
-    if found and not EARLIEST_YEAR <= int(found[1]) <= this_year + 1:
+    if found and not EARLIEST_YEAR <= int(found[1] or found[2]) <= this_year + 1:
         return "a calendar out of its years"
     return None
 

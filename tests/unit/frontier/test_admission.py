@@ -1,0 +1,142 @@
+"""What one crawl lets in, and why not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft.config import ScopeSection
+from weft.errors import BadInput
+from weft.frontier.admission import Rules, read_domains
+from weft.frontier.traps import MAX_VARIANTS, ParameterGuard, trap, without_parameters, without_session
+from weft.records import Reason
+
+SEED = "https://www.example.com/docs/start.html"
+
+
+def rules(*seeds: str, **settings: Any) -> Rules:
+    section = ScopeSection(**({"scope": "domain"} | settings))
+    return Rules(section, seeds or (SEED,), this_year=2026)
+
+
+@pytest.mark.parametrize(
+    ("scope", "url", "inside"),
+    [
+        ("any", "http://other.org/", True),
+        ("domain", "http://blog.example.com/", True),
+        ("domain", "http://example.org/", False),
+        ("host", "https://www.example.com/x", True),
+        ("host", "https://blog.example.com/x", False),
+        ("prefix", "https://www.example.com/docs/a/b", True),
+        ("prefix", "https://www.example.com/doc", False),
+        ("prefix", "https://www.example.com/", False),
+        ("prefix", "http://www.example.com/docs/", False),
+    ],
+)
+def test_scope(scope: str, url: str, inside: bool) -> None:
+    assert rules(scope=scope).refusal(url, 1) is (None if inside else Reason.SCOPE)
+
+
+def test_a_seeds_redirect_extends_the_scope() -> None:
+    crawl = rules()
+    assert crawl.refusal("https://example.net/x", 0) is Reason.SCOPE
+    crawl.extend("https://www.example.net/")
+    assert crawl.refusal("https://example.net/x", 0) is None
+
+
+def test_one_hop_off_scope_when_allowed_and_no_further() -> None:
+    crawl = rules(offsite_hops=1)
+    assert crawl.refusal("http://other.org/", 1, offsite=0) is None
+    assert crawl.refusal("http://third.org/", 2, offsite=1) is Reason.SCOPE
+    assert crawl.refusal("http://example.com/back", 2, offsite=1) is None
+    assert (crawl.in_scope("http://other.org/"), crawl.in_scope("http://example.com/")) == (False, True)
+
+
+def test_extensions_bind_links_and_not_what_was_listed_on_purpose() -> None:
+    crawl = rules()
+    assert crawl.refusal("https://example.com/a.pdf", 1) is Reason.EXTENSION
+    assert crawl.refusal("https://example.com/a.pdf", 1, is_link=False) is None
+
+
+def test_depth() -> None:
+    crawl = rules(max_depth=2)
+    assert crawl.refusal("https://example.com/a", 2) is None
+    assert crawl.refusal("https://example.com/a", 3) is Reason.DEPTH
+
+
+def test_patterns_are_globs_over_the_whole_url_or_regular_expressions_anywhere() -> None:
+    crawl = rules(include=("*/docs/*", r"re:/news/\d+$"), exclude=("*secret*",))
+    assert crawl.refusal("https://example.com/docs/a", 1) is None
+    assert crawl.refusal("https://example.com/news/12", 1) is None
+    assert crawl.refusal("https://example.com/news/12x", 1) is Reason.PATTERN
+    assert crawl.refusal("https://example.com/docs/secret", 1) is Reason.PATTERN
+
+
+def test_an_excluded_domain_and_its_subdomains_are_never_requested(tmp_path: Path) -> None:
+    path = tmp_path / "exclude.txt"
+    path.write_text("# not these\nexample.org\n\n  .Bad.Example.COM # nor this\n")
+    crawl = rules(scope="any", exclude_file=str(path))
+    for url in ("http://example.org/", "http://a.b.example.org/", "https://bad.example.com/x"):
+        assert crawl.refusal(url, 1) is Reason.EXCLUDED
+    for url in ("http://notexample.org/", "https://example.com/"):
+        assert crawl.refusal(url, 1) is None
+    path.write_text("example.org\nnot a domain\n")
+    with pytest.raises(BadInput, match=r"exclude.txt:2: 'not a domain' is not a domain"):
+        read_domains(str(path))
+    with pytest.raises(BadInput, match="cannot be read"):
+        read_domains(str(tmp_path / "none"))
+
+
+def test_urls_are_known_without_session_ids_and_stripped_parameters() -> None:
+    crawl = rules(strip_query=("utm_*", "ref"))
+    sid = "0123456789abcdef0123456789abcdef"
+    assert crawl.rewritten(f"http://a/x?sid={sid}&id=1") == "http://a/x?id=1"
+    assert crawl.rewritten(f"http://a/x;jsessionid={sid}?a=1&utm_source=x&ref=y") == "http://a/x?a=1"
+    assert crawl.rewritten(f"http://a/x?PHPSESSID={sid}") == "http://a/x"
+    for kept in ("http://a/x?sid=7", "http://a/x?id=1", "http://a/x;v=1", "http://a/?session=spring"):
+        assert crawl.rewritten(kept) == kept
+    assert without_session("http://a/p?x=1&sid=0123456789abcdef") == "http://a/p?x=1"
+    assert without_parameters("http://a/p?x=1&y", ("*",)) == "http://a/p"
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://a/loop/a/b/a/b/a/b/", "repeating path segments"),
+        ("http://a/x/x/x", "repeating path segments"),
+        ("http://a/1/x/2/x/3/x/4/x/5/x", "repeating path segments"),
+        ("http://a/" + "/".join(f"d{n}" for n in range(30)), "too many path segments"),
+        ("http://a/calendar/2031/05", "a calendar out of its years"),
+        ("http://a/events?year=2099&month=3", "a calendar out of its years"),
+        ("http://a/archive/1850-01-02/", "a calendar out of its years"),
+    ],
+)
+def test_the_look_of_a_trap(url: str, why: str) -> None:
+    assert trap(url, 2026) == why
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://a/2011/11/11/story", "http://a/a/b/a/b/", "http://a/product/3500/reviews", "http://a/calendar/2026/12",
+        "http://a/item/1234567", "http://a/x?page=2", "http://a/docs/en/docs/api/docs/", "http://a/isbn/1984",
+    ],
+)  # fmt: skip
+def test_what_only_looks_a_little_like_a_trap(url: str) -> None:
+    assert trap(url, 2026) is None
+
+
+def test_too_many_variants_of_one_path_are_an_explosion() -> None:
+    guard = ParameterGuard()
+    exploded = [guard.explodes(f"http://a/list?color={n}&size=1&sort=x") for n in range(MAX_VARIANTS + 5)]
+    assert exploded == [False] * MAX_VARIANTS + [True] * 5
+    assert not any(guard.explodes(f"http://a/view?id={n}&page=1") for n in range(500)), "paging is no explosion"
+    assert not guard.explodes("http://a/list?color=1&size=1&page=1"), "other parameters, another count"
+
+
+def test_a_trap_is_refused_as_a_link_only() -> None:
+    crawl = rules()
+    assert crawl.refusal("https://example.com/x/x/x", 1) is Reason.TRAP
+    assert crawl.refusal("https://example.com/x/x/x", 1, is_link=False) is None
