@@ -14,10 +14,9 @@ from fastwarc.warc import ArchiveIterator as FastIterator
 from warcio.archiveiterator import ArchiveIterator
 
 from weft import urls
-from weft.errors import BadInput, Busy
+from weft.errors import BadInput, Busy, DiskFull
 from weft.records import FetchResult, Row
 from weft.store.contract import Pages
-from weft.store.errors import DiskFull
 from weft.store.pages import PageStore
 from weft.store.query import Where
 

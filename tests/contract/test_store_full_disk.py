@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from weft.errors import DiskFull
 from weft.records import FetchResult, Row
-from weft.store.errors import DiskFull
 from weft.store.pages import PageStore
 from weft.store.warc_read import WarcScan
 

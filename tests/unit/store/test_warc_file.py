@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from weft.errors import BadInput
-from weft.store.errors import DiskFull, StoreError
+from weft.errors import BadInput, DiskFull
+from weft.store.errors import StoreError
 from weft.store.warc_file import WarcFile, check_slot, files_of, name_of, serial_of
 
 
