@@ -1,7 +1,7 @@
 """What can go wrong with kept pages: StoreError, after which the store must be opened again.
 
-A full disk is `weft.errors.DiskFull`; a data dir that cannot be used at all is a `BadInput`; one that a live process holds
-is `Busy`.
+A full disk is `weft.errors.DiskFull`; a data dir that cannot be used at all is a `BadInput`; one that a live process
+holds is `Busy`.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def test_a_file_that_is_not_as_long_as_the_index_says_is_not_touched(tmp_path: P
     [(errno.ENOSPC, DiskFull), (errno.EDQUOT, DiskFull), (errno.EFBIG, DiskFull), (errno.EIO, StoreError)],
 )
 def test_a_write_that_stops_half_way_is_cut_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, kind: type[StoreError]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, kind: type[DiskFull | StoreError]
 ) -> None:
     file = WarcFile(tmp_path / "a", 0)
     file.append([b"first"])
@@ -50,9 +50,8 @@ def test_a_write_that_stops_half_way_is_cut_back(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", half)
-        with pytest.raises(StoreError) as caught:
+        with pytest.raises(kind) as caught:
             file.append([b"second"])
-    assert type(caught.value) is kind
     assert caught.value.path == tmp_path / "a"
     assert (tmp_path / "a").read_bytes() == b"first"
     assert file.append([b"second"]) == 5
