@@ -52,7 +52,7 @@ def test_a_write_that_stops_half_way_is_cut_back(
         patched.setattr(os, "pwrite", half)
         with pytest.raises(kind) as caught:
             file.append([b"second"])
-    assert caught.value.path == tmp_path / "a"
+    assert str(tmp_path / "a") in str(caught.value)
     assert (tmp_path / "a").read_bytes() == b"first"
     assert file.append([b"second"]) == 5
     assert (tmp_path / "a").read_bytes() == b"firstsecond"
