@@ -92,6 +92,9 @@ class EmbeddedFrontier:
         self._robots_expiry: dict[str, float] = {}
         self._robots_cache: dict[str, RobotsRecord] = {}
         self._robots_pending: set[str] = set()
+        self._robots_tries: dict[
+            str, tuple[int, float]
+        ] = {}  # failed ones by origin, and when the next may come (wall)
         self._next_item = (pod << 48) + 1
         self._next_transient = -1
         self._not_before = 0.0
@@ -136,6 +139,8 @@ class EmbeddedFrontier:
         self._restore_sites(now)
         for origin, expires, _ in self._journal.rows("robots"):
             self._robots_expiry[origin] = expires
+        for origin, attempt, wall in self._journal.rows("robots_tries"):
+            self._robots_tries[origin] = (attempt, wall)
         finished = _Bitmap()
         for _, numbers in self._journal.replay():
             finished.add(numbers)
@@ -313,9 +318,13 @@ class EmbeddedFrontier:
     def robots_known(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
         """Remembers an origin's robots.txt; its Crawl-delay raises the site's delay."""
         self._robots_pending.discard(origin)
+        if self._robots_tries.pop(origin, None) is not None:
+            self._journal.delete("robots_tries", origin)
         self._robots_expiry[origin] = record.expires
         self._remember_robots(origin, record)
-        self._journal.put("robots", origin, record.expires, msgspec.msgpack.encode(record))
+        encoded = msgspec.msgpack.encode(record)
+        self._journal.put("robots", origin, record.expires, encoded)
+        self._journal.put("robots_history", (origin, self._wall()), encoded)
         site = self._site(self.key_of(origin + "/"))
         if crawl_delay_s and crawl_delay_s > site.turn.crawl_delay_s:
             site.turn.crawl_delay_s = crawl_delay_s
@@ -347,7 +356,7 @@ class EmbeddedFrontier:
         extensions = self.scope_extensions(crawl)
         if url not in extensions:
             self._journal.put_meta(f"scope:{crawl}", [*extensions, url])
-            self._journal.commit()
+            self._commit_early()
 
     def scope_extensions(self, crawl: int) -> list[str]:
         """Where seeds' redirects have led."""
@@ -484,9 +493,15 @@ class EmbeddedFrontier:
             if origin in self._robots_pending:
                 continue
             self._robots_pending.add(origin)
-            return lane, Item(
-                self._transient(), origin + "/robots.txt", item.depth, item.item, purpose=Purpose.ROBOTS, about=origin
+            attempt, wall = self._robots_tries.get(origin, (0, 0.0))
+            robots = Item(
+                self._transient(), origin + "/robots.txt", item.depth, item.item, 0, Purpose.ROBOTS, origin, attempt
             )
+            if wall <= self._wall():
+                return lane, robots
+            # An earlier process has failed to get it, and its wait is not over.
+            lane.push_urgent(robots, now + wall - self._wall())
+            self._queued += 1
         return None
 
     def _pop(self, lane: Lane, now: float) -> Item | None:
@@ -522,7 +537,7 @@ class EmbeddedFrontier:
             lane.flight += 1
             lane.crawl.flight += 1
             self._mark(item, lane.crawl, leased=True)
-        self._requests.start(item.item, now, site.key, delay_s, item.url)
+        self._requests.start(item.item, now, site.key, delay_s, site.turn.places(self._section), item.url)
         return lease
 
     def _schedule(self, site: Site, *, asked: bool = False) -> None:
@@ -617,8 +632,12 @@ class EmbeddedFrontier:
             self._mark(item, state.lane.crawl, leased=False)
         if attempt != item.attempt:
             item = msgspec.structs.replace(item, attempt=attempt)
-            if item.item > 0:
-                self._journal.put("retries", item.item, attempt, self._wall() + max(0.0, not_before - self.now()))
+            wall = self._wall() + max(0.0, not_before - self.now())
+            if item.purpose is Purpose.ROBOTS:
+                self._robots_tries[item.about] = (attempt, wall)
+                self._journal.put("robots_tries", item.about, attempt, wall)
+            else:
+                self._journal.put("retries", item.item, attempt, wall)
         state.lane.push_urgent(item, not_before, first=first)
         self._queued += 1
 
@@ -736,6 +755,14 @@ class EmbeddedFrontier:
             "due_wall": self._wall() + max(0.0, turn.due - self.now()),
         }
         self._journal.put("sites", site.key, msgspec.msgpack.encode(record))
+        # What a site has asked for is rare and must outlive a kill in the next tenth of a second.
+        self._commit_early()
+
+    def _commit_early(self) -> None:
+        try:
+            self._journal.commit()
+        except DiskFull:
+            pass  # what was put is kept, and the next `commit` will tell
 
     def _remember_robots(self, origin: str, record: RobotsRecord) -> RobotsRecord:
         if len(self._robots_cache) > 20_000:

@@ -6,6 +6,8 @@
     retries   item → attempt, when      items that were tried and wait
     sites     key → state               clocks that a restart must not forget: Crawl-delay, slowing, breaker
     robots    origin → record
+    robots_history   origin, when → record   every robots.txt that was ever in force, for the audit
+    robots_tries   origin → attempt, when    robots.txt that could not be had yet
 
 What is queued is what was admitted less what is done: nothing else needs to be written when a URL is found or fetched,
 which is one compressed blob for each commit instead of a row for each URL. WAL and synchronous=NORMAL: a killed process
@@ -34,6 +36,9 @@ CREATE TABLE IF NOT EXISTS journal (seq INTEGER PRIMARY KEY, admitted BLOB, done
 CREATE TABLE IF NOT EXISTS retries (item INTEGER PRIMARY KEY, attempt INTEGER, wall REAL);
 CREATE TABLE IF NOT EXISTS sites (key TEXT PRIMARY KEY, record BLOB) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS robots (origin TEXT PRIMARY KEY, expires REAL, record BLOB) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS robots_tries (origin TEXT PRIMARY KEY, attempt INTEGER, wall REAL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS robots_history (
+    origin TEXT, wall REAL, record BLOB, PRIMARY KEY (origin, wall)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS refusals (reason TEXT, url TEXT, parent INTEGER);
 """
 
@@ -69,8 +74,8 @@ class Journal:
         self._puts["meta", name] = (name, msgspec.msgpack.encode(value))
 
     def put(self, table: str, key: Any, *values: Any) -> None:
-        """A whole row, written at the next commit."""
-        self._puts[table, key] = (key, *values)
+        """A whole row, written at the next commit; a key of several columns is a tuple."""
+        self._puts[table, key] = (*key, *values) if isinstance(key, tuple) else (key, *values)
 
     def delete(self, table: str, key: Any) -> None:
         """A row to be gone at the next commit."""
@@ -142,4 +147,11 @@ class Journal:
         self._db.close()
 
 
-_KEYS = {"meta": "name", "crawls": "number", "retries": "item", "sites": "key", "robots": "origin"}
+_KEYS = {
+    "meta": "name",
+    "crawls": "number",
+    "retries": "item",
+    "sites": "key",
+    "robots": "origin",
+    "robots_tries": "origin",
+}

@@ -3,9 +3,9 @@
 It is the evidence of politeness (`weft audit`), and what a crash leaves of the clocks: after one, a site whose last
 request ended waits from that end, one whose request was under way waits from now. Lines of tab-separated text:
 
-    S item monotonic wall key delay url     a request is about to start
-    E item monotonic status                 it has ended
-    B boot-id monotonic wall                a process opened the log (times before another boot mean nothing)
+    S item monotonic wall key delay places url     a request is about to start
+    E item monotonic status                        it has ended (`unasked`: it was not made after all)
+    B boot-id monotonic wall                       a process opened the log; in another boot the clock is another one
 
 Appended with one write(2) for each batch, so that a killed process leaves whole lines; rotated at ROTATE_BYTES.
 """
@@ -17,6 +17,8 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from msgspec import Struct
 
 from weft.errors import writing
 
@@ -45,9 +47,9 @@ class RequestLog:
         self._buffer.append(f"B\t{boot_id()}\t{clock:.6f}\t{time.time():.3f}\n")
         self.flush()
 
-    def start(self, item: int, now: float, key: str, delay_s: float, url: str) -> None:
+    def start(self, item: int, now: float, key: str, delay_s: float, places: int, url: str) -> None:
         """A request that will be made once `flush` has returned."""
-        self._buffer.append(f"S\t{item}\t{now:.6f}\t{time.time():.3f}\t{key}\t{delay_s:g}\t{url}\n")
+        self._buffer.append(f"S\t{item}\t{now:.6f}\t{time.time():.3f}\t{key}\t{delay_s:g}\t{places}\t{url}\n")
 
     def end(self, item: int, at: float, status: str) -> None:
         """A request that is over."""
@@ -114,6 +116,55 @@ def last_requests(folder: Path, not_before: float) -> dict[str, float | None]:
     return last
 
 
+class Request(Struct, frozen=True, gc=False):
+    """One request as the log tells it. Its times compare with those of requests of the same `boot`."""
+
+    item: int
+    key: str
+    url: str
+    start: float
+    wall: float
+    delay_s: float
+    places: int
+    boot: int
+    end: float | None  # None: the process was killed before the end
+    status: str
+
+
+def read_requests(folder: Path) -> Iterator[Request]:
+    """Every request that was made, in the order of their ends; those without an end when their process was gone."""
+    open_: dict[int, list[str]] = {}
+    boot, boot_name = 0, ""
+    for path in sorted(folder.glob("requests-*.log"), key=_serial):
+        for kind, fields in _lines(path):
+            if kind == "S" and len(fields) >= 7:
+                open_[int(fields[0])] = fields
+            elif kind == "E" and (begun := open_.pop(int(fields[0]), None)) is not None:
+                if fields[2] != "unasked":
+                    yield _request(begun, boot, float(fields[1]), fields[2])
+            elif kind == "B":
+                yield from (_request(begun, boot, None, "killed") for begun in open_.values())
+                open_.clear()
+                boot, boot_name = boot + (fields[0] != boot_name), fields[0]
+    yield from (_request(begun, boot, None, "open") for begun in open_.values())
+
+
+def _request(begun: list[str], boot: int, end: float | None, status: str) -> Request:
+    item, start, wall, key, delay, places, url = begun[:7]
+    return Request(
+        int(item), key, url, float(start), float(wall), float(delay), int(places), boot, end, status
+    )  # fmt: skip
+
+
+def _lines(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """The whole lines of one file; a torn last line is left out."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            kind, *fields = line.rstrip("\n").split("\t")
+            if line.endswith("\n") and len(fields) >= 2:
+                yield kind, fields
+
+
 def _recent_lines(folder: Path, not_before: float) -> Iterator[tuple[str, list[str]]]:
     """The lines of the newest files, from a little before the given time on; a torn last line is left out."""
     files = sorted(folder.glob("requests-*.log"), key=_serial)
@@ -121,11 +172,7 @@ def _recent_lines(folder: Path, not_before: float) -> Iterator[tuple[str, list[s
     while first > 0 and _first_time(files[first]) > not_before:
         first -= 1
     for path in files[max(first, 0) :]:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            for line in file:
-                kind, *fields = line.rstrip("\n").split("\t")
-                if line.endswith("\n") and len(fields) >= 2:
-                    yield kind, fields
+        yield from _lines(path)
 
 
 def _first_time(path: Path) -> float:
