@@ -1,0 +1,8 @@
+"""Makes `crawling`, the harness of the crawl tests, importable from the tests beside it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

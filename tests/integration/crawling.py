@@ -1,0 +1,347 @@
+"""Crawls of the synthetic web through the real command line, and what is held against them afterwards.
+
+Used by the crawl tests here and in tests/chaos. A Crawler is one data dir with the `weft crawl` processes that work on
+it, one after the other; `check_corpus` reads everything back with three readers; `Killed` counts what kills may cost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from fastwarc.warc import ArchiveIterator as FastIterator
+from fastwarc.warc import WarcRecordType
+from warcio.archiveiterator import ArchiveIterator
+
+from weft import urls
+from weft.config import ScopeSection
+from weft.errors import BadUrl
+from weft.frontier.admission import Rules
+from weft.records import Row
+from weft.store.pages import PageStore
+from weft.supervise import process
+from weft.testing.arrivals import Arrival
+from weft.testing.judge import Verdict, judge
+from weft.testing.oracle import Expectation
+from weft.testing.web import SyntheticWeb
+
+WEFT = [sys.executable, "-m", "weft"]
+# A page that has arrived is committed 0.1 s later at most, and a little more on a machine that is busy.
+COMMIT_WINDOW_S = 0.5
+# What lay in the sockets at a kill may be read by the server a moment later; a new fetcher takes longer to start.
+SOCKETS_S = 0.2
+UNREAD_S = 0.1
+
+
+def environment(**more: str) -> dict[str, str]:
+    """This process's environment without Weft's own variables."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
+    return kept | {"NO_COLOR": "1"} | more
+
+
+def weft(*arguments: object, timeout_s: float = 60, **variables: str) -> subprocess.CompletedProcess[str]:
+    """One command to its end."""
+    return subprocess.run(
+        [*WEFT, *map(str, arguments)],
+        capture_output=True, text=True, timeout=timeout_s, env=environment(**variables), stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def until(happened: Callable[[], Any], timeout_s: float = 30.0, what: str = "it") -> Any:
+    """Waits for what another process is about to do, and gives the first answer that is true."""
+    limit = time.monotonic() + timeout_s
+    while time.monotonic() < limit:
+        if answer := happened():
+            return answer
+        time.sleep(0.01)
+    raise AssertionError(f"{what} did not happen within {timeout_s:g} s")
+
+
+class Crawler:
+    """One data dir, and how it is crawled."""
+
+    def __init__(self, seeds: Iterable[str], folder: Path, *flags: object, delay_s: float = 0.05) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.data_dir = folder / "data"
+        self.seed_file = folder / "seeds.txt"
+        self.seed_file.write_text("".join(f"{seed}\n" for seed in seeds))
+        self.stderr = folder / "stderr.txt"
+        self.delay_s = delay_s
+        self._flags = ["--scope", "any", "--delay", delay_s, "--allow-private", *flags]
+
+    def start(self, *more: object, resume: bool = False, **variables: str) -> subprocess.Popen[bytes]:
+        """Starts a run; what it says goes to the file `stderr`."""
+        begin = ["--resume"] if resume else ["--seed-file", self.seed_file, *self._flags]
+        command = [*WEFT, "crawl", *map(str, begin), "--data-dir", str(self.data_dir), *map(str, more)]
+        with self.stderr.open("wb") as said:
+            return subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment(**variables)
+            )
+
+    def run(self, *more: object, resume: bool = False, timeout_s: float = 100, **variables: str) -> int:
+        """A run to its end; its exit code."""
+        running = self.start(*more, resume=resume, **variables)
+        try:
+            return running.wait(timeout_s)
+        finally:
+            running.kill()
+            running.wait()
+
+    @contextmanager
+    def running(self, *more: object, resume: bool = False, **variables: str) -> Iterator[subprocess.Popen[bytes]]:
+        """A run that is over at the end of the block, whatever happens in it."""
+        running = self.start(*more, resume=resume, **variables)
+        try:
+            yield running
+        finally:
+            running.kill()
+            running.wait()
+
+    @property
+    def said(self) -> str:
+        """What the last run has said so far."""
+        return self.stderr.read_text(errors="replace")
+
+    def status(self) -> dict[str, Any]:
+        """The content of status.json; empty while there is none."""
+        try:
+            status: dict[str, Any] = json.loads((self.data_dir / "status.json").read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return status
+
+    def pages_at_least(self, pages: int, timeout_s: float = 30.0) -> None:
+        """Waits until the status tells of so many pages."""
+        until(lambda: self.status().get("pages", 0) >= pages, timeout_s, f"page {pages}")
+
+    def rows(self) -> list[Row]:
+        """All rows of the index."""
+        store = PageStore.open([self.data_dir], read_only=True)
+        try:
+            return list(store.rows())
+        finally:
+            store.abandon()
+
+    def pages(self) -> list[Row]:
+        """The rows that are pages: stored, with a 2xx."""
+        return [row for row in self.rows() if row.warc_file and 200 <= row.status < 300]
+
+
+def fetcher_of(running: subprocess.Popen[bytes], timeout_s: float = 10.0) -> int:
+    """The fetcher process of a running crawl."""
+    children: list[int] = until(lambda: process.children(running.pid), timeout_s, "the start of a fetcher")
+    return children[0]
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended; a zombie that nobody has waited for counts as ended."""
+    return process.state(pid) in (None, "Z", "X")
+
+
+# ── the corpus ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def check_corpus(crawler: Crawler) -> list[Row]:
+    """Reads everything back: one row for each item and visit, and the same records by Weft, warcio and fastwarc."""
+    rows = crawler.rows()
+    assert _repeated(row.item for row in rows) == {}
+    assert _repeated((row.url, row.hops) for row in rows) == {}
+    assert _repeated(row.url for row in rows if row.warc_file and 200 <= row.status < 300) == {}
+    expected = {(row.warc_file, row.warc_offset): row.url for row in rows if row.warc_file}
+    assert _by_warcio(crawler.data_dir / "warc") == expected
+    assert _by_fastwarc(crawler.data_dir / "warc") == expected
+    _check_by_weft(crawler, rows)
+    return rows
+
+
+def _repeated(things: Iterable[Any]) -> dict[Any, int]:
+    return {thing: count for thing, count in Counter(things).items() if count > 1}
+
+
+def _by_warcio(folder: Path) -> dict[tuple[str, int], str]:
+    found = {}
+    for path in sorted(folder.glob("*.warc.gz")):
+        with path.open("rb") as file:
+            records = ArchiveIterator(file, check_digests=True)
+            for record in records:
+                record.raw_stream.read()
+                assert record.digest_checker.passed is not False, (path, record.rec_headers)
+                if record.rec_type == "response":
+                    uri = record.rec_headers.get_header("WARC-Target-URI")
+                    found[path.name, records.get_record_offset()] = uri
+    return found
+
+
+def _by_fastwarc(folder: Path) -> dict[tuple[str, int], str]:
+    found = {}
+    for path in sorted(folder.glob("*.warc.gz")):
+        for record in FastIterator(str(path), parse_http=False):
+            assert "WARC-Block-Digest" not in record.headers or record.verify_block_digest(), (path, record.headers)
+            if record.record_type == WarcRecordType.response:
+                found[path.name, record.stream_pos] = record.headers["WARC-Target-URI"]
+    return found
+
+
+def _check_by_weft(crawler: Crawler, rows: list[Row]) -> None:
+    store = PageStore.open([crawler.data_dir], read_only=True)
+    try:
+        for row in rows:
+            stored = store.read(row)
+            assert (stored.record is not None) == bool(row.warc_file)
+            if stored.http is not None:
+                assert (stored.http.status, len(stored.http.body)) == (row.status, row.length), row
+    finally:
+        store.abandon()
+
+
+# ── kills ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class Kill:
+    """One kill: the moment before it, and the moment when nobody was left."""
+
+    before: float
+    after: float
+
+
+@dataclass
+class Killed:
+    """What the server's log says about a crawl that was killed: what was asked again, and what was in flight."""
+
+    kills: list[Kill]
+    arrivals: list[Arrival]
+    expectation: Expectation
+    refetches: Counter[str] = field(default_factory=Counter)
+    in_flight: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        counts = Counter(arrival.url for arrival in self.arrivals)
+        for url, count in counts.items():
+            if count > (allowed := self.expectation.requests.get(url, 1)):
+                self.refetches[url] = count - allowed
+        self.in_flight.update(arrival.url for arrival in self.arrivals if self.was_in_flight(arrival))
+
+    def was_in_flight(self, arrival: Arrival, within_s: float = COMMIT_WINDOW_S) -> bool:
+        """Open at the next kill, or answered too shortly before it to be committed."""
+        kill = next((kill for kill in self.kills if kill.after + SOCKETS_S >= arrival.t), None)
+        return kill is not None and (arrival.aborted or arrival.end >= kill.before - within_s)
+
+    def check(self) -> str:
+        """Nothing was asked again but what was in flight; gives the figures."""
+        unexplained = self.refetches - self.in_flight
+        assert not unexplained, [
+            (
+                url,
+                [(arrival.t, arrival.end, arrival.status) for arrival in self.arrivals if arrival.url == url],
+                self.kills,
+            )
+            for url in unexplained
+        ]
+        return (
+            f"{len(self.kills)} kills, {self.refetches.total()} refetches, {self.in_flight.total()} in flight at them"
+        )
+
+
+def kill_now(running: subprocess.Popen[bytes]) -> Kill:
+    """kill -9 of the orchestrator; returns when its fetcher is gone too."""
+    children = process.children(running.pid)
+    before = time.monotonic()
+    running.kill()
+    running.wait()
+    until(lambda: all(map(is_gone, children)), 5, "the end of the fetcher")
+    return Kill(before, time.monotonic())
+
+
+def crawl_with_kills(crawler: Crawler, kills: int, seed: int, *, least_s: float, most_s: float) -> list[Kill]:
+    """A crawl that is killed at random moments, resumed each time, and let alone at last."""
+    chance = random.Random(seed)
+    done: list[Kill] = []
+    while len(done) < kills:
+        # Before the crawl is written down there is nothing to resume.
+        resume = (crawler.data_dir / "crawl.json").exists()
+        with crawler.running(resume=resume) as running:
+            pause_s = chance.uniform(least_s, most_s)
+            try:
+                code = running.wait(pause_s)
+            except subprocess.TimeoutExpired:
+                done.append(kill_now(running))
+            else:
+                raise AssertionError(f"the crawl ended with {code} after {len(done)} kills: {crawler.said}")
+    code = crawler.run(resume=True, timeout_s=300)
+    assert code == 0, crawler.said
+    return done
+
+
+def judged_with_kills(web: SyntheticWeb, delay_s: float, kills: list[Kill], **plan: Any) -> tuple[Verdict, str]:
+    """The verdict on a crawl that was killed: what was in flight may be asked for again, and nothing else is forgiven.
+
+    An answer that a kill left unread in the socket, or read but not yet written down, binds nobody: its Retry-After or
+    Crawl-delay cannot be known. What was read a tenth of a second before the kill is known.
+    """
+    web.stop()
+    expectation, arrivals = web.expect(**plan), web.arrivals()
+    killed = Killed(kills, arrivals, expectation)
+    figures = killed.check()
+    again = Counter(arrival.url for arrival in arrivals)
+    known = [
+        msgspec.structs.replace(arrival, retry_after_s=None, status=0)
+        if again[arrival.url] > 1 and killed.was_in_flight(arrival, within_s=UNREAD_S)
+        else arrival
+        for arrival in arrivals
+    ]
+    verdict = judge(known, expectation, delay_s)
+    verdict.duplicates = []
+    return verdict, figures
+
+
+# ── refusals ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def check_refusals(crawler: Crawler, expectation: Expectation, rows: list[Row], **scope: Any) -> Counter[str]:
+    """Every URL that a right crawl leaves out has a reason that the oracle accepts; counted by reason.
+
+    robots: in the URL's row. What a URL itself tells is worked out again. Redirects: in the row of the last hop.
+    """
+    errors = {row.url: row.error for row in rows}
+    cut = {row.final_url for row in rows if row.error == "too_many_redirects"}
+    rules = Rules(ScopeSection(scope="any", **scope), expectation.seeds, this_year=2026)
+    found: Counter[str] = Counter()
+    for url, accepted in expectation.never.items():
+        if {*accepted} <= {"no-link", "nofollow"}:
+            # It stands in no link that may be followed: there was nothing to refuse.
+            assert url not in errors
+            continue
+        reason = _reason(url, errors, cut, rules)
+        assert reason in accepted, (url, reason, accepted)
+        found[reason] += 1
+    refused = crawler.status()["refused"]
+    for reason in ("robots", "robots-unreachable"):
+        assert (
+            refused.get(reason, 0) >= found[reason] == sum(error.startswith(reason + ":") for error in errors.values())
+        )
+    assert all(refused[reason] >= count for reason, count in found.items() if reason != "redirects")
+    return found
+
+
+def _reason(url: str, errors: dict[str, str], cut: set[str], rules: Rules) -> str | None:
+    if url in errors:
+        return errors[url].partition(":")[0]
+    if url in cut:
+        return "redirects"
+    try:
+        canonical = urls.canonical(url)
+    except BadUrl as bad:
+        return bad.reason
+    return rules.refusal(canonical, 1)
