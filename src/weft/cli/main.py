@@ -17,6 +17,7 @@ from weft.errors import WeftError
 
 # name -> (module that holds a click command of that name, the line in `weft --help`)
 COMMANDS = {
+    "audit": ("weft.cli.audit", "Proof of politeness: every request against robots.txt and its delay."),
     "crawl": ("weft.cli.crawl", "Start or resume a crawl."),
     "completion": ("weft.cli.completion", "Print the shell completion script for bash, zsh or fish."),
     "config": ("weft.cli.config", "Show, check and describe the configuration."),

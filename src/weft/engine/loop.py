@@ -144,7 +144,7 @@ class Loop:
 
     def _start(self, lease: Lease, now: float) -> None:
         crawl = self._crawls[lease.crawl]
-        if lease.purpose is Purpose.PAGE and not self._allowed(lease, crawl):
+        if lease.purpose is not Purpose.ROBOTS and not self._allowed(lease, crawl):
             return
         self._leases[lease.item] = lease
         if self._by_address and not self._has_turn(lease):
@@ -179,7 +179,7 @@ class Loop:
             rule = robots.verdict(self._book.agent, lease.url)
             self._results.refuse(lease, Reason.ROBOTS, f"{rule.rule} (line {rule.line})")
             return False
-        if origin not in crawl.known_origins:
+        if lease.purpose is Purpose.PAGE and origin not in crawl.known_origins:
             crawl.admit_sitemaps(lease, origin, robots.sitemaps)
         return True
 

@@ -100,6 +100,9 @@ class Results:
         """Ends a lease for which no request was made."""
         crawl = self._crawls[lease.crawl]
         crawl.progress.refused[reason] += 1
+        if lease.purpose is not Purpose.PAGE:
+            self._finish(lease, End.OTHER)
+            return
         self._add_refusal(lease, lease.crawl, f"{reason}: {detail}" if detail else str(reason))
         self._finish(lease, End.OTHER, batch=self._store.batch + 1)
 

@@ -36,14 +36,14 @@ class RobotsBook:
         if record is None:
             return UNREACHABLE, Robots.DISALLOW_ALL
         if entry is None or entry[0] is not record:
-            entry = self._parsed[origin] = (record, _rules(record))
+            entry = self._parsed[origin] = (record, rules_of(record))
             if len(self._parsed) > _KEPT:
                 self._parsed.popitem(last=False)
         return entry
 
     def learn(self, origin: str, record: RobotsRecord) -> Robots:
         """Tells the frontier, with the Crawl-delay."""
-        rules = _rules(record)
+        rules = rules_of(record)
         self._frontier.robots_known(origin, record, rules.crawl_delay(self.agent))
         return rules
 
@@ -66,7 +66,7 @@ def unreachable(result: FetchResult, wall: float) -> RobotsRecord:
     return RobotsRecord("unreachable", b"", wall + ASK_AGAIN_S, detail)
 
 
-def _rules(record: RobotsRecord) -> Robots:
+def rules_of(record: RobotsRecord) -> Robots:
     if record.status == "ok":
         return Robots.parse(record.body)
     return Robots.ALLOW_ALL if record.status == "allow" else Robots.DISALLOW_ALL

@@ -1,6 +1,8 @@
 """The named steps between two durable writes, where a crash must cost nothing but repeated work.
 
-Tests set WEFT_TEST_CRASH_AT to `name` or `name:N`: the process kills itself when it reaches that step for the Nth time.
+Tests set WEFT_TEST_CRASH_AT to `name`, `name:N` or `name:N@FILE`: the process kills itself when it reaches that step
+for the Nth time. With a FILE it does so once for all: it makes the file first, and a process that finds it there lives
+on, so that whoever starts the process again with the same environment sees one crash and not a row of them.
 """
 
 from __future__ import annotations
@@ -13,8 +15,12 @@ STEPS = (
     "claimed",  # in the request log, nothing sent yet
     "fetched",  # a transfer has ended, nothing is written
     "before-write",
+    "warc-registered",  # the store's own, in each data dir: the index knows the file, which is not there
+    "warc-opened",
+    "warc-written",
     "after-write",  # WARC bytes are there, links and rows are not
     "after-links",  # links are in the journal, rows are not
+    "index-committed",  # the store's own, in each data dir
     "after-rows",  # rows are there, the frontier does not know
     "after-sync",  # rows are on the disk, the frontier does not know
     "after-acknowledge",  # the frontier knows, its journal does not
@@ -26,17 +32,27 @@ def crash_point(setting: str | None = None) -> Callable[[str], None]:
     setting = os.environ.get("WEFT_TEST_CRASH_AT", "") if setting is None else setting
     if not setting:
         return _pass_by
-    name, _, times = setting.partition(":")
+    where, _, marker = setting.partition("@")
+    name, _, times = where.partition(":")
     left = int(times or 1)
 
     def reach(step: str) -> None:
         nonlocal left
         if step == name:
             left -= 1
-            if left == 0:
+            if left == 0 and _is_first(marker):
                 os.kill(os.getpid(), signal.SIGKILL)
 
     return reach
+
+
+def _is_first(marker: str) -> bool:
+    try:
+        if marker:
+            os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
 
 
 def _pass_by(step: str) -> None:  # noqa: ARG001

@@ -483,7 +483,7 @@ class EmbeddedFrontier:
             item = self._pop(lane, now)
             if item is None:
                 continue
-            if item.purpose is not Purpose.PAGE:
+            if item.purpose is Purpose.ROBOTS:
                 return lane, item
             origin = item.url[: item.url.index("/", 8)]
             if self._robots_expiry.get(origin, 0.0) > self._wall():

@@ -116,44 +116,45 @@ def last_requests(folder: Path, not_before: float) -> dict[str, float | None]:
     return last
 
 
-class Request(Struct, frozen=True, gc=False):
-    """One request as the log tells it. Its times compare with those of requests of the same `boot`."""
+class Start(Struct, frozen=True, gc=False):
+    """A request that was about to be made."""
 
     item: int
-    key: str
-    url: str
-    start: float
+    at: float
     wall: float
+    key: str
     delay_s: float
     places: int
-    boot: int
-    end: float | None  # None: the process was killed before the end
+    url: str
+
+
+class Finish(Struct, frozen=True, gc=False):
+    """Its end."""
+
+    item: int
+    at: float
     status: str
 
 
-def read_requests(folder: Path) -> Iterator[Request]:
-    """Every request that was made, in the order of their ends; those without an end when their process was gone."""
-    open_: dict[int, list[str]] = {}
-    boot, boot_name = 0, ""
+class Opening(Struct, frozen=True, gc=False):
+    """A process opened the log: what was under way before has no end; in a new boot the clock began anew."""
+
+    new_boot: bool
+
+
+def read_events(folder: Path) -> Iterator[Start | Finish | Opening]:
+    """The whole log, in the order in which things happened."""
+    boot = ""
     for path in sorted(folder.glob("requests-*.log"), key=_serial):
         for kind, fields in _lines(path):
-            if kind == "S" and len(fields) >= 7:
-                open_[int(fields[0])] = fields
-            elif kind == "E" and (begun := open_.pop(int(fields[0]), None)) is not None:
-                if fields[2] != "unasked":
-                    yield _request(begun, boot, float(fields[1]), fields[2])
+            if kind == "S" and len(fields) == 7:
+                item, at, wall, key, delay, places, url = fields
+                yield Start(int(item), float(at), float(wall), key, float(delay), int(places), url)
+            elif kind == "E" and len(fields) == 3:
+                yield Finish(int(fields[0]), float(fields[1]), fields[2])
             elif kind == "B":
-                yield from (_request(begun, boot, None, "killed") for begun in open_.values())
-                open_.clear()
-                boot, boot_name = boot + (fields[0] != boot_name), fields[0]
-    yield from (_request(begun, boot, None, "open") for begun in open_.values())
-
-
-def _request(begun: list[str], boot: int, end: float | None, status: str) -> Request:
-    item, start, wall, key, delay, places, url = begun[:7]
-    return Request(
-        int(item), key, url, float(start), float(wall), float(delay), int(places), boot, end, status
-    )  # fmt: skip
+                yield Opening(fields[0] != boot)
+                boot = fields[0]
 
 
 def _lines(path: Path) -> Iterator[tuple[str, list[str]]]:

@@ -1,0 +1,39 @@
+"""`weft audit CRAWL_DIR`: proof of politeness."""
+
+from __future__ import annotations
+
+import click
+
+from weft.cli.output import output_flags, print_json
+
+
+@click.command()
+@click.argument("crawl_dir")
+@output_flags
+def audit(crawl_dir: str, as_json: bool, quiet: bool) -> int:
+    """Check every request that was made against robots.txt and the delay as they stood then; exit 1 on a violation."""
+    import time
+
+    from weft.config import load
+    from weft.crawl.audit import audit as check
+    from weft.crawl.folder import CrawlFolder
+
+    folder = CrawlFolder([crawl_dir])
+    folder.identity()
+    config = load(environment={}, earlier=folder.settings()).config
+    report = check(folder, config)
+    if as_json:
+        print_json(report)
+        return 1 if report.violations else 0
+    if not quiet:
+        found = f"{len(report.violations)} violations" if report.violations else "no violation"
+        click.echo(f"{report.requests:,} requests to {report.sites:,} sites: {found}.")
+        for waited, needed, url in report.closest[:3]:
+            if waited != float("inf"):
+                click.echo(f"  closest: {waited:.3f} s where {needed:g} s were required: {url}")
+    for one in report.violations[:50]:
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(one.wall))
+        click.echo(f"{one.kind}: {one.url} at {at}Z: {one.detail}")
+    if len(report.violations) > 50:
+        click.echo(f"... and {len(report.violations) - 50:,} more (--json has all)")
+    return 1 if report.violations else 0

@@ -1,0 +1,163 @@
+"""Proof of politeness: every request in the log against the robots.txt and the delay as they stood then.
+
+What is checked, for each site: the delay since its last request ended (with several places: between starts, and never
+more open than places); a page asked for only when its origin's robots.txt was known and allowed it. The log is written
+before a request is made, so nothing that was sent can be missing from it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from heapq import heappush, heapreplace
+
+from msgspec import Struct
+
+from weft.config import Config
+from weft.crawl.folder import CrawlFolder
+from weft.engine.robots import rules_of
+from weft.fetch.robots import Robots, product_token
+from weft.frontier.contract import RobotsRecord
+from weft.frontier.requests import Finish, Opening, Start
+from weft.frontier.view import FrontierView
+
+WORST = 10
+# Times are logged to the microsecond; a delay that was kept may look that much shorter.
+ROUNDING_S = 2e-6
+
+
+class Violation(Struct, frozen=True):
+    """One request that should not have been made then."""
+
+    kind: str  # delay, places, robots, no-robots
+    url: str
+    key: str
+    wall: float
+    detail: str
+
+
+class Report(Struct):
+    """What the log says."""
+
+    requests: int = 0
+    sites: int = 0
+    violations: list[Violation] = []
+    closest: list[tuple[float, float, str]] = []  # smallest margins: seconds waited, seconds required, URL
+
+
+class _Site:
+    """What is known of one site while the log is read."""
+
+    __slots__ = ("last_end", "last_start", "open")
+
+    def __init__(self) -> None:
+        self.last_start = self.last_end = float("-inf")
+        self.open: dict[int, Start] = {}
+
+
+def audit(folder: CrawlFolder, config: Config) -> Report:
+    """Reads the whole request log."""
+    view = FrontierView(folder.frontier)
+    try:
+        return _Audit(view, config).run()
+    finally:
+        view.close()
+
+
+class _Audit:
+    def __init__(self, view: FrontierView, config: Config) -> None:
+        self._view = view
+        self._agent = product_token(config.fetch.user_agent())
+        self._report = Report(violations=[], closest=[])
+        self._sites: dict[str, _Site] = {}
+        self._open: dict[int, tuple[Start, float, list[Violation]]] = {}  # with the start before, to take one back
+        self._rules: dict[int, Robots] = {}
+        self._margins: list[tuple[float, float, float, str]] = []
+
+    def run(self) -> Report:
+        for event in self._view.requests():
+            if isinstance(event, Start):
+                self._start(event)
+            elif isinstance(event, Finish):
+                self._finish(event)
+            else:
+                self._opening(event)
+        for item in list(self._open):
+            self._count(item, None)
+        self._report.sites = len(self._sites)
+        self._report.closest = [(waited, needed, url) for _, waited, needed, url in sorted(self._margins, reverse=True)]
+        return self._report
+
+    def _start(self, request: Start) -> None:
+        site = self._sites.setdefault(request.key, _Site())
+        robots = self._robots_then(request)
+        found = [*self._clock(site, request, robots), *self._allowed(request, robots)]
+        self._open[request.item] = (request, site.last_start, found)
+        site.open[request.item] = request
+        site.last_start = request.at
+
+    def _finish(self, end: Finish) -> None:
+        if end.item not in self._open:
+            return
+        if end.status == "unasked":  # it was not made after all: as if it had not been there
+            request, before, _ = self._open.pop(end.item)
+            site = self._sites[request.key]
+            del site.open[end.item]
+            site.last_start = before
+            return
+        self._count(end.item, end.at)
+
+    def _opening(self, opening: Opening) -> None:
+        for item in list(self._open):
+            self._count(item, None)
+        if opening.new_boot:
+            for site in self._sites.values():
+                site.last_start = site.last_end = float("-inf")
+
+    def _count(self, item: int, end: float | None) -> None:
+        """A request that was made, and has ended or was cut off by a kill, after its start at the earliest."""
+        request, _, found = self._open.pop(item)
+        site = self._sites[request.key]
+        del site.open[item]
+        site.last_end = max(site.last_end, request.at if end is None else end)
+        self._report.requests += 1
+        self._report.violations += found
+
+    def _clock(self, site: _Site, request: Start, robots: Robots | None) -> Iterator[Violation]:
+        crawl_delay_s = robots.crawl_delay(self._agent) if robots is not None else None
+        needed = max(request.delay_s, crawl_delay_s or 0.0)
+        since = site.last_end if request.places == 1 else site.last_start
+        waited = request.at - since
+        if waited + ROUNDING_S < needed:
+            detail = f"{waited:.3f} s after the last request, {needed:g} s required"
+            yield Violation("delay", request.url, request.key, request.wall, detail)
+        if len(site.open) >= request.places:
+            detail = f"{len(site.open) + 1} requests open, {request.places} allowed"
+            yield Violation("places", request.url, request.key, request.wall, detail)
+        entry = (needed - waited, waited, needed, request.url)
+        if len(self._margins) < WORST:
+            heappush(self._margins, entry)
+        elif entry > self._margins[0]:
+            heapreplace(self._margins, entry)
+
+    def _allowed(self, request: Start, robots: Robots | None) -> Iterator[Violation]:
+        if request.item < 0:  # a robots.txt itself
+            return
+        if robots is None:
+            yield Violation("no-robots", request.url, request.key, request.wall, "robots.txt had not been asked for")
+            return
+        verdict = robots.verdict(self._agent, request.url)
+        if not verdict.allowed:
+            detail = f"{verdict.rule} (line {verdict.line})"
+            yield Violation("robots", request.url, request.key, request.wall, detail)
+
+    def _robots_then(self, request: Start) -> Robots | None:
+        """The robots.txt that was in force when the request was made."""
+        history = self._view.robots_history(request.url[: request.url.index("/", 8)])
+        at = bisect_right(history, request.wall, key=lambda known: known[0]) - 1
+        return None if at < 0 else self._parsed(history[at][1])
+
+    def _parsed(self, record: RobotsRecord) -> Robots:
+        if id(record) not in self._rules:
+            self._rules[id(record)] = rules_of(record)
+        return self._rules[id(record)]

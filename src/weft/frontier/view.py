@@ -1,0 +1,105 @@
+"""An embedded frontier seen from outside: read-only, also while its owner runs, for `weft explain` and `weft audit`.
+
+What the owner has not committed yet (a tenth of a second) is not seen.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+from isal import isal_zlib
+from msgspec import Struct
+
+from weft.errors import BadInput
+from weft.frontier.contract import RobotsRecord
+from weft.frontier.requests import Finish, Opening, Start, read_events
+
+
+class Entry(Struct, frozen=True):
+    """An item as the journal tells it."""
+
+    item: int
+    url: str
+    depth: int
+    parent: int
+    hops: int
+    ended: bool
+    attempt: int  # times it was tried and put back
+
+
+class FrontierView:
+    """Questions to a frontier's files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        path = folder / "frontier.db"
+        if not path.exists():
+            raise BadInput(f"{folder}: there is no frontier in it")
+        self._db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+
+    def close(self) -> None:
+        """Lets the file go."""
+        self._db.close()
+
+    def entries(self, url: str) -> list[Entry]:
+        """Every item of a URL, oldest first. Reads the journal through: seconds, for millions of URLs."""
+        needle = f" p {url}"
+        found: dict[int, list[str]] = {}
+        ended: set[int] = set()
+        for admitted, done in self._db.execute("SELECT admitted, done FROM journal ORDER BY seq"):
+            text = isal_zlib.decompress(admitted).decode() if admitted else ""
+            if needle in text:
+                for line in text.split("\n"):
+                    fields = line.split(" ", 7)
+                    if fields[6] == "p" and fields[7].partition(" ")[0] == url:
+                        found[int(fields[0])] = fields
+            if found and done:
+                ended |= set(memoryview(done).cast("Q")) & set(found)
+        return [self._entry(item, fields, item in ended) for item, fields in sorted(found.items())]
+
+    def _entry(self, item: int, fields: list[str], ended: bool) -> Entry:
+        row = self._db.execute("SELECT attempt FROM retries WHERE item = ?", (item,)).fetchone()
+        url = fields[7].partition(" ")[0]
+        return Entry(item, url, int(fields[1]), int(fields[2]), int(fields[3]), ended, row[0] if row else 0)
+
+    def ahead_of(self, entry: Entry, key: str, key_of: object) -> int:
+        """How many queued items of the same site come before this one."""
+        assert callable(key_of)
+        done: set[int] = set()
+        before: set[int] = set()
+        for admitted, ended in self._db.execute("SELECT admitted, done FROM journal ORDER BY seq"):
+            done |= set(memoryview(ended).cast("Q")) if ended else set()
+            for line in isal_zlib.decompress(admitted).decode().split("\n") if admitted else ():
+                item, depth, _, _, _, _, _, rest = line.split(" ", 7)
+                if (int(depth), int(item)) < (entry.depth, entry.item) and key_of(rest.partition(" ")[0]) == key:
+                    before.add(int(item))
+        return len(before - done)
+
+    def refusal(self, url: str) -> str | None:
+        """The remembered reason for which a URL was turned away."""
+        row = self._db.execute("SELECT reason FROM refusals WHERE url = ?", (url,)).fetchone()
+        return str(row[0]) if row else None
+
+    def scope_extensions(self) -> list[str]:
+        """Where seeds' redirects have led."""
+        rows = self._db.execute("SELECT value FROM meta WHERE name LIKE 'scope:%'").fetchall()
+        return [str(url) for (value,) in rows for url in msgspec.msgpack.decode(value)]
+
+    def robots(self, origin: str) -> RobotsRecord | None:
+        """The robots.txt that is in force."""
+        row = self._db.execute("SELECT record FROM robots WHERE origin = ?", (origin,)).fetchone()
+        return msgspec.msgpack.decode(row[0], type=RobotsRecord) if row else None
+
+    @lru_cache(maxsize=4096)  # noqa: B019 (a view lives as long as one command)
+    def robots_history(self, origin: str) -> list[tuple[float, RobotsRecord]]:
+        """Every robots.txt of an origin, with the time from which it was in force."""
+        rows = self._db.execute("SELECT wall, record FROM robots_history WHERE origin = ? ORDER BY wall", (origin,))
+        return [(wall, msgspec.msgpack.decode(record, type=RobotsRecord)) for wall, record in rows]
+
+    def requests(self) -> Iterator[Start | Finish | Opening]:
+        """The request log."""
+        return read_events(self._folder / "requests")
