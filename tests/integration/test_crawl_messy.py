@@ -30,8 +30,8 @@ from weft.testing.web import synthetic_web
 DELAY_S, KILLS = 0.1, 6
 # Seeds whose slowest host (one that answers 429, and is asked once a second from then on) has few pages.
 LARGE: dict[str, Any] = {"hosts": 40, "pages": 600, "seed": 12, "profile": "messy"}
-SMALL: dict[str, Any] = {"hosts": 24, "pages": 150, "seed": 44, "profile": "messy"}
-OTHER: dict[str, Any] = {"hosts": 24, "pages": 150, "seed": 53, "profile": "messy"}
+SMALL: dict[str, Any] = {"hosts": 22, "pages": 130, "seed": 44, "profile": "messy"}
+OTHER: dict[str, Any] = {"hosts": 22, "pages": 130, "seed": 53, "profile": "messy"}
 
 
 def crawl_undisturbed(folder: Path) -> str:
