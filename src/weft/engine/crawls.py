@@ -82,6 +82,8 @@ class RunningCrawl:
             reason = rules.refusal(url, depth, offsite=lease.offsite)
             if reason is not None:
                 refused[reason] += 1
+                if reason is Reason.TRAP and not rules.looks_like_a_trap(url):
+                    self._frontier.refused(reason, url, lease.item)  # told by counting: it could not be told again
             elif self.scope.offsite_hops and not rules.in_scope(url):
                 found.append(Found(url, depth, lease.item, offsite=lease.offsite + 1))
             else:

@@ -74,7 +74,8 @@ class Results:
         head = Head(result.head)
         slow = kind is Kind.SLOW_DOWN
         wait_s = head.retry_after_s(self._wall()) if slow else None
-        self._frontier.cool([Ended(lease, result.ended, site_health(result), slow, wait_s)])
+        outcome = result.error or str(result.status)
+        self._frontier.cool([Ended(lease, result.ended, site_health(result), slow, wait_s, outcome)])
         if crawl.jar is not None and result.status:
             crawl.keep_cookies(lease.url, head.set_cookies, self._wall())
         if kind is Kind.AGAIN:

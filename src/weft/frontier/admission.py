@@ -57,6 +57,10 @@ class Rules:
             return url.startswith(self._prefixes)
         return self._of_origin(url[: url.index("/", 8)]) is not Reason.SCOPE
 
+    def looks_like_a_trap(self, url: str) -> str | None:
+        """Why a URL alone, whatever else was found, looks like part of an endless space."""
+        return trap(url, self._this_year)
+
     def refusal(self, url: str, depth: int, *, is_link: bool = True, offsite: int = 0) -> Reason | None:
         """Why a URL may not come in, or None. `offsite` counts the hops already made outside the scope."""
         by_origin = self._of_origin(url[: url.index("/", 8)])
@@ -71,7 +75,7 @@ class Rules:
             return Reason.PATTERN
         if self._section.max_depth is not None and depth > self._section.max_depth:
             return Reason.DEPTH
-        if is_link and (trap(url, self._this_year) or self._parameters.explodes(url)):
+        if is_link and (self.looks_like_a_trap(url) or self._parameters.explodes(url)):
             return Reason.TRAP
         return None
 

@@ -47,6 +47,7 @@ class Ended(Struct, frozen=True, gc=False):
     ok: bool | None = None  # for the breaker: the site answered well, failed, or neither
     slow_down: bool = False  # it asked for less (429, 503)
     retry_after_s: float | None = None
+    outcome: str = ""  # for the request log: the status, or the kind of failure
 
 
 class End(StrEnum):
@@ -156,6 +157,9 @@ class Frontier(Protocol):
 
     def robots_known(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
         """Remembers an origin's robots.txt, for all crawls."""
+
+    def refused(self, reason: Reason, url: str, parent: int) -> None:
+        """Remembers a refusal that could not be worked out again later, up to a bound."""
 
     def rejections(self) -> list[Rejection]:
         """Items taken out of the queues since the last call: record them, then tell `ended`."""

@@ -243,7 +243,7 @@ class EmbeddedFrontier:
                 continue
             if self._over_budget(owner, one):
                 owner.seen.discard(known)
-                self._remember_refusal(Reason.BUDGET, one.url, one.parent)
+                self.refused(Reason.BUDGET, one.url, one.parent)
                 continue
             new += 1
             self._admit_new(owner, one)
@@ -288,7 +288,7 @@ class EmbeddedFrontier:
             if state is None or state.cooled:
                 continue
             state.cooled = True
-            self._requests.end(one.lease.item, one.at, "ok" if one.ok else "-" if one.ok is None else "failed")
+            self._requests.end(one.lease.item, one.at, one.outcome or "-")
             self._end_turn(state, one)
             self._schedule(state.site)
 
@@ -373,6 +373,12 @@ class EmbeddedFrontier:
             for lane in site.lanes:
                 if lane.crawl.number == crawl:
                     self._reject(lane, Reason.DROPPED)
+
+    def refused(self, reason: Reason, url: str, parent: int) -> None:
+        """In the journal, for `weft explain`."""
+        if self._refusals_kept < _REMEMBERED_REFUSALS:
+            self._refusals_kept += 1
+            self._journal.refuse(reason, url, parent)
 
     def rejections(self) -> list[Rejection]:
         """What was taken out of the queues since the last call: record it, then tell `ended`."""
@@ -729,11 +735,6 @@ class EmbeddedFrontier:
         site = self._sites.get(self.key_of(found.url))
         lane = next((lane for lane in site.lanes if lane.crawl is crawl), None) if site else None
         return lane is not None and lane.queued + lane.pages >= _OVERFLOW * cap + 1000
-
-    def _remember_refusal(self, reason: Reason, url: str, parent: int) -> None:
-        if self._refusals_kept < _REMEMBERED_REFUSALS:
-            self._refusals_kept += 1
-            self._journal.refuse(reason, url, parent)
 
     def _site(self, key: str) -> Site:
         site = self._sites.get(key)

@@ -1,0 +1,35 @@
+"""`weft explain CRAWL_DIR URL`: why this URL was, or was not, crawled."""
+
+from __future__ import annotations
+
+import click
+
+from weft.cli.output import output_flags, print_json
+
+
+@click.command()
+@click.argument("crawl_dir")
+@click.argument("urls", metavar="URL...", nargs=-1, required=True)
+@click.option("--data-dir", "more", multiple=True, help="Further data dirs of the crawl, in their order.")
+@output_flags
+def explain(crawl_dir: str, urls: tuple[str, ...], more: tuple[str, ...], as_json: bool, quiet: bool) -> None:
+    """Tell why a URL was, or was not, crawled: one reason, with its evidence. Works while the crawl runs, too."""
+    from weft.config import load
+    from weft.crawl.explain import Explainer
+    from weft.crawl.folder import CrawlFolder
+
+    folder = CrawlFolder([crawl_dir, *more])
+    folder.go_on()
+    explainer = Explainer(folder, load(environment={}, earlier=folder.settings()).config)
+    try:
+        answers = [explainer.explain(url) for url in urls]
+    finally:
+        explainer.close()
+    if as_json:
+        print_json(answers)
+        return
+    for answer in answers:
+        mark = "crawled" if answer.crawled else "not crawled"
+        click.echo(f"{answer.url}\n  {mark}: {answer.summary} [{answer.reason}]")
+        for line in () if quiet else answer.evidence:
+            click.echo(f"    {line}")
