@@ -53,7 +53,7 @@ class Autopsy:
         directory: RunDirectory | None,
         logs: bool,
     ) -> None:
-        self.rules = CrashRules()
+        self.rules = CrashRules(settings.crash_tries)
         self._settings = settings
         self._target = target
         self._queue = queue

@@ -16,7 +16,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from weft.pipelines.itemlog import ItemLog, LogHandler, read_output
+from weft.pipelines.itemlog import ItemLog, LogHandler
+from weft.pipelines.slot import CUT, Slot
 
 OUTPUT_LIMIT_BYTES = 8 * 1024 * 1024
 _MAX_LINE_CHARS = 32_000
@@ -25,8 +26,10 @@ _MAX_LINE_CHARS = 32_000
 class OutputFile:
     """The file behind file descriptors 1 and 2 while output is captured."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, slot: Slot) -> None:
         self.fd = fd
+        self._slot = slot
+        self._cut = 0
         self._kept = (os.dup(1), os.dup(2))
 
     def redirect(self) -> None:
@@ -40,12 +43,20 @@ class OutputFile:
         for stream, kept in zip((1, 2), self._kept, strict=True):
             os.dup2(kept, stream)
 
-    def collect(self) -> bytes:
-        """What has come since the last time. A gap of NULs is where the parent has cut a flood short."""
-        data = read_output(self.fd, OUTPUT_LIMIT_BYTES)
-        if data:
+    def collect(self) -> tuple[bytes, int]:
+        """What has come since the last time, and how many bytes of it were dropped; the parent drops some as well, to
+        cut a flood short while it comes, which may leave a gap of NULs."""
+        try:
+            size = os.fstat(self.fd).st_size
+            if not size:
+                return b"", 0
+            data = os.pread(self.fd, OUTPUT_LIMIT_BYTES, 0)
             os.ftruncate(self.fd, 0)
-        return data.strip(b"\0")
+        except OSError:
+            return b"", 0  # the item has closed whatever it could find
+        dropped = self._slot.words[CUT] - self._cut
+        self._cut += dropped
+        return data.strip(b"\0"), dropped + size - len(data)
 
 
 class PrintStream(io.TextIOBase):

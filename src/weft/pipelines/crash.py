@@ -25,7 +25,8 @@ _STORM_MEMORY_S = 60.0
 class CrashRules:
     """Judges suspects, and remembers how stormy it is."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, tries: int = 2, clock: Callable[[], float] = time.monotonic) -> None:
+        self._tries = tries
         self._clock = clock
         self._innocent_s = float("-inf")
 
@@ -45,7 +46,7 @@ class CrashRules:
         task.outside += outside
         stormy = self._clock() - self._innocent_s < _STORM_MEMORY_S
         all_outside = task.outside == task.strikes
-        return task.strikes >= (STORM_TRIES if stormy and all_outside else 2)
+        return task.strikes >= (max(STORM_TRIES, self._tries) if stormy and all_outside else self._tries)
 
 
 class Queue:

@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import select
+import signal
 import socket
 import tempfile
 import time
@@ -19,15 +20,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 from weft.pipelines import keeper, slot
+from weft.pipelines.keeper import Message
 from weft.pipelines.link import KeeperLink
 from weft.pipelines.member import Member, Seat, Why
 from weft.pipelines.settings import PoolBroken, Settings
 from weft.pipelines.wire import Assignment, assignment_frame
+from weft.supervise import process
 from weft.supervise.child import Child, RestartPolicy, State, Step
 from weft.supervise.process import Exit
 
 _MAX_KEEPER_DEATHS = 5
 _DEATH_PATIENCE_S = 2.0
+_KERNEL_PATIENCE_S = 5.0
+LONGEST_LOOK_S = 0.25
+"""More time than this between two looks says that the parent was busy, not that somebody was silent."""
 
 
 class Bell(NamedTuple):
@@ -56,7 +62,9 @@ class Crew:
             stop_grace_s=settings.stop_grace,
             max_delay_s=5.0,
         )
-        self.members = [Member(number, Child(f"worker-{number}", policy)) for number in range(settings.workers)]
+        self.members = [
+            Member(number, Child(f"worker-{number}", policy), settings.batch_size) for number in range(settings.workers)
+        ]
         self._assign = assign
         self._slots = slots
         self._inherit = inherit
@@ -64,6 +72,8 @@ class Crew:
         self._by_fd: dict[int, Member] = {}
         self._link: KeeperLink | None = None
         self._keeper_deaths = 0
+        self._keeper_silent_s = 0.0
+        self._heartbeat_s = settings.heartbeat_timeout
         self._seats = 0
         self._start_keeper()
 
@@ -79,6 +89,7 @@ class Crew:
     def _start_keeper(self) -> None:
         self._link = KeeperLink(self._inherit)
         self._epoll.register(self._link.control.fileno(), select.EPOLLIN)
+        self._epoll.register(self._link.pidfd, select.EPOLLIN)
 
     def worked(self) -> None:
         """Items get done: whatever the keeper died of is over."""
@@ -99,7 +110,8 @@ class Crew:
         member.sit(seat)
         self._by_fd[ours.fileno()] = member
         self._epoll.register(ours.fileno(), select.EPOLLIN)
-        member.push(assignment_frame(self._assign(member.number)))
+        member.say(assignment_frame(self._assign(member.number)))
+        member.push()
 
     def _make_seat(self, ours: socket.socket) -> tuple[Seat, list[int]]:
         ours.setblocking(False)
@@ -129,7 +141,10 @@ class Crew:
                 if self._heard(member, fd, events):
                     yield Bell(member)
             elif self._link is not None and fd == self._link.control.fileno():
-                yield from self._hear_keeper()
+                yield from self._hear_keeper(self._link)
+            elif self._link is not None and fd == self._link.pidfd:
+                yield from self._hear_keeper(self._link)
+                yield from self._keeper_died()
 
     def _heard(self, member: Member, fd: int, events: int) -> bool:
         if events & select.EPOLLOUT and member.push():
@@ -155,18 +170,18 @@ class Crew:
         if self._by_fd.pop(fd, None) is not None:
             self._epoll.unregister(fd)
 
-    def _hear_keeper(self) -> Iterator[Ended]:
-        assert self._link is not None
-        heard = self._link.receive()
-        if heard is None:
-            yield from self._keeper_died()
-            return
-        message, fds = heard
+    def _hear_keeper(self, link: KeeperLink) -> Iterator[Ended]:
+        for message, fds in link.receive():
+            yield from self._hear(message, fds)
+
+    def _hear(self, message: Message, fds: list[int]) -> Iterator[Ended]:
         member = self.members[message.slot]
         if message.kind == keeper.SPAWNED and member.seat is not None:
             member.seat.pid, member.seat.pidfd = message.pid, fds[0]
             member.child.spawned(message.pid)
-        elif message.kind == keeper.EXITED:
+            if member.kill is not None:
+                member.sentence(member.kill.why)  # it was sentenced before it had a number
+        elif message.kind == keeper.EXITED and member.seat is not None and member.seat.pid == message.pid:
             yield Ended(member, Exit.from_wait(message.status, message.peak_rss_kb))
         elif message.kind == keeper.NO_FORK:
             yield Ended(member, Exit())
@@ -186,20 +201,16 @@ class Crew:
         if link is None:
             return
         self._epoll.unregister(link.control.fileno())
+        self._epoll.unregister(link.pidfd)
         link.kill()
         seats = [member.seat for member in self.members if member.seat is not None]
         for seat in seats:
-            seat.signal(9)
+            seat.signal(signal.SIGKILL)
         until_s = time.monotonic() + _DEATH_PATIENCE_S
         for seat in seats:
             if seat.pidfd >= 0:
                 select.select([seat.pidfd], [], [], max(0.0, until_s - time.monotonic()))
         link.close()
-
-    def kill_keeper(self) -> None:
-        """It does not answer any more; the socket's end tells the rest."""
-        if self._link is not None:
-            self._link.kill()
 
     def bury(self, member: Member, how: Exit, *, failed: bool) -> None:
         """The worker has gone and its slot was read: the place is free, and the child decides what comes next."""
@@ -217,11 +228,24 @@ class Crew:
                 member.seat.connection.shutdown(socket.SHUT_WR)
         member.child.told_to_stop()
 
-    def tend(self) -> None:
-        """Kills the ones whose time for starting or stopping is over."""
+    def tend(self, since_s: float) -> list[Ended]:
+        """By the clock: kills the ones whose time for starting or stopping is over, and a keeper that was stopped.
+        Returns the workers that are as good as dead."""
         for member in self.members:
             if member.child.next_step() is Step.KILL:
                 member.sentence(Why.START if member.child.state is State.STARTING else Why.STOP)
+        stopped = self._link is not None and process.state(self._link.pid) in ("T", "t")
+        self._keeper_silent_s = self._keeper_silent_s + min(since_s, LONGEST_LOOK_S) if stopped else 0.0
+        if self._link is not None and self._keeper_silent_s > self._heartbeat_s:
+            self._link.kill()
+        return [Ended(member, Exit(signal=signal.SIGKILL)) for member in self.members if self._beyond_reach(member)]
+
+    def _beyond_reach(self, member: Member) -> bool:
+        """Killed long ago and still held by the kernel, by a dead file server, say. It will never run again: the
+        signal waits for it. So its work may go on elsewhere."""
+        if member.kill is None or member.seat is None or time.monotonic() - member.kill.at_s < _KERNEL_PATIENCE_S:
+            return False
+        return process.state(member.seat.pid) == "D"
 
     def close(self) -> None:
         """Everything ends now."""

@@ -31,14 +31,14 @@ class Delivery:
         self._early: dict[int, Result | None] = {}
         self._next = 0
 
-    @property
-    def full(self) -> bool:
-        """The user has enough to do for now."""
-        return len(self.staged) + len(self.ready) > _ENOUGH
-
-    def room(self, position: int) -> bool:
-        """The item at this place may be begun; not when the ordered results before it are too far behind."""
-        return not self.full and (not self.ordered or self._ahead is None or position - self._next < self._ahead)
+    def room(self, position: int, wanted: int) -> int:
+        """How many items from this place on may be begun: none while the user has enough to do, and fewer when the
+        ordered results before them are far behind."""
+        if len(self.staged) + len(self.ready) > _ENOUGH:
+            return 0
+        if not self.ordered or self._ahead is None:
+            return wanted
+        return max(0, min(wanted, self._next + self._ahead - position))
 
     def remember(self, pid: int, data: bytes) -> None:
         """Records for the journal, as one msgpack array."""
@@ -53,8 +53,11 @@ class Delivery:
 
     def add(self, position: int, result: Result) -> None:
         """A result whose record is on its way to the journal, or needs none."""
-        self._progress.count(result)
-        self._progress.tell_result(result)
+        progress = self._progress
+        progress.done += 1
+        progress.by_status[result.status] += 1
+        if progress.listeners:
+            progress.tell_result(result)
         self.staged.append((position, result))
 
     def known(self, position: int, key: str) -> None:

@@ -81,13 +81,10 @@ class Dispatcher:
                 self._revoke(member, len(member.outstanding))
 
     def _feed(self, member: Member) -> None:
-        while member.open and not self.stopping:
-            got = self._next_for(member)
-            if got is None:
-                return
-            member.send(got[0], alone=got[1])
-            if member.sending:
-                self._crew.watch_room(member)
+        while member.open and not self.stopping and (got := self._next_for(member)) is not None:
+            member.give(got[0], alone=got[1])
+        if not member.push():
+            self._crew.watch_room(member)
 
     def _next_for(self, member: Member) -> tuple[list[Task], bool] | None:
         queue = self._queue
@@ -109,20 +106,22 @@ class Dispatcher:
     def _plan(self) -> bool:
         """Makes one batch out of the source's next items."""
         intake, batch, size = self._intake, list[Task](), 0
-        for _ in range(_LOOKS_PER_PLAN):
-            if len(batch) == self._settings.batch_size or size > _MAX_BATCH_BYTES or intake.exhausted:
-                break
-            if not self._delivery.room(intake.position) or (got := intake.next()) is Pause.LATER:
-                break
+        room = looks = 0 if intake.exhausted else self._delivery.room(intake.position, _LOOKS_PER_PLAN)
+        wanted = self._settings.batch_size
+        while looks and wanted and size < _MAX_BATCH_BYTES:
+            looks -= 1
+            got = intake.next()
             if type(got) is Task:
+                wanted -= 1
                 batch.append(got)
                 size += len(got.payload)
+            elif got is None or got is Pause.LATER:
+                break
             elif type(got) is Result:
                 self._delivery.add(intake.position - 1, got)
             elif type(got) is tuple:
                 self._delivery.known(*got)
-        else:
-            self.hurry = True
+        self.hurry = room == _LOOKS_PER_PLAN and not looks
         if batch:
             self._queue.batches.append(batch)
         return bool(batch)

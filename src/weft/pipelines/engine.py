@@ -145,6 +145,8 @@ class Engine:
                 self._look(happening.member)
         self._tick()
         self._flush()
+        if self._intake.exhausted:
+            self.progress.total = self._intake.position
         return None
 
     def wait_s(self) -> float:
@@ -215,12 +217,13 @@ class Engine:
             if record.status >= STARTED:
                 self._tell_start(record, pid)
                 continue
-            task = member.answered(record)
+            task = member.outstanding.pop(record.ticket, None)
             if task is not None:
                 results += 1
                 if task.outside:
                     self._autopsy.rules.ended(task)
                 delivery.add(task.position, to_result(record, pid))
+        member.finished += results
         if self._journal is not None and results:
             if results != len(records):
                 data = msgspec.msgpack.encode([record for record in records if record.status < STARTED])
@@ -268,7 +271,8 @@ class Engine:
             return
         assert self._crew is not None
         self._ticked_s = now_s
-        self._crew.tend()
+        for ended in self._crew.tend(since_s):
+            self._on_end(ended)
         for member in self._crew.members:
             if member.seat is not None:
                 self._tick_member(member, since_s)

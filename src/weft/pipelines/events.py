@@ -65,14 +65,10 @@ class Progress:
         self._clock = clock
         self._samples: deque[tuple[float, int]] = deque([(clock(), 0)])
 
-    def count(self, result: Result) -> None:
-        """A result has come."""
-        self.by_status[result.status] += 1
-        self.done += 1
-
     def count_resumed(self, result: Result) -> None:
         """A result of an earlier run, which says nothing about this one's speed."""
-        self.count(result)
+        self.by_status[result.status] += 1
+        self.done += 1
         self.resumed += 1
 
     def sample(self) -> None:
@@ -121,6 +117,5 @@ class Progress:
 
     def tell_result(self, result: Result) -> None:
         """An item has ended."""
-        if self.listeners:
-            kind = FINISHED if result.good else FAILED
-            self.tell(kind, result.item_id, result.status, result.worker_pid, result.failure_phase, result.error)
+        kind = FINISHED if result.good else FAILED
+        self.tell(kind, result.item_id, result.status, result.worker_pid, result.failure_phase, result.error)

@@ -9,6 +9,7 @@ The worker writes through ItemLog; what it had not flushed when it died is in th
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -16,7 +17,6 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -60,7 +60,7 @@ def entry(level: str, phase: str, message: str, data: dict[str, Any] | None = No
 class ItemLog:
     """What a stage logs with; also callable: `context.log("cloned", url=url)`."""
 
-    def __init__(self, slot: Slot, directory: str | None, pid: int, collect: Callable[[], bytes]) -> None:
+    def __init__(self, slot: Slot, directory: str | None, pid: int, collect: Callable[[], tuple[bytes, int]]) -> None:
         self._buffer = LogBuffer(slot)
         self._slot = slot
         self._directory = directory
@@ -93,10 +93,11 @@ class ItemLog:
         with self._lock:
             self.collect()
             if self._dropped:
-                self._write(entry("WARNING", "log", "Output limit reached, the rest was dropped", self._limits()))
+                self._write(entry("WARNING", "log", "Output was dropped", {"droppedBytes": self._dropped}))
             self._write(entry("INFO", "end", status, {"processingTimeMs": round(duration_ms)}))
             self.flush()
-            os.close(self._fd)
+            with contextlib.suppress(OSError):
+                os.close(self._fd)  # the item may have closed it, with everything else it could find
             self._fd = -1
 
     def __call__(self, message: str, **data: Any) -> None:
@@ -128,17 +129,23 @@ class ItemLog:
 
     def collect(self) -> None:
         """Takes over what was printed past Python: by subprocesses, by native code."""
-        output = self._collect()
+        output, dropped = self._collect()
         if output and self._fd >= 0:
             for line in output.decode(errors="backslashreplace").splitlines():
                 self._keep("INFO", entry("INFO", self.phase, line))
+        if dropped:
+            self._drop(dropped)
 
     def printed(self, line: str) -> bool:
         """A line printed by Python code; False when no item is there to own it."""
         if self._fd < 0:
             return False
         with self._lock:
-            self._keep("INFO", entry("INFO", self.phase, line))
+            if self._bytes >= CAP_BYTES:
+                self._drop(len(line))
+            else:
+                self.collect()
+                self._keep("INFO", entry("INFO", self.phase, line))
         return True
 
     def flush(self) -> None:
@@ -156,13 +163,18 @@ class ItemLog:
 
     def _keep(self, level: str, line: bytes) -> None:
         serious = level in ("ERROR", "CRITICAL")
-        if self._bytes + len(line) > CAP_BYTES and not serious:
-            self._dropped += len(line)
-            return
+        if self._bytes >= CAP_BYTES and not serious:
+            return self._drop(len(line))
         self._bytes += len(line)
         self._write(line)
         if serious or self._entries >= FLUSH_ENTRIES:
             self.flush()
+        return None
+
+    def _drop(self, length: int) -> None:
+        if not self._dropped:
+            self._write(entry("WARNING", "log", "Output limit reached, more is dropped", {"keptBytes": self._bytes}))
+        self._dropped += length
 
     def _write(self, line: bytes) -> None:
         self._entries += 1
@@ -177,9 +189,6 @@ class ItemLog:
         except OSError:
             data = b""  # no room on the disk: the lines are lost, the item is not
         self._buffer.flushed(len(data))
-
-    def _limits(self) -> dict[str, int]:
-        return {"keptBytes": self._bytes, "droppedBytes": self._dropped}
 
 
 class LogHandler(logging.Handler):
@@ -215,12 +224,6 @@ def close_after_death(path: str, slot: Slot, output: bytes, phase: str, last: by
 def read_output(fd: int, limit: int = CAP_BYTES) -> bytes:
     """What was printed past Python and not yet collected."""
     return os.pread(fd, limit, 0) if os.fstat(fd).st_size else b""
-
-
-def make_directory(path: Path) -> str:
-    """The directory for the logs of a run, made if need be."""
-    path.mkdir(parents=True, exist_ok=True)
-    return str(path.absolute())
 
 
 def _write_all(fd: int, data: bytes) -> None:

@@ -1,7 +1,8 @@
 """The parent's end of the keeper: starts it, asks it for workers, hears of their births and deaths.
 
-Invariant: the keeper is a direct child, so its pid is ours until we have waited for it; when it is gone, `close` has
-also ended whatever carries the pool's mark in its environment.
+Its death is told by the pidfd, not by the socket: a worker stopped in the middle of its birth may still hold the
+keeper's end. Invariant: after `close` the keeper is gone, and if it went by force, so is all that carries the pool's
+mark in its environment.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from weft.pipelines import keeper
@@ -43,6 +45,8 @@ class KeeperLink:
             raise
         finally:
             theirs.close()
+        self.control.setblocking(False)
+        self.pidfd = os.pidfd_open(self._process.pid)
 
     @property
     def pid(self) -> int:
@@ -57,13 +61,16 @@ class KeeperLink:
             return False
         return True
 
-    def receive(self) -> tuple[Message, list[int]] | None:
-        """The next message and its descriptors; None when the keeper has gone. Call when readable."""
-        try:
-            data, fds, _, _ = socket.recv_fds(self.control, keeper.MESSAGE_BYTES, 1)
-        except OSError:
-            return None
-        return (keeper.decode(data), fds) if data else None
+    def receive(self) -> Iterator[tuple[Message, list[int]]]:
+        """The messages that have come, with their descriptors."""
+        while True:
+            try:
+                data, fds, _, _ = socket.recv_fds(self.control, keeper.MESSAGE_BYTES, 1)
+            except OSError:
+                return
+            if not data:
+                return
+            yield keeper.decode(data), fds
 
     def kill(self) -> None:
         """Ends the keeper by force, and with it, by the kernel, its workers."""
@@ -72,6 +79,7 @@ class KeeperLink:
     def close(self) -> None:
         """The keeper ends its workers and itself; what it could not end is ended here."""
         self.control.close()
+        os.close(self.pidfd)
         try:
             clean = self._process.wait(_END_PATIENCE_S) == 0
         except subprocess.TimeoutExpired:

@@ -12,18 +12,17 @@ import enum
 import os
 import signal
 import socket
+import time
 from collections import deque
 from pathlib import Path
 from typing import NamedTuple
 
-from weft.pipelines.record import Record
 from weft.pipelines.slot import CURRENT, FRAME_START_NS, FRAMES, LIMIT, NO_LIMIT, READY, START_NS, SlotReader
 from weft.pipelines.task import Task
 from weft.pipelines.wire import batch_frame
 from weft.supervise.child import Child, State
 
-DEPTH = 2
-"""Batches at a worker at a time: the next one is there when the last one ends."""
+_STUFFED_BYTES = 128 * 1024
 
 
 class Why(enum.Enum):
@@ -43,6 +42,7 @@ class Kill(NamedTuple):
 
     why: Why
     ticket: int
+    at_s: float
 
 
 class Seat:
@@ -76,8 +76,10 @@ class Seat:
 class Member:
     """One place."""
 
-    def __init__(self, number: int, child: Child) -> None:
+    def __init__(self, number: int, child: Child, batch_size: int) -> None:
         self.number = number
+        # batches at a worker at a time: the next is there when one ends, and small ones travel several at once
+        self._depth = max(2, min(8, 16 // batch_size))
         self.child = child
         self.seat: Seat | None = None
         self._reset()
@@ -131,17 +133,21 @@ class Member:
         return bool(self._unsent)
 
     @property
+    def stuffed(self) -> bool:
+        """What is to be sent already is more than a socket takes at once."""
+        return len(self._unsent) > _STUFFED_BYTES
+
+    @property
     def open(self) -> bool:
         """It can be given one more batch."""
         return (
             self.running
-            and len(self._frames) < DEPTH
-            and not (self.revoked or self.retiring or self.worn or self.alone or self._unsent)
+            and len(self._frames) < self._depth
+            and not (self.revoked or self.retiring or self.worn or self.alone or self.stuffed)
         )
 
-    def send(self, batch: list[Task], *, alone: bool) -> None:
-        """Hands over a batch."""
-        assert self.seat is not None
+    def give(self, batch: list[Task], *, alone: bool) -> None:
+        """Hands over a batch; `push` sends it."""
         first = self.given
         for ticket, task in enumerate(batch, first):
             task.ticket = ticket
@@ -149,25 +155,25 @@ class Member:
         self.given = first + len(batch)
         self._frames.append((first, self.given))
         self.alone = alone
-        self.push(batch_frame(first, batch[0].tries + 1, [task.payload for task in batch]))
+        ring = (self._frames_ended + len(self._frames)) % (self._depth // 2) == 0
+        self.say(batch_frame(first, batch[0].tries + 1, ring, [task.payload for task in batch]))
 
-    def push(self, frame: bytes = b"") -> bool:
+    def say(self, frame: bytes) -> None:
+        """A frame for the worker; `push` sends it."""
+        self._unsent += frame
+
+    def push(self) -> bool:
         """Writes what the socket takes; True when nothing is left over."""
-        assert self.seat is not None
-        data = self._unsent + frame if self._unsent else frame
+        if not self._unsent or self.seat is None:
+            return True
         try:
-            sent = self.seat.connection.send(data)
+            sent = self.seat.connection.send(self._unsent)
         except BlockingIOError:
             sent = 0
         except OSError:
-            sent = len(data)  # it is dying; the keeper will tell
-        self._unsent = data[sent:]
+            sent = len(self._unsent)  # it is dying; the keeper will tell
+        self._unsent = self._unsent[sent:]
         return not self._unsent
-
-    def answered(self, record: Record) -> Task | None:
-        """The task a result belongs to, which is no longer outstanding."""
-        self.finished += 1
-        return self.outstanding.pop(record.ticket, None)
 
     def ended_frames(self) -> list[Task]:
         """Takes note of the batches the worker has ended; returns tasks of theirs that it passed over."""
@@ -245,7 +251,7 @@ class Member:
     def sentence(self, why: Why) -> None:
         """Kills the worker; the keeper will tell when it is dead."""
         if self.kill is None and self.seat is not None:
-            self.kill = Kill(why, self.current_ticket)
+            self.kill = Kill(why, self.current_ticket, time.monotonic())
         if self.seat is not None:
             self.seat.signal(signal.SIGKILL)
 

@@ -86,7 +86,7 @@ class Stream:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._interrupts = _Interrupts()
+        self._holds_interrupts = _interrupts.begin()
         self._given = 0
 
     def counts(self) -> Counts:
@@ -106,6 +106,7 @@ class Stream:
             return engine.ready.popleft()
         if engine.finished:
             self._guarded(engine.finish)
+            self._end()
         return None
 
     @property
@@ -116,14 +117,23 @@ class Stream:
     def _guarded(self, work: Callable[[], None]) -> None:
         """Runs a piece of the engine; if it fails, or was interrupted meanwhile, everything ends in good order."""
         try:
-            with self._interrupts:
+            if not self._holds_interrupts:
+                return work()
+            with _interrupts:
                 work()
         except KeyboardInterrupt:
             self.close()
             raise
         except BaseException:
-            self._engine.close()
+            self._end()
             raise
+        return None
+
+    def _end(self) -> None:
+        self._engine.close()
+        if self._holds_interrupts:
+            self._holds_interrupts = False
+            _interrupts.end()
 
     def __iter__(self) -> Iterator[Result]:
         return self
@@ -180,7 +190,7 @@ class Stream:
         try:
             self._engine.stop(self._engine.order.settings.stop_grace if grace_s is None else grace_s)
         finally:
-            self._engine.close()
+            self._end()
 
     def __enter__(self) -> Self:
         return self
@@ -189,30 +199,53 @@ class Stream:
         self.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_engine"):
-            self._engine.close()
+        self._end()
 
 
 class _Interrupts:
-    """Holds SIGINT back during a with block in the main thread, and raises KeyboardInterrupt at its end."""
+    """Holds Ctrl-C back during a with block in the main thread, and raises KeyboardInterrupt at the end of it.
+
+    One handler serves all streams and stays while there are any, as setting one costs more than a small batch; outside
+    the block it does what Python's own does. A program with a handler of its own keeps it."""
 
     def __init__(self) -> None:
-        self._before: Any = None
-        self._came = False
+        self._inside = self._came = False
+        self._streams = 0
 
-    def __enter__(self) -> None:
-        self._before = None
-        if threading.current_thread() is threading.main_thread():
-            self._before = signal.getsignal(signal.SIGINT)
-            if self._before is signal.default_int_handler:
-                signal.signal(signal.SIGINT, self._keep)
+    def begin(self) -> bool:
+        """One stream more; False where signals do not come, off the main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            return False
+        if self._streams == 0 and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, _handle_interrupt)
+        self._streams += 1
+        return True
 
-    def _keep(self, _number: int, _frame: FrameType | None) -> None:
+    def end(self) -> None:
+        """One stream less; with the last one Python's own handler is back."""
+        self._streams -= 1
+        ours = signal.getsignal(signal.SIGINT) is _handle_interrupt
+        if self._streams == 0 and ours and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """SIGINT has come."""
+        if not self._inside:
+            signal.default_int_handler(number, frame)
         self._came = True
 
+    def __enter__(self) -> None:
+        self._inside = True
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._before is signal.default_int_handler:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        self._inside = False
         if self._came:
             self._came = False
             raise KeyboardInterrupt
+
+
+_interrupts = _Interrupts()
+
+
+def _handle_interrupt(number: int, frame: FrameType | None) -> None:
+    _interrupts.handle(number, frame)

@@ -31,7 +31,7 @@ class SeenIds:
         number = hash(key) & _MASK
         mark = number.to_bytes(8, "little")
         bucket = self._buckets[number & (len(self._buckets) - 1)]
-        if _holds(bucket, mark):
+        if bucket.find(mark) >= 0 and _holds(bucket, mark):
             return False
         bucket += mark
         self._count += 1

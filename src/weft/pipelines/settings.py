@@ -26,6 +26,7 @@ class Settings:
     batch_timeout: float | None = 1800.0
     memory_limit_mb: float | None = None
     recycle_after: int | None = None
+    crash_tries: int = 2
     heartbeat_timeout: float = 10.0
     start_timeout: float = 60.0
     stop_grace: float = 2.0
@@ -39,7 +40,7 @@ class Settings:
 
     def _problem(self, name: str) -> str | None:
         value = getattr(self, name)
-        whole = name in ("workers", "batch_size", "recycle_after", "max_ahead")
+        whole = name in ("workers", "batch_size", "recycle_after", "crash_tries", "max_ahead")
         if value is None and name in ("item_timeout", "batch_timeout", "memory_limit_mb", "recycle_after"):
             return None
         if isinstance(value, bool) or not isinstance(value, int if whole else int | float):

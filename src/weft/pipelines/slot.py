@@ -1,6 +1,6 @@
 """The memory one worker shares with the parent: what it does now, what it has finished, what it has logged.
 
-    page 0      words of 8 bytes; the worker writes 0-15, the parent 32-33; the stage's name at byte 512
+    page 0      words of 8 bytes; the worker writes 0-15, the parent 32-34; the stage's name at byte 512
     64 KiB      log lines not yet in the item's file
     2 banks     results, one after the other; a bank is filled, left, emptied by the parent, filled again
 
@@ -27,7 +27,7 @@ from typing import NamedTuple
 # written by the worker
 READY, CURRENT, START_NS, FRAMES, FRAME_START_NS, ACTIVE, COMMIT, _COMMIT_1, LOG = range(9)
 # written by the parent
-LIMIT, READ = 32, 33
+LIMIT, READ, CUT = 32, 33, 34
 
 NO_LIMIT = (1 << 64) - 1
 _STAGE_AT, _STAGE_BYTES = 512, 64

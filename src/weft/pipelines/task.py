@@ -67,43 +67,42 @@ class Intake:
             return None
         if item is Pause.LATER:
             return Pause.LATER
-        position, self.position = self.position, self.position + 1
-        try:
-            return self._checked(position, item)
-        except _Refused as refused:
-            return Result(refused.name, Status.FAILED, None, "input", refused.why, attempts=0)
+        position = self.position
+        self.position = position + 1
+        if not isinstance(item, Mapping):
+            return _no_item(position, item)
+        item_id = item.get("id")
+        if type(item_id) is not str and type(item_id) is not int:
+            return _no_id(position, item_id)
+        return self._checked(position, item_id, item)
 
-    def _checked(self, position: int, item: Any) -> Task | tuple[int, str]:
-        item_id = _id_of(position, item)
+    def _checked(self, position: int, item_id: str | int, item: Mapping[str, Any]) -> Task | Result | tuple[int, str]:
         key = item_id if type(item_id) is str else str(item_id)
         if not self._seen.add(key):
-            raise _Refused(item_id, "there was an item with this id before")
+            return _refused(item_id, "there was an item with this id before")
         if self._done is not None and key in self._done:
             return position, key
         try:
             payload = _encode(item)
         except Exception as error:
-            raise _Refused(item_id, f"the item cannot be encoded: {type(error).__name__}: {error}") from None
+            return _refused(item_id, f"the item cannot be encoded: {type(error).__name__}: {error}")
         if len(payload) > BANK_BYTES:
-            raise _Refused(item_id, f"the item is too large: {len(payload)} bytes, at most {BANK_BYTES} can be sent")
+            return _refused(item_id, f"the item is too large: {len(payload)} bytes, at most {BANK_BYTES} can be sent")
         return Task(position, item_id, payload)
 
 
-class _Refused(Exception):
-    def __init__(self, name: str | int, why: str) -> None:
-        self.name = name
-        self.why = why
+def _refused(name: str | int, why: str) -> Result:
+    return Result(name, Status.FAILED, None, "input", why, attempts=0)
 
 
-def _id_of(position: int, item: Any) -> str | int:
-    """The item's id; an item that has none is called by its place."""
-    if not isinstance(item, Mapping):
-        if isinstance(item, BadItem):
-            raise _Refused(item.name, item.error)
-        raise _Refused(f"#{position}", f"an item must be a mapping with an id, this is {type(item).__name__}")
-    item_id = item.get("id")
-    if type(item_id) is str or type(item_id) is int:
-        return item_id
+def _no_item(position: int, thing: Any) -> Result:
+    """An item that has no id is called by its place."""
+    if isinstance(thing, BadItem):
+        return _refused(thing.name, thing.error)
+    return _refused(f"#{position}", f"an item must be a mapping with an id, this is {type(thing).__name__}")
+
+
+def _no_id(position: int, item_id: Any) -> Result:
     if item_id is None:
-        raise _Refused(f"#{position}", "the item has no id")
-    raise _Refused(f"#{position}", f"an id must be a text or a whole number, this is {type(item_id).__name__}")
+        return _refused(f"#{position}", "the item has no id")
+    return _refused(f"#{position}", f"an id must be a text or a whole number, this is {type(item_id).__name__}")

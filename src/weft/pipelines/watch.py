@@ -10,14 +10,13 @@ from __future__ import annotations
 import os
 
 from weft.pipelines.capture import OUTPUT_LIMIT_BYTES
+from weft.pipelines.crew import LONGEST_LOOK_S
 from weft.pipelines.member import Member, Why
 from weft.pipelines.settings import Settings
-from weft.pipelines.slot import START_NS
+from weft.pipelines.slot import CUT, START_NS
 from weft.supervise import process
 
 _RECYCLE_AT = 0.75
-_LONGEST_LOOK_S = 0.25
-"""More time than this between two looks says that the parent was busy, not that the worker was silent."""
 
 
 class Watch:
@@ -31,8 +30,10 @@ class Watch:
 
     def over(self, member: Member, now_ns: int, since_s: float) -> Why | None:
         """Why this worker must be killed now; None when all is well. `since_s` is the time since the last look."""
-        if member.seat is None or member.seat.pidfd < 0 or not member.running:
+        if member.seat is None or member.seat.pidfd < 0 or member.kill is not None:
             return None
+        if not member.running:
+            return Why.HUNG if self._silent(member, since_s) else None
         if self._memory_bytes is not None and self._over_memory(member, self._memory_bytes):
             return Why.MEMORY
         if not member.outstanding:
@@ -54,18 +55,21 @@ class Watch:
     def _silent(self, member: Member, since_s: float) -> bool:
         assert member.seat is not None
         sign = member.sign()
-        stuck = sign == member.last_sign and (
-            member.seat.slot.words[START_NS] == 0 or process.state(member.seat.pid) in ("T", "t")
-        )
+        between = member.running and member.seat.slot.words[START_NS] == 0
+        stuck = sign == member.last_sign and (between or process.state(member.seat.pid) in ("T", "t"))
         member.last_sign = sign
-        member.silent_s = member.silent_s + min(since_s, _LONGEST_LOOK_S) if stuck and not member.sending else 0.0
+        member.silent_s = member.silent_s + min(since_s, LONGEST_LOOK_S) if stuck and not member.sending else 0.0
         return member.silent_s > self._heartbeat_s
 
 
 def bound_output(member: Member) -> None:
     """Cuts a flood of output short while it comes, so that it fills neither memory nor disk."""
-    if member.seat is not None and os.fstat(member.seat.output_fd).st_size > OUTPUT_LIMIT_BYTES:
+    if member.seat is None:
+        return
+    more = os.fstat(member.seat.output_fd).st_size - OUTPUT_LIMIT_BYTES
+    if more > 0:
         os.ftruncate(member.seat.output_fd, OUTPUT_LIMIT_BYTES)
+        member.seat.slot.words[CUT] += more
 
 
 def _ns(seconds: float | None) -> int | None:

@@ -1,7 +1,7 @@
 """What travels over a worker's socket: length-prefixed msgpack frames from the parent, single bell bytes back.
 
-The first frame is the Assignment; every later one is a batch `[first ticket, attempt, [item, ...]]`, its items in the
-bytes they had when they came in. Closing the socket tells the worker to end.
+The first frame is the Assignment; every later one is a batch `[first ticket, attempt, ring, [item, ...]]`, its items
+in the bytes they had when they came in; `ring` asks for a bell at its end. Closing the socket tells the worker to end.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ BELL = b"!"
 _LENGTH_BYTES = 4
 _RECEIVE_BYTES = 256 * 1024
 _encode = msgspec.msgpack.Encoder().encode
-_decode_items = msgspec.msgpack.Decoder(tuple[int, int, list[Any]]).decode
-_decode_raw = msgspec.msgpack.Decoder(tuple[int, int, list[msgspec.Raw]]).decode
+_decode_items = msgspec.msgpack.Decoder(tuple[int, int, bool, list[Any]]).decode
+_decode_raw = msgspec.msgpack.Decoder(tuple[int, int, bool, list[msgspec.Raw]]).decode
 
 
 class Assignment(msgspec.Struct, frozen=True):
@@ -49,19 +49,19 @@ def assignment_frame(assignment: Assignment) -> bytes:
     return _framed(_encode(assignment))
 
 
-def batch_frame(ticket: int, attempt: int, payloads: Sequence[bytes]) -> bytes:
+def batch_frame(ticket: int, attempt: int, ring: bool, payloads: Sequence[bytes]) -> bytes:
     """A batch whose items are encoded already."""
-    head = b"\x93" + _encode(ticket) + _encode(attempt) + b"\xdd" + len(payloads).to_bytes(4, "big")
+    head = b"\x94" + _encode(ticket) + _encode(attempt) + _encode(ring) + b"\xdd" + len(payloads).to_bytes(4, "big")
     return _framed(head + b"".join(payloads))
 
 
-def decode_batch(frame: bytes) -> tuple[int, int, list[Any]]:
-    """Ticket, attempt and items; one that cannot be decoded stands there as Undecodable, and the rest is fine."""
+def decode_batch(frame: bytes) -> tuple[int, int, bool, list[Any]]:
+    """Ticket, attempt, ring and items; one that cannot be decoded stands there as Undecodable, and the rest is fine."""
     try:
         return _decode_items(frame)
     except Exception:
-        ticket, attempt, raw = _decode_raw(frame)
-        return ticket, attempt, [_decoded(item) for item in raw]
+        ticket, attempt, ring, raw = _decode_raw(frame)
+        return ticket, attempt, ring, [_decoded(item) for item in raw]
 
 
 def decode_assignment(frame: bytes) -> Assignment:
@@ -76,18 +76,25 @@ class FrameReader:
         self._connection = connection
         self._buffer = bytearray()
 
+    @property
+    def waiting(self) -> bool:
+        """A whole frame has come already."""
+        have = len(self._buffer)
+        return have >= _LENGTH_BYTES and have >= _LENGTH_BYTES + int.from_bytes(self._buffer[:4], "little")
+
     def next(self) -> bytes | None:
-        """The next frame; None when the other side has closed."""
-        buffer = self._buffer
-        while len(buffer) < _LENGTH_BYTES or len(buffer) < (
-            end := _LENGTH_BYTES + int.from_bytes(buffer[:4], "little")
-        ):
-            data = self._connection.recv(_RECEIVE_BYTES)
+        """The next frame; None when the other side has closed, or the item has closed this one."""
+        while not self.waiting:
+            try:
+                data = self._connection.recv(_RECEIVE_BYTES)
+            except OSError:
+                return None
             if not data:
                 return None
-            buffer += data
-        frame = bytes(buffer[_LENGTH_BYTES:end])
-        del buffer[:end]
+            self._buffer += data
+        end = _LENGTH_BYTES + int.from_bytes(self._buffer[:4], "little")
+        frame = bytes(self._buffer[_LENGTH_BYTES:end])
+        del self._buffer[:end]
         return frame
 
 

@@ -8,6 +8,7 @@ function raises ends that item and not the worker; a process that the function f
 from __future__ import annotations
 
 import atexit
+import contextlib
 import io
 import os
 import signal
@@ -51,20 +52,19 @@ _encode = msgspec.msgpack.Encoder().encode
 def main(connection_fd: int, slot_fd: int, output_fd: int) -> None:
     """The whole life of a worker, from the fork to the exit."""
     connection = socket.socket(fileno=connection_fd)
-    worker = Worker(connection, slot_fd, OutputFile(output_fd))
-    worker.run()
+    Worker(connection, slot_fd, output_fd).run()
     _leave()
 
 
 class Worker:
     """One worker process."""
 
-    def __init__(self, connection: socket.socket, slot_fd: int, output: OutputFile) -> None:
+    def __init__(self, connection: socket.socket, slot_fd: int, output_fd: int) -> None:
         self._connection = connection
         self._frames = FrameReader(connection)
-        self._output = output
         self._slot = SlotWriter(slot_fd, self._ring)
         os.close(slot_fd)
+        self._output = OutputFile(output_fd, self._slot)
         self._belled_ns = 0
         self._forked = False
         os.register_at_fork(after_in_child=self._in_forked_child)
@@ -76,9 +76,11 @@ class Worker:
         if frame is None or not self._prepare(frame):
             return
         while (frame := self._frames.next()) is not None:
-            self._batch(*decode_batch(frame))
+            ticket, attempt, ring, items = decode_batch(frame)
+            self._batch(ticket, attempt, items)
             self._slot.words[FRAMES] += 1
-            self._ring()
+            if ring or not self._frames.waiting:
+                self._ring()
 
     def _prepare(self, frame: bytes) -> bool:
         """Imports the function; a failure goes into the slot as a record, for the parent to tell the user."""
@@ -100,7 +102,7 @@ class Worker:
 
     def _after_import(self, log_directory: str | None) -> None:
         """What the import printed belongs to no item: to the terminal, or to the worker's own log."""
-        printed = self._output.collect()
+        printed, _ = self._output.collect()
         if log_directory is None:
             self._output.restore()
             os.write(1, printed)
@@ -199,11 +201,9 @@ class Worker:
         self._log.end(status, record[4] / 1000)
 
     def _ring(self) -> None:
-        """Tells the parent to look at the slot. A full socket has unread bells in it already."""
-        try:
+        """Tells the parent to look at the slot. A full socket has unread bells in it; a closed one has no parent."""
+        with contextlib.suppress(OSError):
             self._connection.send(BELL, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            pass
 
     def _in_forked_child(self) -> None:
         self._forked = True

@@ -1,0 +1,282 @@
+"""`weft pool run` and `weft pool replay`: the worker pool from the command line.
+
+Results go to --out as JSON lines, everything else to stderr; with --json one summary goes to stdout. A run lives in
+LOGS/RUN_ID: its journal is what --resume goes on from, and --out is written anew from it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import click
+import msgspec
+
+from weft.cli.output import output_flags, print_json
+from weft.errors import BadInput
+from weft.pipelines.events import Counts
+from weft.pipelines.items import Feeder, count_lines, open_items, read_items
+from weft.pipelines.pool import Stream, WorkerPool
+from weft.pipelines.record import Result
+from weft.pipelines.runs import RunDirectory
+from weft.pipelines.settings import Settings, worker_count
+from weft.pipelines.target import Target
+from weft.pipelines.view import View, failure_line, make_view, sentence
+
+_FLUSH_EVERY_S = 0.5
+_LATEST = "latest"
+
+
+class Manifest(msgspec.Struct):
+    """run.json: what a run was asked to do, and how it ended."""
+
+    run_id: str
+    function: str
+    items: str
+    out: str
+    settings: dict[str, Any]
+    finished: bool = False
+    counts: Counts | None = None
+
+
+@click.group()
+def pool() -> None:
+    """Run a Python function over many items, in processes that may die."""
+
+
+@pool.command("run")
+@click.argument("function")
+@click.option("--items", required=True, help="JSON lines, each an object with an id; - reads standard input.")
+@click.option("--workers", type=int, help="Worker processes. [default: PIPELINE_WORKER_COUNT, else processors - 1]")
+@click.option("--batch-size", type=int, default=50, show_default=True, help="Items given to a worker at a time.")
+@click.option("--item-timeout", type=float, default=60, show_default=True, help="Seconds for one item; 0 is no limit.")
+@click.option("--batch-timeout", type=float, default=1800, show_default=True, help="Seconds for a batch; 0: no limit.")
+@click.option("--memory-limit", type=float, help="MB for one worker; an item that takes more is ended.")
+@click.option("--recycle-after", type=int, help="Replace a worker after this many items.")
+@click.option("--out", help="Where the results go, as JSON lines; - is stdout. [default: LOGS/RUN_ID/results.jsonl]")
+@click.option("--ordered", is_flag=True, help="Results in the order of the items.")
+@click.option("--logs", default="logs", show_default=True, help="Where runs are kept.")
+@click.option(
+    "--resume",
+    is_flag=False,
+    flag_value=_LATEST,
+    metavar="[RUN_ID]",
+    help="Go on with a run: what is done is not done again. Without an id, the latest of this function and file.",
+)
+@output_flags
+def run(function: str, as_json: bool, quiet: bool, **options: Any) -> int:
+    """Run FUNCTION (module:function) over the items of a file.
+
+    FUNCTION is called as function(item, context) in a worker process. Exits with 0 when every item ended well, 1 when
+    some did not, 130 when interrupted; then --resume goes on.
+    """
+    sys.path.insert(0, str(Path.cwd()))
+    Target.of(function)
+    directory, manifest = _prepare(function, options)
+    worker_pool = WorkerPool(function, run_dir=directory.path, resume=bool(options["resume"]), **_settings(options))
+    with _items(options["items"]) as (items, total), _results_file(manifest.out) as out, _terminate_like_interrupt():
+        stream = worker_pool.stream(items, ordered=options["ordered"], total=total)
+        view = make_view(f"weft pool {function}  run {directory.run_id}", quiet=quiet)
+        try:
+            _write_all(stream, out, view)
+            manifest.finished = True
+        except KeyboardInterrupt:
+            manifest.finished = False
+        finally:
+            view.close(stream)
+            manifest.counts = stream.counts()
+            _save(directory, manifest)
+    return _tell_end(directory, manifest, quiet=quiet, as_json=as_json)
+
+
+@pool.command("replay")
+@click.argument("run_id", metavar="RUN")
+@click.argument("item")
+@click.option("--logs", default="logs", show_default=True, help="Where runs are kept.")
+@output_flags
+def replay(run_id: str, item: str, logs: str, as_json: bool, quiet: bool) -> int:
+    """Run one ITEM of a run again, by itself, once, with its output on the terminal.
+
+    For items in quarantine, and for any other item of the run as long as its items file is there.
+    """
+    sys.path.insert(0, str(Path.cwd()))
+    directory = RunDirectory.find(Path(logs), run_id)
+    function, found, settings = _find_item(directory, item)
+    kept = {key: settings[key] for key in ("item_timeout", "memory_limit_mb") if key in settings}
+    with _stdout_to_stderr():
+        (result,) = WorkerPool(function, workers=1, crash_tries=1, **kept).run([found])
+    if as_json:
+        print_json(result)
+    else:
+        click.echo(f"{result.item_id} {result.status}" if result.good else failure_line(result))
+        if result.traceback and not quiet:
+            click.echo(result.traceback, err=True)
+    return 0 if result.good else 1
+
+
+def _prepare(function: str, options: dict[str, Any]) -> tuple[RunDirectory, Manifest]:
+    """The run's directory and manifest, new or of the run that is resumed."""
+    root, items = Path(options["logs"]), options["items"]
+    if items != "-":
+        open_items(Path(items)).close()
+        items = str(Path(items).absolute())
+    if options["resume"] is not None:
+        directory, manifest = _to_resume(root, options["resume"], function, items)
+        manifest.out = _out_path(options, directory) if options["out"] else manifest.out
+        return directory, manifest
+    Settings(**_settings(options) | {"workers": worker_count(options["workers"])})
+    directory = RunDirectory.create(root)
+    manifest = Manifest(directory.run_id, function, items, _out_path(options, directory), _settings(options))
+    _save(directory, manifest)
+    return directory, manifest
+
+
+def _to_resume(root: Path, run_id: str, function: str, items: str) -> tuple[RunDirectory, Manifest]:
+    if run_id != _LATEST:
+        directory = RunDirectory.find(root, run_id)
+        manifest = _load(directory)
+        if (manifest.function, manifest.items) != (function, items):
+            raise BadInput(f"run {run_id} was {manifest.function} over {manifest.items}; resume it with the same")
+        return directory, manifest
+    for path in sorted(root.glob("*/run.json"), reverse=True):
+        directory = RunDirectory(path.parent)
+        manifest = _load(directory)
+        if (manifest.function, manifest.items) == (function, items):
+            return directory, manifest
+    raise BadInput(f"there is no run of {function} over {items} in {root} to resume; leave out --resume to start one")
+
+
+def _out_path(options: dict[str, Any], directory: RunDirectory) -> str:
+    out = options["out"] or str(directory.path / "results.jsonl")
+    return out if out == "-" else str(Path(out).absolute())
+
+
+def _settings(options: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "workers": options["workers"],
+        "batch_size": options["batch_size"],
+        "item_timeout": options["item_timeout"] or None,
+        "batch_timeout": options["batch_timeout"] or None,
+        "memory_limit_mb": options["memory_limit"],
+        "recycle_after": options["recycle_after"],
+    }
+
+
+def _write_all(stream: Stream, out: IO[bytes], view: View) -> None:
+    """Every result into the file, the view beside it."""
+    flushed_s = time.monotonic()
+    while not stream.finished:
+        result = stream.poll(0.1)
+        if result is not None:
+            out.write(_line(result))
+            if not result.good:
+                view.failed(result)
+        if result is None or time.monotonic() - flushed_s > _FLUSH_EVERY_S:
+            out.flush()
+            flushed_s = time.monotonic()
+            view.update(stream)
+
+
+def _line(result: Result) -> bytes:
+    try:
+        return msgspec.json.encode(result) + b"\n"
+    except Exception:
+        # plain values that JSON has no words for, like a table with keys that are no text
+        return msgspec.json.encode(msgspec.structs.replace(result, value=repr(result.value))) + b"\n"
+
+
+def _tell_end(directory: RunDirectory, manifest: Manifest, *, quiet: bool, as_json: bool) -> int:
+    counts = manifest.counts
+    assert counts is not None
+    bad = counts.failed + counts.timeout + counts.crashed
+    if as_json:
+        print_json(manifest)
+    if not quiet:
+        click.echo(f"weft pool: {sentence(counts)}", err=True)
+        click.echo(f"Results: {manifest.out}  Logs: {directory.path}", err=True)
+        if counts.crashed:
+            click.echo(
+                f"Quarantined items: {directory.quarantine}; again: weft pool replay {directory.run_id} ITEM", err=True
+            )
+    if not manifest.finished:
+        click.echo(f"Interrupted; the same command with --resume {directory.run_id} goes on.", err=True)
+        return 130
+    return 1 if bad else 0
+
+
+@contextmanager
+def _items(name: str) -> Iterator[tuple[Iterator[Any], int | None]]:
+    if name == "-":
+        yield Feeder(sys.stdin.buffer), None
+        return
+    path = Path(name)
+    with open_items(path) as file:
+        yield read_items(file), count_lines(path) if path.is_file() else None
+
+
+@contextmanager
+def _results_file(name: str) -> Iterator[IO[bytes]]:
+    if name == "-":
+        yield sys.stdout.buffer
+        return
+    try:
+        Path(name).open("wb").close()
+    except OSError as error:
+        raise BadInput(f"the results cannot be written to {name}: {error.strerror}") from None
+    with Path(name).open("wb") as file:
+        yield file
+
+
+@contextmanager
+def _terminate_like_interrupt() -> Iterator[None]:
+    """SIGTERM ends a run as Ctrl-C does: in good order, and to be resumed."""
+    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """What the item prints is no data of ours."""
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _find_item(directory: RunDirectory, item_id: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """Function, item and settings for a replay."""
+    manifest = _load(directory) if directory.manifest.is_file() else None
+    settings = manifest.settings if manifest else {}
+    if (kept := directory.quarantined(item_id)) is not None:
+        return str(kept.target), kept.decoded(), settings
+    if manifest is not None and Path(manifest.items).is_file():
+        with open_items(Path(manifest.items)) as file:
+            for item in read_items(file):
+                if isinstance(item, dict) and str(item["id"]) == item_id:
+                    return manifest.function, item, settings
+    raise BadInput(f"run {directory.run_id} has no item {item_id!r}, neither in quarantine nor in its items file")
+
+
+def _load(directory: RunDirectory) -> Manifest:
+    try:
+        return msgspec.json.decode(directory.manifest.read_bytes(), type=Manifest)
+    except (OSError, msgspec.DecodeError) as error:
+        raise BadInput(f"{directory.manifest} cannot be read: {error}") from None
+
+
+def _save(directory: RunDirectory, manifest: Manifest) -> None:
+    path = directory.manifest.with_suffix(".new")
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
+    path.replace(directory.manifest)

@@ -1,0 +1,224 @@
+"""How a run looks while it goes on: a live picture on a terminal, a line now and then elsewhere. Always on stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+from weft.pipelines.engine import WorkerView
+from weft.pipelines.events import Counts
+from weft.pipelines.record import Result, Status
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+_LINE_EVERY_S = 5.0
+_DRAW_EVERY_S = 0.2
+_FAILURES_SHOWN = 5
+_FAILURE_LINES = 20
+_WORKERS_SHOWN = 16
+_STYLES = {Status.FAILED: "red", Status.TIMEOUT: "yellow", Status.CRASHED: "bold red"}
+
+
+class Watched(Protocol):
+    """What a view needs of a stream."""
+
+    def counts(self) -> Counts:
+        """How far it is."""
+
+    def workers(self) -> list[WorkerView]:
+        """What each worker does now."""
+
+
+class View(Protocol):
+    """Shows a run."""
+
+    def update(self, stream: Watched) -> None:
+        """As often as you like."""
+
+    def failed(self, result: Result) -> None:
+        """An item that did not end well."""
+
+    def close(self, stream: Watched) -> None:
+        """The last picture."""
+
+
+class NoView:
+    """Says nothing."""
+
+    def update(self, stream: Watched) -> None:
+        """Nothing."""
+
+    def failed(self, result: Result) -> None:
+        """Nothing."""
+
+    def close(self, stream: Watched) -> None:
+        """Nothing."""
+
+
+class LineView:
+    """One line every few seconds, for logs and pipes."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._next_s = time.monotonic() + _LINE_EVERY_S
+        self._failures = 0
+
+    def update(self, stream: Watched) -> None:
+        """A line when it is time."""
+        if time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + _LINE_EVERY_S
+            print(f"{self._title}: {sentence(stream.counts())}", file=sys.stderr, flush=True)
+
+    def failed(self, result: Result) -> None:
+        """The first ones; the results have them all."""
+        self._failures += 1
+        if self._failures <= _FAILURE_LINES:
+            print(f"{self._title}: {failure_line(result)}", file=sys.stderr, flush=True)
+        if self._failures == _FAILURE_LINES:
+            print(f"{self._title}: further failures are only in the results", file=sys.stderr, flush=True)
+
+    def close(self, stream: Watched) -> None:
+        """The summary follows elsewhere."""
+
+
+class LiveView:
+    """Bar, rate, time left, a line per worker, the last failures."""
+
+    def __init__(self, title: str) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._title = title
+        self._failures: deque[Result] = deque(maxlen=_FAILURES_SHOWN)
+        self._drawn_s = 0.0
+        self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=False)
+        self._live.start()
+
+    def update(self, stream: Watched) -> None:
+        """Draws anew when it is time."""
+        now_s = time.monotonic()
+        if now_s - self._drawn_s >= _DRAW_EVERY_S:
+            self._drawn_s = now_s
+            self._live.update(self._picture(stream.counts(), stream.workers()), refresh=True)
+
+    def failed(self, result: Result) -> None:
+        """Shown with the next picture."""
+        self._failures.append(result)
+
+    def close(self, stream: Watched) -> None:
+        """The bar as it ended, without the workers, who have gone."""
+        self._live.update(self._picture(stream.counts(), []), refresh=True)
+        self._live.stop()
+
+    def _picture(self, counts: Counts, workers: list[WorkerView]) -> Group:
+        from rich.console import Group
+        from rich.text import Text
+
+        parts: list[Text | Table] = [Text(self._title, style="bold"), self._bar(counts), _tallies(counts)]
+        if workers:
+            parts.append(_worker_table(workers))
+        parts += [_failure_text(result) for result in self._failures]
+        return Group(*parts)
+
+    def _bar(self, counts: Counts) -> Table:
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        row = Table.grid(padding=(0, 2))
+        bar = ProgressBar(total=counts.total, completed=counts.done, width=40, pulse=counts.total is None)
+        row.add_row(
+            bar, _share(counts), f"{counts.rate:,.0f}/s" if counts.rate >= 10 else f"{counts.rate:.1f}/s", _left(counts)
+        )
+        return row
+
+
+def make_view(title: str, *, quiet: bool) -> View:
+    """The one that suits stderr."""
+    if quiet:
+        return NoView()
+    return LiveView(title) if sys.stderr.isatty() else LineView(title)
+
+
+def sentence(counts: Counts) -> str:
+    """How far it is, in words."""
+    words = [f"{_share(counts)} done", f"{counts.ok} ok"]
+    for name in ("skipped", "failed", "timeout", "crashed"):
+        if number := getattr(counts, name):
+            words.append(f"{number} {name}")
+    if counts.resumed:
+        words.append(f"{counts.resumed} from before")
+    return ", ".join([*words, f"{counts.rate:,.1f}/s", *([_left(counts)] if _left(counts) else [])])
+
+
+def failure_line(result: Result) -> str:
+    """One line on an item that did not end well."""
+    error = (result.error or "").splitlines()
+    text = f"{result.item_id} {result.status} in {result.failure_phase}: {error[0] if error else ''}"
+    return text if len(text) <= 200 else text[:199] + "…"
+
+
+def _share(counts: Counts) -> str:
+    if counts.total is None:
+        return f"{counts.done:,}"
+    percent = f" {counts.done * 100 // counts.total} %" if counts.total else ""
+    return f"{counts.done:,}/{counts.total:,}{percent}"
+
+
+def _left(counts: Counts) -> str:
+    if counts.left_s is None or (counts.total is not None and counts.done >= counts.total):
+        return ""
+    minutes, seconds = divmod(round(counts.left_s), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02} left" if hours else f"{minutes}:{seconds:02} left"
+
+
+def _tallies(counts: Counts) -> Text:
+    from rich.text import Text
+
+    text = Text(f"{counts.ok} ok", style="green")
+    for name, style in (("skipped", "dim"), ("failed", "red"), ("timeout", "yellow"), ("crashed", "bold red")):
+        if number := getattr(counts, name):
+            text.append(f"  {number} {name}", style=style)
+    return text
+
+
+def _worker_table(workers: list[WorkerView]) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for name, justify in (("worker", "right"), ("pid", "right"), ("doing", "left"), ("stage", "left")):
+        table.add_column(name, justify=justify, no_wrap=True, max_width=40)  # type: ignore[arg-type]
+    for name in ("for", "done", "MB"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for view in workers[:_WORKERS_SHOWN]:
+        table.add_row(*_worker_row(view))
+    if len(workers) > _WORKERS_SHOWN:
+        table.add_row("…", "", f"{len(workers) - _WORKERS_SHOWN} more")
+    return table
+
+
+def _worker_row(view: WorkerView) -> tuple[str, ...]:
+    doing = "" if view.item_id is None else str(view.item_id)
+    if view.state != "running":
+        doing = view.state
+    seconds = f"{view.seconds:.1f} s" if view.item_id is not None and view.seconds else ""
+    return (
+        str(view.number),
+        str(view.pid or ""),
+        doing or "idle",
+        view.stage or "",
+        seconds,
+        str(view.finished),
+        f"{view.memory_mb:.0f}",
+    )
+
+
+def _failure_text(result: Result) -> Text:
+    from rich.text import Text
+
+    return Text(failure_line(result), style=_STYLES.get(result.status, "red"), overflow="ellipsis", no_wrap=True)

@@ -1,0 +1,240 @@
+"""Functions for pools under test: they do to a worker what items in the wild do, and worse."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from weft.pipelines import Context, Skip
+
+Item = Mapping[str, Any]
+
+
+def double(item: Item, context: Context) -> Any:
+    return item["n"] * 2
+
+
+def echo(item: Item, context: Context) -> Any:
+    return item
+
+
+def act(item: Item, context: Context) -> Any:
+    """Does what the item's `do` says; an item without it is an innocent bystander."""
+    time.sleep(item.get("sleep", 0))
+    value = ACTIONS[item["do"]](item, context) if "do" in item else "fine"
+    if "trace" in item:
+        fd = os.open(item["trace"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.write(fd, f"{item['id']}\n".encode())
+        os.close(fd)
+    return value
+
+
+def _raise(item: Item, context: Context) -> Any:
+    with context.stage("clone"):
+        raise ValueError("no such branch")
+
+
+def _unprintable(item: Item, context: Context) -> Any:
+    class Worse(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("not even this")
+
+    raise Worse
+
+
+def _exit_0(item: Item, context: Context) -> Any:
+    os._exit(0)
+
+
+def _exit_7(item: Item, context: Context) -> Any:
+    os._exit(7)
+
+
+def _sys_exit(item: Item, context: Context) -> Any:
+    sys.exit(3)
+
+
+def _interrupt(item: Item, context: Context) -> Any:
+    raise KeyboardInterrupt
+
+
+def _kill(item: Item, context: Context) -> Any:
+    context.log.info("about to die", item=item["id"])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _segfault(item: Item, context: Context) -> Any:
+    ctypes.string_at(0)
+
+
+def _kill_parent(item: Item, context: Context) -> Any:
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(5)
+
+
+def _stop(item: Item, context: Context) -> Any:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _stop_once(item: Item, context: Context) -> Any:
+    if context.attempt == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return context.attempt
+
+
+def _kill_once(item: Item, context: Context) -> Any:
+    if context.attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return context.attempt
+
+
+def _unencodable(item: Item, context: Context) -> Any:
+    return object()
+
+
+def _too_big(item: Item, context: Context) -> Any:
+    return b"x" * (65 << 20)
+
+
+def _big(item: Item, context: Context) -> Any:
+    return b"x" * (5 << 20)
+
+
+def _prints(item: Item, context: Context) -> Any:
+    line = "x" * 99
+    for _ in range(item.get("mb", 100) * 10_000):
+        print(line)
+    return "printed"
+
+
+def _prints_past_python(item: Item, context: Context) -> Any:
+    subprocess.run(["sh", "-c", f"head -c {item.get('mb', 100)}000000 /dev/zero | tr '\\0' 'y'"], check=True)
+    return "printed"
+
+
+def _forks(item: Item, context: Context) -> Any:
+    """Leaves a child, a daemon in its own session, and a copy of the worker that returns into its loop."""
+    subprocess.Popen(["sleep", "600"])
+    subprocess.Popen("setsid sleep 601 & exit 0", shell=True)
+    if os.fork() == 0:
+        return "copy"
+    return "forked"
+
+
+def _installs_handler(item: Item, context: Context) -> Any:
+    def boom(*_: Any) -> None:
+        raise RuntimeError("alarm of an item long gone")
+
+    signal.signal(signal.SIGALRM, boom)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    return "installed"
+
+
+def _recurses(item: Item, context: Context) -> Any:
+    return _recurses(item, context)
+
+
+def _recurses_to_death(item: Item, context: Context) -> Any:
+    sys.setrecursionlimit(10**9)
+
+    class Deep:
+        def __repr__(self) -> str:
+            return repr(self)
+
+    threading.stack_size(1 << 16)
+    return [Deep().__repr__() for _ in range(1)]
+
+
+def _allocates(item: Item, context: Context) -> Any:
+    kept = []
+    while True:
+        kept.append(b"\1" * (4 << 20))
+        time.sleep(0.001)
+
+
+def _native_block(item: Item, context: Context) -> Any:
+    """Holds the interpreter's lock inside C for as long as it lasts."""
+    ctypes.PyDLL(None).sleep(60)
+
+
+def _sleeps(item: Item, context: Context) -> Any:
+    time.sleep(60)
+
+
+def _closes_everything(item: Item, context: Context) -> Any:
+    os.closerange(3, 256)
+    return "closed"
+
+
+def _skips(item: Item, context: Context) -> Any:
+    raise Skip("seen before")
+
+
+def _logs(item: Item, context: Context) -> Any:
+    context.log.info("Starting clone stage", url="https://example.org/a.git", branch="master")
+    with context.stage("clone"):
+        context.log("cloning")
+        subprocess.run(["sh", "-c", "echo from a subprocess"], check=True)
+        print("printed line")
+        print("to stderr", file=sys.stderr)
+        logging.getLogger("some.library").warning("library says %s", "hello")
+    context.log.error("bad thing", code=7)
+    return "logged"
+
+
+def _logs_and_dies(item: Item, context: Context) -> Any:
+    context.log.error("first error")
+    for number in range(item.get("lines", 250)):
+        context.log.info("line", number=number)
+    print("last words, unflushed")
+    os.write(1, b"raw last words\n")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _value(item: Item, context: Context) -> Any:
+    return item["value"]
+
+
+def _leaks(item: Item, context: Context) -> Any:
+    _kept.append(bytearray(b"\1" * (8 << 20)))
+    return os.getpid()
+
+
+def _pid(item: Item, context: Context) -> Any:
+    return os.getpid()
+
+
+def _deadline(item: Item, context: Context) -> Any:
+    assert context.deadline is not None
+    return context.deadline - time.monotonic()
+
+
+def _stages(item: Item, context: Context) -> Any:
+    with context.stage("one"):
+        time.sleep(0.01)
+    context.stage("two")
+    return "staged"
+
+
+_kept: list[bytearray] = []
+ACTIONS = {
+    name[1:]: function for name, function in list(globals().items()) if name.startswith("_") and callable(function)
+}
+
+
+async def coroutine(item: Item, context: Context) -> None: ...
+
+
+class Methods:
+    @staticmethod
+    def static(item: Item, context: Context) -> Any:
+        return "static"
