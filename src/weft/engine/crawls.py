@@ -102,18 +102,23 @@ class RunningCrawl:
         self._admit(found)
 
     def admit_redirect(self, lease: Lease, target: str) -> Reason | None:
-        """Lets in where a redirect leads, checked like a new URL; a seed's redirect extends the scope."""
+        """Lets in where a redirect leads, checked like a new URL; a seed's redirect extends the scope.
+
+        The target takes the place of what led to it: outside the scope it counts as one hop, not as one more.
+        """
         target = self.rules.rewritten(target) if target != lease.url else target
-        reason = self.rules.refusal(target, lease.depth, is_link=False, offsite=lease.offsite)
+        offsite = 0 if self.rules.in_scope(target) else max(1, lease.offsite)
+        reason = self.rules.refusal(target, lease.depth, is_link=False, offsite=max(0, offsite - 1))
         if reason is Reason.SCOPE and lease.depth == 0 and lease.purpose is Purpose.PAGE:
             self.rules.extend(target)
             self._frontier.scope_extended(self.number, target)
+            offsite = 0
             reason = self.rules.refusal(target, lease.depth, is_link=False)
         if reason is not None:
             self.progress.refused[reason] += 1
             return reason
         chain = f"{lease.about} {lease.url}".strip()
-        self._admit([Found(target, lease.depth, lease.item, lease.hops + 1, Purpose.PAGE, chain, lease.offsite)])
+        self._admit([Found(target, lease.depth, lease.item, lease.hops + 1, Purpose.PAGE, chain, offsite)])
         return None
 
     def admit_sitemaps(self, lease: Lease, origin: str, listed: Sequence[str]) -> None:
