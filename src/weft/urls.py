@@ -9,6 +9,7 @@ parser (plain root-relative, relative and absolute ones) and joins them by conca
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
@@ -223,12 +224,21 @@ def _query_in(href: str, encoding: str) -> str:
     if query.isascii() or "#" in path:
         return href
     try:
-        # What the encoding lacks is sent as a numeric character reference (WHATWG URL, percent-encode after encoding).
-        encoded = query.encode(encoding, "xmlcharrefreplace")
+        encoded = query.encode(encoding, "weft-query")
     except LookupError:
         return href
     safe = quote_from_bytes(encoded, safe="!$%&()*+,-./:;=?@_~[]")
     return path + mark + safe + hash_mark + fragment
+
+
+def _as_references(error: UnicodeError) -> tuple[str, int]:
+    """What an encoding lacks, as escaped character references (WHATWG URL, percent-encode after encoding)."""
+    assert isinstance(error, UnicodeEncodeError)
+    missing = error.object[error.start : error.end]
+    return "".join(f"%26%23{ord(character)}%3B" for character in missing), error.end
+
+
+codecs.register_error("weft-query", _as_references)
 
 
 def _tell(refused: Callable[[str, str], None] | None, href: str, reason: str) -> None:

@@ -176,7 +176,8 @@ schemes = OPEN.site("schemes.test", "/")
 schemes.on(
     "/",
     linking("mailto:me@example.test", "javascript:void(0)", "JAVA&#10;SCRIPT:alert(1)", "tel:+123",
-            "data:text/html,<a href=/x>", "ftp://schemes.test/x", "about:blank", "file:///etc/passwd", "blob:x", "/good"),
+            "data:text/html,<a href=/x>", "ftp://schemes.test/x", "about:blank", "file:///etc/passwd", "blob:x",
+            "/good"),
 )  # fmt: skip
 schemes.pages("/good")
 
