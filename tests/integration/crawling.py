@@ -34,7 +34,7 @@ from weft.supervise import process
 from weft.testing.arrivals import Arrival
 from weft.testing.judge import Verdict, judge
 from weft.testing.oracle import Expectation
-from weft.testing.web import SyntheticWeb
+from weft.testing.web import SyntheticWeb, synthetic_web
 
 WEFT = [sys.executable, "-m", "weft"]
 # A page that has arrived is committed 0.1 s later at most, and a little more on a machine that is busy.
@@ -264,7 +264,15 @@ def kill_now(running: subprocess.Popen[bytes]) -> Kill:
     return Kill(before, time.monotonic())
 
 
-def crawl_with_kills(crawler: Crawler, kills: int, seed: int, *, least_s: float, most_s: float) -> list[Kill]:
+def kill_fetcher(pid: int) -> Kill:
+    """kill -9 of a fetcher alone."""
+    before = time.monotonic()
+    process.kill(pid)
+    until(lambda: is_gone(pid), 5, "the end of the fetcher")
+    return Kill(before, time.monotonic())
+
+
+def crawl_with_kills(crawler: Crawler, kills: int, *, seed: int, pause_s: tuple[float, float]) -> list[Kill]:
     """A crawl that is killed at random moments, resumed each time, and let alone at last."""
     chance = random.Random(seed)
     done: list[Kill] = []
@@ -272,9 +280,8 @@ def crawl_with_kills(crawler: Crawler, kills: int, seed: int, *, least_s: float,
         # Before the crawl is written down there is nothing to resume.
         resume = (crawler.data_dir / "crawl.json").exists()
         with crawler.running(resume=resume) as running:
-            pause_s = chance.uniform(least_s, most_s)
             try:
-                code = running.wait(pause_s)
+                code = running.wait(chance.uniform(*pause_s))
             except subprocess.TimeoutExpired:
                 done.append(kill_now(running))
             else:
@@ -294,10 +301,10 @@ def judged_with_kills(web: SyntheticWeb, delay_s: float, kills: list[Kill], **pl
     expectation, arrivals = web.expect(**plan), web.arrivals()
     killed = Killed(kills, arrivals, expectation)
     figures = killed.check()
-    again = Counter(arrival.url for arrival in arrivals)
+    last = {arrival.url: arrival.t for arrival in arrivals}
     known = [
         msgspec.structs.replace(arrival, retry_after_s=None, status=0)
-        if again[arrival.url] > 1 and killed.was_in_flight(arrival, within_s=UNREAD_S)
+        if arrival.t < last[arrival.url] and killed.was_in_flight(arrival, within_s=UNREAD_S)
         else arrival
         for arrival in arrivals
     ]
@@ -345,3 +352,50 @@ def _reason(url: str, errors: dict[str, str], cut: set[str], rules: Rules) -> st
     except BadUrl as bad:
         return bad.reason
     return rules.refusal(canonical, 1)
+
+
+# ── whole crawls ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def crawl_messy_web(folder: Path, world: dict[str, Any], *, delay_s: float, timeout_s: float = 100) -> str:
+    """A crawl that nobody disturbs: the fetched set, the politeness and the reasons are all as the oracle says."""
+    with synthetic_web(**world) as web:
+        crawler = Crawler(web.seeds, folder, delay_s=delay_s)
+        assert crawler.run(timeout_s=timeout_s) == 0, crawler.said
+        verdict = web.judge(delay_s=delay_s)
+        assert verdict.ok, verdict
+        refusals = check_refusals(crawler, web.expect(), check_corpus(crawler))
+        assert {"robots", "robots-unreachable", "extension", "length", "redirects"} <= set(refusals)
+        assert "Finished" in crawler.said and f"weft stats {crawler.data_dir}" in crawler.said.splitlines()[-1]
+    return f"{verdict}; refused: {dict(refusals)}"
+
+
+def crawl_while_all_is_killed(
+    folder: Path, world: dict[str, Any], *, delay_s: float, kills: int, pause_s: tuple[float, float] = (0.8, 3.0)
+) -> str:
+    """A crawl whose orchestrator is killed again and again, resumed each time."""
+    with synthetic_web(**world) as web:
+        crawler = Crawler(web.seeds, folder, delay_s=delay_s)
+        done = crawl_with_kills(crawler, kills, seed=5, pause_s=pause_s)
+        verdict, figures = judged_with_kills(web, delay_s, done)
+        assert verdict.ok, verdict
+        check_corpus(crawler)
+    return f"{verdict}; {figures}"
+
+
+def crawl_while_fetchers_are_killed(
+    folder: Path, world: dict[str, Any], *, delay_s: float, at_pages: Iterable[int], timeout_s: float = 100
+) -> str:
+    """A crawl whose fetcher is killed: the orchestrator starts another by itself, and the exit code is 0."""
+    with synthetic_web(**world) as web:
+        crawler = Crawler(web.seeds, folder, delay_s=delay_s)
+        kills = []
+        with crawler.running() as running:
+            for pages in at_pages:
+                crawler.pages_at_least(pages, timeout_s)
+                kills.append(kill_fetcher(fetcher_of(running)))
+            assert running.wait(timeout_s) == 0, crawler.said
+        verdict, figures = judged_with_kills(web, delay_s, kills)
+        assert verdict.ok, verdict
+        check_corpus(crawler)
+    return f"{verdict}; {figures}"

@@ -1,0 +1,8 @@
+"""Makes `crawling`, the harness of the crawl tests, importable from here."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
