@@ -7,10 +7,21 @@ from collections.abc import Iterable, Sequence
 from weft import urls
 from weft.config import FetchSection, ScopeSection
 from weft.engine.progress import Progress
+from weft.fetch.auth import authorization
 from weft.fetch.cookies import CookieJar
 from weft.frontier.admission import Rules
 from weft.frontier.contract import Admission, Frontier
 from weft.records import Found, Lease, Purpose, Reason
+
+
+class _Challenge:
+    """What an origin asks for, as it wrote it, and how often that was answered."""
+
+    __slots__ = ("answers", "values")
+
+    def __init__(self, values: list[str]) -> None:
+        self.values = values
+        self.answers = 0
 
 
 class RunningCrawl:
@@ -32,12 +43,12 @@ class RunningCrawl:
         self.jar = CookieJar(urls.domain) if fetch.cookies == "jar" else None
         self._logins = fetch.auth
         self._frontier = frontier
-        self._authorised: dict[str, str] = {}
+        self._challenged: dict[str, _Challenge] = {}  # by origin, those that asked and for which there is a login
         self.known_origins: set[str] = set()
 
     def headers(self, url: str, now: float) -> Sequence[tuple[str, str]]:
         """What this crawl sends beyond the usual; nothing, for most."""
-        if not self._authorised and not self.jar:
+        if not self._challenged and not self.jar:
             return ()
         headers = []
         split = url.index("/", 8)
@@ -46,7 +57,9 @@ class RunningCrawl:
             cookie = self.jar.header(host, url[split:].partition("?")[0], secure, now)
             if cookie:
                 headers.append(("Cookie", cookie))
-        if authorisation := self._authorised.get(url[:split]):
+        if (challenge := self._challenged.get(url[:split])) and (
+            authorisation := self._authorisation(url[:split], url, challenge)
+        ):
             headers.append(("Authorization", authorisation))
         return headers
 
@@ -56,17 +69,27 @@ class RunningCrawl:
             path = url[url.index("/", 8) :].partition("?")[0]
             self.jar.store(urls.host_of(url), path, url.startswith("https:"), values, now)
 
-    def login_for(self, url: str) -> tuple[str, str] | None:
-        """User and password for a URL's host, if there are any and they have not been tried yet."""
-        login = self._logins.get(urls.host_of(url))
-        if login is None or urls.origin_of(url) in self._authorised:
+    def answers(self, lease: Lease, challenges: list[str], *, sent: bool) -> bool:
+        """Whether a 401 is worth one more request: that one will carry an answer. `sent`: this one did already."""
+        origin = urls.origin_of(lease.url)
+        if self._authorisation(origin, lease.url, _Challenge(challenges)) is None:
+            return False
+        known = self._challenged.get(origin)
+        is_new = known is None or known.values != challenges
+        if sent and (lease.attempt or not is_new):
+            return False
+        if is_new:
+            self._challenged[origin] = _Challenge(challenges)
+        return True
+
+    def _authorisation(self, origin: str, url: str, challenge: _Challenge) -> str | None:
+        """The Authorization for a URL; the settings name the host, so no other gets it."""
+        login = self._logins.get(urls.host_of(origin + "/"))
+        if login is None:
             return None
         user, _, password = login.partition(":")
-        return user, password
-
-    def authorise(self, url: str, value: str) -> None:
-        """Sends this Authorization to the URL's origin from now on, and to no other."""
-        self._authorised[urls.origin_of(url)] = value
+        challenge.answers += 1
+        return authorization(challenge.values, user, password, "GET", url, count=challenge.answers)
 
     def admit_links(self, lease: Lease, links: Iterable[str]) -> Admission | None:
         """Lets in what the rules allow of a page's links; the others are counted by reason."""

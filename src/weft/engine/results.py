@@ -24,7 +24,6 @@ from weft.errors import BadUrl
 from weft.extract.page import Page, extract
 from weft.extract.robots_meta import robots_tag
 from weft.fetch import sitemaps
-from weft.fetch.auth import authorization
 from weft.fetch.decode import decode
 from weft.fetch.headers import Head
 from weft.frontier.contract import End, Ended, Frontier, Item, Outcome, Rejection
@@ -90,7 +89,9 @@ class Results:
             self._take_redirect(crawl, lease, result, head)
         elif kind in (Kind.RETRY, Kind.SLOW_DOWN):
             self._take_failure(crawl, lease, result, head, wait_s)
-        elif result.status == 401 and self._logs_in(crawl, lease, head):
+        elif result.status == 401 and crawl.answers(
+            lease, head.get_all("www-authenticate"), sent=b"\r\nAuthorization: " in result.request_head
+        ):
             self._finish(lease, End.RETRY)
         elif result.error == "too_large":
             self._record(crawl, lease, None, head, error=result.error, facts=result)
@@ -219,17 +220,6 @@ class Results:
             self._finish(lease, End.RETRY, max(wait_s, retry_after_s or 0.0))
             return
         self._record(crawl, lease, result, head, error=result.error or (str(Reason.RETRY_AFTER) if too_long else ""))
-
-    def _logs_in(self, crawl: RunningCrawl, lease: Lease, head: Head) -> bool:
-        """Answers a 401, once for each origin; True if it is worth another request."""
-        login = crawl.login_for(lease.url)
-        if login is None:
-            return False
-        value = authorization(head.get_all("www-authenticate"), *login, "GET", lease.url)
-        if value is None:
-            return False
-        crawl.authorise(lease.url, value)
-        return True
 
     # ── robots.txt and sitemaps ────────────────────────────────────────────────────────────────────────────────────
 

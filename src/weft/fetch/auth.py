@@ -1,8 +1,9 @@
 """Answers a 401: Basic (RFC 7617) and Digest (RFC 7616: MD5, SHA-256 and their -sess forms, qop auth).
 
-The strongest challenge that is offered and understood is answered, Digest before Basic. Nothing is kept: each answer is
-the first to its nonce (nc=1), and the caller decides whether a host may have these credentials at all. What a server
-writes into its challenge goes back to it quoted and escaped, so it cannot grow into headers of its own making.
+The strongest challenge that is offered and understood is answered, Digest before Basic. Nothing is kept: the caller
+counts its answers to a challenge, each of which is for one URL, and decides whether a host may have these credentials
+at all. What a server writes into its challenge goes back to it quoted and escaped, so it cannot grow into headers of
+its own making.
 """
 
 from __future__ import annotations
@@ -59,16 +60,20 @@ def authorization(
     method: str,
     url: str,
     *,
+    count: int = 1,
     cnonce: str | None = None,
 ) -> str | None:
-    """The Authorization header for the strongest challenge, or None if none is understood."""
+    """The Authorization header for the strongest challenge, or None if none is understood.
+
+    `count` is 1 for the first answer to a challenge, and one more for each that follows: servers refuse repetitions.
+    """
     challenges = [c for value in www_authenticate_values for c in parse(value)]
     best = max(challenges, key=lambda c: c.strength, default=None)
     if best is None or best.strength == 0:
         return None
     if best.scheme == "basic":
         return "Basic " + b64encode(f"{user}:{password}".encode()).decode()
-    return _digest(best, user, password, method, url, cnonce or secrets.token_hex(16))
+    return _digest(best, user, password, method, url, count, cnonce or secrets.token_hex(16))
 
 
 def parse(value: str) -> Iterator[Challenge]:
@@ -86,7 +91,7 @@ def parse(value: str) -> Iterator[Challenge]:
         yield current
 
 
-def _digest(challenge: Challenge, user: str, password: str, method: str, url: str, cnonce: str) -> str:
+def _digest(challenge: Challenge, user: str, password: str, method: str, url: str, count: int, cnonce: str) -> str:
     params, uri = challenge.params, _target(url)
     session = challenge.algorithm.endswith("-sess")
     digest = _HASHES[challenge.algorithm.removesuffix("-sess")]
@@ -98,8 +103,8 @@ def _digest(challenge: Challenge, user: str, password: str, method: str, url: st
     fields = [("username", user), ("realm", realm), ("nonce", nonce), ("uri", uri)]
     plain = []
     if params.get("qop"):
-        response = digest(f"{secret}:{nonce}:00000001:{cnonce}:auth:{asked}".encode())
-        plain = ["qop=auth", "nc=00000001"]
+        response = digest(f"{secret}:{nonce}:{count:08x}:{cnonce}:auth:{asked}".encode())
+        plain = ["qop=auth", f"nc={count:08x}"]
         fields.append(("cnonce", cnonce))
     else:  # RFC 2069, still met
         response = digest(f"{secret}:{nonce}:{asked}".encode())

@@ -128,6 +128,13 @@ def test_each_answer_has_its_own_cnonce() -> None:
     assert fields(first)["cnonce"] != fields(second)["cnonce"]
 
 
+def test_a_later_answer_to_a_challenge_says_so_and_is_another() -> None:
+    values = [RFC.format("MD5")]
+    first, later = (fields(authorization(values, "u", "p", "GET", URL, count=n, cnonce=CNONCE)) for n in (1, 171))
+    assert (first["nc"], later["nc"]) == ("00000001", "000000ab")
+    assert first["response"] != later["response"]
+
+
 @given(st.lists(st.sampled_from(["Digest ", "Basic ", 'realm="', "nonce=", '"', "\\", ",", "=", "x", " ", "a=b"])))
 def test_any_challenge_can_be_read(pieces: list[str]) -> None:
     header = authorization(["".join(pieces)], "u", "p", "GET", URL)
