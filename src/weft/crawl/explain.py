@@ -86,7 +86,19 @@ class Explainer:
         entries = self._view.entries(url)
         if entries and not entries[-1].ended:
             return self._of_queue(url, entries[-1])
-        return self._of_rules(url) or self._of_links(url)
+        if entries and entries[-1].sitemap:
+            return Explanation(url, True, "sitemap", "it was read as a sitemap; sitemaps are not kept as pages")
+        return self._of_errand(url) or self._of_rules(url) or self._of_links(url)
+
+    def _of_errand(self, url: str) -> Explanation | None:
+        """A robots.txt, which is asked for on behalf of its origin's pages."""
+        origin = urls.origin_of(url)
+        record = self._view.robots(origin) if url == origin + "/robots.txt" else None
+        if record is None:
+            return None
+        meaning = {"ok": "read", "allow": "not there: everything is allowed", "unreachable": "not to be had"}
+        summary = f"it is asked for as robots.txt: {meaning[record.status]}"
+        return Explanation(url, True, "robots.txt", summary, [record.detail] if record.detail else [])
 
     # ── what the index says ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -189,7 +201,10 @@ class Explainer:
     def _of_links(self, url: str) -> Explanation:
         """Nothing speaks against it: so nobody linked to it in a way that is followed."""
         scope = self._config.scope
-        for number, (row, how) in enumerate(self._linking(url)):
+        if (cut := self._cut_redirect(url)) is not None:
+            evidence = [f"{cut.status} from {cut.url}", cut.error]
+            return Explanation(url, False, "redirects", "a redirect led to it, and went no further", evidence)
+        for row, how in self._linking(url):
             if how:
                 return Explanation(url, False, "nofollow", "its links say not to follow them", [f"{how} on {row.url}"])
             if scope.max_depth is not None and row.depth >= scope.max_depth:
@@ -198,20 +213,25 @@ class Explainer:
             if scope.seeded_urls_only:
                 evidence = [f"found on {row.url}"]
                 return Explanation(url, False, "scope", "only the seeds are fetched (seeded_urls_only)", evidence)
-            if number >= 0:
-                return Explanation(url, False, "unknown", "it was found, and came in no further", [f"on {row.url}"])
+            return Explanation(url, False, "unknown", "it was found, and came in no further", [f"on {row.url}"])
         return Explanation(url, False, "no-link", "no page that was stored links to it", [])
+
+    def _cut_redirect(self, url: str) -> Row | None:
+        """The redirect that led to a URL and was not followed."""
+        rows = (row for row in self._store.rows() if row.final_url == url and row.url != url)
+        return next((row for row in rows if row.error), None)
 
     def _linking(self, url: str) -> Iterator[tuple[Row, str]]:
         """Stored pages that link to a URL, and what keeps the link from being followed."""
-        needle = url[url.index("/", 8) :].rpartition("/")[2].partition("?")[0].encode()
+        name = url[url.index("/", 8) :].rpartition("/")[2].partition("?")[0]
+        needles = (name.encode(), name.encode("utf-16-le"))  # bytes that a page with such a link has, mostly
         until = time.monotonic() + 60
         for number, row in enumerate(self._store.rows(Where(stored=True))):
             if number >= SEARCHED_PAGES or time.monotonic() > until:
                 return
             stored = self._store.read(row)
             page = read_page(stored) if 200 <= row.status < 300 else None
-            if page is None or (needle and needle not in page.body):
+            if page is None or (name.isalnum() and not any(needle in page.body for needle in needles)):
                 continue
             tags = [value for name, value in page.headers if name.lower() == "x-robots-tag"]
             said = "nofollow of the page" if page.page.nofollow or robots_tag(tags, self._agent)[1] else ""

@@ -111,10 +111,10 @@ class Fetcher:
         seeds = self.folder.seeds()
         year = datetime.now(UTC).year
         rules = Rules(config.scope, seeds, this_year=year, extensions=frontier.scope_extensions(number))
-        crawl = RunningCrawl(number, rules, config.scope, config.fetch, frontier, self.progress)
+        crawl = RunningCrawl(number, rules, config.scope, config.fetch, frontier, self.progress, seeds)
         admitted = []
         for seed in map(rules.rewritten, seeds):
-            reason = rules.refusal(seed, 0, is_link=False)
+            reason = rules.refusal(seed, 0, is_link=False, included=True)
             if reason is None:
                 admitted.append(Found(seed, 0))
             else:

@@ -61,8 +61,13 @@ class Rules:
         """Why a URL alone, whatever else was found, looks like part of an endless space."""
         return trap(url, self._this_year)
 
-    def refusal(self, url: str, depth: int, *, is_link: bool = True, offsite: int = 0) -> Reason | None:
-        """Why a URL may not come in, or None. `offsite` counts the hops already made outside the scope."""
+    def refusal(
+        self, url: str, depth: int, *, is_link: bool = True, offsite: int = 0, included: bool = False
+    ) -> Reason | None:
+        """Why a URL may not come in, or None. `offsite` counts the hops already made outside the scope.
+
+        `included`: a seed or a sitemap, which is wanted whatever `include` says.
+        """
         by_origin = self._of_origin(url[: url.index("/", 8)])
         if by_origin is Reason.EXCLUDED:
             return by_origin
@@ -71,7 +76,9 @@ class Rules:
         outside = by_origin is Reason.SCOPE or (self._prefixes and not url.startswith(self._prefixes))
         if outside and offsite >= self._section.offsite_hops:
             return Reason.SCOPE
-        if (self._include and not self._include(url)) or (self._exclude and self._exclude(url)):
+        if self._exclude and self._exclude(url):
+            return Reason.PATTERN
+        if self._include and not included and not self._include(url):
             return Reason.PATTERN
         if self._section.max_depth is not None and depth > self._section.max_depth:
             return Reason.DEPTH

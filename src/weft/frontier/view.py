@@ -29,6 +29,7 @@ class Entry(Struct, frozen=True):
     hops: int
     ended: bool
     attempt: int  # times it was tried and put back
+    sitemap: bool = False
 
 
 class FrontierView:
@@ -47,15 +48,15 @@ class FrontierView:
 
     def entries(self, url: str) -> list[Entry]:
         """Every item of a URL, oldest first. Reads the journal through: seconds, for millions of URLs."""
-        needle = f" p {url}"
+        needles = (f" p {url}", f" s {url}")
         found: dict[int, list[str]] = {}
         ended: set[int] = set()
         for admitted, done in self._db.execute("SELECT admitted, done FROM journal ORDER BY seq"):
             text = isal_zlib.decompress(admitted).decode() if admitted else ""
-            if needle in text:
+            if any(needle in text for needle in needles):
                 for line in text.split("\n"):
                     fields = line.split(" ", 7)
-                    if fields[6] == "p" and fields[7].partition(" ")[0] == url:
+                    if fields[7].partition(" ")[0] == url:
                         found[int(fields[0])] = fields
             if found and done:
                 ended |= set(memoryview(done).cast("Q")) & set(found)
@@ -64,7 +65,8 @@ class FrontierView:
     def _entry(self, item: int, fields: list[str], ended: bool) -> Entry:
         row = self._db.execute("SELECT attempt FROM retries WHERE item = ?", (item,)).fetchone()
         url = fields[7].partition(" ")[0]
-        return Entry(item, url, int(fields[1]), int(fields[2]), int(fields[3]), ended, row[0] if row else 0)
+        depth, parent, hops = int(fields[1]), int(fields[2]), int(fields[3])
+        return Entry(item, url, depth, parent, hops, ended, row[0] if row else 0, fields[6] == "s")
 
     def ahead_of(self, entry: Entry, key: str, key_of: object) -> int:
         """How many queued items of the same site come before this one."""

@@ -1,0 +1,119 @@
+"""`weft explain` and `weft audit` on a crawl of the messy web: the oracle and the server's log are the judges."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from weft.crawl.explain import Explainer
+from weft.crawl.start import Prepared, prepare
+from weft.testing.web import SyntheticWeb, synthetic_web
+
+
+@pytest.fixture(scope="module")
+def crawled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prepared, SyntheticWeb]]:
+    folder = tmp_path_factory.mktemp("explained") / "crawl"
+    settings = {
+        "scope": "any", "politeness_delay_seconds": 0.03, "allow_private": True, "data_dirs": [str(folder)],
+        "prometheus_port": 0, "retry_backoff_seconds": 0.2,
+    }  # fmt: skip
+    with synthetic_web(hosts=10, pages=60, seed=2, profile="messy") as web:
+        prepared = prepare(web.seeds, settings, environment={})
+        assert prepared.orchestrator.run() == 0
+        prepared.close()
+        yield prepared, web
+
+
+def weft(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "weft", *args], capture_output=True, text=True, check=False)
+
+
+def test_two_hundred_urls_of_every_kind_are_explained_as_the_oracle_says(
+    crawled: tuple[Prepared, SyntheticWeb],
+) -> None:
+    prepared, web = crawled
+    expected = web.expect()
+    chosen = random.Random(1)
+    by_reason: dict[str, list[str]] = {}
+    for url, reasons in expected.never.items():
+        by_reason.setdefault(reasons[0], []).append(url)
+    assert {"extension", "robots", "nofollow", "robots-unreachable", "length"} <= set(by_reason)
+    explainer = Explainer(prepared.folder, prepared.loaded.config)
+    try:
+        wrong, asked = [], 0
+        for urls in by_reason.values():
+            for url in chosen.sample(urls, min(20, len(urls))):
+                asked += 1
+                answer = explainer.explain(url)
+                # An image is no link, and its extension would keep it out as well: both are right.
+                right = {*expected.never[url], *(["extension"] if "no-link" in expected.never[url] else [])}
+                if answer.crawled or answer.reason not in right:
+                    wrong.append((url, expected.never[url], answer))
+        for url in chosen.sample(sorted(expected.must), 220 - asked):
+            asked += 1
+            answer = explainer.explain(url)
+            if not answer.crawled:
+                wrong.append((url, ["must"], answer))
+        assert wrong == []
+        assert asked >= 200
+    finally:
+        explainer.close()
+
+
+def test_explain_gives_its_evidence_on_the_command_line(crawled: tuple[Prepared, SyntheticWeb]) -> None:
+    prepared, web = crawled
+    home, seed = str(prepared.folder.home), web.seeds[0]
+    done = weft("explain", home, seed, "http://127.200.0.1/nobody-links-here", "gopher://x/", "--json")
+    page, stranger, no_url = json.loads(done.stdout)
+    assert (page["crawled"], stranger["reason"], no_url["reason"]) == (True, "no-link", "scheme")
+    robots = next(url for url, reasons in web.expect().never.items() if reasons == ["robots"])
+    said = weft("explain", home, robots).stdout
+    assert "robots.txt forbids it" in said
+    assert "(line " in said
+
+
+def test_audit_finds_nothing_in_a_clean_crawl_and_every_doctored_request(
+    crawled: tuple[Prepared, SyntheticWeb], tmp_path: Path
+) -> None:
+    prepared, web = crawled
+    clean = weft("audit", str(prepared.folder.home))
+    assert clean.returncode == 0, clean.stdout
+    assert f"{len(web.arrivals()):,} requests" in clean.stdout, "every request that arrived is in the log"
+    doctored = tmp_path / "doctored"
+    shutil.copytree(prepared.folder.home, doctored)
+    doctor(doctored / "frontier" / "requests" / "requests-00000.log", web)
+    done = weft("audit", str(doctored), "--json")
+    assert done.returncode == 1
+    violations = json.loads(done.stdout)["violations"]
+    assert sorted(v["kind"] for v in violations) == ["delay", "delay", "no-robots", "places", "robots"], violations
+    assert "violations" in weft("audit", str(doctored)).stdout
+
+
+def doctor(log: Path, web: SyntheticWeb) -> None:
+    """Adds five requests at the end of the log that should not have been made."""
+    last = max(float(line.split("\t")[2]) for line in log.read_text().splitlines() if line[0] in "SE")
+    wall = 4e9
+    expected = web.expect()
+    forbidden = next(url for url, reasons in expected.never.items() if reasons == ["robots"])
+    host = forbidden.split("/")[2].partition(":")[0]
+    seed_host = web.seeds[0].split("/")[2].partition(":")[0]
+
+    def lines(number: int, start: float, end: float | None, key: str, url: str) -> str:
+        begun = f"S\t{number}\t{start:.6f}\t{wall}\t{key}\t0.03\t1\t{url}\n"
+        return begun + (f"E\t{number}\t{end:.6f}\t200\n" if end is not None else "")
+
+    with log.open("a") as file:
+        file.write(lines(900001, last + 100, last + 101, seed_host, web.seeds[0]))
+        file.write(lines(900002, last + 101.001, last + 102, seed_host, web.seeds[0] + "?delay"))  # too early
+        file.write(lines(900003, last + 200, None, seed_host, web.seeds[0] + "?open"))
+        file.write(lines(900004, last + 201, last + 202, seed_host, web.seeds[0] + "?second"))  # two at once
+        file.write(lines(900005, last + 300, last + 301, host, forbidden))  # forbidden
+        file.write(lines(900006, last + 400, last + 401, "127.201.0.1", "http://127.201.0.1/"))  # robots.txt not read
+        file.write(lines(-900007, last + 401.001, last + 402, "127.201.0.1", "http://127.201.0.1/robots.txt"))
