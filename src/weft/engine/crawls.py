@@ -35,6 +35,7 @@ class RunningCrawl:
         fetch: FetchSection,
         frontier: Frontier,
         progress: Progress,
+        seeds: Iterable[str] = (),
     ) -> None:
         self.number = number
         self.rules = rules
@@ -45,6 +46,7 @@ class RunningCrawl:
         self._frontier = frontier
         self._challenged: dict[str, _Challenge] = {}  # by origin, those that asked and for which there is a login
         self.known_origins: set[str] = set()
+        self._seed_origins = frozenset(map(urls.origin_of, seeds))
 
     def headers(self, url: str, now: float) -> Sequence[tuple[str, str]]:
         """What this crawl sends beyond the usual; nothing, for most."""
@@ -151,9 +153,9 @@ class RunningCrawl:
         self.known_origins.add(origin)
         if self.scope.max_depth is not None and lease.depth >= self.scope.max_depth:
             return
-        names = list(listed) or ([origin + "/sitemap.xml"] if lease.depth == 0 else [])
+        names = list(listed) or ([origin + "/sitemap.xml"] if origin in self._seed_origins else [])
         for name in urls.join_all(origin + "/", names):
-            if self.rules.refusal(name, lease.depth, is_link=False) is None:
+            if self.rules.refusal(name, lease.depth, is_link=False, included=True) is None:
                 self._frontier.admit(self.number, [Found(name, lease.depth, 0, 0, Purpose.SITEMAP, origin)])
 
     def _admit(self, found: list[Found]) -> Admission | None:

@@ -259,7 +259,7 @@ class Results:
             nested = listed.sitemaps
         if lease.hops < SITEMAP_NESTING:
             for url in urls.join_all(lease.url, nested):
-                if crawl.rules.refusal(url, lease.depth, is_link=False) is None:
+                if crawl.rules.refusal(url, lease.depth, is_link=False, included=True) is None:
                     deeper = Found(url, lease.depth, 0, lease.hops + 1, Purpose.SITEMAP, lease.about)
                     self._frontier.admit(crawl.number, [deeper])
 
