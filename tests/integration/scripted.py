@@ -180,6 +180,10 @@ class Site:
     def asked(self) -> list[str]:
         """The targets of all requests in order of arrival, but for robots.txt and the usual sitemap."""
         self.plan.wait()
+        return self.asked_so_far()
+
+    def asked_so_far(self) -> list[str]:
+        """The same while the crawl runs."""
         return [ask.target for ask in self.arrivals if ask.target not in ("/robots.txt", "/sitemap.xml")]
 
     def asks(self, target: str) -> list[Ask]:

@@ -250,7 +250,14 @@ class EmbeddedFrontier:
         return Admission(new, duplicates, tuple(expand))
 
     def readmit(self, crawl: int, found: Found) -> None:
-        """Queues a URL once more, known or not: a new visit, under a new number."""
+        """Queues a URL once more, known or not: a new visit, under a new number.
+
+        A robots.txt that could not be had is asked for again, or the visit would only be refused again.
+        """
+        origin = found.url[: found.url.index("/", 8)]
+        robots = self.robots(origin)
+        if robots is not None and robots.status == "unreachable":
+            self._robots_expiry.pop(origin, None)
         self._crawls[crawl].seen.add(found.url)
         self._admit_new(self._crawls[crawl], found)
 
