@@ -114,6 +114,7 @@ def doctor(log: Path, web: SyntheticWeb) -> None:
         file.write(lines(900002, last + 101.001, last + 102, seed_host, web.seeds[0] + "?delay"))  # too early
         file.write(lines(900003, last + 200, None, seed_host, web.seeds[0] + "?open"))
         file.write(lines(900004, last + 201, last + 202, seed_host, web.seeds[0] + "?second"))  # two at once
+        file.write(f"E\t900003\t{last + 203:.6f}\t200\n")
         file.write(lines(900005, last + 300, last + 301, host, forbidden))  # forbidden
         file.write(lines(900006, last + 400, last + 401, "127.201.0.1", "http://127.201.0.1/"))  # robots.txt not read
         file.write(lines(-900007, last + 401.001, last + 402, "127.201.0.1", "http://127.201.0.1/robots.txt"))
