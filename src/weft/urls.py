@@ -167,6 +167,26 @@ def domain(host: str) -> str:
     return str(found) if found else host
 
 
+@lru_cache(maxsize=65536)
+def registered(host: str) -> tuple[str, str]:
+    """The suffix a registry gives names under, and the name registered there; nothing where there is none.
+
+    Unlike `domain` this knows no private suffixes: `blogspot.com` is registered under `com`.
+    """
+    if host.startswith("[") or _is_address(host):
+        return "", ""
+    plain = host.rstrip(".")
+    return str(_registries().publicsuffix(plain) or ""), str(_registries().privatesuffix(plain) or "")
+
+
+@lru_cache(maxsize=65536)
+def suffix(host: str) -> str:
+    """The public suffix of a host, private ones included; nothing where there is none."""
+    if host.startswith("[") or _is_address(host):
+        return ""
+    return str(_suffixes().publicsuffix(host.rstrip(".")) or "")
+
+
 def pod_of(domain_name: str, pods: int) -> int:
     """The pod that owns a domain."""
     return int(md5(domain_name.encode()).hexdigest()[:8], 16) % pods
@@ -196,6 +216,11 @@ def suffix_list_version() -> str:
 @lru_cache(maxsize=1)
 def _suffixes() -> PublicSuffixList:
     return PublicSuffixList(accept_unknown=False)
+
+
+@lru_cache(maxsize=1)
+def _registries() -> PublicSuffixList:
+    return PublicSuffixList(accept_unknown=False, only_icann=True)
 
 
 def _is_address(host: str) -> bool:

@@ -24,6 +24,7 @@ COMMANDS = {
     "pool": ("weft.cli.pool", "Run a Python function over many items, in processes that may die."),
     "demo": ("weft.cli.demo", "Serve a small synthetic web on loopback and crawl it, live."),
     "explain": ("weft.cli.explain", "Why a URL was, or was not, crawled: one reason, with its evidence."),
+    "export": ("weft.cli.export", "Write a crawl as JSONL, CSV, Markdown, Parquet, WARC or CDXJ."),
     "get": ("weft.cli.get", "Print a stored page: headers, body, text or links."),
     "stats": ("weft.cli.stats", "What a crawl holds: pages, bytes, statuses, errors, top hosts, rate."),
     "url": ("weft.cli.url", "Show what Weft makes of a URL: canonical form, domain, pod, data dir."),

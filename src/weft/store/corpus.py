@@ -37,10 +37,14 @@ class Corpus:
         return not self._all()
 
     def get(self, url: str) -> StoredPage | None:
-        """The latest stored page of a URL, or its latest row where no response was ever stored."""
+        """The latest good page of a URL; else its latest response; else its latest row.
+
+        A later visit that failed, or found the page as it was (304), does not hide the copy that there is.
+        """
         rows = self.for_url(url)
         stored = [row for row in rows if row.warc_file]
-        latest = max(stored or rows, key=attrgetter("fetched_at", "item"), default=None)
+        good = [row for row in stored if 200 <= row.status < 300]
+        latest = max(good or stored or rows, key=attrgetter("fetched_at", "item"), default=None)
         return self.read(latest) if latest else None
 
     def for_url(self, url: str) -> list[Row]:
@@ -68,6 +72,10 @@ class Corpus:
                     break
                 seen[index.path] = upto
                 yield from rows
+
+    def indexes(self) -> list[IndexReader]:
+        """Every index that there is now, for those who read by index."""
+        return self._all()
 
     def url_of(self, item: int) -> str | None:
         """The URL of an item."""

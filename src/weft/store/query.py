@@ -32,6 +32,7 @@ class Where:
 
     after_item: int = 0
     after_batch: int | None = None
+    upto_batch: int | None = None
     crawl: int | None = None
     status: int | None = None
     host: str | None = None
@@ -45,6 +46,8 @@ class Where:
         given = {f"p.{column} = ?": value for column, value in equal.items() if value is not None}
         if self.after_batch is not None:
             given["+p.batch > ?"] = self.after_batch
+        if self.upto_batch is not None:
+            given["+p.batch <= ?"] = self.upto_batch
         if self.stored is not None:
             given["(p.file IS NOT NULL) = ?"] = int(self.stored)
         return "".join(f" AND {condition}" for condition in given), list(given.values())
@@ -95,11 +98,15 @@ class IndexReader:
         """The items committed after a batch."""
         return [item for (item,) in self._all("SELECT item FROM pages WHERE batch > ? ORDER BY item", batch)]
 
-    def committed(self, after_batch: int) -> tuple[list[Row], int]:
+    def committed(self, after_batch: int, at_most: int = 1 << 62) -> tuple[list[Row], int]:
         """The rows of the next few batches, in the order of their commits, and the last of those batches."""
         found = self._all(_NEXT_BATCHES, after_batch)
-        upto = max((batch for (batch,) in found), default=after_batch)
+        upto = min(at_most, max((batch for (batch,) in found), default=after_batch))
         return [Row(*row) for row in self._all(_COMMITTED, after_batch, upto)], upto
+
+    def last_batch(self) -> int:
+        """The last batch that was committed."""
+        return int(self._all("SELECT value FROM meta WHERE key = 'batch'")[0][0])
 
     def totals(self) -> tuple[int, int, int, float, float]:
         """Rows, pages, body bytes, first and last time."""

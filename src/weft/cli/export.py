@@ -1,0 +1,88 @@
+"""`weft export CRAWL_DIR --format F --out PATH`: a crawl's pages for other programs."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import click
+
+from weft.cli.output import output_flags, print_json
+
+FORMATS = ("jsonl", "csv", "markdown", "parquet", "warc", "cdxj")
+SHOW_EVERY_S = 0.2
+
+
+@click.command()
+@click.argument("crawl_dir")
+@click.option("--format", "format_", required=True, type=click.Choice(FORMATS), help="What to write.")
+@click.option("--out", required=True, metavar="PATH", help="Where to; - is standard output (jsonl, csv, cdxj, warc).")
+@click.option("--content", default="none", show_default=True, metavar="KIND",
+              help="Add the page: text, main_text, markdown or html (jsonl, csv, parquet).")  # fmt: skip
+@click.option("--fields", default="", metavar="A,B,C", help="Only these columns, in this order.")
+@click.option("--status", multiple=True, metavar="CODE", help="Only these: 200, 2xx, 0 for no response. Repeatable.")
+@click.option("--host", multiple=True, metavar="HOST", help="Only these; *.HOST for it and all under it. Repeatable.")
+@click.option(
+    "--since", default="", metavar="WHEN", help="Only what was fetched since a date, a time, or 90m, 12h, 7d."
+)
+@click.option("--max-bytes", type=click.IntRange(1), help="WARC: a folder of files of at most this size.")
+@click.option("--data-dir", "more", multiple=True, help="Further data dirs of the crawl, in their order.")
+@output_flags
+def export(
+    crawl_dir: str,
+    format_: str,
+    out: str,
+    content: str,
+    fields: str,
+    status: tuple[str, ...],
+    host: tuple[str, ...],
+    since: str,
+    max_bytes: int | None,
+    more: tuple[str, ...],
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Write what a crawl holds as JSONL, CSV, Markdown files, Parquet, WARC or CDXJ.
+
+    \b
+    weft export ./weft-data --format jsonl --out pages.jsonl --content text --status 2xx
+    weft export ./weft-data --format parquet --out pages.parquet --host '*.example.com' --since 7d
+
+    The output appears when it is whole. An export that was interrupted goes on when it is called again.
+    """
+    from weft.crawl.export import export as run
+    from weft.store.export.order import Order
+
+    def several(texts: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
+
+    order = Order(format_, several((fields,)), content, several(status), several(host), since, max_bytes)
+    show = _Line(quiet or as_json or not sys.stderr.isatty())
+    done = run([crawl_dir, *more], order, out, watch=show)
+    show.clear()
+    if done.path is None:
+        return
+    if as_json:
+        print_json({"path": str(done.path), "rows": done.rows, "resumed_rows": done.resumed})
+    elif not quiet:
+        gone_on = f" ({done.resumed:,} of them before it was interrupted)" if done.resumed else ""
+        click.echo(f"{done.rows:,} rows{gone_on} in {done.path}", err=True)
+
+
+class _Line:
+    """One line on a terminal that tells how far it is."""
+
+    def __init__(self, silent: bool) -> None:
+        self._silent = silent
+        self._next_s = 0.0
+
+    def __call__(self, read: int, total: int) -> None:
+        now = time.monotonic()
+        if not self._silent and now >= self._next_s:
+            self._next_s = now + SHOW_EVERY_S
+            click.echo(f"\r\x1b[K{read:,} of {total:,} rows read", err=True, nl=False)
+
+    def clear(self) -> None:
+        """Leaves the terminal as it was."""
+        if not self._silent:
+            click.echo("\r\x1b[K", err=True, nl=False)

@@ -1,0 +1,91 @@
+"""CDXJ, the index that replay tools read: key, 14 digits of time, JSON; sorted by bytes.
+
+Time, type and status are taken from the records themselves, so that the lines are those that other indexers make of
+the same WARC files.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import re
+from pathlib import Path
+from typing import BinaryIO
+
+from weft.records import Row
+from weft.store.export.source import Source
+from weft.store.export.surt import surt
+
+PIECE_BYTES = 16 << 20
+MERGED = 64  # files open at a time
+_TIME = re.compile(r"\D").sub
+_MIME_END = re.compile(r"[;\s]").split
+
+
+class CdxjPieces:
+    """Sorted runs of lines."""
+
+    def __init__(self, source: Source, piece_bytes: int = PIECE_BYTES) -> None:
+        self._source = source
+        self._piece_bytes = piece_bytes
+        self._lines: list[bytes] = []
+        self._bytes = 0
+
+    def add(self, row: Row) -> bool:
+        """Takes a row that has a record."""
+        if not row.warc_file:
+            return False
+        line = self.line(row)
+        self._lines.append(line)
+        self._bytes += len(line)
+        return True
+
+    def line(self, row: Row) -> bytes:
+        """The row's line."""
+        record = self._source.head(row)
+        http = record.http()
+        mime = http.get("content-type")
+        facts = {
+            "url": row.url,
+            "mime": "warc/revisit" if record.kind == "revisit" else _MIME_END(mime, maxsplit=1)[0] if mime else None,
+            "status": str(http.status) if http.status else None,
+            "digest": record.headers.get("warc-payload-digest"),
+            "length": str(row.warc_length),
+            "offset": str(row.warc_offset),
+            "filename": row.warc_file,
+        }
+        stamp = _TIME("", record.headers.get("warc-date", ""))[:14]
+        told = json.dumps({name: value for name, value in facts.items() if value})
+        return f"{surt(row.url)} {stamp} {told}\n".encode()
+
+    def is_full(self) -> bool:
+        """Whether a run is long enough."""
+        return self._bytes >= self._piece_bytes
+
+    def dump(self, path: Path) -> None:
+        """Writes a run."""
+        self._lines.sort()
+        with path.open("wb", buffering=1 << 18) as out:
+            out.writelines(self._lines)
+        self._lines.clear()
+        self._bytes = 0
+
+    def join(self, pieces: list[Path], out: BinaryIO) -> None:
+        """Merges the runs, some at a time where they are many."""
+        made = 0
+        while len(pieces) > MERGED:
+            merged = pieces[0].with_name(f"merged-{made}")
+            with merged.open("wb", buffering=1 << 18) as run:
+                _merge(pieces[:MERGED], run)
+            pieces = [*pieces[MERGED:], merged]
+            made += 1
+        _merge(pieces, out)
+
+
+def _merge(pieces: list[Path], out: BinaryIO) -> None:
+    files = [path.open("rb", buffering=1 << 16) for path in pieces]
+    try:
+        out.writelines(heapq.merge(*files))
+    finally:
+        for file in files:
+            file.close()

@@ -1,0 +1,109 @@
+"""What an export tells of a row, under the names of spec §9, and of its page where that is asked for.
+
+The page is read by a function that is passed in, since this room knows no HTML. Values that are not there are None;
+`status` is 0 where there was no response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Protocol
+
+from weft.records import Row
+from weft.store.contract import StoredPage
+from weft.store.export.order import CONTENTS
+from weft.store.export.source import Source
+
+PARSE_CRASH = "parse_crash"
+
+
+class Readable(Protocol):
+    """A page that can be read; each is computed when asked for."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def main_text(self) -> str: ...
+    @property
+    def markdown(self) -> str: ...
+    @property
+    def html(self) -> str: ...
+    @property
+    def language(self) -> str | None: ...
+    @property
+    def mime(self) -> str | None: ...
+
+
+Reader = Callable[[StoredPage], Readable | None]
+
+
+class Facts:
+    """Tells the wanted facts of rows, in their order. Pages are read where a column of content is wanted."""
+
+    def __init__(self, source: Source, reader: Reader, columns: tuple[str, ...], asked: tuple[str, ...] = ()) -> None:
+        self.columns = columns
+        self._source = source
+        self._reader = reader
+        self._contents = [name for name in columns if name in CONTENTS]
+        # The crawl itself does not look for the language, so it is told only where pages are read, or on demand.
+        self._reads = bool(self._contents) or "language" in asked
+        self._getters = [(name, _GETTERS[name]) for name in columns if name in _GETTERS]
+
+    def of(self, row: Row) -> dict[str, object]:
+        """The facts by name, in the columns' order."""
+        facts: dict[str, object] = dict.fromkeys(self.columns)
+        for name, get in self._getters:
+            facts[name] = get(row) or None
+        if "status" in facts:
+            facts["status"] = row.status
+        if "depth" in facts:
+            facts["depth"] = row.depth
+        if "length" in facts:
+            facts["length"] = row.length
+        if "parent" in facts and row.parent:
+            facts["parent"] = self._source.url_of(row.parent)
+        if "content_path" in facts:
+            facts["content_path"] = self._source.content_path(row)
+        if "warc_offset" in facts and row.warc_file:
+            facts["warc_offset"] = row.warc_offset
+        if self._reads:
+            self._read(row, facts)
+        return facts
+
+    def page(self, row: Row) -> Readable | None:
+        """The row's page, where it has one that can be read."""
+        if not 200 <= row.status < 300 or not row.warc_file or row.error == PARSE_CRASH:
+            return None
+        return self._reader(self._source.read(row))
+
+    def _read(self, row: Row, facts: dict[str, object]) -> None:
+        page = self.page(row)
+        for name in self._contents:
+            if page is not None:
+                facts[name] = getattr(page, name)
+            elif name == "text" and 200 <= row.status < 300:
+                facts[name] = self._source.text(row)
+        if page is not None and "language" in facts:
+            facts["language"] = row.language or page.language
+        if page is not None and "mime" in facts:
+            facts["mime"] = page.mime
+
+
+def iso(at: float) -> str:
+    """A moment as ISO 8601 in UTC."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+_GETTERS: dict[str, Callable[[Row], object]] = {
+    "url": lambda row: row.url,
+    "final_url": lambda row: row.final_url,
+    "fetched_at": lambda row: iso(row.fetched_at),
+    "content_type": lambda row: row.content_type,
+    "charset": lambda row: row.charset,
+    "language": lambda row: row.language,
+    "title": lambda row: row.title,
+    "digest": lambda row: row.digest,
+    "warc_file": lambda row: row.warc_file,
+    "error": lambda row: row.error,
+}

@@ -1,0 +1,224 @@
+"""Runs an export from its order to its output.
+
+Rows are read as the crawl stood when the export began. Every few thousand rows, and every second, a checkpoint is
+written; called again with the same order after an interruption, the export goes on from there, and its output is the
+same as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import BinaryIO, Protocol
+
+from weft.errors import BadInput
+from weft.records import Row
+from weft.store.export.cdxj import CdxjPieces
+from weft.store.export.columns import COLUMNS
+from weft.store.export.facts import Facts, Reader
+from weft.store.export.lines import CsvLines, JsonLines, LineFile, LineStream
+from weft.store.export.markdown import MarkdownFolder
+from weft.store.export.order import CONTENTS, FIELDS, Order, Selection, moment
+from weft.store.export.parquet import ParquetPieces, schema
+from weft.store.export.part import Part, State
+from weft.store.export.pieces import PieceFolder
+from weft.store.export.source import Source
+from weft.store.export.warc import Places, WarcFiles, WarcStream
+
+CHECKPOINT_ROWS = 5000
+CHECKPOINT_S = 1.0
+STREAMS = ("jsonl", "csv", "cdxj", "warc")
+
+Watch = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What an export gave. `rows` are those written, in all runs; `resumed` are those of earlier runs."""
+
+    rows: int
+    resumed: int
+    path: Path | None
+
+
+class Sink(Protocol):
+    """An output. `save` makes what was added count, and says whether the state may be written."""
+
+    def save(self, state: State) -> bool: ...
+    def finish(self) -> Path | None: ...
+    def close(self) -> None: ...
+
+
+class RowSink(Sink, Protocol):
+    """An output that takes rows in the order of their items."""
+
+    def add(self, row: Row) -> bool: ...
+
+
+class Export:
+    """One export. `crawl_id` and `info` name the crawl in the output; `watch` is told rows read and rows in all."""
+
+    def __init__(
+        self,
+        order: Order,
+        data_dirs: Sequence[Path],
+        reader: Reader,
+        *,
+        crawl_id: str = "",
+        info: Mapping[str, str] | None = None,
+        watch: Watch = lambda _read, _all: None,
+        checkpoint_rows: int = CHECKPOINT_ROWS,
+    ) -> None:
+        order.check(COLUMNS + CONTENTS if order.format == "parquet" else FIELDS + CONTENTS)
+        if order.format == "parquet":
+            schema(())  # says at once that pyarrow is missing
+        self._order = order
+        self._data_dirs = list(data_dirs)
+        self._reader = reader
+        self._crawl_id = crawl_id
+        self._info = info or {}
+        self._watch = watch
+        self._checkpoint_rows = checkpoint_rows
+
+    def to_path(self, path: Path) -> Done:
+        """Writes to a path, going on with what is there of the same export."""
+        pieces = self._order.format in ("cdxj", "parquet")
+        folder = self._order.format == "markdown" or self._order.max_bytes is not None
+        with ExitStack() as stack:
+            part = Part(path, folder=folder, pieces=pieces)
+            stack.callback(part.close)
+            source = Source(self._data_dirs)
+            stack.callback(source.close)
+            state = self._state(part, source)
+            return self._run(source, state, part, None, stack)
+
+    def to_stream(self, out: BinaryIO) -> Done:
+        """Writes to a stream."""
+        if self._order.format not in STREAMS or self._order.max_bytes is not None:
+            raise BadInput(f"{self._order.format} of this kind is made of files: give --out a path")
+        with ExitStack() as stack:
+            source = Source(self._data_dirs)
+            stack.callback(source.close)
+            part = None
+            if self._order.format == "cdxj":  # has to be sorted somewhere
+                folder = Path(stack.enter_context(TemporaryDirectory(prefix="weft-export-")))
+                part = Part(folder / "cdxj", pieces=True)
+                stack.callback(part.close)
+            state = self._fresh(source)
+            if part is not None:
+                part.begin(state)
+            return self._run(source, state, part, out, stack)
+
+    def _state(self, part: Part, source: Source) -> State:
+        state = part.state(self._order.plain())
+        if state is None or not source.go_back(state.snapshot):
+            state = self._fresh(source)
+        part.begin(state)
+        return state
+
+    def _fresh(self, source: Source) -> State:
+        return State(self._order.plain(), source.snapshot, moment(self._order.since))
+
+    def _run(self, source: Source, state: State, part: Part | None, out: BinaryIO | None, stack: ExitStack) -> Done:
+        selection = Selection(self._order, state.since)
+        resumed = state.rows
+        run = _Run(source, selection, state, part if out is None else None, self._watch, self._checkpoint_rows)
+        sink: Sink
+        if self._order.format == "warc":
+            sink = warc = self._warc(state, part, out)
+            stack.callback(sink.close)
+            run.by_place(warc)
+        else:
+            sink = rows = self._rows(source, state, part, out)
+            stack.callback(sink.close)
+            run.by_item(rows)
+        return Done(state.rows, resumed, sink.finish())
+
+    def _warc(self, state: State, part: Part | None, out: BinaryIO | None) -> WarcFiles | WarcStream:
+        if out is not None:
+            return WarcStream(out, self._info)
+        assert part is not None
+        return WarcFiles(part, state, self._info, self._order.max_bytes)
+
+    def _rows(self, source: Source, state: State, part: Part | None, out: BinaryIO | None) -> RowSink:
+        order = self._order
+        if order.format == "cdxj":
+            assert part is not None
+            return PieceFolder(part, state, CdxjPieces(source), out)
+        if order.format == "parquet":
+            assert part is not None
+            names = order.columns(COLUMNS)
+            contents = tuple(name for name in names if name in CONTENTS)
+            reads = bool(contents) or not {"content_languages", "content_mime_detected"}.isdisjoint(order.fields)
+            facts = Facts(source, self._reader, (*contents, "language", "mime"), ("language",))
+            return PieceFolder(part, state, ParquetPieces(facts, names, self._crawl_id, reads, part.path))
+        if order.format == "markdown":
+            assert part is not None
+            return MarkdownFolder(part, Facts(source, self._reader, ()))
+        facts = Facts(source, self._reader, order.columns(FIELDS), order.fields)
+        lines = JsonLines(facts) if order.format == "jsonl" else CsvLines(facts)
+        if out is not None:
+            return LineStream(out, lines)
+        assert part is not None
+        return LineFile(part, state, lines)
+
+
+class _Run:
+    """Goes over the rows, and writes checkpoints."""
+
+    def __init__(
+        self, source: Source, selection: Selection, state: State, part: Part | None, watch: Watch, checkpoint_rows: int
+    ) -> None:
+        self._source, self._selection, self._state, self._part = source, selection, state, part
+        self._watch = watch
+        self._checkpoint_rows = checkpoint_rows
+        self._read = 0
+        self._next_s = time.monotonic() + CHECKPOINT_S
+
+    def by_item(self, sink: RowSink) -> None:
+        """Every wanted row, in the order of the items."""
+        for row in self._source.rows(self._state.cursor or 0):
+            if self._selection.takes(row) and sink.add(row):
+                self._state.rows += 1
+            if self._due():
+                self._save(sink, row.item)
+
+    def by_place(self, sink: WarcFiles | WarcStream) -> None:
+        """Every wanted record, in the order of the files. The cursor: index, batch, and the place in the file."""
+        name_reached, batch, file, end = self._state.cursor or ("", 0, "", 0)
+        for name in sorted(self._source.snapshot):
+            if name < name_reached:
+                continue
+            places = Places(self._source, (file, end) if name == name_reached else ("", 0))
+            try:
+                for rows, reached in self._source.by_place(name, batch if name == name_reached else 0):
+                    for row in rows:
+                        self._copy(row, places, sink)
+                    if self._due(len(rows)):
+                        self._save(sink, (name, reached, *places.at))
+            finally:
+                places.close()
+
+    def _copy(self, row: Row, places: Places, sink: WarcFiles | WarcStream) -> None:
+        if self._selection.takes(row):
+            sink.write(places.members(row))
+            self._state.rows += 1
+        else:
+            places.skip(row)
+
+    def _due(self, rows: int = 1) -> bool:
+        before, self._read = self._read, self._read + rows
+        if self._read // self._checkpoint_rows > before // self._checkpoint_rows:
+            return True
+        return time.monotonic() >= self._next_s
+
+    def _save(self, sink: Sink, cursor: object) -> None:
+        self._next_s = time.monotonic() + CHECKPOINT_S
+        self._watch(self._read, self._source.total)
+        if sink.save(self._state) and self._part is not None:
+            self._state.cursor = cursor
+            self._part.save(self._state)

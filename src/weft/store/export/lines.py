@@ -1,0 +1,145 @@
+"""JSONL and CSV: one row a line.
+
+CSV is RFC 4180 (CRLF, quotes doubled), and no cell is a formula: spreadsheets run what begins with = + - @, a tab or a
+carriage return, so such a cell gets a quote before it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import msgspec
+
+from weft.records import Row
+from weft.store.errors import writing
+from weft.store.export.facts import Facts
+from weft.store.export.part import Part, State
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+class Lines(Protocol):
+    """How a format writes its lines."""
+
+    def header(self) -> bytes: ...
+    def line(self, row: Row) -> bytes: ...
+
+
+class JsonLines:
+    """One JSON object a line."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+
+    def header(self) -> bytes:
+        """None."""
+        return b""
+
+    def line(self, row: Row) -> bytes:
+        """The row's object."""
+        facts = self._facts.of(row)
+        try:
+            return msgspec.json.encode(facts) + b"\n"
+        except UnicodeEncodeError:  # half a surrogate pair, which UTF-8 cannot hold
+            return msgspec.json.encode({name: _clean(value) for name, value in facts.items()}) + b"\n"
+
+
+class CsvLines:
+    """A header, then one record a row."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._out = io.StringIO(newline="")
+        self._writer = csv.writer(self._out, lineterminator="\r\n")
+
+    def header(self) -> bytes:
+        """The names of the columns."""
+        return self._record(list(self._facts.columns))
+
+    def line(self, row: Row) -> bytes:
+        """The row's record."""
+        return self._record([_cell(value) for value in self._facts.of(row).values()])
+
+    def _record(self, cells: list[object]) -> bytes:
+        self._writer.writerow(cells)
+        made = self._out.getvalue().encode("utf-8", "replace")
+        self._out.seek(0)
+        self._out.truncate()
+        return made
+
+
+class LineFile:
+    """Lines into PATH.part."""
+
+    def __init__(self, part: Part, state: State, lines: Lines) -> None:
+        self._part, self._lines = part, lines
+        with writing(part.path):
+            self._file = part.path.open("r+b", buffering=1 << 18)
+        self._file.seek(state.length)
+        if state.length == 0:
+            self._file.write(lines.header())
+
+    def add(self, row: Row) -> bool:
+        """Writes a row."""
+        with writing(self._part.path):
+            self._file.write(self._lines.line(row))
+        return True
+
+    def save(self, state: State) -> bool:
+        """Makes what was added count."""
+        with writing(self._part.path):
+            self._file.flush()
+            os.fdatasync(self._file.fileno())
+        state.length = self._file.tell()
+        return True
+
+    def finish(self) -> Path | None:
+        """The whole file under its name."""
+        self.close()
+        self._part.finish()
+        return self._part.final
+
+    def close(self) -> None:
+        """Closes the file."""
+        with writing(self._part.path):
+            self._file.close()
+
+
+class LineStream:
+    """Lines to somebody who reads along."""
+
+    def __init__(self, out: BinaryIO, lines: Lines) -> None:
+        self._out, self._lines = out, lines
+        out.write(lines.header())
+
+    def add(self, row: Row) -> bool:
+        """Writes a row."""
+        self._out.write(self._lines.line(row))
+        return True
+
+    def save(self, state: State) -> bool:  # noqa: ARG002
+        """Passes on what was written."""
+        self._out.flush()
+        return False
+
+    def finish(self) -> Path | None:
+        """Passes on the rest."""
+        self._out.flush()
+        return None
+
+    def close(self) -> None:
+        """The stream is not ours."""
+
+
+def _cell(value: object) -> object:
+    if value is None:
+        return ""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+
+
+def _clean(value: object) -> object:
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value

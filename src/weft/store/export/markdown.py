@@ -1,0 +1,79 @@
+"""A folder of Markdown files, one for each page: `host/words-of-the-path-0123456789abcdef.md`.
+
+Must stay true: no character of a URL reaches a file name but letters, digits, `-`, `_` and `.`; two URLs never share a
+file, for the hash of the URL is in its name; a URL that was visited twice has its latest page.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from hashlib import sha256
+from pathlib import Path
+from urllib.parse import unquote
+
+from weft import urls
+from weft.records import Row
+from weft.store.errors import writing
+from weft.store.export.facts import Facts, Readable, iso
+from weft.store.export.part import Part, State
+from weft.store.text import sync_file_system
+
+WORDS_CHARS = 60
+_UNFIT = re.compile(r"[^a-z0-9]+").sub
+_UNFIT_HOST = re.compile(r"[^a-z0-9.-]+").sub
+
+
+class MarkdownFolder:
+    """Pages into PATH.part/."""
+
+    def __init__(self, part: Part, facts: Facts) -> None:
+        self._part, self._facts = part, facts
+
+    def add(self, row: Row) -> bool:
+        """Writes a page, if it is one that can be read."""
+        page = self._facts.page(row)
+        if page is None or page.mime is None:
+            return False
+        path = self._part.path / file_name(row.url)
+        with writing(path):
+            path.parent.mkdir(exist_ok=True)
+            beside = path.with_suffix(".half")
+            beside.write_bytes(document(row, page).encode("utf-8", "replace"))
+            beside.rename(path)
+        return True
+
+    def save(self, state: State) -> bool:  # noqa: ARG002
+        """Files are whole as soon as they are there."""
+        return True
+
+    def finish(self) -> Path | None:
+        """The whole folder under its name."""
+        for path in self._part.path.glob("*/*.half"):
+            path.unlink()
+        sync_file_system(self._part.path)
+        self._part.finish()
+        return self._part.final
+
+    def close(self) -> None:
+        """Files stay for the next time."""
+
+
+def file_name(url: str) -> str:
+    """A page's file, from the folder: a readable part, and what makes it the page's own."""
+    mark = sha256(url.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    host = _UNFIT_HOST("_", urls.host_of(url)).strip(".") or "_"
+    words = _UNFIT("-", unquote(url[url.index("/", 8) :]).lower())[:WORDS_CHARS].strip("-")
+    return f"{host}/{words}-{mark}.md" if words else f"{host}/{mark}.md"
+
+
+def document(row: Row, page: Readable) -> str:
+    """Front matter (YAML, whose texts are written as JSON) and the page."""
+    facts = {
+        "url": row.url,
+        "title": row.title,
+        "fetched_at": iso(row.fetched_at),
+        "language": row.language or page.language or "",
+    }
+    lines = [f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in facts.items()]
+    return "\n".join(["---", *lines, "---", "", page.markdown.strip(), ""])

@@ -1,0 +1,134 @@
+"""Parquet with Common Crawl's column names, and columns of content where they are asked for.
+
+Row groups are small enough for memory whatever pages hold; pyarrow is an extra and is imported here alone.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from weft.errors import Missing
+from weft.records import Row
+from weft.store.export.columns import TYPES, columns
+from weft.store.export.facts import Facts
+from weft.store.export.order import CONTENTS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BATCH_ROWS = 500  # as Python objects; then as Arrow's, which take a tenth
+GROUP_ROWS = 10_000
+GROUP_BYTES = 4 << 20
+PIECE_BYTES = 64 << 20
+UNIQUE = frozenset(("url_surtkey", "url", "url_path", "url_query", "content_digest", "fetch_redirect"))
+
+
+def schema(names: tuple[str, ...]) -> pa.Schema:
+    """The schema of these columns; Missing where pyarrow is not installed."""
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # Arrow's own keeps 50 MB more for itself
+    try:
+        import pyarrow as pa
+    except ImportError:
+        raise Missing("pyarrow", "pip install 'weft[parquet]'") from None
+    types = {
+        "string": pa.string(), "int16": pa.int16(), "int32": pa.int32(), "int64": pa.int64(),
+        "timestamp": pa.timestamp("ms", tz="UTC"),
+    }  # fmt: skip
+    return pa.schema([(name, types[TYPES.get(name, "string")]) for name in names])
+
+
+class ParquetPieces:
+    """Files of some row groups each; at the end one of all."""
+
+    def __init__(self, facts: Facts, names: tuple[str, ...], crawl_id: str, reads: bool, folder: Path) -> None:
+        self._facts, self._names, self._crawl_id, self._reads = facts, names, crawl_id, reads
+        self._contents = [name for name in names if name in CONTENTS]
+        self._schema = schema(names)
+        # A dictionary of values that do not repeat costs memory and saves nothing.
+        self._repeated = [name for name in names if name not in UNIQUE and name not in CONTENTS]
+        self._rows: list[dict[str, object]] = []
+        self._group: list[pa.RecordBatch] = []
+        self._piece = folder / "growing"
+        self._out: BinaryIO | None = None
+        self._parquet: Any = None
+        self._bytes = self._group_bytes = self._piece_bytes = 0
+
+    def add(self, row: Row) -> bool:
+        """Takes a row that had a response."""
+        if not row.status:
+            return False
+        content = self._facts.of(row) if self._reads else {}
+        language, detected = content.pop("language", None), content.pop("mime", None)
+        told = columns(row, self._crawl_id, _text(language), _text(detected)) | content
+        self._rows.append({name: told[name] for name in self._names})
+        self._bytes += 500 + sum(len(str(told[name] or "")) for name in self._contents)
+        if len(self._rows) >= BATCH_ROWS or self._bytes >= GROUP_BYTES // 4:
+            self._end_batch()
+        return True
+
+    def is_full(self) -> bool:
+        """Whether a piece is long enough."""
+        return self._piece_bytes >= PIECE_BYTES
+
+    def dump(self, path: Path) -> None:
+        """Ends a piece."""
+        self._end_batch()
+        self._end_group()
+        assert self._out is not None
+        self._parquet.close()
+        self._out.close()
+        self._piece.rename(path)
+        self._out = self._parquet = None
+        self._piece_bytes = 0
+
+    def join(self, pieces: list[Path], out: BinaryIO) -> None:
+        """One file of all row groups."""
+        import pyarrow.parquet as pq
+
+        with self._writer(out) as writer:
+            for path in pieces:
+                with pq.ParquetFile(path, buffer_size=1 << 16, pre_buffer=False) as piece:
+                    for group in range(piece.num_row_groups):
+                        writer.write_table(piece.read_row_group(group, use_threads=False))
+
+    def _end_batch(self) -> None:
+        import pyarrow as pa
+
+        if self._rows:
+            self._group.append(pa.RecordBatch.from_pylist(self._rows, schema=self._schema))
+            self._group_bytes += self._bytes
+            self._rows.clear()
+            self._bytes = 0
+        if self._group_bytes >= GROUP_BYTES or len(self._group) * BATCH_ROWS >= GROUP_ROWS:
+            self._end_group()
+
+    def _end_group(self) -> None:
+        """Writes a row group; the first one opens the piece."""
+        import pyarrow as pa
+
+        if self._out is None:
+            self._out = self._piece.open("wb")
+            self._parquet = self._writer(self._out)
+        if self._group:
+            self._parquet.write_table(pa.Table.from_batches(self._group))
+        self._group.clear()
+        self._piece_bytes += self._group_bytes
+        self._group_bytes = 0
+
+    def _writer(self, out: BinaryIO) -> Any:
+        import pyarrow.parquet as pq
+
+        return pq.ParquetWriter(
+            out,
+            self._schema,
+            compression="zstd",
+            use_dictionary=self._repeated,
+            data_page_size=1 << 17,
+            write_batch_size=256,
+        )
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,140 @@
+"""Output that may be interrupted: it grows beside its final name, and a checkpoint says how far it is good.
+
+    PATH.part         what is written so far; a folder for formats that are made of several files
+    PATH.part.state   the order, the crawl's snapshot, the cursor, and how many bytes count
+
+Must stay true: what the state counts is in PATH.part; what lies beyond is cut before going on; PATH appears whole, by
+a rename; one process at a time writes to it. An export with another order, or of a crawl whose index was made again,
+begins anew.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from weft.errors import BadInput, Busy
+from weft.store.errors import writing
+from weft.store.warc_file import sync_folder
+
+
+class State(msgspec.Struct):
+    """The content of PATH.part.state."""
+
+    order: dict[str, Any]
+    snapshot: dict[str, tuple[int, int]]
+    since: float
+    cursor: Any = None
+    length: int = 0
+    pieces: int = 0
+    rows: int = 0
+
+
+class Part:
+    """The unfinished output of one export, held by this process."""
+
+    def __init__(self, path: Path, *, folder: bool = False, pieces: bool = False) -> None:
+        """`folder`: the output is one; `pieces`: it is a file that is put together in one."""
+        self.final = path
+        self.path = Path(f"{path}.part")
+        self._state_path = Path(f"{path}.part.state")
+        self._is_folder = folder or pieces
+        if folder and path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise BadInput(f"{path} is there already: delete it, or choose another --out")
+        if not folder and path.is_dir():
+            raise BadInput(f"{path} is a folder: name a file")
+        if not path.parent.is_dir():
+            raise BadInput(f"{path.parent} is no folder: make it first")
+        self._lock = _held(self._state_path, path)
+
+    def state(self, order: Mapping[str, Any]) -> State | None:
+        """What an interrupted export with this order left, if its output is there as well."""
+        try:
+            state = msgspec.json.decode(self._state_path.read_bytes(), type=State)
+        except (OSError, msgspec.DecodeError):
+            return None
+        if state.order != dict(order) or not self.path.exists() or self.path.is_dir() != self._is_folder:
+            return None
+        if not self._is_folder and self.path.stat().st_size < state.length:
+            return None  # a power cut took what the state counts
+        return state
+
+    def begin(self, state: State) -> None:
+        """Cuts off what does not count; with an empty state that is all."""
+        if self._is_folder:
+            if state.cursor is None:
+                self._clear()
+            self.path.mkdir(exist_ok=True)
+        else:
+            if self.path.is_dir():
+                self._clear()
+            with writing(self.path):
+                fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                os.ftruncate(fd, state.length)
+                os.close(fd)
+        self.save(state)
+
+    def save(self, state: State) -> None:
+        """Writes the checkpoint; what it counts must be written before. In place, so that the lock stays on it."""
+        data = msgspec.json.encode(state)
+        with writing(self._state_path):
+            os.pwrite(self._lock, data.ljust(os.fstat(self._lock).st_size), 0)
+
+    def finish(self) -> None:
+        """Gives the whole output its name."""
+        with writing(self.final):
+            if not self._is_folder:
+                _sync(self.path)
+            self.path.rename(self.final)
+            sync_folder(self.final.parent)
+        self.drop_state()
+
+    def finish_with(self, made: Path) -> None:
+        """Gives a file that was made of the pieces the output's name, and takes the pieces away."""
+        with writing(self.final):
+            _sync(made)
+            made.rename(self.final)
+            sync_folder(self.final.parent)
+        self._clear()
+        self.drop_state()
+
+    def drop_state(self) -> None:
+        """There is nothing left to go on with."""
+        self._state_path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Lets go; what is unfinished stays for the next time."""
+        os.close(self._lock)
+
+    def _clear(self) -> None:
+        if self.path.is_dir() and not self.path.is_symlink():
+            shutil.rmtree(self.path)
+        else:
+            self.path.unlink(missing_ok=True)
+
+
+def _held(path: Path, final: Path) -> int:
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise BadInput(f"{final} cannot be written: {error.strerror}") from None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise Busy(f"{final}: another export is writing it") from None
+    return fd
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,136 @@
+"""What an export reads: a crawl as it was at one moment, also while it is crawled on.
+
+Must stay true: with the same snapshot the same rows come in the same order, so that an export that was interrupted goes
+on where it was; memory does not grow with the crawl.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from operator import attrgetter
+from pathlib import Path
+
+from isal import isal_zlib
+
+from weft import urls
+from weft.errors import BadInput
+from weft.records import Row
+from weft.store import text
+from weft.store.contract import StoredPage
+from weft.store.corpus import Corpus
+from weft.store.errors import StoreError
+from weft.store.query import IndexReader, Where
+from weft.store.warc_read import Record, parse, read_record
+
+HEAD_BYTES = 4096
+PARENTS_KEPT = 20_000
+
+# For each index its inode and its last batch.
+Snapshot = dict[str, tuple[int, int]]
+
+
+class Source:
+    """A crawl, for reading."""
+
+    def __init__(self, data_dirs: Sequence[Path]) -> None:
+        self.data_dirs = list(data_dirs)
+        self._corpus = Corpus(self.data_dirs)
+        self._indexes = {self._name(index): index for index in self._corpus.indexes()}
+        if not self._indexes:
+            raise BadInput(f"{self.data_dirs[0]} holds no pages: there is no index in it")
+        self.snapshot: Snapshot = {
+            name: (index.path.stat().st_ino, index.last_batch()) for name, index in self._indexes.items()
+        }
+        self.total = self._corpus.stats(top=0).rows
+        self.url_of: Callable[[int], str | None] = lru_cache(maxsize=PARENTS_KEPT)(self._url_of)
+
+    def go_back(self, snapshot: Mapping[str, tuple[int, int]]) -> bool:
+        """Reads the crawl as it was then; False where the indexes are no longer those (they were made again)."""
+        for name, (inode, batch) in snapshot.items():
+            now = self.snapshot.get(name)
+            if now is None or now[0] != inode or now[1] < batch:
+                return False
+        self.snapshot = dict(snapshot)
+        return True
+
+    def rows(self, after_item: int = 0) -> Iterator[Row]:
+        """Rows in the order of their items."""
+        parts = (
+            self._indexes[name].rows(Where(after_item=after_item, upto_batch=batch))
+            for name, (_, batch) in self.snapshot.items()
+        )
+        return heapq.merge(*parts, key=attrgetter("item"))
+
+    def by_place(self, name: str, after_batch: int) -> Iterator[tuple[list[Row], int]]:
+        """One index's rows as they lie in its WARC files, some at a time, each time with the last batch of them.
+
+        Batches are committed in the order in which their bytes were appended, so sorting a few at a time is enough.
+        """
+        index, last = self._indexes[name], self.snapshot[name][1]
+        while after_batch < last:
+            rows, after_batch = index.committed(after_batch, last)
+            if not rows:
+                return
+            yield (
+                sorted((row for row in rows if row.warc_file), key=attrgetter("warc_file", "warc_offset")),
+                after_batch,
+            )
+
+    def read(self, row: Row) -> StoredPage:
+        """The page that a row stands for."""
+        return self._corpus.read(row)
+
+    def warc_path(self, row: Row) -> Path:
+        """The WARC file that holds a row's record."""
+        return self.data_dir(row.url) / "warc" / row.warc_file
+
+    def data_dir(self, url: str) -> Path:
+        """The data dir of a URL."""
+        return self.data_dirs[urls.data_dir_of(url, len(self.data_dirs))]
+
+    def text(self, row: Row) -> str | None:
+        """The page's text where it is kept as a file."""
+        return text.read(self.data_dir(row.url), row.url)
+
+    def content_path(self, row: Row) -> str | None:
+        """The place of that file, from its data dir."""
+        path = text.path_of(row.url)
+        return path if 200 <= row.status < 300 and (self.data_dir(row.url) / path).exists() else None
+
+    def head(self, row: Row) -> Record:
+        """A row's record without its body: only the first few KB are read."""
+        path = self.warc_path(row)
+        try:
+            with path.open("rb", buffering=0) as file:
+                start = os.pread(file.fileno(), min(HEAD_BYTES, row.warc_length), row.warc_offset)
+            return parse_head(isal_zlib.decompressobj(wbits=31).decompress(start))
+        except ValueError:
+            return read_record(path, row.warc_offset, row.warc_length)  # a head of more than a few KB, or a broken one
+        except OSError as error:
+            raise StoreError(path, f"cannot be read: {error.strerror}") from error
+
+    def close(self) -> None:
+        """Gives the connections back."""
+        self._corpus.close()
+
+    def _url_of(self, item: int) -> str | None:
+        rows = (index.for_item(item) for index in self._indexes.values())
+        return next((row.url for row in rows if row), None)
+
+    def _name(self, index: IndexReader) -> str:
+        return f"{self.data_dirs.index(index.path.parent)}/{index.path.name}"
+
+
+def parse_head(data: bytes) -> Record:
+    """A record of which only the beginning is there; ValueError where it does not hold both heads."""
+    warc_end = data.find(b"\r\n\r\n")
+    http_end = data.find(b"\r\n\r\n", warc_end + 4)
+    if warc_end < 0 or http_end < 0:
+        raise ValueError("the beginning is too short")
+    head = data[: warc_end + 4]
+    lines = [line for line in head[:-4].split(b"\r\n") if not line.lower().startswith(b"content-length:")]
+    block = data[warc_end + 4 : http_end + 4]
+    return parse(b"\r\n".join([*lines, b"Content-Length: %d" % len(block)]) + b"\r\n\r\n" + block)

@@ -1,0 +1,98 @@
+"""The sort-friendly key of a URL, as the Internet Archive's tools make it: `com,example)/path?a=1`.
+
+Keys of other tools must be equal to ours, or a page is not found: so a URL is unescaped as often as that changes it,
+escaped once, cut of `www.`, session ids and a last slash, lower-cased, and its query sorted.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+_SAFE = "!\"$&'()*+,-./:;<=>?@[\\]^_`{|}~"
+_PLAIN = re.compile(r"[a-z0-9/._~-]*").fullmatch
+_WWW = re.compile(r"www\d*\.").match
+_PATH_SESSIONS = (
+    re.compile(r"(.*/)\((?:[a-z]\([0-9a-z]{24}\))+\)/([^?]+\.aspx.*)", re.IGNORECASE | re.DOTALL),
+    re.compile(r"(.*/)\([0-9a-z]{24}\)/([^?]+\.aspx.*)", re.IGNORECASE | re.DOTALL),
+)
+_QUERY_SESSIONS = tuple(
+    re.compile(rf"(.*){name}(?:&(.*))?", re.IGNORECASE | re.DOTALL)
+    for name in (
+        "jsessionid=[0-9a-z]{32}",
+        "phpsessid=[0-9a-z]{32}",
+        "sid=[0-9a-z]{32}",
+        "aspsessionid[a-z]{8}=[a-z]{24}",
+        "cfid=[^&]+&cftoken=[^&]+",
+    )
+)
+
+
+def surt(url: str) -> str:
+    """The key of a canonical URL."""
+    start = url.index("//") + 2
+    end = url.index("/", start)
+    path, mark, query = url[end:].partition("?")
+    key = _authority(url[start:end], url[: start - 3]) + ")" + _path(path)
+    query = _query(query) if mark else ""
+    return f"{key}?{query}" if query else key
+
+
+@lru_cache(maxsize=4096)
+def _authority(authority: str, scheme: str) -> str:
+    """The host's labels from last to first, and the port where it is not the scheme's."""
+    host, _, port = authority.partition(":") if not authority.startswith("[") else (authority, "", "")
+    host = host.replace("..", ".").strip(".")
+    if found := _WWW(host):
+        host = host[found.end() :]
+    usual = {"http": "80", "https": "443"}.get(scheme)
+    return ",".join(reversed(host.split("."))) + (f":{port}" if port and port != usual else "")
+
+
+def _path(path: str) -> str:
+    if _PLAIN(path) and "//" not in path and "/." not in path:
+        key = path
+    else:
+        key = _escaped(_segments(_unescaped(path))).lower()
+        for pattern in _PATH_SESSIONS:
+            if found := pattern.fullmatch(key):
+                key = found[1] + found[2]
+    return key[:-1] if key.endswith("/") and len(key) > 1 else key
+
+
+def _segments(path: bytes) -> bytes:
+    """Without empty segments, `.` and `..`; a last slash stays."""
+    kept: list[bytes] = []
+    for part in path.split(b"/")[1:]:
+        if part == b".." and kept:
+            kept.pop()
+        elif part != b".":
+            kept.append(part)
+    middle = [part for part in kept[:-1] if part]
+    return b"/" + b"/".join([*middle, *kept[-1:]])
+
+
+def _query(query: str) -> str:
+    key = _escaped(_unescaped(query))
+    for pattern in _QUERY_SESSIONS:
+        if found := pattern.fullmatch(key):
+            key = found[1] + (found[2] or "")
+    key = key.lower()
+    if len(key) <= 1:
+        return key
+    return "&".join("=".join(pair) for pair in sorted(tuple(part.split("=", 1)) for part in key.split("&")))
+
+
+def _unescaped(text: str) -> bytes:
+    data = text.encode()
+    while b"%" in data:
+        plain = unquote_to_bytes(data)
+        if plain == data:
+            break
+        data = plain
+    return data
+
+
+def _escaped(data: bytes) -> str:
+    return quote_from_bytes(data, safe=_SAFE)

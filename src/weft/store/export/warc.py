@@ -1,0 +1,177 @@
+"""WARC: the selected pages' records put together, request and response, as the gzip members that they are.
+
+Nothing is decompressed but the small records between two responses, where a page's request stands right before it; the
+copied bytes are those of the crawl. Pages come in the order in which they lie in its files. With a size given the
+output is a folder of files, each complete in itself; a file is longer only where one page alone is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+from isal import isal_zlib
+
+from weft.records import Row
+from weft.store.errors import StoreError, writing
+from weft.store.export.part import Part, State
+from weft.store.export.source import Source
+from weft.store.warc import RecordMaker
+from weft.store.warc_read import parse
+
+
+class Places:
+    """Walks over rows as they lie in the files, and finds the request of each.
+
+    `at` is the file that was read last and the end of the last row in it; what lies between there and the next row are
+    that row's request, and records that no row points to.
+    """
+
+    def __init__(self, source: Source, at: tuple[str, int] = ("", 0)) -> None:
+        self._source = source
+        self.at = at
+        self._path: Path | None = None
+        self._fd = -1
+
+    def skip(self, row: Row) -> None:
+        """Passes over a row that is not wanted."""
+        self.at = (row.warc_file, row.warc_offset + row.warc_length)
+
+    def members(self, row: Row) -> bytes:
+        """The row's request, if there is one, and its response."""
+        file, end = self.at
+        begin = end if file == row.warc_file else 0
+        self.skip(row)
+        before = self._read(row, begin, row.warc_offset - begin)
+        return _last_request(before) + self._read(row, row.warc_offset, row.warc_length)
+
+    def close(self) -> None:
+        """Closes the file that is open."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd, self._path = -1, None
+
+    def _read(self, row: Row, offset: int, length: int) -> bytes:
+        path = self._source.warc_path(row)
+        if path != self._path:
+            self.close()
+            try:
+                self._fd, self._path = os.open(path, os.O_RDONLY | os.O_CLOEXEC), path
+            except OSError as error:
+                raise StoreError(path, f"cannot be read: {error.strerror}") from error
+        data = os.pread(self._fd, length, offset)
+        if len(data) < length:
+            raise StoreError(path, f"ends {length - len(data)} bytes before the record at {offset} does")
+        return data
+
+
+class WarcFiles:
+    """Records into PATH.part, or with `max_bytes` into files of that size in it."""
+
+    def __init__(self, part: Part, state: State, info: Mapping[str, str], max_bytes: int | None) -> None:
+        self._part, self._info, self._max_bytes = part, info, max_bytes
+        self._maker = RecordMaker()
+        self._serial = state.pieces
+        self._length, self._has_pages = 0, False
+        if max_bytes is not None:
+            for path in part.path.iterdir():
+                if path.name > self._path().name:
+                    path.unlink()
+        self._open(state.length)
+
+    def write(self, members: bytes) -> None:
+        """Appends a page's records."""
+        too_long = self._max_bytes is not None and self._length + len(members) > self._max_bytes
+        with writing(self._part.path):
+            if too_long and self._has_pages:
+                self._sync()
+                self._file.close()
+                self._serial += 1
+                self._open(0)
+            self._file.write(members)
+        self._length += len(members)
+        self._has_pages = True
+
+    def save(self, state: State) -> bool:
+        """Makes what was written count."""
+        with writing(self._part.path):
+            self._sync()
+        state.length, state.pieces = self._length, self._serial
+        return True
+
+    def finish(self) -> Path | None:
+        """The whole output under its name."""
+        with writing(self._part.path):
+            self._sync()
+        self.close()
+        self._part.finish()
+        return self._part.final
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    def _open(self, length: int) -> None:
+        path = self._path()
+        path.touch()
+        self._file = path.open("r+b", buffering=1 << 18)
+        self._file.truncate(length)
+        self._file.seek(length)
+        self._length, self._has_pages = length, length > 0
+        if length == 0:
+            name = self._part.final.name if self._max_bytes is None else path.name
+            self._length = self._file.write(self._maker.info(name, self._info))
+
+    def _path(self) -> Path:
+        if self._max_bytes is None:
+            return self._part.path
+        return self._part.path / f"{self._part.final.name}-{self._serial:05d}.warc.gz"
+
+    def _sync(self) -> None:
+        self._file.flush()
+        os.fdatasync(self._file.fileno())
+
+
+class WarcStream:
+    """Records to somebody who reads along."""
+
+    def __init__(self, out: BinaryIO, info: Mapping[str, str]) -> None:
+        self._out = out
+        out.write(RecordMaker().info("-", info))
+
+    def write(self, members: bytes) -> None:
+        """Appends a page's records."""
+        self._out.write(members)
+
+    def save(self, state: State) -> bool:  # noqa: ARG002
+        """Passes on what was written."""
+        self._out.flush()
+        return False
+
+    def finish(self) -> Path | None:
+        """Passes on the rest."""
+        self._out.flush()
+        return None
+
+    def close(self) -> None:
+        """The stream is not ours."""
+
+
+def _last_request(before: bytes) -> bytes:
+    """The member that ends the bytes before a response, where it is a request."""
+    last, content = b"", b""
+    for last, content in _members(before):  # noqa: B007 - the last of them
+        pass
+    return last if content and parse(content).kind == "request" else b""
+
+
+def _members(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Each gzip member, and what it holds."""
+    while data:
+        inflate = isal_zlib.decompressobj(wbits=31)
+        content = inflate.decompress(data)
+        rest = inflate.unused_data
+        yield data[: len(data) - len(rest)], content
+        data = rest

@@ -1,0 +1,91 @@
+"""The text store: `content/ab/<sha256 of url>.txt` in the page's data dir, one file for each URL.
+
+Must stay true: a file under its final name is whole (it is written beside and renamed); writing one twice gives the
+same file; it is there before its page's row is. A URL that is visited again has its latest text.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+
+from weft.store.errors import writing
+
+FOLDER = "content"
+
+
+def path_of(url: str) -> str:
+    """Where a URL's text is, from its data dir."""
+    name = sha256(url.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{FOLDER}/{name[:2]}/{name}.txt"
+
+
+def read(data_dir: Path, url: str) -> str | None:
+    """The text of a URL, or None where none is kept."""
+    try:
+        return (data_dir / path_of(url)).read_bytes().decode()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+class TextFiles:
+    """The writer's side in one data dir."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+        self._unsynced = False
+
+    def write(self, url: str, text: str) -> None:
+        """Keeps a text; whoever looks finds the whole of it or nothing."""
+        path = self._data_dir / path_of(url)
+        # One process owns a URL at a time, so what a kill left under this name is written over by whoever comes next.
+        beside = path.with_suffix(".part")
+        data = text.encode("utf-8", "replace")
+        with writing(path):
+            try:
+                fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            except FileNotFoundError:
+                beside.parent.mkdir(parents=True, exist_ok=True)
+                fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            try:
+                _write_all(fd, data)
+            finally:
+                os.close(fd)
+            beside.rename(path)
+        self._unsynced = True
+
+    def sync(self) -> None:
+        """Puts them on the disk; one call for all, since one for each would cost more than the crawl."""
+        if not self._unsynced:
+            return
+        self._unsynced = False
+        try:
+            sync_file_system(self._data_dir)
+        except BaseException:
+            self._unsynced = True
+            raise
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    done = os.write(fd, data)
+    while done < len(data):
+        done += os.write(fd, data[done:])
+
+
+def sync_file_system(folder: Path) -> None:
+    """Puts everything on the disk that was written to the file system of a folder."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with writing(folder):
+            if _libc().syncfs(fd) != 0:
+                raise OSError(ctypes.get_errno(), "syncfs failed")
+    finally:
+        os.close(fd)
+
+
+@lru_cache(maxsize=1)
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
