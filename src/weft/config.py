@@ -153,6 +153,7 @@ class RunSection(Section, frozen=True, kw_only=True):
     resume: Annotated[bool, Help("go on with the crawl in the data dir")] = False
     fresh: Annotated[bool, Help("start over: the crawl in the data dir is deleted")] = False
     retry_failed: Annotated[bool, Help("on resume, try failed URLs again")] = False
+    recrawl: Annotated[bool, Help("on resume, visit known pages again, conditionally")] = False
 
 
 class Config(Struct, frozen=True, kw_only=True):
@@ -182,7 +183,9 @@ COMPUTED: dict[str, Callable[[Mapping[str, Any]], tuple[Any, str]]] = {
 }
 SHORT_FLAGS = {"politeness_delay_seconds": "--delay", "data_dirs": "--data-dir", "headers": "--header"}
 # What a resumed crawl is not held to: how long, from what file and with what intent it was started the last time.
-NOT_KEPT = frozenset({"max_duration", "seed_file", "resume", "fresh", "retry_failed", "data_dirs", "log_dir"})
+NOT_KEPT = frozenset(
+    {"max_duration", "seed_file", "resume", "fresh", "retry_failed", "recrawl", "data_dirs", "log_dir"}
+)
 SECRET_KEYS = frozenset({"auth", "headers"})
 # WEFT_ variables that are switches of their own, not keys.
 SWITCHES = re.compile(r"WEFT_(DEBUG.*|REQUIRE_.*|TEST_.*)")
@@ -369,8 +372,9 @@ def _contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "lease_seconds", f"must be more than total_timeout ({values['total_timeout']:g})"
     if values["resume"] and values["fresh"]:
         yield "fresh", "cannot be combined with resume: either go on or start over"
-    if values["retry_failed"] and not values["resume"]:
-        yield "retry_failed", "works on resume alone: set resume too"
+    for name in ("retry_failed", "recrawl"):
+        if values[name] and not values["resume"]:
+            yield name, "works on resume alone: set resume too"
     for name in ("include", "exclude"):
         for pattern in values[name]:
             try:

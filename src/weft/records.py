@@ -84,10 +84,11 @@ class FetchResult(Struct, frozen=True, gc=False):
     body: bytes
     error: str | None  # a kind to count by: timeout, connect, dns, tls, reset, stale, too_large, protocol, ...
     detail: str
-    started: float
+    started: float  # of the clock that the delays are kept by, not of the day
     ended: float
     ip: str
     request_head: bytes
+    surplus: bool = False  # more came than its Content-Length says, so the body is not whole
 
 
 class Row(Struct, frozen=True, gc=False):

@@ -76,6 +76,8 @@ def run(prepared: Prepared, *, show: Callable[[Status], None], as_json: bool, qu
 
 def summary(prepared: Prepared, status: Status, code: int) -> str:
     """What a person wants to know at the end; the last line says where the corpus is and how to go on."""
+    from weft.crawl.changes import changes
+
     home = prepared.folder.home
     pages = status.pages - status.pages_at_start
     seconds = max(status.updated_at - status.started_at, 0.001)
@@ -87,6 +89,8 @@ def summary(prepared: Prepared, status: Status, code: int) -> str:
         f"{status.body_bytes / 1e6:,.1f} MB; {status.queued:,} URLs left in the queue.",
         f"Errors: {errors or 'none'}. Retries: {status.retries:,}.",
     ]
+    if prepared.loaded.config.run.recrawl and (report := changes(prepared.folder)) is not None:
+        lines.append(f"Since the last visit: {report.summary()} (weft stats {home} --changes).")
     if status.poisoned:
         lines.append(f"Stored unparsed, because parsing crashed: {', '.join(status.poisoned[:5])}")
     resume = f"weft crawl --resume --data-dir {home}"

@@ -11,7 +11,7 @@ import click
 FIRST = (
     "seed_file", "email", "data_dirs", "scope", "max_pages", "max_depth", "max_duration", "max_pages_per_domain",
     "politeness_delay_seconds", "per_domain_concurrency", "include", "exclude", "exclude_file", "seeded_urls_only",
-    "store", "resume", "fresh", "retry_failed", "allow_private",
+    "store", "resume", "fresh", "retry_failed", "recrawl", "allow_private",
 )  # fmt: skip
 
 

@@ -13,14 +13,41 @@ from weft.cli.output import output_flags, print_json
 @click.command()
 @click.argument("crawl_dirs", metavar="CRAWL_DIR...", nargs=-1, required=True)
 @click.option("--top", default=10, show_default=True, type=click.IntRange(0), help="How many hosts to list.")
+@click.option(
+    "--changes", "changed", is_flag=True, help="What the last recrawl found: new, changed, gone, moved pages."
+)
 @output_flags
-def stats(crawl_dirs: tuple[str, ...], top: int, as_json: bool, quiet: bool) -> None:  # noqa: ARG001
+def stats(crawl_dirs: tuple[str, ...], top: int, changed: bool, as_json: bool, quiet: bool) -> None:  # noqa: ARG001
     """What a crawl holds: pages, bytes, statuses, errors, top hosts, rate. Give all its data dirs, in their order."""
+    if changed:
+        _show_changes(crawl_dirs, as_json)
+        return
     facts = collect(crawl_dirs, top)
     if as_json:
         print_json(facts)
     else:
         click.echo(_text(facts))
+
+
+def _show_changes(crawl_dirs: tuple[str, ...], as_json: bool) -> None:
+    from weft.crawl.changes import changes
+    from weft.crawl.folder import CrawlFolder
+    from weft.errors import BadInput
+
+    folder = CrawlFolder(crawl_dirs)
+    folder.go_on()
+    report = changes(folder)
+    if report is None:
+        raise BadInput(
+            f"{crawl_dirs[0]}: was not recrawled yet: weft crawl --resume --recrawl --data-dir {crawl_dirs[0]}"
+        )
+    if as_json:
+        print_json(report)
+        return
+    click.echo(report.summary())
+    for kind in ("new", "changed", "gone", "moved"):
+        for url in getattr(report, kind):
+            click.echo(f"{kind:8} {url}")
 
 
 def collect(crawl_dirs: tuple[str, ...], top: int) -> dict[str, Any]:

@@ -126,7 +126,7 @@ def read_page(stored: StoredPage) -> CrawledPage | None:
     http = stored.http
     if http is None:
         return None
-    encoding = http.get("content-encoding")
+    encoding = http.content_encoding
     body = decode(http.body, encoding, 1 << 31).body if encoding else http.body
     return CrawledPage(stored.row, http.headers, body)
 

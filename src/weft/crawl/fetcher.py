@@ -28,6 +28,7 @@ from weft.engine.loop import Loop, Stop
 from weft.engine.metrics import EngineMetrics
 from weft.engine.progress import Progress
 from weft.engine.results import Results
+from weft.engine.revisits import Revisits
 from weft.engine.robots import RobotsBook
 from weft.engine.steps import crash_point
 from weft.engine.suspects import Suspects
@@ -40,6 +41,7 @@ from weft.frontier.contract import CrawlLimits
 from weft.frontier.embedded import EmbeddedFrontier
 from weft.records import Found, Reason, Row
 from weft.store.pages import PageStore
+from weft.store.query import Where
 from weft.supervise.process import die_with_parent
 from weft.telemetry import Log, Metrics, Slot, log_to_file
 
@@ -56,6 +58,7 @@ class Order(msgspec.Struct, frozen=True):
     config: Config
     crawl_id: str
     parent_pid: int
+    run: str  # names this run of the crawl, through all its restarts
     until: float | None = None  # of the wall clock
 
 
@@ -64,6 +67,7 @@ class Fetcher:
 
     def __init__(self, order: Order) -> None:
         config = order.config
+        self._run = order.run
         self.folder = CrawlFolder(config.store.data_dirs)
         self.progress = Progress(self.folder.status, os.getpid())
         step = crash_point()
@@ -123,6 +127,10 @@ class Fetcher:
         for row in [*store.repair(), *(_failed(store) if config.run.retry_failed else ())]:
             # A power cut took these pages' bytes, or they failed: their URLs come in again under a new number.
             frontier.readmit(number, Found(row.url, row.depth, row.parent))
+        if config.run.recrawl:
+            frontier.recrawl(number, self._run, _first_pages(store), self.folder.begin_recrawl)
+        if frontier.is_recrawled(number):
+            crawl.revisits = Revisits(store)
         frontier.commit()
         return crawl
 
@@ -148,7 +156,6 @@ def main(stdin: IO[bytes]) -> int:
     """Reads the order and carries it out."""
     order = msgspec.msgpack.decode(stdin.read(), type=Order)
     die_with_parent(order.parent_pid)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal tells the whole group; the orchestrator passes it on
     folder = CrawlFolder(order.config.store.data_dirs)
     log_to_file(Path(order.config.log.log_dir), Slot(0, "fetcher", 0), order.config.log.log_level)
     try:
@@ -175,6 +182,15 @@ def _open_frontier(folder: Path, config: Config) -> EmbeddedFrontier:
             if time.monotonic() > until:
                 raise
             time.sleep(0.05)
+
+
+def _first_pages(store: PageStore) -> Iterator[Found]:
+    """Every page that is known, once, as it was first found."""
+    for row in store.rows(Where(stored=True)):
+        if 200 <= row.status < 300 and not any(
+            200 <= other.status < 300 and other.item < row.item for other in store.for_url(row.url)
+        ):
+            yield Found(row.url, row.depth, row.parent)
 
 
 def _failed(store: PageStore) -> Iterator[Row]:

@@ -4,6 +4,7 @@
     DATA/config.json    the settings that it was started with, for when it is resumed
     DATA/seeds.txt      its seeds, canonical, one a line
     DATA/status.json    how it stands; read by displays
+    DATA/recrawl.json   where the last recrawl began
     DATA/lock           held by the process that runs it
     DATA/frontier/      what is queued, and the request log
     DATA/warc/, index-*.db, content/    the pages; in every data dir
@@ -29,7 +30,18 @@ from weft import __version__, urls
 from weft.errors import BadInput, Busy
 
 LAYOUT = 1
-_OWN = ("crawl.json", "config.json", "seeds.txt", "status.json", "frontier", "warc", "content", "metrics", "logs")
+_OWN = (
+    "crawl.json",
+    "config.json",
+    "recrawl.json",
+    "seeds.txt",
+    "status.json",
+    "frontier",
+    "warc",
+    "content",
+    "metrics",
+    "logs",
+)
 
 
 class Identity(msgspec.Struct):
@@ -145,6 +157,19 @@ class CrawlFolder:
         beside.touch(mode=0o600)
         beside.write_bytes(msgspec.json.format(msgspec.json.encode(dict(settings))))
         beside.replace(self.home / "config.json")
+
+    def recrawl(self) -> int | None:
+        """The last item before the last recrawl, or None."""
+        try:
+            return msgspec.json.decode((self.home / "recrawl.json").read_bytes(), type=int)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def begin_recrawl(self, last_item: int) -> None:
+        """Remembers where a recrawl begins."""
+        beside = self.home / "recrawl.tmp"
+        beside.write_bytes(msgspec.json.encode(last_item))
+        beside.replace(self.home / "recrawl.json")
 
     def seeds(self) -> list[str]:
         """The crawl's seeds, canonical."""

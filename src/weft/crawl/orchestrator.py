@@ -1,8 +1,8 @@
 """Runs a crawl's processes: starts them, watches them, starts them again, stops them, and tells how it ended.
 
 The fetcher crawls in a process of its own, because a page may kill whoever parses it. If it dies it is started again
-and goes on; if it stands still (stuck in native code, where no timer reaches it) it is killed first. A crash loop ends
-the crawl with its reason. If this process is killed, the kernel kills the fetcher.
+and goes on; if it stands still (stuck in native code, where no timer reaches it) it is killed first. A crash loop, which
+brings the crawl no step forward, ends it with its reason. If this process is killed, the kernel kills the fetcher.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable
 
 import msgspec
@@ -44,11 +45,13 @@ class Orchestrator:
         self._config = config
         self._folder = folder
         self._crawl_id = crawl_id
+        self._run = uuid.uuid4().hex
         self._stuck_s = stuck_s
         duration_s = config.limits.max_duration_s
         self._until = None if duration_s is None else time.time() + duration_s
         self._child = Child("fetcher", RestartPolicy(first_delay_s=0.2, max_failures=6, stop_grace_s=DRAIN_S))
         self._process: subprocess.Popen[bytes] | None = None
+        self._requests = 0  # made before this fetcher was started
         self._pulse = (0, 0)
         self._pulse_at = 0.0
 
@@ -85,8 +88,13 @@ class Orchestrator:
             self._kill()
 
     def _spawn(self) -> None:
-        order = Order(self._config, self._crawl_id, os.getpid(), self._until)
-        self._process = subprocess.Popen([sys.executable, "-m", "weft.crawl.fetcher"], stdin=subprocess.PIPE)
+        order = Order(self._config, self._crawl_id, os.getpid(), self._run, self._until)
+        # A terminal's Ctrl-C goes to the whole group; the fetcher is born deaf to it, and hears of it from here.
+        heard = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self._process = subprocess.Popen([sys.executable, "-m", "weft.crawl.fetcher"], stdin=subprocess.PIPE)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, heard)
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(msgspec.msgpack.encode(order))
@@ -96,6 +104,7 @@ class Orchestrator:
         self._child.spawned(self._process.pid)
         self._child.ready()
         self._pulse_at = time.monotonic()
+        self._requests = self.status().requests
 
     def _look(self) -> int | None:
         """Sees whether the fetcher lives; gives the crawl's exit code when it has ended."""
@@ -107,7 +116,9 @@ class Orchestrator:
             return None
         self._process = None
         stopping = self._child.state is State.STOPPING
-        self._child.exited(Exit(code) if code >= 0 else Exit(None, -code))
+        self._child.exited(
+            Exit(code) if code >= 0 else Exit(None, -code), failed=False if self._was_of_use() else None
+        )
         if code in FINAL:
             return code
         if stopping:
@@ -117,6 +128,13 @@ class Orchestrator:
             times = f"the fetcher died {self._child.failures} times in a row"
             raise CrashLoop(f"{times} ({self._child.last_exit}): {self._last_words()}")
         return None
+
+    def _was_of_use(self) -> bool:
+        """Whether the fetcher that died is no sign of a crash loop: it brought the crawl forward, or a page killed it.
+
+        A page kills twice at most; then it is stored unparsed.
+        """
+        return pulse(self._folder.frontier)[1] > 0 or self.status().requests > self._requests
 
     def _last_words(self) -> str:
         status = self.status()

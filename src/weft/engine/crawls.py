@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from weft import urls
 from weft.config import FetchSection, ScopeSection
 from weft.engine.progress import Progress
+from weft.engine.revisits import Revisits
 from weft.fetch.auth import authorization
 from weft.fetch.cookies import CookieJar
 from weft.frontier.admission import Rules
@@ -47,12 +48,15 @@ class RunningCrawl:
         self._challenged: dict[str, _Challenge] = {}  # by origin, those that asked and for which there is a login
         self.known_origins: set[str] = set()
         self._seed_origins = frozenset(map(urls.origin_of, seeds))
+        self.revisits: Revisits | None = None  # set while known pages are visited again
 
-    def headers(self, url: str, now: float) -> Sequence[tuple[str, str]]:
+    def headers(self, lease: Lease, now: float) -> Sequence[tuple[str, str]]:
         """What this crawl sends beyond the usual; nothing, for most."""
-        if not self._challenged and not self.jar:
+        if not self._challenged and not self.jar and self.revisits is None:
             return ()
-        headers = []
+        url, headers = lease.url, list[tuple[str, str]]()
+        if self.revisits is not None and lease.purpose is Purpose.PAGE:
+            headers += self.revisits.conditions(lease)
         split = url.index("/", 8)
         if self.jar:
             host, secure = urls.host_of(url), url.startswith("https:")

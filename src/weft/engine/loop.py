@@ -150,7 +150,7 @@ class Loop:
         if self._by_address and not self._has_turn(lease):
             return
         keep_bytes = ROBOTS_BYTES if lease.purpose is Purpose.ROBOTS else 0
-        self._client.submit(lease.url, crawl.headers(lease.url, now), lease, keep_bytes=keep_bytes)
+        self._client.submit(lease.url, crawl.headers(lease, now), lease, keep_bytes=keep_bytes)
 
     def _has_turn(self, lease: Lease) -> bool:
         """Whether the lease's address may be asked now; if not, it waits for the name or is given back."""

@@ -17,6 +17,7 @@ from weft.config import FetchSection, PolitenessSection
 from weft.engine import robots as robots_txt
 from weft.engine.crawls import RunningCrawl
 from weft.engine.metrics import EngineMetrics
+from weft.engine.revisits import is_unchanged
 from weft.engine.robots import RobotsBook
 from weft.engine.suspects import Suspects
 from weft.engine.verdict import Kind, backoff_s, error_kind, kind_of, site_health
@@ -31,6 +32,8 @@ from weft.records import FetchResult, Found, Lease, Purpose, Reason, Row
 from weft.store.pages import PageStore
 
 SITEMAP_NESTING = 4
+# Why a stored body is not whole, in WARC's words.
+TRUNCATED = {"truncated": "disconnect", "protocol": "disconnect", "reset": "disconnect", "timeout": "time"}
 
 
 class Results:
@@ -77,8 +80,11 @@ class Results:
         self._frontier.cool([Ended(lease, result.ended, site_health(result), slow, wait_s, outcome)])
         if crawl.jar is not None and result.status:
             crawl.keep_cookies(lease.url, head.set_cookies, self._wall())
+        before = crawl.revisits.known(lease) if crawl.revisits is not None else None
         if kind is Kind.AGAIN:
             self._finish(lease, End.RELEASE)
+        elif before is not None and is_unchanged(before, result):
+            self._record_unchanged(crawl, lease, result, before)
         elif lease.purpose is Purpose.ROBOTS:
             self._take_robots(crawl, lease, result, head, kind)
         elif lease.purpose is Purpose.SITEMAP:
@@ -117,14 +123,14 @@ class Results:
     # ── pages ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _take_page(self, crawl: RunningCrawl, lease: Lease, result: FetchResult, head: Head) -> None:
-        encoding = head.get("content-encoding")
-        body, error = result.body, ""
+        encoding = head.content_encoding
+        body, error = result.body, "wrong_length" if result.surplus else ""
         if encoding:
             decoded = decode(body, encoding, self._fetch.max_body_bytes)
             if decoded.truncated and decoded.error is None:
                 self._record(crawl, lease, None, head, error="too_large", facts=result)
                 return
-            body, error = decoded.body, "decode" if decoded.error else ""
+            body, error = decoded.body, "decode" if decoded.error else error
         content_type = head.get("content-type")
         page = self._parse(lease, body, content_type)
         if page is None:
@@ -181,7 +187,7 @@ class Results:
         http = stored.http if stored is not None else None
         if stored is None or http is None or not 200 <= stored.row.status < 300:
             return []
-        encoding = http.get("content-encoding")
+        encoding = http.content_encoding
         body = decode(http.body, encoding, self._fetch.max_body_bytes).body if encoding else http.body
         page = extract(body, url, http.get("content-type"))
         tags = [value for name, value in http.headers if name.lower() == "x-robots-tag"]
@@ -252,7 +258,7 @@ class Results:
         if kind is Kind.REDIRECT and head.location:
             nested = [head.location]
         elif kind is Kind.PAGE:
-            encoding = head.get("content-encoding")
+            encoding = head.content_encoding
             body = decode(result.body, encoding, sitemaps.MAX_BYTES).body if encoding else result.body
             listed = sitemaps.parse(body)
             crawl.admit_listed(lease, urls.join_all(lease.url, [url for url, _ in listed.urls]))
@@ -289,13 +295,27 @@ class Results:
         if failure := error or error_kind(seen):
             progress.errors[failure] += 1
         row = Row(
-            lease.item, lease.crawl, lease.url, final_url or lease.url, status, self._wall(),
+            lease.item, lease.crawl, lease.url, final_url or lease.url, status, self._asked_at(seen),
             head.content_type()[0], (page.charset if page else "") or "", "", (page.title if page else "") or "",
             lease.depth, lease.parent, "", len(seen.body), error or (seen.error or ""), lease.hops,
         )  # fmt: skip
-        truncated = "disconnect" if seen.error in ("truncated", "protocol", "reset") else None
+        truncated = "unspecified" if seen.surplus else TRUNCATED.get(seen.error or "")
         self._store.add(row, result, truncated=truncated)
         self._finish(lease, End.PAGE if is_page else End.OTHER, batch=self._store.batch + 1)
+
+    def _asked_at(self, result: FetchResult) -> float:
+        """The time of day when a request was made."""
+        return self._wall() - (result.ended - result.started)
+
+    def _record_unchanged(self, crawl: RunningCrawl, lease: Lease, result: FetchResult, before: Row) -> None:
+        """A visit that found the page as it was: a row of its own, that refers to the stored copy."""
+        crawl.progress.statuses["304"] += 1
+        row = msgspec.structs.replace(
+            before, item=lease.item, status=304, fetched_at=self._asked_at(result), depth=lease.depth,
+            parent=lease.parent, hops=lease.hops, error="", warc_file="", warc_offset=0, warc_length=0,
+        )  # fmt: skip
+        self._store.add_revisit(row, result, of_date=before.fetched_at, not_modified=result.status == 304)
+        self._finish(lease, End.OTHER, batch=self._store.batch + 1)
 
     def _add_refusal(self, item: Item | Lease, crawl: int, error: str) -> None:
         row = Row(

@@ -54,7 +54,7 @@ def record_of(result: FetchResult, wall: float, ttl_s: float) -> RobotsRecord | 
     if (result.error and not endless) or result.status >= 500 or result.status == 429:
         return None
     if 200 <= result.status < 300:
-        encoding = Head(result.head).get("content-encoding") or ""
+        encoding = Head(result.head).content_encoding
         body = decode(result.body, encoding, ROBOTS_BYTES).body if encoding else result.body
         return RobotsRecord("ok", body[:ROBOTS_BYTES], wall + ttl_s)
     return RobotsRecord("allow", b"", wall + ttl_s, f"HTTP {result.status}")

@@ -249,6 +249,21 @@ class EmbeddedFrontier:
             self._admit_new(owner, one)
         return Admission(new, duplicates, tuple(expand))
 
+    def recrawl(self, crawl: int, run: str, known: Iterable[Found], begin: Callable[[int], None]) -> None:
+        """Queues known pages once more, all or none, and once for each run; `begin` is told the last item before."""
+        if self._journal.meta(f"recrawl:{crawl}") == run:
+            return
+        self.commit()
+        begin(self._next_item - 1)
+        for found in known:
+            self.readmit(crawl, found)
+        self._journal.put_meta(f"recrawl:{crawl}", run)
+        self.commit()
+
+    def is_recrawled(self, crawl: int) -> bool:
+        """Whether known pages of this crawl are being visited again."""
+        return self._journal.meta(f"recrawl:{crawl}") is not None
+
     def readmit(self, crawl: int, found: Found) -> None:
         """Queues a URL once more, known or not: a new visit, under a new number.
 

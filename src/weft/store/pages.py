@@ -91,14 +91,15 @@ class PageStore:
     def add(self, row: Row, result: FetchResult | None, *, truncated: str | None = None) -> None:
         """Takes an ended item into memory, its records made and compressed; without a response it becomes a row alone.
 
-        `truncated` is `length`, `time` or `disconnect`. An empty `row.digest` becomes that of the body as it came.
+        `truncated` is `length`, `time`, `disconnect` or `unspecified`. An empty `row.digest` becomes that of the body
+        as it came.
         """
-        page = self._maker.page(result, truncated) if result is not None and result.status else None
+        page = self._maker.page(result, truncated, at=row.fetched_at) if result is not None and result.status else None
         self._shard(row.url).add(row, page)
 
     def add_revisit(self, row: Row, result: FetchResult, *, of_date: float, not_modified: bool = False) -> None:
         """Takes a page that has not changed since `of_date`: a record that refers to the one stored then."""
-        page = self._maker.revisit(result, row.digest, of_date, not_modified)
+        page = self._maker.revisit(result, row.digest, of_date, not_modified, at=row.fetched_at)
         self._shard(row.url).add(row, page)
 
     def write(self) -> None:

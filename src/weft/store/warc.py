@@ -54,9 +54,9 @@ class RecordMaker:
         self._second = -1
         self._stamp = ""
 
-    def page(self, result: FetchResult, truncated: str | None = None) -> Page:
-        """A response and the request that asked for it."""
-        date = self._date(result.started)
+    def page(self, result: FetchResult, truncated: str | None = None, *, at: float | None = None) -> Page:
+        """The records of a response and of the request that led to it. `at`: the time of day when it was made."""
+        date = self._date(result.started if at is None else at)
         response_id = self._id()
         head = _response_head(result.head, len(result.body))
         digest = payload_digest(result.body)
@@ -68,9 +68,11 @@ class RecordMaker:
         response = _record("response", response_id, date, where, _RESPONSE, head, result.body)
         return Page(self._request(result, date, response_id), response, digest)
 
-    def revisit(self, result: FetchResult, digest: str, of_date: float, not_modified: bool = False) -> Page:
+    def revisit(
+        self, result: FetchResult, digest: str, of_date: float, not_modified: bool = False, *, at: float | None = None
+    ) -> Page:
         """What stands for a page that has not changed since an earlier record, and its request."""
-        date = self._date(result.started)
+        date = self._date(result.started if at is None else at)
         response_id = self._id()
         more = (
             f"WARC-Payload-Digest: {digest}\r\nWARC-Profile: {NOT_MODIFIED if not_modified else SAME_PAYLOAD}\r\n"

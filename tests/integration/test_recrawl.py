@@ -1,0 +1,111 @@
+"""A second visit: conditional requests, revisit records, and a report that names exactly what changed."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from warcio.archiveiterator import ArchiveIterator
+
+from weft.testing.web import SyntheticWeb, synthetic_web
+from weft.testing.world import World
+
+
+def weft(*args: str) -> dict[str, Any]:
+    done = subprocess.run([sys.executable, "-m", "weft", *args, "--json"], capture_output=True, text=True, check=True)
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def crawl(web: SyntheticWeb, folder: Path, *flags: str) -> dict[str, Any]:
+    seeds = [] if "--resume" in flags else web.seeds
+    settings = [
+        "--scope",
+        "any",
+        "--delay",
+        "0",
+        "--allow-private",
+        "--data-dir",
+        str(folder),
+        "--prometheus-port",
+        "0",
+    ]
+    return weft("crawl", *seeds, *settings, *flags)
+
+
+def has_changed(world: World, url: str) -> bool:
+    """Whether a page of this edition differs from the first edition's."""
+    return key_of(world, url) != key_of(World(replace(world.spec, edition=0)), url)
+
+
+def key_of(world: World, url: str) -> int:
+    place = world.locate(url)
+    assert place is not None
+    return world.find(*place).key
+
+
+def body_bytes(web: SyntheticWeb) -> int:
+    return sum(arrival.bytes for arrival in web.arrivals())
+
+
+def test_an_unchanged_site_costs_little_and_a_changed_one_is_told_exactly(tmp_path: Path) -> None:
+    folder, port = tmp_path / "crawl", free_port()
+    with synthetic_web(hosts=6, pages=120, port=port) as web:
+        first = crawl(web, folder)
+        cost = body_bytes(web)
+    with synthetic_web(hosts=6, pages=120, port=port) as web:
+        again = crawl(web, folder, "--resume", "--recrawl")
+        assert again["status"]["pages"] == first["status"]["pages"], "no page was stored twice"
+        assert body_bytes(web) <= cost / 10
+    report = weft("stats", str(folder), "--changes")
+    assert (report["new"], report["changed"], report["gone"], report["moved"]) == ([], [], [], [])
+    assert report["unchanged"] == first["status"]["pages"]
+    with synthetic_web(hosts=6, pages=120, port=port, edition=1, changed=0.1) as web:
+        crawl(web, folder, "--resume", "--recrawl")
+        expected = sorted(url for url in web.expect().must if has_changed(web.world, url))
+    report = weft("stats", str(folder), "--changes")
+    assert expected
+    assert sorted(report["changed"]) == expected
+    assert (report["new"], report["gone"], report["moved"], report["failed"]) == ([], [], [], 0)
+    profiles = set()
+    for path in (folder / "warc").glob("*.warc.gz"):
+        with path.open("rb") as file:
+            for record in ArchiveIterator(file):
+                if record.rec_type == "revisit":
+                    profiles.add(record.rec_headers.get_header("WARC-Profile").rpartition("/")[2])
+                    assert record.rec_headers.get_header("WARC-Date") > "2026"
+    assert "server-not-modified" in profiles
+
+
+def test_a_failed_refetch_never_takes_the_old_copy_away(tmp_path: Path) -> None:
+    folder, port = tmp_path / "crawl", free_port()
+    with synthetic_web(hosts=2, pages=10, port=port) as web:
+        first = crawl(web, folder)
+        seed = web.seeds[0]
+    again = subprocess.run(
+        [sys.executable, "-m", "weft", "crawl", "--resume", "--recrawl", "--data-dir", str(folder), "--json",
+         "--max-retries", "0", "--breaker-reset-seconds", "0.1", "--prometheus-port", "0"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert json.loads(again.stdout)["status"]["pages"] == first["status"]["pages"]
+    kept = subprocess.run(
+        [sys.executable, "-m", "weft", "get", str(folder), seed, "--headers"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert kept.stdout.startswith("HTTP/1.1 200")
+    report = weft("stats", str(folder), "--changes")
+    assert report["failed"] > 0
+    assert (report["gone"], report["changed"], report["unchanged"]) == ([], [], 0)
