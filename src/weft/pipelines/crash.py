@@ -4,7 +4,7 @@
 - The item it held is tried once more, alone, on a fresh worker. A second death and it is quarantined.
 - SIGKILL and SIGSTOP may come from outside (an operator, the kernel short of memory) and hit whoever is there. While
   such deaths have lately been shown to be innocent (the item ended well on its next try, or no item was held), they
-  weaken the suspicion, and an item so hit has up to STORM_TRIES tries.
+  prove nothing, and an item so hit has up to STORM_TRIES tries.
 - A death with nothing held and nothing finished since the last hand-out blames the batch: it is halved until one item
   is left, which then is the suspect.
 - When the keeper itself dies, all held items are suspects at once; each is tried with nothing else running.
@@ -45,8 +45,8 @@ class CrashRules:
         task.strikes += 1
         task.outside += outside
         stormy = self._clock() - self._innocent_s < _STORM_MEMORY_S
-        all_outside = task.outside == task.strikes
-        return task.strikes >= (max(STORM_TRIES, self._tries) if stormy and all_outside else self._tries)
+        proven = task.strikes - task.outside if stormy and task.strikes < STORM_TRIES else task.strikes
+        return proven >= self._tries
 
 
 class Queue:

@@ -127,13 +127,15 @@ class Dispatcher:
         return bool(batch)
 
     def _start(self) -> None:
-        """As many workers as there is work for."""
+        """As many workers as there is work for, and a fresh one for every suspect."""
         wanted = self._queue.tasks() + self.outstanding() if self._intake.exhausted else self._settings.workers
-        alive = sum(member.child.alive and not member.retiring for member in self._crew.members)
+        alive = [member for member in self._crew.members if member.child.alive and not member.retiring]
+        suspects = len(self._queue.suspects) + bool(self._queue.exclusive)
+        missing = max(wanted - len(alive), suspects - sum(member.fresh for member in alive))
         for member in self._crew.members:
-            if alive < wanted and member.child.next_step() is Step.START:
+            if missing > 0 and member.child.next_step() is Step.START:
                 self._crew.start(member)
-                alive += 1
+                missing -= 1
 
     def _make_fresh(self) -> None:
         """A suspect waits and no fresh worker is in sight: an idle one makes place for one."""
@@ -150,7 +152,7 @@ class Dispatcher:
         """A worn worker gives back what it has not begun, and ends when the rest is done."""
         if member.idle:
             self._crew.end(member, again=True)
-        elif member.running and not member.revoked and not member.alone and self._settings.memory_limit_mb is not None:
+        elif member.running and not member.alone and self._settings.memory_limit_mb is not None:
             self._revoke(member, len(member.outstanding))
 
     def _steal(self) -> None:
@@ -159,15 +161,18 @@ class Dispatcher:
             return
         thieves = sum(member.idle and not member.worn for member in self._crew.members) - len(self._revocations)
         for _ in range(thieves):
-            victims = [m for m in self._crew.members if m.running and not m.revoked and not m.alone and m.outstanding]
+            victims = [m for m in self._crew.members if m.running and not m.alone and not self._robbed(m)]
             victim = max(victims, key=Member.unstarted, default=None)
             if victim is None or victim.unstarted() == 0:
                 return
             self._revoke(victim, (victim.unstarted() + 1) // 2)
 
+    def _robbed(self, member: Member) -> bool:
+        """Something is being taken from it at this moment."""
+        return any(revocation.member is member for revocation in self._revocations)
+
     def _revoke(self, member: Member, count: int) -> None:
-        limit = member.revoke(count)
-        if member.revoked:
+        if not self._robbed(member) and (limit := member.revoke(count)) is not None:
             self._revocations.append(_Revocation(time.monotonic() + _SETTLE_S, member, limit))
 
     def _settle(self) -> None:

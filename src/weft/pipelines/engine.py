@@ -179,8 +179,9 @@ class Engine:
             return
         if member.child.state is State.STARTING:
             self._look_at_start(member)
+        ended = member.frames_ended()  # before the results: what a batch ended without is then surely not coming
         self._drain(member)
-        self._queue.put_back(member.ended_frames())
+        self._queue.put_back(member.close_frames(ended))
 
     def _look_at_start(self, member: Member) -> None:
         assert member.seat is not None

@@ -175,11 +175,15 @@ class Member:
         self._unsent = self._unsent[sent:]
         return not self._unsent
 
-    def ended_frames(self) -> list[Task]:
-        """Takes note of the batches the worker has ended; returns tasks of theirs that it passed over."""
+    def frames_ended(self) -> int:
+        """How many batches the worker has ended; to be asked before its results are taken."""
+        return self.seat.slot.words[FRAMES] if self.seat is not None else 0
+
+    def close_frames(self, ended: int) -> list[Task]:
+        """Takes note of the batches that had ended before the results were taken; returns tasks of theirs that the
+        worker passed over."""
         assert self.seat is not None
         passed: list[Task] = []
-        ended = self.seat.slot.words[FRAMES]
         while self._frames_ended < ended and self._frames:
             first, end = self._frames.popleft()
             self._frames_ended += 1
@@ -206,12 +210,13 @@ class Member:
         current = self.current_ticket
         return sum(ticket > current for ticket in self.outstanding)
 
-    def revoke(self, count: int) -> int:
-        """Forbids the last `count` tasks it has not started; what it then really left is told by `settle`."""
+    def revoke(self, count: int) -> int | None:
+        """Forbids the last `count` tasks it has not started, and returns the first of them; None when it has started
+        all. What it then really left is told by `settle`."""
         assert self.seat is not None
         left = sorted(ticket for ticket in self.outstanding if ticket > self.current_ticket)[-count:]
         if not left:
-            return self.given
+            return None
         self.revoked = True
         self.seat.slot.words[LIMIT] = min(left[0], self.seat.slot.words[LIMIT])
         return left[0]

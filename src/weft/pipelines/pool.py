@@ -191,6 +191,7 @@ class Stream:
             self._engine.stop(self._engine.order.settings.stop_grace if grace_s is None else grace_s)
         finally:
             self._end()
+            self._engine.ready.clear()
 
     def __enter__(self) -> Self:
         return self
