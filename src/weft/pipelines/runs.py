@@ -26,7 +26,7 @@ from weft.pipelines.itemlog import safe_name
 from weft.pipelines.record import Death, Result
 from weft.pipelines.target import Target
 
-_LOCK_PATIENCE_S = 5.0
+_LOCK_PATIENCE_S = 2.0
 
 
 class Quarantined(msgspec.Struct, frozen=True):
