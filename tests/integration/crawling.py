@@ -80,28 +80,29 @@ class Crawler:
         self.delay_s = delay_s
         self._flags = ["--scope", "any", "--delay", delay_s, "--allow-private", *flags]
 
-    def start(self, *more: object, resume: bool = False, **variables: str) -> subprocess.Popen[bytes]:
-        """Starts a run; what it says goes to the file `stderr`."""
+    def start(
+        self, *more: object, resume: bool = False, group: bool = False, **variables: Any
+    ) -> subprocess.Popen[bytes]:
+        """Starts a run, on demand in a process group of its own; what it says goes to the file `stderr`."""
         begin = ["--resume"] if resume else ["--seed-file", self.seed_file, *self._flags]
         command = [*WEFT, "crawl", *map(str, begin), "--data-dir", str(self.data_dir), *map(str, more)]
         with self.stderr.open("wb") as said:
             return subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment(**variables)
-            )
+                command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment(**variables),
+                process_group=0 if group else None,
+            )  # fmt: skip
 
-    def run(self, *more: object, resume: bool = False, timeout_s: float = 100, **variables: str) -> int:
+    def run(self, *more: object, resume: bool = False, timeout_s: float = 100, **variables: Any) -> int:
         """A run to its end; its exit code."""
-        running = self.start(*more, resume=resume, **variables)
-        try:
+        with self.running(*more, resume=resume, **variables) as running:
             return running.wait(timeout_s)
-        finally:
-            running.kill()
-            running.wait()
 
     @contextmanager
-    def running(self, *more: object, resume: bool = False, **variables: str) -> Iterator[subprocess.Popen[bytes]]:
+    def running(
+        self, *more: object, resume: bool = False, group: bool = False, **variables: Any
+    ) -> Iterator[subprocess.Popen[bytes]]:
         """A run that is over at the end of the block, whatever happens in it."""
-        running = self.start(*more, resume=resume, **variables)
+        running = self.start(*more, resume=resume, group=group, **variables)
         try:
             yield running
         finally:

@@ -1,8 +1,8 @@
 """Runs a crawl's processes: starts them, watches them, starts them again, stops them, and tells how it ended.
 
 The fetcher crawls in a process of its own, because a page may kill whoever parses it. If it dies it is started again
-and goes on; if it stands still (stuck in native code, where no timer reaches it) it is killed first. A crash loop, which
-brings the crawl no step forward, ends it with its reason. If this process is killed, the kernel kills the fetcher.
+and goes on; if it stands still (stuck in native code, where no timer reaches it) it is killed first. A crash loop that
+brings the crawl no step forward ends it with its reason. If this process is killed, the kernel kills the fetcher.
 """
 
 from __future__ import annotations

@@ -1,0 +1,98 @@
+"""Ctrl-C, SIGTERM and kill -9: what a person may do to a crawl that runs, and nothing is lost by any of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from crawling import Crawler, Kill, check_corpus, fetcher_of, is_gone, judged_with_kills, until
+
+from weft.supervise import process
+from weft.testing.web import SyntheticWeb, synthetic_web
+
+DELAY_S = 0.02
+
+
+@pytest.fixture
+def web() -> Iterator[SyntheticWeb]:
+    """Slow enough that there is always something in flight."""
+    with synthetic_web(hosts=20, pages=100, seed=1, latency_s=0.02) as web:
+        yield web
+
+
+@pytest.mark.parametrize(("number", "to_all"), [(signal.SIGINT, True), (signal.SIGTERM, False)])
+def test_one_signal_drains_and_a_resume_repeats_nothing(
+    web: SyntheticWeb, tmp_path: Path, number: signal.Signals, to_all: bool
+) -> None:
+    """SIGINT as a terminal sends it, to the whole group; SIGTERM as `kill` does, to one process."""
+    crawler = Crawler(web.seeds, tmp_path, delay_s=DELAY_S)
+    with crawler.running(group=True) as running:
+        crawler.pages_at_least(20)
+        (os.killpg if to_all else os.kill)(running.pid, number)
+        assert running.wait(15) == 130
+    assert "stopping: what is in flight comes home first" in crawler.said
+    assert "Interrupted" in crawler.said and "Traceback" not in crawler.said
+    assert f"weft crawl --resume --data-dir {crawler.data_dir}" in crawler.said.splitlines()[-1]
+    assert crawler.status()["state"] == "interrupted" and crawler.status()["queued"] > 0
+    assert crawler.run(resume=True) == 0, crawler.said
+    verdict = web.judge(delay_s=DELAY_S)
+    assert verdict.ok, verdict
+    check_corpus(crawler)
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.1, 0.3])
+def test_ctrl_c_while_the_fetcher_starts_is_no_traceback(web: SyntheticWeb, tmp_path: Path, after_s: float) -> None:
+    crawler = Crawler(web.seeds, tmp_path, delay_s=DELAY_S)
+    with crawler.running(group=True) as running:
+        fetcher_of(running)
+        time.sleep(after_s)
+        os.killpg(running.pid, signal.SIGINT)
+        assert running.wait(15) == 130
+    assert "Traceback" not in crawler.said
+    assert crawler.run("--max-pages", 5, resume=True) == 3, crawler.said
+
+
+def test_twice_stops_at_once_and_nothing_is_lost(tmp_path: Path) -> None:
+    with synthetic_web(hosts=20, pages=100, seed=1, latency_s=1.0) as slow:
+        crawler = Crawler(slow.seeds, tmp_path, delay_s=DELAY_S)
+        with crawler.running() as running:
+            crawler.pages_at_least(20)
+            fetcher = fetcher_of(running)
+            running.send_signal(signal.SIGINT)
+            until(lambda: "stopping" in crawler.said, 5, "the answer to the first Ctrl-C")
+            before = time.monotonic()
+            running.send_signal(signal.SIGINT)
+            assert running.wait(10) == 130
+            assert time.monotonic() - before < 0.9, "it has waited for what was in flight"
+        kill = Kill(before, time.monotonic())
+        assert is_gone(fetcher)
+        assert "--resume" in crawler.said.splitlines()[-1]
+        assert crawler.run("--max-pages", 60, resume=True) == 3, crawler.said
+        verdict, _ = judged_with_kills(slow, DELAY_S, [kill])
+        verdict.missing = []
+        assert verdict.ok, verdict
+        check_corpus(crawler)
+
+
+def test_the_fetcher_ends_within_a_second_of_the_orchestrator(web: SyntheticWeb, tmp_path: Path) -> None:
+    crawler = Crawler(web.seeds, tmp_path, delay_s=DELAY_S)
+    with crawler.running() as running:
+        crawler.pages_at_least(10)
+        fetcher = fetcher_of(running)
+        running.kill()
+        killed = time.monotonic()
+        until(lambda: is_gone(fetcher), 5, "the end of the fetcher")
+        assert time.monotonic() - killed < 1.0
+    assert process.children(os.getpid()) == [web.pid]
+
+
+def test_a_fetcher_that_dies_at_once_ends_the_crawl_with_its_reason(web: SyntheticWeb, tmp_path: Path) -> None:
+    crawler = Crawler(web.seeds, tmp_path, delay_s=DELAY_S)
+    assert crawler.run(WEFT_TEST_CRASH_AT="claimed") == 1
+    assert "the fetcher died 6 times in a row (killed by SIGKILL)" in crawler.said
+    assert "Traceback" not in crawler.said
+    assert crawler.run("--max-pages", 5, resume=True) == 3, crawler.said
