@@ -179,6 +179,9 @@ class Loop:
             rule = robots.verdict(self._book.agent, lease.url)
             self._results.refuse(lease, Reason.ROBOTS, f"{rule.rule} (line {rule.line})")
             return False
+        if lease.depth and crawl.rules.sameness.stops(lease.url):
+            self._results.refuse(lease, Reason.TRAP, "pages of this pattern keep being the same")
+            return False
         if lease.purpose is Purpose.PAGE and origin not in crawl.known_origins:
             crawl.admit_sitemaps(lease, origin, robots.sitemaps)
         return True

@@ -141,6 +141,8 @@ class Results:
         if tags := head.get_all("x-robots-tag"):
             by_header = robots_tag(tags, self._book.agent)
             noindex, nofollow = noindex or by_header[0], nofollow or by_header[1]
+        if page.title is not None and lease.depth:
+            crawl.rules.sameness.observe(lease.url, page.title, len(page.hrefs), lambda: _words(page))
         if page.hrefs and not nofollow:
             self._follow(crawl, lease, page)
         if noindex:
@@ -326,3 +328,8 @@ class Results:
 
     def _finish(self, lease: Lease, end: End, wait_s: float = 0.0, batch: int = 0) -> None:
         self._frontier.finish([Outcome(lease, end, wait_s)], batch)
+
+
+def _words(page: Page) -> frozenset[str]:
+    """The words of a page, numbers left out: what tells it from its neighbours."""
+    return frozenset(word for word in page.text.split()[:2000] if not any(char.isdigit() for char in word))

@@ -14,7 +14,7 @@ from pathlib import Path
 from weft import urls
 from weft.config import ScopeSection
 from weft.errors import BadInput
-from weft.frontier.traps import ParameterGuard, trap, without_parameters, without_session
+from weft.frontier.traps import ParameterGuard, SamenessGuard, trap, without_parameters, without_session
 from weft.records import Reason
 
 
@@ -31,6 +31,7 @@ class Rules:
         self._prefixes: tuple[str, ...] = ()
         self._origins: dict[str, Reason | None] = {}
         self._parameters = ParameterGuard()
+        self.sameness = SamenessGuard()
         for seed in (*seeds, *extensions):
             self.extend(seed)
 
@@ -82,7 +83,7 @@ class Rules:
             return Reason.PATTERN
         if self._section.max_depth is not None and depth > self._section.max_depth:
             return Reason.DEPTH
-        if is_link and (self.looks_like_a_trap(url) or self._parameters.explodes(url)):
+        if is_link and (self.looks_like_a_trap(url) or self.sameness.stops(url) or self._parameters.explodes(url)):
             return Reason.TRAP
         return None
 

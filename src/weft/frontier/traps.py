@@ -1,24 +1,29 @@
-"""Endless spaces that a crawler falls into, told by the look of a URL: pure, except for what ParameterGuard counts.
+"""Endless spaces that a crawler falls into, told by the look of a URL, or by pages that keep being the same.
 
-Session ids are no reason to refuse a URL, only to forget the id: the page behind it is real.
+Session ids are no reason to refuse a URL, only to forget the id: the page behind it is real. What is counted (variants
+of a path, pages of one pattern) is kept in bounded memory and forgotten at a restart: that costs a few requests more.
 """
 
 from __future__ import annotations
 
 import re
 from collections import OrderedDict
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 
 MAX_SEGMENTS = 24
 MAX_SAME_SEGMENT = 4
 MAX_VARIANTS = 60  # of one path with the same three or more parameters
 EARLIEST_YEAR = 1990
+SAME_PAGES = 12
+NEARLY = 0.95
 
 _SESSION_NAME = (
     r"(?:jsessionid|phpsessid|aspsessionid[a-z]*|sessionid|session_id|session|sid|cfid|cftoken|zenid|osCsid)"
 )
 _SESSION_IN_PATH = re.compile(rf";{_SESSION_NAME}=[^/?;]*", re.IGNORECASE)
 _SESSION_IN_QUERY = re.compile(rf"(?<=[?&]){_SESSION_NAME}=[0-9A-Za-z._-]{{16,}}(?:&|$)", re.IGNORECASE)
+_NUMBERS = re.compile(r"[0-9]+")
 _REPEATED = re.compile(r"((?:/[^/?]+){1,4}?)\1\1(?=[/?]|$)")
 _DATE = re.compile(
     r"/([1-3][0-9]{3})[/-](?:0?[1-9]|1[0-2])(?![0-9])|[?&](?:year|y|date|month|day)=([1-3][0-9]{3})(?![0-9])"
@@ -81,3 +86,66 @@ class ParameterGuard:
         if len(self._counts) > self._kept:
             self._counts.popitem(last=False)
         return count > MAX_VARIANTS
+
+
+class SamenessGuard:
+    """Stops URL patterns that keep giving near-identical pages.
+
+    A pattern is a URL with its numbers and parameter values taken out. When pages of one pattern have the same title
+    (but for numbers) and as many links, one after the other, their words are compared too; after SAME_PAGES that are
+    nearly the same the pattern is stopped. A single page that differs starts the count anew.
+    """
+
+    def __init__(self, kept: int = 20_000) -> None:
+        self._runs: OrderedDict[str, _Run] = OrderedDict()
+        self._stopped: set[str] = set()
+        self._kept = kept
+
+    def observe(self, url: str, title: str, links: int, words: Callable[[], frozenset[str]]) -> None:
+        """A page was fetched; `words` is only called when it looks like the ones before."""
+        pattern = pattern_of(url)
+        if pattern is None or pattern in self._stopped:
+            return
+        look = (_NUMBERS.sub("", title), links)
+        run = self._runs.pop(pattern, None)
+        if run is None or run.look != look:
+            run = _Run(look)
+        run.pages += 1
+        if run.pages > SAME_PAGES // 2:
+            run.compare(words())
+        if run.pages >= SAME_PAGES:
+            self._stopped.add(pattern)
+        else:
+            self._runs[pattern] = run
+        if len(self._runs) > self._kept:
+            self._runs.popitem(last=False)
+
+    def stops(self, url: str) -> bool:
+        """Whether a URL's pattern has been stopped."""
+        return bool(self._stopped) and pattern_of(url) in self._stopped
+
+
+class _Run:
+    """Pages of one pattern that looked the same, one after the other."""
+
+    __slots__ = ("look", "pages", "words")
+
+    def __init__(self, look: tuple[str, int]) -> None:
+        self.look = look
+        self.pages = 0
+        self.words: frozenset[str] | None = None
+
+    def compare(self, words: frozenset[str]) -> None:
+        before, self.words = self.words, words
+        if before is not None and len(before & words) < NEARLY * len(before | words):
+            self.pages = 1
+
+
+def pattern_of(url: str) -> str | None:
+    """The URL without what could be counted through; None if there is nothing of the kind in it."""
+    at = url.index("/", 8)
+    path, mark, query = url[at:].partition("?")
+    if not mark and not _NUMBERS.search(path):
+        return None
+    names = "&".join(sorted(part.partition("=")[0] for part in query.split("&")))
+    return url[:at] + _NUMBERS.sub("0", path) + mark + names

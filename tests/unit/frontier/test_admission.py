@@ -10,7 +10,16 @@ import pytest
 from weft.config import ScopeSection
 from weft.errors import BadInput
 from weft.frontier.admission import Rules, read_domains
-from weft.frontier.traps import MAX_VARIANTS, ParameterGuard, trap, without_parameters, without_session
+from weft.frontier.traps import (
+    MAX_VARIANTS,
+    SAME_PAGES,
+    ParameterGuard,
+    SamenessGuard,
+    pattern_of,
+    trap,
+    without_parameters,
+    without_session,
+)
 from weft.records import Reason
 
 SEED = "https://www.example.com/docs/start.html"
@@ -140,3 +149,29 @@ def test_a_trap_is_refused_as_a_link_only() -> None:
     crawl = rules()
     assert crawl.refusal("https://example.com/x/x/x", 1) is Reason.TRAP
     assert crawl.refusal("https://example.com/x/x/x", 1, is_link=False) is None
+
+
+def test_a_pattern_is_a_url_without_its_numbers_and_values() -> None:
+    assert pattern_of("http://a/day/2031/05?x=1&b=2") == "http://a/day/0/0?b&x"
+    assert pattern_of("http://a:80/about") is None
+
+
+def test_a_pattern_that_keeps_giving_the_same_page_is_stopped() -> None:
+    guard = SamenessGuard()
+    words = frozenset(f"word{letter}" for letter in "abcdefghijklmnopqrstuvwxyz")
+    for day in range(SAME_PAGES):
+        assert not guard.stops(f"http://a/day/{day}")
+        guard.observe(f"http://a/day/{day}", f"Day {day}", 12, lambda: words)
+    assert guard.stops("http://a/day/999")
+    assert not guard.stops("http://a/other/999")
+    assert not guard.stops("http://b/day/999")
+
+
+def test_numbered_pages_that_differ_go_on() -> None:
+    guard = SamenessGuard()
+    for number in range(100):
+        words = frozenset({f"word-{number}", "the", "and"})
+        guard.observe(f"http://a/story/{number}", "A Site", 30, words.copy)
+        guard.observe(f"http://a/item/{number}", f"Item {'abc'[number % 3]}", 30, frozenset)
+        guard.observe(f"http://a/list/{number}", "List", number, frozenset)
+    assert not any(guard.stops(f"http://a/{kind}/1") for kind in ("story", "item", "list"))
