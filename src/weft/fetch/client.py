@@ -30,6 +30,7 @@ from weft.fetch.dns import Answer, Resolver
 from weft.fetch.handles import STALE, Transfer, ca_bundle, is_sloppy, kind, session_caches, set_up
 from weft.fetch.headers import final_head, merged, wire
 from weft.fetch.lenient import RawReads
+from weft.fetch.surplus import has_surplus
 from weft.records import FetchResult
 
 Refusal = Callable[[str], str | None]
@@ -257,10 +258,12 @@ class Client:
             transfer.unopened = ("address", f"{address}: {reason}")
             return pycurl.SOCKET_BAD
         try:
-            return socket.socket(target.family, target.socktype, target.protocol)
+            made = socket.socket(target.family, target.socktype, target.protocol)
         except OSError as error:  # out of files: our fault, not the site's
             transfer.unopened = ("other", f"no socket: {error.strerror}")
             return pycurl.SOCKET_BAD
+        transfer.hold(made)  # pycurl gives libcurl a duplicate
+        return made
 
     # -- its end
 
@@ -295,24 +298,27 @@ class Client:
 
     def _end(self, transfer: Transfer, error: str | None, detail: str) -> None:
         """Takes the transfer out, makes its result, and frees the handle."""
-        curl, status, ip = transfer.curl, 0, ""
+        curl, status, ip, dropped, surplus = transfer.curl, 0, "", False, False
         if transfer.lenient:
             self._raw.forget(transfer)
         if transfer.running:
+            dropped = error is None and curl.getinfo(pycurl.ACTIVESOCKET) < 0
             self._multi.remove_handle(curl)
             status, ip = curl.getinfo(pycurl.RESPONSE_CODE), curl.getinfo(pycurl.PRIMARY_IP)
         elif transfer.host in self._waiting:
             self._stop_waiting(transfer)
         head, body = b"".join(transfer.lines), b"".join(transfer.chunks)
         if transfer.lenient and (body or error is None):
-            status, head, body, error, detail = self._raw.read(body, error, detail)
+            status, head, body, error, detail, surplus = self._raw.read(body, error, detail)
         elif status < 200 or head.find(b"\r\n\r\n") != len(head) - 4:
             status, head, error, detail = _unusual(transfer.lines, status, error, detail)
+        elif dropped and status < 300:
+            surplus = has_surplus(head, sum(map(len, transfer.lines)) + len(body), transfer.opened)
         if error == "too_large":
             body = body[: transfer.keep_bytes]
         now = self._clock()
         result = FetchResult(
-            transfer.url, status, head, body, error, detail, transfer.started, now, ip, transfer.request_head
+            transfer.url, status, head, body, error, detail, transfer.started, now, ip, transfer.request_head, surplus
         )
         self._done.append((transfer.tag, result))
         del self._active[curl]

@@ -7,6 +7,7 @@ the handle is set to; everything else is the same for every host, so nothing can
 from __future__ import annotations
 
 import os
+import socket
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,8 +54,8 @@ class Transfer:
 
     __slots__ = (
         "_sessions", "_shared", "addresses", "asked", "chunks", "connect_by", "curl", "host", "keep_bytes", "lenient",
-        "lines", "mark", "moved", "origin", "pinned", "request_head", "running", "started", "tag", "target", "unopened",
-        "url", "usual",
+        "lines", "mark", "moved", "opened", "origin", "pinned", "request_head", "running", "started", "tag", "target",
+        "unopened", "url", "usual",
     )  # fmt: skip
 
     def __init__(self, sessions: Sequence[Any]) -> None:
@@ -68,6 +69,7 @@ class Transfer:
         self.pinned = ""
         self.usual = True  # the handle is set to the usual headers
         self.lenient = False  # libcurl only connects; the answer is read by us
+        self.opened: socket.socket | None = None  # the connection, if it was opened for this transfer
         self.clear()
 
     def clear(self) -> None:
@@ -83,6 +85,7 @@ class Transfer:
         self.running = False  # libcurl has it
         self.lines.clear()
         self.chunks.clear()
+        self.hold(None)
 
     def aim(self, origin: str, target: str) -> None:
         """What is asked, and of whom. The target goes apart, because in a URL libcurl rewrites its escapes."""
@@ -107,6 +110,12 @@ class Transfer:
             shown = f"[{address}]" if ":" in address else address
             self.curl.setopt(pycurl.CONNECT_TO, [f"::{shown}:"])
             self.pinned = address
+
+    def hold(self, opened: socket.socket | None) -> None:
+        """Keeps a connection's socket for the questions that `surplus` has; over TLS there are none."""
+        if self.opened is not None:
+            self.opened.close()
+        self.opened = opened if opened is None or self.origin.startswith("http:") else None
 
     def ask_once(self, *_connection: object) -> int:
         """Called by libcurl before each request. On a kept connection that turns out dead it would ask again at once,

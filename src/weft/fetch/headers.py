@@ -96,6 +96,11 @@ class Head:
         return None if at is None else max(0.0, at - now)
 
     @property
+    def content_encoding(self) -> str:
+        """The codings of the body in the order they were applied, on however many lines; empty if there are none."""
+        return ", ".join(self.get_all("content-encoding"))
+
+    @property
     def location(self) -> str | None:
         """Where a redirect leads, as written."""
         return self.get("location")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import select
+from typing import NamedTuple
 
 import pycurl
 
@@ -20,11 +21,20 @@ READS = 16  # per event, so that no answer holds up the others
 RECEIVE_BYTES = 128 * 1024
 MAX_HEAD_BYTES = 300 * 1024  # as libcurl has it
 
-Read = tuple[int, bytes, bytes, str | None, str]  # status, head, body, error, detail
-
 _STATUS = re.compile(rb"HTTP/1\.[01] +([0-9]{3})")
 _BLANK = re.compile(rb"\n\r?\n")
 _CHUNK = re.compile(rb"[ \t]*([0-9a-fA-F]{1,15})[^\n]*\n")
+
+
+class Read(NamedTuple):
+    """A response, or what there is of it."""
+
+    status: int
+    head: bytes
+    body: bytes
+    error: str | None = None
+    detail: str = ""
+    surplus: bool = False  # more came than its Content-Length says
 
 
 class RawReads:
@@ -76,12 +86,8 @@ class RawReads:
 
     def read(self, raw: bytes, error: str | None, detail: str) -> Read:
         """The response in what came; if it is not whole, what ended the transfer is the cause."""
-        status, head, body, problem, why = read(raw, self._max_body_bytes)
-        return (
-            (status, head, body, problem, why)
-            if error is None or problem is None
-            else (status, head, body, error, detail)
-        )
+        found = read(raw, self._max_body_bytes)
+        return found if error is None or found.error is None else found._replace(error=error, detail=detail)
 
 
 def read(raw: bytes, max_body_bytes: int) -> Read:
@@ -95,21 +101,23 @@ def read(raw: bytes, max_body_bytes: int) -> Read:
         if code >= 200:
             break
     if code in (204, 304):
-        return code, head, b"", None, ""
-    body, error, detail = _body(Head(head), raw)
+        return Read(code, head, b"")
+    answer = Head(head)
+    body, error, detail = _body(answer, raw)
     if len(body) > max_body_bytes:
-        return code, head, b"", "too_large", f"more than {max_body_bytes} bytes"
-    return code, head, body, error, detail
+        return Read(code, head, b"", "too_large", f"more than {max_body_bytes} bytes")
+    surplus = error is None and len(body) < len(raw) and answer.get("transfer-encoding") is None
+    return Read(code, head, body, error, detail, surplus)
 
 
 def _headless(raw: bytes, is_http: bool) -> Read:
     if not raw:
-        return 0, b"", b"", "reset", "the connection was closed without an answer"
+        return Read(0, b"", b"", "reset", "the connection was closed without an answer")
     if not is_http:
-        return 0, b"", b"", "protocol", "no HTTP/1 status line"
+        return Read(0, b"", b"", "protocol", "no HTTP/1 status line")
     if len(raw) >= MAX_HEAD_BYTES:
-        return 0, b"", b"", "headers_too_large", f"more than {MAX_HEAD_BYTES} bytes of head"
-    return 0, raw, b"", "protocol", "the connection was closed inside the head"
+        return Read(0, b"", b"", "headers_too_large", f"more than {MAX_HEAD_BYTES} bytes of head")
+    return Read(0, raw, b"", "protocol", "the connection was closed inside the head")
 
 
 def _body(head: Head, rest: bytes) -> tuple[bytes, str | None, str]:

@@ -37,6 +37,11 @@ class Http:
         wanted = name.lower()
         return next((value for key, value in self.headers if key.lower() == wanted), None)
 
+    @property
+    def content_encoding(self) -> str:
+        """The codings of the body in the order they were applied, on however many lines; empty if there are none."""
+        return ", ".join(value for key, value in self.headers if key.lower() == "content-encoding")
+
 
 @dataclass(frozen=True, slots=True)
 class Record:

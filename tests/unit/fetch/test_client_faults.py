@@ -280,9 +280,38 @@ def test_dropped_in_the_body_is_truncated_and_the_part_is_kept(client: Client, s
 def test_a_length_that_is_too_small_ends_the_body_and_the_connection(client: Client) -> None:
     with Server() as fresh:
         url = fresh.on("/small", OK + b"Content-Length: 2\r\n\r\nhi, and then some")
-        assert outcome(fetch(client, url)) == (200, None, b"hi")
-        assert outcome(fetch(client, url)) == (200, None, b"hi")
+        for _ in range(2):
+            result = fetch(client, url)
+            assert outcome(result) == (200, None, b"hi") and result.surplus
         assert fresh.connections == 2  # what was left over is not taken for the next answer
+
+
+@pytest.mark.parametrize("connection", [b"", b"Connection: close\r\n", b"Connection: Keep-Alive\r\n"])
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+@pytest.mark.parametrize("closes", [False, True])
+@pytest.mark.parametrize(("body", "surplus"), [(b"hi", False), (b"hi!", True), (b"hi" * 9000, True)])
+def test_what_comes_beyond_the_length_is_noticed(
+    client: Client, version: bytes, connection: bytes, closes: bool, body: bytes, surplus: bool
+) -> None:
+    head = b"HTTP/" + version + b" 200 OK\r\n" + connection + b"Content-Length: 2\r\n\r\n"
+    with Server() as fresh:
+        fresh.on("/first", page(b"kept"))
+        result = fetch(client, fresh.on("/small", head + body, close=closes))
+        assert outcome(result) == (200, None, b"hi") and result.surplus is surplus
+        fetch(client, fresh.url("/first"))
+        if b"Keep" in connection or (version, connection) == (b"1.1", b""):
+            # Of the second answer on a connection it is known where the connection would have been kept.
+            result = fetch(client, fresh.url("/small"))
+            assert outcome(result) == (200, None, b"hi") and result.surplus is surplus
+
+
+def test_an_answer_without_a_length_or_with_another_status_has_no_surplus(client: Client, server: Server) -> None:
+    for path, reply in (
+        ("/until-closed", OK + b"Connection: close\r\n\r\nhi"),
+        ("/chunks", CHUNKED + b"2\r\nhi\r\n0\r\n\r\nmore"),
+        ("/same", b"HTTP/1.1 304 Same\r\nContent-Length: 5\r\nConnection: close\r\n\r\n"),
+    ):
+        assert not fetch(client, server.on(path, reply, close=True)).surplus
 
 
 @pytest.mark.parametrize("lengths", [b"x", b"-1", b"1\r\nContent-Length: 3"])
@@ -418,3 +447,18 @@ def test_a_sloppy_server_that_does_not_close_is_read_as_far_as_its_length(client
         url = fresh.on("/open", OK + b"bad\r\nContent-Length: 2\r\n\r\nhi")
         assert fetch(client, url).error == "protocol"
         assert outcome(fetch(client, url)) == (200, None, b"hi")
+
+
+@pytest.mark.parametrize(
+    ("rest", "surplus"),
+    [
+        (b"Content-Length: 2\r\n\r\nhi", False),
+        (b"Content-Length: 2\r\n\r\nhi!", True),
+        (b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", False),
+    ],
+)
+def test_a_sloppy_servers_surplus_is_noticed(client: Client, rest: bytes, surplus: bool) -> None:
+    with Server() as fresh:
+        url = fresh.on("/sloppy", OK + b"bad\r\n" + rest, close=True)
+        assert fetch(client, url).error == "protocol"
+        assert fetch(client, url).surplus is surplus
