@@ -25,9 +25,8 @@ _MIME_END = re.compile(r"[;\s]").split
 class CdxjPieces:
     """Sorted runs of lines."""
 
-    def __init__(self, source: Source, piece_bytes: int = PIECE_BYTES) -> None:
+    def __init__(self, source: Source) -> None:
         self._source = source
-        self._piece_bytes = piece_bytes
         self._lines: list[bytes] = []
         self._bytes = 0
 
@@ -60,7 +59,7 @@ class CdxjPieces:
 
     def is_full(self) -> bool:
         """Whether a run is long enough."""
-        return self._bytes >= self._piece_bytes
+        return self._bytes >= PIECE_BYTES
 
     def dump(self, path: Path) -> None:
         """Writes a run."""

@@ -1,0 +1,252 @@
+"""Exports as other programs read them: DuckDB, pandas, warcio, fastwarc, cdxj-indexer."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import pytest
+from cdxj_indexer.main import CDXJIndexer
+from crawling import WEFT, environment, weft
+from exporting import AT, ODD_TITLES, make_crawl, page, run, url_of
+from fastwarc.warc import ArchiveIterator as FastIterator
+from warcio.archiveiterator import ArchiveIterator
+
+from weft.crawl.export import reader
+from weft.errors import BadInput, Busy, Missing
+from weft.store.export import parquet
+from weft.store.export.job import Export
+from weft.store.export.order import FIELDS, Order
+from weft.store.export.part import Part
+
+PAGES = 400
+ROWS = [page(n)[0] for n in range(1, PAGES + 1)]
+
+
+@pytest.fixture(scope="module")
+def crawl(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return make_crawl(tmp_path_factory.mktemp("crawl"), PAGES, rotate_bytes=40_000)
+
+
+def records(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+# ── JSONL and CSV ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_jsonl_has_the_fields_of_the_index(crawl: list[Path], tmp_path: Path) -> None:
+    assert run(crawl, Order("jsonl"), tmp_path / "o.jsonl").rows == PAGES
+    told = records(tmp_path / "o.jsonl")
+    assert all(tuple(record) == FIELDS for record in told)
+    assert [record["url"] for record in told] == [row.url for row in ROWS]
+    refused, moved = told[8], told[10]
+    assert (
+        refused["error"] == "robots: Disallow: /é (line 3)" and refused["status"] == 0 and refused["warc_file"] is None
+    )
+    assert moved["final_url"] == url_of(12) and moved["parent"] == url_of(5) and told[0]["parent"] is None
+    assert told[0]["fetched_at"] == "2026-11-06T21:20:01.250Z" and told[6]["title"] == ODD_TITLES[7]
+    assert str(told[0]["digest"]).startswith("sha1:")
+    assert not list(tmp_path.glob("*.part*"))
+
+
+def test_jsonl_opens_in_duckdb_and_pandas(crawl: list[Path], tmp_path: Path) -> None:
+    path = tmp_path / "o.jsonl"
+    run(crawl, Order("jsonl", content="text"), path)
+    by_status = duckdb.execute(f"select status, count(*) from '{path}' group by status").fetchall()
+    assert dict(by_status) == Counter(row.status for row in ROWS)
+    frame = pd.read_json(path, lines=True)
+    assert list(frame.columns) == [*FIELDS, "text"]
+    assert frame.text[0].startswith("Page 1\n") and frame.language[0] == "en"
+    assert frame.text[8] is None or pd.isna(frame.text[8])
+
+
+def test_csv_is_read_back_and_holds_no_formula(crawl: list[Path], tmp_path: Path) -> None:
+    path = tmp_path / "o.csv"
+    run(crawl, Order("csv"), path)
+    data = path.read_bytes()
+    assert data.count(b"\r\n") == PAGES + 1
+    told = list(csv.DictReader(io.StringIO(data.decode(), newline="")))
+    assert [record["url"] for record in told] == [row.url for row in ROWS]
+    assert told[3]["title"] == ODD_TITLES[4] and told[6]["title"] == ODD_TITLES[7]
+    assert [told[n - 1]["title"] for n in (3, 6, 8)] == ["'" + ODD_TITLES[n] for n in (3, 6, 8)]
+    assert not [cell for record in told for cell in record.values() if cell.startswith(("=", "+", "-", "@"))]
+    assert len(pd.read_csv(path)) == PAGES
+    assert duckdb.execute(f"select count(*) from read_csv('{path}')").fetchall() == [(PAGES,)]
+
+
+@pytest.mark.parametrize("content", ["text", "main_text", "markdown", "html"])
+def test_content_is_added_when_asked_for(crawl: list[Path], tmp_path: Path, content: str) -> None:
+    run(crawl, Order("jsonl", fields=("url",), content=content), tmp_path / "o.jsonl")
+    told = records(tmp_path / "o.jsonl")
+    assert list(told[0]) == ["url", content] and "This is page 1, and" in str(told[0][content])
+    assert told[8][content] is None
+    assert str(told[0][content]).startswith({"html": "<html", "markdown": "# Page"}.get(content, "Page 1"))
+
+
+def test_filters_hold_together(crawl: list[Path], tmp_path: Path) -> None:
+    since = pd.Timestamp(AT + 200, unit="s").isoformat()
+    order = Order("jsonl", fields=("url", "status"), statuses=("2xx",), hosts=("www.h1.example.com",), since=since)
+    done = run(crawl, order, tmp_path / "o.jsonl")
+    expected = [row.url for row in ROWS if row.status == 200 and row.item % 5 == 1 and row.item >= 200]
+    assert [record["url"] for record in records(tmp_path / "o.jsonl")] == expected
+    assert done.rows == len(expected) > 20
+
+
+# ── CDXJ ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_cdxj_is_what_cdxj_indexer_makes_of_the_files(crawl: list[Path], tmp_path: Path) -> None:
+    run(crawl, Order("cdxj"), tmp_path / "o.cdxj")
+    files = sorted(str(path) for folder in crawl for path in (folder / "warc").glob("*.gz"))
+    assert len(files) > 3
+    theirs = io.StringIO()
+    CDXJIndexer(theirs, files, sort=True).process_all()
+    assert (tmp_path / "o.cdxj").read_text() == theirs.getvalue()
+    assert theirs.getvalue().count("\n") == len([row for row in ROWS if row.status])
+
+
+# ── WARC ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def by_warcio(path: Path) -> list[tuple[str, str, bytes]]:
+    found = []
+    with path.open("rb") as file:
+        for record in ArchiveIterator(file, check_digests="raise"):
+            url = record.rec_headers.get_header("WARC-Target-URI") or ""
+            found.append((record.rec_type, url, record.content_stream().read()))
+    return found
+
+
+def test_warc_holds_requests_and_responses(crawl: list[Path], tmp_path: Path) -> None:
+    path = tmp_path / "o.warc.gz"
+    run(crawl, Order("warc", statuses=("200",)), path)
+    expected = {row.url for row in ROWS if row.status == 200}
+    (info, *rest) = by_warcio(path)
+    assert info[0] == "warcinfo"
+    assert [kind for kind, _, _ in rest] == ["request", "response"] * len(expected)
+    assert {url for _, url, _ in rest} == expected
+    assert all(request[1] == response[1] for request, response in zip(rest[::2], rest[1::2], strict=True))
+    bodies = {url: body for kind, url, body in rest if kind == "response"}
+    assert all(bodies[result.url] == result.body for _, result in map(page, (1, 2, 17)) if result)
+    fast = [(record.headers["WARC-Type"], record.verify_payload_digest()) for record in FastIterator(str(path))]
+    assert len(fast) == 2 * len(expected) + 1 and all(right for kind, right in fast if kind == "response")
+
+
+def test_warc_members_are_copied_as_they_are(crawl: list[Path], tmp_path: Path) -> None:
+    run(crawl, Order("warc"), tmp_path / "o.warc.gz")
+    copied = (tmp_path / "o.warc.gz").read_bytes()
+    index = Export(Order("jsonl"), crawl, reader)
+    index.to_path(tmp_path / "o.jsonl")
+    for record in records(tmp_path / "o.jsonl")[::7]:
+        if record["warc_file"]:
+            (path,) = (path for folder in crawl if (path := folder / "warc" / str(record["warc_file"])).exists())
+            assert path.read_bytes()[int(str(record["warc_offset"])) :][:100] in copied
+
+
+def test_warc_is_split_by_size(crawl: list[Path], tmp_path: Path) -> None:
+    run(crawl, Order("warc", max_bytes=20_000), tmp_path / "many")
+    files = sorted((tmp_path / "many").iterdir())
+    assert len(files) > 5 and all(path.stat().st_size <= 20_000 for path in files)
+    held = [by_warcio(path) for path in files]
+    assert all(records[0][0] == "warcinfo" for records in held)
+    responses = [url for records in held for kind, url, _ in records if kind == "response"]
+    assert sorted(responses) == sorted(row.url for row in ROWS if row.status)
+
+
+# ── Parquet and Markdown ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_parquet_has_the_names_of_common_crawl(crawl: list[Path], tmp_path: Path) -> None:
+    path = tmp_path / "o.parquet"
+    run(crawl, Order("parquet", content="text"), path)
+    query = f"""select fetch_status, count(*) from '{path}' where url_host_registered_domain = 'example.com'
+      and fetch_time >= '2026-11-06' group by fetch_status"""
+    assert dict(duckdb.execute(query).fetchall()) == Counter(row.status for row in ROWS if row.status)
+    frame = pd.read_parquet(path)
+    first = frame[frame.url == url_of(1)].iloc[0]
+    assert first.url_surtkey == "com,example,h1:8080)/p1?a=1&b=2" and first.url_port == 8080
+    assert first.content_languages == "eng" and first.content_mime_detected == "text/html"
+    assert first.warc_segment == "pod0-fetcher0" and first.crawl == "c1" and first.text.startswith("Page 1")
+    assert first.fetch_time == pd.Timestamp("2026-11-06T21:20:01.250Z")
+    assert str(frame.url_query.iloc[1]) in ("None", "nan") and frame.warc_record_length.min() > 0
+    moved = frame[frame.url == url_of(11)].iloc[0]
+    assert moved.fetch_redirect == url_of(12) and moved.subset == "crawldiagnostics"
+
+
+def test_parquet_columns_can_be_chosen(crawl: list[Path], tmp_path: Path) -> None:
+    run(crawl, Order("parquet", fields=("url", "fetch_status")), tmp_path / "o.parquet")
+    assert list(pd.read_parquet(tmp_path / "o.parquet").columns) == ["url", "fetch_status"]
+
+
+def test_without_pyarrow_the_way_to_install_it_is_told(crawl: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(Missing, match=r"weft\[parquet\]"):
+        Export(Order("parquet"), crawl, reader)
+    assert parquet.PIECE_BYTES
+
+
+def test_markdown_is_one_file_for_each_page(crawl: list[Path], tmp_path: Path) -> None:
+    done = run(crawl, Order("markdown"), tmp_path / "md")
+    files = sorted((tmp_path / "md").rglob("*.md"))
+    readable = [row for row in ROWS if row.status == 200 and row.content_type == "text/html"]
+    assert done.rows == len(files) == len(readable)
+    texts = [path.read_text() for path in files]
+    assert all(text.startswith("---\nurl: ") and '\nlanguage: "en"\n---\n\n# Page ' in text for text in texts)
+    assert {path.parent.name for path in files} == {f"www.h{n}.example.com" for n in range(5)}
+    with pytest.raises(BadInput, match="there already"):
+        run(crawl, Order("markdown"), tmp_path / "md")
+
+
+# ── the command ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_command_writes_to_a_file_and_to_a_pipe(crawl: list[Path], tmp_path: Path) -> None:
+    begin = ["export", crawl[0], "--data-dir", crawl[1], "--format"]
+    told = weft(
+        *begin, "jsonl", "--out", tmp_path / "o.jsonl", "--status", "2xx,404", "--fields", "url,title", "--json"
+    )
+    assert told.returncode == 0, told.stderr
+    rows = len([row for row in ROWS if row.status in (200, 404)])
+    assert json.loads(told.stdout) == {"path": str(tmp_path / "o.jsonl"), "rows": rows, "resumed_rows": 0}
+    for name in ("jsonl", "csv", "cdxj", "warc"):
+        command = [*WEFT, *map(str, begin), name, "--out", "-"]
+        piped = subprocess.run(command, capture_output=True, timeout=60, env=environment())
+        assert piped.returncode == 0 and piped.stderr == b""
+        if name != "warc":
+            run(crawl, Order(name), tmp_path / f"p.{name}")
+            assert piped.stdout == (tmp_path / f"p.{name}").read_bytes()
+        else:
+            (tmp_path / "p.warc.gz").write_bytes(piped.stdout)
+            assert len(by_warcio(tmp_path / "p.warc.gz")) == 1 + 2 * len([row for row in ROWS if row.status])
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("--format", "parquet", "--out", "-"), "give --out a path"),
+        (("--format", "jsonl", "--out", "{}/no/such/o"), "no folder"),
+        (("--format", "jsonl", "--out", "{}"), "is a folder"),
+        (("--format", "jsonl", "--out", "{}/o", "--fields", "urls"), "did you mean url"),
+        (("--format", "xml", "--out", "{}/o"), "jsonl"),
+    ],
+)
+def test_bad_usage_is_one_message(crawl: list[Path], tmp_path: Path, flags: tuple[str, ...], says: str) -> None:
+    told = weft("export", crawl[0], "--data-dir", crawl[1], *(flag.format(tmp_path) for flag in flags))
+    assert told.returncode == 2 and says in told.stderr and "Traceback" not in told.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_exports_do_not_write_one_output(crawl: list[Path], tmp_path: Path) -> None:
+    held = Part(tmp_path / "o.jsonl")
+    with pytest.raises(Busy, match="another export"):
+        run(crawl, Order("jsonl"), tmp_path / "o.jsonl")
+    held.close()
+    assert run(crawl, Order("jsonl"), tmp_path / "o.jsonl").rows == PAGES
