@@ -68,9 +68,10 @@ def test_a_killed_export_goes_on_and_is_the_same(crawl: list[Path], tmp_path: Pa
     def export(live: Callable[[], None]) -> None:
         run(crawl, ORDERS[name], path, checkpoint_rows=100, watch=lambda *_: live())
 
-    killed(export, times=8 if name != "warc" and name != "split" else 2)
+    by_place = name in ("warc", "split")  # these go on by the thousand
+    killed(export, times=2 if by_place else 8)
     assert not path.exists() and Path(f"{path}.part").exists()
-    killed(export, times=4 if name != "warc" and name != "split" else 2)
+    killed(export, times=1 if by_place else 4)
     done = run(crawl, ORDERS[name], path)
     assert 0 < done.resumed < done.rows, (name, done)
     assert content(path) == content(whole)
@@ -147,4 +148,4 @@ def test_fifty_thousand_pages_take_less_than_200_mb(many: Path, tmp_path: Path, 
     megabytes = int(told.stdout) / 1024
     print(f"{name}: {megabytes:.0f} MB")
     assert megabytes < 200
-    assert (tmp_path / "o").stat().st_size > 1_000_000
+    assert (tmp_path / "o").stat().st_size > 500_000
