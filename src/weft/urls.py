@@ -63,13 +63,17 @@ def parse(text: str, base: str | None = None) -> ada_url.URL:
 
 def canonical(text: str, base: str | None = None) -> str:
     """The one form under which a URL is known everywhere in Weft."""
-    url = parse(text, base)
-    if url.protocol not in ("http:", "https:"):
-        raise BadUrl(text, "scheme", f"scheme {url.protocol.rstrip(':')!r} is not crawled: use http or https")
-    if url.username or url.password:
-        url.username = url.password = ""
-    url.hash = ""
-    href: str = url.href
+    try:
+        href: str = ada_url.normalize_url(text) if base is None else ada_url.join_url(base, text)
+    except ValueError:
+        raise BadUrl(text, "syntax", _why_not(text)) from None
+    if not href.startswith(("http://", "https://")):
+        raise BadUrl(text, "scheme", f"scheme {href.partition(':')[0]!r} is not crawled: use http or https")
+    fragment = href.find("#")
+    if fragment >= 0:
+        href = href[:fragment]
+    if "@" in href and "@" in (authority := href.split("/", 3)[2]):
+        href = href.replace(authority, authority.rpartition("@")[2], 1)
     if len(href) > MAX_LENGTH:
         raise BadUrl(text, "length", f"{len(href)} characters are too many: at most {MAX_LENGTH} are kept")
     return href

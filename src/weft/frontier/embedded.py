@@ -221,8 +221,7 @@ class EmbeddedFrontier:
 
     def unseen(self, crawl: int, candidates: Iterable[str]) -> list[str]:
         """Those of the URLs that this crawl does not know yet."""
-        seen = self._crawls[crawl].seen
-        return [url for url in candidates if url not in seen]
+        return self._crawls[crawl].seen.unknown(candidates)
 
     def admit(self, crawl: int, found: Sequence[Found]) -> Admission:
         """Queues what is new; redirect targets, robots.txt and sitemaps before the rest."""

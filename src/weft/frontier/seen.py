@@ -37,6 +37,22 @@ class SeenSet:
         bucket = self._buckets[self._place(fingerprint)]
         return _has(bucket, fingerprint)
 
+    def unknown(self, urls: Iterable[str]) -> list[str]:
+        """Those that are not there, in order."""
+        seed, buckets, mask, split = self._seed, self._buckets, self._mask, self._split
+        new = []
+        for url in urls:
+            fingerprint = xxh3_64_digest(url.encode(), seed)
+            number = int.from_bytes(fingerprint[4:], "big")
+            place = number & mask
+            if place < split:
+                place = number & (mask * 2 + 1)
+            bucket = buckets[place]
+            at = bucket.find(fingerprint)
+            if at < 0 or (at % 8 and not _has(bucket, fingerprint)):
+                new.append(url)
+        return new
+
     def fingerprint(self, url: str) -> int:
         """The fingerprint as a number."""
         return xxh3_64_intdigest(url.encode(), self._seed)

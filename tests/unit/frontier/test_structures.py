@@ -21,6 +21,7 @@ def test_the_seen_set_is_a_set(batches: list[list[str]]) -> None:
     seen, model = SeenSet(7), set[str]()
     for batch in batches:
         expected = [url for url in dict.fromkeys(batch) if url not in model]
+        assert seen.unknown(batch) == [url for url in batch if url not in model]
         assert seen.add_new(batch) == expected
         model |= set(batch)
         assert len(seen) == len(model)
