@@ -408,6 +408,8 @@ class Web:
         made: Any = reply(visit.ask) if callable(reply) else reply  # type: ignore[arg-type]
         port = self._ports[None]
         await visit.send(made.sent(port) if isinstance(made, Page) else _with_port(made, port))
+        if (visit.ask.header("connection") or "").lower() == "close":
+            visit.close()
 
 
 def _with_port(data: bytes, port: int) -> bytes:
