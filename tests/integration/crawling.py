@@ -78,7 +78,7 @@ class Crawler:
         self.seed_file.write_text("".join(f"{seed}\n" for seed in seeds))
         self.stderr = folder / "stderr.txt"
         self.delay_s = delay_s
-        self._flags = ["--scope", "any", "--delay", delay_s, "--allow-private", *flags]
+        self._flags = ["--scope", "any", "--delay", delay_s, "--allow-private", "--prometheus-port", 0, *flags]
 
     def start(
         self, *more: object, resume: bool = False, group: bool = False, **variables: Any
