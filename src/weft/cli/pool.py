@@ -7,6 +7,7 @@ LOGS/RUN_ID: its journal is what --resume goes on from, and --out is written ane
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import time
@@ -21,7 +22,7 @@ import msgspec
 from weft.cli.output import output_flags, print_json
 from weft.errors import BadInput
 from weft.pipelines.events import Counts
-from weft.pipelines.items import Feeder, count_lines, open_items, read_items
+from weft.pipelines.items import Feeder, check_items, count_lines, read_items
 from weft.pipelines.pool import Stream, WorkerPool
 from weft.pipelines.record import Result
 from weft.pipelines.runs import RunDirectory
@@ -79,20 +80,14 @@ def run(function: str, as_json: bool, quiet: bool, **options: Any) -> int:
     sys.path.insert(0, str(Path.cwd()))
     Target.of(function)
     directory, manifest = _prepare(function, options)
-    worker_pool = WorkerPool(function, run_dir=directory.path, resume=bool(options["resume"]), **_settings(options))
-    with _items(options["items"]) as (items, total), _results_file(manifest.out) as out, _terminate_like_interrupt():
-        stream = worker_pool.stream(items, ordered=options["ordered"], total=total)
-        view = make_view(f"weft pool {function}  run {directory.run_id}", quiet=quiet)
-        try:
-            _write_all(stream, out, view)
-            manifest.finished = True
-        except KeyboardInterrupt:
-            manifest.finished = False
-        finally:
-            view.close(stream)
-            manifest.counts = stream.counts()
-            _save(directory, manifest)
-    return _tell_end(directory, manifest, quiet=quiet, as_json=as_json)
+    began_s = time.monotonic()
+    try:
+        _run(directory, manifest, options, quiet=quiet)
+    except BadInput:
+        if options["resume"] is None:
+            shutil.rmtree(directory.path, ignore_errors=True)  # nothing was begun
+        raise
+    return _tell_end(directory, manifest, time.monotonic() - began_s, quiet=quiet, as_json=as_json)
 
 
 @pool.command("replay")
@@ -124,7 +119,7 @@ def _prepare(function: str, options: dict[str, Any]) -> tuple[RunDirectory, Mani
     """The run's directory and manifest, new or of the run that is resumed."""
     root, items = Path(options["logs"]), options["items"]
     if items != "-":
-        open_items(Path(items)).close()
+        check_items(Path(items))
         items = str(Path(items).absolute())
     if options["resume"] is not None:
         directory, manifest = _to_resume(root, options["resume"], function, items)
@@ -168,6 +163,23 @@ def _settings(options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _run(directory: RunDirectory, manifest: Manifest, options: dict[str, Any], *, quiet: bool) -> None:
+    """Runs to the end or to the interruption, which the manifest tells."""
+    pool = WorkerPool(manifest.function, run_dir=directory.path, resume=bool(options["resume"]), **_settings(options))
+    with _items(options["items"]) as (items, total), _results_file(manifest.out) as out, _terminate_like_interrupt():
+        stream = pool.stream(items, ordered=options["ordered"], total=total)
+        view = make_view(f"weft pool {manifest.function}  run {directory.run_id}", quiet=quiet)
+        try:
+            _write_all(stream, out, view)
+            manifest.finished = True
+        except KeyboardInterrupt:
+            manifest.finished = False
+        finally:
+            view.close(stream)
+            manifest.counts = stream.counts()
+            _save(directory, manifest)
+
+
 def _write_all(stream: Stream, out: IO[bytes], view: View) -> None:
     """Every result into the file, the view beside it."""
     flushed_s = time.monotonic()
@@ -191,14 +203,14 @@ def _line(result: Result) -> bytes:
         return msgspec.json.encode(msgspec.structs.replace(result, value=repr(result.value))) + b"\n"
 
 
-def _tell_end(directory: RunDirectory, manifest: Manifest, *, quiet: bool, as_json: bool) -> int:
+def _tell_end(directory: RunDirectory, manifest: Manifest, seconds: float, *, quiet: bool, as_json: bool) -> int:
     counts = manifest.counts
     assert counts is not None
     bad = counts.failed + counts.timeout + counts.crashed
     if as_json:
         print_json(manifest)
     if not quiet:
-        click.echo(f"weft pool: {sentence(counts)}", err=True)
+        click.echo(f"weft pool: {sentence(counts, over=True)} in {seconds:.1f} s", err=True)
         click.echo(f"Results: {manifest.out}  Logs: {directory.path}", err=True)
         if counts.crashed:
             click.echo(
@@ -216,8 +228,11 @@ def _items(name: str) -> Iterator[tuple[Iterator[Any], int | None]]:
         yield Feeder(sys.stdin.buffer), None
         return
     path = Path(name)
-    with open_items(path) as file:
-        yield read_items(file), count_lines(path) if path.is_file() else None
+    with path.open("rb") as file:
+        if path.is_file():
+            yield read_items(file), count_lines(path)
+        else:
+            yield Feeder(file), None
 
 
 @contextmanager
@@ -262,7 +277,7 @@ def _find_item(directory: RunDirectory, item_id: str) -> tuple[str, dict[str, An
     if (kept := directory.quarantined(item_id)) is not None:
         return str(kept.target), kept.decoded(), settings
     if manifest is not None and Path(manifest.items).is_file():
-        with open_items(Path(manifest.items)) as file:
+        with Path(manifest.items).open("rb") as file:
             for item in read_items(file):
                 if isinstance(item, dict) and str(item["id"]) == item_id:
                     return manifest.function, item, settings

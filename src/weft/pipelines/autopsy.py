@@ -34,6 +34,7 @@ class _Scene(NamedTuple):
     """What was found: read before the seat is cleared away."""
 
     held: Task
+    ticket: int
     seat: Seat
     phase: str
     duration_ms: float
@@ -84,7 +85,7 @@ class Autopsy:
         if kill is not None and kill.why is Why.STOP:
             self._queue.put_back([task])
             self._close_log(scene, "interrupted", "the run was stopped")
-        elif kill is not None and (kill.ticket != task.ticket or (kill.why is Why.BATCH and scene.batch_items > 1)):
+        elif kill is not None and (kill.ticket != scene.ticket or (kill.why is Why.BATCH and scene.batch_items > 1)):
             task.tries += 1  # meant for the one before it, or for the batch: this one only happened to be there
             self._again(scene, f"its worker was ended: {kill.why.value}")
         elif kill is not None and kill.why in (Why.TIMEOUT, Why.BATCH):
@@ -109,7 +110,7 @@ class Autopsy:
             self._progress.tell(events.BATCH_REQUEUED, pid=ended.member.child.pid, text=f"{len(tasks)} items, halved")
             return
         assert ended.member.seat is not None
-        self._strike(_Scene(tasks[0], ended.member.seat, PROCESS, 0.0, 1), ended)
+        self._strike(_Scene(tasks[0], -1, ended.member.seat, PROCESS, 0.0, 1), ended)
 
     def _again(self, scene: _Scene, why: str, *, exclusive: bool = False) -> None:
         (self._queue.exclusive if exclusive else self._queue.suspects).append(scene.held)
@@ -168,12 +169,13 @@ class Autopsy:
 
 
 def _scene(member: Member) -> _Scene | None:
-    held, seat = member.current(), member.seat
+    ticket, seat = member.current_ticket, member.seat
+    held = member.outstanding.get(ticket)
     if held is None or seat is None:
         return None
     start_ns = seat.slot.words[START_NS]
     duration_ms = (time.monotonic_ns() - start_ns) / 1e6 if start_ns else 0.0
-    return _Scene(held, seat, seat.slot.stage or PROCESS, duration_ms, member.in_batch(held.ticket))
+    return _Scene(held, ticket, seat, seat.slot.stage or PROCESS, duration_ms, member.in_batch(ticket))
 
 
 def _was(how: Exit) -> str:

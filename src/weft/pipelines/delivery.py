@@ -49,16 +49,17 @@ class Delivery:
         """A result that the parent itself made of an item that was tried."""
         if self._journal is not None:
             self._journal.append(result.worker_pid or 0, msgspec.msgpack.encode([_record(result)]))
-        self.add(position, result)
+        self.add([(position, result)])
 
-    def add(self, position: int, result: Result) -> None:
-        """A result whose record is on its way to the journal, or needs none."""
-        progress = self._progress
-        progress.done += 1
-        progress.by_status[result.status] += 1
-        if progress.listeners:
-            progress.tell_result(result)
-        self.staged.append((position, result))
+    def add(self, results: list[tuple[int, Result]]) -> None:
+        """Results with their places, whose records are on their way to the journal, or need not go there."""
+        progress, by_status = self._progress, self._progress.by_status
+        for _, result in results:
+            progress.done += 1
+            by_status[result.status] += 1
+            if progress.listeners:
+                progress.tell_result(result)
+        self.staged += results
 
     def known(self, position: int, key: str) -> None:
         """The item at this place was done in an earlier run; in order, its result is due here."""

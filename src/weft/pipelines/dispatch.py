@@ -118,7 +118,7 @@ class Dispatcher:
             elif got is None or got is Pause.LATER:
                 break
             elif type(got) is Result:
-                self._delivery.add(intake.position - 1, got)
+                self._delivery.add([(intake.position - 1, got)])
             elif type(got) is tuple:
                 self._delivery.known(*got)
         self.hurry = room == _LOOKS_PER_PLAN and not looks

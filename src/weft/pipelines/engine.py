@@ -213,22 +213,21 @@ class Engine:
 
     def _take_over(self, member: Member, data: bytes, records: list[Record]) -> None:
         assert member.seat is not None
-        pid, delivery, results = member.seat.pid, self._delivery, 0
+        pid, outstanding = member.seat.pid, member.outstanding
+        results: list[tuple[int, Result]] = []
         for record in records:
             if record.status >= STARTED:
                 self._tell_start(record, pid)
-                continue
-            task = member.outstanding.pop(record.ticket, None)
-            if task is not None:
-                results += 1
+            elif (task := outstanding.pop(record.ticket, None)) is not None:
                 if task.outside:
                     self._autopsy.rules.ended(task)
-                delivery.add(task.position, to_result(record, pid))
-        member.finished += results
-        if self._journal is not None and results:
-            if results != len(records):
+                results.append((task.position, to_result(record, pid)))
+        member.finished += len(results)
+        if results and self._journal is not None:
+            if len(results) != len(records):
                 data = msgspec.msgpack.encode([record for record in records if record.status < STARTED])
-            delivery.remember(pid, data)
+            self._delivery.remember(pid, data)
+        self._delivery.add(results)
 
     def _tell_start(self, record: Record, pid: int) -> None:
         kind = events.STAGE if record.status == STAGE else events.STARTED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from collections.abc import Iterator
@@ -48,12 +49,17 @@ def read_items(file: IO[bytes]) -> Iterator[Any]:
             yield item
 
 
-def open_items(path: Path) -> IO[bytes]:
-    """Opens an items file; BadInput when that cannot be done."""
-    try:
-        return path.open("rb")
-    except OSError as error:
-        raise BadInput(f"the items file {path} cannot be read: {error.strerror}") from None
+def check_items(path: Path) -> None:
+    """BadInput when there is nothing to read; a pipe is not opened for that, its writer would notice."""
+    why = None
+    if not path.exists():
+        why = "there is no such file"
+    elif path.is_dir():
+        why = "it is a directory"
+    elif not os.access(path, os.R_OK):
+        why = "permission denied"
+    if why is not None:
+        raise BadInput(f"the items file {path} cannot be read: {why}")
 
 
 def count_lines(path: Path) -> int:

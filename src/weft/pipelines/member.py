@@ -79,7 +79,7 @@ class Member:
     def __init__(self, number: int, child: Child, batch_size: int) -> None:
         self.number = number
         # batches at a worker at a time: the next is there when one ends, and small ones travel several at once
-        self._depth = max(2, min(8, 16 // batch_size))
+        self._depth = max(4, min(8, 16 // batch_size))
         self.child = child
         self.seat: Seat | None = None
         self._reset()
@@ -149,10 +149,8 @@ class Member:
     def give(self, batch: list[Task], *, alone: bool) -> None:
         """Hands over a batch; `push` sends it."""
         first = self.given
-        for ticket, task in enumerate(batch, first):
-            task.ticket = ticket
-            self.outstanding[ticket] = task
         self.given = first + len(batch)
+        self.outstanding.update(zip(range(first, self.given), batch, strict=True))
         self._frames.append((first, self.given))
         self.alone = alone
         ring = (self._frames_ended + len(self._frames)) % (self._depth // 2) == 0

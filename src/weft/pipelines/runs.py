@@ -79,7 +79,7 @@ class RunDirectory:
         for path in (root / name, Path(name)):
             if (path / "journal").is_file():
                 return cls(path)
-        known = ", ".join(sorted(entry.name for entry in root.glob("*/journal"))[-5:]) if root.is_dir() else ""
+        known = ", ".join(sorted(entry.parent.name for entry in root.glob("*/journal"))[-5:]) if root.is_dir() else ""
         raise BadInput(f"no run {name!r} in {root}" + (f"; the last ones: {known}" if known else ""))
 
     @property

@@ -1,52 +1,55 @@
-"""Which ids there were, in about ten bytes each: a million of them may not cost the parent its constant memory.
+"""Which ids there were, in about twelve bytes each: a million of them may not cost the parent its constant memory.
 
 Keeps the 64-bit hash of each id, not the id: the chance that any two of a million ids share one is 3 in 100 million.
-Python's own keyed hash is used, so a set means something in its own process only.
+Python's own keyed hash is used, so a set means something in its own process only. The hashes lie side by side in small
+buckets, where a search for bytes finds them faster than anything else Python has that is not much larger.
 """
 
 from __future__ import annotations
 
+import struct
 from array import array
 
-_PER_BUCKET = 32
-_MASK = (1 << 64) - 1
+_BUCKETS = 64
+_BUCKET_BYTES = 48 * 8
+_mark = struct.Struct("=q").pack
 
 
 class SeenIds:
     """A set of ids that only grows."""
 
     def __init__(self) -> None:
-        self._buckets = [bytearray() for _ in range(64)]
-        self._count = 0
+        self._buckets = [bytearray() for _ in range(_BUCKETS)]
+        self._mask = _BUCKETS - 1
 
     def __len__(self) -> int:
-        return self._count
+        return sum(map(len, self._buckets)) // 8
 
     def __contains__(self, key: str) -> bool:
-        number = hash(key) & _MASK
-        return _holds(self._buckets[number & (len(self._buckets) - 1)], number.to_bytes(8, "little"))
+        number = hash(key)
+        return _holds(self._buckets[number & self._mask], _mark(number))
 
     def add(self, key: str) -> bool:
         """True when it is new."""
-        number = hash(key) & _MASK
-        mark = number.to_bytes(8, "little")
-        bucket = self._buckets[number & (len(self._buckets) - 1)]
+        number = hash(key)
+        mark = _mark(number)
+        bucket = self._buckets[number & self._mask]
         if bucket.find(mark) >= 0 and _holds(bucket, mark):
             return False
         bucket += mark
-        self._count += 1
-        if self._count > _PER_BUCKET * len(self._buckets):
+        if len(bucket) > _BUCKET_BYTES:
             self._double()
         return True
 
     def _double(self) -> None:
         bit = len(self._buckets)
         upper = []
-        for number, bucket in enumerate(self._buckets):
-            marks = array("Q", bytes(bucket))
-            self._buckets[number] = bytearray(array("Q", [mark for mark in marks if not mark & bit]))
-            upper.append(bytearray(array("Q", [mark for mark in marks if mark & bit])))
+        for place, bucket in enumerate(self._buckets):
+            numbers = array("q", bytes(bucket))
+            self._buckets[place] = bytearray(array("q", [number for number in numbers if not number & bit]))
+            upper.append(bytearray(array("q", [number for number in numbers if number & bit])))
         self._buckets += upper
+        self._mask = len(self._buckets) - 1
 
 
 def _holds(bucket: bytearray, mark: bytes) -> bool:

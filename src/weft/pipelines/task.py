@@ -38,7 +38,6 @@ class Task(msgspec.Struct):
     position: int
     item_id: str | int
     payload: bytes
-    ticket: int = -1
     tries: int = 0
     """How often it was begun and not ended."""
     strikes: int = 0
@@ -69,15 +68,17 @@ class Intake:
             return Pause.LATER
         position = self.position
         self.position = position + 1
-        if not isinstance(item, Mapping):
-            return _no_item(position, item)
+        if type(item) is not dict:
+            if not isinstance(item, Mapping):
+                return _no_item(position, item)
+            item = dict(item)
         item_id = item.get("id")
-        if type(item_id) is not str and type(item_id) is not int:
+        if type(item_id) is str:
+            key = item_id
+        elif type(item_id) is int:
+            key = str(item_id)
+        else:
             return _no_id(position, item_id)
-        return self._checked(position, item_id, item)
-
-    def _checked(self, position: int, item_id: str | int, item: Mapping[str, Any]) -> Task | Result | tuple[int, str]:
-        key = item_id if type(item_id) is str else str(item_id)
         if not self._seen.add(key):
             return _refused(item_id, "there was an item with this id before")
         if self._done is not None and key in self._done:

@@ -144,7 +144,7 @@ def make_view(title: str, *, quiet: bool) -> View:
     return LiveView(title) if sys.stderr.isatty() else LineView(title)
 
 
-def sentence(counts: Counts) -> str:
+def sentence(counts: Counts, *, over: bool = False) -> str:
     """How far it is, in words."""
     words = [f"{_share(counts)} done", f"{counts.ok} ok"]
     for name in ("skipped", "failed", "timeout", "crashed"):
@@ -152,7 +152,9 @@ def sentence(counts: Counts) -> str:
             words.append(f"{number} {name}")
     if counts.resumed:
         words.append(f"{counts.resumed} from before")
-    return ", ".join([*words, f"{counts.rate:,.1f}/s", *([_left(counts)] if _left(counts) else [])])
+    if not over:
+        words += [f"{counts.rate:,.1f}/s", _left(counts)]
+    return ", ".join(word for word in words if word)
 
 
 def failure_line(result: Result) -> str:

@@ -89,6 +89,7 @@ class Worker:
         sys.path[:] = assignment.sys_path
         self._limit_s = assignment.item_timeout_s
         self._events = assignment.events
+        self._observed = assignment.events or assignment.log_directory is not None
         self._log = ItemLog(self._slot, assignment.log_directory, os.getpid(), self._output.collect)
         self._capture = Capture(self._log) if assignment.log_directory else None
         try:
@@ -132,9 +133,11 @@ class Worker:
     def _item(self, ticket: int, attempt: int, item: Any) -> None:
         """Runs the function and commits what came of it."""
         item_id = item["id"] if type(item) is dict else item.item_id
-        context = self._begin(ticket, attempt, item_id)
+        on_stage = self._begin(ticket, attempt, item_id) if self._observed else None
         began_ns = time.monotonic_ns()
         self._slot.words[START_NS] = began_ns
+        deadline = None if self._limit_s is None else began_ns / 1e9 + self._limit_s
+        context = Context(item_id, attempt, deadline, self._log, self._slot, on_stage)
         problem: BaseException | None
         try:
             if type(item) is Undecodable:
@@ -147,26 +150,23 @@ class Worker:
         if self._forked:
             os._exit(0)
         ended_ns = time.monotonic_ns()
-        tail = _tail(context, status, problem)
-        self._finish(context, (ticket, item_id, status, attempt, (ended_ns - began_ns) // 1000, value, *tail))
+        record = (ticket, item_id, status, attempt, (ended_ns - began_ns) // 1000, value)
+        self._finish(context, record if problem is None else (*record, *_tail(context, status, problem)))
         if ended_ns - self._belled_ns > _BELL_EVERY_NS:
             self._ring()
             self._belled_ns = ended_ns
 
-    def _begin(self, ticket: int, attempt: int, item_id: str | int) -> Context:
-        log = self._log
-        log.begin(item_id)
-        if self._slot.memory[512]:
-            self._slot.stage = None
-        deadline = None if self._limit_s is None else time.monotonic() + self._limit_s
+    def _begin(self, ticket: int, attempt: int, item_id: str | int) -> Callable[[Context], None] | None:
+        """Opens the log and tells of the start, if anyone wants them; returns what a stage is to call."""
+        self._log.begin(item_id)
         if not self._events:
-            return Context(item_id, attempt, deadline, log, self._slot)
+            return None
         self._slot.put(_encode((ticket, item_id, STARTED, attempt, 0)))
 
         def on_stage(context: Context) -> None:
             self._slot.put(_encode((ticket, item_id, STAGE, attempt, 0, None, context.phase)))
 
-        return Context(item_id, attempt, deadline, log, self._slot, on_stage)
+        return on_stage
 
     def _finish(self, context: Context, record: tuple[Any, ...]) -> None:
         """The log is closed first: a result that says `ok` has its whole log behind it."""
@@ -179,6 +179,8 @@ class Worker:
                 data = _encode((*record, self._log.path))
         if self._guard.changed:
             self._guard.restore()
+        if context.phase is not None:
+            self._slot.stage = None
         self._slot.put(data)
 
     def _encoded(self, record: tuple[Any, ...]) -> tuple[bytes, tuple[Any, ...]]:
@@ -215,10 +217,8 @@ class Worker:
             sys.stderr = open(2, "w", closefd=False, buffering=1)  # noqa: SIM115
 
 
-def _tail(context: Context, status: int, problem: BaseException | None) -> tuple[Any, ...]:
-    """Phase, error and traceback; nothing for an item that went well."""
-    if problem is None:
-        return ()
+def _tail(context: Context, status: int, problem: BaseException) -> tuple[Any, ...]:
+    """Phase, error and traceback."""
     phase = context.failed_phase or context.phase or PROCESS
     if status == SKIPPED:
         return phase, _quietly(lambda: cut(str(problem), MAX_ERROR_CHARS), ""), None
