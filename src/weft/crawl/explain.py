@@ -16,7 +16,7 @@ from weft import urls
 from weft.config import Config
 from weft.crawl.api import read_page
 from weft.crawl.folder import CrawlFolder
-from weft.engine.robots import rules_of
+from weft.engine.robots import REFUSALS, rules_of
 from weft.errors import BadUrl
 from weft.extract.robots_meta import robots_tag
 from weft.fetch.robots import product_token
@@ -96,8 +96,8 @@ class Explainer:
         record = self._view.robots(origin) if url == origin + "/robots.txt" else None
         if record is None:
             return None
-        meaning = {"ok": "read", "allow": "not there: everything is allowed", "unreachable": "not to be had"}
-        summary = f"it is asked for as robots.txt: {meaning[record.status]}"
+        meaning = {"ok": "read", "allow": "not there: everything is allowed"}
+        summary = f"it is asked for as robots.txt: {meaning.get(record.status, 'not to be had')}"
         return Explanation(url, True, "robots.txt", summary, [record.detail] if record.detail else [])
 
     # ── what the index says ────────────────────────────────────────────────────────────────────────────────────────
@@ -176,8 +176,7 @@ class Explainer:
         record = self._view.robots(urls.origin_of(url))
         if record is None:
             return None
-        if record.status == "unreachable":
-            reason = Reason.ROBOTS_UNREACHABLE
+        if (reason := REFUSALS.get(record.status)) is not None:
             return Explanation(url, False, str(reason), _MEANING[reason], [record.detail])
         verdict = rules_of(record).verdict(self._agent, url)
         if verdict.allowed:

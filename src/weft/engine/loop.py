@@ -17,7 +17,7 @@ from weft.engine.crawls import RunningCrawl
 from weft.engine.metrics import EngineMetrics
 from weft.engine.progress import Progress
 from weft.engine.results import Results
-from weft.engine.robots import ROBOTS_BYTES, RobotsBook
+from weft.engine.robots import REFUSALS, ROBOTS_BYTES, RobotsBook
 from weft.engine.suspects import Suspects
 from weft.errors import DiskFull
 from weft.fetch.client import Client
@@ -172,8 +172,8 @@ class Loop:
     def _allowed(self, lease: Lease, crawl: RunningCrawl) -> bool:
         origin = lease.url[: lease.url.index("/", 8)]
         record, robots = self._book.of(origin)
-        if record.status == "unreachable":
-            self._results.refuse(lease, Reason.ROBOTS_UNREACHABLE, record.detail)
+        if (reason := REFUSALS.get(record.status)) is not None:
+            self._results.refuse(lease, reason, record.detail)
             return False
         if not robots.allows(self._book.agent, lease.url):
             rule = robots.verdict(self._book.agent, lease.url)

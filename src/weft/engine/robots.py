@@ -12,7 +12,7 @@ from weft.fetch.decode import decode
 from weft.fetch.headers import Head
 from weft.fetch.robots import MAX_BODY_BYTES, Robots, product_token
 from weft.frontier.contract import Frontier, RobotsRecord
-from weft.records import FetchResult
+from weft.records import FetchResult, Reason
 
 ROBOTS_BYTES = MAX_BODY_BYTES + 1  # one more than is read, so that a cut is noticed
 TRIES = 3
@@ -50,6 +50,8 @@ class RobotsBook:
 
 def record_of(result: FetchResult, wall: float, ttl_s: float) -> RobotsRecord | None:
     """What a result says, or None if it should be tried again."""
+    if result.error == "address":
+        return RobotsRecord("address", b"", wall + ASK_AGAIN_S, result.detail)
     endless = result.error == "too_large" and result.body
     if (result.error and not endless) or result.status >= 500 or result.status == 429:
         return None
@@ -73,3 +75,5 @@ def rules_of(record: RobotsRecord) -> Robots:
 
 
 UNREACHABLE = RobotsRecord("unreachable", b"", 0.0, "not asked")
+# Why an origin's pages are refused whose robots.txt was never read.
+REFUSALS = {"unreachable": Reason.ROBOTS_UNREACHABLE, "address": Reason.ADDRESS}

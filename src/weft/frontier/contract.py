@@ -86,7 +86,7 @@ class Admission(Struct, frozen=True):
 class RobotsRecord(Struct, frozen=True):
     """What is known of an origin's robots.txt."""
 
-    status: str  # "ok", "allow" (4xx: everything is allowed), "unreachable" (5xx, network: nothing is)
+    status: str  # "ok", "allow" (4xx: all is allowed), "unreachable" (5xx, network: nothing is), "address" (refused)
     body: bytes
     expires: float  # wall clock
     detail: str = ""
