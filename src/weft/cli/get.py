@@ -34,14 +34,19 @@ def get(crawl_dir: str, url: str, what: str | None, more: tuple[str, ...], as_js
         if stored is None:
             raise BadInput(f"{url}: is not in {crawl_dir}")
         page = read_page(stored)
+        text = store.text(stored.row.url) if what == "text" and page is None else None
     finally:
         store.abandon()
     if what is None or as_json:
         facts = msgspec.to_builtins(stored.row)
         print_json(facts)
         return
+    if text is not None:
+        click.echo(text)
+        return
     if page is None:
-        raise BadInput(f"{url}: no response is stored ({stored.row.error})")
+        why = stored.row.error or "the crawl keeps texts alone"
+        raise BadInput(f"{url}: no response is stored ({why})")
     if what == "headers":
         assert stored.http is not None
         click.echo("\n".join([stored.http.start, *(f"{name}: {value}" for name, value in page.headers)]))

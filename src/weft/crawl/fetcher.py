@@ -79,6 +79,7 @@ class Fetcher:
             slot=slot.name,
             software=f"Weft/{__version__}",
             user_agent=config.fetch.user_agent(),
+            keep=config.store.store,
             step=step,
         )
         self._suspects = Suspects(self.folder.frontier)

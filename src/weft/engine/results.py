@@ -22,6 +22,7 @@ from weft.engine.robots import RobotsBook
 from weft.engine.suspects import Suspects
 from weft.engine.verdict import Kind, backoff_s, error_kind, kind_of, site_health
 from weft.errors import BadUrl
+from weft.extract.kind import Kind as PageKind
 from weft.extract.page import Page, extract
 from weft.extract.robots_meta import robots_tag
 from weft.fetch import sitemaps
@@ -159,6 +160,8 @@ class Results:
             os.abort()
         began = time.perf_counter()
         page = extract(body, lease.url, content_type)
+        if self._store.keeps_text:
+            _ = page.text  # computed here, where a crash is known to be this page's
         self._metrics.parse_s.observe(time.perf_counter() - began)
         self._suspects.parsed()
         return page
@@ -302,7 +305,8 @@ class Results:
             lease.depth, lease.parent, "", len(seen.body), error or (seen.error or ""), lease.hops,
         )  # fmt: skip
         truncated = "unspecified" if seen.surplus else TRUNCATED.get(seen.error or "")
-        self._store.add(row, result, truncated=truncated)
+        readable = page is not None and page.kind is not PageKind.OTHER and self._store.keeps_text
+        self._store.add(row, result, truncated=truncated, text=page.text if page is not None and readable else None)
         self._finish(lease, End.PAGE if is_page else End.OTHER, batch=self._store.batch + 1)
 
     def _asked_at(self, result: FetchResult) -> float:

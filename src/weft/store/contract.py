@@ -2,7 +2,7 @@
 
 The order that keeps every promise, as the engine calls it every 20 to 100 ms:
     add       any number of pages, in memory
-    write     their WARC bytes reach the operating system
+    write     their texts and WARC bytes reach the operating system
               (the engine makes the links found on them durable)
     commit    their index rows: from here on the pages are kept, and a crash cannot take them
     sync      about once a second, from another thread: bytes, then rows, reach the disk; a power cut cannot take them
@@ -21,7 +21,9 @@ from weft.store.warc_read import Http, Record
 class Pages(Protocol):
     """The engine's side of a page store."""
 
-    def add(self, row: Row, result: FetchResult | None, *, truncated: str | None = None) -> None:
+    def add(
+        self, row: Row, result: FetchResult | None, *, truncated: str | None = None, text: str | None = None
+    ) -> None:
         """Takes an ended item; without a result (or a response in it) it becomes a row alone."""
 
     def write(self) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from weft import urls
 from weft.errors import BadInput
 from weft.records import Row
+from weft.store import text
 from weft.store.contract import Stats, StoredPage
 from weft.store.query import EVERY, IndexReader, Where
 from weft.store.warc_read import read_record
@@ -37,14 +38,15 @@ class Corpus:
         return not self._all()
 
     def get(self, url: str) -> StoredPage | None:
-        """The latest good page of a URL; else its latest response; else its latest row.
+        """The latest whole page of a URL; else the latest page, its latest response, its latest row.
 
-        A later visit that failed, or found the page as it was (304), does not hide the copy that there is.
+        A later visit that failed, broke off, or found the page as it was (304), does not hide the copy that there is.
         """
         rows = self.for_url(url)
         stored = [row for row in rows if row.warc_file]
         good = [row for row in stored if 200 <= row.status < 300]
-        latest = max(good or stored or rows, key=attrgetter("fetched_at", "item"), default=None)
+        whole = [row for row in good if row.is_whole]
+        latest = max(whole or good or stored or rows, key=attrgetter("fetched_at", "item"), default=None)
         return self.read(latest) if latest else None
 
     def for_url(self, url: str) -> list[Row]:
@@ -58,6 +60,10 @@ class Corpus:
             return StoredPage(row, None)
         path = self._data_dirs[self._place(row.url)] / "warc" / row.warc_file
         return StoredPage(row, read_record(path, row.warc_offset, row.warc_length))
+
+    def text(self, url: str) -> str | None:
+        """The text of a URL where it is kept as a file."""
+        return text.read(self._data_dirs[self._place(url)], url)
 
     def rows(self, where: Where = EVERY) -> Iterator[Row]:
         """Rows in the order of their items."""

@@ -10,7 +10,7 @@ of their transactions commits a part of a batch, which is no harm, since each pa
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -21,8 +21,9 @@ from weft.store import warc_file
 from weft.store.contract import Stats, StoredPage
 from weft.store.corpus import Corpus
 from weft.store.query import EVERY, Where
+from weft.store.row_field import field
 from weft.store.shard import Files, Shard
-from weft.store.warc import CONFORMS_TO, RecordMaker
+from weft.store.warc import CONFORMS_TO, Page, RecordMaker, payload_digest
 
 
 class PageStore:
@@ -40,6 +41,7 @@ class PageStore:
         self._lost: list[Row] = []
         self._sync_lock = threading.Lock()
         self._attempts = self.batch = self.durable = 0
+        self._keeps_warc, self.keeps_text = True, False
 
     @classmethod
     def open(
@@ -51,13 +53,15 @@ class PageStore:
         software: str = "Weft",
         user_agent: str = "",
         robots: str = "obey",
+        keep: Collection[str] = ("warc",),
         read_only: bool = False,
         rotate_bytes: int = warc_file.ROTATE_BYTES,
         step: Callable[[str], None] = lambda _: None,
     ) -> PageStore:
         """Opens the store, for reading or as the one writer of a slot, and repairs what a crash left.
 
-        `step` is told the name of each step between two durable writes, for tests that kill the process there.
+        `keep` is what is kept of pages: `warc`, `text`, or both. `step` is told the name of each step between two
+        durable writes, for tests that kill the process there.
         """
         folders = [Path(folder) for folder in data_dirs]
         if not folders:
@@ -74,6 +78,7 @@ class PageStore:
                 facts = {"crawl_id": crawl_id, "data_dirs": len(folders), "data_dir": place}
                 shards.append(Shard(folder, slot, facts, files, step))
             store = cls(folders, shards, maker)
+            store._keeps_warc, store.keeps_text = "warc" in keep, "text" in keep
             store._recover([warc_file.files_of(folder / "warc", crawl_id, slot) for folder in folders])
             return store
         except BaseException:
@@ -88,18 +93,30 @@ class PageStore:
             raise BadInput(f"{folders[0]} holds no crawl: there is no index in it")
         return store
 
-    def add(self, row: Row, result: FetchResult | None, *, truncated: str | None = None) -> None:
+    def add(
+        self, row: Row, result: FetchResult | None, *, truncated: str | None = None, text: str | None = None
+    ) -> None:
         """Takes an ended item into memory, its records made and compressed; without a response it becomes a row alone.
 
         `truncated` is `length`, `time`, `disconnect` or `unspecified`. An empty `row.digest` becomes that of the body
-        as it came.
+        as it came. `text` is kept where the store keeps texts.
         """
-        page = self._maker.page(result, truncated, at=row.fetched_at) if result is not None and result.status else None
-        self._shard(row.url).add(row, page)
+        page = None
+        if not self._keeps_warc:
+            page = Page(b"", b"", payload_digest(result.body)) if result is not None and result.status else None
+        elif result is not None and result.status:
+            page = self._maker.page(result, truncated, at=row.fetched_at, named=field(row))
+        else:
+            page = self._maker.note(row.url, row.fetched_at, field(row))
+        self._shard(row.url).add(row, page, text if self.keeps_text else None)
 
     def add_revisit(self, row: Row, result: FetchResult, *, of_date: float, not_modified: bool = False) -> None:
         """Takes a page that has not changed since `of_date`: a record that refers to the one stored then."""
-        page = self._maker.revisit(result, row.digest, of_date, not_modified, at=row.fetched_at)
+        if self._keeps_warc:
+            named = field(row)
+            page = self._maker.revisit(result, row.digest, of_date, not_modified, at=row.fetched_at, named=named)
+        else:
+            page = Page(b"", b"", row.digest)
         self._shard(row.url).add(row, page)
 
     def write(self) -> None:
@@ -166,6 +183,10 @@ class PageStore:
     def read(self, row: Row) -> StoredPage:
         """The page that a row stands for."""
         return self._corpus.read(row)
+
+    def text(self, url: str) -> str | None:
+        """The latest text of a URL that is kept as a file; None where there is none."""
+        return self._corpus.text(url)
 
     def rows(self, where: Where = EVERY) -> Iterator[Row]:
         """Rows in the order of their items, in constant memory."""

@@ -37,7 +37,7 @@ class Where:
     status: int | None = None
     host: str | None = None
     error: str | None = None
-    stored: bool | None = None  # with bytes in a WARC file
+    stored: bool | None = None  # with what was kept of its response, in a WARC file or as text
 
     def sql(self) -> tuple[str, list[object]]:
         """The conditions but for `after_item`, and their values."""

@@ -1,6 +1,7 @@
 """The index's layout: one SQLite file for each slot and data dir, `index-{slot}.db`.
 
-    pages    one row for each ended item; `item` is the key, so that a row can be written twice and is there once
+    pages    one row for each ended item; `item` is the key, so that a row can be written twice and is there once;
+             `file` is the WARC file of its response, 0 for one that is kept as text alone, NULL where none is kept
     files    the slot's WARC files and how much of each is committed
     tally    how many rows, pages (stored 2xx) and bytes there are of each kind, counted in the transaction of the rows
     lookup   (url_hash, item), sorted: the way from a URL to its rows

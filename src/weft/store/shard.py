@@ -1,11 +1,11 @@
 """One slot's part of one data dir: its WARC files and its index, in step.
 
     warc/            the slot's files, `weft-{crawl}-{slot}-{serial}.warc.gz`
-    content/         text files, when text is stored (not yet)
+    content/         text files, when text is stored
     index-{slot}.db  the index; `index-{slot}.lock` is held for as long as a process owns the slot
 
-Must stay true: a WARC file is registered in the index, on the disk, before it is made; bytes are written before their
-rows are committed; a step that raises leaves everything as it was, and can be called again.
+Must stay true: a WARC file is registered in the index, on the disk, before it is made; texts and bytes are written
+before their rows are committed; a step that raises leaves everything as it was, and can be called again.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ from weft.records import Row
 from weft.store import schema
 from weft.store.index import FileState, Index
 from weft.store.repair import repair
+from weft.store.text import TextFiles
 from weft.store.warc import Page, RecordMaker
 from weft.store.warc_file import WarcFile, sync_folder
+
+TEXT_ALONE = 0  # in the place of a WARC file's number
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,8 @@ class Shard:
         self.folder = data_dir / "warc"
         self._files = files
         self._step = step
-        self._pending: dict[int, tuple[Row, Page | None]] = {}
+        self._texts = TextFiles(data_dir)
+        self._pending: dict[int, tuple[Row, Page | None, str | None]] = {}
         self._written: dict[int, tuple[Any, ...]] = {}
         self._grown: dict[int, FileState] = {}
         self._file: WarcFile | None = None
@@ -77,9 +81,9 @@ class Shard:
             self._state = files[-1]
         return lost
 
-    def add(self, row: Row, page: Page | None) -> None:
-        """Takes a row, and its records; the first of two for one item counts."""
-        self._pending.setdefault(row.item, (row, page))
+    def add(self, row: Row, page: Page | None, text: str | None = None) -> None:
+        """Takes a row, its records and its text; the first of two for one item counts."""
+        self._pending.setdefault(row.item, (row, page, text))
 
     def write(self) -> None:
         """Appends the records of what was added, in one go; an item that has its row already is dropped."""
@@ -87,11 +91,19 @@ class Shard:
             return
         for item in self.index.known([*self._pending]) | (self._pending.keys() & self._written.keys()):
             del self._pending[item]
-        chunks = [part for _, page in self._pending.values() if page for part in (page.request, page.response)]
+        self._write_texts()
+        pages = [page for _, page, _ in self._pending.values() if page]
+        chunks = [part for page in pages for part in (page.request, page.response, page.note) if part]
         begin = self._append(chunks) if chunks else 0
         self._place(begin)
         self._pending.clear()
         self._step("warc-written")
+
+    def _write_texts(self) -> None:
+        texts = [(row.url, text) for row, _, text in self._pending.values() if text is not None]
+        for url, text in texts:
+            self._texts.write(url, text)
+            self._step("text-written")
 
     def commit(self, batch: int, durable: int) -> None:
         """Commits the rows of what was written."""
@@ -104,7 +116,8 @@ class Shard:
         self._step("index-committed")
 
     def sync(self) -> None:
-        """Puts the bytes on the disk."""
+        """Puts texts and bytes on the disk."""
+        self._texts.sync()
         with self._file_lock:
             if self._file is not None:
                 self._file.sync()
@@ -127,9 +140,14 @@ class Shard:
         """Turns what was added into index rows, now that their places are known: the first record begins at `at`."""
         state = self._state
         last = 0
-        for item, (row, page) in self._pending.items():
-            if page is None:
+        for item, (row, page, _) in self._pending.items():
+            if page is None or page.note:
                 self._written[item] = _values(row, row.digest, None, 0, 0)
+                if page is not None:
+                    last, at = at, at + len(page.note)
+                continue
+            if not page.response:
+                self._written[item] = _values(row, row.digest or page.digest, TEXT_ALONE, 0, 0)
                 continue
             assert state is not None
             last = at + len(page.request)

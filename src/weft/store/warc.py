@@ -33,14 +33,18 @@ _VERSION = re.compile(rb"HTTP/([0-9.]+)").match
 
 
 class Page:
-    """The records of one fetched page: the request's member, then the response's."""
+    """The records of one ended item: the request's member, then the response's, or a note where there was none.
 
-    __slots__ = ("digest", "request", "response")
+    Without any record it is a page that is not kept in WARC files.
+    """
 
-    def __init__(self, request: bytes, response: bytes, digest: str) -> None:
+    __slots__ = ("digest", "note", "request", "response")
+
+    def __init__(self, request: bytes, response: bytes, digest: str, note: bytes = b"") -> None:
         self.request = request
         self.response = response
         self.digest = digest
+        self.note = note
 
 
 class RecordMaker:
@@ -54,8 +58,13 @@ class RecordMaker:
         self._second = -1
         self._stamp = ""
 
-    def page(self, result: FetchResult, truncated: str | None = None, *, at: float | None = None) -> Page:
-        """The records of a response and of the request that led to it. `at`: the time of day when it was made."""
+    def page(
+        self, result: FetchResult, truncated: str | None = None, *, at: float | None = None, named: str = ""
+    ) -> Page:
+        """The records of a response and of the request that led to it. `at`: the time of day when it was made.
+
+        `named` are lines of named fields that the response's record is to have.
+        """
         date = self._date(result.started if at is None else at)
         response_id = self._id()
         head = _response_head(result.head, len(result.body))
@@ -63,14 +72,15 @@ class RecordMaker:
         more = f"WARC-Payload-Digest: {digest}\r\n"
         if truncated:
             more += f"WARC-Truncated: {truncated}\r\n"
-        more += _protocol(result.head)
+        more += _protocol(result.head) + named
         where = _where(result) + more
         response = _record("response", response_id, date, where, _RESPONSE, head, result.body)
         return Page(self._request(result, date, response_id), response, digest)
 
     def revisit(
-        self, result: FetchResult, digest: str, of_date: float, not_modified: bool = False, *, at: float | None = None
-    ) -> Page:
+        self, result: FetchResult, digest: str, of_date: float, not_modified: bool = False, *, at: float | None = None,
+        named: str = "",
+    ) -> Page:  # fmt: skip
         """What stands for a page that has not changed since an earlier record, and its request."""
         date = self._date(result.started if at is None else at)
         response_id = self._id()
@@ -78,14 +88,20 @@ class RecordMaker:
             f"WARC-Payload-Digest: {digest}\r\nWARC-Profile: {NOT_MODIFIED if not_modified else SAME_PAYLOAD}\r\n"
             f"WARC-Refers-To-Target-URI: {result.url}\r\nWARC-Refers-To-Date: {self._date(of_date)}\r\n"
         )
-        more += _protocol(result.head)
+        more += _protocol(result.head) + named
         head = _response_head(result.head, None)
         record = _record("revisit", response_id, date, _where(result) + more, _RESPONSE, head)
         return Page(self._request(result, date, response_id), record, digest)
 
-    def metadata(self, url: str, at: float, fields: Mapping[str, str], concurrent_to: str = "") -> bytes:
+    def note(self, url: str, at: float, named: str) -> Page:
+        """What stands for an item that ended without a response."""
+        return Page(b"", b"", "", self.metadata(url, at, {}, named=named))
+
+    def metadata(
+        self, url: str, at: float, fields: Mapping[str, str], concurrent_to: str = "", named: str = ""
+    ) -> bytes:
         """Facts about a capture that are no part of it."""
-        more = f"WARC-Target-URI: {url}\r\n"
+        more = f"WARC-Target-URI: {url}\r\n{named}"
         if concurrent_to:
             more += f"WARC-Concurrent-To: <urn:uuid:{concurrent_to}>\r\n"
         return _record("metadata", self._id(), self._date(at), more, "application/warc-fields", _fields(fields))

@@ -1,0 +1,77 @@
+"""A row inside its WARC record: the named field `X-Weft-Row`, from which `weft rebuild` makes the index again.
+
+It holds, as JSON, what the rest of the record does not tell. An item that ended without a response has a `metadata`
+record of its own for it. WARC 1.1 lets a writer add named fields, and readers pass over those that they do not know.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from weft.records import Row
+from weft.store.warc_read import Record
+
+NAME = "X-Weft-Row"
+
+
+class Facts(msgspec.Struct, omit_defaults=True, gc=False):
+    """What the field holds; what has its usual value is left out."""
+
+    item: int
+    at: float
+    crawl: int = 1
+    status: int = 200
+    final: str = ""
+    type: str = "text/html"
+    charset: str = "utf-8"
+    language: str = ""
+    title: str = ""
+    depth: int = 0
+    parent: int = 0
+    length: int = 0
+    digest: str = ""
+    error: str = ""
+    hops: int = 0
+
+
+def field(row: Row) -> str:
+    """The field's line."""
+    facts = Facts(
+        row.item, row.fetched_at, row.crawl, row.status, "" if row.final_url == row.url else row.final_url,
+        row.content_type, row.charset, row.language, row.title, row.depth, row.parent, row.length, row.digest,
+        row.error, row.hops,
+    )  # fmt: skip
+    try:
+        told = _encode(facts)
+    except UnicodeEncodeError:  # half a surrogate pair, as a broken page's title can hold
+        texts = {name: _whole(getattr(facts, name)) for name in ("final", "type", "title", "error")}
+        told = _encode(msgspec.structs.replace(facts, **texts))
+    return f"{NAME}: {told.decode()}\r\n"
+
+
+def row_of(record: Record, file: str, offset: int, length: int) -> Row | None:
+    """The row that a record holds, at a place; None where it holds none."""
+    told = record.headers.get(NAME.lower())
+    if told is None:
+        return None
+    try:
+        facts = _decode(told)
+    except msgspec.MsgspecError:
+        return None
+    url = record.headers.get("warc-target-uri", "")
+    if record.kind == "metadata":
+        file, offset, length = "", 0, 0
+    return Row(
+        facts.item, facts.crawl, url, facts.final or url, facts.status, facts.at, facts.type, facts.charset,
+        facts.language, facts.title, facts.depth, facts.parent,
+        facts.digest or record.headers.get("warc-payload-digest", ""), facts.length, facts.error, facts.hops,
+        file, offset, length,
+    )  # fmt: skip
+
+
+def _whole(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Facts).decode
