@@ -91,6 +91,9 @@ class FetchResult(Struct, frozen=True, gc=False):
     surplus: bool = False  # more came than its Content-Length says, so the body is not whole
 
 
+BROKEN_OFF = frozenset({"truncated", "protocol", "reset", "timeout", "wrong_length"})  # errors of half a response
+
+
 class Row(Struct, frozen=True, gc=False):
     """What the index keeps of one ended item: the names are those of the exports (spec §9)."""
 
@@ -113,3 +116,8 @@ class Row(Struct, frozen=True, gc=False):
     warc_file: str = ""
     warc_offset: int = 0
     warc_length: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the response came."""
+        return self.error not in BROKEN_OFF

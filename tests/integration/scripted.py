@@ -12,6 +12,7 @@ import asyncio
 import inspect
 import json
 import os
+import random
 import socket
 import ssl
 import struct
@@ -132,7 +133,14 @@ def page(body: str | bytes, *headers: str, status: str = "200 OK") -> Page:
 def linking(*hrefs: str, head: str = "", body: str = "") -> Page:
     """A page of links, the references written as they are."""
     anchors = "\n".join(f'<a href="{href}">{number}</a>' for number, href in enumerate(hrefs))
-    return page(f"<!doctype html><html><head><title>Links</title>{head}</head><body>{body}{anchors}</body></html>")
+    text = f"<p>{words(repr(hrefs))}</p>{body}{anchors}"
+    return page(f"<!doctype html><html><head><title>Links</title>{head}</head><body>{text}</body></html>")
+
+
+def words(about: str, count: int = 60) -> str:
+    """A text of its own for each page: many that read the same look like a trap."""
+    chance = random.Random(about)
+    return " ".join("".join(chance.choices("aeioubdfklmnprst", k=chance.randint(3, 9))) for _ in range(count))
 
 
 def redirect(to: str, status: str = "302 Found", *headers: str) -> Page:
@@ -158,19 +166,20 @@ class Site:
         self._replies: dict[str, list[Reply]] = {}
 
     def on(self, target: str, *replies: Reply) -> Self:
-        """What a path (or a whole target) gives: the first reply at first, the last one from then on."""
+        """What a path, a whole target or all else (`*`) gives: the replies in turn, the last one from then on."""
         self._replies[target] = list(replies)
         return self
 
     def pages(self, *paths: str) -> Self:
         """Plain pages without links."""
         for path in paths:
-            self.on(path, page(f"<title>{path}</title><p>Nothing more."))
+            self.on(path, page(f"<title>{path}</title><p>{words(self.host + path)}"))
         return self
 
     def reply(self, target: str) -> Reply:
         """The next answer to a target."""
-        replies = self._replies.get(target) or self._replies.get(target.partition("?")[0]) or [NOT_FOUND]
+        known = self._replies
+        replies = known.get(target) or known.get(target.partition("?")[0]) or known.get("*") or [NOT_FOUND]
         return replies.pop(0) if len(replies) > 1 else replies[0]
 
     def url(self, path: str) -> str:
@@ -204,6 +213,15 @@ class Site:
     def stored(self, path: str) -> StoredPage:
         """What was kept of a URL's only row."""
         return self.plan.read(self.row(path))
+
+    def kept(self, path: str) -> bytes:
+        """The body that the store has for a URL, whatever became of later visits."""
+        self.plan.wait()
+        with closing(_Reading(self.plan.data_dir)) as reading:
+            stored = reading.store.get(self.url(path))
+        found = read_page(stored) if stored is not None else None
+        assert found is not None
+        return found.body
 
     def body(self, path: str) -> bytes:
         """The stored body, its codings undone."""

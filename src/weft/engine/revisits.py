@@ -19,10 +19,10 @@ class Revisits:
         self._known: dict[int, Row] = {}
 
     def conditions(self, lease: Lease) -> list[tuple[str, str]]:
-        """Headers that let the server answer \"not modified\"; none for a page that is not known."""
+        """Headers that let the server answer \"not modified\"; none for a page that is not known, or not whole."""
         stored = self._store.get(lease.url)
         http = stored.http if stored is not None else None
-        if stored is None or http is None or not 200 <= stored.row.status < 300:
+        if stored is None or http is None or not 200 <= stored.row.status < 300 or not stored.row.is_whole:
             return []
         self._known[lease.item] = stored.row
         headers = [("If-None-Match", http.get("etag")), ("If-Modified-Since", http.get("last-modified"))]
