@@ -36,7 +36,7 @@ from weft.store.contract import StoredPage
 from weft.store.pages import PageStore
 from weft.testing.tls import CA_FILE, CERTS
 
-SIDE_BY_SIDE = 4
+SIDE_BY_SIDE = 6  # they wait more than they work
 RUN_S = 90.0
 USUAL: dict[str, Any] = {
     "scope": "any",
@@ -50,7 +50,7 @@ USUAL: dict[str, Any] = {
 }
 NOT_FOUND = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 STALL = "stall"  # in place of a certificate: a handshake that never ends
-DEFAULT_PORT_ADDRESS = "127.0.80.80"
+DEFAULT_PORT_ADDRESS = f"127.80.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"  # one that nobody else is using
 
 
 @dataclass(frozen=True)
@@ -428,6 +428,14 @@ class Web:
         await visit.send(made.sent(port) if isinstance(made, Page) else _with_port(made, port))
         if (visit.ask.header("connection") or "").lower() == "close":
             visit.close()
+
+
+def until(happened: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    """Waits for what another thread is about to do."""
+    limit = time.monotonic() + timeout_s
+    while not happened():
+        assert time.monotonic() < limit, "it did not happen"
+        time.sleep(0.01)
 
 
 def _with_port(data: bytes, port: int) -> bytes:

@@ -8,18 +8,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
-from scripted import NOT_FOUND, Ask, Page, Plan, Visit, Web, crawled, linking, page
+from scripted import NOT_FOUND, Ask, Page, Plan, Visit, Web, crawled, linking, page, until
 
-PAGES, LINKS = 60, 4
+PAGES, LINKS = 32, 4
 
 
 def interrupt_and_resume(plan: Plan) -> None:
     """Ctrl-C in the middle of things, and then to the end."""
     process = plan.start()
-    until = time.monotonic() + 30
-    while len(interrupted.asked_so_far()) < PAGES // 4:
-        assert process.poll() is None and time.monotonic() < until
-        time.sleep(0.01)
+    until(lambda: len(interrupted.asked_so_far()) >= PAGES // 4, 30)
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 130
     asked_before.extend(interrupted.asked_so_far())

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import brotli
 import pytest
 import zstandard
-from scripted import STALL, Page, Plan, Reply, Site, Visit, Web, crawled, linking, page
+from scripted import STALL, Page, Plan, Reply, Site, Visit, Web, crawled, linking, page, until
 
 LIMIT = 1 << 20
 OPEN = Plan("open", max_body_bytes=LIMIT)
@@ -70,6 +70,7 @@ stops.on("/", stop_in_the_middle)
 
 def test_44_a_server_that_never_answers_is_left_at_the_time_limit() -> None:
     assert never_answers.row("/").error == "timeout" and never_answers.row("/").status == 0
+    until(lambda: "never.test" in held_s)
     assert 0.7 < held_s["never.test"] < 5
     assert (stops.row("/").error, stops.body("/"), truncation(stops, "/")) == ("timeout", b"half", "time")
 
@@ -90,6 +91,7 @@ dripping = HASTY.site("dripping.test", "/").on("/", drip)
 def test_45_a_slow_drip_ends_at_the_total_limit() -> None:
     row = dripping.row("/")
     assert (row.status, row.error) == (200, "timeout") and 2 <= row.length < 50
+    until(lambda: "dripping.test" in held_s)
     assert 1.5 < held_s["dripping.test"] < 6
     assert truncation(dripping, "/") == "time"
 
