@@ -7,6 +7,7 @@ any moment: started again with the same order, it goes on.
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 import time
@@ -157,6 +158,8 @@ def main(stdin: IO[bytes]) -> int:
     """Reads the order and carries it out."""
     order = msgspec.msgpack.decode(stdin.read(), type=Order)
     die_with_parent(order.parent_pid)
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # the usual 1024 are few for many connections
     folder = CrawlFolder(order.config.store.data_dirs)
     log_to_file(Path(order.config.log.log_dir), Slot(0, "fetcher", 0), order.config.log.log_level)
     try:
