@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import os
 import random
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -26,6 +28,7 @@ from warcio.archiveiterator import ArchiveIterator
 
 from weft import urls
 from weft.config import ScopeSection
+from weft.engine.suspects import pulse
 from weft.errors import BadUrl
 from weft.frontier.admission import Rules
 from weft.records import Row
@@ -400,3 +403,87 @@ def crawl_while_fetchers_are_killed(
         assert verdict.ok, verdict
         check_corpus(crawler)
     return f"{verdict}; {figures}"
+
+
+# ── the hostile web ────────────────────────────────────────────────────────────────────────────────────────────────
+
+TIMEOUTS = ("--connect-timeout", 2, "--read-timeout", 3, "--total-timeout", 6, "--lease-seconds", 12)
+DEADLY_MARK = "weft-crash-parser"
+
+
+@dataclass
+class Hostile:
+    """What a crawl of the hostile web came to, and what was seen of its fetchers from outside."""
+
+    code: int
+    said: str
+    rows: list[Row]
+    status: dict[str, Any]
+    verdict: Verdict
+    deaths: int
+    max_body_bytes: int
+    peak_rss_bytes: int
+    longest_parse_s: float
+    peers: set[str]
+
+
+class Watch(threading.Thread):
+    """Looks at a crawl's fetchers until it is told to stop: memory, connections, and how long one page is parsed."""
+
+    def __init__(self, crawler: Crawler, running: subprocess.Popen[bytes]) -> None:
+        super().__init__(daemon=True)
+        self._frontier = crawler.data_dir / "frontier"
+        self._running = running
+        self._over = threading.Event()
+        self.peak_rss_bytes = 0
+        self.longest_parse_s = 0.0
+        self.peers: set[str] = set()
+
+    def run(self) -> None:
+        parsing, since = (0, 0), time.monotonic()
+        while not self._over.wait(0.01):
+            for pid in process.children(self._running.pid):
+                self.peak_rss_bytes = max(self.peak_rss_bytes, process.rss_bytes(pid))
+                self.peers |= _peers(pid)
+            now, mark = time.monotonic(), pulse(self._frontier)
+            if mark != parsing or not mark[1]:
+                parsing, since = mark, now
+            self.longest_parse_s = max(self.longest_parse_s, now - since)
+
+    def stop(self) -> None:
+        self._over.set()
+        self.join()
+
+
+def _peers(pid: int) -> set[str]:
+    """The addresses that a process has connections to, or tries to have."""
+    inodes = set()
+    for link in Path(f"/proc/{pid}/fd").glob("*"):
+        try:
+            inodes.add(str(link.readlink()).removeprefix("socket:[").removesuffix("]"))
+        except OSError:
+            continue
+    try:
+        lines = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    except OSError:
+        return set()
+    addresses = (line[2].partition(":")[0] for line in lines if line[9] in inodes)
+    return {socket.inet_ntoa(int(address, 16).to_bytes(4, sys.byteorder)) for address in addresses}
+
+
+def crawl_hostile_web(folder: Path, *, max_body_bytes: int = 10 * 1024 * 1024, **world: Any) -> Hostile:
+    """A crawl of the hostile web, in which one page kills its parser."""
+    with synthetic_web(profile="hostile", **world) as web:
+        flags = (*TIMEOUTS, "--max-retries", 1, "--retry-backoff-seconds", 0.2, "--max-body-bytes", max_body_bytes)
+        crawler = Crawler(web.seeds, folder, *flags)
+        with crawler.running(WEFT_TEST_DEADLY_MARK=DEADLY_MARK) as running:
+            watch = Watch(crawler, running)
+            watch.start()
+            code = running.wait(600)
+            watch.stop()
+        log = (crawler.data_dir / "logs" / "pod_0" / "orchestrator.log").read_text()
+        return Hostile(
+            code, crawler.said, check_corpus(crawler), crawler.status(),
+            web.judge(delay_s=crawler.delay_s, max_retries=1), log.count("the fetcher died"), max_body_bytes,
+            watch.peak_rss_bytes, watch.longest_parse_s, watch.peers,
+        )  # fmt: skip
