@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "pipelines"))
@@ -224,6 +225,13 @@ def test_large_items_and_values_pass_through_full_sockets_and_banks() -> None:
     results = WorkerPool(misbehaving.act, workers=2, batch_size=4).run(work)
     assert [len(result.value) for result in results] == [3 << 20] * 20
     assert all(result.value[0] == n for n, result in enumerate(results))
+
+
+def test_an_item_that_no_worker_can_decode_is_found_by_halving_its_batch() -> None:
+    rotten = {"id": "rotten", "v": msgspec.Raw(b"\xc1")}
+    results = WorkerPool(misbehaving.echo, workers=2, batch_size=20).run([*bystanders(15), rotten, {"id": "z"}])
+    assert [result.item_id for result in results if result.status != "ok"] == ["rotten"]
+    assert results[15].status == "crashed"
 
 
 def test_slow_consumer_holds_the_workers_back_and_loses_nothing() -> None:

@@ -5,8 +5,8 @@
 - SIGKILL and SIGSTOP may come from outside (an operator, the kernel short of memory) and hit whoever is there. While
   such deaths have lately been shown to be innocent (the item ended well on its next try, or no item was held), they
   prove nothing, and an item so hit has up to STORM_TRIES tries.
-- A death with nothing held and nothing finished since the last hand-out blames the batch: it is halved until one item
-  is left, which then is the suspect.
+- A death with nothing begun blames the batch (an item that cannot even be decoded, say): it is halved until one item is
+  left, which then is the suspect.
 - When the keeper itself dies, all held items are suspects at once; each is tried with nothing else running.
 """
 

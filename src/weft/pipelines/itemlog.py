@@ -242,7 +242,8 @@ def _escaped(match: re.Match[str]) -> str:
 
 def _json(data: dict[str, Any]) -> str:
     try:
-        return msgspec.json.encode(data, enc_hook=repr).decode()
+        text = msgspec.json.encode(data, enc_hook=repr).decode()
+        return _CONTROL.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
     except Exception:
         # a key that is no text, a lone surrogate, an object that cannot even be shown: an entry is never lost for that
         return msgspec.json.encode({"data": _shown(data)}).decode()

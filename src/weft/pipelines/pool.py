@@ -9,6 +9,8 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import fields
+from difflib import get_close_matches
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
@@ -78,6 +80,10 @@ class WorkerPool:
 
 
 def _settings(workers: int, given: dict[str, Any]) -> Settings:
+    known = {field.name for field in fields(Settings)}
+    for name in given.keys() - known:
+        near = get_close_matches(name, known, 1)
+        raise BadInput(f"a pool has no setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
     return Settings(workers, **given)
 
 

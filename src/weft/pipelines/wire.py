@@ -18,8 +18,7 @@ BELL = b"!"
 _LENGTH_BYTES = 4
 _RECEIVE_BYTES = 256 * 1024
 _encode = msgspec.msgpack.Encoder().encode
-_decode_items = msgspec.msgpack.Decoder(tuple[int, int, bool, list[Any]]).decode
-_decode_raw = msgspec.msgpack.Decoder(tuple[int, int, bool, list[msgspec.Raw]]).decode
+_decode_batch = msgspec.msgpack.Decoder(tuple[int, int, bool, list[Any]]).decode
 
 
 class Assignment(msgspec.Struct, frozen=True):
@@ -31,17 +30,6 @@ class Assignment(msgspec.Struct, frozen=True):
     log_directory: str | None
     events: bool
     number: int
-
-
-class Undecodable(msgspec.Struct, frozen=True):
-    """An item that could be encoded and cannot be decoded."""
-
-    item_id: str | int
-    error: str
-
-
-class _OnlyId(msgspec.Struct):
-    id: str | int
 
 
 def assignment_frame(assignment: Assignment) -> bytes:
@@ -56,12 +44,8 @@ def batch_frame(ticket: int, attempt: int, ring: bool, payloads: Sequence[bytes]
 
 
 def decode_batch(frame: bytes) -> tuple[int, int, bool, list[Any]]:
-    """Ticket, attempt, ring and items; one that cannot be decoded stands there as Undecodable, and the rest is fine."""
-    try:
-        return _decode_items(frame)
-    except Exception:
-        ticket, attempt, ring, raw = _decode_raw(frame)
-        return ticket, attempt, ring, [_decoded(item) for item in raw]
+    """Ticket, attempt, ring and items."""
+    return _decode_batch(frame)
 
 
 def decode_assignment(frame: bytes) -> Assignment:
@@ -100,17 +84,3 @@ class FrameReader:
 
 def _framed(body: bytes) -> bytes:
     return len(body).to_bytes(_LENGTH_BYTES, "little") + body
-
-
-def _decoded(raw: msgspec.Raw) -> Any:
-    try:
-        return msgspec.msgpack.decode(raw)
-    except Exception as error:
-        return Undecodable(_id_of(raw), f"the item cannot be decoded: {error}")
-
-
-def _id_of(raw: msgspec.Raw) -> str | int:
-    try:
-        return msgspec.msgpack.decode(raw, type=_OnlyId).id
-    except Exception:
-        return ""

@@ -41,7 +41,7 @@ from weft.pipelines.record import (
     over_limit,
 )
 from weft.pipelines.slot import BANK_BYTES, CURRENT, FRAME_START_NS, FRAMES, LIMIT, READY, START_NS, SlotWriter
-from weft.pipelines.wire import BELL, FrameReader, Undecodable, decode_assignment, decode_batch
+from weft.pipelines.wire import BELL, FrameReader, decode_assignment, decode_batch
 from weft.supervise import process
 
 READY_YES, READY_FAILED = 1, 2
@@ -132,7 +132,7 @@ class Worker:
 
     def _item(self, ticket: int, attempt: int, item: Any) -> None:
         """Runs the function and commits what came of it."""
-        item_id = item["id"] if type(item) is dict else item.item_id
+        item_id = item["id"]
         on_stage = self._begin(ticket, attempt, item_id) if self._observed else None
         began_ns = time.monotonic_ns()
         self._slot.words[START_NS] = began_ns
@@ -140,8 +140,6 @@ class Worker:
         context = Context(item_id, attempt, deadline, self._log, self._slot, on_stage)
         problem: BaseException | None
         try:
-            if type(item) is Undecodable:
-                raise BadInput(item.error)
             value, status, problem = self._function(item, context), OK, None
         except Skip as skip:
             value, status, problem = None, SKIPPED, skip
