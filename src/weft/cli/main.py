@@ -26,6 +26,7 @@ COMMANDS = {
     "explain": ("weft.cli.explain", "Why a URL was, or was not, crawled: one reason, with its evidence."),
     "export": ("weft.cli.export", "Write a crawl as JSONL, CSV, Markdown, Parquet, WARC or CDXJ."),
     "get": ("weft.cli.get", "Print a stored page: headers, body, text or links."),
+    "rebuild": ("weft.cli.rebuild", "Make a crawl's index and texts again from its WARC files."),
     "stats": ("weft.cli.stats", "What a crawl holds: pages, bytes, statuses, errors, top hosts, rate."),
     "url": ("weft.cli.url", "Show what Weft makes of a URL: canonical form, domain, pod, data dir."),
     "watch": ("weft.cli.watch", "Attach the live display to a running crawl."),

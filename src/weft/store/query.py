@@ -104,6 +104,14 @@ class IndexReader:
         upto = min(at_most, max((batch for (batch,) in found), default=after_batch))
         return [Row(*row) for row in self._all(_COMMITTED, after_batch, upto)], upto
 
+    def files(self) -> dict[str, int]:
+        """The WARC files, and how much of each is committed."""
+        return dict(self._all("SELECT name, length FROM files"))
+
+    def in_file(self, name: str) -> list[Row]:
+        """The rows that point into a WARC file."""
+        return [Row(*row) for row in self._all(f"SELECT {schema.ROW} FROM {schema.PAGES} WHERE f.name = ?", name)]  # noqa: S608
+
     def last_batch(self) -> int:
         """The last batch that was committed."""
         return int(self._all("SELECT value FROM meta WHERE key = 'batch'")[0][0])

@@ -57,7 +57,7 @@ class Shard:
         self._file: WarcFile | None = None
         self._file_lock = threading.Lock()  # the descriptor must not be closed while another thread syncs it
         self._state: FileState | None = None
-        self._lock_fd = _own(data_dir, slot)
+        self._lock_fd = own(data_dir, slot)
         try:
             self.index = Index(schema.path_of(data_dir, slot), facts)
             sync_folder(data_dir)
@@ -142,16 +142,16 @@ class Shard:
         last = 0
         for item, (row, page, _) in self._pending.items():
             if page is None or page.note:
-                self._written[item] = _values(row, row.digest, None, 0, 0)
+                self._written[item] = values_of(row, row.digest, None, 0, 0)
                 if page is not None:
                     last, at = at, at + len(page.note)
                 continue
             if not page.response:
-                self._written[item] = _values(row, row.digest or page.digest, TEXT_ALONE, 0, 0)
+                self._written[item] = values_of(row, row.digest or page.digest, TEXT_ALONE, 0, 0)
                 continue
             assert state is not None
             last = at + len(page.request)
-            self._written[item] = _values(row, row.digest or page.digest, state.id, last, len(page.response))
+            self._written[item] = values_of(row, row.digest or page.digest, state.id, last, len(page.response))
             at = last + len(page.response)
         if last and state is not None:
             self._state = self._grown[state.id] = FileState(state.id, state.name, at, last)
@@ -176,7 +176,7 @@ class Shard:
                 self._file = None
 
 
-def _values(row: Row, digest: str, file: int | None, offset: int, length: int) -> tuple[Any, ...]:
+def values_of(row: Row, digest: str, file: int | None, offset: int, length: int) -> tuple[Any, ...]:
     """A row as the index keeps it, but for its batch."""
     url, final_url = row.url, row.final_url
     return (
@@ -209,7 +209,7 @@ def _text(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def _own(data_dir: Path, slot: str) -> int:
+def own(data_dir: Path, slot: str) -> int:
     """Makes the folders, and holds the slot until the descriptor is closed or the process ends."""
     try:
         (data_dir / "warc").mkdir(parents=True, exist_ok=True)

@@ -57,9 +57,9 @@ class TextFiles:
             beside.rename(path)
         self._unsynced = True
 
-    def sync(self) -> None:
+    def sync(self, *, always: bool = False) -> None:
         """Puts them on the disk; one call for all, since one for each would cost more than the crawl."""
-        if not self._unsynced:
+        if not (self._unsynced or always):
             return
         self._unsynced = False
         try:

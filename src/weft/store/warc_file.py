@@ -18,6 +18,7 @@ from weft.store.errors import StoreError, writing
 ROTATE_BYTES = 1 << 30
 
 _NAME = re.compile(r"weft-.+-(\d{5,})\.warc\.gz\Z").match
+_SLOT = re.compile(r"weft-[A-Za-z0-9._]*-(.+)-\d{5,}\.warc\.gz\Z").match
 _UNFIT = re.compile(r"[^A-Za-z0-9._]+")
 
 
@@ -81,6 +82,12 @@ def serial_of(name: str) -> int:
     """The serial in a file's name; -1 for a name that is not ours."""
     match = _NAME(name)
     return int(match[1]) if match else -1
+
+
+def slot_of(name: str) -> str:
+    """The slot in a file's name; nothing for a name that is not ours. A crawl's id has no dash in a name."""
+    match = _SLOT(name)
+    return match[1] if match else ""
 
 
 def files_of(folder: Path, crawl_id: str, slot: str) -> list[str]:

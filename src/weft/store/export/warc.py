@@ -42,7 +42,7 @@ class Places:
     def members(self, row: Row) -> bytes:
         """The row's request, if there is one, and its response."""
         file, end = self.at
-        begin = end if file == row.warc_file else 0
+        begin = min(end if file == row.warc_file else 0, row.warc_offset)
         self.skip(row)
         before = self._read(row, begin, row.warc_offset - begin)
         return _last_request(before) + self._read(row, row.warc_offset, row.warc_length)

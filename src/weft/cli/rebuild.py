@@ -1,0 +1,51 @@
+"""`weft rebuild CRAWL_DIR`: index and texts made again from the WARC files."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from weft.cli.output import output_flags, print_json
+
+
+@click.command()
+@click.argument("crawl_dirs", metavar="CRAWL_DIR...", nargs=-1, required=True)
+@click.option("--text", is_flag=True, help="Make text files too, where the crawl kept none.")
+@output_flags
+def rebuild(crawl_dirs: tuple[str, ...], text: bool, as_json: bool, quiet: bool) -> None:
+    """Make a crawl's index and texts again from its WARC files. Give all its data dirs, in their order.
+
+    The crawl must not be running. The new index takes the old one's place when it is whole: an interrupted rebuild
+    changes nothing, and is called again.
+    """
+    from dataclasses import asdict
+
+    from weft.crawl.rebuild import rebuild as run
+
+    silent = quiet or as_json or not sys.stderr.isatty()
+
+    def show(done: int, total: int) -> None:
+        if not silent:
+            click.echo(f"\r\x1b[K{done / 1e6:,.0f} of {total / 1e6:,.0f} MB read", err=True, nl=False)
+
+    told = run(crawl_dirs, text=text, watch=show)
+    if as_json:
+        print_json(asdict(told))
+        return
+    if not silent:
+        click.echo("\r\x1b[K", err=True, nl=False)
+    if not quiet:
+        click.echo(
+            f"{told.rows:,} rows, {told.pages:,} of them pages, from {told.records:,} records in {told.files} files"
+        )
+        for count, what in (
+            (told.texts, "texts written"),
+            (told.duplicates, "records of items that were there already, left out"),
+            (told.kept, "rows without a record kept from the old index"),
+            (told.gone, "rows of the old index dropped, their records are gone"),
+            (told.foreign, "responses that carry no row left out: another program wrote them, or an older Weft"),
+            (len(told.torn), f"files end in half a record: {', '.join(told.torn)}"),
+        ):
+            if count:
+                click.echo(f"{count:,} {what}")

@@ -1,0 +1,61 @@
+"""`weft rebuild`: a crawl's indexes and texts made again from its WARC files, so that it can be read and gone on with.
+
+The frontier is not touched: it holds what is queued. It learns from the rebuilt rows what is done, since their batches
+are later than all that it has acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from weft.crawl.export import reader
+from weft.crawl.folder import CrawlFolder
+from weft.frontier.journal import Journal
+from weft.store.contract import StoredPage
+from weft.store.rebuild import Rebuild, Rebuilt
+from weft.store.text import FOLDER
+
+PARSE_CRASH = "parse_crash"
+
+
+def rebuild(
+    data_dirs: Sequence[str | Path], *, text: bool = False, watch: Callable[[int, int], None] = lambda _done, _all: None
+) -> Rebuilt:
+    """Rebuilds a crawl that is not running; texts too where it keeps them, or `text` asks for them."""
+    folder = CrawlFolder(data_dirs)
+    identity = folder.go_on()
+    folder.hold()
+    try:
+        text_of = text_of_page if text or _keeps_text(folder) else None
+        job = Rebuild(
+            folder.data_dirs, identity.crawl_id, after_batch=_acknowledged(folder), text_of=text_of, watch=watch
+        )
+        return job.run()
+    finally:
+        folder.let_go()
+
+
+def text_of_page(stored: StoredPage) -> str | None:
+    """A page's text, as the crawl keeps it; None for what holds none, and for a page that kills who parses it."""
+    if stored.row.error == PARSE_CRASH:
+        return None
+    page = reader(stored)
+    return page.text if page is not None and page.mime is not None else None
+
+
+def _keeps_text(folder: CrawlFolder) -> bool:
+    kept = folder.settings().get("store") or ()
+    return "text" in kept or any((path / FOLDER).is_dir() for path in folder.data_dirs)
+
+
+def _acknowledged(folder: CrawlFolder) -> int:
+    """The last batch that the frontier knows to be safe."""
+    path = folder.frontier / "frontier.db"
+    if not path.exists():
+        return 0
+    journal = Journal(path)
+    try:
+        return int(journal.meta("acknowledged") or 0)
+    finally:
+        journal.close()

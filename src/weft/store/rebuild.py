@@ -1,0 +1,284 @@
+"""Makes indexes and texts again from the WARC files, which are the truth.
+
+A new index grows beside the old one (`index-{slot}.rebuilt`) and takes its place when all are whole, so that an
+interruption costs nothing but time. Every record carries its row (see `row_field`); one item has one row, whatever
+there is twice. What an old index knows and the files do not tell is kept: how much of a file was committed, and rows
+that have no record, as those of a crawl that keeps texts alone.
+
+Must stay true: the new index's batches are in the order of the files, and all later than those that anybody has seen.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from weft.errors import BadInput
+from weft.records import Row
+from weft.store import row_field, schema
+from weft.store.contract import StoredPage
+from weft.store.errors import StoreError, writing
+from weft.store.index import FileState, Index
+from weft.store.query import IndexReader
+from weft.store.shard import TEXT_ALONE, own, values_of
+from weft.store.text import TextFiles
+from weft.store.warc_file import files_of, slot_of, sync_folder
+from weft.store.warc_read import Located, WarcScan
+
+BATCH_ROWS = 1000
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """What was found and made."""
+
+    files: int = 0
+    records: int = 0
+    rows: int = 0
+    pages: int = 0
+    texts: int = 0
+    duplicates: int = 0  # records of items that had their row already
+    kept: int = 0  # rows of the old index that no record tells
+    gone: int = 0  # rows of the old index whose record is no longer there
+    foreign: int = 0  # responses that carry no row
+    torn: list[str] = field(default_factory=list)  # files that end in half a record
+
+
+TextOf = Callable[[StoredPage], str | None]
+Watch = Callable[[int, int], None]
+
+
+class Rebuild:
+    """One rebuild of a crawl that nobody writes to. `text_of` reads a page, where texts are to be made again."""
+
+    def __init__(
+        self,
+        data_dirs: Sequence[Path],
+        crawl_id: str,
+        *,
+        after_batch: int = 0,
+        text_of: TextOf | None = None,
+        watch: Watch = lambda _done, _all: None,
+    ) -> None:
+        self._dirs = list(data_dirs)
+        self._crawl_id = crawl_id
+        self._text_of = text_of
+        self._watch = watch
+        self.told = Rebuilt()
+        self._places = [
+            _Place(number, folder, slot) for number, folder in enumerate(self._dirs) for slot in _slots(folder)
+        ]
+        if not any(files_of(place.folder / "warc", crawl_id, place.slot) for place in self._places):
+            raise BadInput(f"{self._dirs[0]} holds no WARC files of this crawl: there is nothing to rebuild from")
+        self._batch = after_batch
+        self._bytes = 0
+        self._all_bytes = sum(path.stat().st_size for folder in self._dirs for path in (folder / "warc").glob("*.gz"))
+
+    def run(self) -> Rebuilt:
+        """Makes everything again."""
+        locks = [own(place.folder, place.slot) for place in self._places]
+        try:
+            for place in self._places:
+                place.open_old()
+                self._batch = max(self._batch, place.last_batch())
+            for place in self._places:
+                self._make(place)
+            for folder in self._dirs if self._text_of else ():
+                TextFiles(folder).sync(always=True)
+            for place in self._places:
+                place.swap()
+        finally:
+            for place in self._places:
+                place.close()
+            for lock in locks:
+                os.close(lock)
+        return self.told
+
+    def _make(self, place: _Place) -> None:
+        place.clear()
+        facts = {"crawl_id": self._crawl_id, "data_dirs": len(self._dirs), "data_dir": place.number}
+        place.new = index = Index(place.new_path, facts)
+        for name in files_of(place.folder / "warc", self._crawl_id, place.slot):
+            self._read(place, index, index.register(name))
+        self._carry_over(place, index)
+        index.sync(last=True)
+        index.note_durable(self._batch)
+
+    def _read(self, place: _Place, index: Index, file: FileState) -> None:
+        """Every row that a file holds."""
+        scan = WarcScan(place.folder / "warc" / file.name)
+        limit = place.committed.get(file.name)
+        texts = TextFiles(place.folder)
+        batch: list[tuple[Row, FileState]] = []
+        self.told.files += 1
+        for found in scan:
+            end = found.offset + found.length
+            if limit is not None and end > limit:
+                break
+            self.told.records += 1
+            row = self._row(place, file, found)
+            if row is None:
+                continue
+            file = FileState(file.id, file.name, end, found.offset)
+            batch.append((row, file))
+            self._keep_text(texts, row, found)
+            if len(batch) >= BATCH_ROWS:
+                self._commit(place, index, batch)
+                self._watch(self._bytes + end, self._all_bytes)
+        self._commit(place, index, batch)
+        if scan.torn:
+            self.told.torn.append(file.name)
+        self._bytes += scan.end
+
+    def _row(self, place: _Place, file: FileState, found: Located) -> Row | None:
+        row = row_field.row_of(found.record, file.name, found.offset, found.length)
+        if row is None and found.record.kind in ("response", "revisit"):
+            row = place.old_row(file.name, found.offset)
+            self.told.foreign += row is None
+        return row
+
+    def _keep_text(self, texts: TextFiles, row: Row, found: Located) -> None:
+        if self._text_of is None or found.record.kind != "response" or not 200 <= row.status < 300:
+            return
+        text = self._text_of(StoredPage(row, found.record))
+        if text is not None:
+            texts.write(row.url, text)
+            self.told.texts += 1
+
+    def _commit(self, place: _Place, index: Index, batch: list[tuple[Row, FileState]]) -> None:
+        """Rows of one file and its length; a row that is there already, here or in another slot, stays as it is."""
+        if not batch:
+            return
+        rows = {row.item: row for row, _ in reversed(batch)}
+        items = [*rows]
+        others = (other.new for other in self._places if other.number == place.number and other.new is not None)
+        for item in set().union(*(other.known(items) for other in others)):
+            del rows[item]
+        self.told.duplicates += len(batch) - len(rows)
+        self._insert(index, [(row, batch[-1][1].id if row.warc_file else None) for row in rows.values()], batch[-1][1])
+        batch.clear()
+
+    def _insert(self, index: Index, rows: list[tuple[Row, int | None]], file: FileState | None) -> None:
+        self._batch += 1
+        told = [values_of(row, row.digest, number, row.warc_offset, row.warc_length) for row, number in rows]
+        made = [(values[0], self._batch, *values[1:]) for values in told]
+        index.commit(self._batch, self._batch, made, [file] if file else [])
+        self.told.rows += len(rows)
+        self.told.pages += sum(200 <= row.status < 300 and number is not None for row, number in rows)
+
+    def _carry_over(self, place: _Place, index: Index) -> None:
+        """The old index's rows that no record tells."""
+        for rows in place.old_rows():
+            known = index.known([row.item for row in rows])
+            missing = [row for row in rows if row.item not in known]
+            self.told.gone += sum(bool(row.warc_file) for row in missing)
+            carried = [(row, place.kind_of(row)) for row in missing if not row.warc_file]
+            if carried:
+                self._insert(index, carried, None)
+                self.told.kept += len(carried)
+
+
+class _Place:
+    """One slot's index in one data dir: the old one, and the new one."""
+
+    def __init__(self, number: int, folder: Path, slot: str) -> None:
+        self.number, self.folder, self.slot = number, folder, slot
+        self.path = schema.path_of(folder, slot)
+        self.new_path = folder / f"index-{slot}.rebuilt"
+        self.new: Index | None = None
+        self.committed: dict[str, int] = {}
+        self._old: IndexReader | None = None
+        self._file_read = ""
+        self._by_offset: dict[int, Row] = {}
+
+    def open_old(self) -> None:
+        """Reads what the old index knows; one that is damaged knows nothing."""
+        if not self.path.exists():
+            return
+        try:
+            self._old = IndexReader(self.path)
+            self.committed = self._old.files()
+        except (StoreError, BadInput):
+            self.close()
+
+    def last_batch(self) -> int:
+        """The last batch of the old index."""
+        return self._old.last_batch() if self._old is not None else 0
+
+    def old_row(self, name: str, offset: int) -> Row | None:
+        """The row that the old index has for a place."""
+        if self._old is None:
+            return None
+        if name != self._file_read:
+            self._file_read, self._by_offset = name, {row.warc_offset: row for row in self._old.in_file(name)}
+        return self._by_offset.get(offset)
+
+    def old_rows(self) -> Iterator[list[Row]]:
+        """All rows of the old index, some at a time."""
+        if self._old is None:
+            return
+        try:
+            rows: list[Row] = []
+            for row in self._old.rows():
+                rows.append(row)
+                if len(rows) >= BATCH_ROWS:
+                    yield rows
+                    rows = []
+            yield rows
+        except StoreError:
+            return  # damaged in the middle: what was read is kept
+
+    def kind_of(self, row: Row) -> int | None:
+        """What stands for the WARC file of a row that has none: whether its text was kept."""
+        return TEXT_ALONE if row.digest and 200 <= row.status < 300 else None
+
+    def clear(self) -> None:
+        """Takes away what an interrupted rebuild left."""
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{self.new_path}{suffix}").unlink(missing_ok=True)
+
+    def swap(self) -> None:
+        """Puts the new index into the old one's place; the old one's log goes first, or it would be taken for ours."""
+        self.close()
+        _fold(self.path)
+        with writing(self.path):
+            for suffix in ("-wal", "-shm"):
+                Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+            self.new_path.rename(self.path)
+            sync_folder(self.folder)
+
+    def close(self) -> None:
+        """Lets both indexes go."""
+        if self._old is not None:
+            self._old.close()
+            self._old = None
+        if self.new is not None:
+            self.new.close()
+            self.new = None
+
+
+def _fold(path: Path) -> None:
+    """Moves an index's log into it, so that it is whole without; one that is damaged is left as it is."""
+    if not path.exists():
+        return
+    try:
+        with closing(sqlite3.connect(path)) as db:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    except sqlite3.Error:
+        return
+
+
+def _slots(folder: Path) -> list[str]:
+    """The slots that have written to a data dir."""
+    found: dict[str, None] = defaultdict()
+    for path in sorted((folder / "warc").glob("weft-*.warc.gz")):
+        if slot := slot_of(path.name):
+            found[slot] = None
+    for path in sorted(folder.glob("index-*.db")):
+        found[path.name.removeprefix("index-").removesuffix(".db")] = None
+    return list(found)

@@ -1,0 +1,231 @@
+"""`weft rebuild`: the index and the texts come back from the WARC files, whatever was lost, killed or damaged."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from crawling import Crawler, check_corpus, weft
+from exporting import killed, make_crawl, page, run, url_of
+
+from weft.crawl.folder import CrawlFolder
+from weft.crawl.rebuild import rebuild
+from weft.errors import BadInput, Busy
+from weft.records import Row
+from weft.store import rebuild as store_rebuild
+from weft.store import text
+from weft.store.contract import Stats
+from weft.store.export.order import Order
+from weft.store.pages import PageStore
+from weft.store.row_field import field, row_of
+from weft.store.warc_read import WarcScan, parse
+from weft.testing.web import synthetic_web
+
+PAGES = 300
+
+
+@pytest.fixture
+def crawl(tmp_path: Path) -> list[Path]:
+    return make_crawl(tmp_path / "crawl", PAGES, rotate_bytes=30_000)
+
+
+def held(dirs: list[Path]) -> tuple[list[Row], Stats]:
+    store = PageStore.open(dirs, read_only=True)
+    try:
+        return list(store.rows()), store.stats()
+    finally:
+        store.abandon()
+
+
+def drop_indexes(dirs: list[Path]) -> None:
+    for path in (path for folder in dirs for path in folder.glob("index-*")):
+        path.unlink()
+
+
+def test_a_row_comes_back_from_its_record() -> None:
+    odd = Row(
+        1 << 48, 3, "http://a.test/", "http://b.test/é", 304, 1.7e9 + 0.123456, "", "", "de",
+        'é " \r\n \ud800 \u2028', 7, 5, "sha1:X", 9, "robots: a: b", 2,
+    )  # fmt: skip
+    line = field(odd)
+    head = f"WARC/1.1\r\nWARC-Type: revisit\r\nWARC-Target-URI: {odd.url}\r\n{line}Content-Length: 0\r\n\r\n"
+    record = parse(head.encode())
+    found = row_of(record, "f.warc.gz", 10, 20)
+    assert found is not None and found.title == 'é " \r\n ? \u2028'
+    back = {name: getattr(found, name) for name in Row.__struct_fields__ if name != "title"}
+    told = {name: getattr(odd, name) for name in Row.__struct_fields__ if name != "title"}
+    assert back == told | {"warc_file": "f.warc.gz", "warc_offset": 10, "warc_length": 20}
+
+
+@pytest.mark.parametrize("how", ["in place", "index deleted", "index damaged"])
+def test_the_index_is_the_same_again(crawl: list[Path], how: str) -> None:
+    rows, stats = held(crawl)
+    if how == "index deleted":
+        drop_indexes(crawl)
+    elif how == "index damaged":
+        for folder in crawl:
+            path = next(folder.glob("index-*.db"))
+            path.write_bytes(path.read_bytes()[:5000] + os.urandom(3000))
+    told = rebuild(crawl)
+    assert (told.rows, told.kept, told.gone, told.foreign, told.duplicates, told.torn) == (PAGES, 0, 0, 0, 0, [])
+    assert told.pages == stats.pages and told.files > 3
+    assert held(crawl) == (rows, stats)
+    assert not [path for folder in crawl for path in folder.glob("*.rebuilt*")]
+
+
+def test_a_rebuilt_crawl_is_written_on_and_exported(crawl: list[Path], tmp_path: Path) -> None:
+    before = run(crawl, Order("warc"), tmp_path / "before.warc.gz")
+    drop_indexes(crawl)
+    rebuild(crawl)
+    assert run(crawl, Order("warc"), tmp_path / "after.warc.gz").rows == before.rows
+    told = [[found.record for found in WarcScan(tmp_path / name)][1:] for name in ("before.warc.gz", "after.warc.gz")]
+    assert told[0] == told[1]
+    make_crawl(crawl[0].parent, 50, first=PAGES + 1)
+    assert len(held(crawl)[0]) == PAGES + 50
+    store = PageStore.open(crawl, read_only=True)
+    found = store.get(url_of(1))
+    assert found is not None and found.http is not None and b"This is page 1," in found.http.body
+    store.abandon()
+
+
+def test_what_was_not_committed_is_left_out(crawl: list[Path]) -> None:
+    rows, _ = held(crawl)
+    store = PageStore.open(crawl, crawl_id=CrawlFolder(crawl).identity().crawl_id)
+    for n in range(PAGES + 1, PAGES + 40):
+        store.add(*page(n))
+    store.write()
+    store.abandon()  # as a kill between the bytes and the rows would
+    rebuild(crawl)
+    assert held(crawl)[0] == rows
+
+
+def test_a_torn_file_gives_what_is_whole(crawl: list[Path]) -> None:
+    rows, _ = held(crawl)
+    last = max((crawl[0] / "warc").iterdir())
+    os.truncate(last, last.stat().st_size - 3)
+    lost = max((row for row in rows if row.warc_file == last.name), key=lambda row: row.warc_offset)
+    told = rebuild(crawl)
+    assert told.torn == [last.name]
+    remaining = held(crawl)[0]
+    assert {row.item for row in rows} - {row.item for row in remaining} <= {lost.item}
+    assert told.gone == len(rows) - len(remaining)
+    make_crawl(crawl[0].parent, 10, first=PAGES + 1)  # the half record is cut off before anything is appended
+    assert not any(scan.torn for scan in scanned(crawl))
+
+
+def scanned(dirs: list[Path]) -> Iterator[WarcScan]:
+    for path in (path for folder in dirs for path in (folder / "warc").iterdir()):
+        scan = WarcScan(path)
+        assert all(found.length for found in scan)
+        yield scan
+
+
+def test_an_item_that_is_there_twice_has_one_row(crawl: list[Path]) -> None:
+    rows, _ = held(crawl)
+    first = min((crawl[0] / "warc").iterdir())
+    serial = 1 + max(int(path.name[-13:-8]) for folder in crawl for path in (folder / "warc").iterdir())
+    copy = first.with_name(f"{first.name[:-13]}{serial:05d}.warc.gz")
+    copy.write_bytes(first.read_bytes())
+    told = rebuild(crawl)
+    assert told.duplicates > 10 and told.rows == PAGES
+    assert held(crawl)[0] == rows
+
+
+def test_killed_in_the_middle_nothing_has_changed(crawl: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, stats = held(crawl)
+    monkeypatch.setattr(store_rebuild, "BATCH_ROWS", 10)
+
+    def die_later(live: Callable[[], None]) -> None:
+        rebuild(crawl, watch=lambda *_: live())
+
+    for times in (1, 9):
+        killed(die_later, times)
+        assert held(crawl) == (rows, stats)
+    told = rebuild(crawl)
+    assert told.rows == PAGES and held(crawl) == (rows, stats)
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_killed_between_two_swaps_it_is_whole(crawl: list[Path], index: int) -> None:
+    rows, stats = held(crawl)
+
+    def die_at_swap(live: Callable[[], None]) -> None:
+        whole = store_rebuild._Place.swap
+
+        def swap(place: store_rebuild._Place) -> None:
+            if place.number == index:
+                live()
+            whole(place)
+
+        setattr(store_rebuild._Place, "swap", swap)  # noqa: B010 - in the process that is killed
+        rebuild(crawl)
+
+    killed(die_at_swap, 1)
+    assert held(crawl) == (rows, stats)
+    rebuild(crawl)
+    assert held(crawl) == (rows, stats)
+
+
+def test_records_of_an_older_weft_keep_the_rows_that_the_index_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weft.store.pages.field", lambda _row: "")
+    dirs = make_crawl(tmp_path, 60)
+    rows, stats = held(dirs)
+    told = rebuild(dirs)
+    assert (told.kept, told.gone, told.foreign) == (6, 0, 0)
+    assert held(dirs) == (rows, stats)
+    drop_indexes(dirs)
+    assert rebuild(dirs).foreign == 54
+
+
+def test_texts_are_made_again(tmp_path: Path) -> None:
+    dirs = make_crawl(tmp_path, 40)
+    told = rebuild(dirs, text=True)
+    assert told.texts == len([n for n in range(1, 41) if n % 9 and n % 11 and n % 13 and n % 17])
+    assert (text.read(dirs[0], url_of(1)) or text.read(dirs[1], url_of(1)) or "").startswith("Page 1\n")
+    for path in [path for folder in dirs for path in folder.rglob("content/*/*.txt")]:
+        path.unlink()
+    assert rebuild(dirs).texts == told.texts  # the crawl keeps texts now
+
+
+def test_a_running_crawl_is_refused(crawl: list[Path]) -> None:
+    folder = CrawlFolder(crawl)
+    folder.hold()
+    with pytest.raises(Busy, match="running"):
+        rebuild(crawl)
+    folder.let_go()
+
+
+def test_a_crawl_without_warc_files_is_refused(tmp_path: Path) -> None:
+    dirs = make_crawl(tmp_path, 10, keep=("text",))
+    rows = held(dirs)[0]
+    with pytest.raises(BadInput, match="no WARC files"):
+        rebuild(dirs)
+    assert held(dirs)[0] == rows
+
+
+def test_a_real_crawl_is_rebuilt_and_resumed(tmp_path: Path) -> None:
+    with synthetic_web(hosts=5, pages=120) as web:
+        crawler = Crawler(web.seeds, tmp_path, "--max-pages", 40, "--store", "warc,text", delay_s=0)
+        assert crawler.run() == 3, crawler.said
+        before = check_corpus(crawler)
+        texts = {path.name: path.read_bytes() for path in crawler.data_dir.rglob("content/*/*.txt")}
+        drop_indexes([crawler.data_dir])
+        told = weft("rebuild", crawler.data_dir, "--json")
+        assert told.returncode == 0, told.stderr
+        assert json.loads(told.stdout)["rows"] == len(before)
+        assert check_corpus(crawler) == before
+        assert {path.name: path.read_bytes() for path in crawler.data_dir.rglob("content/*/*.txt")} == texts
+        assert len(texts) >= 30
+        assert json.loads(weft("stats", crawler.data_dir, "--json").stdout)["pages"] == 40
+        assert crawler.run("--max-pages", 60, resume=True) == 3, crawler.said
+        after = {row.item: row for row in check_corpus(crawler)}
+        assert len(crawler.pages()) == 60 and all(after[row.item] == row for row in before)
+        web.stop()
+        asked = Counter(arrival.url for arrival in web.arrivals())
+        assert [row.url for row in before if row.status == 200 and asked[row.url] != 1] == []
