@@ -130,8 +130,8 @@ class RunningCrawl:
                 self.progress.refused[reason] += 1
         self._admit(found)
 
-    def admit_redirect(self, lease: Lease, target: str) -> Reason | None:
-        """Lets in where a redirect leads, checked like a new URL; a seed's redirect extends the scope.
+    def admit_redirect(self, lease: Lease, target: str) -> Reason | Admission | None:
+        """Lets in where a redirect leads, checked like a new URL, or says why not; a seed's extends the scope.
 
         The target takes the place of what led to it: outside the scope it counts as one hop, not as one more.
         """
@@ -147,8 +147,7 @@ class RunningCrawl:
             self.progress.refused[reason] += 1
             return reason
         chain = f"{lease.about} {lease.url}".strip()
-        self._admit([Found(target, lease.depth, lease.item, lease.hops + 1, Purpose.PAGE, chain, offsite)])
-        return None
+        return self._admit([Found(target, lease.depth, lease.item, lease.hops + 1, Purpose.PAGE, chain, offsite)])
 
     def admit_sitemaps(self, lease: Lease, origin: str, listed: Sequence[str]) -> None:
         """Queues the sitemaps that an origin names; the usual place where it names none and holds a seed."""

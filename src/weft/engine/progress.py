@@ -73,14 +73,26 @@ class Progress:
         self._window = self._window[-20:]
         first_at, first_pages = self._window[0]
         status.rate = (status.pages - first_pages) / (now - first_at) if now > first_at else 0.0
+        self._replace(msgspec.json.encode(status))
+        status.recent = []
+
+    def _replace(self, data: bytes) -> None:
         beside = self._path.with_suffix(".tmp")
         try:
-            beside.write_bytes(msgspec.json.encode(status))
+            beside.write_bytes(data)
             beside.replace(self._path)
         except OSError:
-            # A full disk: the crawl itself will say so; the old file stands.
+            # A full disk, which this file must tell of: what it takes up already can be written over.
             beside.unlink(missing_ok=True)
-        status.recent = []
+            self._write_over(data)
+
+    def _write_over(self, data: bytes) -> None:
+        try:
+            with self._path.open("r+b", buffering=0) as file:
+                file.write(data)
+                file.truncate(len(data))
+        except OSError:
+            pass  # told in the log file, and here when there is room
 
 
 def read_status(path: Path) -> Status | None:

@@ -20,7 +20,7 @@ from weft.engine.metrics import EngineMetrics
 from weft.engine.revisits import is_unchanged
 from weft.engine.robots import RobotsBook
 from weft.engine.suspects import Suspects
-from weft.engine.verdict import Kind, backoff_s, error_kind, kind_of, site_health
+from weft.engine.verdict import REDIRECTS, Kind, backoff_s, error_kind, kind_of, site_health
 from weft.errors import BadUrl
 from weft.extract.kind import Kind as PageKind
 from weft.extract.page import Page, extract
@@ -28,13 +28,24 @@ from weft.extract.robots_meta import robots_tag
 from weft.fetch import sitemaps
 from weft.fetch.decode import decode
 from weft.fetch.headers import Head
-from weft.frontier.contract import End, Ended, Frontier, Item, Outcome, Rejection
+from weft.frontier.contract import Admission, End, Ended, Frontier, Item, Outcome, Rejection
 from weft.records import FetchResult, Found, Lease, Purpose, Reason, Row
 from weft.store.pages import PageStore
 
 SITEMAP_NESTING = 4
 # Why a stored body is not whole, in WARC's words.
 TRUNCATED = {"truncated": "disconnect", "protocol": "disconnect", "reset": "disconnect", "timeout": "time"}
+
+
+class _Leads:
+    """What an answer leads to: links, or where it redirects."""
+
+    __slots__ = ("links", "redirect", "unkept")
+
+    def __init__(self, links: list[str], redirect: str = "") -> None:
+        self.links = links
+        self.redirect = redirect
+        self.unkept = False  # the answer is not in the store
 
 
 class Results:
@@ -64,7 +75,7 @@ class Results:
         self._metrics = metrics
         self._wall = wall
         self._chance = chance
-        self._uncommitted: dict[int, list[str]] = {}  # links by item, where a depth limit may want them again
+        self._leads: dict[int, _Leads] = {}  # by item, where a depth limit may want them again
         # A test may name a mark in a page at which parsing kills the process.
         self._deadly = os.environ.get("WEFT_TEST_DEADLY_MARK", "").encode()
 
@@ -147,6 +158,8 @@ class Results:
         if page.hrefs and not nofollow:
             self._follow(crawl, lease, page)
         if noindex:
+            if lease.item in self._leads:
+                self._leads[lease.item].unkept = True
             self._record(crawl, lease, None, head, error="noindex", facts=result)
         else:
             self._record(crawl, lease, result, head, error=error, page=page)
@@ -173,38 +186,48 @@ class Results:
             refused[reason] += 1
 
         links = urls.join_all(page.base, page.hrefs, page.charset or "utf-8", count)
-        if crawl.scope.max_depth is not None:
-            self._uncommitted[lease.item] = links
-        self._let_in(crawl, lease, links)
+        if crawl.scope.max_depth is None:
+            crawl.admit_links(lease, links)
+            return
+        self._leads[lease.item] = _Leads(links)
+        # It may have been found by a shorter way while it was in flight.
+        near = msgspec.structs.replace(lease, depth=self._frontier.depth_of(lease))
+        self._expand(crawl, near, crawl.admit_links(near, links))
 
-    def _let_in(self, crawl: RunningCrawl, lease: Lease, links: list[str]) -> None:
-        admission = crawl.admit_links(lease, links)
-        for item, url, depth in admission.expand if admission else ():
-            # Fetched at a greater depth, where its links were cut; it turned out to be nearer.
-            near = msgspec.structs.replace(lease, item=item, url=url, depth=depth, offsite=0)
-            self._let_in(crawl, near, self._links_of(item, url))
+    def _expand(self, crawl: RunningCrawl, lease: Lease, admission: Reason | Admission | None) -> None:
+        """Lets in once more what pages lead to that were fetched at a greater depth and turned out to be nearer."""
+        waiting = list(admission.expand) if isinstance(admission, Admission) else []
+        while waiting:
+            item, url, depth = waiting.pop()
+            near = msgspec.structs.replace(lease, item=item, url=url, depth=depth, hops=0, about="", offsite=0)
+            leads = self._leads.get(item) or self._stored_leads(url)
+            again = (
+                crawl.admit_redirect(near, leads.redirect) if leads.redirect else crawl.admit_links(near, leads.links)
+            )
+            waiting += again.expand if isinstance(again, Admission) else ()
 
-    def _links_of(self, item: int, url: str) -> list[str]:
-        """The links of a page that was fetched before: from this group, else from the store."""
-        if item in self._uncommitted:
-            return self._uncommitted[item]
+    def _stored_leads(self, url: str) -> _Leads:
+        """What a stored answer leads to."""
         stored = self._store.get(url)
         http = stored.http if stored is not None else None
-        if stored is None or http is None or not 200 <= stored.row.status < 300:
-            return []
+        if stored is None or http is None:
+            return _Leads([])
+        if stored.row.status in REDIRECTS:
+            return _Leads([], stored.row.final_url)
+        if not 200 <= stored.row.status < 300:
+            return _Leads([])
         encoding = http.content_encoding
         body = decode(http.body, encoding, self._fetch.max_body_bytes).body if encoding else http.body
         page = extract(body, url, http.get("content-type"))
         tags = [value for name, value in http.headers if name.lower() == "x-robots-tag"]
-        return (
-            []
-            if robots_tag(tags, self._book.agent)[1]
-            else urls.join_all(page.base, page.hrefs, page.charset or "utf-8")
-        )
+        if robots_tag(tags, self._book.agent)[1]:
+            return _Leads([])
+        return _Leads(urls.join_all(page.base, page.hrefs, page.charset or "utf-8"))
 
     def committed(self) -> None:
-        """What was taken so far is in the store."""
-        self._uncommitted.clear()
+        """What was taken so far is in the store, and can be read there; what is not kept stays in memory."""
+        if self._leads:
+            self._leads = {item: leads for item, leads in self._leads.items() if leads.unkept}
 
     def _take_redirect(self, crawl: RunningCrawl, lease: Lease, result: FetchResult, head: Head) -> None:
         crawl.progress.status.redirects += 1
@@ -217,8 +240,13 @@ class Results:
         if lease.hops >= self._fetch.max_redirects:
             self._record(crawl, lease, result, head, error="too_many_redirects", final_url=target)
             return
-        reason = crawl.admit_redirect(lease, target)
-        error = f"redirect to {reason}" if reason else ""
+        near = lease
+        if crawl.scope.max_depth is not None:
+            self._leads[lease.item] = _Leads([], target)
+            near = msgspec.structs.replace(lease, depth=self._frontier.depth_of(lease))
+        admitted = crawl.admit_redirect(near, target)
+        self._expand(crawl, near, admitted)
+        error = f"redirect to {admitted}" if isinstance(admitted, Reason) else ""
         self._record(crawl, lease, result, head, error=error, final_url=target)
 
     def _take_failure(

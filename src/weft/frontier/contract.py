@@ -134,6 +134,9 @@ class Frontier(Protocol):
     def share_turn(self, url: str, address: str) -> bool:
         """Politeness by address: a claimed URL's site shares its address's clock. False: it must wait, release it."""
 
+    def depth_of(self, lease: Lease) -> int:
+        """How deep a leased URL is known to be by now: it may have been found by a shorter way since it was claimed."""
+
     def cool(self, ended: Iterable[Ended]) -> None:
         """Frees places and sets when sites are next due."""
 

@@ -302,6 +302,12 @@ class EmbeddedFrontier:
             for crawl in self._crawls.values()
         )
 
+    def depth_of(self, lease: Lease) -> int:
+        """From what is known where depth decides; else the lease's own."""
+        crawl = self._crawls[lease.crawl]
+        known = crawl.depths.get(crawl.seen.fingerprint(lease.url)) if crawl.depths is not None else None
+        return lease.depth if known is None or known.item != lease.item else min(known.depth, lease.depth)
+
     def cool(self, ended: Iterable[Ended]) -> None:
         """Frees the places and sets the clocks."""
         for one in ended:
