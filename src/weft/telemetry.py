@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import resource
+import sys
 import threading
 import time
 from bisect import bisect_left
@@ -115,12 +116,20 @@ def _field(value: object) -> str:
     return f'"{text}"' if " " in text or not text else text
 
 
+class _LogFile(RotatingFileHandler):
+    """A log file on a disk that may be full: the line is lost, and nobody's terminal gets a traceback instead."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+
+
 def log_to_file(log_dir: Path, slot: Slot, level: str = "INFO") -> logging.Handler:
     """Sends this process's log to its own file; the handler is returned so that it can be closed."""
     path = slot.log_path(log_dir)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handler = RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=LOGS_KEPT, encoding="utf-8")
+        handler = _LogFile(path, maxBytes=LOG_BYTES, backupCount=LOGS_KEPT, encoding="utf-8")
     except OSError as error:
         raise BadInput(
             f"log_dir {log_dir}: cannot be written: {error.strerror}; choose another with --log-dir"

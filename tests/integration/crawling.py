@@ -74,9 +74,11 @@ def until(happened: Callable[[], Any], timeout_s: float = 30.0, what: str = "it"
 class Crawler:
     """One data dir, and how it is crawled."""
 
-    def __init__(self, seeds: Iterable[str], folder: Path, *flags: object, delay_s: float = 0.05) -> None:
+    def __init__(
+        self, seeds: Iterable[str], folder: Path, *flags: object, delay_s: float = 0.05, data_dir: Path | None = None
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.data_dir = folder / "data"
+        self.data_dir = data_dir or folder / "data"
         self.seed_file = folder / "seeds.txt"
         self.seed_file.write_text("".join(f"{seed}\n" for seed in seeds))
         self.stderr = folder / "stderr.txt"

@@ -123,8 +123,11 @@ class Lines:
             return
         self._next += LINE_EVERY_S
         errors = sum(status.errors.values())
-        click.echo(
+        line = (
             f"state={status.state} pages={status.pages} rate={status.rate:.1f} queued={status.queued} "
-            f"in_flight={status.in_flight} errors={errors}" + (f' note="{status.note}"' if status.note else ""),
-            err=True,
+            f"in_flight={status.in_flight} errors={errors}" + (f' note="{status.note}"' if status.note else "")
         )
+        try:
+            click.echo(line, err=True)
+        except OSError:
+            pass  # a full disk or a reader that has gone is no reason to end a crawl

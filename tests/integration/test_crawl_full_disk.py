@@ -1,0 +1,95 @@
+"""A full disk, on a real small tmpfs: the crawl pauses and says so, goes on when there is room, and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from crawling import Crawler, check_corpus, until
+
+from weft.testing.web import SyntheticWeb, synthetic_web
+
+DELAY_S = 0.005
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    if os.geteuid() != 0:
+        pytest.skip("mounting a tmpfs needs root")
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "weft", folder], capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"mounting a tmpfs is not allowed here: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+@pytest.fixture
+def web() -> Iterator[SyntheticWeb]:
+    with synthetic_web(hosts=12, pages=120, seed=1) as web:
+        yield web
+
+
+@pytest.fixture
+def crawler(web: SyntheticWeb, small_disk: Path, tmp_path: Path) -> Crawler:
+    return Crawler(web.seeds, tmp_path, delay_s=DELAY_S, data_dir=small_disk / "data")
+
+
+def fill(folder: Path, leave: int) -> Path:
+    """Ballast that takes all room but a little."""
+    path = folder / "ballast"
+    free = os.statvfs(folder)
+    path.write_bytes(b"\0" * max(0, free.f_bavail * free.f_frsize - leave))
+    return path
+
+
+@pytest.mark.parametrize("leave", [1_000_000])
+def test_it_pauses_says_so_and_goes_on(crawler: Crawler, web: SyntheticWeb, small_disk: Path, leave: int) -> None:
+    ballast = fill(small_disk, leave)
+    with crawler.running() as running:
+        until(lambda: crawler.status().get("state") == "paused", 30, "the pause")
+        assert "no space left on the device" in crawler.status()["note"]
+        until(lambda: "no space left on the device" in crawler.said, 15, "a line about it")
+        asked = len(web.arrivals())
+        time.sleep(1.0)
+        assert len(web.arrivals()) - asked < 12, "a paused crawl asks for nothing more"
+        assert running.poll() is None
+        ballast.unlink()
+        until(lambda: crawler.status().get("state") == "running", 10, "the end of the pause")
+        assert running.wait(60) == 0, crawler.said
+    assert "Traceback" not in crawler.said
+    verdict = web.judge(delay_s=DELAY_S)
+    assert verdict.ok, verdict
+    check_corpus(crawler)
+
+
+def test_killed_while_it_is_paused_nothing_is_lost(crawler: Crawler, web: SyntheticWeb, small_disk: Path) -> None:
+    ballast = fill(small_disk, 1_000_000)
+    with crawler.running():
+        until(lambda: crawler.status().get("state") == "paused", 30, "the pause")
+    ballast.unlink()
+    assert crawler.run(resume=True) == 0, crawler.said
+    verdict = web.judge(delay_s=DELAY_S)
+    verdict.duplicates = []  # what was in memory when it was killed
+    assert verdict.ok, verdict
+    check_corpus(crawler)
+
+
+def test_ctrl_c_while_it_is_paused_ends_it(crawler: Crawler, web: SyntheticWeb, small_disk: Path) -> None:
+    ballast = fill(small_disk, 1_000_000)
+    with crawler.running() as running:
+        until(lambda: crawler.status().get("state") == "paused", 30, "the pause")
+        running.terminate()
+        assert running.wait(20) in (1, 130), crawler.said
+        assert "Traceback" not in crawler.said
+    ballast.unlink()
+    assert crawler.run(resume=True) == 0, crawler.said
+    verdict = web.judge(delay_s=DELAY_S)
+    verdict.duplicates = []
+    assert verdict.ok, verdict
+    check_corpus(crawler)
