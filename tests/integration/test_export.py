@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import random
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
 import duckdb
+import msgspec
 import pandas as pd
 import pytest
 from cdxj_indexer.main import CDXJIndexer
@@ -20,11 +22,16 @@ from fastwarc.warc import ArchiveIterator as FastIterator
 from warcio.archiveiterator import ArchiveIterator
 
 from weft.crawl.export import reader
+from weft.crawl.folder import CrawlFolder
+from weft.crawl.rebuild import rebuild
 from weft.errors import BadInput, Busy, Missing
+from weft.store.errors import StoreError
 from weft.store.export import parquet
 from weft.store.export.job import Export
 from weft.store.export.order import FIELDS, Order
 from weft.store.export.part import Part
+from weft.store.export.source import Source
+from weft.store.pages import PageStore
 
 PAGES = 400
 ROWS = [page(n)[0] for n in range(1, PAGES + 1)]
@@ -111,6 +118,55 @@ def test_cdxj_is_what_cdxj_indexer_makes_of_the_files(crawl: list[Path], tmp_pat
     CDXJIndexer(theirs, files, sort=True).process_all()
     assert (tmp_path / "o.cdxj").read_text() == theirs.getvalue()
     assert theirs.getvalue().count("\n") == len([row for row in ROWS if row.status])
+
+
+def test_pages_that_have_not_changed_are_told_too(tmp_path: Path) -> None:
+    dirs = make_crawl(tmp_path / "crawl", 20, data_dirs=1)
+    store = PageStore.open(dirs, crawl_id=CrawlFolder(dirs).identity().crawl_id)
+    for n in (1, 2, 3):
+        row, result = page(n)
+        assert result is not None
+        again = msgspec.structs.replace(
+            row, item=100 + n, status=304, fetched_at=AT + 100 + n, digest="sha1:" + "A" * 32
+        )
+        answer = msgspec.structs.replace(result, status=304, head=b"HTTP/1.1 304 Not Modified\r\n\r\n", body=b"")
+        store.add_revisit(again, answer if n < 3 else result, of_date=AT, not_modified=n < 3)
+    store.close()
+    run(dirs, Order("cdxj"), tmp_path / "o.cdxj")
+    theirs = io.StringIO()
+    CDXJIndexer(theirs, [str(path) for path in (dirs[0] / "warc").iterdir()], sort=True).process_all()
+    assert (tmp_path / "o.cdxj").read_text() == theirs.getvalue()
+    assert theirs.getvalue().count("warc/revisit") == 3
+    run(dirs, Order("warc", statuses=("304",)), tmp_path / "o.warc.gz")
+    assert [kind for kind, _, _ in by_warcio(tmp_path / "o.warc.gz")] == ["warcinfo", *["request", "revisit"] * 3]
+    before = [msgspec.to_builtins(row) for row in Source(dirs).rows()]
+    rebuild(dirs)
+    assert [msgspec.to_builtins(row) for row in Source(dirs).rows()] == before
+
+
+def test_a_head_longer_than_a_few_kb_is_read(tmp_path: Path) -> None:
+    dirs = make_crawl(tmp_path / "crawl", 0, data_dirs=1)
+    row, result = page(1)
+    assert result is not None
+    noise = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=9000)).encode()
+    head = b"HTTP/1.1 200 OK\r\nX-Long: " + noise + b"\r\nContent-Type: text/late\r\n\r\n"
+    store = PageStore.open(dirs, crawl_id=CrawlFolder(dirs).identity().crawl_id)
+    store.add(row, msgspec.structs.replace(result, head=head))
+    store.close()
+    run(dirs, Order("cdxj"), tmp_path / "o.cdxj")
+    assert '"mime": "text/late"' in (tmp_path / "o.cdxj").read_text()
+
+
+def test_a_broken_record_is_one_message(tmp_path: Path) -> None:
+    dirs = make_crawl(tmp_path / "crawl", 50, data_dirs=1)
+    path = next((dirs[0] / "warc").iterdir())
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 2000] = bytes(2000)
+    path.write_bytes(data)
+    for name in ("cdxj", "jsonl"):
+        with pytest.raises(StoreError, match="no WARC record"):
+            run(dirs, Order(name, content="text" if name == "jsonl" else "none"), tmp_path / name)
+        assert not (tmp_path / name).exists()
 
 
 # ── WARC ───────────────────────────────────────────────────────────────────────────────────────────────────────────

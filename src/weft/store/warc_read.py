@@ -20,7 +20,7 @@ _GZIP = 31
 _CHUNK = 1 << 18
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
 # The stubs of isal call its error an instance.
-_BROKEN = (cast(type[Exception], isal_zlib.error), EOFError, ValueError)
+BROKEN = (cast(type[Exception], isal_zlib.error), EOFError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def read_record(path: Path, offset: int, length: int) -> Record:
         if len(member) < length:
             raise ValueError(f"the file ends {length - len(member)} bytes early")
         return parse(isal_zlib.decompress(member, _GZIP))
-    except _BROKEN as error:
+    except BROKEN as error:
         raise StoreError(path, f"no WARC record at {offset}: {error}") from error
 
 
@@ -150,7 +150,7 @@ def _member(read: Callable[[int], bytes], kept: bytes) -> tuple[bytes | None, by
         used += len(chunk)
         try:
             parts.append(inflate.decompress(chunk))
-        except _BROKEN:
+        except BROKEN:
             return None, b"", used
     rest: bytes = inflate.unused_data
     return b"".join(parts), rest, used - len(rest)

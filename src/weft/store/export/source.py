@@ -23,7 +23,7 @@ from weft.store.contract import StoredPage
 from weft.store.corpus import Corpus
 from weft.store.errors import StoreError
 from weft.store.query import IndexReader, Where
-from weft.store.warc_read import Record, parse, read_record
+from weft.store.warc_read import BROKEN, Record, parse, read_record
 
 HEAD_BYTES = 4096
 PARENTS_KEPT = 20_000
@@ -107,7 +107,7 @@ class Source:
             with path.open("rb", buffering=0) as file:
                 start = os.pread(file.fileno(), min(HEAD_BYTES, row.warc_length), row.warc_offset)
             return parse_head(isal_zlib.decompressobj(wbits=31).decompress(start))
-        except ValueError:
+        except BROKEN:
             return read_record(path, row.warc_offset, row.warc_length)  # a head of more than a few KB, or a broken one
         except OSError as error:
             raise StoreError(path, f"cannot be read: {error.strerror}") from error

@@ -19,7 +19,7 @@ from weft.store.errors import StoreError, writing
 from weft.store.export.part import Part, State
 from weft.store.export.source import Source
 from weft.store.warc import RecordMaker
-from weft.store.warc_read import parse
+from weft.store.warc_read import BROKEN, parse
 
 
 class Places:
@@ -162,9 +162,12 @@ class WarcStream:
 def _last_request(before: bytes) -> bytes:
     """The member that ends the bytes before a response, where it is a request."""
     last, content = b"", b""
-    for last, content in _members(before):  # noqa: B007 - the last of them
-        pass
-    return last if content and parse(content).kind == "request" else b""
+    try:
+        for last, content in _members(before):  # noqa: B007 - the last of them
+            pass
+        return last if content and parse(content).kind == "request" else b""
+    except BROKEN:
+        return b""
 
 
 def _members(data: bytes) -> Iterator[tuple[bytes, bytes]]:
