@@ -1,0 +1,83 @@
+"""`weft.crawl(...)` in Python: yields what is kept, stops when it is left, raises what is wrong."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crawling import is_gone, until
+
+import weft
+from weft.errors import BadConfig, BadInput, BadUrl
+from weft.supervise import process
+from weft.testing.web import SyntheticWeb, synthetic_web
+
+SETTINGS: dict[str, Any] = {"scope": "any", "politeness_delay_seconds": 0, "allow_private": True}
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[SyntheticWeb]:
+    with synthetic_web(hosts=8, pages=60, seed=5) as web:
+        yield web
+
+
+def test_it_yields_exactly_as_many_pages_as_asked_for(web: SyntheticWeb) -> None:
+    pages = list(weft.crawl(web.seeds, max_pages=20, **SETTINGS))
+    assert len(pages) == 20 == len({page.url for page in pages})
+    known = {*web.expect().must}
+    for page in pages:
+        assert page.url in known and page.status == 200
+        assert page.header("content-type") and isinstance(page.depth, int)
+        assert page.url in repr(page)
+    html = [page for page in pages if (page.header("content-type") or "").startswith("text/html")]
+    assert len(html) > 10
+    for page in html:
+        assert page.title and page.title == (page.page.title or "")
+        assert b"<html" in page.body.lower() and page.page.hrefs
+
+
+def test_pages_come_while_the_crawl_runs_and_leaving_the_loop_ends_it(web: SyntheticWeb) -> None:
+    others = process.children(os.getpid())
+    fetchers: list[int] = []
+    for page in weft.crawl(web.seeds, **SETTINGS | {"politeness_delay_seconds": 0.05}):
+        fetchers = [pid for pid in process.children(os.getpid()) if pid not in others]
+        assert page.status == 200
+        break
+    assert len(fetchers) == 1, "the first page came after the crawl had ended"
+    until(lambda: all(map(is_gone, fetchers)), 15, "the end of the fetcher")
+    assert process.children(os.getpid()) == others
+    assert "crawl" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_kept_crawl_can_be_resumed(web: SyntheticWeb, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    first = [page.url for page in weft.crawl(web.seeds, data_dir=data, max_pages=10, **SETTINGS)]
+    assert len(first) == 10
+    both = [page.url for page in weft.crawl([], data_dir=data, resume=True, max_pages=15)]
+    assert len(both) == len({*both}) == 15 and {*first} < {*both}
+
+
+def test_without_a_data_dir_nothing_stays(web: SyntheticWeb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert len(list(weft.crawl(web.seeds[0], max_pages=1, **SETTINGS))) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_wrong_is_raised(tmp_path: Path) -> None:
+    with pytest.raises(BadUrl):
+        next(weft.crawl("http://", **SETTINGS))
+    with pytest.raises(BadInput, match="no seeds"):
+        next(weft.crawl([], **SETTINGS))
+    with pytest.raises(BadInput, match="--email"):
+        next(weft.crawl("https://example.com/"))
+    with pytest.raises(BadConfig, match="max_pages"):
+        next(weft.crawl("http://127.0.0.1/", max_pages="many", allow_private=True))
+    with pytest.raises(BadInput, match="data_dir"):
+        next(weft.crawl("http://127.0.0.1/", data_dirs=["x"]))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInput):
+        next(weft.crawl("http://127.0.0.1/", data_dir=tmp_path / "file", **SETTINGS))
