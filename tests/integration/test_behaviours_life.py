@@ -70,8 +70,8 @@ def test_58_caps_on_pages_size_and_time_stop_a_crawl_cleanly_and_say_why() -> No
         assert (plan.status["state"], plan.status["note"], plan.status["pages"]) == ("limit", reason, pages)
         assert len(site.asked()) == len(plan.rows) == pages
     assert (MAX_TIME.status["state"], MAX_TIME.status["note"]) == ("limit", "max_duration")
-    assert 2.5 < MAX_TIME.took_s < 20
-    assert len(hurried.asked()) == len(MAX_TIME.rows) == MAX_TIME.status["pages"] < 20
+    assert MAX_TIME.took_s > 2.5
+    assert len(hurried.asked()) == len(MAX_TIME.rows) == MAX_TIME.status["pages"] < 2.5 / 0.2
     for plan in (MAX_PAGES, MAX_TIME):
         assert plan.status["queued"] > 0 and plan.status["in_flight"] == 0
     assert (heavy.row("/fits").error, heavy.row("/does-not").error) == ("", "too_large")
