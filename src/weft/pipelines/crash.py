@@ -2,9 +2,9 @@
 
 - What it had finished stays finished. What it had not begun goes back into the queue.
 - The item it held is tried once more, alone, on a fresh worker. A second death and it is quarantined.
-- SIGKILL and SIGSTOP may come from outside (an operator, the kernel short of memory) and hit whoever is there. While
-  such deaths have lately been shown to be innocent (the item ended well on its next try, or no item was held), they
-  prove nothing, and an item so hit has up to STORM_TRIES tries.
+- SIGKILL and SIGSTOP may come from outside (an operator, the kernel short of memory) and hit whoever is there. When
+  such deaths are shown to be innocent (the item ended well on its next try, or no item was held), or hit STORM_ITEMS
+  different items, then for the next minute they prove nothing, and an item so hit has up to STORM_TRIES tries.
 - A death with nothing begun blames the batch (an item that cannot even be decoded, say): it is halved until one item is
   left, which then is the suspect.
 - When the keeper itself dies, all held items are suspects at once; each is tried with nothing else running.
@@ -18,7 +18,8 @@ from collections.abc import Callable
 
 from weft.pipelines.task import Task
 
-STORM_TRIES = 5
+STORM_TRIES = 6
+STORM_ITEMS = 4
 _STORM_MEMORY_S = 60.0
 
 
@@ -29,6 +30,7 @@ class CrashRules:
         self._tries = tries
         self._clock = clock
         self._innocent_s = float("-inf")
+        self._hit: dict[int, float] = {}
 
     def ended(self, task: Task) -> None:
         """A task has ended by itself; if deaths from outside had hit it, they have proved nothing."""
@@ -44,9 +46,18 @@ class CrashRules:
         task.tries += 1
         task.strikes += 1
         task.outside += outside
+        if outside:
+            self._saw_hit(task)
         stormy = self._clock() - self._innocent_s < _STORM_MEMORY_S
         proven = task.strikes - task.outside if stormy and task.strikes < STORM_TRIES else task.strikes
         return proven >= self._tries
+
+    def _saw_hit(self, task: Task) -> None:
+        now_s = self._clock()
+        self._hit[task.position] = now_s
+        self._hit = {place: at_s for place, at_s in self._hit.items() if now_s - at_s < _STORM_MEMORY_S}
+        if len(self._hit) >= STORM_ITEMS:
+            self.saw_innocent()
 
 
 class Queue:

@@ -22,7 +22,7 @@ import misbehaving
 
 from weft.errors import BadInput
 from weft.pipelines import WorkerPool
-from weft.pipelines.crash import STORM_TRIES, CrashRules, Queue
+from weft.pipelines.crash import STORM_ITEMS, STORM_TRIES, CrashRules, Queue
 from weft.pipelines.delivery import Delivery
 from weft.pipelines.engine import WorkerView
 from weft.pipelines.events import Counts, Event, Progress
@@ -140,6 +140,16 @@ class TestCrashRules:
         rules.saw_innocent()
         verdicts = [rules.strike(suspect, outside=True) for _ in range(STORM_TRIES)]
         assert verdicts == [False] * (STORM_TRIES - 1) + [True]
+
+    def test_so_many_different_items_hit_from_outside_are_a_storm(self) -> None:
+        rules = CrashRules()
+        tasks = [task(n, n) for n in range(STORM_ITEMS)]
+        assert not any(rules.strike(each, outside=True) for each in tasks)
+        assert not rules.strike(tasks[0], outside=True)
+        few = CrashRules()
+        tasks = [task(n, n) for n in range(STORM_ITEMS - 1)]
+        assert not any(few.strike(each, outside=True) for each in tasks)
+        assert all(few.strike(each, outside=True) for each in tasks)
 
     def test_own_crashes_count_in_a_storm_as_ever(self) -> None:
         rules, suspect = CrashRules(), task()
