@@ -615,9 +615,7 @@ def test_a_queued_url_that_is_found_shallower_moves_up(make: Callable[..., Harne
         done(harness, lease)
     assert frontier.claim("me", 9) == []
     result = frontier.admit(harness.crawl, [page("http://a/y", 2)])
-    assert result.expand == ((leases[1].item, "http://a/y", 2),), (
-        "fetched already: its links were cut"
-    )
+    assert result.expand == ((leases[1].item, "http://a/y", 2),), "fetched already: its links were cut"
     frontier.commit()
     assert harness.crash().stats().queued == 0
 

@@ -18,7 +18,7 @@ from weft.fetch.client import Client
 from weft.fetch.dns import Resolver
 from weft.records import FetchResult
 
-from .wire_server import Server, Visit, page, until  # type: ignore[import-not-found]
+from .wire_server import Server, Visit, page, until
 
 
 def fine(_address: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from weft.config import FetchSection
 from weft.fetch.async_client import AsyncClient
 
-from .wire_server import Server, Visit, page  # type: ignore[import-not-found]
+from .wire_server import Server, Visit, page
 
 SECTION = FetchSection(connect_timeout_s=0.5, read_timeout_s=0.5, total_timeout_s=1)
 

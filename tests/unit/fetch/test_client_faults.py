@@ -15,7 +15,7 @@ from weft.fetch.client import Client
 from weft.fetch.dns import Resolver
 from weft.records import FetchResult
 
-from .wire_server import Server, Visit, page, until  # type: ignore[import-not-found]
+from .wire_server import Server, Visit, page, until
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"

@@ -12,7 +12,7 @@ from weft.fetch.client import Client
 from weft.fetch.handles import ca_bundle
 from weft.records import FetchResult
 
-from .wire_server import AUTHORITY, CERTS, Server, Visit, page  # type: ignore[import-not-found]
+from .wire_server import AUTHORITY, CERTS, Server, Visit, page
 
 SECTION = FetchSection(resolve={"*.test": "127.0.0.1"}, connect_timeout_s=0.8, read_timeout_s=2, total_timeout_s=4)
 
