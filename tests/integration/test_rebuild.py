@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from crawling import Crawler, check_corpus, weft
+from crawling import Crawler, check_corpus, kill_now, weft
 from exporting import killed, make_crawl, page, run, url_of
 
 from weft.crawl.folder import CrawlFolder
@@ -229,3 +229,18 @@ def test_a_real_crawl_is_rebuilt_and_resumed(tmp_path: Path) -> None:
         web.stop()
         asked = Counter(arrival.url for arrival in web.arrivals())
         assert [row.url for row in before if row.status == 200 and asked[row.url] != 1] == []
+
+
+def test_a_crawl_that_lost_its_process_and_its_index_loses_no_page(tmp_path: Path) -> None:
+    with synthetic_web(hosts=6, pages=200) as web:
+        crawler = Crawler(web.seeds, tmp_path, delay_s=0.1)
+        with crawler.running() as running:
+            crawler.pages_at_least(120)  # what was done in the last second or two is not known to be
+            kill_now(running)
+        before = {row.url for row in crawler.pages()}
+        drop_indexes([crawler.data_dir])
+        told = json.loads(weft("rebuild", crawler.data_dir, "--json").stdout)
+        assert 0 < told["pages"] <= len(before) + told["unfinished"]
+        assert crawler.run(resume=True) == 0, crawler.said
+        check_corpus(crawler)
+        assert {row.url for row in crawler.rows()} >= set(web.expect().must)

@@ -45,6 +45,7 @@ def rebuild(crawl_dirs: tuple[str, ...], text: bool, as_json: bool, quiet: bool)
             (told.kept, "rows without a record kept from the old index"),
             (told.gone, "rows of the old index dropped, their records are gone"),
             (told.foreign, "responses that carry no row left out: another program wrote them, or an older Weft"),
+            (told.unfinished, "records of pages that were not done when the crawl died: they will be fetched again"),
             (len(told.torn), f"files end in half a record: {', '.join(told.torn)}"),
         ):
             if count:

@@ -6,7 +6,7 @@ are later than all that it has acknowledged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from weft.crawl.export import reader
@@ -17,6 +17,7 @@ from weft.store.rebuild import Rebuild, Rebuilt
 from weft.store.text import FOLDER
 
 PARSE_CRASH = "parse_crash"
+_LOW = (1 << 48) - 1
 
 
 def rebuild(
@@ -28,8 +29,9 @@ def rebuild(
     folder.hold()
     try:
         text_of = text_of_page if text or _keeps_text(folder) else None
+        after_batch, done = _known(folder)
         job = Rebuild(
-            folder.data_dirs, identity.crawl_id, after_batch=_acknowledged(folder), text_of=text_of, watch=watch
+            folder.data_dirs, identity.crawl_id, after_batch=after_batch, text_of=text_of, is_done=done, watch=watch
         )
         return job.run()
     finally:
@@ -49,13 +51,37 @@ def _keeps_text(folder: CrawlFolder) -> bool:
     return "text" in kept or any((path / FOLDER).is_dir() for path in folder.data_dirs)
 
 
-def _acknowledged(folder: CrawlFolder) -> int:
-    """The last batch that the frontier knows to be safe."""
+def _known(folder: CrawlFolder) -> tuple[int, Callable[[int], bool]]:
+    """The last batch that the frontier knows to be safe, and which items it knows to be done."""
     path = folder.frontier / "frontier.db"
     if not path.exists():
-        return 0
+        return 0, lambda _item: True
     journal = Journal(path)
     try:
-        return int(journal.meta("acknowledged") or 0)
+        done = _Items()
+        for _, numbers in journal.replay():
+            done.add(numbers)
+        return int(journal.meta("acknowledged") or 0), done.holds
     finally:
         journal.close()
+
+
+class _Items:
+    """A set of item numbers, a bit each: those of a pod, which is in their top bits, are dense."""
+
+    def __init__(self) -> None:
+        self._pods: dict[int, bytearray] = {}
+
+    def add(self, items: Iterable[int]) -> None:
+        """Takes some in."""
+        for item in items:
+            bits = self._pods.setdefault(item >> 48, bytearray())
+            byte = (item & _LOW) >> 3
+            if byte >= len(bits):
+                bits.extend(bytes(byte + 4096 - len(bits)))
+            bits[byte] |= 1 << (item & 7)
+
+    def holds(self, item: int) -> bool:
+        """Whether it was taken in."""
+        bits, byte = self._pods.get(item >> 48, b""), (item & _LOW) >> 3
+        return byte < len(bits) and bool(bits[byte] & (1 << (item & 7)))

@@ -46,6 +46,7 @@ class Rebuilt:
     kept: int = 0  # rows of the old index that no record tells
     gone: int = 0  # rows of the old index whose record is no longer there
     foreign: int = 0  # responses that carry no row
+    unfinished: int = 0  # records of items that were not done when the crawl died: they are fetched again
     torn: list[str] = field(default_factory=list)  # files that end in half a record
 
 
@@ -54,7 +55,11 @@ Watch = Callable[[int, int], None]
 
 
 class Rebuild:
-    """One rebuild of a crawl that nobody writes to. `text_of` reads a page, where texts are to be made again."""
+    """One rebuild of a crawl that nobody writes to. `text_of` reads a page, where texts are to be made again.
+
+    `is_done` tells of items that the crawl has finished. It is asked where no old index says what was committed: the
+    links of a page whose bytes alone were written might be unknown, so that page must be fetched again.
+    """
 
     def __init__(
         self,
@@ -63,11 +68,13 @@ class Rebuild:
         *,
         after_batch: int = 0,
         text_of: TextOf | None = None,
+        is_done: Callable[[int], bool] = lambda _item: True,
         watch: Watch = lambda _done, _all: None,
     ) -> None:
         self._dirs = list(data_dirs)
         self._crawl_id = crawl_id
         self._text_of = text_of
+        self._is_done = is_done
         self._watch = watch
         self.told = Rebuilt()
         self._places = [
@@ -123,6 +130,9 @@ class Rebuild:
             self.told.records += 1
             row = self._row(place, file, found)
             if row is None:
+                continue
+            if limit is None and not self._is_done(row.item):
+                self.told.unfinished += 1
                 continue
             file = FileState(file.id, file.name, end, found.offset)
             batch.append((row, file))
