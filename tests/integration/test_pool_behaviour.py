@@ -339,6 +339,26 @@ def test_two_streams_side_by_side() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_a_fork_of_the_parent_does_not_end_the_workers_when_it_ends() -> None:
+    stream = WorkerPool(misbehaving.act, workers=1).stream(bystanders(20, sleep=0.02))
+    first = next(stream)
+    if (pid := os.fork()) == 0:
+        stream.__del__()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert {result.worker_pid for result in stream} == {first.worker_pid}
+
+
+def test_stopping_waits_without_burning_the_processor() -> None:
+    stream = WorkerPool(misbehaving.act, workers=2, stop_grace=1.0).stream([*bystanders(8), {"id": "x", "sleep": 9}])
+    for _ in range(3):
+        next(stream)
+    began_s, burnt_s = time.monotonic(), time.process_time()
+    stream.close()
+    assert 0.8 < time.monotonic() - began_s < 3
+    assert time.process_time() - burnt_s < 0.3
+
+
 def test_a_failing_source_ends_the_run_with_its_own_error() -> None:
     def source() -> Any:
         yield from bystanders(5)

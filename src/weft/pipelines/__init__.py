@@ -1,9 +1,33 @@
-"""Any list of items, through a function, on a pool of processes that survives its workers."""
+"""Any list of items, through a function, on a pool of processes that survives its workers.
 
-from weft.pipelines.context import Context, Skip
-from weft.pipelines.events import Event
-from weft.pipelines.pool import Stream, WorkerPool
-from weft.pipelines.record import Result, Status
-from weft.pipelines.settings import PoolBroken
+The names are imported when they are asked for: a worker needs few of them and starts the faster for it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from weft.pipelines.context import Context, Skip
+    from weft.pipelines.events import Event
+    from weft.pipelines.pool import Stream, WorkerPool
+    from weft.pipelines.record import Result, Status
+    from weft.pipelines.settings import PoolBroken
 
 __all__ = ["Context", "Event", "PoolBroken", "Result", "Skip", "Status", "Stream", "WorkerPool"]
+
+_HOMES = {
+    "Context": "context",
+    "Event": "events",
+    "PoolBroken": "settings",
+    "Result": "record",
+    "Skip": "context",
+    "Status": "record",
+    "Stream": "pool",
+    "WorkerPool": "pool",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -7,6 +7,7 @@ wait for events; after `close` nothing is left, however it came to that.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections import deque
@@ -76,6 +77,7 @@ class Engine:
         self.order = order
         self.progress = Progress(listeners, order.total)
         self.closed = False
+        self._pid = os.getpid()
         self._ticked_s = self._sampled_s = time.monotonic()
         self._start_error: str | None = None
         self._ever_ready = False
@@ -131,13 +133,15 @@ class Engine:
         assert self._crew is not None
         return self._crew.fileno()
 
-    def step(self, timeout_s: float | None = None) -> None:
-        """Does what there is to do; waits for something to happen when there is nothing, up to a tick."""
+    def step(self, timeout_s: float) -> None:
+        """Does what there is to do; when there is nothing, waits for something to happen, up to a tick or the time
+        given."""
         if self._replay is not None:
             return self._continue_replay()
         assert self._crew is not None
         self._dispatcher.run()
-        wait_s = self.wait_s() if timeout_s is None else min(timeout_s, self.wait_s())
+        # nobody takes results while it stops, so that what is ready must not hurry us
+        wait_s = timeout_s if self._dispatcher.stopping else min(timeout_s, self.wait_s())
         for happening in self._crew.wait(wait_s):
             if isinstance(happening, Ended):
                 self._on_end(happening)
@@ -329,8 +333,8 @@ class Engine:
         self.close()
 
     def close(self) -> None:
-        """Nothing is left."""
-        if self.closed:
+        """Nothing is left. In a process that the user forked it is only forgotten: the workers are not that one's."""
+        if self.closed or os.getpid() != self._pid:
             return
         self.closed = True
         try:

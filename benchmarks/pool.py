@@ -1,0 +1,360 @@
+"""The pool table: overhead per item, speed-up, and what is left after a SIGKILL, beside the pools people use.
+
+    python benchmarks/pool.py [--rounds 5] [--quick] [--json FILE]
+
+Peers (loky, pebble) live in an environment of this benchmark's own, .bench/pool, made on the first run; every contender
+is measured by that interpreter, one process per measurement, the contenders taking turns in every round. Times are from
+the first result to the last, so that starting the workers does not count. The table shows medians, and the best of the
+rounds beside them, as neighbours on the machine only ever make things slower.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+VENV = ROOT / ".bench" / "pool"
+PEERS = ["loky==3.7.0", "pebble==5.2.3", "msgspec==0.22.0", "click"]
+CONTENDERS = ["weft", "weft+journal", "mp.Pool", "concurrent.futures", "loky", "pebble"]
+SLOW = {"pebble": 10}
+"""Contenders that get fewer items, by this factor, so that a round ends today."""
+
+
+# ---------------------------------------------------------------- the work
+
+
+def trivial(n: int) -> int:
+    """Costs nothing: what is measured is the pool."""
+    return n * 2
+
+
+def trivial_item(item: dict[str, Any], context: Any) -> int:
+    """The same for Weft."""
+    return trivial(item["n"])
+
+
+def burn(n: int) -> int:
+    """A few milliseconds of one processor."""
+    total = n
+    for number in range(60_000):
+        total = (total * 31 + number) % 1_000_003
+    return total
+
+
+def burn_item(item: dict[str, Any], context: Any) -> int:
+    """The same for Weft."""
+    return burn(item["n"])
+
+
+def nap(n: int) -> int:
+    """Long enough to be killed in."""
+    time.sleep(0.01)
+    return n
+
+
+def nap_item(item: dict[str, Any], context: Any) -> int:
+    """The same for Weft."""
+    return nap(item["n"])
+
+
+# ---------------------------------------------------------------- the contenders
+
+Run = Callable[[Callable[[int], int], Iterable[int], int, int], Iterator[Any]]
+
+
+def run_weft(function: Callable[[int], int], items: Iterable[int], workers: int, batch: int) -> Iterator[Any]:
+    """Time limits, heartbeats and crash safety on, as they always are."""
+    from weft.pipelines import WorkerPool
+
+    pool = WorkerPool(f"pool:{function.__name__}_item", workers=workers, batch_size=batch, item_timeout=60)
+    return (result.value for result in pool.stream({"id": n, "n": n} for n in items))
+
+
+def run_weft_journal(function: Callable[[int], int], items: Iterable[int], workers: int, batch: int) -> Iterator[Any]:
+    """And with the journal on disk that a resume goes on from."""
+    from weft.pipelines import WorkerPool
+
+    with tempfile.TemporaryDirectory() as place:
+        name = f"pool:{function.__name__}_item"
+        pool = WorkerPool(name, workers=workers, batch_size=batch, run_dir=Path(place) / "run", logs=False)
+        yield from (result.value for result in pool.stream({"id": n, "n": n} for n in items))
+
+
+def run_mp(function: Callable[[int], int], items: Iterable[int], workers: int, batch: int) -> Iterator[Any]:
+    """The standard library's older pool."""
+    import multiprocessing
+
+    with multiprocessing.Pool(workers) as pool:
+        yield from pool.imap_unordered(function, items, chunksize=batch)
+
+
+def run_futures(function: Callable[[int], int], items: Iterable[int], workers: int, batch: int) -> Iterator[Any]:
+    """The standard library's newer pool."""
+    from concurrent.futures import ProcessPoolExecutor
+
+    with ProcessPoolExecutor(workers) as pool:
+        yield from pool.map(function, items, chunksize=batch)
+
+
+def run_loky(function: Callable[[int], int], items: Iterable[int], workers: int, batch: int) -> Iterator[Any]:
+    """joblib's pool."""
+    from loky import get_reusable_executor  # type: ignore[import-not-found]
+
+    yield from get_reusable_executor(max_workers=workers).map(function, items, chunksize=batch)
+
+
+def run_pebble(function: Callable[[int], int], items: Iterable[int], workers: int, batch: int) -> Iterator[Any]:
+    """The one with time limits."""
+    from pebble import ProcessPool  # type: ignore[import-not-found]
+
+    with ProcessPool(max_workers=workers) as pool:
+        results = pool.map(function, items, chunksize=batch, timeout=60).result()
+        while True:
+            try:
+                yield next(results)
+            except StopIteration:
+                return
+            except Exception as error:
+                yield error
+
+
+RUNS: dict[str, Run] = {
+    "weft": run_weft,
+    "weft+journal": run_weft_journal,
+    "mp.Pool": run_mp,
+    "concurrent.futures": run_futures,
+    "loky": run_loky,
+    "pebble": run_pebble,
+}
+
+
+# ---------------------------------------------------------------- one measurement, in a process of its own
+
+
+def measure_overhead(name: str, batch: int, count: int) -> dict[str, float]:
+    """Microseconds of wall time and of the parent's processor time per item, one worker."""
+    seen, began_s, began_cpu_s = 0, 0.0, 0.0
+    for _ in RUNS[name](trivial, range(count), 1, batch):
+        seen += 1
+        if seen == 1:
+            began_s, began_cpu_s = time.perf_counter(), time.process_time()
+        if seen == count:
+            ended_s, ended_cpu_s = time.perf_counter(), time.process_time()
+    assert seen == count
+    return {"us": (ended_s - began_s) / count * 1e6, "parent_cpu_us": (ended_cpu_s - began_cpu_s) / count * 1e6}
+
+
+def measure_speedup(name: str, batch: int, count: int) -> dict[str, float]:
+    """How much faster than one after the other, with a worker for each of the processors."""
+    cores = len(os.sched_getaffinity(0))
+    began_s = time.perf_counter()
+    for n in range(count):
+        burn(n)
+    serial_s = time.perf_counter() - began_s
+    bare_s = _bare(count, cores)
+    began_s = time.perf_counter()
+    assert sum(1 for _ in RUNS[name](burn, range(count), cores, batch)) == count
+    pool_s = time.perf_counter() - began_s
+    return {"speedup": serial_s / pool_s, "of_bare_processes": bare_s / pool_s, "cores": cores}
+
+
+def _bare(count: int, cores: int) -> float:
+    """The same work in processes with nothing between them: what this machine gives at this moment."""
+    began_s = time.perf_counter()
+    children = []
+    for part in range(cores):
+        if (pid := os.fork()) == 0:
+            for n in range(part, count, cores):
+                burn(n)
+            os._exit(0)
+        children.append(pid)
+    for pid in children:
+        os.waitpid(pid, 0)
+    return time.perf_counter() - began_s
+
+
+def measure_kill(name: str, batch: int, count: int) -> dict[str, Any]:
+    """One worker gets SIGKILL in the middle: how many results come, and does it end?"""
+    values: list[Any] = []
+    outcome = "ended"
+    assassin = threading.Thread(target=_kill_one_worker, args=(0.4,), daemon=True)
+    watchdog = threading.Timer(20, _give_up, args=(name, values, count))
+    watchdog.daemon = True
+    watchdog.start()
+    assassin.start()
+    try:
+        for value in RUNS[name](nap, range(count), 2, batch):
+            values.append(value)
+    except Exception as error:
+        outcome = type(error).__name__
+    good = {value for value in values if isinstance(value, int)}
+    return {"outcome": outcome, "results": len(good), "of": count, "twice": len(values) - len(set(map(str, values)))}
+
+
+def _kill_one_worker(after_s: float) -> None:
+    time.sleep(after_s)
+    for pid in _descendants(os.getpid()):
+        try:
+            command = Path(f"/proc/{pid}/comm").read_text().strip()
+            line = Path(f"/proc/{pid}/cmdline").read_text()
+        except OSError:
+            continue
+        if command != "weft-keeper" and "tracker" not in line:
+            os.kill(pid, signal.SIGKILL)
+            return
+
+
+def _descendants(pid: int) -> list[int]:
+    text = "".join(path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children"))
+    children = [int(child) for child in text.split()]
+    return [*(each for child in children for each in _descendants(child)), *children]
+
+
+def _give_up(name: str, values: list[Any], count: int) -> None:
+    good = {value for value in values if isinstance(value, int)}
+    print(json.dumps({"outcome": "hangs", "results": len(good), "of": count, "twice": 0}), flush=True)
+    for pid in _descendants(os.getpid()):
+        os.kill(pid, signal.SIGKILL)
+    os._exit(0)
+
+
+def measure_million(name: str, batch: int, count: int) -> dict[str, Any]:
+    """The parent's memory along a long run."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    sizes, began_s = [], time.perf_counter()
+    for seen, _ in enumerate(RUNS[name](trivial, range(count), 1, batch), 1):
+        if seen % max(1, count // 20) == 0:
+            sizes.append(int(Path("/proc/self/statm").read_text().split()[1]) * page / 1e6)
+    return {
+        "rss_mb": [round(size, 1) for size in sizes],
+        "grew_mb": max(sizes) - min(sizes),
+        "s": time.perf_counter() - began_s,
+    }
+
+
+MEASURES: dict[str, Callable[[str, int, int], dict[str, Any]]] = {
+    "overhead": measure_overhead,
+    "speedup": measure_speedup,
+    "kill": measure_kill,
+    "million": measure_million,
+}
+
+
+# ---------------------------------------------------------------- all of them
+
+
+def set_up() -> Path:
+    """The peers' environment; returns its interpreter."""
+    python, stamp = VENV / "bin" / "python", VENV / "ready"
+    wanted = "\n".join(PEERS)
+    if not stamp.is_file() or stamp.read_text() != wanted:
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(VENV)], check=True)
+        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PEERS]
+        subprocess.run(install, check=True)
+        stamp.write_text(wanted)
+    return python
+
+
+def ask(python: Path, what: str, name: str, batch: int, count: int) -> dict[str, Any]:
+    """One measurement in a new process."""
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "benchmarks")])
+    command = [str(python), str(Path(__file__)), "--measure", what, name, str(batch), str(count)]
+    done = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": path}, stdout=subprocess.PIPE, text=True, timeout=600
+    )
+    if done.returncode != 0 or not done.stdout.strip():
+        return {"error": f"exit code {done.returncode}"}
+    answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return answer
+
+
+def collect(rounds: int, quick: bool) -> dict[str, Any]:
+    """Every measurement, contenders taking turns."""
+    python, scale = set_up(), 10 if quick else 1
+    rows: dict[str, dict[str, list[Any]]] = {name: {} for name in CONTENDERS}
+    for number in range(rounds):
+        for name in CONTENDERS:
+            less = scale * SLOW.get(name, 1)
+            for batch, count in ((50, 200_000), (1, 20_000)):
+                rows[name].setdefault(f"overhead@{batch}", []).append(
+                    ask(python, "overhead", name, batch, count // less)
+                )
+            rows[name].setdefault("speedup", []).append(ask(python, "speedup", name, 8, 800 // scale))
+        print(f"round {number + 1} of {rounds} done", file=sys.stderr, flush=True)
+    for name in CONTENDERS:
+        rows[name]["kill"] = [ask(python, "kill", name, 10, 200)]
+    million = ask(python, "million", "weft", 50, 1_000_000 // scale)
+    return {"machine": _machine(), "rounds": rounds, "rows": rows, "million": million}
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "cores": len(os.sched_getaffinity(0)),
+        "load": os.getloadavg(),
+    }
+
+
+def table(found: dict[str, Any]) -> str:
+    """For people."""
+    lines = [f"{'':20}{'µs/item @50':>16}{'µs/item @1':>16}{'speed-up':>12}{'of bare':>9}   after a SIGKILL"]
+    for name, row in found["rows"].items():
+        speedup, bare = _best(row["speedup"], "speedup", max), _best(row["speedup"], "of_bare_processes", max)
+        cells = [_spread(row["overhead@50"]), _spread(row["overhead@1"])]
+        lines.append(f"{name:20}{cells[0]:>16}{cells[1]:>16}{speedup:>12.2f}{bare:>9.2f}   {_fate(row['kill'][0])}")
+    million = found["million"]
+    if "grew_mb" in million:
+        grew = f"{million['grew_mb']:.1f} MB"
+        lines.append(f"weft, a million items: the parent's memory varied by {grew} in {million['s']:.0f} s")
+    return "\n".join([*lines, "µs/item: median (best) of the rounds, one worker; speed-up: best, a worker per core"])
+
+
+def _spread(row: list[Any]) -> str:
+    values = [each["us"] for each in row if "us" in each]
+    return f"{statistics.median(values):.1f} ({min(values):.1f})" if values else "failed"
+
+
+def _best(row: list[Any], key: str, pick: Callable[[list[float]], float]) -> float:
+    return pick([each.get(key, 0.0) for each in row])
+
+
+def _fate(row: dict[str, Any]) -> str:
+    if "error" in row:
+        return str(row["error"])
+    return f"{row['results']} of {row['of']} results, {row['outcome']}"
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the items")
+    parser.add_argument("--json", type=Path, default=ROOT / ".bench" / "pool.json")
+    parser.add_argument("--measure", nargs=4, metavar=("WHAT", "NAME", "BATCH", "COUNT"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.measure:
+        what, name, batch, count = options.measure
+        print(json.dumps(MEASURES[what](name, int(batch), int(count))))
+        return
+    found = collect(options.rounds, options.quick)
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(found, indent=2))
+    print(table(found))
+
+
+if __name__ == "__main__":
+    main()
