@@ -34,6 +34,9 @@ import pytest
 from crawling import environment, until
 
 from weft.cli.main import COMMANDS
+from weft.engine.verdict import RETRYABLE
+from weft.fetch.handles import kind
+from weft.records import Reason
 from weft.testing.web import SyntheticWeb, synthetic_web
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +50,7 @@ SUBSTITUTIONS = [
     (r"https://example\.com", "SITE"),
     (r"\.venv/bin/python", "PYTHON"),
     (r"source \.venv/bin/activate", "true"),
-    (r"--max-pages [0-9]{2,}|--max-pages 1e\d", "--max-pages 12"),
+    (r"--max-pages (\d)000\b", r"--max-pages \g<1>2"),  # 1000: 12, 2000: 22, so that what goes on has something to do
     (r"WEFT_MAX_PAGES=\d+", "WEFT_MAX_PAGES=5"),
     (r"\bmax_pages=\d+", "max_pages=5"),
     (r"--hosts \d+ --pages \d+", "--hosts 4 --pages 30 --port 0"),
@@ -56,11 +59,14 @@ SUBSTITUTIONS = [
     (r"delay_s=0\.2", "delay_s=0.02"),
     (r"\bFILE\b", "laptop.yaml"),
     (r"\bCRAWL_DIR\b", "./weft-data"),
+    (r"\b2026-02-04T10-30-45\b", "$(ls logs | head -1)"),
+    (r"\bITEM\b", "a"),
     (r"\bPATH\b", "pages.out"),
     (r"\b(\w+)(?:\|\w+)+\b", r"\1"),  # of a|b|c, a
 ]
 # Put behind a command: a crawl of a web that is larger than a test needs.
-APPENDED = {"weft crawl": "--max-pages 12 --no-progress --prometheus-port 0"}
+APPENDED = {"weft crawl": "--no-progress --prometheus-port 0"}
+BOUNDED = "--max-pages 12"
 # 3: stopped by a limit, which is ours. The others must succeed.
 EXIT_CODES = {"weft crawl": {0, 3}}
 # What a Python block takes for granted.
@@ -78,6 +84,10 @@ BEFORE = {
     "docs/export.md": [
         "weft crawl SITE --data-dir ./weft-data --max-pages 12 --prometheus-port 0 -q || test $? = 3",
         "weft export ./weft-data --format parquet --out pages.parquet",
+    ],
+    "docs/pool.md": [
+        r"mkdir mypackage && printf 'def process_item(item, context):\n    return 42\n' > mypackage/work.py",
+        r"""printf '{"id": "a"}\n{"id": "b"}\n' > items.jsonl""",
     ],
 }
 # Programs that are no part of Weft, done by their Python packages.
@@ -203,7 +213,9 @@ class Runner:
         else:
             filled = self._filled(command)
             name = " ".join(words[:2])
-            filled += " " + APPENDED[name] if name in APPENDED and "--help" not in words else ""
+            if name in APPENDED and "--help" not in words:
+                bound = "" if {"--max-pages", "--resume"} & set(words) else BOUNDED
+                filled = f"{filled} {APPENDED[name]} {bound}"
             if name == "weft web":
                 self._serve(place, filled)
             else:
@@ -326,3 +338,13 @@ def test_commands_flags_and_links_that_are_named_exist(document: str, flags: dic
             assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", named[2])) <= flags[named[1]], span
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
         assert (ROOT / document).parent.joinpath(target).exists(), f"{document}: there is no {target}"
+
+
+def test_every_reason_and_error_has_its_line_in_the_document() -> None:
+    text = (ROOT / "docs" / "crawl.md").read_text(encoding="utf-8")
+    source = (ROOT / "src/weft/engine/results.py").read_text(encoding="utf-8")
+    fetching = {kind(code, "") for code in range(101)} | RETRYABLE
+    recorded = set(re.findall(r'error="([a-z_]+)"', source))
+    assert {"too_large", "noindex"} <= recorded
+    missing = [word for word in {*map(str, Reason), *fetching, *recorded} if f"`{word}`" not in text]
+    assert missing == []
