@@ -35,7 +35,9 @@ def markdown(root: Element | None, base: str) -> str:
             link.decompose()
     tree.strip_tags(_DEAD_LINKS)
     _resolve(tree, base)
-    return "\n".join(_tidied(tree.to_markdown(_STYLE).split("\n"))).strip()
+    # A no-break space is written as a reference, which nobody wants to read; outside code it is a space.
+    written = tree.to_markdown(_STYLE).replace("&#160;", " ")
+    return "\n".join(_tidied(written.split("\n"))).strip()
 
 
 def _resolve(tree: Element, base: str) -> None:
