@@ -60,8 +60,8 @@ _NEVER = frozenset(("html", "body", "main", "article"))
 
 _BOILERPLATE = frozenset(
     "nav navbar navheader navfooter navigation menu megamenu submenu subnav breadcrumb breadcrumbs sidebar footer "
-    "copyright skip sr visually share sharing social likes newsletter subscribe signup login popup modal lightbox tooltip dropdown "
-    "related recommended recommendations recirc outbrain taboola promoted popular trending "
+    "copyright skip sr visually share sharing social likes newsletter subscribe signup login popup modal lightbox "
+    "tooltip dropdown related recommended recommendations recirc outbrain taboola promoted popular trending "
     "advert advertisement sponsored cta announcement notice alert disclaimer "
     "pagination pager facet facets filter filters swatch swatches cart minicart wishlist payment payments "
     "meta author authors byline bio signature badge badges vote voting rating ratings reviews respond "
