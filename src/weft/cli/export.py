@@ -18,7 +18,7 @@ SHOW_EVERY_S = 0.2
 @click.option("--format", "format_", required=True, type=click.Choice(FORMATS), help="What to write.")
 @click.option("--out", required=True, metavar="PATH", help="Where to; - is standard output (jsonl, csv, cdxj, warc).")
 @click.option("--content", default="none", show_default=True, metavar="KIND",
-              help="Add the page: text, main_text, markdown or html (jsonl, csv, parquet).")  # fmt: skip
+              help="Add the page: text, main_text, article (by trafilatura), markdown or html.")  # fmt: skip
 @click.option("--fields", default="", metavar="A,B,C", help="Only these columns, in this order.")
 @click.option("--status", multiple=True, metavar="CODE", help="Only these: 200, 2xx, 0 for no response. Repeatable.")
 @click.option("--host", multiple=True, metavar="HOST", help="Only these; *.HOST for it and all under it. Repeatable.")

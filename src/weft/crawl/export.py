@@ -10,6 +10,7 @@ from typing import BinaryIO
 from weft import __version__
 from weft.crawl.api import CrawledPage, read_page
 from weft.crawl.folder import CrawlFolder
+from weft.extract.article import article
 from weft.extract.kind import Kind
 from weft.extract.page import MAX_BYTES, Page
 from weft.store.contract import StoredPage
@@ -39,6 +40,11 @@ class ReadablePage:
     def main_text(self) -> str:
         """What the page is about."""
         return self._page.main_text
+
+    @property
+    def article(self) -> str:
+        """What the page is about, by trafilatura."""
+        return article(self.html, self._crawled.url)
 
     @property
     def markdown(self) -> str:

@@ -1,0 +1,14 @@
+"""The main text by trafilatura: slower than main_text.py, made for articles. An extra: `pip install 'weft[article]'`."""
+
+from __future__ import annotations
+
+from weft.errors import Missing
+
+
+def article(html: str, url: str) -> str:
+    """The text of an article, empty where there is none."""
+    try:
+        from trafilatura import extract
+    except ImportError:
+        raise Missing("trafilatura", "pip install 'weft[article]'") from None
+    return extract(html, url=url, include_comments=False, include_tables=True) or ""
