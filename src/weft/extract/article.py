@@ -1,4 +1,4 @@
-"""The main text by trafilatura: slower than main_text.py, made for articles. An extra: `pip install 'weft[article]'`."""
+"""The main text by trafilatura: slower than main_text.py and made for articles; an extra, `weft[article]`."""
 
 from __future__ import annotations
 

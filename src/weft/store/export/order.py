@@ -13,7 +13,7 @@ from weft.errors import BadInput
 from weft.records import Row
 
 FORMATS = ("jsonl", "csv", "markdown", "parquet", "warc", "cdxj")
-CONTENTS = ("text", "markdown", "main_text", "html")
+CONTENTS = ("text", "markdown", "main_text", "article", "html")
 # Spec §9: the names under which the index's facts leave Weft.
 FIELDS = (
     "url", "final_url", "status", "fetched_at", "content_type", "charset", "language", "title", "depth", "parent",
