@@ -89,7 +89,7 @@ def test_csv_is_read_back_and_holds_no_formula(crawl: list[Path], tmp_path: Path
     assert duckdb.execute(f"select count(*) from read_csv('{path}')").fetchall() == [(PAGES,)]
 
 
-@pytest.mark.parametrize("content", ["text", "main_text", "markdown", "html"])
+@pytest.mark.parametrize("content", ["text", "main_text", "article", "markdown", "html"])
 def test_content_is_added_when_asked_for(crawl: list[Path], tmp_path: Path, content: str) -> None:
     run(crawl, Order("jsonl", fields=("url",), content=content), tmp_path / "o.jsonl")
     told = records(tmp_path / "o.jsonl")

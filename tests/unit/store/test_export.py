@@ -131,7 +131,7 @@ def test_front_matter_is_yaml_whatever_the_title_holds() -> None:
     import yaml
 
     class Page:
-        text = main_text = html = ""
+        text = main_text = article = html = ""
         markdown = "# Hello\n\n---\n"
         language = "en"
         mime = "text/html"
