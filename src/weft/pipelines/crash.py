@@ -63,7 +63,8 @@ class CrashRules:
 class Queue:
     """The work that nobody has: batches, suspects, and suspects that must have the pool for themselves."""
 
-    def __init__(self) -> None:
+    def __init__(self, batch_size: int) -> None:
+        self._batch_size = batch_size
         self.batches: deque[list[Task]] = deque()
         self.suspects: deque[Task] = deque()
         self.exclusive: deque[Task] = deque()
@@ -80,9 +81,9 @@ class Queue:
         return (self.batches.popleft(), False) if self.batches else None
 
     def put_back(self, tasks: list[Task]) -> None:
-        """Unbegun work, to be done next."""
-        if tasks:
-            self.batches.appendleft(tasks)
+        """Unbegun work, to be done next, in batches of the usual size: what was stolen may have been several."""
+        size = self._batch_size
+        self.batches.extendleft(reversed([tasks[at : at + size] for at in range(0, len(tasks), size)]))
 
     def bisect(self, tasks: list[Task]) -> None:
         """Work that may hold a killer which cannot be told: in two halves, each on its own from now on."""

@@ -13,7 +13,6 @@ import os
 import select
 import signal
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -127,10 +126,9 @@ class Crew:
             fd = os.memfd_create("weft-output", os.MFD_CLOEXEC)
             fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
             return fd
-        fd, name = tempfile.mkstemp(dir=self._slots, suffix=".output")
-        os.close(fd)
-        fd = os.open(name, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
-        os.unlink(name)  # noqa: PTH108
+        path = self._slots / f"{os.getpid()}-{self._seats}.output"
+        fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        path.unlink()
         return fd
 
     def wait(self, timeout_s: float) -> Iterator[Bell | Ended]:
@@ -152,14 +150,15 @@ class Crew:
         if not events & ~select.EPOLLOUT:
             return False
         assert member.seat is not None
-        with contextlib.suppress(BlockingIOError):
-            try:
-                if member.seat.connection.recv(4096):
-                    return True
-            except ConnectionError:
-                pass
+        try:
+            rung = bool(member.seat.connection.recv(4096))
+        except BlockingIOError:
+            return False
+        except OSError:
+            rung = False
+        if not rung:
             self._forget(fd)  # closed: its end will be told by the keeper
-        return False
+        return rung
 
     def watch_room(self, member: Member) -> None:
         """The socket was full; the rest goes out when there is room."""
@@ -185,6 +184,9 @@ class Crew:
             yield Ended(member, Exit.from_wait(message.status, message.peak_rss_kb))
         elif message.kind == keeper.NO_FORK:
             yield Ended(member, Exit())
+        else:
+            for fd in fds:
+                os.close(fd)
 
     def _keeper_died(self) -> Iterator[Ended]:
         """All workers went with it, or do so now: only then may their work be given to others."""
@@ -208,8 +210,7 @@ class Crew:
             seat.signal(signal.SIGKILL)
         until_s = time.monotonic() + _DEATH_PATIENCE_S
         for seat in seats:
-            if seat.pidfd >= 0:
-                select.select([seat.pidfd], [], [], max(0.0, until_s - time.monotonic()))
+            seat.wait_for_death(max(0.0, until_s - time.monotonic()))
         link.close()
 
     def bury(self, member: Member, how: Exit, *, failed: bool) -> None:

@@ -128,8 +128,10 @@ class Dispatcher:
 
     def _start(self) -> None:
         """As many workers as there is work for, and a fresh one for every suspect."""
-        wanted = self._queue.tasks() + self.outstanding() if self._intake.exhausted else self._settings.workers
         alive = [member for member in self._crew.members if member.child.alive and not member.retiring]
+        if not alive and not self._queue:
+            self._plan()  # three items do not need eight workers
+        wanted = self._queue.tasks() + self.outstanding() if self._intake.exhausted else self._settings.workers
         suspects = len(self._queue.suspects) + bool(self._queue.exclusive)
         missing = max(wanted - len(alive), suspects - sum(member.fresh for member in alive))
         for member in self._crew.members:
@@ -157,7 +159,7 @@ class Dispatcher:
 
     def _steal(self) -> None:
         """Idle workers take from the ones that have most left to begin."""
-        if self._queue or self.hurry or not (self._intake.exhausted or self._settings.batch_size > 1):
+        if self._queue or self.hurry:
             return
         thieves = sum(member.idle and not member.worn for member in self._crew.members) - len(self._revocations)
         for _ in range(thieves):

@@ -99,7 +99,7 @@ class Engine:
             history = History(directory, self._journal)
             if not order.resume:
                 history.refuse_if_any()
-        self._queue = Queue()
+        self._queue = Queue(order.settings.batch_size)
         self._delivery = Delivery(self.progress, self._journal, history, order.max_ahead)
         self._delivery.ordered = order.ordered
         self._intake = Intake(items, history.done if history is not None and order.resume else None)
@@ -219,18 +219,18 @@ class Engine:
         assert member.seat is not None
         pid, outstanding = member.seat.pid, member.outstanding
         results: list[tuple[int, Result]] = []
+        kept: list[Record] = []
         for record in records:
             if record.status >= STARTED:
                 self._tell_start(record, pid)
             elif (task := outstanding.pop(record.ticket, None)) is not None:
                 if task.outside:
                     self._autopsy.rules.ended(task)
+                kept.append(record)
                 results.append((task.position, to_result(record, pid)))
         member.finished += len(results)
-        if results and self._journal is not None:
-            if len(results) != len(records):
-                data = msgspec.msgpack.encode([record for record in records if record.status < STARTED])
-            self._delivery.remember(pid, data)
+        if kept:
+            self._delivery.remember(pid, data if len(kept) == len(records) else msgspec.msgpack.encode(kept))
         self._delivery.add(results)
 
     def _tell_start(self, record: Record, pid: int) -> None:

@@ -40,10 +40,10 @@ class History:
     def replay(self) -> Iterator[Result]:
         """Every result of the earlier run, as it came."""
         for block in self._journal.read():
-            yield from (to_result(record, block.pid) for record in block.records if self._new(record))
-        for path in sorted(self._directory.slots.glob("*.slot")):
-            pid = int(path.name.split("-")[0]) if path.name.split("-")[0].isdigit() else 0
-            yield from self._rescue(str(path), pid)
+            yield from (to_result(record, block.pid or None) for record in block.records if self._new(record))
+        for path in sorted(self._directory.slots.iterdir()):
+            if path.suffix == ".slot":
+                yield from self._rescue(str(path))
             path.unlink()
 
     def index(self) -> None:
@@ -58,15 +58,15 @@ class History:
         """The result of an item that is done; None without an index."""
         place = self._places.get(hash(key))
         block = self._journal.block(place[0]) if place else None
-        return to_result(block[0].records[place[1]], block[0].pid) if place and block else None
+        return to_result(block[0].records[place[1]], block[0].pid or None) if place and block else None
 
-    def _rescue(self, path: str, pid: int) -> Iterator[Result]:
+    def _rescue(self, path: str) -> Iterator[Result]:
         """What a worker had finished when its parent was killed, and the parent had not yet read."""
         records = [record for record in _left_in(path) if record.status < STARTED and self._new(record)]
         if records:
-            self._journal.append(pid, msgspec.msgpack.encode(records))
+            self._journal.append(0, msgspec.msgpack.encode(records))
             self._journal.flush()
-        return (to_result(record, pid) for record in records)
+        return (to_result(record, None) for record in records)
 
     def _new(self, record: Record) -> bool:
         return self.done.add(str(record.item_id))

@@ -14,7 +14,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import msgspec
 
@@ -42,7 +42,7 @@ class Journal:
         self.path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._waiting: list[bytes] = []
-        self._dirty = False
+        self._dirty = self._failed = False
         self._synced_s = time.monotonic()
         if os.fstat(self._fd).st_size == 0:
             os.write(self._fd, _MAGIC)
@@ -88,16 +88,20 @@ class Journal:
 
     def sync(self) -> None:
         """On the disk."""
-        os.fdatasync(self._fd)
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            self._fail(error)
         self._dirty = False
         self._synced_s = time.monotonic()
 
     def close(self) -> None:
-        """Everything is on the disk; not used after this."""
+        """Everything is on the disk, unless that has failed before; not used after this."""
         if self._fd >= 0:
             try:
-                self.flush()
-                self.sync()
+                if not self._failed:
+                    self.flush()
+                    self.sync()
             finally:
                 os.close(self._fd)
                 self._fd = -1
@@ -108,7 +112,10 @@ class Journal:
             while view:
                 view = view[os.write(self._fd, view) :]
         except OSError as error:
-            self._waiting.clear()
-            raise WeftError(
-                f"{self.path} cannot be written: {error.strerror}; what is in it is safe, resume later"
-            ) from None
+            self._fail(error)
+
+    def _fail(self, error: OSError) -> NoReturn:
+        self._failed = True
+        raise WeftError(
+            f"{self.path} cannot be written: {error.strerror}; what is done is safe, resume later"
+        ) from None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import os
+import select
 import signal
 import socket
 import time
@@ -62,15 +63,22 @@ class Seat:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.pidfd, number)
 
+    def wait_for_death(self, timeout_s: float) -> None:
+        """Until the process has gone, or the time is over."""
+        if self.pidfd >= 0:
+            poll = select.poll()
+            poll.register(self.pidfd, select.POLLIN)
+            poll.poll(timeout_s * 1000)
+
     def close(self) -> None:
-        """Nothing of it is left, its file included."""
+        """Nothing of it is left, but for a slot with results that never reached the journal: a resume finds them."""
+        if self.slot_path is not None and self.slot.emptied:
+            self.slot_path.unlink(missing_ok=True)
         self.connection.close()
         self.slot.close()
         os.close(self.output_fd)
         if self.pidfd >= 0:
             os.close(self.pidfd)
-        if self.slot_path is not None:
-            self.slot_path.unlink(missing_ok=True)
 
 
 class Member:

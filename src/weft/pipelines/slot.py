@@ -175,6 +175,12 @@ class SlotReader(Slot):
         """What was taken is safe: the worker may write over it, nobody takes it again."""
         self.words[READ] = self._sequence << _SEQ_SHIFT | self._seen
 
+    @property
+    def emptied(self) -> bool:
+        """Everything that was ever put here has been taken and released."""
+        commit = self.words[COMMIT + (self._sequence & 1)]
+        return self.words[ACTIVE] == self._sequence and self.words[READ] == self._sequence << _SEQ_SHIFT | commit
+
     def _cut(self, begin: int, end: int) -> Chunk:
         at = _BANKS_AT + (self._sequence & 1) * BANK_BYTES
         count = (end >> _BYTES_BITS) - (begin >> _BYTES_BITS)

@@ -11,7 +11,6 @@ import atexit
 import contextlib
 import io
 import os
-import signal
 import socket
 import sys
 import threading
@@ -250,7 +249,6 @@ def _quietly(text: Callable[[], str], otherwise: str) -> str:
 
 def _leave() -> None:
     """Ends as Python would: exit functions run, open files are flushed; the keeper's own are not ours to run."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()

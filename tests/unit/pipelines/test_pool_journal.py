@@ -92,7 +92,7 @@ def test_full_disk_is_told_with_what_is_safe(tmp_path: Path) -> None:
     os.dup2(full, journal._fd)
     os.close(full)
     journal.append(1, b"\x90")
-    with pytest.raises(WeftError, match="No space left on device; what is in it is safe"):
+    with pytest.raises(WeftError, match="No space left on device; what is done is safe"):
         journal.flush()
 
 
@@ -127,6 +127,7 @@ class TestHistory:
     def test_results_left_in_slots_are_rescued_once(self, tmp_path: Path) -> None:
         directory = self.place(tmp_path)
         written(directory.journal, [record("a")]).close()
+        (directory.slots / "4242-1.output").touch()
         path = directory.slots / "4242-1.slot"
         fd = slots.create(str(path))
         writer = SlotWriter(fd, lambda: None)

@@ -183,7 +183,7 @@ class TestCrashRules:
 
 class TestQueue:
     def test_suspects_go_first_and_to_fresh_workers_only(self) -> None:
-        queue = Queue()
+        queue = Queue(100)
         queue.batches.append([task("a"), task("b")])
         queue.suspects.append(task("s"))
         got = queue.next(fresh=False, pool_idle=True)
@@ -196,7 +196,7 @@ class TestQueue:
         assert not queue
 
     def test_exclusive_suspects_wait_for_an_idle_pool_and_hold_everything_else_back(self) -> None:
-        queue = Queue()
+        queue = Queue(100)
         queue.exclusive.extend([task("x"), task("y")])
         queue.batches.append([task("a")])
         assert queue.next(fresh=True, pool_idle=False) is None
@@ -208,16 +208,22 @@ class TestQueue:
 
     @given(st.integers(2, 60))
     def test_bisecting_halves_in_order_and_loses_none(self, count: int) -> None:
-        queue = Queue()
+        queue = Queue(100)
         queue.bisect([task(n) for n in range(count)])
         first, second = queue.batches
         assert [each.item_id for each in first + second] == list(range(count))
         assert 0 <= len(first) - len(second) <= 1
 
     def test_nothing_put_back_is_nothing(self) -> None:
-        queue = Queue()
+        queue = Queue(100)
         queue.put_back([])
         assert not queue
+
+    def test_what_is_put_back_comes_next_in_its_order_and_in_usual_sizes(self) -> None:
+        queue = Queue(2)
+        queue.batches.append([task("z")])
+        queue.put_back([task(n) for n in range(5)])
+        assert [[each.item_id for each in batch] for batch in queue.batches] == [[0, 1], [2, 3], [4], ["z"]]
 
 
 class TestDelivery:

@@ -82,6 +82,15 @@ def test_what_was_read_and_not_released_is_there_for_the_next_reader(tmp_path: P
     os.close(fd)
 
 
+def test_emptied_means_taken_and_released(fd: int) -> None:
+    writer, reader = SlotWriter(fd, no_bell), SlotReader(fd)
+    told = [reader.emptied]
+    for step in (lambda: writer.put(b"\x01"), reader.take, reader.release):
+        step()
+        told.append(reader.emptied)
+    assert told == [True, False, False, True]
+
+
 def test_large_records_give_their_memory_back(fd: int) -> None:
     reader: SlotReader
 
