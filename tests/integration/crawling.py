@@ -57,7 +57,8 @@ def weft(*arguments: object, timeout_s: float = 60, **variables: str) -> subproc
     """One command to its end."""
     return subprocess.run(
         [*WEFT, *map(str, arguments)],
-        capture_output=True, text=True, errors="replace", timeout=timeout_s, env=environment(**variables), stdin=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=timeout_s,
+        env=environment(**variables),
     )  # fmt: skip
 
 

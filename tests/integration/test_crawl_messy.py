@@ -1,12 +1,11 @@
 """A whole crawl of the messy web by the command line, alone and under kill -9, judged by the server's own log.
 
-Three crawls run side by side: they wait more than they work. tests/chaos has the full size.
+tests/chaos has the full size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +30,6 @@ def fetchers_killed(folder: Path) -> str:
     return crawl_while_fetchers_are_killed(folder, OTHER, delay_s=0.05, at_pages=(0, 20, 100, 180))
 
 
-SCENARIOS = (undisturbed, all_killed, fetchers_killed)
-
-
-@pytest.fixture(scope="module")
-def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[str]]]:
-    with ThreadPoolExecutor(len(SCENARIOS)) as pool:
-        yield {
-            scenario.__name__: pool.submit(scenario, tmp_path_factory.mktemp(scenario.__name__))
-            for scenario in SCENARIOS
-        }
-
-
-@pytest.mark.parametrize("name", [scenario.__name__ for scenario in SCENARIOS])
-def test_fetched_set_rows_and_politeness_are_right(crawls: dict[str, Future[str]], name: str) -> None:
-    print(crawls[name].result())
+@pytest.mark.parametrize("scenario", [undisturbed, all_killed, fetchers_killed])
+def test_fetched_set_rows_and_politeness_are_right(crawls: dict[Any, Future[str]], scenario: Any) -> None:
+    print(crawls[scenario].result())

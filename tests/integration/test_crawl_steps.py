@@ -6,9 +6,10 @@ The fetcher kills itself at the step; the orchestrator starts another, which fin
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from crawling import Crawler, check_corpus
@@ -44,17 +45,9 @@ def crawl_with_a_crash(folder: Path, step: str, times: int) -> None:
         assert crawler.status()["pages"] == sum(bool(row.warc_file) and 200 <= row.status < 300 for row in rows)
 
 
-@pytest.fixture(scope="module")
-def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, int], Future[None]]]:
-    with ThreadPoolExecutor(5) as pool:
-        yield {
-            (step, times): pool.submit(crawl_with_a_crash, tmp_path_factory.mktemp(f"{step}-{times}-"), step, times)
-            for step, times in CRASHES
-        }
+SCENARIOS = {f"{step}, time {times}": partial(crawl_with_a_crash, step=step, times=times) for step, times in CRASHES}
 
 
-@pytest.mark.parametrize(("step", "times"), CRASHES)
-def test_a_kill_there_costs_repeated_work_alone(
-    crawls: dict[tuple[str, int], Future[None]], step: str, times: int
-) -> None:
-    crawls[step, times].result()
+@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
+def test_a_kill_there_costs_repeated_work_alone(crawls: dict[Any, Future[None]], scenario: Any) -> None:
+    crawls[scenario].result()

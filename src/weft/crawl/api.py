@@ -132,4 +132,7 @@ def read_page(stored: StoredPage) -> CrawledPage | None:
 
 
 def _has_index(prepared: Prepared) -> bool:
-    return all(any(folder.glob("index-*.db")) for folder in prepared.folder.data_dirs)
+    """Whether there is an index to read: the status is written when all of it is made."""
+    return prepared.folder.status.exists() and all(
+        any(folder.glob("index-*.db")) for folder in prepared.folder.data_dirs
+    )

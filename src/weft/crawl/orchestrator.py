@@ -31,6 +31,7 @@ STUCK_S = 30.0  # no heartbeat for so long: it is killed
 DRAIN_S = 12.0  # the fetcher drains for ten seconds; then it is killed
 LOOK_EVERY_S = 0.1
 FINAL = frozenset({0, 2, 3, 130})
+_NOTHING, _DRAINED, _AT_ONCE = range(3)
 log = Log("weft.crawl.orchestrator")
 
 
@@ -52,6 +53,7 @@ class Orchestrator:
         self._child = Child("fetcher", RestartPolicy(first_delay_s=0.2, max_failures=6, stop_grace_s=DRAIN_S))
         self._process: subprocess.Popen[bytes] | None = None
         self._requests = 0  # made before this fetcher was started
+        self._wanted = self._heeded = _NOTHING
         self._pulse = (0, 0)
         self._pulse_at = 0.0
 
@@ -59,6 +61,7 @@ class Orchestrator:
         """Until the crawl has ended; `watch` is shown the status a few times a second."""
         try:
             while True:
+                self._heed()
                 self._act(self._child.next_step())
                 code = self._look()
                 if code is not None:
@@ -69,14 +72,21 @@ class Orchestrator:
             self._kill()
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Lets the crawl end: drained, or at once."""
-        self._child.stop(grace_s=0.0 if at_once else None)
-        if at_once:
-            self._kill()
+        """Lets the crawl end: drained, or at once. For signal handlers and other threads: `run` does it when it can."""
+        self._wanted = max(self._wanted, _AT_ONCE if at_once else _DRAINED)
 
     def status(self) -> Status:
         """How the crawl stands."""
         return read_status(self._folder.status) or Status()
+
+    def _heed(self) -> None:
+        """Does what `stop` was told; not there, because the fetcher may be half started in that moment."""
+        if self._heeded == self._wanted:
+            return
+        self._heeded = self._wanted
+        self._child.stop()
+        if self._wanted == _AT_ONCE:
+            self._kill()
 
     def _act(self, step: Step) -> None:
         if step is Step.START:
@@ -116,9 +126,7 @@ class Orchestrator:
             return None
         self._process = None
         stopping = self._child.state is State.STOPPING
-        self._child.exited(
-            Exit(code) if code >= 0 else Exit(None, -code), failed=False if self._was_of_use() else None
-        )
+        self._child.exited(Exit(code) if code >= 0 else Exit(None, -code), failed=False if self._was_of_use() else None)
         if code in FINAL:
             return code
         if stopping:
