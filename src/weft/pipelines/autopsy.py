@@ -135,7 +135,8 @@ class Autopsy:
             death,
         )
         if status is Status.CRASHED and self._directory is not None:
-            self._directory.put_away(self._target, result, task.payload)
+            with contextlib.suppress(OSError):  # the result is what counts, and a replay can find the item elsewhere
+                self._directory.put_away(self._target, result, task.payload)
         self._delivery.made(task.position, result)
 
     def _close_log(self, scene: _Scene, status: str, why: str) -> str | None:

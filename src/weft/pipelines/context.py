@@ -45,7 +45,9 @@ class Context:
     def stage(self, name: str) -> Stage:
         """Enters a stage: `with context.stage("clone"): ...`, or just the call, until the next one."""
         stage = Stage(self, self.phase)
-        self.enter(str(name))
+        self.set_phase(str(name))
+        if self._on_stage is not None:
+            self._on_stage(self)
         return stage
 
     def skip(self, reason: str = "") -> NoReturn:
@@ -56,12 +58,10 @@ class Context:
         """Seconds until the deadline."""
         return None if self.deadline is None else self.deadline - time.monotonic()
 
-    def enter(self, name: str | None) -> None:
+    def set_phase(self, name: str | None) -> None:
         """The phase is this one now, for the log, the display and a possible failure."""
         self.phase = self._slot.stage = name
         self.log.phase = name or PROCESS
-        if name is not None and self._on_stage is not None:
-            self._on_stage(self)
 
 
 class Stage:
@@ -80,4 +80,4 @@ class Stage:
         context = self._context
         if error is not None and context.failed_phase is None:
             context.failed_phase = context.phase
-        context.enter(self._before)
+        context.set_phase(self._before)

@@ -47,6 +47,7 @@ class Ended(NamedTuple):
     member: Member
     how: Exit
     with_keeper: bool = False
+    note: str = ""
 
 
 class Crew:
@@ -79,11 +80,6 @@ class Crew:
     def fileno(self) -> int:
         """Readable when `wait` has something; an event loop can watch it."""
         return self._epoll.fileno()
-
-    @property
-    def keeper_pid(self) -> int | None:
-        """The keeper's process."""
-        return self._link.pid if self._link is not None else None
 
     def _start_keeper(self) -> None:
         self._link = KeeperLink(self._inherit)
@@ -183,7 +179,7 @@ class Crew:
         elif message.kind == keeper.EXITED and member.seat is not None and member.seat.pid == message.pid:
             yield Ended(member, Exit.from_wait(message.status, message.peak_rss_kb))
         elif message.kind == keeper.NO_FORK:
-            yield Ended(member, Exit())
+            yield Ended(member, Exit(), note=f"no process could be made: {message.text}")
         else:
             for fd in fds:
                 os.close(fd)

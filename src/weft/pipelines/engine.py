@@ -25,6 +25,7 @@ from weft.pipelines.delivery import Delivery
 from weft.pipelines.dispatch import Dispatcher
 from weft.pipelines.events import Progress
 from weft.pipelines.history import History
+from weft.pipelines.itemlog import read_output
 from weft.pipelines.journal import Journal
 from weft.pipelines.member import Member, Why
 from weft.pipelines.record import STAGE, STARTED, Record, Result, to_result
@@ -257,12 +258,10 @@ class Engine:
             raise PoolBroken(f"every worker dies at its start: {self._start_error}")
 
     def _end_text(self, ended: Ended) -> str:
-        return ended.member.kill.why.value if ended.member.kill is not None else str(ended.how)
+        return ended.member.kill.why.value if ended.member.kill is not None else ended.note or str(ended.how)
 
     def _start_text(self, ended: Ended) -> str:
         """How it ended, and the last it printed."""
-        from weft.pipelines.itemlog import read_output
-
         assert ended.member.seat is not None
         printed = read_output(ended.member.seat.output_fd).decode(errors="replace").strip()
         return self._end_text(ended) + (f"\n{printed[-2000:]}" if printed else "")

@@ -73,7 +73,7 @@ class ItemLog:
         self.phase = "process"
 
     def begin(self, item_id: str | int) -> None:
-        """A new item; its file is made when the first lines go there."""
+        """A new item, a new file."""
         self._entries = self._bytes = self._dropped = 0
         self.phase = "process"
         if self._directory is not None:

@@ -18,7 +18,6 @@ import os
 import select
 import signal
 import socket
-import sys
 import time
 from collections.abc import Iterator
 
@@ -173,7 +172,3 @@ class Keeper:
     def _close(self, fds: list[int]) -> None:
         for fd in fds:
             os.close(fd)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

@@ -106,6 +106,8 @@ class Stream:
     def poll(self, timeout_s: float) -> Result | None:
         """The next result, or None when the time is over or the stream has ended (`finished` tells)."""
         engine = self._engine
+        if engine.closed:
+            return None
         if not engine.ready and not engine.finished:
             self._guarded(lambda: engine.step(timeout_s))
         if engine.ready:
@@ -117,7 +119,7 @@ class Stream:
 
     @property
     def finished(self) -> bool:
-        """All results were given."""
+        """It is over: all results were given, or it was closed."""
         return self._engine.closed
 
     def _guarded(self, work: Callable[[], None]) -> None:

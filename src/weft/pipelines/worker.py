@@ -194,10 +194,10 @@ class Worker:
     def _close_log(self, record: tuple[Any, ...]) -> None:
         assert self._capture is not None
         self._capture.finish_item()
-        status = STATUSES[record[2]]
-        if record[2] in (FAILED, TIMEOUT):
-            self._log.add("ERROR", record[7], {"traceback": record[8]} if record[8] else None, record[6])
-        self._log.end(status, record[4] / 1000)
+        if record[2] != OK:
+            level = "INFO" if record[2] == SKIPPED else "ERROR"
+            self._log.add(level, record[7], {"traceback": record[8]} if record[8] else None, record[6])
+        self._log.end(STATUSES[record[2]], record[4] / 1000)
 
     def _ring(self) -> None:
         """Tells the parent to look at the slot. A full socket has unread bells in it; a closed one has no parent."""
