@@ -21,7 +21,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -92,8 +91,6 @@ BEFORE = {
 }
 # Programs that are no part of Weft, done by their Python packages.
 STAND_INS = {"duckdb": "import duckdb, sys; print(duckdb.sql(sys.argv[2]))"}
-# `weft.crawl` may look into the index before its first table is there, and gives up then; made again, with a warning.
-TOO_EARLY = "holds no crawl: there is no index in it"
 
 
 @dataclass
@@ -231,13 +228,9 @@ class Runner:
         self, place: str, said: str, command: list[str], accepted: frozenset[int] | set[int] = frozenset({0})
     ) -> None:
         began = time.monotonic()
-        for _ in range(5):
-            done = subprocess.run(
-                command, cwd=self._folder, env=self._environment, capture_output=True, text=True, timeout=60
-            )
-            if TOO_EARLY not in done.stderr or said != "a Python block":
-                break
-            warnings.warn(f"{place}: weft.crawl looked into the index too early", stacklevel=2)
+        done = subprocess.run(
+            command, cwd=self._folder, env=self._environment, capture_output=True, text=True, timeout=60
+        )
         if done.returncode not in accepted:
             tail = (done.stdout + done.stderr)[-800:]
             self.outcome.faults.append(f"{place}: {said}: exit code {done.returncode}\n{command[-1]}\n{tail}")

@@ -95,7 +95,8 @@ def test_content_is_added_when_asked_for(crawl: list[Path], tmp_path: Path, cont
     told = records(tmp_path / "o.jsonl")
     assert list(told[0]) == ["url", content] and "This is page 1, and" in str(told[0][content])
     assert told[8][content] is None
-    assert str(told[0][content]).startswith({"html": "<html", "markdown": "# Page"}.get(content, "Page 1"))
+    starts = {"html": "<html", "markdown": "# Page", "article": "This is"}
+    assert str(told[0][content]).startswith(starts.get(content, "Page 1"))
 
 
 def test_filters_hold_together(crawl: list[Path], tmp_path: Path) -> None:

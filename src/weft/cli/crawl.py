@@ -93,12 +93,24 @@ def summary(prepared: Prepared, status: Status, code: int) -> str:
         lines.append(f"Since the last visit: {report.summary()} (weft stats {home} --changes).")
     if status.poisoned:
         lines.append(f"Stored unparsed, because parsing crashed: {', '.join(status.poisoned[:5])}")
-    resume = f"weft crawl --resume --data-dir {home}"
-    if code == 3 and status.note == "max_pages":
-        resume += f" --max-pages {2 * (prepared.loaded.config.limits.max_pages or 1)}"
+    if not status.pages:
+        left_out = ", ".join(f"{reason} {count}" for reason, count in status.refused.items() if count)
+        hint = "; --allow-private lets private and loopback addresses in" if status.refused.get("address") else ""
+        lines.append(f"Nothing was stored. Left out: {left_out or 'nothing'}{hint}.")
     look = f"Look into it: weft stats {home}"
-    lines.append(f"The corpus is in {home}. " + (f"Go on: {resume}" if code in (3, 130) else look))
+    lines.append(f"The corpus is in {home}. " + (f"Go on: {_resume(prepared, status)}" if code in (3, 130) else look))
     return "\n".join(lines)
+
+
+def _resume(prepared: Prepared, status: Status) -> str:
+    """The command that goes on; past the limit that stopped the crawl."""
+    limits = prepared.loaded.config.limits
+    command = "weft crawl --resume" + "".join(f" --data-dir {folder}" for folder in prepared.folder.data_dirs)
+    if status.note == "max_pages":
+        command += f" --max-pages {2 * (limits.max_pages or 1)}"
+    if status.note == "budget":
+        command += f" --max-pages-per-domain {2 * (limits.max_pages_per_domain or 1)}"
+    return command
 
 
 def _shower(prepared: Prepared, silent: bool, no_progress: bool) -> Callable[[Status], None]:

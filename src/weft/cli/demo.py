@@ -38,7 +38,10 @@ def demo(hosts: int, pages: int, seed: int, data_dir: str, no_progress: bool, as
         "fresh": folder.exists(),
     }
     if not quiet and not as_json:
-        click.echo(f"Serving {hosts} messy hosts with {pages:,} pages on loopback ...", err=True)
+        click.echo(
+            f"Serving {hosts} messy hosts on loopback: {pages:,} ordinary pages, and odd ones between them ...",
+            err=True,
+        )
     with synthetic_web(hosts=hosts, pages=pages, seed=seed, profile="messy") as web:
         prepared = prepare(web.seeds, flags, environment={})
         code = run(prepared, show=_shower(prepared, quiet or as_json, no_progress), as_json=as_json, quiet=quiet)

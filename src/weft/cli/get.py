@@ -11,7 +11,7 @@ from weft.cli.output import output_flags, print_json
 @click.argument("crawl_dir")
 @click.argument("url")
 @click.option("--headers", "what", flag_value="headers", help="The response's status line and headers.")
-@click.option("--body", "what", flag_value="body", help="The body as bytes, decompressed (the default in a pipe).")
+@click.option("--body", "what", flag_value="body", help="The body as bytes, decompressed.")
 @click.option("--text", "what", flag_value="text", help="The page's text.")
 @click.option("--links", "what", flag_value="links", help="The page's links, one a line.")
 @click.option("--data-dir", "more", multiple=True, help="Further data dirs of the crawl, in their order.")

@@ -97,15 +97,25 @@ def _pages(prepared: Prepared, stack: ExitStack) -> Iterator[CrawledPage]:
     thread.start()
     stack.callback(thread.join)
     stack.callback(prepared.orchestrator.stop)
-    while thread.is_alive() and not _has_index(prepared):
-        time.sleep(LOOK_EVERY_S)
-    if _has_index(prepared):
-        store = PageStore.open(prepared.folder.data_dirs, read_only=True)
+    store = _opened(prepared, thread)
+    if store is not None:
         stack.callback(store.abandon)
         yield from _committed_pages(store, thread)
     thread.join()
     if failure:
         raise failure[0]
+
+
+def _opened(prepared: Prepared, thread: threading.Thread) -> PageStore | None:
+    """The store, as soon as the crawl has made its index; None if it ended before."""
+    while True:
+        ended = not thread.is_alive()
+        try:
+            return PageStore.open(prepared.folder.data_dirs, read_only=True)
+        except BadInput:
+            if ended:
+                return None
+            time.sleep(LOOK_EVERY_S)
 
 
 def _committed_pages(store: PageStore, thread: threading.Thread) -> Iterator[CrawledPage]:
@@ -129,10 +139,3 @@ def read_page(stored: StoredPage) -> CrawledPage | None:
     encoding = http.content_encoding
     body = decode(http.body, encoding, 1 << 31).body if encoding else http.body
     return CrawledPage(stored.row, http.headers, body)
-
-
-def _has_index(prepared: Prepared) -> bool:
-    """Whether there is an index to read: the status is written when all of it is made."""
-    return prepared.folder.status.exists() and all(
-        any(folder.glob("index-*.db")) for folder in prepared.folder.data_dirs
-    )

@@ -154,7 +154,7 @@ class _Audit:
     def _robots_then(self, request: Start) -> Robots | None:
         """The robots.txt that was in force when the request was made."""
         history = self._view.robots_history(request.url[: request.url.index("/", 8)])
-        at = bisect_right(history, request.wall, key=lambda known: known[0]) - 1
+        at = bisect_right(history, request.wall + ROUNDING_S, key=lambda known: known[0]) - 1
         return None if at < 0 else self._parsed(history[at][1])
 
     def _parsed(self, record: RobotsRecord) -> Robots:

@@ -63,7 +63,7 @@ def _sort(found: Changes, row: Row, before: Row | None) -> None:
         else:
             found.changed.append(row.url)
     elif before is None:
-        found.failed += 1
+        return  # never was a page: nothing of it has changed
     elif row.status in (404, 410):
         found.gone.append(row.url)
     elif 300 <= row.status < 400:

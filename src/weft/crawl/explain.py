@@ -103,9 +103,13 @@ class Explainer:
     # ── what the index says ────────────────────────────────────────────────────────────────────────────────────────
 
     def _of_row(self, url: str, rows: list[Row]) -> Explanation:
-        row = rows[-1]
+        row, again = rows[-1], ""
+        if row.status == 304:
+            again = f"visited again {_when(row.fetched_at)}: unchanged"
+            row = next((one for one in reversed(rows) if 200 <= one.status < 300), row)
         evidence = [f"found on {self._store.url_of(row.parent)}" if row.parent else "a seed, or listed in a sitemap"]
         evidence += [f"depth {row.depth}, ended {_when(row.fetched_at)}"]
+        evidence += [again] if again else []
         kind, _, detail = row.error.partition(": ")
         if row.status == 0 and kind in _REASONS:
             evidence += [detail] if detail else []

@@ -51,7 +51,7 @@ def prepare(
     resume = loaded.config.run.resume
     if resume:
         identity = folder.identity()
-        loaded = load(config_file, environment, flags, folder.settings())
+        loaded = load(config_file, environment, flags, _kept(folder, loaded))
     config = loaded.config
     seeds = [urls.seed(text) for text in typed]
     if config.scope.seed_file:
@@ -90,6 +90,14 @@ def _endpoint(folder: CrawlFolder, loaded: Loaded, complain: Callable[[str], Non
             raise
         complain(f"no metrics endpoint: {busy}")
         return None
+
+
+def _kept(folder: CrawlFolder, loaded: Loaded) -> dict[str, Any]:
+    """What the crawl was started with; a recrawl is not held to the number of pages, which are all there already."""
+    kept = folder.settings()
+    if loaded.config.run.recrawl:
+        kept.pop("max_pages", None)
+    return kept
 
 
 def _make_room(folder: CrawlFolder, loaded: Loaded) -> None:

@@ -49,7 +49,7 @@ class RequestLog:
 
     def start(self, item: int, now: float, key: str, delay_s: float, places: int, url: str) -> None:
         """A request that will be made once `flush` has returned."""
-        self._buffer.append(f"S\t{item}\t{now:.6f}\t{time.time():.3f}\t{key}\t{delay_s:g}\t{places}\t{url}\n")
+        self._buffer.append(f"S\t{item}\t{now:.6f}\t{time.time():.6f}\t{key}\t{delay_s:g}\t{places}\t{url}\n")
 
     def end(self, item: int, at: float, status: str) -> None:
         """A request that is over."""
