@@ -32,9 +32,9 @@ class CrashRules:
         self._innocent_s = float("-inf")
         self._hit: dict[int, float] = {}
 
-    def ended(self, task: Task) -> None:
-        """A task has ended by itself; if deaths from outside had hit it, they have proved nothing."""
-        if task.outside:
+    def ended(self, tasks: list[Task]) -> None:
+        """These tasks have ended by themselves; if deaths from outside had hit any, they have proved nothing."""
+        if any(task.outside for task in tasks):
             self.saw_innocent()
 
     def saw_innocent(self) -> None:

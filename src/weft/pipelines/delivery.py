@@ -40,10 +40,11 @@ class Delivery:
             return wanted
         return max(0, min(wanted, self._next + self._ahead - position))
 
-    def remember(self, pid: int, data: bytes) -> None:
-        """Records for the journal, as one msgpack array."""
-        if self._journal is not None:
+    def take_over(self, pid: int, data: bytes, results: list[tuple[int, Result]]) -> None:
+        """Results of a worker with their places, and their records as one msgpack array."""
+        if self._journal is not None and results:
             self._journal.append(pid, data)
+        self.add(results)
 
     def made(self, position: int, result: Result) -> None:
         """A result that the parent itself made of an item that was tried."""
@@ -53,12 +54,7 @@ class Delivery:
 
     def add(self, results: list[tuple[int, Result]]) -> None:
         """Results with their places, whose records are on their way to the journal, or need not go there."""
-        progress, by_status = self._progress, self._progress.by_status
-        for _, result in results:
-            progress.done += 1
-            by_status[result.status] += 1
-            if progress.listeners:
-                progress.tell_result(result)
+        self._progress.count([result for _, result in results])
         self.staged += results
 
     def known(self, position: int, key: str) -> None:

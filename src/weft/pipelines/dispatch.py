@@ -13,15 +13,13 @@ from weft.pipelines.crash import Queue
 from weft.pipelines.crew import Crew
 from weft.pipelines.delivery import Delivery
 from weft.pipelines.member import Member
-from weft.pipelines.record import Result
 from weft.pipelines.settings import Settings
-from weft.pipelines.task import Intake, Pause, Task
+from weft.pipelines.task import Intake, Task
 from weft.supervise.child import State, Step
 
 _SETTLE_S = 0.002
 """How long a worker may take to see a word that the parent wrote, by far: a store needs nanoseconds, and a process
 that is put to sleep in between has seen it when it wakes."""
-_MAX_BATCH_BYTES = 4 * 1024 * 1024
 _LOOKS_PER_PLAN = 5_000
 
 
@@ -105,26 +103,18 @@ class Dispatcher:
 
     def _plan(self) -> bool:
         """Makes one batch out of the source's next items."""
-        intake, batch, size = self._intake, list[Task](), 0
-        room = looks = 0 if intake.exhausted else self._delivery.room(intake.position, _LOOKS_PER_PLAN)
-        wanted = self._settings.batch_size
-        while looks and wanted and size < _MAX_BATCH_BYTES:
-            looks -= 1
-            got = intake.next()
-            if type(got) is Task:
-                wanted -= 1
-                batch.append(got)
-                size += len(got.payload)
-            elif got is None or got is Pause.LATER:
-                break
-            elif type(got) is Result:
-                self._delivery.add([(intake.position - 1, got)])
-            elif type(got) is tuple:
-                self._delivery.known(*got)
-        self.hurry = room == _LOOKS_PER_PLAN and not looks
-        if batch:
-            self._queue.batches.append(batch)
-        return bool(batch)
+        if self._intake.exhausted:
+            return False
+        begin = self._intake.position
+        room = self._delivery.room(begin, _LOOKS_PER_PLAN)
+        found = self._intake.take(room, self._settings.batch_size)
+        self._delivery.add(found.refused)
+        for position, key in found.known:
+            self._delivery.known(position, key)
+        self.hurry = self._intake.position - begin == _LOOKS_PER_PLAN
+        if found.tasks:
+            self._queue.batches.append(found.tasks)
+        return bool(found.tasks)
 
     def _start(self) -> None:
         """As many workers as there is work for, and a fresh one for every suspect."""

@@ -219,24 +219,21 @@ class Engine:
     def _take_over(self, member: Member, data: bytes, records: list[Record]) -> None:
         assert member.seat is not None
         pid, outstanding = member.seat.pid, member.outstanding
-        results: list[tuple[int, Result]] = []
-        kept: list[Record] = []
+        answered = [(outstanding.pop(record.ticket, None), record) for record in records if record.status < STARTED]
+        if self.progress.listeners:
+            self._tell_starts(records, pid)
+        results = [(task.position, to_result(record, pid)) for task, record in answered if task is not None]
+        if len(results) != len(records):
+            data = msgspec.msgpack.encode([record for task, record in answered if task is not None])
+        member.finished += len(results)
+        self._autopsy.rules.ended([task for task, _ in answered if task is not None and task.outside])
+        self._delivery.take_over(pid, data, results)
+
+    def _tell_starts(self, records: list[Record], pid: int) -> None:
         for record in records:
             if record.status >= STARTED:
-                self._tell_start(record, pid)
-            elif (task := outstanding.pop(record.ticket, None)) is not None:
-                if task.outside:
-                    self._autopsy.rules.ended(task)
-                kept.append(record)
-                results.append((task.position, to_result(record, pid)))
-        member.finished += len(results)
-        if kept:
-            self._delivery.remember(pid, data if len(kept) == len(records) else msgspec.msgpack.encode(kept))
-        self._delivery.add(results)
-
-    def _tell_start(self, record: Record, pid: int) -> None:
-        kind = events.STAGE if record.status == STAGE else events.STARTED
-        self.progress.tell(kind, record.item_id, pid=pid, phase=record.phase)
+                kind = events.STAGE if record.status == STAGE else events.STARTED
+                self.progress.tell(kind, record.item_id, pid=pid, phase=record.phase)
 
     def _on_end(self, ended: Ended) -> None:
         """A worker has gone: its results first, then the rest of what it had."""

@@ -65,6 +65,15 @@ class Progress:
         self._clock = clock
         self._samples: deque[tuple[float, int]] = deque([(clock(), 0)])
 
+    def count(self, results: list[Result]) -> None:
+        """Results have come."""
+        by_status = self.by_status
+        for result in results:
+            self.done += 1
+            by_status[result.status] += 1
+            if self.listeners:
+                self.tell_result(result)
+
     def count_resumed(self, result: Result) -> None:
         """A result of an earlier run, which says nothing about this one's speed."""
         self.by_status[result.status] += 1

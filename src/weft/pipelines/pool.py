@@ -92,6 +92,7 @@ class Stream:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._ready = engine.ready
         self._holds_interrupts = _interrupts.begin()
         self._given = 0
 
@@ -147,10 +148,9 @@ class Stream:
         return self
 
     def __next__(self) -> Result:
-        engine = self._engine
-        if engine.ready:
-            return engine.ready.popleft()
-        while not engine.closed:
+        if self._ready:
+            return self._ready.popleft()
+        while not self._engine.closed:
             result = self.poll(1.0)
             if result is not None:
                 return result

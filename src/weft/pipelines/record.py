@@ -25,6 +25,9 @@ class Status(enum.StrEnum):
     TIMEOUT = "timeout"
     CRASHED = "crashed"
 
+    # Enum's own is a Python function, and statuses are counted for every item
+    __hash__ = str.__hash__
+
 
 STATUSES = tuple(Status)
 OK, SKIPPED, FAILED, TIMEOUT, CRASHED = range(5)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,6 +17,8 @@ from weft.pipelines.seen import SeenIds
 from weft.pipelines.slot import BANK_BYTES
 
 _encode = msgspec.msgpack.Encoder().encode
+_END = object()
+_MAX_BATCH_BYTES = 4 * 1024 * 1024
 
 
 class Pause(enum.Enum):
@@ -46,6 +48,15 @@ class Task(msgspec.Struct):
     """How many of those deaths may well have come from outside."""
 
 
+class Harvest(NamedTuple):
+    """What came of some items of the source; the numbers are their places in it."""
+
+    tasks: list[Task]
+    refused: list[tuple[int, Result]]
+    known: list[tuple[int, str]]
+    """Items that were done in an earlier run, with their keys."""
+
+
 class Intake:
     """Turns what the source gives into tasks and failed results."""
 
@@ -56,16 +67,29 @@ class Intake:
         self.position = 0
         self.exhausted = False
 
-    def next(self) -> Task | Result | Pause | tuple[int, str] | None:
-        """A task, a result that failed on arrival, the place and key of an item done in an earlier run, LATER, or
-        None at the end."""
-        try:
-            item = next(self._items)
-        except StopIteration:
-            self.exhausted = True
-            return None
-        if item is Pause.LATER:
-            return Pause.LATER
+    def take(self, looks: int, wanted: int) -> Harvest:
+        """Looks at up to so many items of the source, for up to so many tasks and a few megabytes."""
+        found = Harvest([], [], [])
+        tasks, room_bytes = found.tasks, _MAX_BATCH_BYTES
+        while looks > 0 and wanted > 0 and room_bytes > 0:
+            item = next(self._items, _END)
+            if item is _END or item is Pause.LATER:
+                self.exhausted = item is _END
+                break
+            looks -= 1
+            got = self._judge(item)
+            if type(got) is Task:
+                wanted -= 1
+                room_bytes -= len(got.payload)
+                tasks.append(got)
+            elif type(got) is Result:
+                found.refused.append((self.position - 1, got))
+            else:
+                found.known.append((self.position - 1, str(got)))
+        return found
+
+    def _judge(self, item: Any) -> Task | Result | str:
+        """A task, a result that failed on arrival, or the key of an item that is done already."""
         position = self.position
         self.position = position + 1
         if type(item) is not dict:
@@ -82,7 +106,7 @@ class Intake:
         if not self._seen.add(key):
             return _refused(item_id, "there was an item with this id before")
         if self._done is not None and key in self._done:
-            return position, key
+            return key
         try:
             payload = _encode(item)
         except Exception as error:

@@ -70,11 +70,12 @@ class TestSeenIds:
 
 class TestIntake:
     def take(self, *items: Any, done: SeenIds | None = None) -> list[Any]:
-        intake, found = Intake(iter(items), done), []
-        while (got := intake.next()) is not None:
-            found.append(got)
-        assert intake.exhausted
-        return found
+        """What each item became, in their order."""
+        intake, found = Intake(iter(items), done), dict[int, Any]()
+        while not intake.exhausted:
+            harvest = intake.take(looks=3, wanted=2)
+            found |= {task.position: task for task in harvest.tasks} | dict(harvest.refused) | dict(harvest.known)
+        return [found[place] for place in sorted(found)]
 
     def test_good_item_becomes_a_task_with_its_bytes(self) -> None:
         (first, second) = self.take({"id": "a", "n": 1}, {"id": 2})
@@ -116,13 +117,25 @@ class TestIntake:
         done = SeenIds()
         done.add("b")
         found = self.take({"id": "a"}, {"id": "b"}, {"id": "b"}, done=done)
-        assert found[1] == (1, "b")
+        assert found[1] == "b"
         assert isinstance(found[2], Result)
 
     def test_a_source_may_have_nothing_yet(self) -> None:
-        found = self.take(Pause.LATER, {"id": "a"})
-        assert found[0] is Pause.LATER
-        assert found[1].position == 0
+        intake = Intake(iter([Pause.LATER, {"id": "a"}, Pause.LATER]), None)
+        assert intake.take(10, 10).tasks == []
+        assert not intake.exhausted
+        assert [task.position for task in intake.take(10, 10).tasks] == [0]
+        intake.take(10, 10)
+        assert intake.exhausted
+
+    def test_looks_wanted_and_bytes_bound_a_batch(self) -> None:
+        intake = Intake(iter([{"id": n, "v": b"x" * 1_000_000} for n in range(20)]), None)
+        assert [len(intake.take(looks, wanted).tasks) for looks, wanted in ((3, 9), (9, 2), (9, 9), (0, 9))] == [
+            3,
+            2,
+            5,
+            0,
+        ]
 
 
 class TestCrashRules:
@@ -169,14 +182,14 @@ class TestCrashRules:
     def test_an_item_that_ends_well_after_a_kill_shows_a_storm(self) -> None:
         rules, innocent, suspect = CrashRules(), task("i"), task("s")
         rules.strike(innocent, outside=True)
-        rules.ended(innocent)
+        rules.ended([task(), innocent])
         rules.strike(suspect, outside=True)
         assert not rules.strike(suspect, outside=True)
 
     def test_one_that_had_segfaulted_shows_none(self) -> None:
         rules, flaky, suspect = CrashRules(), task("f"), task("s")
         rules.strike(flaky, outside=False)
-        rules.ended(flaky)
+        rules.ended([flaky])
         rules.strike(suspect, outside=True)
         assert rules.strike(suspect, outside=True)
 
