@@ -620,6 +620,57 @@ def test_a_queued_url_that_is_found_shallower_moves_up(make: Callable[..., Harne
     assert harness.crash().stats().queued == 0
 
 
+@pytest.mark.parametrize("end", [End.RELEASE, End.RETRY])
+def test_a_leased_url_that_is_found_shallower_is_given_back_there(make: Callable[..., Harness], end: End) -> None:
+    harness = make(delay_s=0.0, places=9)
+    frontier = harness.start(CrawlLimits(max_depth=5))
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page("http://a/x", 4)])
+    lease = claim_one(harness)
+    frontier.admit(harness.crawl, [page("http://a/x", 2)])
+    done(harness, lease, end)
+    again = claim_one(harness)
+    assert (again.item, again.depth, again.attempt) == (lease.item, 2, int(end is End.RETRY))
+
+
+def test_failed_tries_of_a_robots_txt_outlive_a_crash(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=1.0)
+    frontier = harness.start()
+    frontier.admit(harness.crawl, [page("http://a/1")])
+    robots = claim_one(harness)
+    cool(harness, robots)
+    frontier.finish([Outcome(robots, End.RETRY, 20.0)])
+    frontier.commit()
+    frontier = harness.crash()
+    harness.advance(5)
+    assert frontier.claim("me", 9) == [], "its wait is not over"
+    harness.advance(16)
+    again = claim_one(harness)
+    assert (again.purpose, again.attempt) == (Purpose.ROBOTS, 1)
+    cool(harness, again)
+    frontier.finish([Outcome(again, End.OTHER)])
+    no_robots(harness, "a")
+    frontier.commit()
+    frontier = harness.crash()
+    harness.advance(5)
+    assert claim_one(harness).url == "http://a/1"
+
+
+def test_what_a_site_asked_for_outlives_a_crash_before_the_next_commit(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=1.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page("http://a/1")])
+    frontier.commit()
+    lease = claim_one(harness)
+    cool(harness, lease, slow_down=True, retry_after_s=30.0)
+    frontier = harness.crash()
+    harness.advance(29)
+    assert frontier.claim("me", 9) == []
+    harness.advance(2)
+    assert claim_one(harness).url == "http://a/1"
+
+
 def test_a_sitemap_is_fetched_once_and_needs_no_permit(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=0.0, places=9)
     frontier = harness.start(CrawlLimits(max_pages=1))

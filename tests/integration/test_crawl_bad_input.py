@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from crawling import Crawler, fetcher_of, weft
 
+from weft.cli.main import run
+
 SEED = "http://127.0.0.1:9/"
 QUICK = ("--allow-private", "--delay", "0.05", "--prometheus-port", "0")
 
@@ -245,8 +247,12 @@ def test_resuming_with_other_data_dirs(site: str, data: Path) -> None:
         (["--no-such-flag"], "No such option"),
     ],
 )
-def test_settings_that_are_not_accepted(data: Path, flags: list[str], says: str) -> None:
-    refused(SEED, "--allow-private", *flags, "--data-dir", data, says=says)
+def test_settings_that_are_not_accepted(
+    data: Path, flags: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["crawl", SEED, "--allow-private", *flags, "--data-dir", str(data)]) == 2
+    said = capsys.readouterr()
+    assert says in said.err and said.out == ""
     assert not data.exists()
 
 

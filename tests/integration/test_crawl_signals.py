@@ -6,7 +6,9 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 from crawling import Crawler, Kill, check_corpus, fetcher_of, is_gone, judged_with_kills, until
@@ -56,7 +58,7 @@ def test_ctrl_c_while_the_fetcher_starts_is_no_traceback(web: SyntheticWeb, tmp_
     assert crawler.run("--max-pages", 5, resume=True) == 3, crawler.said
 
 
-def test_twice_stops_at_once_and_nothing_is_lost(tmp_path: Path) -> None:
+def twice_stops_at_once_and_nothing_is_lost(tmp_path: Path) -> None:
     with synthetic_web(hosts=20, pages=100, seed=1, latency_s=1.5) as slow:
         crawler = Crawler(slow.seeds, tmp_path, delay_s=DELAY_S)
         with crawler.running() as running:
@@ -72,8 +74,7 @@ def test_twice_stops_at_once_and_nothing_is_lost(tmp_path: Path) -> None:
         assert is_gone(fetcher)
         assert "--resume" in crawler.said.splitlines()[-1]
         assert crawler.run("--max-pages", 12, resume=True) == 3, crawler.said
-        verdict, _ = judged_with_kills(slow, DELAY_S, [kill])
-        verdict.missing = []
+        verdict, _ = judged_with_kills(slow, crawler, [kill], complete=False)
         assert verdict.ok, verdict
         check_corpus(crawler)
 
@@ -90,9 +91,18 @@ def test_the_fetcher_ends_within_a_second_of_the_orchestrator(web: SyntheticWeb,
     assert process.children(os.getpid()) == [web.pid]
 
 
-def test_a_fetcher_that_dies_at_once_ends_the_crawl_with_its_reason(web: SyntheticWeb, tmp_path: Path) -> None:
-    crawler = Crawler(web.seeds, tmp_path, delay_s=DELAY_S)
-    assert crawler.run(WEFT_TEST_CRASH_AT="claimed") == 1
-    assert "the fetcher died 6 times in a row (killed by SIGKILL)" in crawler.said
-    assert "Traceback" not in crawler.said
-    assert crawler.run("--max-pages", 5, resume=True) == 3, crawler.said
+def a_fetcher_that_dies_at_once_ends_the_crawl_with_its_reason(tmp_path: Path) -> None:
+    with synthetic_web(hosts=4, pages=20) as web:
+        crawler = Crawler(web.seeds, tmp_path, delay_s=DELAY_S)
+        assert crawler.run(WEFT_TEST_CRASH_AT="claimed") == 1
+        assert "the fetcher died 6 times in a row (killed by SIGKILL)" in crawler.said
+        assert "Traceback" not in crawler.said
+        assert crawler.run("--max-pages", 5, resume=True) == 3, crawler.said
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [twice_stops_at_once_and_nothing_is_lost, a_fetcher_that_dies_at_once_ends_the_crawl_with_its_reason],
+)
+def test_stopped_hard(crawls: dict[Any, Future[None]], scenario: Any) -> None:
+    crawls[scenario].result()
