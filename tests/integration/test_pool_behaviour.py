@@ -351,8 +351,8 @@ def test_a_fork_of_the_parent_does_not_end_the_workers_when_it_ends() -> None:
 
 def test_stopping_waits_without_burning_the_processor() -> None:
     stream = WorkerPool(misbehaving.act, workers=2, stop_grace=1.0).stream([*bystanders(8), {"id": "x", "sleep": 9}])
-    for _ in range(3):
-        next(stream)
+    while "x" not in [view.item_id for view in stream.workers()]:
+        stream.poll(0.01)
     began_s, burnt_s = time.monotonic(), time.process_time()
     stream.close()
     assert 0.8 < time.monotonic() - began_s < 3
