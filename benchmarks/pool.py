@@ -4,8 +4,8 @@
 
 Peers (loky, pebble) live in an environment of this benchmark's own, .bench/pool, made on the first run; every contender
 is measured by that interpreter, one process per measurement, the contenders taking turns in every round. Times are from
-the first result to the last, so that starting the workers does not count. The table shows medians, and the best of the
-rounds beside them, as neighbours on the machine only ever make things slower.
+the first result to the last, so that starting the workers does not count. The table shows the median of the rounds, and
+in brackets the run that was disturbed least: neighbours on the machine only ever make things slower.
 """
 
 from __future__ import annotations
@@ -145,16 +145,19 @@ RUNS: dict[str, Run] = {
 
 
 def measure_overhead(name: str, batch: int, count: int) -> dict[str, float]:
-    """Microseconds of wall time and of the parent's processor time per item, one worker."""
-    seen, began_s, began_cpu_s = 0, 0.0, 0.0
-    for _ in RUNS[name](trivial, range(count), 1, batch):
-        seen += 1
+    """Microseconds of wall time per item with one worker, in four runs: their median, and the least disturbed one."""
+    runs = [_one_overhead(name, batch, count // 4) for _ in range(4)]
+    return {"us": statistics.median(runs), "best_us": min(runs)}
+
+
+def _one_overhead(name: str, batch: int, count: int) -> float:
+    began_s = ended_s = 0.0
+    for seen, _ in enumerate(RUNS[name](trivial, range(count), 1, batch), 1):
         if seen == 1:
-            began_s, began_cpu_s = time.perf_counter(), time.process_time()
+            began_s = time.perf_counter()
         if seen == count:
-            ended_s, ended_cpu_s = time.perf_counter(), time.process_time()
-    assert seen == count
-    return {"us": (ended_s - began_s) / count * 1e6, "parent_cpu_us": (ended_cpu_s - began_cpu_s) / count * 1e6}
+            ended_s = time.perf_counter()
+    return (ended_s - began_s) / count * 1e6
 
 
 def measure_speedup(name: str, batch: int, count: int) -> dict[str, float]:
@@ -165,9 +168,12 @@ def measure_speedup(name: str, batch: int, count: int) -> dict[str, float]:
         burn(n)
     serial_s = time.perf_counter() - began_s
     bare_s = _bare(count, cores)
-    began_s = time.perf_counter()
-    assert sum(1 for _ in RUNS[name](burn, range(count), cores, batch)) == count
-    pool_s = time.perf_counter() - began_s
+    began_s = ended_s = 0.0
+    for seen, _ in enumerate(RUNS[name](burn, range(count), cores, batch), 1):
+        ended_s = time.perf_counter()
+        began_s = ended_s if seen == 1 else began_s
+    assert seen == count
+    pool_s = ended_s - began_s
     return {"speedup": serial_s / pool_s, "of_bare_processes": bare_s / pool_s, "cores": cores}
 
 
@@ -320,7 +326,9 @@ def table(found: dict[str, Any]) -> str:
     if "grew_mb" in million:
         grew = f"{million['grew_mb']:.1f} MB"
         lines.append(f"weft, a million items: the parent's memory varied by {grew} in {million['s']:.0f} s")
-    return "\n".join([*lines, "µs/item: median (best) of the rounds, one worker; speed-up: best, a worker per core"])
+    return "\n".join(
+        [*lines, "µs/item: median of the rounds (best run), one worker; speed-up: best, a worker per core"]
+    )
 
 
 def goals(found: dict[str, Any]) -> dict[str, bool]:
@@ -339,12 +347,12 @@ def goals(found: dict[str, Any]) -> dict[str, bool]:
 
 
 def _least(row: list[Any]) -> float:
-    return min((each["us"] for each in row if "us" in each), default=1e9)
+    return min((each["best_us"] for each in row if "us" in each), default=1e9)
 
 
 def _spread(row: list[Any]) -> str:
     values = [each["us"] for each in row if "us" in each]
-    return f"{statistics.median(values):.1f} ({min(values):.1f})" if values else "failed"
+    return f"{statistics.median(values):.1f} ({_least(row):.1f})" if values else "failed"
 
 
 def _best(row: list[Any], key: str, pick: Callable[[list[float]], float]) -> float:
