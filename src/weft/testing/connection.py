@@ -324,7 +324,9 @@ class Connection(asyncio.Protocol):
             raise HungUp
 
     def reset(self, note: str, status: int = 0) -> None:
-        """Closes with a RST instead of a FIN."""
+        """Closes with a RST instead of a FIN; a client that was quicker has been logged."""
+        if self.lost:
+            return
         linger = struct.pack("ii", 1, 0)
         self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         self._claim_moment()
