@@ -371,7 +371,8 @@ def _reason(url: str, errors: dict[str, str], cut: set[str], rules: Rules) -> st
         canonical = urls.canonical(url)
     except BadUrl as bad:
         return bad.reason
-    return rules.refusal(canonical, 1)
+    refusal = rules.refusal(canonical, 1)
+    return str(refusal) if refusal else None
 
 
 # ── whole crawls ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from crawling import is_gone, until
+from crawling import is_gone
 
 import weft
 from weft.errors import BadConfig, BadInput, BadUrl
-from weft.supervise import process
 from weft.testing.web import SyntheticWeb, synthetic_web
 
 SETTINGS: dict[str, Any] = {"scope": "any", "politeness_delay_seconds": 0, "allow_private": True}
@@ -40,16 +39,14 @@ def test_it_yields_exactly_as_many_pages_as_asked_for(web: SyntheticWeb) -> None
         assert b"<html" in page.body.lower() and page.page.hrefs
 
 
-def test_pages_come_while_the_crawl_runs_and_leaving_the_loop_ends_it(web: SyntheticWeb) -> None:
-    others = process.children(os.getpid())
-    fetchers: list[int] = []
-    for page in weft.crawl(web.seeds, **SETTINGS | {"politeness_delay_seconds": 0.05}):
-        fetchers = [pid for pid in process.children(os.getpid()) if pid not in others]
-        assert page.status == 200
+def test_pages_come_while_the_crawl_runs_and_leaving_the_loop_ends_it(web: SyntheticWeb, tmp_path: Path) -> None:
+    status = tmp_path / "data" / "status.json"
+    for page in weft.crawl(web.seeds, data_dir=tmp_path / "data", **SETTINGS | {"politeness_delay_seconds": 0.05}):
+        fetcher = json.loads(status.read_bytes())["pid"]
+        assert page.status == 200 and not is_gone(fetcher), "the first page came after the crawl had ended"
         break
-    assert len(fetchers) == 1, "the first page came after the crawl had ended"
-    until(lambda: all(map(is_gone, fetchers)), 15, "the end of the fetcher")
-    assert process.children(os.getpid()) == others
+    assert is_gone(fetcher)
+    assert json.loads(status.read_bytes())["state"] == "interrupted"
     assert "crawl" not in {thread.name for thread in threading.enumerate()}
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from crawling import Crawler, Kill, check_corpus, fetcher_of, is_gone, judged_with_kills, until
 
-from weft.supervise import process
 from weft.testing.web import SyntheticWeb, synthetic_web
 
 DELAY_S = 0.02
@@ -88,7 +87,6 @@ def test_the_fetcher_ends_within_a_second_of_the_orchestrator(web: SyntheticWeb,
         killed = time.monotonic()
         until(lambda: is_gone(fetcher), 5, "the end of the fetcher")
         assert time.monotonic() - killed < 1.0
-    assert process.children(os.getpid()) == [web.pid]
 
 
 def a_fetcher_that_dies_at_once_ends_the_crawl_with_its_reason(tmp_path: Path) -> None:
