@@ -9,6 +9,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -152,6 +153,47 @@ def test_storms_with_the_keeper_in_them(tmp_path: Path) -> None:
         results = run_with_chaos(place, work, assassin, batch_size=random.Random(seed).choice([1, 7, 50]))
         print(f"seed {seed}: {len(results)} results, signals {dict(assassin.sent)}")
         check(results, work, place)
+
+
+@pytest.mark.skipif(not FULL, reason="WEFT_CHAOS=1 runs it")
+@pytest.mark.timeout(600)
+def test_a_parent_killed_again_and_again_forgets_nothing(tmp_path: Path) -> None:
+    """SIGKILL to `weft pool run` at random moments, its start included, and --resume each time; then all is checked."""
+    trace, chance = tmp_path / "trace", random.Random(7)
+    work = [{"id": f"i{n}", "sleep": 0.004, "trace": str(trace)} for n in range(2000)]
+    (tmp_path / "items.jsonl").write_text("".join(json.dumps(item) + "\n" for item in work))
+    command = [
+        sys.executable,
+        "-m",
+        "weft",
+        "pool",
+        "run",
+        "misbehaving:act",
+        "--items",
+        "items.jsonl",
+        "--workers",
+        "3",
+    ]
+    command += ["--batch-size", "20", "--out", "out.jsonl", "--quiet"]
+    environment = os.environ | {"PYTHONPATH": str(Path(misbehaving.__file__).parent)}
+    kills = 0
+    while True:
+        resume = ["--resume"] if list((tmp_path / "logs").glob("*/run.json")) else []
+        parent = subprocess.Popen([*command, *resume], cwd=tmp_path, env=environment)
+        try:
+            if parent.wait(chance.uniform(0.2, 1.2)) == 0:
+                break
+        except subprocess.TimeoutExpired:
+            kills += 1
+        parent.kill()
+        parent.wait()
+    assert kills >= 3
+    results = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert Counter(result["item_id"] for result in results) == Counter(item["id"] for item in work)
+    assert {result["status"] for result in results} == {"ok"}
+    done = Counter(trace.read_text().splitlines())
+    print(f"{kills} kills, {sum(done.values()) - len(done)} of {len(work)} items done twice")
+    assert sum(done.values()) - len(done) <= kills  # each kill may hit one between its last act and its commit
 
 
 def test_a_killed_keeper_costs_nothing(tmp_path: Path) -> None:
