@@ -601,6 +601,7 @@ def test_a_redirect_target_goes_to_the_head_and_only_hops_end_its_own_loop(make:
     no_robots(harness, "a")
     lease = claim_one(harness)
     assert (lease.url, lease.hops, lease.about) == (first.url, 1, first.url)
+    assert frontier.admit(harness.crawl, [back]).duplicates == 1, "a redirect that is fetched again leads nowhere new"
 
 
 def test_a_queued_url_that_is_found_shallower_moves_up(make: Callable[..., Harness]) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -57,9 +57,11 @@ def test_version() -> None:
 def test_help_comes_in_a_blink() -> None:
     times = []
     for _ in range(10):
-        start = time.perf_counter()
+        # CPU time: what the clock says depends on what else this machine does
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run([Path(sys.executable).with_name("weft"), "--help"], capture_output=True, check=True)
-        times.append(time.perf_counter() - start)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     assert statistics.median(times) < 0.3
 
 

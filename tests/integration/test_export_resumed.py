@@ -55,6 +55,12 @@ def content(path: Path) -> object:
     return pq.read_table(path) if path.suffix == ".parquet" else path.read_bytes()
 
 
+def joined(path: Path) -> object:
+    """The same; of split WARC files all records in order: where one ends depends on how its warcinfo is packed."""
+    files = sorted(path.glob("*.warc.gz")) if path.is_dir() else []
+    return [record for file in files for record in list(content(file))] if files else content(path)  # type: ignore[call-overload]
+
+
 def out_of(name: str, folder: Path) -> Path:
     return folder / {"warc": "o.warc.gz", "split": "o", "markdown": "o"}.get(name, f"o.{name}")
 
@@ -74,7 +80,7 @@ def test_a_killed_export_goes_on_and_is_the_same(crawl: list[Path], tmp_path: Pa
     killed(export, times=1 if by_place else 4)
     done = run(crawl, ORDERS[name], path)
     assert 0 < done.resumed < done.rows, (name, done)
-    assert content(path) == content(whole)
+    assert joined(path) == joined(whole)
     assert sorted(item.name for item in tmp_path.iterdir()) == sorted([path.name, "whole"])
 
 

@@ -181,8 +181,8 @@ class EmbeddedFrontier:
                     continue
                 url, _, about = rest.partition(" ")
                 self._admitted += 1
-                crawl.seen.add(url if letter == "p" else "sitemap " + url)
                 found = Found(url, int(depth), int(parent), int(hops), _PURPOSE[letter], about, int(offsite))
+                crawl.seen.add(_known_as(found))
                 if crawl.depths is not None:
                     moved[item] = (crawl, found)
                 elif item in finished:
@@ -232,10 +232,8 @@ class EmbeddedFrontier:
             if one.purpose is Purpose.ROBOTS:
                 self._enqueue(owner, one, self._transient())
                 continue
-            known = "sitemap " + one.url if one.purpose is Purpose.SITEMAP else one.url
-            # A redirect may lead back into its own chain (a cookie wall): there only the hops end it.
-            looped = one.hops and one.url in one.about.split(" ")
-            if not owner.seen.add(known) and not looped:
+            known = _known_as(one)
+            if not owner.seen.add(known):
                 duplicates += 1
                 if owner.depths is not None and (moved := self._move_up(owner, one)) is not None:
                     expand.append(moved)
@@ -829,6 +827,16 @@ class _Bitmap:
     def __contains__(self, item: int) -> bool:
         block = self._bits.get(item >> 16)
         return block is not None and bool(block[(item >> 3) & 8191] & (1 << (item & 7)))
+
+
+def _known_as(found: Found) -> str:
+    """What the seen set knows a URL by. A redirect may lead back into its own chain (a cookie wall): each hop there is
+    another request, and only their number ends it."""
+    if found.purpose is Purpose.SITEMAP:
+        return "sitemap " + found.url
+    if found.hops and found.url in found.about.split(" "):
+        return f"hop {found.hops} {found.url}"
+    return found.url
 
 
 def _file_name(key: str) -> str:
