@@ -297,7 +297,7 @@ def crawl_with_kills(crawler: Crawler, kills: int, *, seed: int, pause_s: tuple[
                 done.append(kill_now(running))
             else:
                 raise AssertionError(f"the crawl ended with {code} after {len(done)} kills: {crawler.said}")
-    code = crawler.run(resume=True, timeout_s=300)
+    code = crawler.run(resume=(crawler.data_dir / "crawl.json").exists(), timeout_s=300)
     assert code == 0, crawler.said
     return done
 
