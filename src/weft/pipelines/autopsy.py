@@ -98,6 +98,9 @@ class Autopsy:
         kill = ended.member.kill
         outside = ended.with_keeper or (kill.why is Why.HUNG if kill is not None else ended.how.signal in _OUTSIDE)
         why = self._death_text(ended)
+        seen = ended.how.code is not None or ended.how.signal is not None
+        if seen and (scene.held.death is None or not outside):
+            scene.held.death = _death(ended.how)
         if self.rules.strike(scene.held, outside=outside):
             self._over(scene, ended, Status.CRASHED, why)
         else:
@@ -118,9 +121,8 @@ class Autopsy:
         self._close_log(scene, "retried", why)
 
     def _over(self, scene: _Scene, ended: Ended, status: Status, why: str) -> None:
-        task, how = scene.held, ended.how
-        log = self._close_log(scene, status, why)
-        death = Death(how.code, how.signal_name, round(how.peak_rss_bytes / _MB, 1))
+        task, log = scene.held, self._close_log(scene, status, why)
+        death = task.death if status is Status.CRASHED and task.death is not None else _death(ended.how)
         result = Result(
             task.item_id,
             status,
@@ -177,6 +179,10 @@ def _scene(member: Member) -> _Scene | None:
     start_ns = seat.slot.words[START_NS]
     duration_ms = (time.monotonic_ns() - start_ns) / 1e6 if start_ns else 0.0
     return _Scene(held, ticket, seat, seat.slot.stage or PROCESS, duration_ms, member.in_batch(ticket))
+
+
+def _death(how: Exit) -> Death:
+    return Death(how.code, how.signal_name, round(how.peak_rss_bytes / _MB, 1))
 
 
 def _was(how: Exit) -> str:

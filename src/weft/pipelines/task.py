@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from weft.pipelines.record import Result, Status
+from weft.pipelines.record import Death, Result, Status
 from weft.pipelines.seen import SeenIds
 from weft.pipelines.slot import BANK_BYTES
 
@@ -46,6 +46,8 @@ class Task(msgspec.Struct):
     """How often a worker died with it."""
     outside: int = 0
     """How many of those deaths may well have come from outside."""
+    death: Death | None = None
+    """The most telling of them."""
 
 
 class Harvest(NamedTuple):
