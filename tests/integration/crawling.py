@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +252,7 @@ class Killed:
 
     def check(self) -> str:
         """Nothing was asked again but what was in flight; gives the figures."""
+        assert self.in_flight, "no kill hit anything"
         unexplained = self.refetches - self.in_flight
         assert not unexplained, [
             (
@@ -284,19 +286,24 @@ def kill_fetcher(pid: int) -> Kill:
 
 
 def crawl_with_kills(crawler: Crawler, kills: int, *, seed: int, pause_s: tuple[float, float]) -> list[Kill]:
-    """A crawl that is killed at random moments, resumed each time, and let alone at last."""
+    """A crawl that is killed at random moments, resumed each time, and let alone at last.
+
+    The pause counts from the moment at which the fetcher has begun; every fifth kill comes at any time of the start.
+    """
     chance = random.Random(seed)
     done: list[Kill] = []
     while len(done) < kills:
         # Before the crawl is written down there is nothing to resume.
         resume = (crawler.data_dir / "crawl.json").exists()
+        has_begun = partial(_fetchers_begun, crawler, 1 + len(fetcher_starts(crawler)))
         with crawler.running(resume=resume) as running:
-            try:
-                code = running.wait(chance.uniform(*pause_s))
-            except subprocess.TimeoutExpired:
-                done.append(kill_now(running))
+            if len(done) % 5 == 4:
+                time.sleep(chance.uniform(0.0, 1.0))
             else:
-                raise AssertionError(f"the crawl ended with {code} after {len(done)} kills: {crawler.said}")
+                until(has_begun, 30, "the start of a fetcher")
+                time.sleep(chance.uniform(*pause_s))
+            assert running.poll() is None, f"the crawl ended after {len(done)} kills: {crawler.said}"
+            done.append(kill_now(running))
     code = crawler.run(resume=(crawler.data_dir / "crawl.json").exists(), timeout_s=300)
     assert code == 0, crawler.said
     return done
@@ -307,6 +314,10 @@ def fetcher_starts(crawler: Crawler) -> list[float]:
     logs = sorted((crawler.data_dir / "frontier" / "requests").glob("requests-*.log"))
     lines = (line.split("\t") for log in logs for line in log.read_text(errors="replace").splitlines())
     return [float(line[2]) for line in lines if line[0] == "B"]
+
+
+def _fetchers_begun(crawler: Crawler, many: int) -> bool:
+    return len(fetcher_starts(crawler)) >= many
 
 
 def judged_with_kills(
@@ -392,7 +403,7 @@ def crawl_messy_web(folder: Path, world: dict[str, Any], *, delay_s: float, time
 
 
 def crawl_while_all_is_killed(
-    folder: Path, world: dict[str, Any], *, delay_s: float, kills: int, pause_s: tuple[float, float] = (0.8, 3.0)
+    folder: Path, world: dict[str, Any], *, delay_s: float, kills: int, pause_s: tuple[float, float] = (0.1, 2.0)
 ) -> str:
     """A crawl whose orchestrator is killed again and again, resumed each time."""
     with synthetic_web(**world) as web:
@@ -445,7 +456,7 @@ class Hostile:
 
 
 class Watch(threading.Thread):
-    """Looks at a crawl's fetchers until it is told to stop: memory, connections, and how long one page is parsed."""
+    """Looks at a crawl's fetchers until it is told to stop: memory, connections, CPU time for one page."""
 
     def __init__(self, crawler: Crawler, running: subprocess.Popen[bytes]) -> None:
         super().__init__(daemon=True)
@@ -457,19 +468,27 @@ class Watch(threading.Thread):
         self.peers: set[str] = set()
 
     def run(self) -> None:
-        parsing, since = (0, 0), time.monotonic()
+        parsing, since_s = (0, 0, 0), 0.0
         while not self._over.wait(0.01):
             for pid in process.children(self._running.pid):
                 self.peak_rss_bytes = max(self.peak_rss_bytes, process.rss_bytes(pid))
                 self.peers |= _peers(pid)
-            now, mark = time.monotonic(), pulse(self._frontier)
-            if mark != parsing or not mark[1]:
-                parsing, since = mark, now
-            self.longest_parse_s = max(self.longest_parse_s, now - since)
+                used_s, mark = _cpu_s(pid), (pid, *pulse(self._frontier))
+                if mark != parsing or not mark[2]:
+                    parsing, since_s = mark, used_s
+                self.longest_parse_s = max(self.longest_parse_s, used_s - since_s)
 
     def stop(self) -> None:
         self._over.set()
         self.join()
+
+
+def _cpu_s(pid: int) -> float:
+    """What a process has used: unlike a clock, it does not count what others on this machine use."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
 
 
 def _peers(pid: int) -> set[str]:

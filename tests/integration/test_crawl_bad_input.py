@@ -15,6 +15,8 @@ from crawling import Crawler, fetcher_of, weft
 
 from weft.cli.main import run
 
+# The long crawls of the other files begin here: they wait more than they work.
+pytestmark = pytest.mark.usefixtures("crawls")
 SEED = "http://127.0.0.1:9/"
 QUICK = ("--allow-private", "--delay", "0.05", "--prometheus-port", "0")
 
