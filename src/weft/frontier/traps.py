@@ -12,8 +12,8 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 
 MAX_SEGMENTS = 24
-MAX_SAME_SEGMENT = 4
-MAX_VARIANTS = 60  # of one path with the same three or more parameters
+MAX_SAME_SEGMENT = 3
+MAX_VARIANTS = 40  # of one path with the same three or more parameters
 EARLIEST_YEAR = 1990
 SAME_PAGES = 12
 NEARLY = 0.95
