@@ -560,9 +560,9 @@ def seconds(robots: Robots, url: str, times: int = 5) -> float:
     robots.allows("Weft", url)
     spans = []
     for _ in range(times):
-        start = time.perf_counter()
+        start = time.process_time()
         robots.allows("Weft", url)
-        spans.append(time.perf_counter() - start)
+        spans.append(time.process_time() - start)
     return min(spans)
 
 
@@ -575,10 +575,10 @@ def test_a_hostile_pattern_costs_its_length_only() -> None:
 @pytest.mark.parametrize("form", ["/{:x}", "/{:x}$", "/{:x}*z", "/*{:x}", "/*{:x}$"])
 def test_very_many_rules_parse_and_match_fast(form: str) -> None:
     body = b"User-agent:*\n" + "".join(f"Disallow:{form.format(number)}\n" for number in range(100_000)).encode()
-    start = time.perf_counter()
+    start = time.process_time()
     robots = Robots.parse(body)
     robots.for_agent("Weft")
-    assert time.perf_counter() - start < 1.5
+    assert time.process_time() - start < 1.5
     assert len(robots.body) <= MAX_BODY_BYTES
     assert not robots.allows("Weft", HOST + "/" + "fff" + ("z" if form.endswith("z") else ""))
     assert seconds(robots, HOST + "/some/ordinary/page.html?with=query") < 0.005
