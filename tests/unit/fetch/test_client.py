@@ -450,7 +450,7 @@ def _no_such_name(_host: str) -> tuple[str, ...]:
 def test_poll_returns_in_time_when_nothing_ends(client: Client) -> None:
     before = time.monotonic()
     assert client.poll(0.05) == []
-    assert 0.04 < time.monotonic() - before < 0.5
+    assert 0.04 < time.monotonic() - before < 3
     assert client.timeout_s() is None
 
 

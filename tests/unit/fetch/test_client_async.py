@@ -93,7 +93,7 @@ def test_cancelling_ends_the_transfer_and_frees_its_handle(server: Server) -> No
                     await waiting
             before = time.monotonic()
             assert (await web.get(server.url("/"))).body == b"hi"
-            assert time.monotonic() - before < 0.3
+            assert time.monotonic() - before < 2
 
     run(work())
 

@@ -328,7 +328,7 @@ def test_any_header_is_taken_or_left(header: str, path: str) -> None:
 
 def test_a_host_without_cookies_costs_next_to_nothing() -> None:
     site = Site().sets("a=1")
-    start = time.perf_counter()
+    start = time.process_time()
     for _ in range(10_000):
         site.gets("www.other.example")
-    assert time.perf_counter() - start < 0.2
+    assert time.process_time() - start < 0.2

@@ -219,9 +219,9 @@ def test_a_wrong_checksum_keeps_the_text_and_is_told() -> None:
 
 def test_a_flood_of_empty_members_is_stopped() -> None:
     packed = gzip.compress(b"") * 500_000
-    start = time.perf_counter()
+    start = time.process_time()
     result = decode(packed, "gzip", LIMIT)
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 3
     assert result.error == f"gzip: more than {MAX_MEMBERS} members"
 
 
@@ -294,7 +294,7 @@ def test_a_page_is_unpacked_fast() -> None:
     packed = gz(page(42_000))
     spans = []
     for _ in range(50):
-        start = time.perf_counter()
+        start = time.process_time()
         decode(packed, "gzip", LIMIT)
-        spans.append(time.perf_counter() - start)
+        spans.append(time.process_time() - start)
     assert min(spans) < 0.0005

@@ -144,7 +144,7 @@ def test_any_text_gets_an_answer(text: str) -> None:
 def test_a_repeated_check_is_cheap() -> None:
     opened = Guard(allow_private=True)
     opened.check("127.0.0.1")
-    start = time.perf_counter()
+    start = time.process_time()
     for _ in range(10_000):
         opened.check("127.0.0.1")
-    assert time.perf_counter() - start < 0.1
+    assert time.process_time() - start < 0.1

@@ -236,9 +236,9 @@ MILLION = 1_000_000
     ids=range(16),
 )
 def test_a_hostile_file_takes_linear_time(body: bytes) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     parse(body)
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 3
 
 
 @settings(max_examples=300, deadline=None)
@@ -297,7 +297,7 @@ def test_any_text_is_a_date_or_none(text: str) -> None:
 def test_a_full_sitemap_is_read_in_reasonable_time() -> None:
     entry = b"<url><loc>https://shop.example/some/path/%d.html?a=1&amp;b=2</loc><lastmod>2024-05-06</lastmod></url>\n"
     body = b"<urlset>" + b"".join(entry % n for n in range(MAX_ENTRIES)) + b"</urlset>"
-    start = time.perf_counter()
+    start = time.process_time()
     result = parse(body)
     assert len(result.urls) == MAX_ENTRIES and not result.truncated
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 3
