@@ -250,9 +250,8 @@ class Killed:
         kill = next((kill for kill, end in zip(self.kills, self._ends, strict=True) if arrival.t <= end), None)
         return kill is not None and (arrival.aborted or arrival.end >= kill.before - within_s)
 
-    def check(self) -> str:
-        """Nothing was asked again but what was in flight; gives the figures."""
-        assert self.in_flight, "no kill hit anything"
+    def check(self) -> None:
+        """Nothing was asked again but what was in flight."""
         unexplained = self.refetches - self.in_flight
         assert not unexplained, [
             (
@@ -262,6 +261,8 @@ class Killed:
             )
             for url in unexplained
         ]
+
+    def __str__(self) -> str:
         return (
             f"{len(self.kills)} kills, {self.refetches.total()} refetches, {self.in_flight.total()} in flight at them"
         )
@@ -322,7 +323,7 @@ def _fetchers_begun(crawler: Crawler, many: int) -> bool:
 
 def judged_with_kills(
     web: SyntheticWeb, crawler: Crawler, kills: list[Kill], *, complete: bool = True, **plan: Any
-) -> tuple[Verdict, str]:
+) -> tuple[Verdict, Killed]:
     """The verdict on a crawl that was killed: what was in flight may be asked for again, and nothing else is forgiven.
 
     An answer that a kill left unread in the socket, or read but not yet written down, binds nobody: its Retry-After or
@@ -331,7 +332,7 @@ def judged_with_kills(
     web.stop()
     expectation, arrivals = web.expect(**plan), web.arrivals()
     killed = Killed(kills, fetcher_starts(crawler), arrivals, expectation)
-    figures = killed.check()
+    killed.check()
     last = {arrival.url: arrival.t for arrival in arrivals}
     known = [
         msgspec.structs.replace(arrival, retry_after_s=None, status=0)
@@ -341,7 +342,7 @@ def judged_with_kills(
     ]
     verdict = judge(known, expectation, crawler.delay_s, complete=complete)
     verdict.duplicates = []
-    return verdict, figures
+    return verdict, killed
 
 
 # ── refusals ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -409,10 +410,11 @@ def crawl_while_all_is_killed(
     with synthetic_web(**world) as web:
         crawler = Crawler(web.seeds, folder, delay_s=delay_s)
         done = crawl_with_kills(crawler, kills, seed=5, pause_s=pause_s)
-        verdict, figures = judged_with_kills(web, crawler, done)
+        verdict, killed = judged_with_kills(web, crawler, done)
         assert verdict.ok, verdict
+        assert killed.in_flight, "no kill hit anything"
         check_corpus(crawler)
-    return f"{verdict}; {figures}"
+    return f"{verdict}; {killed}"
 
 
 def crawl_while_fetchers_are_killed(
@@ -427,10 +429,10 @@ def crawl_while_fetchers_are_killed(
                 crawler.pages_at_least(pages, timeout_s)
                 kills.append(kill_fetcher(fetcher_of(running)))
             assert running.wait(timeout_s) == 0, crawler.said
-        verdict, figures = judged_with_kills(web, crawler, kills)
+        verdict, killed = judged_with_kills(web, crawler, kills)
         assert verdict.ok, verdict
         check_corpus(crawler)
-    return f"{verdict}; {figures}"
+    return f"{verdict}; {killed}"
 
 
 # ── the hostile web ────────────────────────────────────────────────────────────────────────────────────────────────
