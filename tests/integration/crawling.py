@@ -321,6 +321,12 @@ def _fetchers_begun(crawler: Crawler, many: int) -> bool:
     return len(fetcher_starts(crawler)) >= many
 
 
+def _unread(arrival: Arrival, expectation: Expectation) -> Arrival:
+    """An answer whose Retry-After, or whose robots.txt's Crawl-delay, nobody has read."""
+    slow = expectation.robots[arrival.host].crawl_delay_s > 0
+    return msgspec.structs.replace(arrival, retry_after_s=None, status=0 if slow else arrival.status)
+
+
 def judged_with_kills(
     web: SyntheticWeb, crawler: Crawler, kills: list[Kill], *, complete: bool = True, **plan: Any
 ) -> tuple[Verdict, Killed]:
@@ -335,7 +341,7 @@ def judged_with_kills(
     killed.check()
     last = {arrival.url: arrival.t for arrival in arrivals}
     known = [
-        msgspec.structs.replace(arrival, retry_after_s=None, status=0)
+        _unread(arrival, expectation)
         if arrival.t < last[arrival.url] and killed.was_in_flight(arrival, within_s=UNREAD_S)
         else arrival
         for arrival in arrivals
