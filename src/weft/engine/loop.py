@@ -3,12 +3,15 @@
 No asyncio and no queue between the steps: a finished transfer is parsed and stored where it ends, which is what lets
 one core do more than a thousand pages a second. `drain` claims nothing more and lets what is in flight come home; a
 process that is killed instead loses nothing either.
+
+A loop that is one of several (pods) does not end by itself, since others may still send it work: it says that it is
+idle, and waits to be told. What it has to do between the pages for the others are its chores.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 
 from weft import urls
@@ -30,6 +33,7 @@ COMMIT_WHEN_IDLE_S = 0.02
 PROGRESS_EVERY_S = 0.5
 DRAIN_S = 10.0
 IDLE_S = 0.2
+TELL_IDLE_EVERY_S = 0.1
 log = Log("weft.engine.loop")
 
 
@@ -62,6 +66,8 @@ class Loop:
         step: Callable[[str], None],
         until: float | None = None,
         by_address: bool = False,
+        chores: Sequence[Callable[[float], None]] = (),
+        ends_alone: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._frontier = frontier
@@ -77,12 +83,14 @@ class Loop:
         self._step = step
         self._until = until
         self._by_address = by_address
+        self._chores = chores
+        self._ends_alone = ends_alone
         self._clock = clock
         self._leases: dict[int, Lease] = {}
         self._looking_up: list[Lease] = []  # politeness is by address, and theirs is not known yet
         self._reason: Stop | None = None
         self._drain_until = 0.0
-        self._next_commit = self._next_progress = 0.0
+        self._next_commit = self._next_progress = self._next_idle = 0.0
         self._disk_full: DiskFull | None = None
 
     def drain(self, reason: Stop = Stop.INTERRUPTED) -> None:
@@ -100,9 +108,13 @@ class Loop:
                 self.drain(Stop.MAX_DURATION)
             if self._reason is None and self._disk_full is None:
                 self._claim()
+            for chore in self._chores:
+                chore(now)
             ended = self._ending(now)
             if ended is not None:
-                break
+                if self._ends_alone or self._reason is not None:
+                    break
+                self._say_idle(ended)
             self._work(now)
         self._committed(wait=True)
         return ended
@@ -207,6 +219,14 @@ class Loop:
             return Stop.DONE if self._frontier.stats().queued == 0 else Stop.BUDGET
         return None
 
+    def _say_idle(self, why: Stop) -> None:
+        """Tells whoever decides over all pods that nothing is left here; only what is committed counts."""
+        now = self._clock()
+        if now >= self._next_idle and self._committed():
+            self._next_idle = now + TELL_IDLE_EVERY_S
+            idle = Stop.DONE if why is Stop.MAX_PAGES and not self._frontier.stats().queued else why
+            self._report("running", idle=idle)
+
     def _committed(self, *, wait: bool = False) -> bool:
         """Commits; a full disk pauses the crawl until there is room again."""
         while True:
@@ -234,8 +254,11 @@ class Loop:
         self._next_commit = self._clock() + 0.5
         self._report("paused", str(full))
 
-    def _report(self, state: str, note: str = "") -> None:
+    def _report(self, state: str, note: str = "", idle: Stop | None = None) -> None:
         stats, status = self._frontier.stats(), self._progress.status
+        status.idle, status.reports = str(idle or ""), status.reports + 1
+        status.admitted, status.finished = stats.admitted, stats.finished
+        status.sent, status.received = stats.sent, stats.received
         status.queued, status.sites, status.seen = stats.queued, stats.sites, stats.seen
         status.in_flight = len(self._leases)
         if self._disk_full is not None:

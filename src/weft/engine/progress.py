@@ -37,6 +37,13 @@ class Status(msgspec.Struct):
     redirects: int = 0
     recent: list[str] = []
     poisoned: list[str] = []
+    # Of one process of several, for whoever decides that the crawl is over: counts that only grow, but for a crash.
+    idle: str = ""  # why it has nothing to do
+    reports: int = 0  # tells a new report from the last one
+    admitted: int = 0
+    finished: int = 0
+    sent: int = 0
+    received: int = 0
 
 
 class Progress:
@@ -47,6 +54,7 @@ class Progress:
         earlier = read_status(path)
         self.status = earlier or Status()
         self.status.pid = pid
+        self.status.idle = ""
         self.status.started_at = time.time()
         self.status.recent = []
         self.refused: Counter[str] = Counter(self.status.refused)

@@ -111,6 +111,8 @@ class FrontierStats(Struct, frozen=True):
     admitted: int
     finished: int
     pages: int
+    sent: int = 0  # messages to other pods, delivered or not
+    received: int = 0  # messages from other pods
 
 
 class Frontier(Protocol):
