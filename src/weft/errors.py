@@ -6,7 +6,9 @@
     │   └── BadConfig        one or more problems in a configuration, all told at once
     ├── Busy                 a port, a data dir: somebody else holds it (exit 2)
     ├── Missing              an optional dependency or program is not installed; says how to install it (exit 2)
-    └── DiskFull             no room: free some, then call the same step again; nothing is lost or half done
+    ├── DiskFull             no room: free some, then call the same step again; nothing is lost or half done
+    ├── ServerAway           a server that is needed does not answer now: wait, then call the same step again
+    └── ServerFull           a server has no room left: make some, then call the same step again
 
 Expected outcomes (404, robots refusal, duplicate) are values, not exceptions.
 """
@@ -71,6 +73,14 @@ class DiskFull(WeftError):
     def __init__(self, path: Path) -> None:
         super().__init__(f"{path}: no space left on the device (or a quota is used up): free some and go on")
         self.path = path
+
+
+class ServerAway(WeftError):
+    """A server cannot be reached, or is not ready yet; it may be later."""
+
+
+class ServerFull(WeftError):
+    """A server takes no more data until somebody makes room."""
 
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})

@@ -23,7 +23,7 @@ MAY = (
     | {"__main__": {"cli"}}
     | {"cli": GROUND | PARTS | PRODUCTS | {"engine", "cluster", "testing", "cli"}}
 )
-REDIS_ROOMS = ("frontier/redis.py", "jobs/store", "cluster/", "crawl/handoff.py", "supervise/services.py")
+REDIS_ROOMS = ("frontier/redis/", "jobs/store", "cluster/", "crawl/handoff.py", "supervise/services.py")
 
 
 def room_of(module: str) -> str:
@@ -104,7 +104,7 @@ def test_a_forbidden_import_is_found(module: str, source: str) -> None:
         ("weft.frontier.embedded", "from weft import urls\nfrom weft.records import Lease"),
         ("weft.engine.loop", "from weft.frontier import contract\nfrom weft.fetch.client import Client"),
         ("weft.cli.crawl", "from weft.crawl import progress"),
-        ("weft.frontier.redis", "import redis"),
+        ("weft.frontier.redis.connection", "import redis"),
     ],
 )
 def test_a_permitted_import_passes(module: str, source: str) -> None:

