@@ -1,6 +1,6 @@
 """The pool under random SIGKILL and SIGSTOP: every item once in the results, poison quarantined, nothing left behind.
 
-A short version runs always; WEFT_CHAOS=1 runs 1,300 items, 100 kills and 20 stops, and storms that hit the keeper.
+A short version runs always; WEFT_TEST_CHAOS=1 runs 1,300 items, 100 kills and 20 stops, and storms that hit the keeper.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import misbehaving
 from weft.pipelines import Result, Status, WorkerPool
 from weft.supervise import process
 
-FULL = bool(os.environ.get("WEFT_CHAOS"))
+FULL = bool(os.environ.get("WEFT_TEST_CHAOS"))
 POISON = {"poison-kill": "kill", "poison-segfault": "segfault", "poison-exit": "exit_7"}
 
 
@@ -142,7 +142,7 @@ def test_random_kills_and_stops_lose_nothing(tmp_path: Path) -> None:
     assert sum(done.values()) - len(done) <= 3
 
 
-@pytest.mark.skipif(not FULL, reason="WEFT_CHAOS=1 runs it")
+@pytest.mark.skipif(not FULL, reason="WEFT_TEST_CHAOS=1 runs it")
 @pytest.mark.timeout(600)
 def test_storms_with_the_keeper_in_them(tmp_path: Path) -> None:
     for seed in range(5):
@@ -155,7 +155,7 @@ def test_storms_with_the_keeper_in_them(tmp_path: Path) -> None:
         check(results, work, place)
 
 
-@pytest.mark.skipif(not FULL, reason="WEFT_CHAOS=1 runs it")
+@pytest.mark.skipif(not FULL, reason="WEFT_TEST_CHAOS=1 runs it")
 @pytest.mark.timeout(600)
 def test_a_parent_killed_again_and_again_forgets_nothing(tmp_path: Path) -> None:
     """SIGKILL to `weft pool run` at random moments, its start included, and --resume each time; then all is checked."""
@@ -175,7 +175,8 @@ def test_a_parent_killed_again_and_again_forgets_nothing(tmp_path: Path) -> None
         "3",
     ]
     command += ["--batch-size", "20", "--out", "out.jsonl", "--quiet"]
-    environment = os.environ | {"PYTHONPATH": str(Path(misbehaving.__file__).parent)}
+    places = [str(Path(misbehaving.__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(places)}
     kills = 0
     while True:
         resume = ["--resume"] if list((tmp_path / "logs").glob("*/run.json")) else []

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
-from collections import Counter
+from collections import ChainMap, Counter
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ EXPECTED: dict[str, tuple[str, str | None, str, int]] = {
     "forks": ("ok", None, "", 1),
     "installs_handler": ("ok", None, "", 1),
     "closes_everything": ("ok", None, "", 1),
+    "scribbles": ("crashed", "process", "its shared memory makes no sense", 2),
     "prints_past_python": ("ok", None, "", 1),
     "big": ("ok", None, "", 1),
     "kill_once": ("ok", None, "", 2),
@@ -130,6 +132,12 @@ def test_a_hundred_megabytes_of_prints_stay_out_of_memory_and_are_cut_in_the_log
     assert "[end] ok" in end
 
 
+@pytest.mark.parametrize("how", ["installs_handler", "installs_handler_by_name"])
+def test_an_alarm_that_one_item_sets_does_not_hit_the_next(how: str) -> None:
+    results = WorkerPool(misbehaving.act, workers=1).run([{"id": 1, "do": how}, {"id": 2, "sleep": 0.2}])
+    assert [(result.status, result.error) for result in results] == [("ok", None), ("ok", None)]
+
+
 def test_stopped_worker_counts_as_dead_and_its_item_is_tried_again() -> None:
     pool = WorkerPool(misbehaving.act, workers=2, heartbeat_timeout=0.3)
     results = pool.run([*bystanders(5), {"id": "s", "do": "stop_once"}, {"id": "t", "do": "stop"}])
@@ -193,6 +201,11 @@ def test_ordered_stream_gives_results_in_the_order_of_the_items_and_bounds_what_
     assert [result.item_id for result in stream] == list(range(1, 400))
 
 
+class Unreadable(dict[str, Any]):
+    def __iter__(self) -> Any:
+        raise OSError("the row has gone")
+
+
 def test_refused_items_are_failed_results_in_their_place() -> None:
     work: list[Any] = [
         {"id": "a"},
@@ -205,11 +218,12 @@ def test_refused_items_are_failed_results_in_their_place() -> None:
         {"id": True},
         {"id": 7},
         {"id": "7"},
+        ChainMap(Unreadable()),
     ]
     results = WorkerPool(misbehaving.act, workers=2).run(work)
-    assert [r.status for r in results] == ["ok", *["failed"] * 7, "ok", "failed"]
+    assert [r.status for r in results] == ["ok", *["failed"] * 7, "ok", "failed", "failed"]
     assert {r.failure_phase for r in results if r.status == "failed"} == {"input"}
-    assert [r.item_id for r in results] == ["a", "a", "#2", "#3", "#4", "o", "huge", "#7", 7, "7"]
+    assert [r.item_id for r in results] == ["a", "a", "#2", "#3", "#4", "o", "huge", "#7", 7, "7", "#10"]
 
 
 def test_values_travel_unchanged() -> None:
@@ -418,8 +432,21 @@ def test_script_with_its_function_in_main(tmp_path: Path) -> None:
     assert 'put that part under `if __name__ == "__main__":`' in error
 
 
-def _run_script(path: Path) -> tuple[int, str, str]:
-    import subprocess
+def test_quarantined_item_of_a_script_is_replayed(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os\nfrom weft.pipelines import WorkerPool\n"
+        "def die(item, context):\n    os._exit(5)\n"
+        "if __name__ == '__main__':\n"
+        "    WorkerPool(die, workers=1, run_dir='run').run([{'id': 'x'}])\n"
+    )
+    subprocess.run([sys.executable, str(script)], cwd=tmp_path, check=True)
+    again = subprocess.run(
+        [sys.executable, "-m", "weft", "pool", "replay", "run", "x"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (again.returncode, again.stdout[:20]) == (1, "x crashed in process"), again.stderr
 
+
+def _run_script(path: Path) -> tuple[int, str, str]:
     done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=30)
     return done.returncode, done.stdout, done.stderr

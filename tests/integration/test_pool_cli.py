@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 FUNCTIONS = Path(__file__).parents[1] / "unit" / "pipelines"
+PYTHONPATH = os.pathsep.join([str(FUNCTIONS), *filter(None, [os.environ.get("PYTHONPATH")])])
 LINE = re.compile(r"\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\] \[[A-Z]+\] \[\w+\] .*")
 
 
@@ -30,7 +31,7 @@ class Shell:
         return subprocess.run(
             [sys.executable, "-m", "weft", *args],
             cwd=self.place,
-            env=os.environ | {"PYTHONPATH": str(FUNCTIONS)} | environment,
+            env=os.environ | {"PYTHONPATH": PYTHONPATH} | environment,
             input=stdin,
             capture_output=True,
             text=True,
@@ -102,6 +103,8 @@ def test_values_json_has_no_words_for_are_shown(shell: Shell) -> None:
         (["misbehaving:act", "--items", "items.jsonl", "--batch-size", "0"], "batch_size must be greater than 0"),
         (["misbehaving:act", "--items", "items.jsonl", "--item-timeout", "-5"], "item_timeout must be greater than 0"),
         (["misbehaving:act", "--items", "items.jsonl", "--out", "no/such/dir/x"], "cannot be written"),
+        (["misbehaving:act", "--items", "items.jsonl", "--out", "./items.jsonl"], "overwrite the items"),
+        (["nowhere.py:act", "--items", "items.jsonl"], "there is no file nowhere.py"),
         (["misbehaving:act", "--items", "items.jsonl", "--logs", "items.jsonl"], "cannot hold runs"),
         (["misbehaving:act", "--items", "items.jsonl", "--resume", "nope"], "no run 'nope'"),
         (["misbehaving:act"], "Missing option '--items'"),
@@ -115,6 +118,20 @@ def test_bad_usage_is_one_message_and_exit_2_and_leaves_nothing(shell: Shell, ar
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert not list((shell.place / "logs").glob("*"))
+    assert lines(shell.place / "items.jsonl") == [{"id": "a"}]
+
+
+def test_a_scripts_function_is_named_by_its_file(shell: Shell) -> None:
+    (shell.place / "more").mkdir()
+    (shell.place / "more" / "beside.py").write_text("FACTOR = 3\n")
+    (shell.place / "more" / "work.py").write_text(
+        "from beside import FACTOR\ndef f(item, context):\n    return item['id'] * FACTOR\n"
+    )
+    shell.items({"id": 7})
+    done = shell("pool", "run", "more/work.py:f", "--items", "items.jsonl", "--out", "-", "-q")
+    assert json.loads(done.stdout)["value"] == 21
+    again = shell("pool", "replay", shell.run_directory.name, "7")
+    assert (again.returncode, again.stdout) == (0, "7 ok\n")
 
 
 def test_worker_count_from_the_environment(shell: Shell) -> None:
@@ -131,6 +148,7 @@ def test_logs_are_as_promised(shell: Shell) -> None:
     )
     assert shell.run().returncode == 1
     logs = sorted((shell.run_directory / "items").iterdir())
+    assert {Path(line["log"]) for line in lines(shell.run_directory / "results.jsonl")} <= set(logs)
     assert len(logs) == 3 + len(strange)  # the one that dies has one for each try
     for log in logs:
         text = log.read_text().splitlines()

@@ -37,7 +37,8 @@ class Run:
     def start(self, *more: str, stderr: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "weft", "pool", "run", "misbehaving:act", "--items", "items.jsonl"]
         command += ["--out", "out.jsonl", "--workers", "3", "--batch-size", "8", *more]
-        environment = os.environ | {"PYTHONPATH": str(FUNCTIONS)}
+        path = os.pathsep.join([str(FUNCTIONS), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = os.environ | {"PYTHONPATH": path}
         return subprocess.Popen(command, cwd=self.place, env=environment, stderr=stderr, stdout=subprocess.DEVNULL)
 
     def wait_for(self, done: int) -> None:
@@ -94,7 +95,7 @@ def test_killed_parent_takes_everything_with_it_and_the_run_goes_on(
         parent = run.start(*(["--resume"] if done > 30 else []))
         run.wait_for(done)
         everybody = family(parent.pid)
-        assert len(everybody) >= 5
+        assert len(everybody) >= 4  # the poisoned one may just be on its way back
         parent.kill()
         parent.wait()
         assert gone(everybody, 3)
@@ -134,6 +135,7 @@ def test_resuming_a_run_that_is_alive_is_refused(tmp_path: Path) -> None:
     assert b"still going on" in told
     parent.terminate()
     assert parent.wait(10) == 130
+    assert (tmp_path / "out.jsonl").read_bytes().startswith(b"{"), "what is there is what the first one wrote"
 
 
 def test_resume_of_a_finished_run_does_nothing_and_gives_the_same(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,10 +20,10 @@ import click
 import msgspec
 
 from weft.cli.output import output_flags, print_json
-from weft.errors import BadInput
+from weft.errors import BadInput, WeftError
 from weft.pipelines.events import Counts
 from weft.pipelines.items import Feeder, check_items, count_lines, read_items
-from weft.pipelines.pool import Stream, WorkerPool
+from weft.pipelines.pool import Stream, WorkerPool, handle_interrupt
 from weft.pipelines.record import Result
 from weft.pipelines.runs import RunDirectory
 from weft.pipelines.settings import Settings, worker_count
@@ -72,14 +72,12 @@ def pool() -> None:
 )
 @output_flags
 def run(function: str, as_json: bool, quiet: bool, **options: Any) -> int:
-    """Run FUNCTION (module:function) over the items of a file.
+    """Run FUNCTION (module:function or script.py:function) over the items of a file.
 
     FUNCTION is called as function(item, context) in a worker process. Exits with 0 when every item ended well, 1 when
     some did not, 130 when interrupted; then --resume goes on.
     """
-    sys.path.insert(0, str(Path.cwd()))
-    Target.of(function)
-    directory, manifest = _prepare(function, options)
+    directory, manifest = _prepare(_full_name(function), options)
     began_s = time.monotonic()
     try:
         _run(directory, manifest, options, quiet=quiet)
@@ -100,9 +98,9 @@ def replay(run_id: str, item: str, logs: str, as_json: bool, quiet: bool) -> int
 
     For items in quarantine, and for any other item of the run as long as its items file is there.
     """
-    sys.path.insert(0, str(Path.cwd()))
     directory = RunDirectory.find(Path(logs), run_id)
     function, found, settings = _find_item(directory, item)
+    function = _full_name(function)
     kept = {key: settings[key] for key in ("item_timeout", "memory_limit_mb") if key in settings}
     with _stdout_to_stderr():
         (result,) = WorkerPool(function, workers=1, crash_tries=1, **kept).run([found])
@@ -115,12 +113,23 @@ def replay(run_id: str, item: str, logs: str, as_json: bool, quiet: bool) -> int
     return 0 if result.good else 1
 
 
+def _full_name(function: str) -> str:
+    """The function's name, from wherever it is called again; workers import from here, and from beside its script."""
+    target = Target.of(function)
+    sys.path.insert(0, str(Path.cwd()))
+    if target.script is not None:
+        sys.path.insert(0, str(Path(target.script).parent))
+    return str(target)
+
+
 def _prepare(function: str, options: dict[str, Any]) -> tuple[RunDirectory, Manifest]:
     """The run's directory and manifest, new or of the run that is resumed."""
     root, items = Path(options["logs"]), options["items"]
     if items != "-":
         check_items(Path(items))
         items = str(Path(items).absolute())
+        if options["out"] and Path(options["out"]).exists() and Path(options["out"]).samefile(items):
+            raise BadInput(f"--out and --items are the same file, {items}: the results would overwrite the items")
     if options["resume"] is not None:
         directory, manifest = _to_resume(root, options["resume"], function, items)
         manifest.out = _out_path(options, directory) if options["out"] else manifest.out
@@ -166,18 +175,24 @@ def _settings(options: dict[str, Any]) -> dict[str, Any]:
 def _run(directory: RunDirectory, manifest: Manifest, options: dict[str, Any], *, quiet: bool) -> None:
     """Runs to the end or to the interruption, which the manifest tells."""
     pool = WorkerPool(manifest.function, run_dir=directory.path, resume=bool(options["resume"]), **_settings(options))
-    with _items(options["items"]) as (items, total), _results_file(manifest.out) as out, _terminate_like_interrupt():
-        stream = pool.stream(items, ordered=options["ordered"], total=total)
+    with (
+        _items(options["items"]) as (items, total),
+        pool.stream(items, ordered=options["ordered"], total=total) as stream,  # holds the run's lock
+        _results_file(manifest.out) as out,
+        _terminate_like_interrupt(),
+    ):
         view = make_view(f"weft pool {manifest.function}  run {directory.run_id}", quiet=quiet)
+        manifest.finished = False
         try:
             _write_all(stream, out, view)
             manifest.finished = True
         except KeyboardInterrupt:
-            manifest.finished = False
+            stream.close()
         finally:
             view.close(stream)
             manifest.counts = stream.counts()
-            _save(directory, manifest)
+            with suppress(WeftError):  # the journal is what counts, and another error may be on its way
+                _save(directory, manifest)
 
 
 def _write_all(stream: Stream, out: IO[bytes], view: View) -> None:
@@ -241,17 +256,22 @@ def _results_file(name: str) -> Iterator[IO[bytes]]:
         yield sys.stdout.buffer
         return
     try:
-        Path(name).open("wb").close()
+        file = Path(name).open("wb")  # noqa: SIM115
     except OSError as error:
         raise BadInput(f"the results cannot be written to {name}: {error.strerror}") from None
-    with Path(name).open("wb") as file:
-        yield file
+    try:
+        with file:
+            yield file
+    except OSError as error:
+        raise WeftError(
+            f"the results cannot be written to {name}: {error.strerror}; what is done is safe, --resume goes on"
+        ) from None
 
 
 @contextmanager
 def _terminate_like_interrupt() -> Iterator[None]:
     """SIGTERM ends a run as Ctrl-C does: in good order, and to be resumed."""
-    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    before = signal.signal(signal.SIGTERM, handle_interrupt)  # SIGINT itself may be ignored, in a script's background
     try:
         yield
     finally:
@@ -293,5 +313,8 @@ def _load(directory: RunDirectory) -> Manifest:
 
 def _save(directory: RunDirectory, manifest: Manifest) -> None:
     path = directory.manifest.with_suffix(".new")
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
-    path.replace(directory.manifest)
+    try:
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
+        path.replace(directory.manifest)
+    except OSError as error:
+        raise WeftError(f"{directory.manifest} cannot be written: {error.strerror}") from None

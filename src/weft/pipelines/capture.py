@@ -116,13 +116,19 @@ class Capture:
 
 
 class SignalGuard:
-    """Puts signal handlers and timers back after an item that changed them; free for items that do not."""
+    """Puts signal handlers and timers back after an item that changed them; free for items that do not.
+
+    Made before the user's module is imported, which may take the functions for its own: `from signal import alarm`."""
 
     def __init__(self) -> None:
-        self._before = {number: signal.getsignal(number) for number in signal.valid_signals()}
-        self.changed = False
         for name in ("signal", "alarm", "setitimer", "pthread_sigmask", "set_wakeup_fd"):
             setattr(signal, name, self._watched(getattr(signal, name)))
+        self.remember()
+
+    def remember(self) -> None:
+        """What is set now is what items find."""
+        self._before = {number: signal.getsignal(number) for number in signal.valid_signals()}
+        self.changed = False
 
     def restore(self) -> None:
         """No timer runs, and every handler is what it was."""

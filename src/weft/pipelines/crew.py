@@ -112,8 +112,12 @@ class Crew:
         ours.setblocking(False)
         self._seats += 1
         path = None if self._slots is None else self._slots / f"{os.getpid()}-{self._seats}.slot"
-        slot_fd = slot.create(None if path is None else str(path))
-        output_fd = self._output_file()
+        try:
+            slot_fd = slot.create(None if path is None else str(path))
+            output_fd = self._output_file()
+        except OSError as error:
+            ours.close()
+            raise PoolBroken(f"a worker has no place for its results in {self._slots}: {error.strerror}") from None
         return Seat(ours, slot.SlotReader(slot_fd), output_fd, path), [slot_fd, output_fd]
 
     def _output_file(self) -> int:

@@ -6,13 +6,14 @@ Invariant: what is in `ready` is in the journal; nothing is shown twice or left 
 from __future__ import annotations
 
 from collections import deque
+from typing import cast
 
 import msgspec
 
 from weft.pipelines.events import Progress
 from weft.pipelines.history import History
 from weft.pipelines.journal import Journal
-from weft.pipelines.record import STATUSES, Record, Result
+from weft.pipelines.record import STATUSES, Code, Record, Result
 
 _ENOUGH = 1000
 
@@ -90,7 +91,7 @@ def _record(result: Result) -> Record:
     return Record(
         0,
         result.item_id,
-        STATUSES.index(result.status),
+        cast(Code, STATUSES.index(result.status)),
         result.attempts,
         round(result.duration_ms * 1000),
         result.value,

@@ -74,6 +74,7 @@ class Dispatcher:
     def stop(self) -> None:
         """Nothing new is begun; what is begun may end."""
         self.stopping = True
+        self._revocations.clear()  # nobody gets what was being stolen, and its victim must stop as well
         for member in self._crew.members:
             if member.seat is not None and member.outstanding:
                 self._revoke(member, len(member.outstanding))

@@ -36,6 +36,8 @@ class History:
             raise BadInput(
                 f"{self._directory.path} holds the results of a run already: resume it, or take another place"
             )
+        for path in self._directory.slots.iterdir():
+            path.unlink()  # of a run that was killed before anything of it was told
 
     def replay(self) -> Iterator[Result]:
         """Every result of the earlier run, as it came."""

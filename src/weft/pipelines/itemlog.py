@@ -53,7 +53,7 @@ def entry(level: str, phase: str, message: str, data: dict[str, Any] | None = No
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_s)) + f".{int(now_s % 1 * 1000):03d}Z"
     if len(message) > _MAX_MESSAGE_CHARS:
         message = message[:_MAX_MESSAGE_CHARS] + f" … {len(message) - _MAX_MESSAGE_CHARS} characters left out"
-    line = f"[{stamp}] [{level}] [{_one_line(phase)}] {_one_line(message)}"
+    line = f"[{stamp}] [{level}] [{one_line(phase)}] {one_line(message)}"
     return (f"{line} {_json(data)}\n" if data else line + "\n").encode(errors="backslashreplace")
 
 
@@ -232,7 +232,8 @@ def _write_all(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """The text with every control character written out: it can move no cursor and begin no second line."""
     return _CONTROL.sub(_escaped, text) if _CONTROL.search(text) else text
 
 

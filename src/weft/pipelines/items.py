@@ -13,7 +13,7 @@ import msgspec
 
 from weft.errors import BadInput
 from weft.pipelines.slot import BANK_BYTES
-from weft.pipelines.task import BadItem, Pause
+from weft.pipelines.task import BadItem, Pause, id_problem
 
 _MAX_LINE_BYTES = 2 * BANK_BYTES
 _COUNT_BYTES = 1024 * 1024
@@ -34,7 +34,8 @@ def parse_line(number: int, line: bytes) -> Any:
         return BadItem(name, f"the line is not JSON: {error}")
     if not isinstance(item, dict):
         return BadItem(name, f"an item must be an object with an id, this is {type(item).__name__}")
-    return item if "id" in item else BadItem(name, "the item has no id")
+    why = id_problem(item.get("id"))
+    return item if why is None else BadItem(name, why)
 
 
 def read_items(file: IO[bytes]) -> Iterator[Any]:

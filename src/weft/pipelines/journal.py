@@ -40,7 +40,10 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise BadInput(f"{path} cannot be used as a journal: {error.strerror}") from None
         self._waiting: list[bytes] = []
         self._dirty = self._failed = False
         self._synced_s = time.monotonic()

@@ -7,7 +7,7 @@ Why it exists: a fork is only safe from a process without threads, which a paren
 parent" is tied to a thread, and the parent's may end early; and somebody must outlive a parent killed with -9 long
 enough to end the workers and whatever they left running. Invariants: it is a subreaper, so every process a dead worker
 leaves, daemonised or not, becomes its child, is recognised as no worker of its own, and is killed before EXITED is
-sent; when the parent's socket closes it ends everything and itself.
+sent; when the parent ends, or closes its socket, it ends everything and itself.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def decode(data: bytes) -> Message:
     return msgspec.msgpack.decode(data, type=Message)
 
 
-def main(control_fd: int) -> None:
+def main(control_fd: int, parent_pid: int) -> None:
     """Serves the parent. Returns in the keeper when the parent has gone; a worker never returns from here."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -60,7 +60,11 @@ def main(control_fd: int) -> None:
     process.set_name("weft-keeper")
     gc.collect()
     gc.freeze()
-    seat = Keeper(socket.socket(fileno=control_fd)).serve()
+    try:
+        parent_pidfd = os.pidfd_open(parent_pid)
+    except ProcessLookupError:
+        return  # it has gone already
+    seat = Keeper(socket.socket(fileno=control_fd), parent_pidfd).serve()
     if seat is not None:
         gc.unfreeze()
         worker.main(*seat)
@@ -69,12 +73,15 @@ def main(control_fd: int) -> None:
 class Keeper:
     """The parent of all workers."""
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, parent_pidfd: int) -> None:
         self._control = control
         self._pid = os.getpid()
         self._slots: dict[int, tuple[int, int]] = {}  # pidfd -> (pid, slot)
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
+        # a process that the user forked may hold the parent's end of the socket for longer than the parent lives
+        self._parent = parent_pidfd
+        self._poll.register(parent_pidfd, select.POLLIN)
 
     def serve(self) -> tuple[int, int, int] | None:
         """Until the parent goes; in a forked worker it returns the file descriptors that are its seat."""
@@ -82,7 +89,7 @@ class Keeper:
             for fd, _ in self._poll.poll():
                 if fd in self._slots:
                     self._bury(fd)
-                elif (request := self._receive()) is None:
+                elif fd == self._parent or (request := self._receive()) is None:
                     self._end()
                     return None
                 elif (seat := self._spawn(*request)) is not None:
@@ -118,7 +125,7 @@ class Keeper:
         process.die_with_parent(self._pid)
         process.adopt_orphans()
         self._control.close()
-        self._close(list(self._slots))
+        self._close([self._parent, *self._slots])
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123

@@ -22,7 +22,7 @@ from weft.supervise import process
 
 _MARK = "WEFT_POOL"
 _END_PATIENCE_S = 3.0
-_BOOT = "import sys; sys.path.insert(0, {src!r}); from weft.pipelines.keeper import main; main({fd})"
+_BOOT = "import sys; sys.path.insert(0, {src!r}); from weft.pipelines.keeper import main; main({fd}, {parent})"
 
 
 class KeeperLink:
@@ -31,7 +31,7 @@ class KeeperLink:
     def __init__(self, inherit: list[int]) -> None:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._mark = f"{os.getpid()}.{time.monotonic_ns()}"
-        boot = _BOOT.format(src=str(Path(__file__).parents[2]), fd=theirs.fileno())
+        boot = _BOOT.format(src=str(Path(__file__).parents[2]), fd=theirs.fileno(), parent=os.getpid())
         try:
             self._process = subprocess.Popen(  # noqa: S603 (our own interpreter and code)
                 [sys.executable, *subprocess._args_from_interpreter_flags(), "-c", boot],  # type: ignore[attr-defined]

@@ -126,7 +126,7 @@ class Stream:
     def _guarded(self, work: Callable[[], None]) -> None:
         """Runs a piece of the engine; if it fails, or was interrupted meanwhile, everything ends in good order."""
         try:
-            if not self._holds_interrupts:
+            if not self._holds_interrupts or threading.current_thread() is not threading.main_thread():
                 return work()
             with _interrupts:
                 work()
@@ -226,14 +226,14 @@ class _Interrupts:
         if threading.current_thread() is not threading.main_thread():
             return False
         if self._streams == 0 and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, _handle_interrupt)
+            signal.signal(signal.SIGINT, handle_interrupt)
         self._streams += 1
         return True
 
     def end(self) -> None:
         """One stream less; with the last one Python's own handler is back."""
         self._streams -= 1
-        ours = signal.getsignal(signal.SIGINT) is _handle_interrupt
+        ours = signal.getsignal(signal.SIGINT) is handle_interrupt
         if self._streams == 0 and ours and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -256,5 +256,6 @@ class _Interrupts:
 _interrupts = _Interrupts()
 
 
-def _handle_interrupt(number: int, frame: FrameType | None) -> None:
+def handle_interrupt(number: int, frame: FrameType | None) -> None:
+    """The handler for a signal that is to end streams in good order: KeyboardInterrupt, at a moment that suits them."""
     _interrupts.handle(number, frame)

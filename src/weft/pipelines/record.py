@@ -8,7 +8,7 @@ worker's own bytes.
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -33,6 +33,7 @@ STATUSES = tuple(Status)
 OK, SKIPPED, FAILED, TIMEOUT, CRASHED = range(5)
 STARTED, STAGE = 100, 101
 """Record.status beyond the results: an item began, an item entered the stage named in `phase`."""
+Code = Literal[0, 1, 2, 3, 4, 100, 101]
 
 
 class Death(msgspec.Struct, frozen=True):
@@ -69,7 +70,7 @@ class Record(msgspec.Struct, array_like=True, omit_defaults=True):
 
     ticket: int
     item_id: str | int
-    status: int
+    status: Code
     attempts: int
     duration_us: int
     value: Any = None

@@ -12,7 +12,8 @@ before it looks at LIMIT: a parent that has lowered LIMIT and waited a moment kn
 untouched and stays so.
 
 A bank is sparse: 64 MiB can be addressed, 128 KiB are normally touched. The slot is a memfd, or a file in the run's
-directory when results must outlive the parent.
+directory when results must outlive the parent. What is normally touched has its place on the disk from the beginning:
+on a full disk a store into a page that has none is a SIGBUS, and no item's fault.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import mmap
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 # written by the worker
@@ -85,6 +87,13 @@ def create(path: str | None) -> int:
         fd = os.memfd_create("weft-slot", os.MFD_CLOEXEC)
     else:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, _BANKS_AT + _FULL_BYTES)
+            os.posix_fallocate(fd, _BANKS_AT + BANK_BYTES, _FULL_BYTES)
+        except OSError:
+            os.close(fd)
+            Path(path).unlink()
+            raise
     os.ftruncate(fd, SLOT_BYTES)
     return fd
 

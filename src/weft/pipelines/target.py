@@ -41,17 +41,26 @@ class Target(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, function: Callable[..., Any] | str) -> Target:
-        """From a function or the text `module:function`; BadInput if no worker could import it by that name."""
+        """From a function or the text `module:function` or `script.py:function`; BadInput if no worker could import it
+        by that name."""
         return cls._parse(function) if isinstance(function, str) else cls._of_function(function)
 
     @classmethod
     def _parse(cls, text: str) -> Target:
-        module, colon, name = text.partition(":")
-        if not colon or not all(part.isidentifier() for part in [*module.split("."), *name.split(".")]):
+        module, colon, name = text.rpartition(":")
+        script = module.endswith(".py")
+        if not colon or not all(
+            part.isidentifier() for part in [*([] if script else module.split(".")), *name.split(".")]
+        ):
             raise BadInput(
-                f"{text!r} does not name a function; write module:function, like mypackage.work:process_item"
+                f"{text!r} does not name a function; write module:function, like mypackage.work:process_item, "
+                "or script.py:function"
             )
-        return cls(module, name)
+        if not script:
+            return cls(module, name)
+        if not Path(module).is_file():
+            raise BadInput(f"{text!r} does not name a function: there is no file {module}")
+        return cls(SCRIPT_NAME, name, str(Path(module).absolute()))
 
     @classmethod
     def _of_function(cls, function: Callable[..., Any]) -> Target:

@@ -97,14 +97,17 @@ class Intake:
         if type(item) is not dict:
             if not isinstance(item, Mapping):
                 return _no_item(position, item)
-            item = dict(item)
+            try:
+                item = dict(item)
+            except Exception as error:
+                return _refused(f"#{position}", f"the item cannot be read: {type(error).__name__}: {error}")
         item_id = item.get("id")
         if type(item_id) is str:
             key = item_id
         elif type(item_id) is int:
             key = str(item_id)
         else:
-            return _no_id(position, item_id)
+            return _refused(f"#{position}", str(id_problem(item_id)))
         if not self._seen.add(key):
             return _refused(item_id, "there was an item with this id before")
         if self._done is not None and key in self._done:
@@ -129,7 +132,10 @@ def _no_item(position: int, thing: Any) -> Result:
     return _refused(f"#{position}", f"an item must be a mapping with an id, this is {type(thing).__name__}")
 
 
-def _no_id(position: int, item_id: Any) -> Result:
+def id_problem(item_id: Any) -> str | None:
+    """What is wrong with an id; None when nothing is."""
+    if type(item_id) is str or type(item_id) is int:
+        return None
     if item_id is None:
-        return _refused(f"#{position}", "the item has no id")
-    return _refused(f"#{position}", f"an id must be a text or a whole number, this is {type(item_id).__name__}")
+        return "the item has no id"
+    return f"an id must be a text or a whole number, this is {type(item_id).__name__}"

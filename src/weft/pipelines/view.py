@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from weft.pipelines.engine import WorkerView
 from weft.pipelines.events import Counts
+from weft.pipelines.itemlog import one_line
 from weft.pipelines.record import Result, Status
 
 if TYPE_CHECKING:
@@ -161,6 +162,7 @@ def failure_line(result: Result) -> str:
     """One line on an item that did not end well."""
     error = (result.error or "").splitlines()
     text = f"{result.item_id} {result.status} in {result.failure_phase}: {error[0] if error else ''}"
+    text = one_line(text)
     return text if len(text) <= 200 else text[:199] + "…"
 
 
@@ -205,7 +207,7 @@ def _worker_table(workers: list[WorkerView]) -> Table:
 
 
 def _worker_row(view: WorkerView) -> tuple[str, ...]:
-    doing = "" if view.item_id is None else str(view.item_id)
+    doing = "" if view.item_id is None else one_line(str(view.item_id))
     if view.state != "running":
         doing = view.state
     seconds = f"{view.seconds:.1f} s" if view.item_id is not None and view.seconds else ""
@@ -213,7 +215,7 @@ def _worker_row(view: WorkerView) -> tuple[str, ...]:
         str(view.number),
         str(view.pid or ""),
         doing or "idle",
-        view.stage or "",
+        one_line(view.stage or ""),
         seconds,
         str(view.finished),
         f"{view.memory_mb:.0f}",

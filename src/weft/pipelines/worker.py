@@ -45,6 +45,8 @@ from weft.supervise import process
 
 READY_YES, READY_FAILED = 1, 2
 _BELL_EVERY_NS = 5_000_000
+_NOTHING = (None,) * 9
+"""Stands for what a record has before its log and an item that ended well has not."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -91,13 +93,14 @@ class Worker:
         self._observed = assignment.events or assignment.log_directory is not None
         self._log = ItemLog(self._slot, assignment.log_directory, os.getpid(), self._output.collect)
         self._capture = Capture(self._log) if assignment.log_directory else None
+        self._guard = SignalGuard()
         try:
             self._function = assignment.target.load()
         except BaseException as error:
             told = str(error) if isinstance(error, BadInput) else _describe(error)
             return self._report_ready(READY_FAILED, (0, "", FAILED, 0, 0, None, "import", told, _traceback(error)))
         self._after_import(assignment.log_directory)
-        self._guard = SignalGuard()
+        self._guard.remember()
         return self._report_ready(READY_YES, None)
 
     def _after_import(self, log_directory: str | None) -> None:
@@ -146,6 +149,8 @@ class Worker:
             value, status, problem = None, FAILED, error
         if self._forked:
             os._exit(0)
+        if self._guard.changed:
+            self._guard.restore()  # first of all: a timer that goes off from here on would hit the worker
         ended_ns = time.monotonic_ns()
         record = (ticket, item_id, status, attempt, (ended_ns - began_ns) // 1000, value)
         self._finish(context, record if problem is None else (*record, *_tail(context, status, problem)))
@@ -172,10 +177,7 @@ class Worker:
         data, record = self._encoded(record)
         if self._capture is not None:
             self._close_log(record)
-            if record[2] not in (OK, SKIPPED):
-                data = _encode((*record, self._log.path))
-        if self._guard.changed:
-            self._guard.restore()
+            data = _encode((*record, *_NOTHING[len(record) :], self._log.path))
         if context.phase is not None:
             self._slot.stage = None
         self._slot.put(data)

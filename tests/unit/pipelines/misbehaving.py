@@ -11,7 +11,11 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from signal import ITIMER_REAL, SIGALRM, setitimer
+from signal import signal as set_handler
 from typing import Any
+
+import msgspec
 
 from weft.pipelines import Context, Skip
 
@@ -137,6 +141,21 @@ def _installs_handler(item: Item, context: Context) -> Any:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     return "installed"
+
+
+def _installs_handler_by_name(item: Item, context: Context) -> Any:
+    def boom(*_: Any) -> None:
+        raise RuntimeError("alarm of an item long gone")
+
+    set_handler(SIGALRM, boom)
+    setitimer(ITIMER_REAL, 0.05)
+    return "installed"
+
+
+def _scribbles(item: Item, context: Context) -> Any:
+    """Native code gone wild, which happens to hit the results: a record with a status that there is not."""
+    context._slot.put(msgspec.msgpack.encode([0, "nobody", 7, 1, 0]))  # type: ignore[attr-defined]
+    time.sleep(60)
 
 
 def _recurses(item: Item, context: Context) -> Any:

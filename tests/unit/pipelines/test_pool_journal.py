@@ -14,7 +14,7 @@ from weft.errors import BadInput, WeftError
 from weft.pipelines import slot as slots
 from weft.pipelines.history import History
 from weft.pipelines.journal import Block, Journal
-from weft.pipelines.record import Death, Record, Result, to_result
+from weft.pipelines.record import Code, Death, Record, Result, to_result
 from weft.pipelines.runs import RunDirectory
 from weft.pipelines.slot import SlotWriter
 
@@ -86,6 +86,11 @@ def test_foreign_file_is_refused(tmp_path: Path) -> None:
         Journal(tmp_path / "j")
 
 
+def test_a_journal_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="Is a directory"):
+        Journal(tmp_path)
+
+
 def test_full_disk_is_told_with_what_is_safe(tmp_path: Path) -> None:
     journal = written(tmp_path / "j", [record("a")])
     full = os.open("/dev/full", os.O_WRONLY)
@@ -98,12 +103,14 @@ def test_full_disk_is_told_with_what_is_safe(tmp_path: Path) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(
-    st.sampled_from(range(5)),
+    st.sampled_from((0, 1, 2, 3, 4)),
     st.none() | st.text(),
     st.floats(0, 1e6),
     st.none() | st.builds(Death, st.none() | st.integers(0, 255), st.none() | st.text(), st.floats(0, 1e6)),
 )
-def test_a_result_is_the_same_after_the_journal(status: int, error: str | None, ms: float, death: Death | None) -> None:
+def test_a_result_is_the_same_after_the_journal(
+    status: Code, error: str | None, ms: float, death: Death | None
+) -> None:
     from weft.pipelines.delivery import _record
 
     result = to_result(Record(3, "x", status, 2, round(ms * 1000), [1], "clone", error, "tb", "log", death), 55)

@@ -10,15 +10,20 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from weft.pipelines import slot as slots
+from weft.pipelines.crash import Queue
 from weft.pipelines.crew import Crew
+from weft.pipelines.delivery import Delivery
+from weft.pipelines.dispatch import Dispatcher
 from weft.pipelines.member import Member, Seat, Why
 from weft.pipelines.settings import Settings
 from weft.pipelines.slot import CURRENT, CUT, FRAME_START_NS, FRAMES, LIMIT, NO_LIMIT, START_NS, SlotReader
-from weft.pipelines.task import Task
+from weft.pipelines.task import Intake, Task
 from weft.pipelines.watch import Watch, bound_output
 from weft.pipelines.wire import FrameReader, decode_batch
 from weft.supervise.child import Child, RestartPolicy, State
@@ -124,6 +129,16 @@ def test_everything_begun_cannot_be_revoked(played: Played) -> None:
     assert played.begin(0)
     assert played.member.revoke(5) is None
     assert not played.member.revoked
+
+
+def test_stopping_stops_the_victim_of_a_theft_as_well(played: Played) -> None:
+    played.give(10)
+    assert played.begin(0)
+    crew = SimpleNamespace(members=[played.member])
+    dispatcher = Dispatcher(Settings(1), Intake(iter(()), None), Queue(50), cast(Crew, crew), cast(Delivery, None))
+    dispatcher._revoke(played.member, 5)
+    dispatcher.stop()
+    assert not played.begin(1)
 
 
 def test_no_interleaving_runs_a_task_twice_or_loses_one() -> None:

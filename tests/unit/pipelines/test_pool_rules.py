@@ -393,7 +393,7 @@ class TestWire:
 
 class TestItems:
     def test_broken_lines_stand_in_their_place(self) -> None:
-        text = b'{"id":1}\n\n{broken\n[1,2]\n{"n":1}\n"x"\n\xff\xfe\n{"id":"last"}'
+        text = b'{"id":1}\n\n{broken\n[1,2]\n{"n":1}\n"x"\n\xff\xfe\n{"id":1.5}\n{"id":"last"}'
         found = list(read_items(io.BytesIO(text)))
         assert [item if isinstance(item, dict) else item.name for item in found] == [
             {"id": 1},
@@ -402,6 +402,7 @@ class TestItems:
             "line 5",
             "line 6",
             "line 7",
+            "line 8",
             {"id": "last"},
         ]
 
@@ -524,6 +525,12 @@ class TestView:
     def test_the_view_suits_its_place(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert isinstance(make_view("t", quiet=True), NoView)
         assert isinstance(make_view("t", quiet=False), LineView)
+
+    def test_control_characters_in_an_id_do_nothing_to_the_terminal(self) -> None:
+        assert (
+            failure_line(Result("a\x1b[2J\0", Status.FAILED, None, "x", "y\x07"))
+            == "a\\x1b[2J\\x00 failed in x: y\\x07"
+        )
 
     def test_long_failures_are_cut(self) -> None:
         assert len(failure_line(Result("x" * 300, Status.FAILED, error="y" * 300))) == 200
