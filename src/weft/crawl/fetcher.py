@@ -25,10 +25,10 @@ from weft.crawl.folder import CrawlFolder
 from weft.crawl.seeds import is_loopback
 from weft.engine.commit import Committer
 from weft.engine.crawls import RunningCrawl
+from weft.engine.halves import fused
 from weft.engine.loop import Loop, Stop
 from weft.engine.metrics import EngineMetrics
 from weft.engine.progress import Progress
-from weft.engine.results import Results
 from weft.engine.revisits import Revisits
 from weft.engine.robots import RobotsBook
 from weft.engine.steps import crash_point
@@ -90,7 +90,7 @@ class Fetcher:
         self._client = Client(config.fetch, refusal=_refusal(config), handles=config.fetch.workers)
         book = RobotsBook(self._frontier, config.fetch.user_agent())
         self._metrics = EngineMetrics(Metrics(self.folder.metrics, slot), config.log.metrics_update_s)
-        results = Results(
+        results = fused(
             self._frontier, self._store, {crawl.number: crawl}, book, self._suspects, config.politeness, config.fetch,
             self._metrics,
         )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from weft import urls
 from weft.config import FetchSection, ScopeSection
@@ -97,30 +97,29 @@ class RunningCrawl:
         challenge.answers += 1
         return authorization(challenge.values, user, password, "GET", url, count=challenge.answers)
 
-    def admit_links(self, lease: Lease, links: Iterable[str]) -> Admission | None:
-        """Lets in what the rules allow of a page's links; the others are counted by reason."""
-        if self.scope.seeded_urls_only:
-            return None
-        rules, depth, refused = self.rules, lease.depth + 1, self.progress.refused
-        candidates = dict.fromkeys(map(rules.rewritten, links))
-        # With a depth limit a known URL may be found by a shorter way, so it must be told again.
-        new = self._frontier.unseen(self.number, candidates) if self.scope.max_depth is None else list(candidates)
-        refused[Reason.DUPLICATE] += len(candidates) - len(new)
-        found = []
-        for url in new:
-            reason = rules.refusal(url, depth, offsite=lease.offsite)
+    @property
+    def finds_depth(self) -> bool:
+        """Whether the depth of a URL decides if it is wanted, so that a shorter way to it matters."""
+        return self.scope.max_depth is not None
+
+    def links(self, urls_found: Iterable[str], pages: Mapping[str, Lease]) -> list[Found]:
+        """What the rules let in of URLs that pages link to; the others are counted by reason."""
+        rules, refused, found = self.rules, self.progress.refused, []
+        for url in urls_found:
+            page = pages[url]
+            reason = rules.refusal(url, page.depth + 1, offsite=page.offsite)
             if reason is not None:
                 refused[reason] += 1
                 if reason is Reason.TRAP and not rules.looks_like_a_trap(url):
-                    self._frontier.refused(reason, url, lease.item)  # told by counting: it could not be told again
+                    self._frontier.refused(reason, url, page.item)  # told by counting: it could not be told again
             elif self.scope.offsite_hops and not rules.in_scope(url):
-                found.append(Found(url, depth, lease.item, offsite=lease.offsite + 1))
+                found.append(Found(url, page.depth + 1, page.item, offsite=page.offsite + 1))
             else:
-                found.append(Found(url, depth, lease.item))
-        return self._admit(found)
+                found.append(Found(url, page.depth + 1, page.item))
+        return found
 
-    def admit_listed(self, lease: Lease, entries: Iterable[str]) -> None:
-        """Lets in what a sitemap lists: found on purpose, so no extension or trap is held against it."""
+    def listed(self, lease: Lease, entries: Iterable[str]) -> list[Found]:
+        """What the rules let in of a sitemap: found on purpose, so no extension or trap is held against it."""
         found = []
         for url in dict.fromkeys(map(self.rules.rewritten, entries)):
             reason = self.rules.refusal(url, lease.depth + 1, is_link=False)
@@ -128,10 +127,10 @@ class RunningCrawl:
                 found.append(Found(url, lease.depth + 1, 0))
             else:
                 self.progress.refused[reason] += 1
-        self._admit(found)
+        return found
 
-    def admit_redirect(self, lease: Lease, target: str) -> Reason | Admission | None:
-        """Lets in where a redirect leads, checked like a new URL, or says why not; a seed's extends the scope.
+    def redirect(self, lease: Lease, target: str) -> Reason | Found:
+        """Where a redirect leads, checked like a new URL, or why it may not; a seed's extends the scope.
 
         The target takes the place of what led to it: outside the scope it counts as one hop, not as one more.
         """
@@ -147,24 +146,27 @@ class RunningCrawl:
             self.progress.refused[reason] += 1
             return reason
         chain = f"{lease.about} {lease.url}".strip()
-        return self._admit([Found(target, lease.depth, lease.item, lease.hops + 1, Purpose.PAGE, chain, offsite)])
+        return Found(target, lease.depth, lease.item, lease.hops + 1, Purpose.PAGE, chain, offsite)
 
-    def admit_sitemaps(self, lease: Lease, origin: str, listed: Sequence[str]) -> None:
-        """Queues the sitemaps that an origin names; the usual place where it names none and holds a seed."""
+    def sitemaps(self, lease: Lease, origin: str, listed: Sequence[str]) -> list[Found]:
+        """The sitemaps that an origin names; the usual place where it names none and holds a seed. Told once."""
         if self.scope.seeded_urls_only or origin in self.known_origins:
-            return
+            return []
         self.known_origins.add(origin)
         if self.scope.max_depth is not None and lease.depth >= self.scope.max_depth:
-            return
+            return []
         names = list(listed) or ([origin + "/sitemap.xml"] if origin in self._seed_origins else [])
-        for name in urls.join_all(origin + "/", names):
-            if self.rules.refusal(name, lease.depth, is_link=False, included=True) is None:
-                self._frontier.admit(self.number, [Found(name, lease.depth, 0, 0, Purpose.SITEMAP, origin)])
+        return self.nested(lease, urls.join_all(origin + "/", names), origin, 0)
 
-    def _admit(self, found: list[Found]) -> Admission | None:
-        if not found:
-            return None
-        admission = self._frontier.admit(self.number, found)
+    def nested(self, lease: Lease, sitemaps: Iterable[str], origin: str, hops: int) -> list[Found]:
+        """Sitemaps that the rules let in."""
+        return [
+            Found(url, lease.depth, 0, hops, Purpose.SITEMAP, origin)
+            for url in sitemaps
+            if self.rules.refusal(url, lease.depth, is_link=False, included=True) is None
+        ]
+
+    def count(self, found: int, admission: Admission) -> None:
+        """Counts what the frontier did not take of so many URLs: what it knew already, what a budget kept out."""
         self.progress.refused[Reason.DUPLICATE] += admission.duplicates
-        self.progress.refused[Reason.BUDGET] += len(found) - admission.new - admission.duplicates
-        return admission
+        self.progress.refused[Reason.BUDGET] += max(0, found - admission.new - admission.duplicates)

@@ -23,8 +23,8 @@ from weft.engine.results import Results
 from weft.engine.robots import REFUSALS, ROBOTS_BYTES, RobotsBook
 from weft.engine.suspects import Suspects
 from weft.errors import DiskFull
-from weft.fetch.client import Client
-from weft.frontier.contract import End, Frontier, Outcome
+from weft.fetch.client import PAUSE_S, Client, Done
+from weft.frontier.contract import End, Frontier
 from weft.records import Lease, Purpose, Reason
 from weft.telemetry import Log
 
@@ -73,6 +73,7 @@ class Loop:
         self._frontier = frontier
         self._client = client
         self._results = results
+        self._round = results.round
         self._book = book
         self._committer = committer
         self._crawls = crawls
@@ -92,6 +93,7 @@ class Loop:
         self._drain_until = 0.0
         self._next_commit = self._next_progress = self._next_idle = 0.0
         self._disk_full: DiskFull | None = None
+        client.after_pause = self._abort_overdue
 
     def drain(self, reason: Stop = Stop.INTERRUPTED) -> None:
         """Claims nothing more, and ends when what is in flight has come home or DRAIN_S are over."""
@@ -101,8 +103,11 @@ class Loop:
 
     def run(self) -> Stop:
         """Until nothing is left, a limit is reached or `drain` was called."""
+        now = self._clock()
         while True:
-            now = self._clock()
+            before, now = now, self._clock()
+            if now - before > PAUSE_S:
+                self._abort_overdue()
             self._suspects.beat()
             if self._until is not None and now >= self._until:
                 self.drain(Stop.MAX_DURATION)
@@ -123,12 +128,8 @@ class Loop:
         results = self._client.poll(0.02 if self._looking_up else self._wait_s(now))
         if self._looking_up:
             self._start_looked_up()
-        for tag, result in results:
-            assert isinstance(tag, Lease)
-            del self._leases[tag.item]
-            self._step("fetched")
-            if result.error != "aborted":
-                self._results.take(tag, result)
+        if results:
+            self._take(results)
         rejected = self._frontier.rejections()
         for rejection in rejected:
             self._results.reject(rejection)
@@ -139,20 +140,42 @@ class Loop:
         if now >= self._next_progress:
             self._report("draining" if self._reason else "running")
 
+    def _take(self, results: Done) -> None:
+        ended = []
+        for tag, result in results:
+            assert isinstance(tag, Lease)
+            del self._leases[tag.item]
+            self._step("fetched")
+            if result.error != "aborted":
+                ended.append((tag, result))
+        self._results.take(ended)
+        self._round.flush()
+
+    def _abort_overdue(self) -> None:
+        """This process stood still: what was claimed too long ago is somebody else's by now, and must not be sent."""
+        now = self._frontier.now()
+        for lease in [lease for lease in self._leases.values() if lease.deadline <= now]:
+            self._client.abort(lease)
+
     def _claim(self) -> None:
         """Starts as many transfers as there is room for; refusals cost no request, so others take their place."""
         while room := self._client.free:
+            asked = self._clock()
             try:
                 leases = self._frontier.claim(self._owner, room)
             except DiskFull as full:
                 self._pause(full)
                 return
+            if self._clock() - asked > PAUSE_S:
+                now = self._frontier.now()
+                leases = [lease for lease in leases if lease.deadline > now]
             if not leases:
                 return
             self._step("claimed")
-            now = time.time()
+            wall = time.time()
             for lease in leases:
-                self._start(lease, now)
+                self._start(lease, wall)
+            self._round.flush()
 
     def _start(self, lease: Lease, now: float) -> None:
         crawl = self._crawls[lease.crawl]
@@ -173,13 +196,14 @@ class Loop:
         if not address or self._frontier.share_turn(lease.url, address):
             return True
         del self._leases[lease.item]
-        self._frontier.finish([Outcome(lease, End.RELEASE)])
+        self._round.end(lease, End.RELEASE)
         return False
 
     def _start_looked_up(self) -> None:
         waiting, self._looking_up = self._looking_up, []
         for lease in waiting:
             self._start(lease, time.time())
+        self._round.flush()
 
     def _allowed(self, lease: Lease, crawl: RunningCrawl) -> bool:
         origin = lease.url[: lease.url.index("/", 8)]
@@ -195,7 +219,7 @@ class Loop:
             self._results.refuse(lease, Reason.TRAP, "pages of this pattern keep being the same")
             return False
         if lease.purpose is Purpose.PAGE and origin not in crawl.known_origins:
-            crawl.admit_sitemaps(lease, origin, robots.sitemaps)
+            self._round.aside(crawl, crawl.sitemaps(lease, origin, robots.sitemaps))
         return True
 
     def _wait_s(self, now: float) -> float:
@@ -239,7 +263,7 @@ class Loop:
                 self._suspects.beat()
                 time.sleep(0.5)
                 continue
-            self._results.committed()
+            self._round.committed()
             if self._disk_full is not None:
                 log.info("there is room again", path=self._disk_full.path)
                 self._disk_full = None

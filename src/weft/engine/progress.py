@@ -11,6 +11,10 @@ from pathlib import Path
 
 import msgspec
 
+from weft.records import Row
+
+UNSTORED = frozenset({"noindex", "too_large"})  # errors of responses that are counted, and not kept
+
 
 class Status(msgspec.Struct):
     """What the file holds. Times are of the wall clock; counts are of the whole crawl, over all its runs."""
@@ -70,6 +74,13 @@ class Progress:
         status.body_bytes += body_bytes
         if len(status.recent) < 8:
             status.recent.append(url)
+
+    def dropped(self, row: Row) -> None:
+        """A row that was counted is not kept after all."""
+        self.statuses[str(row.status)] -= 1
+        if 200 <= row.status < 300 and row.error not in UNSTORED:
+            self.status.pages -= 1
+            self.status.body_bytes -= row.length
 
     def write(self, state: str, note: str = "") -> None:
         """Replaces the file."""

@@ -38,6 +38,7 @@ Done = list[tuple[object, FetchResult]]
 
 KEPT_CONNECTIONS = 500
 EVENTS = 512
+PAUSE_S = 1.0  # so much later than planned: the process was stopped, or its machine was
 SWEEPS = 10  # a time limit is kept to a tenth of the shortest one
 ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 ACCEPT_ENCODING = "gzip, deflate, br, zstd"
@@ -83,6 +84,7 @@ class Client:
         self._sweep_every_s = min(0.5, min(limits) / SWEEPS)
         self._next_sweep = 0.0
         self._done: Done = []
+        self.after_pause: Callable[[], None] = lambda: None  # called when this process stood still, before it sends
         self._waiting: dict[str, list[Transfer]] = {}  # by the name that is looked up
         self._active: dict[Any, Transfer] = {}
         self._usual = self._usual_headers()
@@ -339,9 +341,13 @@ class Client:
         wake = until if self._due is None else min(until, self._due)
         if self._active:
             wake = min(wake, self._next_sweep)
-        wait_s = 0.0 if self._done else max(0.0, wake - self._clock())
+        began = self._clock()
+        wait_s = 0.0 if self._done else max(0.0, wake - began)
         act, names = self._multi.socket_action, self._resolver.fileno()
-        for fd, events in self._epoll.poll(wait_s, EVENTS):
+        came = self._epoll.poll(wait_s, EVENTS)
+        if self._clock() - began > wait_s + PAUSE_S:
+            self.after_pause()
+        for fd, events in came:
             if fd == names:
                 self._names_came()
             elif fd in self._raw.reading:

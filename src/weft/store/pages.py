@@ -119,6 +119,10 @@ class PageStore:
             page = Page(b"", b"", row.digest)
         self._shard(row.url).add(row, page)
 
+    def forget(self, items: Collection[int]) -> list[Row]:
+        """Drops what was added for these items since the last `write`, and gives it; nothing of it reaches a file."""
+        return [row for shard in self._shards for row in shard.forget(items)]
+
     def write(self) -> None:
         """Appends what was added to the WARC files. DiskFull: nothing is lost, call it again."""
         for shard in self._shards:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,6 +84,10 @@ class Shard:
     def add(self, row: Row, page: Page | None, text: str | None = None) -> None:
         """Takes a row, its records and its text; the first of two for one item counts."""
         self._pending.setdefault(row.item, (row, page, text))
+
+    def forget(self, items: Iterable[int]) -> list[Row]:
+        """Drops what was added for these items and is not written yet."""
+        return [taken[0] for item in items if (taken := self._pending.pop(item, None)) is not None]
 
     def write(self) -> None:
         """Appends the records of what was added, in one go; an item that has its row already is dropped."""

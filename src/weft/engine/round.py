@@ -1,0 +1,152 @@
+"""What one round of the loop has for the frontier, told in one call of each kind: ended transfers, links, ended items.
+
+A round is what came of one poll. Everything waits in lists until `flush`, which keeps the order that makes a crash
+cheap: links before the ends of the pages that they were found on, and both before the next claim and before a commit.
+An end that the frontier refuses (the lease was over) takes its row out of the store again, before anyone writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+
+from weft.engine.crawls import RunningCrawl
+from weft.engine.leads import Leads
+from weft.frontier.contract import End, Ended, Frontier, Outcome
+from weft.records import Found, Lease, Reason
+from weft.store.pages import PageStore
+from weft.telemetry import Log
+
+_Entry = tuple[Lease, dict[str, Lease]]  # a page and what it links to, each with the page that it was found on
+log = Log("weft.engine.round")
+
+
+class _Admitting:
+    """What is to be let in for one crawl."""
+
+    __slots__ = ("asides", "found", "pages")
+
+    def __init__(self) -> None:
+        self.pages: list[_Entry] = []
+        self.found: list[Found] = []
+        self.asides: list[Found] = []
+
+
+class Round:
+    """Collects, and tells."""
+
+    def __init__(
+        self, frontier: Frontier, store: PageStore, crawls: dict[int, RunningCrawl], leads: Leads | None = None
+    ) -> None:
+        self._frontier = frontier
+        self._store = store
+        self._crawls = crawls
+        self._leads = leads
+        self._cooled: list[Ended] = []
+        self._admitting: dict[int, _Admitting] = {}
+        self._ends: list[Outcome] = []
+        self._rows: list[Outcome] = []
+
+    def cool(self, ended: Ended) -> None:
+        """A transfer is over."""
+        self._cooled.append(ended)
+
+    def links(self, crawl: RunningCrawl, lease: Lease, links: list[str]) -> None:
+        """What a page links to, canonical."""
+        if not crawl.scope.seeded_urls_only:
+            candidates = dict.fromkeys(map(crawl.rules.rewritten, links), lease)
+            self._of(crawl).pages.append((lease, candidates))
+
+    def found(self, crawl: RunningCrawl, found: list[Found]) -> None:
+        """URLs that the rules let in."""
+        self._of(crawl).found += found
+
+    def aside(self, crawl: RunningCrawl, found: list[Found]) -> None:
+        """The same for robots.txt and sitemaps, which no figure counts."""
+        self._of(crawl).asides += found
+
+    def end(self, lease: Lease, end: End, wait_s: float = 0.0) -> None:
+        """An item's lease is over, and there is no row for it."""
+        self._ends.append(Outcome(lease, end, wait_s))
+
+    def row(self, lease: Lease, end: End) -> None:
+        """An item has ended with a row that was added to the store."""
+        self._rows.append(Outcome(lease, end))
+
+    def cooled(self) -> None:
+        """Tells of ended transfers alone: their sites may be asked again while their pages are read."""
+        if self._cooled:
+            cooled, self._cooled = self._cooled, []
+            self._frontier.cool(cooled)
+
+    def flush(self) -> None:
+        """Tells everything."""
+        self.cooled()
+        if self._admitting:
+            admitting, self._admitting = self._admitting, {}
+            for number, waiting in admitting.items():
+                self._admit(self._crawls[number], waiting)
+        if self._ends:
+            ends, self._ends = self._ends, []
+            self._frontier.finish(ends)
+        if self._rows:
+            rows, self._rows = self._rows, []
+            self._finish(rows)
+
+    def expand(self, crawl: RunningCrawl, known: Iterable[tuple[int, str, int]]) -> None:
+        """What was fetched with its links cut turned out to be nearer: item, URL and depth (see `Admission`)."""
+        assert self._leads is not None
+        self._leads.expand(crawl, known)
+
+    def committed(self) -> None:
+        """What was told so far is in the store."""
+        if self._leads:
+            self._leads.committed()
+
+    def _of(self, crawl: RunningCrawl) -> _Admitting:
+        waiting = self._admitting.get(crawl.number)
+        if waiting is None:
+            waiting = self._admitting[crawl.number] = _Admitting()
+        return waiting
+
+    def _admit(self, crawl: RunningCrawl, waiting: _Admitting) -> None:
+        found = waiting.found
+        if waiting.pages:
+            found = found + (self._near(crawl, waiting.pages) if crawl.finds_depth else self._new(crawl, waiting.pages))
+        if found:
+            admission = self._frontier.admit(crawl.number, found)
+            crawl.count(len(found), admission)
+            if admission.expand:
+                self.expand(crawl, admission.expand)
+        if waiting.asides:
+            self._frontier.admit(crawl.number, waiting.asides)
+
+    def _new(self, crawl: RunningCrawl, pages: list[_Entry]) -> list[Found]:
+        """What is not known yet; the first page of several that link to it is its parent."""
+        candidates = pages[0][1]
+        told = len(candidates)
+        if len(pages) > 1:
+            told = sum(len(links) for _, links in pages)
+            candidates = dict.fromkeys(chain.from_iterable(links for _, links in pages), pages[0][0])
+            for _, links in reversed(pages):
+                candidates.update(links)
+        new = self._frontier.unseen(crawl.number, candidates)
+        crawl.progress.refused[Reason.DUPLICATE] += told - len(new)
+        return crawl.links(new, candidates) if new else []
+
+    def _near(self, crawl: RunningCrawl, pages: list[_Entry]) -> list[Found]:
+        """With a depth limit a known URL may be found by a shorter way, so it must be told again."""
+        return [found for _, links in pages for found in crawl.links(links, links)]
+
+    def _finish(self, rows: list[Outcome]) -> None:
+        accepted = self._frontier.finish(rows, self._store.batch + 1)
+        if not all(accepted):
+            self._drop([outcome for outcome, valid in zip(rows, accepted, strict=True) if not valid])
+        if self._leads:
+            # Found by a shorter way while it was in flight: from here on it is whoever finds it who expands it.
+            self._leads.nearer(self._crawls, [outcome.lease for outcome in rows])
+
+    def _drop(self, refused: list[Outcome]) -> None:
+        log.warning("leases were over, their pages are dropped", items=len(refused))
+        for row in self._store.forget([outcome.lease.item for outcome in refused]):
+            self._crawls[row.crawl].progress.dropped(row)
