@@ -462,3 +462,17 @@ def test_other_data_dirs_than_the_crawls_are_refused(open_store: Open, data_dirs
         with pytest.raises(BadInput, match="name the same ones in the same order"):
             PageStore.open(more, crawl_id="c1", read_only=read_only)
     open_store().close()
+
+
+def test_what_is_forgotten_before_it_is_written_leaves_nothing(open_store: Open, data_dirs: list[Path]) -> None:
+    store = open_store()
+    for n in range(8):
+        store.add(*page(n + 1))
+    assert {row.item for row in store.forget([2, 5, 99])} == {2, 5}
+    store.write()
+    store.commit()
+    assert [row.item for row in store.rows()] == [1, 3, 4, 6, 7, 8]
+    files = [path for folder in data_dirs for path in (folder / "warc").iterdir()]
+    targets = [record.headers.get("WARC-Target-URI") for path in files for record in FastIterator(path.open("rb"))]
+    assert not {page(2)[0].url, page(5)[0].url} & {target for target in targets if target}
+    assert store.forget([1]) == [], "what is written stays"
