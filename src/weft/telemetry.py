@@ -18,10 +18,11 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 LOG_BYTES = 100 * 1024 * 1024
 LOGS_KEPT = 5
+FD_KINDS = ("socket", "file", "pipe", "other")
 SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
@@ -221,7 +223,16 @@ class Metrics:
         self._cpu = self.counter("weft_process_cpu_seconds_total", "User and system CPU time spent.")
         self._cpu_before = self._cpu.value
         self._memory = self.gauge("weft_process_resident_memory_bytes", "Resident memory.")
-        self._files = self.gauge("weft_process_open_fds", "Open file descriptors.")
+        self._files = {
+            kind: self.gauge("weft_process_open_fds", "Open file descriptors, by kind.", kind=kind) for kind in FD_KINDS
+        }
+        self._io = {
+            name: (counter, counter.value)
+            for name, counter in (
+                ("read_bytes", self.counter("weft_process_read_bytes_total", "Bytes read from disks.")),
+                ("write_bytes", self.counter("weft_process_written_bytes_total", "Bytes written to disks.")),
+            )
+        }
 
     def counter(self, name: str, help_: str, **labels: str) -> Counter:
         """The counter of that name and labels; asked for twice, it is the same one."""
@@ -276,9 +287,28 @@ class Metrics:
         self._cpu.value = self._cpu_before + usage.ru_utime + usage.ru_stime
         try:
             self._memory.set(int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize())
-            self._files.set(len(os.listdir("/proc/self/fd")))  # noqa: PTH208 (names alone, no objects)
-        except OSError:  # no /proc on this system
-            self._memory.set(usage.ru_maxrss * 1024)
+            for kind, number in open_files().items():
+                self._files[kind].set(number)
+            for line in Path("/proc/self/io").read_text().splitlines():
+                name, _, value = line.partition(": ")
+                if name in self._io:
+                    counter, before = self._io[name]
+                    counter.value = before + int(value)
+        except OSError:  # no /proc on this system, or one that tells less
+            self._memory.set(self._memory.value or usage.ru_maxrss * 1024)
+
+
+def open_files() -> dict[str, int]:
+    """This process's descriptors by kind."""
+    counts = dict.fromkeys(FD_KINDS, 0)
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 (names alone, no objects)
+        try:
+            target = os.readlink(f"/proc/self/fd/{name}")  # noqa: PTH115
+        except OSError:
+            continue  # the one that the listing itself had open
+        kind = target.partition(":")[0]
+        counts["file" if target.startswith("/") else kind if kind in counts else "other"] += 1
+    return counts
 
 
 def read_snapshot(path: Path) -> Snapshot | None:
@@ -298,17 +328,26 @@ def _started(pid: int) -> float:
 
 
 class SlotCollector:
-    """Reads every slot's file and gives them to prometheus_client as one set of metrics."""
+    """Reads every slot's file and gives them to prometheus_client as one set of metrics.
 
-    def __init__(self, directory: Path) -> None:
+    With `own`, the process that serves them is measured for each scrape and told with the others.
+    """
+
+    def __init__(self, directory: Path, own: Slot | None = None) -> None:
         self._directory = directory
+        self._own = Metrics(directory, own) if own else None
+        self._saving = threading.Lock()  # scrapes come in threads
 
     def collect(self) -> Iterable[Metric]:
         """Every series of every slot; gauges of a process that is gone are left out."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
         kinds = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
+        if self._own is not None:
+            with self._saving, suppress(OSError):  # on a full disk the old figures must do
+                self._own.save()
         families: dict[str, Any] = {}
+        load = PodLoad()
         for path in sorted(self._directory.glob("*.metrics")):
             snapshot = read_snapshot(path)
             if snapshot is None:
@@ -322,7 +361,40 @@ class SlotCollector:
                     families[series.name] = kinds[series.kind](series.name, series.help, labels=names)
                 labels = [snapshot.pod, snapshot.process, *series.labels.values()]
                 _add(families[series.name], series, labels)
-        return families.values()
+                load.count(snapshot.pod, series)
+        ratio = GaugeMetricFamily("weft_hot_pod_ratio", "The largest pod over the mean of all.", labels=["by"])
+        for what, value in load.ratios().items():
+            ratio.add_metric([what], value)
+        return [*families.values(), ratio]
+
+
+class PodLoad:
+    """How evenly the pods share the work: pages add up over a pod's processes, its queue is told by each of them."""
+
+    def __init__(self) -> None:
+        self._pages: dict[str, float] = {}
+        self._queued: dict[str, float] = {}
+
+    def count(self, pod: str, series: Saved) -> None:
+        """Takes note of a series, if it tells of a pod's load."""
+        if series.name == "weft_pages_total":
+            self._pages[pod] = self._pages.get(pod, 0) + series.values[0]
+        elif series.name == "weft_queue_urls":
+            self._queued[pod] = max(self._queued.get(pod, 0), series.values[0])
+
+    def ratios(self) -> dict[str, float]:
+        """Largest over mean, of what there is any of."""
+        return {
+            what: imbalance(list(figures.values()))
+            for what, figures in (("pages", self._pages), ("queued", self._queued))
+            if figures
+        }
+
+
+def imbalance(figures: Sequence[float]) -> float:
+    """The largest over the mean: 1 when all are equal, or all are nothing."""
+    total = sum(figures)
+    return max(figures) * len(figures) / total if total else 1.0
 
 
 def _add(family: Any, series: Saved, labels: list[str]) -> None:
@@ -336,14 +408,30 @@ def _add(family: Any, series: Saved, labels: list[str]) -> None:
     family.add_metric(labels, buckets, sum_value=series.values[-1])
 
 
-class Endpoint:
-    """`/metrics` over HTTP for every slot that saves into one directory."""
+class Collector(Protocol):
+    """Who can be asked for metrics when somebody scrapes."""
 
-    def __init__(self, directory: Path, port: int, host: str = "127.0.0.1") -> None:
+    def collect(self) -> Iterable[Metric]:
+        """The metrics as they are now."""
+
+
+class Endpoint:
+    """`/metrics` over HTTP for every slot that saves into one directory, and for what others have to tell."""
+
+    def __init__(
+        self,
+        directory: Path,
+        port: int,
+        host: str = "127.0.0.1",
+        *,
+        own: Slot | None = None,
+        collectors: Iterable[Collector] = (),
+    ) -> None:
         from prometheus_client import CollectorRegistry, start_http_server
 
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(SlotCollector(directory))
+        for collector in (SlotCollector(directory, own), *collectors):
+            registry.register(collector)
         try:
             self._server, self._thread = start_http_server(port, addr=host, registry=registry)
         except OSError as error:

@@ -129,6 +129,47 @@ def test_child_processes_report_into_one_endpoint_and_counters_survive_a_kill(tm
         endpoint.close()
 
 
+def test_the_serving_process_is_measured_for_each_scrape(tmp_path: Path) -> None:
+    endpoint = Endpoint(tmp_path, 0, own=Slot(0, "orchestrator"))
+    try:
+        texts = [scrape(endpoint.port), scrape(endpoint.port)]
+    finally:
+        endpoint.close()
+    cpu = [float(re.findall(r'cpu_seconds_total\{pod="0",process="orchestrator"\} (\S+)', text)[0]) for text in texts]
+    assert 0 < cpu[0] < cpu[1]
+    kinds = dict(re.findall(r'open_fds\{kind="(\w+)",pod="0",process="orchestrator"\} (\S+)', texts[0]))
+    assert set(kinds) == {"socket", "file", "pipe", "other"}
+    assert float(kinds["socket"]) >= 2, "the endpoint's own, listening and answering"
+    assert sum(map(float, kinds.values())) == pytest.approx(len(list(Path("/proc/self/fd").iterdir())), abs=4)
+
+
+@pytest.mark.parametrize(
+    ("pods", "ratio"),
+    [
+        ([(30, 10)], (1, 1)),
+        ([(30, 10), (10, 10)], (1.5, 1)),
+        ([(0, 0), (0, 0)], (1, 1)),
+        ([(9, 0), (0, 1), (0, 1)], (3, 1.5)),
+    ],
+)
+def test_the_hot_pod_ratio_is_the_largest_pod_over_the_mean(
+    tmp_path: Path, pods: list[tuple[int, int]], ratio: tuple[float, float]
+) -> None:
+    for pod, (pages, queued) in enumerate(pods):
+        for index in range(2):  # pages add up over a pod's processes, its queue is one
+            metrics = Metrics(tmp_path, Slot(pod, "fetcher", index))
+            metrics.counter("weft_pages_total", "Pages.").inc(pages)
+            metrics.gauge("weft_queue_urls", "Queue.").set(queued)
+            metrics.save()
+    endpoint = Endpoint(tmp_path, 0)
+    try:
+        text = scrape(endpoint.port)
+    finally:
+        endpoint.close()
+    assert f'weft_hot_pod_ratio{{by="pages"}} {float(ratio[0])}' in text
+    assert f'weft_hot_pod_ratio{{by="queued"}} {float(ratio[1])}' in text
+
+
 def test_a_port_in_use_is_told() -> None:
     endpoint = Endpoint(Path("/nonexistent"), 0)
     try:

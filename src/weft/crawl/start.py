@@ -18,6 +18,7 @@ from weft.crawl.orchestrator import Orchestrator
 from weft.crawl.seeds import check_email, read_seed_file
 from weft.errors import BadInput, Busy
 from weft.frontier.admission import read_domains
+from weft.supervise.node import NodeMetrics
 from weft.telemetry import Endpoint, Slot, log_to_file
 
 
@@ -84,7 +85,8 @@ def _endpoint(folder: CrawlFolder, loaded: Loaded, complain: Callable[[str], Non
     if not port:
         return None
     try:
-        return Endpoint(folder.metrics, port)
+        node = NodeMetrics(folder.data_dirs)
+        return Endpoint(folder.metrics, port, own=Slot(0, "orchestrator"), collectors=[node])
     except Busy as busy:
         if loaded.origins["prometheus_port"] != "default":
             raise

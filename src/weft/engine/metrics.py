@@ -1,17 +1,24 @@
-"""The engine's numbers for Prometheus: taken from what it counts anyway, and saved every few seconds."""
+"""The engine's numbers for Prometheus: taken from what it counts anyway, and saved every few seconds.
+
+Every process of a crawl has one: fetchers, parsers, and those that do both. docs/metrics.md lists the series. Times are
+observed as things happen, once for a page or a batch; everything else is copied when it is saved.
+"""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from weft.engine.progress import Progress
 from weft.frontier.contract import FrontierStats
 from weft.telemetry import Metrics
 
+SLOWED, STOPPED = "soft", "hard"  # the limits whose crossing is a back-pressure event
+
 
 class EngineMetrics:
-    """Copies progress and frontier into the process's metrics; times are observed as things happen."""
+    """Copies progress and frontier into the process's metrics."""
 
     def __init__(self, metrics: Metrics, every_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._metrics = metrics
@@ -20,9 +27,39 @@ class EngineMetrics:
         self._next = 0.0
         self.fetch_s = metrics.histogram("weft_fetch_seconds", "Time of a transfer, from start to last byte.")
         self.parse_s = metrics.histogram("weft_parse_seconds", "Time of parsing a page.")
+        self._crossing_s = metrics.histogram(
+            "weft_cross_pod_write_seconds", "Time until another pod had taken a batch of links."
+        )
+        self._crossed = metrics.counter("weft_cross_pod_writes_total", "Batches of links that other pods have taken.")
+        self._crossed_links = metrics.counter("weft_cross_pod_links_total", "Links that other pods have taken.")
+        self._events = {
+            level: metrics.counter(
+                "weft_backpressure_events_total", "Times that the parse queue crossed a limit.", level=level
+            )
+            for level in (SLOWED, STOPPED)
+        }
+        self._parse_queue = metrics.gauge("weft_parse_queue_pages", "Pages fetched and not yet parsed.")
+        self._outbox = metrics.gauge("weft_outbox_batches", "Batches of links that wait for another pod.")
 
-    def update(self, progress: Progress, stats: FrontierStats, in_flight: int, *, now: bool = False) -> None:
-        """Saves everything, if it is time."""
+    def crossed(self, links: int, seconds: float) -> None:
+        """Another pod has taken a batch of links."""
+        self._crossed.value += 1
+        self._crossed_links.value += links
+        self._crossing_s.observe(seconds)
+
+    def held_back(self, level: str) -> None:
+        """The parse queue has grown over its soft limit (SLOWED) or its hard one (STOPPED): once for each crossing."""
+        self._events[level].inc()
+
+    def waiting(self, *, parse_queue: int | None = None, outbox: int | None = None) -> None:
+        """What waits between processes now; None where this process does not know."""
+        if parse_queue is not None:
+            self._parse_queue.set(parse_queue)
+        if outbox is not None:
+            self._outbox.set(outbox)
+
+    def update(self, progress: Progress, stats: FrontierStats | None, in_flight: int, *, now: bool = False) -> None:
+        """Saves everything, if it is time. A process that knows nothing of the queues gives no stats."""
         if self._clock() < self._next and not now:
             return
         self._next = self._clock() + self._every_s
@@ -35,12 +72,8 @@ class EngineMetrics:
         self._by_label("weft_errors_total", "Items that ended badly, by kind.", "kind", progress.errors)
         self._by_label("weft_refused_total", "URLs turned away, by reason.", "reason", progress.refused)
         self._by_label("weft_responses_total", "Ended items by HTTP status.", "status", progress.statuses)
-        for name, help_, value in (
-            ("weft_queue_urls", "URLs queued.", stats.queued),
-            ("weft_seen_urls", "URLs known.", stats.seen),
-            ("weft_sites", "Sites known.", stats.sites),
-            ("weft_active_workers", "Transfers in flight.", in_flight),
-        ):
+        self._metrics.gauge("weft_active_workers", "Transfers in flight, or pages being parsed.").set(in_flight)
+        for name, help_, value in _of_pod(stats):
             self._metrics.gauge(name, help_).set(value)
         self._metrics.save()
 
@@ -48,6 +81,22 @@ class EngineMetrics:
         self._metrics.counter(name, help_).value = value
 
     def _by_label(self, name: str, help_: str, label: str, counts: Mapping[str, int]) -> None:
+        kinds: Counter[str] = Counter()
         for kind, count in counts.items():
+            kinds[str(kind).partition(":")[0]] += count
+        for kind, count in kinds.items():
             if count:
-                self._metrics.counter(name, help_, **{label: str(kind).partition(":")[0]}).value = count
+                self._metrics.counter(name, help_, **{label: kind}).value = count
+
+
+def _of_pod(stats: FrontierStats | None) -> list[tuple[str, str, int]]:
+    """A pod's figures, which each of its processes tells: take the largest of a pod, not the sum."""
+    if stats is None:
+        return []
+    return [
+        ("weft_queue_urls", "URLs queued in the pod.", stats.queued),
+        ("weft_leased_urls", "URLs of the pod that somebody works on.", stats.leased),
+        ("weft_seen_urls", "URLs that the pod knows.", stats.seen),
+        ("weft_sites", "Sites that the pod knows.", stats.sites),
+        ("weft_due_sites", "Sites of the pod that could be asked now.", stats.due),
+    ]

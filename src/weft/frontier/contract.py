@@ -113,6 +113,7 @@ class FrontierStats(Struct, frozen=True):
     pages: int
     sent: int = 0  # messages to other pods, delivered or not
     received: int = 0  # messages from other pods
+    due: int = 0  # sites that could be asked now
 
 
 class Frontier(Protocol):

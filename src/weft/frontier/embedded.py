@@ -374,6 +374,7 @@ class EmbeddedFrontier:
             admitted=self._admitted,
             finished=self._finished,
             pages=sum(crawl.pages for crawl in crawls),
+            due=self._wheel.due(self.now()),
         )
 
     def scope_extended(self, crawl: int, url: str) -> None:

@@ -63,6 +63,17 @@ class Wheel(Generic[S]):
             tick = heappop(self._order)
             self._ready.extend(thing for thing in self._ticks.pop(tick) if thing.tick == tick)
 
+    def due(self, now: float) -> int:
+        """About how many are due: one that was moved may be counted twice. Those that are not due cost nothing."""
+        current, order = int(now * TICKS_A_SECOND), self._order
+        count, places = len(self._ready), [0]
+        while places:
+            place = places.pop()
+            if place < len(order) and order[place] <= current:  # a heap: what is below comes later
+                count += len(self._ticks[order[place]])
+                places += (2 * place + 1, 2 * place + 2)
+        return count
+
     def next_due(self) -> float | None:
         """When the next one may be due; None if none is scheduled."""
         if self._ready:

@@ -85,6 +85,16 @@ class Thing:
         self.tick = IDLE
 
 
+def test_the_wheel_tells_how_many_are_due() -> None:
+    wheel = Wheel[Thing]()
+    for number in range(500):
+        wheel.put(Thing(), number * 37 % 500 / 10)
+    assert [wheel.due(now) for now in (-1, 0, 9.95, 24.95, 60)] == [0, 1, 100, 250, 500]
+    for _ in range(30):
+        assert wheel.pop(60)
+    assert wheel.due(60) == 470
+
+
 def test_the_wheel_gives_nothing_before_its_time() -> None:
     wheel = Wheel[Thing]()
     early, late = Thing(), Thing()
