@@ -14,7 +14,10 @@ from weft.config import PolitenessSection
 from weft.errors import BadInput, Busy
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
 from weft.frontier.embedded import EmbeddedFrontier
+from weft.frontier.redis.connection import RedisSettings, connect
+from weft.frontier.redis.frontier import RedisFrontier
 from weft.records import Found, Lease, Purpose, Reason
+from weft.supervise.redis_server import RedisServer
 
 
 class EmbeddedHarness:
@@ -61,17 +64,96 @@ class EmbeddedHarness:
         self.frontier.close()
 
 
-Harness = EmbeddedHarness
-HARNESSES: dict[str, Callable[..., Harness]] = {"embedded": EmbeddedHarness}
+class RedisHarness:
+    """A pod's frontier on a real server, under the same clock. `crash` leaves what a killed process leaves."""
+
+    kills_server = False
+
+    def __init__(self, folder: Path, server: RedisServer, db: int, **politeness: Any) -> None:
+        self.folder = folder
+        self.server = server
+        self.db = db
+        self.time = 1000.0
+        self.wall = 1_700_000_000.0
+        settings = {"delay_s": 10.0, "places": 1} | politeness
+        self.section = PolitenessSection(**settings)
+        self.limits = CrawlLimits()
+        self.incarnation = 0
+        self.clients: list[Any] = []
+        self._client().flushdb()
+        self.frontier = self._open()
+
+    def _client(self) -> Any:
+        self.clients.append(connect(self.server.url, RedisSettings(db=self.db)))
+        return self.clients[-1]
+
+    def _open(self) -> RedisFrontier:
+        self.incarnation += 1
+        frontier = RedisFrontier(
+            self._client(), self.folder, self.section, slot="pod0-fetcher0", incarnation=self.incarnation,
+            clock=lambda: self.time, wall=lambda: self.wall, server_clock=lambda: self.time,
+        )  # fmt: skip
+        self.crawl = frontier.open_crawl("test", self.limits)
+        return frontier
+
+    def start(self, limits: CrawlLimits | None = None) -> RedisFrontier:
+        if limits is not None:
+            self.limits = limits
+            self.frontier.open_crawl("test", limits)
+            self.frontier.close()
+            self.frontier = self._open()
+        self.frontier.recover()
+        return self.frontier
+
+    def advance(self, seconds: float) -> None:
+        self.time += seconds
+        self.wall += seconds
+
+    def crash(self, done: tuple[int, ...] = (), pages: int = 0) -> RedisFrontier:
+        """What a SIGKILL leaves: nothing that was put off is sent; whoever watches gives back what the owner held."""
+        if self.kills_server:
+            self.server.kill()
+            self.server.start()
+        self.frontier = self._open()
+        self.frontier.recover(done, {self.crawl: pages})
+        self.frontier.release_owner("me")
+        return self.frontier
+
+    def close(self) -> None:
+        self.frontier.close()
+        for client in self.clients:
+            client.close()
+
+
+class KilledServerHarness(RedisHarness):
+    """The server is killed together with the process, and comes back from its append-only file."""
+
+    kills_server = True
+
+
+Harness = EmbeddedHarness | RedisHarness
+HARNESSES = {
+    "embedded": (EmbeddedHarness, ""),
+    "redis": (RedisHarness, "redis"),
+    "valkey": (RedisHarness, "valkey"),
+    "redis-killed": (KilledServerHarness, "redis killed"),
+}
 ALLOW = RobotsRecord("allow", b"", 9e12)
 
 
-@pytest.fixture(params=sorted(HARNESSES))
-def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Harness]]:
+@pytest.fixture(params=list(HARNESSES))
+def make(
+    request: pytest.FixtureRequest, tmp_path: Path, shared_server: Callable[[str], RedisServer]
+) -> Iterator[Callable[..., Harness]]:
     made: list[Harness] = []
+    kind, program = HARNESSES[request.param]
 
     def build(**politeness: Any) -> Harness:
-        made.append(HARNESSES[request.param](tmp_path / f"f{len(made)}", **politeness))
+        folder = tmp_path / f"f{len(made)}"
+        built: Any = kind
+        made.append(
+            built(folder, shared_server(program), len(made), **politeness) if program else built(folder, **politeness)
+        )
         return made[-1]
 
     yield build

@@ -81,6 +81,7 @@ class Admission(Struct, frozen=True):
     new: int
     duplicates: int
     expand: tuple[tuple[int, str, int], ...] = ()  # item, URL and new depth of what was fetched with its links cut
+    full: tuple[Found, ...] = ()  # those whose queue has no room now: the caller keeps them and brings them again
 
 
 class RobotsRecord(Struct, frozen=True):
@@ -114,6 +115,7 @@ class FrontierStats(Struct, frozen=True):
     sent: int = 0  # messages to other pods, delivered or not
     received: int = 0  # messages from other pods
     due: int = 0  # sites that could be asked now
+    to_parse: int = 0  # fetched, not parsed yet, where parsers are processes of their own
 
 
 class Frontier(Protocol):

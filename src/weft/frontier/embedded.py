@@ -38,6 +38,7 @@ from weft.frontier.contract import (
 from weft.frontier.journal import Journal
 from weft.frontier.politeness import Turn
 from weft.frontier.requests import RequestLog, boot_id, last_requests
+from weft.frontier.seen import known_as
 from weft.frontier.sites import Crawl, Known, Lane, Site
 from weft.frontier.wheel import Wheel
 from weft.records import Found, Lease, Purpose, Reason
@@ -182,7 +183,7 @@ class EmbeddedFrontier:
                 url, _, about = rest.partition(" ")
                 self._admitted += 1
                 found = Found(url, int(depth), int(parent), int(hops), _PURPOSE[letter], about, int(offsite))
-                crawl.seen.add(_known_as(found))
+                crawl.seen.add(known_as(found))
                 if crawl.depths is not None:
                     moved[item] = (crawl, found)
                 elif item in finished:
@@ -232,7 +233,7 @@ class EmbeddedFrontier:
             if one.purpose is Purpose.ROBOTS:
                 self._enqueue(owner, one, self._transient())
                 continue
-            known = _known_as(one)
+            known = known_as(one)
             if not owner.seen.add(known):
                 duplicates += 1
                 if owner.depths is not None and (moved := self._move_up(owner, one)) is not None:
@@ -828,16 +829,6 @@ class _Bitmap:
     def __contains__(self, item: int) -> bool:
         block = self._bits.get(item >> 16)
         return block is not None and bool(block[(item >> 3) & 8191] & (1 << (item & 7)))
-
-
-def _known_as(found: Found) -> str:
-    """What the seen set knows a URL by. A redirect may lead back into its own chain (a cookie wall): each hop there is
-    another request, and only their number ends it."""
-    if found.purpose is Purpose.SITEMAP:
-        return "sitemap " + found.url
-    if found.hops and found.url in found.about.split(" "):
-        return f"hop {found.hops} {found.url}"
-    return found.url
 
 
 def _file_name(key: str) -> str:

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
+from weft.records import Found, Purpose
+
 _ENTRIES = 128  # fingerprints a bucket holds on average: fewer are faster to search, more waste less memory
 _FIRST = 64
 
@@ -121,6 +123,16 @@ class SeenSet:
         self._split += 1
         if self._split > self._mask:
             self._mask, self._split = self._mask * 2 + 1, 0
+
+
+def known_as(found: Found) -> str:
+    """What the seen set knows a URL by. A redirect may lead back into its own chain (a cookie wall): each hop there is
+    another request, and only their number ends it."""
+    if found.purpose is Purpose.SITEMAP:
+        return "sitemap " + found.url
+    if found.hops and found.url in found.about.split(" "):
+        return f"hop {found.hops} {found.url}"
+    return found.url
 
 
 def _entries(bucket: bytes) -> list[bytes]:

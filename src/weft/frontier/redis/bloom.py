@@ -1,0 +1,34 @@
+"""The other kind of seen set: a Bloom filter, which forgets nothing and takes a share of new URLs for known ones.
+
+Where the server knows BF.*, it keeps the filter; else scripts keep it, as bits in strings of a megabyte each.
+Either has the capacity and the error rate that were asked for.
+"""
+
+from __future__ import annotations
+
+from math import ceil, log
+from typing import Any
+
+from weft.frontier.redis.connection import asking
+
+
+def shape(client: Any, where: str, capacity: int, error_rate: float) -> str:
+    """`server`, or how many bits and hashes the filter needs."""
+    with asking(where):
+        commands: Any = client.execute_command("COMMAND", "INFO", "BF.ADD")
+    if commands and (commands[0] if isinstance(commands, list) else commands):
+        return "server"
+    bits = ceil(-capacity * log(error_rate) / log(2) ** 2)
+    return f"{bits}:{max(1, round(bits / capacity * log(2)))}"
+
+
+def reserve(client: Any, where: str, crawl: int, capacity: int, error_rate: float) -> None:
+    """Makes the server's own filter, if it is not there."""
+    from redis import exceptions as wrong
+
+    with asking(where):
+        try:
+            client.execute_command("BF.RESERVE", f"b:{crawl}", error_rate, capacity)
+        except wrong.ResponseError as error:
+            if "exists" not in str(error):
+                raise

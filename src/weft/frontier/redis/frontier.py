@@ -1,0 +1,847 @@
+"""The frontier of a pod on its Redis, shared by the pod's processes. Its keys: lua/common.lua.
+
+Each operation is one script, so it is done whole or not at all, whoever dies. Redis holds who is due, what is queued,
+seen and leased, and every clock; the disk holds the request logs (one for each slot), robots.txt bodies and tails of
+long queues. Time is the server's; to callers it is told in this process's own clock, and the end of a transfer goes the
+other way as its age, so what is late on its way makes a site due later, never earlier.
+
+What an item goes through: queued → leased → (cooled) → prepared for a batch of this slot → forgotten; with parsers of
+their own: leased → fetched → taken → prepared. A lease is known by its stamp, which no other claim ever has.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from xxhash import xxh3_64_intdigest
+
+from weft import urls
+from weft.config import PolitenessSection
+from weft.errors import Busy, DiskFull
+from weft.frontier.contract import (
+    Admission,
+    CrawlLimits,
+    End,
+    Ended,
+    FrontierStats,
+    Item,
+    Outcome,
+    Rejection,
+    RobotsRecord,
+)
+from weft.frontier.redis import bloom
+from weft.frontier.redis.connection import asking
+from weft.frontier.redis.known import KnownUrls
+from weft.frontier.redis.marks import Marks
+from weft.frontier.redis.packing import Keys, parent_code, unpacked, unpacked_item
+from weft.frontier.redis.scripts import Argument, Scripts
+from weft.frontier.redis.shelf import Shelf
+from weft.frontier.requests import RequestLog
+from weft.frontier.seen import known_as
+from weft.records import Found, Lease, Purpose, Reason
+from weft.telemetry import Log
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+POD_BITS = 48
+IDLE_S = 0.1  # a claim that got nothing is not repeated sooner, unless something has changed here
+_LETTER = {Purpose.PAGE: "p", Purpose.SITEMAP: "s", Purpose.ROBOTS: "r"}
+_PURPOSE = {letter.encode(): purpose for purpose, letter in _LETTER.items()}
+_END = {End.PAGE: "p", End.OTHER: "o", End.RETRY: "y", End.RELEASE: "l"}
+_YES = ord("1")
+_KEPT_ROBOTS = 20_000
+_MASK = (1 << POD_BITS) - 1
+log = Log("weft.frontier.redis")
+
+
+class Limits(Struct, frozen=True):
+    """How much of one queue may lie in Redis."""
+
+    cap: int = 4000  # entries after which a queue gets a tail, and a tail is spilled
+    keep: int = 1000  # that are moved from the tail to the head at a time
+    low: int = 300  # left in the head when more is fetched
+    hard: int = 1_000_000  # in a tail that nobody spills: more is answered `full`
+
+
+class Handed(Struct, frozen=True):
+    """A transfer whose page lies in a spool, for a parser to take."""
+
+    ended: Ended
+    reference: bytes
+
+
+class Taken(Struct, frozen=True):
+    """A fetched page, leased to a parser."""
+
+    lease: Lease
+    reference: bytes
+    deaths: int  # parsers that have died on it
+
+
+class _Crawl:
+    """What this process knows of a crawl."""
+
+    __slots__ = ("bloom", "known", "limits", "number", "seed")
+
+    def __init__(self, number: int, seed: int, limits: CrawlLimits, bloom_filter: str) -> None:
+        self.number = number
+        self.seed = seed
+        self.limits = limits
+        self.bloom = bloom_filter
+        self.known = KnownUrls(seed)
+
+    def fingerprint(self, text: str) -> str:
+        """As the server's sets hold it: a signed number, or two for a Bloom filter."""
+        data = text.encode()
+        number = xxh3_64_intdigest(data, self.seed)
+        if self.bloom and self.bloom != "server":
+            return f"{number & _MASK}:{xxh3_64_intdigest(data, self.seed ^ 0x5EED) & _MASK | 1}"
+        return str(number - (1 << 64) if number >> 63 else number)
+
+
+class _Out:
+    """A lease that this process holds."""
+
+    __slots__ = ("cooled", "lease", "stamp")
+
+    def __init__(self, lease: Lease, stamp: int, cooled: bool) -> None:
+        self.lease = lease
+        self.stamp = stamp
+        self.cooled = cooled
+
+
+class RedisFrontier:
+    """See the contract. `server_clock` is for tests: it takes the place of the server's time, in seconds."""
+
+    def __init__(
+        self,
+        connection: Redis,
+        folder: Path,
+        section: PolitenessSection,
+        *,
+        slot: str,
+        incarnation: int = 1,
+        pod: int = 0,
+        pods: int = 1,
+        where: str = "redis",
+        limits: Limits | None = None,
+        bloom_filter: tuple[int, float] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        server_clock: Callable[[], float] | None = None,
+        idle_s: float = IDLE_S,
+    ) -> None:
+        self._client = connection
+        self._folder = folder
+        self._section = section
+        self._slot = slot
+        self.owner = f"{slot}#{incarnation}"
+        self._pod, self._pods = pod, pods
+        self._where = where
+        self._limits = limits or Limits()
+        self._bloom = bloom_filter
+        self._clock, self._wall, self._server_clock = clock, wall, server_clock
+        self._idle_s = idle_s
+        self._latest = 0.0
+        self._server_now = 0  # of the last reply, in microseconds
+        self._server_asked = 0.0  # the local time just before it
+        self._section_text = _section_text(section)
+        self._crawls: dict[int, _Crawl] = {}
+        self._out: dict[int, _Out] = {}
+        self._rejected_out: dict[int, int] = {}
+        self._rejects_wait = False
+        self._next_due: float | None = 0.0
+        self._idle_until = 0.0
+        self._robots: dict[str, tuple[int, RobotsRecord]] = {}
+        self._robots_wanted: dict[str, int] = {}
+        self._cookies: dict[tuple[int, str], tuple[int, bytes]] = {}
+        self._cookies_wanted: dict[tuple[int, str], int] = {}
+        self._keys = Keys(section.key_scope)
+        self._shelf = Shelf(folder / "robots.db")
+        self._marks = Marks(folder / "marks", slot)
+        self._requests = RequestLog(folder / "requests" / slot, self.now())
+        self._scripts = Scripts(connection, where, self._prefix, self._heard)
+        self._checks_pods = os.environ.get("WEFT_DEBUG_POD_ASSIGNMENT", "").lower() in ("1", "true") and pods > 1
+        self.lost_ends: list[int] = []  # items that the store has and whose links may have been lost with server data
+        self.epoch = self._open(new_epoch=True)
+        acknowledged: Any = self._ask("HGET", "slots", slot)
+        self.acknowledged = int(acknowledged or 0)
+
+    # ── opening ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _open(self, *, new_epoch: bool) -> int:
+        """Sees whether the server is the one it was, and has what it had."""
+        with asking(self._where):
+            info: Any = self._client.info("server")
+        operation, item = self._marks.known()
+        mark = "?" if operation is None else operation
+        epoch, lost = self._scripts.call_first("open", [info["run_id"], mark, item & _MASK, int(new_epoch)])
+        if lost:
+            log.error("the server has lost data: every site waits a full delay", server=self._where)
+            for crawl in self._crawls.values():
+                crawl.known.forget()
+        return int(epoch)
+
+    def open_crawl(self, name: str, limits: CrawlLimits) -> int:
+        """The number of a crawl: a new one, or the one of that name that is there, held to these limits from now on."""
+        wanted = ""
+        if self._bloom is not None:
+            wanted = bloom.shape(self._client, self._where, *self._bloom)
+        bounds = [limits.max_pages, limits.max_pages_per_domain, limits.max_depth, limits.in_flight]
+        number, seed, kind = self._call(
+            "crawl", [name, random.getrandbits(63), *("" if bound is None else bound for bound in bounds), wanted]
+        )
+        there = self._crawls.get(number)
+        if there is not None:
+            there.limits = limits
+        else:
+            crawl = self._crawls[number] = _Crawl(int(number), int(seed), limits, (kind or b"").decode())
+            if crawl.bloom == "server" and self._bloom is not None:
+                bloom.reserve(self._client, self._where, crawl.number, *self._bloom)
+        return int(number)
+
+    def recover(
+        self, done: Iterable[int] = (), pages: Mapping[int, int] | None = None, by_key: Mapping[str, int] | None = None
+    ) -> int:
+        """Settles what this slot's earlier process left; gives the number queued.
+
+        `done`: items that this slot's store has since the last acknowledged batch. `pages`: pages by crawl in this
+        slot's store alone; `by_key`: likewise by site, which counts only where Redis knows nothing of the site.
+        """
+        numbers = [item & _MASK for item in done if item > 0 and item >> POD_BITS == self._pod]
+        counts = [figure for pair in (pages or {}).items() for figure in pair]
+        under_way, unsure = self._call("recover", [self._slot, len(counts) // 2, *counts, *numbers])
+        self._log_expired(under_way)
+        self.lost_ends = [self._item(int(number)) for number in unsure]
+        for key, count in (by_key or {}).items():
+            self._call("budget", [key, count, *self._crawls])
+        self.release_owner(self._slot + "#", but=self.owner)
+        return self.stats().queued
+
+    def release_owner(self, owner: str, *, but: str = "") -> int:
+        """Gives back all that an owner (or every incarnation of `slot#`) holds; tells how many were under way."""
+        (under_way,) = self._call("release", [owner, but])
+        self._log_expired(under_way)
+        self._requests.flush()
+        return len(under_way)
+
+    def close(self) -> None:
+        """Sends and writes what is left."""
+        self.commit()
+        self._requests.close()
+        self._shelf.close()
+        self._marks.close()
+
+    # ── the contract ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def now(self) -> float:
+        """This process's clock, which never runs backwards; deadlines and due times are told in it."""
+        self._latest = max(self._latest, self._clock())
+        return self._latest
+
+    def unseen(self, crawl: int, candidates: Iterable[str]) -> list[str]:
+        """Those that this process does not know to be seen: `admit` tells the rest."""
+        return self._crawls[crawl].known.unknown(candidates)
+
+    def admit(self, crawl: int, found: Sequence[Found]) -> Admission:
+        """Queues what is new; redirect targets, robots.txt and sitemaps before the rest."""
+        return self._admit(crawl, found)
+
+    def deliver(self, crawl: int, sender: str, number: int, found: Sequence[Found]) -> Admission:
+        """A batch from another pod's outbox: one that came before changes nothing."""
+        return self._admit(crawl, found, sender=sender, number=number)
+
+    def readmit(self, crawl: int, found: Found) -> None:
+        """Queues a URL once more, known or not: a new visit, under a new number.
+
+        A robots.txt that could not be had is asked for again, or the visit would only be refused again.
+        """
+        self._forget_unreachable(found.url)
+        self._admit(crawl, [found], mode="again")
+
+    def recrawl(self, crawl: int, run: str, known: Iterable[Found], begin: Callable[[int], None]) -> None:
+        """Queues known pages once more, once for each run, whoever dies; `begin` hears the last item before."""
+        state = self._meta(f"recrawl:{crawl}")
+        started, _, done = state.partition(" ")
+        if started == run and not done:
+            return
+        if started != run:
+            begin(self._item(self._figures()[0][6]))
+            self._set_meta(f"recrawl:{crawl}", f"{run} 0")
+            done = "0"
+        batch: list[Found] = []
+        for at, found in enumerate(known):
+            if at >= int(done):
+                self._forget_unreachable(found.url)
+                batch.append(found)
+            if len(batch) == 1000:
+                self._admit(crawl, batch, mode="again", then=(f"recrawl:{crawl}", f"{run} {at + 1}"))
+                batch = []
+        self._admit(crawl, batch, mode="again", then=(f"recrawl:{crawl}", run))
+
+    def is_recrawled(self, crawl: int) -> bool:
+        """Whether known pages of this crawl are being visited again."""
+        return bool(self._meta(f"recrawl:{crawl}"))
+
+    def claim(self, owner: str, limit: int) -> list[Lease]:
+        """Leases for what is due, in the request log before it returns."""
+        if limit <= 0 or self.now() < self._idle_until:
+            return []
+        self._shelf.commit()
+        due, deadline, expired, taken = self._call(
+            "claim", [owner, limit, self._pod, self._limits.keep, self._limits.low]
+        )
+        self._next_due = self._local(int(due)) if due else None
+        self._idle_until = 0.0
+        if len(taken) < limit:
+            wait = self.now() + self._idle_s
+            self._idle_until = wait if self._next_due is None else min(wait, self._next_due)
+        self._log_expired(expired)
+        until = self._local(int(deadline))
+        leases = [self._leased(fields, owner, until) for fields in taken]
+        if leases or expired:
+            try:
+                self._requests.flush()
+            except DiskFull:
+                self.finish(Outcome(lease, End.RELEASE) for lease in leases)
+                raise
+        return self._readable(leases)
+
+    def _leased(self, fields: list[Any], owner: str, deadline: float) -> Lease:
+        lease = self._lease(fields, owner, deadline, fields[10] / 1e6)
+        self._out[lease.item] = _Out(lease, fields[1], cooled=False)
+        if lease.purpose is not Purpose.ROBOTS:
+            self._robots_wanted[lease.url[: lease.url.index("/", 8)]] = int(fields[12])
+        if (cookies := int(fields[13])) > 0:
+            self._cookies_wanted[lease.crawl, lease.key] = cookies
+        self._requests.start(lease.item, self.now(), lease.key, lease.delay_s, fields[11], lease.url)
+        return lease
+
+    def _readable(self, leases: list[Lease]) -> list[Lease]:
+        """Those whose robots.txt is on this node's disk; the others' must be asked for again, and they go back."""
+        missing = [
+            lease
+            for lease in leases
+            if lease.purpose is not Purpose.ROBOTS and self.robots(urls.origin_of(lease.url)) is None
+        ]
+        if not missing:
+            return leases
+        for lease in missing:
+            key, code = self._keys.of(urls.origin_of(lease.url))
+            self._forget_robots(key, code)
+        self.finish([Outcome(lease, End.RELEASE) for lease in missing])
+        return [lease for lease in leases if lease.item in self._out]
+
+    def cool(self, ended: Iterable[Ended]) -> None:
+        """Frees the places and sets the clocks: with the next call, at once where a site has asked for something."""
+        cooling: list[tuple[_Out, Ended]] = []
+        for one in ended:
+            out = self._valid(one.lease)
+            if out is None or out.cooled:
+                continue
+            out.cooled = True
+            self._requests.end(one.lease.item, one.at, one.outcome or "-")
+            cooling.append((out, one))
+        if not cooling:
+            return
+        self._scripts.later("cool", lambda: [field for out, one in cooling for field in self._cooling(out, one, b"")])
+        if any(one.slow_down or one.ok is False for _, one in cooling):
+            self._flush()
+        self._due_after(self._section.delay_s if self._section.places == 1 else 0.0)
+
+    def fetched(self, handed: Iterable[Handed]) -> list[bool]:
+        """Transfers whose pages lie in a spool: cooled, and on their way to a parser. False: the lease was over."""
+        arguments: list[Argument] = []
+        valid: list[bool] = []
+        given = list(handed)
+        for one in given:
+            out = self._valid(one.ended.lease)
+            valid.append(out is not None)
+            if out is None:
+                continue
+            if not out.cooled:
+                self._requests.end(one.ended.lease.item, one.ended.at, one.ended.outcome or "-")
+            arguments += self._cooling(out, one.ended, one.reference)
+        if not arguments:
+            return valid
+        (letters,) = self._call("cool", arguments)
+        self._due_after(self._section.delay_s if self._section.places == 1 else 0.0)
+        answers = iter(letters)
+        for one, was in zip(given, valid, strict=True):
+            if was:
+                self._out.pop(one.ended.lease.item, None)
+        return [was and next(answers) == _YES for was in valid]
+
+    def take(self, limit: int) -> list[Taken]:
+        """Fetched pages, the oldest first, leased to this process to parse."""
+        deadline, rows = self._call("take", [self.owner, limit])
+        until = self._local(int(deadline))
+        taken = []
+        for fields in rows:
+            lease = self._lease(fields, self.owner, until, int(fields[10]) / 1e6)
+            self._out[lease.item] = _Out(lease, fields[1], cooled=True)
+            taken.append(Taken(lease, fields[11], int(fields[12])))
+        return taken
+
+    def died_on(self, item: int) -> int:
+        """A parser has died on this page; gives how many have."""
+        deaths: Any = self._ask("HINCRBY", "deaths", str(item & _MASK), 1)
+        return int(deaths)
+
+    def finish(self, outcomes: Iterable[Outcome], batch: int = 0) -> list[bool]:
+        """Ends leases. With a batch they are prepared by this slot for it, until `acknowledge` or `recover`."""
+        given = list(outcomes)
+        arguments: list[Argument] = [self._slot, batch]
+        outs = [self._valid(outcome.lease) for outcome in given]
+        for outcome, out in zip(given, outs, strict=True):
+            if out is None:
+                continue
+            if not out.cooled:
+                self._requests.end(outcome.lease.item, self.now(), "unasked")
+            arguments += [self._number(out.lease.item), out.stamp, _END[outcome.end], int(outcome.wait_s * 1e6)]
+            if outcome.end in (End.RETRY, End.RELEASE) or not out.cooled or self._limited:
+                self._due_after(0.0)
+        if len(arguments) == 2:
+            return [False] * len(given)
+        (letters,) = self._call("finish", arguments)
+        answers = iter(letters)
+        for outcome, out in zip(given, outs, strict=True):
+            if out is not None:
+                self._out.pop(outcome.lease.item, None)
+        return [out is not None and next(answers) == _YES for out in outs]
+
+    def acknowledge(self, batch: int) -> None:
+        """The store's batches up to this one are safe on disk: what was prepared for them is forgotten."""
+        self.acknowledged = batch
+        self._scripts.later("acknowledge", lambda: [self._slot, batch])
+
+    def commit(self) -> None:
+        """Sends and writes what was put off."""
+        self._requests.flush()
+        self._shelf.commit()
+        self._flush()
+
+    def sync(self) -> None:
+        """Makes what is written here safe against a power cut; the server sees to its own, every second."""
+        self._requests.sync()
+        self._shelf.sync()
+
+    def robots(self, origin: str) -> RobotsRecord | None:
+        """From memory while its version is the one that the last claim told, else from the disk."""
+        known = self._robots.get(origin)
+        wanted = self._robots_wanted.get(origin, 0)
+        if known is None or known[0] < wanted:
+            read = self._shelf.robots(origin)
+            if read is None or read[0] < wanted:
+                return None
+            known = self._remember_robots(origin, *read)
+        return known[1]
+
+    def robots_known(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
+        """Remembers an origin's robots.txt; its Crawl-delay raises the site's delay."""
+        version = self._shelf.keep(origin, record, self._wall())
+        self._remember_robots(origin, version, record)
+        key, code = self._keys.of(origin)
+        delay = int((crawl_delay_s or 0.0) * 1e6)
+        self._scripts.later("robots", lambda: [key, code, int((record.expires - self._wall()) * 1e6), delay, version])
+        self._due_after(0.0)
+
+    def next_due(self) -> float | None:
+        """When claiming may give something next, as the last claim and what was done since tell."""
+        return self._next_due
+
+    def exhausted(self) -> bool:
+        """Whether every crawl has all the pages that it may have."""
+        return all(most >= 0 and pages >= most for _, pages, _, most, _, _ in self._figures()[3])
+
+    def stats(self) -> FrontierStats:
+        """Where things stand."""
+        counters, leased, to_parse, crawls = self._figures()
+        queued, sites, admitted, finished, sent, received, _ = counters
+        return FrontierStats(
+            queued=queued,
+            leased=leased,
+            seen=sum(crawl[2] for crawl in crawls),
+            sites=sites,
+            admitted=admitted,
+            finished=finished,
+            pages=sum(crawl[1] for crawl in crawls),
+            to_parse=to_parse,
+            sent=sent,
+            received=received,
+        )
+
+    def scope_extended(self, crawl: int, url: str) -> None:
+        """Kept with the crawl, for all processes; `scope_extensions` gives them back."""
+        self._ask("SADD", f"scope:{crawl}", url)
+
+    def scope_extensions(self, crawl: int) -> list[str]:
+        """Where seeds' redirects have led."""
+        return sorted(member.decode() for member in self._ask("SMEMBERS", f"scope:{crawl}"))
+
+    def pause(self, crawl: int, paused: bool = True) -> None:
+        """Nothing of a paused crawl is claimed."""
+        self._call("pause", [crawl, int(paused)])
+        self._due_after(0.0)
+
+    def drop(self, crawl: int) -> None:
+        """Takes out everything that is queued of a crawl; meanwhile nothing of it is claimed."""
+        self.pause(crawl)
+        for keys in self._scan("s:*"):
+            self._call("drop", [crawl, *(key[2:] for key in keys)])
+        self.pause(crawl, False)
+
+    def refused(self, reason: Reason, url: str, parent: int) -> None:
+        """On disk, for `weft explain`."""
+        self._shelf.refuse(reason, url, parent)
+
+    def rejections(self) -> list[Rejection]:
+        """Items taken out of their queues, leased to this process until it tells `ended`."""
+        if not self._rejects_wait:
+            self._flush()
+        if not self._rejects_wait:
+            return []
+        (rows,) = self._call("rejected", [self.owner, 1000])
+        rejected = []
+        for fields in rows:
+            lease = self._lease(fields, self.owner, 0.0, 0.0)
+            self._rejected_out[lease.item] = fields[1]
+            item = Item(
+                lease.item, lease.url, lease.depth, lease.parent, lease.hops, lease.purpose, lease.about, lease.attempt,
+                lease.offsite,
+            )  # fmt: skip
+            rejected.append(Rejection(item, lease.crawl, Reason(fields[10].decode())))
+        return rejected
+
+    def ended(self, items: Iterable[int], batch: int = 0) -> None:
+        """Rejected items whose reasons are stored."""
+        arguments: list[Argument] = [self._slot, batch]
+        for item in items:
+            if (stamp := self._rejected_out.pop(item, None)) is not None:
+                arguments += [self._number(item), stamp, "o", 0]
+        if len(arguments) > 2:
+            self._call("finish", arguments)
+
+    def items(self, crawl: int) -> Iterator[Item]:
+        """Everything that is queued of a crawl in Redis, site by site; not what is spilled."""
+        depths = self._crawls[crawl].limits.max_depth is not None
+        for kind in ("r", "u"):
+            for keys in self._scan(f"{kind}:{crawl}:*"):
+                for name in keys:
+                    site = name.split(b":", 2)[2].decode()
+                    for member in self._ask("ZRANGE", name, 0, -1):
+                        yield self._urgent_item(member[6:], site)
+        for kind in ("q", "w"):
+            for keys in self._scan(f"{kind}:{crawl}:*"):
+                for name in keys:
+                    _, _, depth, key = name.split(b":", 3)
+                    for entry in self._ask("LRANGE", name, 0, -1):
+                        rest = entry[6 + entry[5] :] if depths else entry[5:]
+                        origin, path, parent, offsite = unpacked(rest, key.decode())
+                        number = self._item(int.from_bytes(entry[:5], "big"))
+                        yield Item(number, origin + path, int(depth), parent, offsite=offsite)
+
+    def key_of(self, url: str) -> str:
+        """The politeness key of a URL."""
+        return self._keys.of(url[: url.index("/", 8)])[0]
+
+    def share_turn(self, url: str, address: str) -> bool:
+        """This site and all others of that address are one from now on."""
+        (may,) = self._call("share", [self.key_of(url), address])
+        return bool(may)
+
+    def depth_of(self, lease: Lease) -> int:
+        """From what is known where depth decides; else the lease's own."""
+        crawl = self._crawls[lease.crawl]
+        if crawl.limits.max_depth is None:
+            return lease.depth
+        found = Found(lease.url, lease.depth, lease.parent, lease.hops, lease.purpose, lease.about)
+        fingerprint = crawl.fingerprint(known_as(found))
+        bucket = int(fingerprint.rpartition(":")[2].lstrip("-")[-12:]) % 16384
+        known: Any = self._ask("HGET", f"k:{lease.crawl}:{bucket}", fingerprint)
+        if known is None:
+            return lease.depth
+        number, depth, _ = known.split(b":")
+        return min(int(depth), lease.depth) if int(number) == lease.item & _MASK else lease.depth
+
+    # ── cookies ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def cookies_of(self, lease: Lease) -> tuple[int, bytes] | None:
+        """Version and bytes of what `keep_cookies` was given last for this lease's site, by whichever process."""
+        place = (lease.crawl, lease.key)
+        wanted, known = self._cookies_wanted.get(place, 0), self._cookies.get(place)
+        if known is None or known[0] < wanted:
+            stored: Any = self._ask("GET", f"C:{lease.crawl}:{lease.key}") if wanted else None
+            if stored is None:
+                return None
+            version, _, data = stored.partition(b" ")
+            known = self._remember_cookies(place, int(version), data)
+        return known
+
+    def keep_cookies(self, crawl: int, key: str, data: bytes) -> None:
+        """A site's cookies as they are now; other processes get them with their next lease there."""
+        (version,) = self._call("cookies", [crawl, key, data])
+        self._remember_cookies((crawl, key), int(version), data)
+
+    # ── pods ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def sent(self, amount: int) -> None:
+        """So many URLs were put into an outbox for another pod."""
+        self._ask("HINCRBY", "n", "sent", amount)
+
+    def give_permits(self, crawl: int, pod: int, wanted: int) -> int:
+        """On pod 0's frontier: how many pages a pod may have in all, of those it wants; may be asked again."""
+        return int(self._call("permits", ["give", crawl, pod, wanted])[0])
+
+    def set_permits(self, crawl: int, given: int) -> None:
+        """On the pod's own: it may have so many pages in all."""
+        self._call("permits", ["set", crawl, given])
+        self._due_after(0.0)
+
+    def lower_permits(self, crawl: int, wanted: int) -> int:
+        """On the pod's own, before pod 0 is told: gives back what is neither used nor under way; gives what is left."""
+        return int(self._call("permits", ["lower", crawl, wanted])[0])
+
+    def hold_pod(self, node: str, ttl_s: float) -> None:
+        """This node owns the pod for a time; Busy if another does. A time of 0 lets it go."""
+        holder = self._hold("owner", node, ttl_s)
+        if holder not in (node, ""):
+            raise Busy(f"{self._where}: pod {self._pod} is run by node {holder}; stop it there first")
+
+    def decide(self, node: str, ttl_s: float) -> bool:
+        """Whether this node is the one that decides when the crawl is over, for a time. 0 lets it go."""
+        return self._hold("decider", node, ttl_s) == node
+
+    def _hold(self, key: str, node: str, ttl_s: float) -> str:
+        return str(self._call("hold", [key, node, int(ttl_s * 1000)])[0].decode())
+
+    # ── admitting ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _admit(
+        self,
+        crawl: int,
+        found: Sequence[Found],
+        *,
+        mode: str = "",
+        sender: str = "",
+        number: int = 0,
+        then: tuple[str, str] = ("", ""),
+    ) -> Admission:
+        if not found and not then[0]:
+            return Admission(0, 0)
+        if self._checks_pods:
+            self._check_pods(found)
+        limits, owner = self._limits, self._crawls[crawl]
+        order, groups = self._grouped(owner, found)
+        header: list[Argument] = [crawl, mode, sender, number, limits.cap, limits.keep, limits.hard, *then]
+        letters, expand, repeated, last = self._call("admit", [*header, *groups])
+        self._marks.see(self._operation, last)
+        if repeated:
+            return Admission(0, len(found))
+        text = letters.decode()
+        owner.known.add(known_as(one) for one, letter in zip(order, text, strict=True) if letter in "nd")
+        full = []
+        for one, letter in zip(order, text, strict=True):
+            if letter == "b":
+                self.refused(Reason.BUDGET, one.url, one.parent)
+            elif letter == "f":
+                full.append(one)
+        if "n" in text or "r" in text:
+            self._due_after(0.0)
+        again = tuple(
+            (self._item(int(item)), order[at].url, order[at].depth)
+            for at, item in zip(expand[::2], expand[1::2], strict=True)
+        )
+        return Admission(text.count("n"), text.count("d"), again, tuple(full))
+
+    def _grouped(self, crawl: _Crawl, found: Sequence[Found]) -> tuple[list[Found], list[Argument]]:
+        """The arguments, what is of one site and depth together; and the URLs in that order."""
+        groups: dict[tuple[str, int], list[tuple[Found, bytes]]] = {}
+        order: list[Found] = []
+        urgent: list[Argument] = []
+        parents: dict[tuple[int, int], bytes] = {}
+        for one in found:
+            url = one.url
+            split = url.index("/", 8)
+            key, code = self._keys.of(url[:split])
+            parent = parents.get((one.parent, one.offsite))
+            if parent is None:
+                parent = parents[one.parent, one.offsite] = parent_code(one.parent, one.offsite)
+            rest = code + parent + url[split:].encode()
+            if one.purpose is Purpose.PAGE and not one.hops:
+                groups.setdefault((key, one.depth), []).append((one, rest))
+                continue
+            fingerprint = "" if one.purpose is Purpose.ROBOTS else crawl.fingerprint(known_as(one))
+            urgent += ["u", key, one.depth, _LETTER[one.purpose], one.hops, one.about, fingerprint, rest]
+            order.append(one)
+        arguments = urgent
+        for (key, depth), members in groups.items():
+            arguments += ["p", key, depth, len(members)]
+            for one, rest in members:
+                arguments.append(crawl.fingerprint(one.url))
+                arguments.append(rest)
+                order.append(one)
+        return order, arguments
+
+    def _check_pods(self, found: Sequence[Found]) -> None:
+        for one in found:
+            pod = urls.pod_of(urls.domain_of(one.url), self._pods)
+            if pod != self._pod:
+                log.error("a URL went to the wrong pod", url=one.url, pod=self._pod, belongs=pod)
+
+    def _forget_unreachable(self, url: str) -> None:
+        origin = urls.origin_of(url)
+        record = self.robots(origin)
+        if record is not None and record.status == "unreachable":
+            key, code = self._keys.of(origin)
+            self._forget_robots(key, code)
+
+    def _forget_robots(self, key: str, code: bytes) -> None:
+        self._scripts.later("robots", lambda: [key, code, "-", 0, 0])
+
+    # ── below ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _valid(self, lease: Lease) -> _Out | None:
+        out = self._out.get(lease.item)
+        return out if out is not None and (out.lease is lease or out.lease == lease) else None
+
+    def _cooling(self, out: _Out, ended: Ended, reference: bytes) -> list[Argument]:
+        age = max(0, int((self.now() - ended.at) * 1e6))
+        retry_after = "" if ended.retry_after_s is None else int(ended.retry_after_s * 1e6)
+        ok = "" if ended.ok is None else int(ended.ok)
+        return [self._number(out.lease.item), out.stamp, age, ok, int(ended.slow_down), retry_after, reference]
+
+    def _lease(self, fields: list[Any], owner: str, deadline: float, delay_s: float) -> Lease:
+        number, _, crawl, site, depth, hops, letter, attempt, about, rest = fields[:10]
+        key = site.decode()
+        origin, path, parent, offsite = unpacked(rest, key)
+        purpose = _PURPOSE[letter]
+        told = about.decode() or (origin if purpose is Purpose.ROBOTS else "")
+        return Lease(
+            self._item(int(number)), int(crawl), origin + path, key, depth, parent, hops, purpose, told, offsite,
+            attempt, owner, self.epoch, deadline, delay_s,
+        )  # fmt: skip
+
+    def _urgent_item(self, packed: bytes, key: str) -> Item:
+        fields: Any = unpacked_item(packed)
+        number, depth, hops, letter, attempt, about, rest, _ = fields
+        origin, path, parent, offsite = unpacked(rest, key)
+        return Item(
+            self._item(number), origin + path, depth, parent, hops, _PURPOSE[letter], about.decode(), attempt, offsite
+        )
+
+    def _item(self, number: int) -> int:
+        """An item's number in the whole crawl."""
+        return number + (self._pod << POD_BITS) if number > 0 else number - (self._pod << POD_BITS)
+
+    def _number(self, item: int) -> int:
+        """Its number in this pod."""
+        return item - (self._pod << POD_BITS) if item > 0 else item + (self._pod << POD_BITS)
+
+    @property
+    def _limited(self) -> bool:
+        return any(
+            crawl.limits.max_pages is not None
+            or crawl.limits.in_flight is not None
+            or crawl.limits.max_pages_per_domain is not None
+            for crawl in self._crawls.values()
+        )
+
+    def _due_after(self, seconds: float) -> None:
+        """Something that was done here makes something due then, at the earliest."""
+        at = self.now() + seconds
+        self._next_due = at if self._next_due is None else min(self._next_due, at)
+        self._idle_until = min(self._idle_until, at)
+
+    def _log_expired(self, numbers: Iterable[bytes]) -> None:
+        for number in numbers:
+            item = self._item(int(number))
+            self._requests.end(item, self.now(), "expired")
+
+    def _figures(self) -> tuple[list[int], int, int, list[list[int]]]:
+        counters, leased, to_parse, crawls = self._call("stats", [])
+        return counters, leased, to_parse, crawls
+
+    def _meta(self, name: str) -> str:
+        value: Any = self._ask("HGET", "meta", name)
+        return value.decode() if value else ""
+
+    def _set_meta(self, name: str, value: str) -> None:
+        self._ask("HSET", "meta", name, value)
+
+    def _remember_robots(self, origin: str, version: int, record: RobotsRecord) -> tuple[int, RobotsRecord]:
+        if len(self._robots) > _KEPT_ROBOTS:
+            self._robots.clear()
+            self._robots_wanted.clear()
+        entry = self._robots[origin] = (version, record)
+        return entry
+
+    def _remember_cookies(self, place: tuple[int, str], version: int, data: bytes) -> tuple[int, bytes]:
+        if len(self._cookies) > _KEPT_ROBOTS:
+            self._cookies.clear()
+            self._cookies_wanted.clear()
+        self._cookies_wanted[place] = max(version, self._cookies_wanted.get(place, 0))
+        entry = self._cookies[place] = (version, data)
+        return entry
+
+    # ── the server ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _call(self, name: str, arguments: Sequence[Argument]) -> list[Any]:
+        self._check_server()
+        return self._scripts.call(name, arguments)
+
+    def _flush(self) -> None:
+        self._check_server()
+        self._scripts.flush()
+
+    def _check_server(self) -> None:
+        """After an answer that did not come: the server may have been started anew, and have lost something."""
+        if self._scripts.broken:
+            self._open(new_epoch=False)
+            self._scripts.broken = False
+
+    def _ask(self, *command: Argument) -> Any:
+        """A plain command, after what was put off."""
+        self._flush()
+        client: Any = self._client
+        with asking(self._where):
+            return client.execute_command(*command)
+
+    def _scan(self, pattern: str) -> Iterator[list[bytes]]:
+        cursor: Any = 0
+        while True:
+            with asking(self._where):
+                found: Any = self._client.scan(cursor, match=pattern, count=1000)
+            cursor, keys = found
+            if keys:
+                yield keys
+            if not cursor:
+                return
+
+    def _prefix(self) -> Sequence[Argument]:
+        self._server_asked = self.now()
+        return ("" if self._server_clock is None else int(self._server_clock() * 1e6), self._section_text)
+
+    def _heard(self, reply: list[Any]) -> None:
+        self._server_now = int(reply[0])
+        self._operation = reply[1]
+        self._rejects_wait = reply[2] > 0
+        self._marks.see(self._operation)
+
+    def _local(self, moment: int) -> float:
+        """A time of the server's in this process's clock, or a moment before: questions go out before answers."""
+        return self._server_asked + (moment - self._server_now) / 1e6
+
+
+def _section_text(section: PolitenessSection) -> str:
+    seconds = (section.delay_s, section.lease_s, section.breaker_reset_s, section.max_retry_after_s)
+    delay, lease, reset, longest = (int(value * 1e6) for value in seconds)
+    failures, probes = section.breaker_failures, section.breaker_max_probes
+    return f"{delay},{section.places},{lease},{failures},{reset},{probes},{longest}"

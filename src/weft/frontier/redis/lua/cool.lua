@@ -1,0 +1,72 @@
+-- Transfers have ended: their places are free, and their sites are due again a delay after the end.
+--
+-- ARGV: (item stamp age ok slow retry_after reference)*; ok: 1, 0 or empty; retry_after: microseconds or empty; a reference:
+-- where the fetched page lies, and the item goes to the parsers, with no deadline.
+-- Reply: 1 or 0 for each, whether the lease was valid. A lease that has cooled already is left as it is.
+local SLOWEST, EASE_AFTER = 60000000, 20
+local valid = {}
+
+local function open_breaker(s, at)
+  s.open = at + D.reset
+  s.due = math.max(s.due, s.open)
+  s.failing = ''
+end
+
+local function answered(s, n, ok, at)
+  if ok then
+    s.failing, s.open, s.probes = '', 0, 0
+    if s.x > 0 then
+      s.good = s.good + 1
+      if s.good % EASE_AFTER == 0 then s.x = s.x > 2 * D.delay and s.x / 2 or 0 end
+    end
+    return
+  end
+  if s.open > 0 then
+    s.probes = s.probes + 1
+    open_breaker(s, at)
+    return
+  end
+  if not find(',' .. s.failing, ',' .. n .. ',', 1, true) then s.failing = s.failing .. n .. ',' end
+  local _, amount = string.gsub(s.failing, ',', '')
+  if amount >= D.failures then open_breaker(s, at) end
+end
+
+local function end_turn(s, n, at, ok, slow, retry_after)
+  s.active = s.active - 1
+  ended(s, at)
+  if slow then
+    s.good, s.single = 0, 1
+    s.x = math.min(SLOWEST, math.max(2 * delay_of(s), 1000000))
+    s.due = math.max(s.due, at + s.x, at + retry_after)
+    if retry_after > D.longest then reject_site(s, 'retry-after') end
+  end
+  if ok ~= '' then answered(s, n, ok == '1', at) end
+  if s.probes >= D.probes then reject_site(s, 'breaker') end
+end
+
+for i = 3, #ARGV, 7 do
+  local n, reference = ARGV[i], ARGV[i + 6]
+  local text = call('HGET', 'lease', n)
+  local rec = text and unpack_(text)
+  if not rec or rec[1] ~= tonumber(ARGV[i + 1]) then
+    valid[#valid + 1] = '0'
+  else
+    valid[#valid + 1] = '1'
+    if rec[5] == 0 then
+      local s = load(rec[3])
+      rec[5] = 1
+      end_turn(s, n, now - tonumber(ARGV[i + 2]), ARGV[i + 3], ARGV[i + 4] == '1', tonumber(ARGV[i + 5]) or 0)
+      save(s)
+      schedule(s)
+    end
+    if reference ~= '' then
+      rec[7] = reference
+      drop_lease(n)
+      call('HSET', 'fetched', n, pack(rec))
+      call('RPUSH', 'parse', n)
+    else
+      call('HSET', 'lease', n, pack(rec))
+    end
+  end
+end
+return reply(table.concat(valid))

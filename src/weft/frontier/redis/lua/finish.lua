@@ -1,0 +1,86 @@
+-- Ends leases: for good (p page, o other), or queued again (y after a wait, l at once).
+--
+-- ARGV: slot, batch, (item stamp end wait)*. With a batch the item is prepared by that slot for it: no deadline gives it to
+-- another, and `acknowledge` ends it or `recover` queues it again. Reply: 1 or 0 for each, whether the lease was valid.
+local slot, batch = ARGV[3], ARGV[4]
+local valid = {}
+
+local function again(rec, how, wait)
+  if rec[8] ~= '' or (rec[7] ~= '' and how == 'l') then
+    returned(rec)
+    return
+  end
+  local s = load(rec[3])
+  if rec[5] == 0 then s.active = s.active - 1 end
+  local retried = how == 'y'
+  if retried then rec[6][5] = rec[6][5] + 1 end
+  give_back(s, rec[4], rec[6], retried and now + wait or 0, not retried)
+  save(s)
+  schedule(s)
+end
+
+local function done(rec, page)
+  local item, k = rec[6], crawl(rec[4])
+  local is_page = item[4] == 'p'
+  if is_page and rec[8] == '' then
+    flight(k, -1)
+    mark(k, item, 'e')
+    if page then
+      pages(k, 1)
+      call('HINCRBY', 'pages:' .. rec[4], slot, 1)
+    end
+  elseif is_page then
+    mark(k, item, 'e')
+  end
+  if rec[8] == '' and (rec[5] == 0 or k.cap or item[4] == 'r') then
+    local s = load(rec[3])
+    if rec[5] == 0 then s.active = s.active - 1 end
+    if is_page and k.cap then
+      local l = lane(s, rec[4])
+      l.f = l.f - 1
+      if page then l.p = l.p + 1 end
+    end
+    if item[4] == 'r' and item[6] == '' then
+      -- What it said comes in a moment; if its fetcher dies before that, it is asked again.
+      local field = 'R' .. origin_of(item[7])
+      if call('HEXISTS', 's:' .. rec[3], field) == 1 then
+        call('HSET', 's:' .. rec[3], field, fmt('%.0f', now + 10 * D.lease))
+      end
+    end
+    save(s)
+    schedule(s)
+  end
+  if item[1] < 0 then return end
+  call('HDEL', 'deaths', item[1])
+  if batch == '0' then
+    count('finished', 1)
+  else
+    call('HSET', 'prep:' .. slot .. ':' .. batch, fmt('%.0f', item[1]), pack({ rec[3], rec[4], page and 1 or 0, item, rec[8], rec[1] }))
+    call('ZADD', 'preps:' .. slot, batch, batch)
+  end
+end
+
+-- A caller that never got the answer asks again, and must hear the same.
+local function was_done(n, stamp)
+  local text = batch ~= '0' and call('HGET', 'prep:' .. slot .. ':' .. batch, n)
+  return text and unpack_(text)[6] == stamp
+end
+
+for i = 5, #ARGV, 4 do
+  local n = ARGV[i]
+  local text = call('HGET', 'lease', n)
+  local rec = text and unpack_(text)
+  if not rec or rec[1] ~= tonumber(ARGV[i + 1]) then
+    valid[#valid + 1] = was_done(n, tonumber(ARGV[i + 1])) and '1' or '0'
+  else
+    valid[#valid + 1] = '1'
+    drop_lease(n)
+    local how = ARGV[i + 2]
+    if how == 'p' or how == 'o' then
+      done(rec, how == 'p')
+    else
+      again(rec, how, tonumber(ARGV[i + 3]))
+    end
+  end
+end
+return reply(table.concat(valid))

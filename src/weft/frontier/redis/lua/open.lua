@@ -1,0 +1,24 @@
+-- A process opens the frontier: a new epoch. A server that was started anew and has lost what was acknowledged makes every
+-- site wait a full delay, and no item's number is used twice.
+--
+-- ARGV: run id of the server, the last operation and the last item that the pod's processes know of (operation "?": they
+-- know of some, but not how many), new epoch (1 or 0).
+-- Reply: the epoch, whether data was lost.
+local run, mark = ARGV[3], ARGV[4]
+local before = call('HGET', 'state', 'run')
+local ops = tonumber(call('HGET', 'n', 'ops')) or 0
+local lost = 0
+if before ~= run then
+  if mark == '?' or tonumber(mark) > ops then
+    lost = 1
+    call('HSET', 'state', 'lost', fmt('%.0f', now))
+    local item = math.max(tonumber(call('HGET', 'n', 'item')) or 0, tonumber(ARGV[5]))
+    call('HSET', 'n', 'item', fmt('%.0f', item + 1000000))
+    call('HINCRBY', 'n', 'transient', 1000000)
+    call('HINCRBY', 'n', 'stamp', 1000000)
+    if mark ~= '?' then call('HSET', 'n', 'ops', mark) end
+  end
+  call('HSET', 'state', 'run', run)
+end
+local epoch = call('HINCRBY', 'n', 'epoch', tonumber(ARGV[6]))
+return reply(epoch, lost)

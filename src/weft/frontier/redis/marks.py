@@ -1,0 +1,57 @@
+"""How far each process of a pod has seen the server's operations: what tells a server that has lost data from one that
+was only started anew.
+
+    FOLDER/marks/SLOT   boot id, last operation, last item; a shared mapping, so that a killed process leaves it whole
+
+A mark of an earlier boot tells that there was data, but not how much: a machine that went down may have lost its last
+writes, here as on the server.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from hashlib import sha256
+from pathlib import Path
+
+from weft.frontier.requests import boot_id
+
+_LAYOUT = struct.Struct("<16sQQ")
+
+
+class Marks:
+    """The marks of a pod; one of them is this process's own."""
+
+    def __init__(self, folder: Path, slot: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._boot = sha256(boot_id().encode()).digest()[:16]
+        path = folder / slot
+        if not path.exists() or path.stat().st_size != _LAYOUT.size:
+            path.write_bytes(bytes(_LAYOUT.size))
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), _LAYOUT.size)
+        self._item = 0
+
+    def known(self) -> tuple[int | None, int]:
+        """The last operation and the last item that any process knows of; None: there were some in an earlier boot."""
+        operation: int | None = 0
+        item = 0
+        for path in self._folder.iterdir():
+            boot, operations, items = _LAYOUT.unpack(path.read_bytes()[: _LAYOUT.size])
+            item = max(item, items)
+            if boot != self._boot:
+                operation = None if operations else operation
+            elif operation is not None:
+                operation = max(operation, operations)
+        self._item = item
+        return operation, item
+
+    def see(self, operation: int, item: int = 0) -> None:
+        """This process has seen that much."""
+        self._item = max(self._item, item)
+        _LAYOUT.pack_into(self._map, 0, self._boot, operation, self._item)
+
+    def close(self) -> None:
+        """Lets the file go; what it says stays."""
+        self._map.close()

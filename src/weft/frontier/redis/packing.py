@@ -1,0 +1,105 @@
+"""How a URL lies in Redis: without what its site's key says already, a byte for the usual origins.
+
+    rest = origin code, parent, path
+    origin code   one byte: http or https, the key or www. and the key; else a byte, a length, what is before the key
+    parent        its length, its bytes (and one more where the URL is outside the scope: how far)
+
+Scripts read the origin code alone, to see whether its robots.txt is known. Nothing here is pickled.
+"""
+
+from __future__ import annotations
+
+from weft import urls
+
+_SCHEMES = ("http://", "https://")
+_BEFORE, _WHOLE = 4, 6  # what is before the key follows (4: http, 5: https), or the whole origin does
+_OFFSITE = 0x10
+
+
+def origin_code(origin: str, key: str) -> bytes:
+    """The code of an origin at a site."""
+    secure = origin.startswith("https:")
+    host = origin[8 if secure else 7 :]
+    if host == key:
+        return bytes((secure,))
+    if not host.endswith("." + key):
+        return _with_length(_WHOLE, origin)
+    before = host[: -len(key)]
+    return bytes((2 + secure,)) if before == "www." else _with_length(_BEFORE + secure, before)
+
+
+def parent_code(parent: int, offsite: int = 0) -> bytes:
+    """A parent, and how far outside the scope the URL is."""
+    size = (parent.bit_length() + 7) // 8
+    code = bytes((size | (_OFFSITE if offsite else 0),)) + parent.to_bytes(size, "big")
+    return code + bytes((min(offsite, 255),)) if offsite else code
+
+
+def unpacked(rest: bytes, key: str) -> tuple[str, str, int, int]:
+    """Origin, path, parent and hops outside the scope."""
+    kind = rest[0]
+    if kind < _BEFORE:
+        at = 1
+        origin = _SCHEMES[kind & 1] + ("www." if kind > 1 else "") + key
+    else:
+        at = 3 + int.from_bytes(rest[1:3], "big")
+        text = rest[3:at].decode()
+        origin = text if kind == _WHOLE else _SCHEMES[kind & 1] + text + key
+    size, offsite = rest[at] & 0x0F, 0
+    parent = int.from_bytes(rest[at + 1 : at + 1 + size], "big")
+    end = at + 1 + size
+    if rest[at] & _OFFSITE:
+        offsite = rest[end]
+        end += 1
+    return origin, rest[end:].decode(), parent, offsite
+
+
+class Keys:
+    """Politeness keys and origin codes by origin; most URLs are of few origins."""
+
+    def __init__(self, scope: str, most: int = 200_000) -> None:
+        self._by_domain = scope == "domain"
+        self._most = most
+        self._known: dict[str, tuple[str, bytes]] = {}
+
+    def of(self, origin: str) -> tuple[str, bytes]:
+        """The key of an origin's site, and its code there."""
+        found = self._known.get(origin)
+        if found is None:
+            if len(self._known) >= self._most:
+                self._known.clear()
+            host = urls.host_of(origin + "/")
+            key = urls.domain(host) if self._by_domain else host
+            found = self._known[origin] = (key, origin_code(origin, key))
+        return found
+
+
+def _with_length(kind: int, text: str) -> bytes:
+    data = text.encode()
+    return bytes((kind,)) + len(data).to_bytes(2, "big") + data
+
+
+def unpacked_item(data: bytes) -> list[int | bytes]:
+    """An item as a script packed it: whole numbers and strings of any bytes, which msgpack's usual readers refuse."""
+    count, at = data[0] & 0x0F, 1
+    fields: list[int | bytes] = []
+    for _ in range(count):
+        field, at = _field(data, at)
+        fields.append(field)
+    return fields
+
+
+def _field(data: bytes, at: int) -> tuple[int | bytes, int]:
+    kind = data[at]
+    at += 1
+    if kind < 0x80 or kind >= 0xE0:
+        return (kind if kind < 0x80 else kind - 256), at
+    if 0xA0 <= kind < 0xC0:
+        size = kind & 0x1F
+        return data[at : at + size], at + size
+    if 0xD9 <= kind <= 0xDB:
+        width = 1 << (kind - 0xD9)
+        size = int.from_bytes(data[at : at + width], "big")
+        return data[at + width : at + width + size], at + width + size
+    width = 1 << ((kind - 0xCC) & 3)
+    return int.from_bytes(data[at : at + width], "big", signed=kind >= 0xD0), at + width

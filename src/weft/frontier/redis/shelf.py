@@ -1,0 +1,105 @@
+"""What a pod's processes share on disk: the bodies of robots.txt, and refusals that could not be told again.
+
+    robots           origin → version, record            what is in force
+    robots_history   origin, when → record               every robots.txt that was ever in force, for the audit
+    refusals         reason, url → parent
+
+One SQLite file on the node (WAL), many writers. Redis holds a robots.txt's expiry and version; a record is written here
+before Redis tells its version, so whoever hears of a version finds it here.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+import msgspec
+
+from weft.errors import BadInput, writing
+from weft.frontier.contract import RobotsRecord
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS robots (origin TEXT PRIMARY KEY, version INTEGER, record BLOB) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS robots_history (
+    origin TEXT, wall REAL, record BLOB, PRIMARY KEY (origin, wall)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS refusals (reason TEXT, url TEXT, parent INTEGER, PRIMARY KEY (reason, url)) WITHOUT ROWID;
+"""
+_WAIT_S = 30.0  # for another process's write
+MOST_REFUSALS = 100_000
+
+
+class Shelf:
+    """The file."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        try:
+            self._db = sqlite3.connect(path, isolation_level=None, timeout=_WAIT_S, check_same_thread=False)
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.executescript(_TABLES)
+        except sqlite3.DatabaseError as error:
+            raise BadInput(f"{path}: cannot hold robots.txt files: {error}; choose another data dir") from None
+        self._refusals: dict[tuple[str, str], int] = {}
+        self._kept = 0
+
+    def keep(self, origin: str, record: RobotsRecord, wall: float) -> int:
+        """Writes a record down; gives its version."""
+        data = msgspec.msgpack.encode(record)
+        with writing(self._path):
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                row = self._db.execute("SELECT version FROM robots WHERE origin = ?", (origin,)).fetchone()
+                version = (row[0] if row else 0) + 1
+                self._db.execute("INSERT OR REPLACE INTO robots VALUES (?, ?, ?)", (origin, version, data))
+                self._db.execute("INSERT OR REPLACE INTO robots_history VALUES (?, ?, ?)", (origin, wall, data))
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+        return int(version)
+
+    def robots(self, origin: str) -> tuple[int, RobotsRecord] | None:
+        """Version and record of what is in force."""
+        row = self._db.execute("SELECT version, record FROM robots WHERE origin = ?", (origin,)).fetchone()
+        return None if row is None else (int(row[0]), msgspec.msgpack.decode(row[1], type=RobotsRecord))
+
+    def refuse(self, reason: str, url: str, parent: int) -> None:
+        """Remembers a refusal, up to a bound; `commit` writes it."""
+        if self._kept < MOST_REFUSALS:
+            self._kept += 1
+            self._refusals[reason, url] = parent
+
+    def commit(self) -> None:
+        """Writes the refusals."""
+        if not self._refusals:
+            return
+        with writing(self._path):
+            self._db.execute("BEGIN IMMEDIATE")
+            rows = [(reason, url, parent) for (reason, url), parent in self._refusals.items()]
+            try:
+                self._db.executemany("INSERT OR IGNORE INTO refusals VALUES (?, ?, ?)", rows)
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+        self._refusals.clear()
+
+    def sync(self) -> None:
+        """Makes what was written safe against a power cut."""
+        wal = Path(f"{self._path}-wal")
+        if wal.exists():
+            fd = os.open(wal, os.O_RDONLY)
+            try:
+                os.fdatasync(fd)
+            finally:
+                os.close(fd)
+
+    def close(self) -> None:
+        """Writes the rest and closes."""
+        self.commit()
+        self._db.close()

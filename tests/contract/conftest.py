@@ -1,0 +1,48 @@
+"""Servers that the tests of one process share: started once, emptied by whoever uses them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from weft.supervise import redis_server
+from weft.supervise.redis_server import RedisServer
+
+# Tests kill it again and again: that is no crash loop.
+PATIENT = replace(redis_server.POLICY, first_delay_s=0.001, max_failures=1_000_000)
+SharedServer = Callable[[str], RedisServer]
+
+
+@pytest.fixture(scope="session")
+def shared_server(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[SharedServer]:
+    servers: dict[str, RedisServer] = {}
+
+    def server(kind: str) -> RedisServer:
+        if kind not in servers:
+            servers[kind] = RedisServer(
+                tmp_path_factory.mktemp(kind), program=_program(kind.split()[0]), policy=PATIENT
+            )
+            servers[kind].start()
+        return servers[kind]
+
+    yield server
+    for one in servers.values():
+        one.kill()
+        one.stop()
+
+
+def _program(kind: str) -> Path:
+    found = shutil.which("redis-server") if kind == "redis" else redis_server._bundled()
+    if found is None:
+        missing = f"no {kind} server is here: scripts/tools fetches it"
+        if os.environ.get("WEFT_REQUIRE_TOOLS"):
+            pytest.fail(missing)
+        pytest.skip(missing)
+    return Path(found)
