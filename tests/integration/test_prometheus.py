@@ -1,0 +1,219 @@
+"""A real Prometheus scrapes a running crawl: what is documented, shipped and served are the same series.
+
+The crawl's own endpoint is scraped, and beside it one with a real Redis as a pod's, so that every series has a value.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft.crawl.start import prepare
+from weft.engine.metrics import SLOWED, STOPPED, EngineMetrics
+from weft.engine.progress import read_status
+from weft.frontier.redis.metrics import RedisMetrics
+from weft.supervise.node import NodeMetrics
+from weft.supervise.redis_server import RedisServer
+from weft.telemetry import Endpoint, Metrics, Slot
+from weft.testing.web import synthetic_web
+
+ROOT = Path(__file__).parents[2]
+DASHBOARD = json.loads((ROOT / "deploy/grafana-dashboard.json").read_text())
+CONFIG = (ROOT / "deploy/prometheus.yml").read_text()
+SETTINGS = {
+    "scope": "any",
+    "politeness_delay_seconds": 0.3,
+    "allow_private": True,
+    "metrics_update_seconds": 0.2,
+    "max_retries": 0,
+}
+
+AT_WORK = ("weft_errors_total{", "weft_refused_total{", "weft_responses_total{")
+
+
+def program(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        assert not os.environ.get("WEFT_REQUIRE_TOOLS"), f"{name} is missing and this run requires it"
+        pytest.skip(f"{name} is not here: `make test` fetches it")
+    return found
+
+
+def documented() -> dict[str, str]:
+    """The series of docs/metrics.md and their kinds."""
+    rows = re.findall(r"^\| `(weft_\w+)` \| (\w+) \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE)
+    assert len(rows) == len(dict(rows))
+    return dict(rows)
+
+
+def queries() -> list[str]:
+    """Every query of the dashboard, as Grafana would send it."""
+    found = [target["expr"] for panel in DASHBOARD["panels"] for target in panel.get("targets", ())]
+    return [query.replace("$__rate_interval", "1m").replace("$pod", ".*") for query in found]
+
+
+def named(query: str) -> set[str]:
+    """The series that a query asks for, histograms by their own name."""
+    kinds = documented()
+    names = set(re.findall(r"\bweft_\w+", query))
+    return {re.sub(r"_(bucket|sum|count)$", "", name) if name not in kinds else name for name in names}
+
+
+def test_the_dashboard_shows_every_documented_series_and_no_other() -> None:
+    shown = set().union(*(named(query) for query in queries()))
+    assert shown == set(documented())
+    ids = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(ids) == len(set(ids))
+
+
+def test_promtool_accepts_the_shipped_configuration() -> None:
+    checked = subprocess.run(
+        [program("promtool"), "check", "config", str(ROOT / "deploy/prometheus.yml")], capture_output=True, text=True
+    )
+    assert checked.returncode == 0, checked.stderr
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        return str(answer.read().decode())
+
+
+def until(condition: Callable[[], Any], limit_s: float = 60) -> Any:
+    end = time.monotonic() + limit_s
+    while True:
+        try:
+            value = condition()
+        except OSError:
+            value = None
+        if value:
+            return value
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+@dataclass
+class Scraped:
+    """A Prometheus that has scraped a running crawl a few times."""
+
+    api: str
+    text: str  # what the endpoint said
+
+    def ask(self, query: str) -> list[dict[str, Any]]:
+        answer = json.loads(get(f"{self.api}/query?{urllib.parse.urlencode({'query': query})}"))
+        assert answer["status"] == "success", query
+        return list(answer["data"]["result"])
+
+
+@pytest.fixture(scope="module")
+def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
+    folder = tmp_path_factory.mktemp("scraped")
+    prometheus = program("prometheus")
+    server = RedisServer(folder / "redis")
+    server.start()
+    with synthetic_web(hosts=30, pages=1500, profile="messy") as web:
+        port = free_port()
+        settings = SETTINGS | {"data_dirs": [str(folder / "crawl")], "prometheus_port": port}
+        prepared = prepare(web.seeds, settings, environment={})
+        thread = threading.Thread(target=prepared.orchestrator.run)
+        thread.start()
+        try:
+            until(lambda: all(name in get(f"http://127.0.0.1:{port}/metrics") for name in AT_WORK))
+            _act_as_parser(prepared.folder.metrics, prepared.folder.status)
+            both = Endpoint(
+                prepared.folder.metrics,
+                0,
+                own=Slot(0, "orchestrator"),
+                collectors=[NodeMetrics([folder]), RedisMetrics({0: server.url})],
+            )
+            try:
+                yield from _scraping(prometheus, folder, both.port)
+            finally:
+                both.close()
+        finally:
+            prepared.orchestrator.stop(at_once=True)
+            thread.join()
+            prepared.close()
+            server.stop()
+
+
+def _act_as_parser(metrics: Path, status: Path) -> None:
+    """What a second process of the crawl would count."""
+    engine = EngineMetrics(Metrics(metrics, Slot(1, "parser", 0)), 0)
+    engine.crossed(10, 0.002)
+    engine.held_back(SLOWED)
+    engine.held_back(STOPPED)
+    engine.waiting(parse_queue=5, outbox=2)
+    assert read_status(status)
+    engine._metrics.save()
+
+
+def _scraping(prometheus: str, folder: Path, target: int) -> Iterator[Scraped]:
+    port = free_port()
+    config = folder / "prometheus.yml"
+    config.write_text(CONFIG.replace("10s", "500ms").replace("localhost:8001", f"127.0.0.1:{target}"))
+    process = subprocess.Popen(
+        [prometheus, f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}",
+         f"--web.listen-address=127.0.0.1:{port}"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        scraped = Scraped(f"http://127.0.0.1:{port}/api/v1", get(f"http://127.0.0.1:{target}/metrics"))
+        until(lambda: [row for row in scraped.ask("count_over_time(up[1m])") if int(row["value"][1]) >= 4])
+        yield scraped
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def test_the_endpoint_serves_what_is_documented_and_nothing_else(scraped: Scraped) -> None:
+    served = dict(re.findall(r"^# TYPE (weft_\w+) (\w+)$", scraped.text, re.MULTILINE))
+    assert served == documented()
+
+
+def test_promtool_accepts_what_is_served(scraped: Scraped) -> None:
+    checked = subprocess.run(
+        [program("promtool"), "check", "metrics"], input=scraped.text, capture_output=True, text=True
+    )
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+
+
+def diskless() -> set[str]:
+    """The series of disks, on a machine whose kernel tells of none."""
+    return {f"{family.name}_total" for family in NodeMetrics([]).collect() if not family.samples}
+
+
+def test_prometheus_answers_for_every_series(scraped: Scraped) -> None:
+    missing = [
+        name
+        for name, kind in documented().items()
+        if name not in diskless() and not scraped.ask(f"{name}_bucket" if kind == "histogram" else name)
+    ]
+    assert missing == []
+    (pages,) = scraped.ask('weft_pages_total{pod="0",process="fetcher0"}')
+    assert int(pages["value"][1]) > 0
+    (cpu,) = scraped.ask('weft_process_cpu_seconds_total{process="orchestrator"}')
+    assert float(cpu["value"][1]) > 0
+
+
+def test_every_panel_of_the_dashboard_has_something_to_show(scraped: Scraped) -> None:
+    assert [query for query in queries() if not scraped.ask(query) and not named(query) & diskless()] == []
