@@ -327,6 +327,20 @@ def test_a_page_ends_the_item_for_good(make: Callable[..., Harness]) -> None:
     assert (stats.queued, stats.leased, stats.finished, stats.pages) == (0, 0, 1, 1)
 
 
+def test_sites_that_could_be_asked_now_are_counted(make: Callable[..., Harness]) -> None:
+    harness = make()
+    frontier = harness.start()
+    no_robots(harness, "a", "b", "c")
+    frontier.admit(harness.crawl, [page(f"http://{host}/{n}") for host in "abc" for n in range(2)])
+    harness.advance(0.1)
+    assert frontier.stats().due == 3
+    for lease in frontier.claim("me", 2):
+        done(harness, lease)
+    assert frontier.stats().due == 1, "the two that were asked wait"
+    harness.advance(10.1)
+    assert frontier.stats().due == 3
+
+
 def test_a_retry_waits_and_counts(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=1.0)
     frontier = harness.start()

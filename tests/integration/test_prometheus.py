@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from weft.crawl.start import prepare
-from weft.engine.metrics import SLOWED, STOPPED, EngineMetrics
+from weft.engine.metrics import EngineMetrics
 from weft.engine.progress import read_status
 from weft.frontier.redis.metrics import RedisMetrics
 from weft.supervise.node import NodeMetrics
@@ -160,9 +160,8 @@ def _act_as_parser(metrics: Path, status: Path) -> None:
     """What a second process of the crawl would count."""
     engine = EngineMetrics(Metrics(metrics, Slot(1, "parser", 0)), 0)
     engine.crossed(10, 0.002)
-    engine.held_back(SLOWED)
-    engine.held_back(STOPPED)
-    engine.waiting(parse_queue=5, outbox=2)
+    engine.held_back({"soft": 3, "hard": 1})
+    engine.waiting(2)
     assert read_status(status)
     engine._metrics.save()
 

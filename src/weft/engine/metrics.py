@@ -14,8 +14,6 @@ from weft.engine.progress import Progress
 from weft.frontier.contract import FrontierStats
 from weft.telemetry import Metrics
 
-SLOWED, STOPPED = "soft", "hard"  # the limits whose crossing is a back-pressure event
-
 
 class EngineMetrics:
     """Copies progress and frontier into the process's metrics."""
@@ -25,6 +23,7 @@ class EngineMetrics:
         self._every_s = every_s
         self._clock = clock
         self._next = 0.0
+        self.before_save: list[Callable[[], None]] = []  # for who counts elsewhere, and copies it here
         self.fetch_s = metrics.histogram("weft_fetch_seconds", "Time of a transfer, from start to last byte.")
         self.parse_s = metrics.histogram("weft_parse_seconds", "Time of parsing a page.")
         self._crossing_s = metrics.histogram(
@@ -32,13 +31,12 @@ class EngineMetrics:
         )
         self._crossed = metrics.counter("weft_cross_pod_writes_total", "Batches of links that other pods have taken.")
         self._crossed_links = metrics.counter("weft_cross_pod_links_total", "Links that other pods have taken.")
-        self._events = {
-            level: metrics.counter(
+        self._events = {}
+        for level in ("soft", "hard"):
+            counter = metrics.counter(
                 "weft_backpressure_events_total", "Times that the parse queue crossed a limit.", level=level
             )
-            for level in (SLOWED, STOPPED)
-        }
-        self._parse_queue = metrics.gauge("weft_parse_queue_pages", "Pages fetched and not yet parsed.")
+            self._events[level] = (counter, counter.value)
         self._outbox = metrics.gauge("weft_outbox_batches", "Batches of links that wait for another pod.")
 
     def crossed(self, links: int, seconds: float) -> None:
@@ -47,22 +45,22 @@ class EngineMetrics:
         self._crossed_links.value += links
         self._crossing_s.observe(seconds)
 
-    def held_back(self, level: str) -> None:
-        """The parse queue has grown over its soft limit (SLOWED) or its hard one (STOPPED): once for each crossing."""
-        self._events[level].inc()
+    def held_back(self, events: Mapping[str, int]) -> None:
+        """How often the parse queue has grown over its `soft` and its `hard` limit since this process began."""
+        for level, (counter, before) in self._events.items():
+            counter.value = before + events.get(level, 0)
 
-    def waiting(self, *, parse_queue: int | None = None, outbox: int | None = None) -> None:
-        """What waits between processes now; None where this process does not know."""
-        if parse_queue is not None:
-            self._parse_queue.set(parse_queue)
-        if outbox is not None:
-            self._outbox.set(outbox)
+    def waiting(self, outbox: int) -> None:
+        """How many batches wait for another pod now."""
+        self._outbox.set(outbox)
 
     def update(self, progress: Progress, stats: FrontierStats | None, in_flight: int, *, now: bool = False) -> None:
         """Saves everything, if it is time. A process that knows nothing of the queues gives no stats."""
         if self._clock() < self._next and not now:
             return
         self._next = self._clock() + self._every_s
+        for copy in self.before_save:
+            copy()
         status = progress.status
         self._count("weft_pages_total", "Pages stored.", status.pages)
         self._count("weft_requests_total", "Requests made.", status.requests)
@@ -99,4 +97,5 @@ def _of_pod(stats: FrontierStats | None) -> list[tuple[str, str, int]]:
         ("weft_seen_urls", "URLs that the pod knows.", stats.seen),
         ("weft_sites", "Sites that the pod knows.", stats.sites),
         ("weft_due_sites", "Sites of the pod that could be asked now.", stats.due),
+        ("weft_parse_queue_pages", "Pages of the pod that are fetched and not parsed yet.", stats.to_parse),
     ]

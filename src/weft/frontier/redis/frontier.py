@@ -464,7 +464,7 @@ class RedisFrontier:
     def stats(self) -> FrontierStats:
         """Where things stand."""
         counters, leased, to_parse, crawls = self._figures()
-        queued, sites, admitted, finished, sent, received, _ = counters
+        queued, sites, admitted, finished, sent, received, _, due = counters
         return FrontierStats(
             queued=queued,
             leased=leased,
@@ -476,6 +476,7 @@ class RedisFrontier:
             to_parse=to_parse,
             sent=sent,
             received=received,
+            due=due,
         )
 
     def scope_extended(self, crawl: int, url: str) -> None:

@@ -1,0 +1,64 @@
+"""The engine's numbers: saved when it is time, going on after a restart, and added up by kind."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from weft.engine.metrics import EngineMetrics
+from weft.engine.progress import Progress
+from weft.frontier.contract import FrontierStats
+from weft.telemetry import Metrics, Slot, read_snapshot
+
+SLOT = Slot(1, "parser", 0)
+STATS = FrontierStats(7, 3, 90, 5, 100, 90, 80, due=2, to_parse=4)
+
+
+def saved(folder: Path) -> dict[tuple[str, ...], list[float]]:
+    snapshot = read_snapshot(folder / f"{SLOT.name}.metrics")
+    return {(series.name, *series.labels.values()): series.values for series in snapshot.series} if snapshot else {}
+
+
+def test_counts_of_pods_and_pressure_go_on_after_a_restart(tmp_path: Path) -> None:
+    progress = Progress(tmp_path / "status.json", 1)
+    for _ in range(2):
+        metrics = EngineMetrics(Metrics(tmp_path, SLOT), 10)
+        metrics.crossed(30, 0.004)
+        metrics.crossed(20, 0.2)
+        events = {"soft": 2, "hard": 1}
+        metrics.before_save.append(partial(metrics.held_back, events))
+        metrics.waiting(6)
+        metrics.update(progress, STATS, 9)
+        events["soft"] = 3
+        metrics.update(progress, STATS, 9, now=True)
+    figures = saved(tmp_path)
+    assert figures["weft_cross_pod_writes_total",] == [4]
+    assert figures["weft_cross_pod_links_total",] == [100]
+    assert figures["weft_cross_pod_write_seconds",][-1] == pytest.approx(0.408)
+    assert figures["weft_backpressure_events_total", "soft"] == [6]
+    assert figures["weft_backpressure_events_total", "hard"] == [2]
+    assert figures["weft_outbox_batches",] == [6]
+    assert figures["weft_due_sites",] == [2]
+    assert figures["weft_parse_queue_pages",] == [4]
+    assert figures["weft_queue_urls",] == [7]
+
+
+def test_errors_of_one_kind_add_up_whatever_their_particulars(tmp_path: Path) -> None:
+    progress = Progress(tmp_path / "status.json", 1)
+    progress.errors.update({"robots: Disallow: /a (line 3)": 2, "robots: Disallow: /b (line 4)": 5, "timeout": 1})
+    EngineMetrics(Metrics(tmp_path, SLOT), 10).update(progress, None, 0)
+    figures = saved(tmp_path)
+    assert figures["weft_errors_total", "robots"] == [7]
+    assert figures["weft_errors_total", "timeout"] == [1]
+    assert ("weft_queue_urls",) not in figures, "a process that knows no queue tells none"
+
+
+def test_nothing_is_saved_before_it_is_time(tmp_path: Path) -> None:
+    progress, now = Progress(tmp_path / "status.json", 1), [0.0]
+    metrics = EngineMetrics(Metrics(tmp_path, SLOT), 10, clock=lambda: now[0])
+    for at, pages in ((0.0, 1), (9.9, 2), (10.0, 3)):
+        now[0], progress.status.pages = at, pages
+        metrics.update(progress, STATS, 0)
+        assert saved(tmp_path)["weft_pages_total",] == [1 if at < 10 else 3]
