@@ -6,12 +6,13 @@ are later than all that it has acknowledged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from weft.crawl.export import reader
 from weft.crawl.folder import CrawlFolder
 from weft.frontier.journal import Journal
+from weft.frontier.recovery import Bitmap
 from weft.store.contract import StoredPage
 from weft.store.rebuild import Rebuild, Rebuilt
 from weft.store.text import FOLDER
@@ -58,30 +59,9 @@ def _known(folder: CrawlFolder) -> tuple[int, Callable[[int], bool]]:
         return 0, lambda _item: True
     journal = Journal(path)
     try:
-        done = _Items()
-        for _, numbers in journal.replay():
+        done = Bitmap()
+        for numbers in journal.done_since(0):
             done.add(numbers)
-        return int(journal.meta("acknowledged") or 0), done.holds
+        return int(journal.meta("acknowledged") or 0), done.__contains__
     finally:
         journal.close()
-
-
-class _Items:
-    """A set of item numbers, a bit each: those of a pod, which is in their top bits, are dense."""
-
-    def __init__(self) -> None:
-        self._pods: dict[int, bytearray] = {}
-
-    def add(self, items: Iterable[int]) -> None:
-        """Takes some in."""
-        for item in items:
-            bits = self._pods.setdefault(item >> 48, bytearray())
-            byte = (item & _LOW) >> 3
-            if byte >= len(bits):
-                bits.extend(bytes(byte + 4096 - len(bits)))
-            bits[byte] |= 1 << (item & 7)
-
-    def holds(self, item: int) -> bool:
-        """Whether it was taken in."""
-        bits, byte = self._pods.get(item >> 48, b""), (item & _LOW) >> 3
-        return byte < len(bits) and bool(bits[byte] & (1 << (item & 7)))

@@ -21,9 +21,9 @@ from pathlib import Path
 
 import msgspec
 
-from weft import urls
 from weft.config import PolitenessSection
 from weft.errors import BadInput, Busy, DiskFull
+from weft.frontier.checkpoint import Open
 from weft.frontier.contract import (
     Admission,
     CrawlLimits,
@@ -36,17 +36,17 @@ from weft.frontier.contract import (
     RobotsRecord,
 )
 from weft.frontier.journal import Journal
-from weft.frontier.politeness import Turn
+from weft.frontier.queues import Queues
+from weft.frontier.recovery import LETTER, Counts, Recovery
 from weft.frontier.requests import RequestLog, boot_id, last_requests
 from weft.frontier.seen import known_as
 from weft.frontier.sites import Crawl, Known, Lane, Site
-from weft.frontier.wheel import Wheel
 from weft.records import Found, Lease, Purpose, Reason
 
-_LETTER = {Purpose.PAGE: "p", Purpose.SITEMAP: "s"}
-_PURPOSE = {letter: purpose for purpose, letter in _LETTER.items()}
 _OVERFLOW = 20  # a domain with a budget of N pages queues at most this many times N
 _REMEMBERED_REFUSALS = 100_000
+CHECKPOINT_EVERY = 500_000  # lines of the journal; more where there is more to write down, a few when it is closed
+_LONGEST_REQUEST_S = 600.0
 
 
 class _State:
@@ -71,6 +71,7 @@ class EmbeddedFrontier:
         section: PolitenessSection,
         *,
         pod: int = 0,
+        checkpoint_every: int = CHECKPOINT_EVERY,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -84,24 +85,21 @@ class EmbeddedFrontier:
         shutil.rmtree(folder / "spill", ignore_errors=True)
         self.epoch: int = (self._journal.meta("epoch") or 0) + 1
         self.acknowledged: int = self._journal.meta("acknowledged") or 0
-        self._sites: dict[str, Site] = {}
-        self._turns: dict[str, Turn] = {}
-        self._keys: dict[str, str] = {}
-        self._crawls: dict[int, Crawl] = {}
-        self._wheel: Wheel[Site] = Wheel()
+        self._queues = Queues(section, self._journal, folder / "spill", self.now, wall)
+        self._recovery = Recovery(folder, self._journal, self._queues, wall)
         self._leases: dict[int, _State] = {}
         self._robots_expiry: dict[str, float] = {}
         self._robots_cache: dict[str, RobotsRecord] = {}
         self._robots_pending: set[str] = set()
-        self._robots_tries: dict[
-            str, tuple[int, float]
-        ] = {}  # failed ones by origin, and when the next may come (wall)
-        self._next_item = (pod << 48) + 1
+        # Failed ones by origin, and when the next may come (wall).
+        self._robots_tries: dict[str, tuple[int, float]] = {}
+        self._counts = Counts(next_item=(pod << 48) + 1)
         self._next_transient = -1
-        self._not_before = 0.0
         self._rejected: list[Rejection] = []
-        self._queued = self._admitted = self._finished = 0
-        self._unacknowledged: list[tuple[int, int]] = []
+        self._rejected_out: dict[int, Open] = {}  # given out as rejected, and not yet ended
+        self._unacknowledged: list[tuple[int, Open]] = []
+        self._checkpoint_every = checkpoint_every
+        self._since_checkpoint = 0
         self._refusals_kept = 0
         self._requests = RequestLog(folder / "requests", self.now())
 
@@ -109,18 +107,18 @@ class EmbeddedFrontier:
 
     def open_crawl(self, name: str, limits: CrawlLimits) -> int:
         """The number of a crawl: a new one, or the one of that name that is there, held to these limits from now on."""
-        for crawl in self._crawls.values():
+        for crawl in self._queues.crawls.values():
             if crawl.name == name:
                 crawl.limits = limits
                 return crawl.number
         known = {record[0]: msgspec.msgpack.decode(record[1]) for record in self._journal.rows("crawls")}
         for there, record in known.items():
             if record["name"] == name:
-                self._crawls[there] = Crawl(there, name, record["seed"], limits)
+                self._queues.crawls[there] = Crawl(there, name, record["seed"], limits, self._spill(there))
                 return int(there)
         number: int = max(known, default=0) + 1
         seed = random.getrandbits(63)
-        self._crawls[number] = Crawl(number, name, seed, limits)
+        self._queues.crawls[number] = Crawl(number, name, seed, limits, self._spill(number))
         self._journal.put("crawls", number, msgspec.msgpack.encode({"name": name, "seed": seed}))
         return number
 
@@ -136,82 +134,25 @@ class EmbeddedFrontier:
         started_before = self._journal.meta("boot")
         if started_before not in (None, boot_id()) or (started_before and self._section.key_scope == "ip"):
             # The clock began anew, or addresses are not known yet: nobody knows how long ago a site was asked.
-            self._not_before = now + self._section.delay_s
-        self._restore_sites(now)
-        for origin, expires, _ in self._journal.rows("robots"):
-            self._robots_expiry[origin] = expires
+            self._queues.not_before = now + self._section.delay_s
+        longest = max(self._section.delay_s, self._journal.meta("longest_delay") or 0.0)
+        self._queues.asked = last_requests(self._folder / "requests", now - longest - _LONGEST_REQUEST_S)
         for origin, attempt, wall in self._journal.rows("robots_tries"):
             self._robots_tries[origin] = (attempt, wall)
-        finished = _Bitmap()
-        for _, numbers in self._journal.replay():
-            finished.add(numbers)
-        late = [item for item in done if item not in finished]
-        finished.add(late)
-        self._journal.done += late
-        self._restore_queues(finished, now)
+        self._journal.done += self._recovery.restore(self._counts, done, now)
         self._restore_counts(pages or {}, by_key or {})
-        for site in self._sites.values():
-            self._schedule(site)
         self._journal.put_meta("epoch", self.epoch)
         self._journal.put_meta("boot", boot_id())
         self._journal.commit()
-        return self._queued
-
-    def _restore_sites(self, now: float) -> None:
-        for key, record in self._journal.rows("sites"):
-            state = msgspec.msgpack.decode(record)
-            turn = self._site(key).turn
-            turn.crawl_delay_s, turn.extra_s = state["crawl_delay"], state["extra"]
-            turn.forced_single, turn.probes = state["single"], state["probes"]
-            turn.due = max(turn.due, now + state["due_wall"] - self._wall())
-            turn.open_until = turn.due if state["open"] else 0.0
-        for key, ended in last_requests(self._folder / "requests", now - 3600).items():
-            turn = self._site(key).turn
-            turn.due = max(turn.due, (now if ended is None else ended) + turn.delay_s(self._section))
-
-    def _restore_queues(self, finished: _Bitmap, now: float) -> None:
-        retries = {item: (attempt, wall) for item, attempt, wall in self._journal.rows("retries")}
-        moved: dict[int, tuple[Crawl, Found]] = {}  # where depth decides, the last line of an item counts
-        for admitted, _ in self._journal.replay():
-            for line in admitted:
-                number, depth, parent, hops, offsite, crawl_number, letter, rest = line.split(" ", 7)
-                item = int(number)
-                self._next_item = max(self._next_item, item + 1)
-                crawl = self._crawls.get(int(crawl_number))
-                if crawl is None:
-                    continue
-                url, _, about = rest.partition(" ")
-                self._admitted += 1
-                found = Found(url, int(depth), int(parent), int(hops), _PURPOSE[letter], about, int(offsite))
-                crawl.seen.add(known_as(found))
-                if crawl.depths is not None:
-                    moved[item] = (crawl, found)
-                elif item in finished:
-                    self._finished += 1
-                else:
-                    self._requeue(crawl, found, item, retries, now)
-        for item, (crawl, found) in moved.items():
-            assert crawl.depths is not None
-            crawl.depths[crawl.seen.fingerprint(found.url)] = Known(found.depth, item)
-            if item in finished:
-                self._finished += 1
-            else:
-                self._requeue(crawl, found, item, retries, now)
-
-    def _requeue(
-        self, crawl: Crawl, found: Found, item: int, retries: dict[int, tuple[int, float]], now: float
-    ) -> None:
-        attempt, wall = retries.get(item, (0, 0.0))
-        not_before = now + max(0.0, wall - self._wall()) if attempt else 0.0
-        self._enqueue(crawl, found, item, attempt, not_before)
+        return self._queues.queued
 
     def _restore_counts(self, pages: Mapping[int, int], by_key: Mapping[str, int]) -> None:
         for number, count in pages.items():
-            if number in self._crawls:
-                self._crawls[number].pages = count
+            if number in self._queues.crawls:
+                self._queues.crawls[number].pages = count
         for key, count in by_key.items():
-            for crawl in self._crawls.values():
-                self._lane(self._site(key), crawl).pages = count
+            for crawl in self._queues.crawls.values():
+                self._queues.site(key).lane(crawl).pages = count
 
     # ── the contract ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -222,16 +163,16 @@ class EmbeddedFrontier:
 
     def unseen(self, crawl: int, candidates: Iterable[str]) -> list[str]:
         """Those of the URLs that this crawl does not know yet."""
-        return self._crawls[crawl].seen.unknown(candidates)
+        return self._queues.crawls[crawl].seen.unknown(candidates)
 
     def admit(self, crawl: int, found: Sequence[Found]) -> Admission:
         """Queues what is new; redirect targets, robots.txt and sitemaps before the rest."""
-        owner = self._crawls[crawl]
+        owner = self._queues.crawls[crawl]
         new = duplicates = 0
         expand: list[tuple[int, str, int]] = []
         for one in found:
             if one.purpose is Purpose.ROBOTS:
-                self._enqueue(owner, one, self._transient())
+                self._queues.enqueue(owner, one, self._transient())
                 continue
             known = known_as(one)
             if not owner.seen.add(known):
@@ -252,7 +193,7 @@ class EmbeddedFrontier:
         if self._journal.meta(f"recrawl:{crawl}") == run:
             return
         self.commit()
-        begin(self._next_item - 1)
+        begin(self._counts.next_item - 1)
         for found in known:
             self.readmit(crawl, found)
         self._journal.put_meta(f"recrawl:{crawl}", run)
@@ -270,17 +211,18 @@ class EmbeddedFrontier:
         origin = found.url[: found.url.index("/", 8)]
         robots = self.robots(origin)
         if robots is not None and robots.status == "unreachable":
-            self._robots_expiry.pop(origin, None)
-        self._crawls[crawl].seen.add(found.url)
-        self._admit_new(self._crawls[crawl], found)
+            self._robots_expiry[origin] = 0.0
+        self._queues.crawls[crawl].seen.add(found.url)
+        self._admit_new(self._queues.crawls[crawl], found)
 
     def claim(self, owner: str, limit: int) -> list[Lease]:
         """Leases for what is due, in the request log before it returns."""
         now = self.now()
         self._expire(now)
+        self._forget_idle(now)
         leases: list[Lease] = []
         while len(leases) < limit:
-            site = self._wheel.pop(now)
+            site = self._queues.wheel.pop(now)
             if site is None:
                 break
             lease = self._claim_at(site, owner, now)
@@ -298,12 +240,12 @@ class EmbeddedFrontier:
         """Whether every crawl has all the pages that it may have."""
         return all(
             crawl.limits.max_pages is not None and crawl.pages >= crawl.limits.max_pages
-            for crawl in self._crawls.values()
+            for crawl in self._queues.crawls.values()
         )
 
     def depth_of(self, lease: Lease) -> int:
         """From what is known where depth decides; else the lease's own."""
-        crawl = self._crawls[lease.crawl]
+        crawl = self._queues.crawls[lease.crawl]
         known = crawl.depths.get(crawl.seen.fingerprint(lease.url)) if crawl.depths is not None else None
         return lease.depth if known is None or known.item != lease.item else min(known.depth, lease.depth)
 
@@ -316,7 +258,7 @@ class EmbeddedFrontier:
             state.cooled = True
             self._requests.end(one.lease.item, one.at, one.outcome or "-")
             self._end_turn(state, one)
-            self._schedule(state.site)
+            self._queues.schedule(state.site)
 
     def finish(self, outcomes: Iterable[Outcome], batch: int = 0) -> list[bool]:
         """Ends leases. `batch`: the store's, which `acknowledge` will name when it is safe on disk."""
@@ -331,7 +273,7 @@ class EmbeddedFrontier:
                 state.site.turn.active -= 1
                 self._requests.end(outcome.lease.item, self.now(), "unasked")
             self._end_lease(state, outcome, batch)
-            self._schedule(state.site)
+            self._queues.schedule(state.site)
         return accepted
 
     def robots(self, origin: str) -> RobotsRecord | None:
@@ -351,31 +293,31 @@ class EmbeddedFrontier:
         encoded = msgspec.msgpack.encode(record)
         self._journal.put("robots", origin, record.expires, encoded)
         self._journal.put("robots_history", (origin, self._wall()), encoded)
-        site = self._site(self.key_of(origin + "/"))
+        site = self._queues.site(self._queues.key_of(origin + "/"))
         if crawl_delay_s and crawl_delay_s > site.turn.crawl_delay_s:
             site.turn.crawl_delay_s = crawl_delay_s
             site.turn.forced_single = True
             # The request that brought the news has ended already, counted with the shorter delay.
             site.turn.due = max(site.turn.due, self.now() + crawl_delay_s)
             self._save_site(site)
-        self._schedule(site)
+        self._queues.schedule(site)
 
     def next_due(self) -> float | None:
         """When claiming may give something next."""
-        return self._wheel.next_due()
+        return self._queues.wheel.next_due()
 
     def stats(self) -> FrontierStats:
         """Where things stand."""
-        crawls = self._crawls.values()
+        crawls = self._queues.crawls.values()
         return FrontierStats(
-            queued=self._queued,
+            queued=self._queues.queued,
             leased=len(self._leases),
             seen=sum(len(crawl.seen) for crawl in crawls),
-            sites=len(self._sites),
-            admitted=self._admitted,
-            finished=self._finished,
+            sites=len(self._queues.sites),
+            admitted=self._counts.admitted,
+            finished=self._counts.finished,
             pages=sum(crawl.pages for crawl in crawls),
-            due=self._wheel.due(self.now()),
+            due=self._queues.wheel.due(self.now()),
         )
 
     def scope_extended(self, crawl: int, url: str) -> None:
@@ -391,12 +333,12 @@ class EmbeddedFrontier:
 
     def pause(self, crawl: int, paused: bool = True) -> None:
         """Nothing of a paused crawl is claimed."""
-        self._crawls[crawl].paused = paused
-        self._unblock(self._crawls[crawl])
+        self._queues.crawls[crawl].paused = paused
+        self._queues.unblock(self._queues.crawls[crawl])
 
     def drop(self, crawl: int) -> None:
         """Takes out everything that is queued of a crawl."""
-        for site in self._sites.values():
+        for site in self._queues.sites.values():
             for lane in site.lanes:
                 if lane.crawl.number == crawl:
                     self._reject(lane, Reason.DROPPED)
@@ -415,24 +357,28 @@ class EmbeddedFrontier:
     def ended(self, items: Iterable[int], batch: int = 0) -> None:
         """Rejected items whose reasons are stored."""
         for item in items:
-            self._end_item(item, batch)
+            self._end_item(self._rejected_out.pop(item), batch)
 
     def acknowledge(self, batch: int) -> None:
         """The store's batches up to this one are safe on disk: what ended with them need not be asked for again."""
         self.acknowledged = batch
         keep = []
-        for number, item in self._unacknowledged:
+        for number, out in self._unacknowledged:
             if number <= batch:
-                self._journal.done.append(item)
+                self._journal.done.append(out.item.item)
             else:
-                keep.append((number, item))
+                keep.append((number, out))
         self._unacknowledged = keep
         self._journal.put_meta("acknowledged", batch)
 
     def commit(self) -> None:
         """Writes down what was admitted and what has ended."""
         self._requests.flush()
+        self._since_checkpoint += len(self._journal.admitted) + len(self._journal.done)
         self._journal.commit()
+        size = self._queues.queued + self._counts.admitted // 8
+        if self._since_checkpoint > self._checkpoint_every + size // 10:
+            self._checkpoint()
 
     def sync(self) -> None:
         """Makes what was committed safe against a power cut."""
@@ -441,34 +387,30 @@ class EmbeddedFrontier:
 
     def close(self) -> None:
         """Commits, closes, and lets another process have the folder."""
+        self.commit()
+        if self._since_checkpoint > self._checkpoint_every // 25:
+            self._checkpoint()
         self._requests.close()
         self._journal.close()
         os.close(self._lock)
 
     def items(self, crawl: int) -> Iterator[Item]:
         """Everything that is queued of a crawl, site by site."""
-        for site in self._sites.values():
+        for site in self._queues.sites.values():
             for lane in site.lanes:
                 if lane.crawl.number == crawl:
                     yield from lane.items()
 
     def key_of(self, url: str) -> str:
         """The politeness key of a URL."""
-        origin = url[: url.index("/", 8)]
-        key = self._keys.get(origin)
-        if key is None:
-            if len(self._keys) > 200_000:
-                self._keys.clear()
-            host = urls.host_of(url)
-            key = self._keys[origin] = urls.domain(host) if self._section.key_scope == "domain" else host
-        return key
+        return self._queues.key_of(url)
 
     def share_turn(self, url: str, address: str) -> bool:
         """This site and all others of that address are one from now on."""
-        site = self._site(self.key_of(url))
-        turn = self._turns.get(address)
+        site = self._queues.site(self._queues.key_of(url))
+        turn = self._queues.turns.get(address)
         if turn is None:
-            self._turns[address] = site.turn
+            self._queues.turns[address] = site.turn
             return True
         if turn is site.turn:
             return True
@@ -483,9 +425,10 @@ class EmbeddedFrontier:
     def _claim_at(self, site: Site, owner: str, now: float) -> Lease | None:
         turn = site.turn
         if turn.due > now:
-            self._wheel.put(site, turn.due)
+            self._queues.wheel.put(site, turn.due)
             return None
         if turn.active >= turn.places(self._section):
+            turn.parked = turn.parked or []
             turn.parked.append(site)
             return None
         if turn.broken(self._section):
@@ -493,12 +436,12 @@ class EmbeddedFrontier:
                 self._reject(lane, Reason.BREAKER)
         taken = self._take(site, now)
         if taken is None:
-            self._schedule(site, asked=True)
+            self._queues.schedule(site, asked=True)
             return None
         lane, item = taken
         lease = self._lease(site, lane, item, owner, now)
         if turn.active < turn.places(self._section):
-            self._schedule(site)
+            self._queues.schedule(site)
         return lease
 
     def _take(self, site: Site, now: float) -> tuple[Lane, Item] | None:
@@ -513,16 +456,15 @@ class EmbeddedFrontier:
                 continue
             if not lane.has_budget():
                 continue
-            item = self._pop(lane, now)
+            item = self._queues.pop(lane, now)
             if item is None:
                 continue
             if item.purpose is Purpose.ROBOTS:
                 return lane, item
             origin = item.url[: item.url.index("/", 8)]
-            if self._robots_expiry.get(origin, 0.0) > self._wall():
+            if self._robots_expires(origin) > self._wall():
                 return lane, item
-            lane.push_urgent(item, first=True)
-            self._queued += 1
+            self._queues.push_urgent(lane, item, first=True)
             if origin in self._robots_pending:
                 continue
             self._robots_pending.add(origin)
@@ -533,30 +475,12 @@ class EmbeddedFrontier:
             if wall <= self._wall():
                 return lane, robots
             # An earlier process has failed to get it, and its wait is not over.
-            lane.push_urgent(robots, now + wall - self._wall())
-            self._queued += 1
-        return None
-
-    def _pop(self, lane: Lane, now: float) -> Item | None:
-        """The lane's next item; an entry whose item has since moved up is passed over."""
-        while (item := lane.pop(now)) is not None:
-            self._queued -= 1
-            if lane.crawl.depths is None or item.purpose is not Purpose.PAGE:
-                return item
-            known = lane.crawl.depths.get(lane.crawl.seen.fingerprint(item.url))
-            if (
-                known is None
-                or known.item != item.item
-                or not (known.leased or known.ended or known.depth < item.depth)
-            ):
-                return item
+            self._queues.push_urgent(lane, robots, now + wall - self._wall())
         return None
 
     def _mark(self, item: Item, crawl: Crawl, *, leased: bool, ended: bool = False) -> None:
-        if crawl.depths is not None and item.purpose is Purpose.PAGE:
-            known = crawl.depths.get(crawl.seen.fingerprint(item.url))
-            if known is not None and known.item == item.item:
-                known.leased, known.ended = leased, ended
+        if (known := crawl.known(item)) is not None:
+            known.leased, known.ended = leased, ended
 
     def _lease(self, site: Site, lane: Lane, item: Item, owner: str, now: float) -> Lease:
         delay_s = site.turn.delay_s(self._section)
@@ -573,27 +497,6 @@ class EmbeddedFrontier:
         self._requests.start(item.item, now, site.key, delay_s, site.turn.places(self._section), item.url)
         return lease
 
-    def _schedule(self, site: Site, *, asked: bool = False) -> None:
-        """Puts a site on the wheel for when it may be claimed from; `asked`: it just was, and gave nothing."""
-        turn = site.turn
-        if turn.parked and turn.active < turn.places(self._section):
-            parked, turn.parked = turn.parked, []
-            for other in parked:
-                if other is not site:
-                    self._schedule(other)
-        if turn.active >= turn.places(self._section):
-            return
-        if asked:
-            # What it has now waits for a permit, a budget or a robots.txt, which will schedule it.
-            times = [time for lane in site.lanes if (time := lane.later(self._latest)) is not None]
-            at = min(times, default=None)
-        else:
-            at = site.next_time()
-        if at is not None:
-            self._wheel.put(site, max(turn.due, at))
-        elif not asked:
-            self._wheel.remove(site)
-
     def _expire(self, now: float) -> None:
         """Gives back leases past their deadline; they are in the order of their deadlines."""
         while self._leases:
@@ -607,7 +510,7 @@ class EmbeddedFrontier:
                 self._requests.end(state.lease.item, now, "expired")
                 turn.ended(now, self._section)
             self._give_back(state, state.item.attempt, 0.0, first=True)
-            self._schedule(state.site)
+            self._queues.schedule(state.site)
 
     def _valid(self, lease: Lease) -> _State | None:
         state = self._leases.get(lease.item)
@@ -647,16 +550,16 @@ class EmbeddedFrontier:
                 lane.crawl.pages += 1
         if item.attempt and item.item > 0:
             self._journal.delete("retries", item.item)
-        self._end_item(item.item, batch)
+        self._end_item(Open(lane.crawl.number, item), batch)
 
-    def _end_item(self, item: int, batch: int) -> None:
-        if item < 0:
+    def _end_item(self, out: Open, batch: int) -> None:
+        if out.item.item < 0:
             return
-        self._finished += 1
+        self._counts.finished += 1
         if batch:
-            self._unacknowledged.append((batch, item))
+            self._unacknowledged.append((batch, out))
         else:
-            self._journal.done.append(item)
+            self._journal.done.append(out.item.item)
 
     def _give_back(self, state: _State, attempt: int, not_before: float, *, first: bool = False) -> None:
         item = state.item
@@ -672,74 +575,45 @@ class EmbeddedFrontier:
                 self._journal.put("robots_tries", item.about, attempt, wall)
             else:
                 self._journal.put("retries", item.item, attempt, wall)
-        state.lane.push_urgent(item, not_before, first=first)
-        self._queued += 1
+        # The site may have been forgotten while this was out.
+        lane = self._queues.site(state.site.key).lane(state.lane.crawl)
+        self._queues.push_urgent(lane, item, not_before, first=first)
+        self._queues.schedule(self._queues.site(state.site.key))
 
     def _free_permit(self, lane: Lane) -> None:
         lane.flight -= 1
         lane.crawl.flight -= 1
-        self._unblock(lane.crawl)
-
-    def _unblock(self, crawl: Crawl) -> None:
-        for _ in range(min(len(crawl.blocked), max(0, crawl.permits()))):
-            site = next(iter(crawl.blocked))
-            del crawl.blocked[site]
-            self._schedule(site)
+        self._queues.unblock(lane.crawl)
 
     def _reject(self, lane: Lane, reason: Reason) -> None:
         """Takes out everything that waits in a lane; `rejections` gives it to whoever keeps the reasons."""
         waiting = list(lane.items())
+        self._queues.queued -= lane.queued
         lane.clear()
-        self._queued -= len(waiting)
         for item in waiting:
             if item.purpose is Purpose.ROBOTS:
                 self._robots_pending.discard(item.about)
-            else:
+            elif item.item not in self._queues.ended:
                 self._rejected.append(Rejection(item, lane.crawl.number, reason))
+                self._rejected_out[item.item] = Open(lane.crawl.number, item)
 
     # ── queueing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _admit_new(self, crawl: Crawl, found: Found) -> None:
-        item = self._next_item
-        self._next_item += 1
-        self._admitted += 1
+        item = self._counts.next_item
+        self._counts.next_item += 1
+        self._counts.admitted += 1
         if crawl.depths is not None:
             crawl.depths[crawl.seen.fingerprint(found.url)] = Known(found.depth, item)
         self._write_line(crawl, found, item)
-        self._enqueue(crawl, found, item)
+        self._queues.enqueue(crawl, found, item)
 
     def _write_line(self, crawl: Crawl, found: Found, item: int) -> None:
         about = " " + found.about if found.about else ""
         self._journal.admitted.append(
             f"{item} {found.depth} {found.parent} {found.hops} {found.offsite} {crawl.number} "
-            f"{_LETTER[found.purpose]} {found.url}{about}"
+            f"{LETTER[found.purpose]} {found.url}{about}"
         )
-
-    def _enqueue(self, crawl: Crawl, found: Found, item: int, attempt: int = 0, not_before: float = 0.0) -> None:
-        site = self._site(self.key_of(found.url))
-        lane = self._lane(site, crawl)
-        was_empty = not lane.queued
-        if found.purpose is Purpose.PAGE and not found.hops and not attempt:
-            lane.push(item, found.url, found.depth, found.parent, found.offsite)
-        else:
-            lane.push_urgent(
-                Item(
-                    item,
-                    found.url,
-                    found.depth,
-                    found.parent,
-                    found.hops,
-                    found.purpose,
-                    found.about,
-                    attempt,
-                    found.offsite,
-                ),
-                not_before,
-            )
-            was_empty = True
-        self._queued += 1
-        if was_empty:
-            self._schedule(site)
 
     def _move_up(self, crawl: Crawl, found: Found) -> tuple[int, str, int] | None:
         """A known URL found by a shorter way: queued, it moves up; fetched, the caller must expand it again."""
@@ -753,37 +627,25 @@ class EmbeddedFrontier:
             return known.item, found.url, found.depth
         if not known.leased:
             # Its old entry stays where it is and is passed over when its turn comes.
-            self._enqueue(crawl, found, known.item)
+            self._queues.enqueue(crawl, found, known.item)
         return None
 
     def _over_budget(self, crawl: Crawl, found: Found) -> bool:
         cap = crawl.limits.max_pages_per_domain
         if cap is None:
             return False
-        site = self._sites.get(self.key_of(found.url))
+        site = self._queues.sites.get(self._queues.key_of(found.url))
         lane = next((lane for lane in site.lanes if lane.crawl is crawl), None) if site else None
         return lane is not None and lane.queued + lane.pages >= _OVERFLOW * cap + 1000
 
-    def _site(self, key: str) -> Site:
-        site = self._sites.get(key)
-        if site is None:
-            site = self._sites[key] = Site(key, Turn(self._not_before))
-        return site
-
-    def _lane(self, site: Site, crawl: Crawl) -> Lane:
-        return site.lane(crawl, self._folder / "spill" / f"{crawl.number}-{_file_name(site.key)}")
+    def _spill(self, crawl: int) -> Path:
+        return self._folder / "spill" / str(crawl)
 
     def _save_site(self, site: Site) -> None:
-        turn = site.turn
-        record = {
-            "crawl_delay": turn.crawl_delay_s,
-            "extra": turn.extra_s,
-            "single": turn.forced_single,
-            "probes": turn.probes,
-            "open": bool(turn.open_until),
-            "due_wall": self._wall() + max(0.0, turn.due - self.now()),
-        }
-        self._journal.put("sites", site.key, msgspec.msgpack.encode(record))
+        self._queues.save(site)
+        delay_s = site.turn.delay_s(self._section)
+        if delay_s > (self._journal.meta("longest_delay") or 0.0):
+            self._journal.put_meta("longest_delay", delay_s)
         # What a site has asked for is rare and must outlive a kill in the next tenth of a second.
         self._commit_early()
 
@@ -792,6 +654,32 @@ class EmbeddedFrontier:
             self._journal.commit()
         except DiskFull:
             pass  # what was put is kept, and the next `commit` will tell
+
+    def _checkpoint(self) -> None:
+        """Writes the working set down; everything is committed."""
+        out = [Open(state.lane.crawl.number, state.item) for state in self._leases.values() if state.item.item > 0]
+        out += [one for _, one in self._unacknowledged]
+        out += self._rejected_out.values()
+        counts = msgspec.structs.replace(self._counts, finished=self._counts.finished - len(self._unacknowledged))
+        try:
+            self._recovery.save(counts, out, self.now())
+        except DiskFull:
+            pass  # the journal has everything; the next one may fit
+        self._since_checkpoint = 0
+
+    def _forget_idle(self, now: float) -> None:
+        for site in self._queues.forget_idle(now):
+            for lane in site.lanes:
+                for origin in lane.origins:
+                    self._robots_expiry.pop(origin, None)
+
+    def _robots_expires(self, origin: str) -> float:
+        """Until when (wall) an origin's robots.txt is known."""
+        expires = self._robots_expiry.get(origin)
+        if expires is None:
+            row = self._journal.row("robots", origin)
+            expires = self._robots_expiry[origin] = float(row[1]) if row is not None else 0.0
+        return expires
 
     def _remember_robots(self, origin: str, record: RobotsRecord) -> RobotsRecord:
         if len(self._robots_cache) > 20_000:
@@ -807,34 +695,10 @@ class EmbeddedFrontier:
 
 def _at_its_nearest(item: Item, crawl: Crawl) -> Item:
     """The item at the depth that was found while it was leased: as the deeper one `_pop` would pass it over."""
-    known = crawl.depths.get(crawl.seen.fingerprint(item.url)) if crawl.depths is not None else None
-    if known is None or known.item != item.item or known.depth >= item.depth:
+    known = crawl.known(item)
+    if known is None or known.depth >= item.depth:
         return item
     return msgspec.structs.replace(item, depth=known.depth)
-
-
-class _Bitmap:
-    """A set of item numbers, a bit each: they are dense."""
-
-    def __init__(self) -> None:
-        self._bits: dict[int, bytearray] = {}
-
-    def add(self, items: Iterable[int]) -> None:
-        for item in items:
-            block = self._bits.get(item >> 16)
-            if block is None:
-                block = self._bits[item >> 16] = bytearray(8192)
-            block[(item >> 3) & 8191] |= 1 << (item & 7)
-
-    def __contains__(self, item: int) -> bool:
-        block = self._bits.get(item >> 16)
-        return block is not None and bool(block[(item >> 3) & 8191] & (1 << (item & 7)))
-
-
-def _file_name(key: str) -> str:
-    from hashlib import sha256
-
-    return sha256(key.encode()).hexdigest()[:24]
 
 
 def _lock(folder: Path) -> int:

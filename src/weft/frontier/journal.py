@@ -123,13 +123,25 @@ class Journal:
         found = self._db.execute(f"SELECT * FROM {table} WHERE {_KEYS[table]} = ?", (key,)).fetchone()  # noqa: S608
         return None if found is None else tuple(found)
 
-    def replay(self) -> Iterator[tuple[list[str], array[int]]]:
-        """What was admitted and what was done, commit by commit."""
-        for admitted, done in self._db.execute("SELECT admitted, done FROM journal ORDER BY seq"):
-            lines = isal_zlib.decompress(admitted).decode().split("\n") if admitted else []
+    def last_seq(self) -> int:
+        """The number of the journal's last line."""
+        return int(self._db.execute("SELECT max(seq) FROM journal").fetchone()[0] or 0)
+
+    def admitted_since(self, seq: int) -> Iterator[list[str]]:
+        """The lines of what was admitted after a line of the journal, commit by commit."""
+        for (blob,) in self._db.execute(
+            "SELECT admitted FROM journal WHERE seq > ? AND admitted NOT NULL ORDER BY seq", (seq,)
+        ):
+            yield isal_zlib.decompress(blob).decode().split("\n")
+
+    def done_since(self, seq: int) -> Iterator[array[int]]:
+        """The items that ended after a line of the journal, commit by commit."""
+        for (blob,) in self._db.execute(
+            "SELECT done FROM journal WHERE seq > ? AND done NOT NULL ORDER BY seq", (seq,)
+        ):
             numbers = array("Q")
-            numbers.frombytes(done or b"")
-            yield lines, numbers
+            numbers.frombytes(blob)
+            yield numbers
 
     def sync(self) -> None:
         """Makes what was committed safe against a power cut."""

@@ -31,10 +31,10 @@ class Turn:
         self.extra_s = 0.0  # learnt from 429 and 503
         self.good = 0
         self.forced_single = False  # a Crawl-delay or Retry-After was seen
-        self.failing: set[int] = set()  # items that failed in a row
+        self.failing: tuple[int, ...] = ()  # items that failed in a row
         self.open_until = 0.0  # the breaker's
         self.probes = 0
-        self.parked: list[Site] = []  # sites that wait for a place of this turn
+        self.parked: list[Site] | None = None  # sites that wait for a place of this turn
 
     def delay_s(self, section: PolitenessSection) -> float:
         """The least time between two requests as things stand."""
@@ -65,7 +65,7 @@ class Turn:
     def answered(self, item: int, ok: bool, at: float, section: PolitenessSection) -> None:
         """Counts an answer for the breaker, and eases a slowed site."""
         if ok:
-            self.failing.clear()
+            self.failing = ()
             self.open_until, self.probes = 0.0, 0
             self.good += 1
             if self.extra_s and self.good % EASE_AFTER == 0:
@@ -75,7 +75,8 @@ class Turn:
             self.probes += 1
             self._open(at, section)
             return
-        self.failing.add(item)
+        if item not in self.failing:
+            self.failing += (item,)
         if len(self.failing) >= section.breaker_failures:
             self._open(at, section)
 
@@ -86,4 +87,4 @@ class Turn:
     def _open(self, at: float, section: PolitenessSection) -> None:
         self.open_until = at + section.breaker_reset_s
         self.due = max(self.due, self.open_until)
-        self.failing.clear()
+        self.failing = ()

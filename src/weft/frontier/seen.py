@@ -17,6 +17,7 @@ from weft.records import Found, Purpose
 
 _ENTRIES = 128  # fingerprints a bucket holds on average: fewer are faster to search, more waste less memory
 _FIRST = 64
+_PIECE = 1024  # buckets dumped together
 
 
 class SeenSet:
@@ -93,19 +94,31 @@ class SeenSet:
         self._count -= len(self._buckets[place]) // 8 - len(kept)
         self._buckets[place] = b"".join(kept)
 
-    def dump(self) -> Iterator[bytes]:
-        """All fingerprints, in pieces that `load` takes."""
-        for start in range(0, len(self._buckets), 1024):
-            yield b"".join(self._buckets[start : start + 1024])
+    def shape(self) -> tuple[int, int, int]:
+        """What `take_shape` needs to know before `load` is given the pieces that `dump` gives."""
+        return self._mask, self._split, len(self._buckets)
 
-    def load(self, piece: bytes) -> None:
-        """Adds the fingerprints of a dumped piece, none of which may be there yet."""
-        for fingerprint in _entries(piece):
-            place = self._place(fingerprint)
-            self._buckets[place] += fingerprint
-            self._count += 1
-            if self._count > len(self._buckets) * _ENTRIES:
-                self._split_one()
+    def dump(self) -> Iterator[tuple[list[int], bytes]]:
+        """All fingerprints in pieces: the sizes of some buckets, and their content end to end."""
+        for start in range(0, len(self._buckets), _PIECE):
+            buckets = self._buckets[start : start + _PIECE]
+            yield list(map(len, buckets)), b"".join(buckets)
+
+    def take_shape(self, shape: tuple[int, int, int]) -> int:
+        """Becomes an empty set of that shape; gives the number of pieces that belong to it."""
+        self._mask, self._split, buckets = shape
+        self._buckets.clear()
+        self._count = 0
+        return -(-buckets // _PIECE)
+
+    def load(self, piece: tuple[list[int], bytes]) -> None:
+        """Takes the next of the dumped pieces."""
+        sizes, content = piece
+        at = 0
+        for size in sizes:
+            self._buckets.append(content[at : at + size])
+            at += size
+        self._count += len(content) // 8
 
     def _place(self, fingerprint: bytes) -> int:
         number = int.from_bytes(fingerprint[4:], "big")

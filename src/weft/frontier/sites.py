@@ -1,12 +1,14 @@
 """What waits at a site: a lane for each crawl, in each lane a queue for each depth, before them what is urgent.
 
 Urgent are retries, redirect targets, robots.txt and sitemaps: few, each with the time before which it must not run. The
-rest is packed text, `item parent origin[.offsite] path`, because there may be millions.
+rest is packed text, `item parent origin[.offsite] path`, because there may be millions. There may be millions of sites
+as well, so what most of them never need is not made until then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import sha256
 from heapq import heappop, heappush
 from pathlib import Path
 
@@ -17,28 +19,31 @@ from weft.frontier.spill import SpillQueue
 from weft.frontier.wheel import IDLE
 from weft.records import Purpose
 
+Urgent = tuple[float, int, Item]
+
 
 class Known:
     """Where depth decides: how deep a URL is known to be, and whether it still waits."""
 
     __slots__ = ("depth", "ended", "item", "leased")
 
-    def __init__(self, depth: int, item: int) -> None:
+    def __init__(self, depth: int, item: int, *, ended: bool = False) -> None:
         self.depth = depth
         self.item = item
         self.leased = False
-        self.ended = False
+        self.ended = ended
 
 
 class Crawl:
     """One crawl in the frontier: what it has seen, and the limits it is held to."""
 
-    __slots__ = ("blocked", "depths", "flight", "limits", "name", "number", "pages", "paused", "seen")
+    __slots__ = ("blocked", "depths", "flight", "limits", "name", "number", "pages", "paused", "seen", "spill")
 
-    def __init__(self, number: int, name: str, seed: int, limits: CrawlLimits) -> None:
+    def __init__(self, number: int, name: str, seed: int, limits: CrawlLimits, spill: Path) -> None:
         self.number = number
         self.name = name
         self.limits = limits
+        self.spill = spill  # where its long queues go
         self.seen = SeenSet(seed)
         # By fingerprint, and only where there is a max_depth: to move up what is found again by a shorter way.
         self.depths: dict[int, Known] | None = {} if limits.max_depth is not None else None
@@ -49,63 +54,102 @@ class Crawl:
 
     def permits(self) -> int:
         """How many more pages may be started."""
+        if self.paused:
+            return 0
         left = 1_000_000_000
         if self.limits.max_pages is not None:
             left = min(left, self.limits.max_pages - self.pages - self.flight)
         if self.limits.in_flight is not None:
             left = min(left, self.limits.in_flight - self.flight)
-        return 0 if self.paused else left
+        return left
+
+    def known(self, item: Item) -> Known | None:
+        """What is known of a page's depth, where depth decides."""
+        if self.depths is None or item.purpose is not Purpose.PAGE:
+            return None
+        known = self.depths.get(self.seen.fingerprint(item.url))
+        return known if known is not None and known.item == item.item else None
+
+
+class DepthQueue(SpillQueue):
+    """The pages of one depth that wait in a lane."""
+
+    __slots__ = ("depth", "lane")
+
+    def __init__(self, lane: Lane, depth: int) -> None:
+        super().__init__()
+        self.lane = lane
+        self.depth = depth
+
+    def file(self) -> Path:
+        """Named after the site, as a file can be."""
+        return self.lane.crawl.spill / sha256(self.lane.key.encode()).hexdigest()[:24] / f"{self.depth}.queue"
 
 
 class Lane:
     """One crawl's queue at one site."""
 
-    __slots__ = ("_folder", "_sequence", "crawl", "flight", "origins", "pages", "queued", "queues", "robots", "urgent")
+    __slots__ = ("_sequence", "crawl", "flight", "key", "origins", "pages", "queued", "queues", "robots", "urgent")
 
-    def __init__(self, crawl: Crawl, folder: Path) -> None:
+    def __init__(self, crawl: Crawl, key: str) -> None:
         self.crawl = crawl
+        self.key = key
         self.origins: list[str] = []
-        self.queues: dict[int, SpillQueue] = {}
-        self.urgent: list[tuple[float, int, Item]] = []
-        self.robots: list[tuple[float, int, Item]] = []  # before all else: pages wait for it
+        self.queues: list[DepthQueue] = []  # none of them empty, in the order of their depths
+        self.urgent: list[Urgent] | None = None
+        self.robots: list[Urgent] | None = None  # before all else: pages wait for it
         self.queued = 0
         self.pages = 0
         self.flight = 0
         self._sequence = 0
-        self._folder = folder
 
     def push(self, item: int, url: str, depth: int, parent: int, offsite: int) -> None:
         """Queues a page behind those of its depth."""
         at = url.index("/", 8)
-        origin = url[:at]
-        if origin not in self.origins:
-            self.origins.append(origin)
-        where = str(self.origins.index(origin))
-        if depth not in self.queues:
-            self.queues[depth] = SpillQueue(self._folder / f"{depth}.queue")
-        self.queues[depth].push(f"{item} {parent} {where + f'.{offsite}' if offsite else where} {url[at:]}")
+        where = self.place_of(url[:at])
+        queue = self.queues[-1] if self.queues and self.queues[-1].depth == depth else self.queue(depth)
+        hops = f".{offsite}" if offsite else ""
+        queue.push(f"{item} {parent} {where}{hops} {url[at:]}")
         self.queued += 1
+
+    def place_of(self, origin: str) -> int:
+        """An origin's number in this lane."""
+        try:
+            return self.origins.index(origin)
+        except ValueError:
+            self.origins.append(origin)
+            return len(self.origins) - 1
+
+    def queue(self, depth: int) -> DepthQueue:
+        """The queue of a depth, made if there is none; the caller puts something in."""
+        at = next((at for at, queue in enumerate(self.queues) if queue.depth >= depth), len(self.queues))
+        if at == len(self.queues) or self.queues[at].depth != depth:
+            self.queues.insert(at, DepthQueue(self, depth))
+        return self.queues[at]
 
     def push_urgent(self, item: Item, not_before: float = 0.0, *, first: bool = False) -> None:
         """Queues something before all that is not urgent."""
         self._sequence += 1
-        heap = self.robots if item.purpose is Purpose.ROBOTS else self.urgent
+        if item.purpose is Purpose.ROBOTS:
+            heap = self.robots = self.robots or []
+        else:
+            heap = self.urgent = self.urgent or []
         heappush(heap, (not_before, -self._sequence if first else self._sequence, item))
         self.queued += 1
 
     def pop(self, now: float) -> Item | None:
         """The next one that may run now."""
-        for heap in (self.robots, self.urgent):
-            if heap and heap[0][0] <= now:
-                self.queued -= 1
-                return heappop(heap)[2]
+        if self.robots or self.urgent:
+            for heap in self._heaps():
+                if heap[0][0] <= now:
+                    self.queued -= 1
+                    return heappop(heap)[2]
         if not self.queues:
             return None
-        depth = min(self.queues)
-        queue = self.queues[depth]
-        item = self._unpacked(queue.pop(), depth)
+        queue = self.queues[0]
+        item = self.unpacked(queue.pop(), queue.depth)
         if not queue:
-            del self.queues[depth]
+            del self.queues[0]
         self.queued -= 1
         return item
 
@@ -113,26 +157,29 @@ class Lane:
         """When something may run: None if nothing waits."""
         if self.queues:
             return 0.0
-        return min((heap[0][0] for heap in (self.robots, self.urgent) if heap), default=None)
+        return min((heap[0][0] for heap in self._heaps()), default=None)
 
     def later(self, now: float) -> float | None:
         """When the first of those that must not run yet may; None if there is none."""
-        return min((heap[0][0] for heap in (self.robots, self.urgent) if heap and heap[0][0] > now), default=None)
+        return min((heap[0][0] for heap in self._heaps() if heap[0][0] > now), default=None)
+
+    def urgents(self) -> list[Urgent]:
+        """Everything urgent, in order."""
+        return sorted((entry for heap in self._heaps() for entry in heap), key=lambda entry: entry[:2])
 
     def items(self) -> Iterator[Item]:
         """Everything that waits here."""
-        yield from (entry[2] for entry in sorted([*self.robots, *self.urgent], key=lambda entry: entry[:2]))
-        for depth in sorted(self.queues):
-            for text in self.queues[depth].texts():
-                yield self._unpacked(text, depth)
+        yield from (entry[2] for entry in self.urgents())
+        for queue in self.queues:
+            for text in queue.texts():
+                yield self.unpacked(text, queue.depth)
 
     def clear(self) -> None:
         """Forgets everything that waits here."""
-        for queue in self.queues.values():
+        for queue in self.queues:
             queue.clear()
         self.queues.clear()
-        self.urgent.clear()
-        self.robots.clear()
+        self.urgent = self.robots = None
         self.queued = 0
 
     def has_budget(self) -> bool:
@@ -140,29 +187,34 @@ class Lane:
         cap = self.crawl.limits.max_pages_per_domain
         return cap is None or self.pages + self.flight < cap
 
-    def _unpacked(self, text: str, depth: int) -> Item:
+    def unpacked(self, text: str, depth: int) -> Item:
+        """What a queued text stands for."""
         item, parent, where, path = text.split(" ", 3)
         origin, _, offsite = where.partition(".")
         return Item(int(item), self.origins[int(origin)] + path, depth, int(parent), offsite=int(offsite or 0))
+
+    def _heaps(self) -> list[list[Urgent]]:
+        return [heap for heap in (self.robots, self.urgent) if heap]
 
 
 class Site:
     """One politeness key with everything that waits for it."""
 
-    __slots__ = ("key", "lanes", "tick", "turn")
+    __slots__ = ("idle", "key", "lanes", "tick", "turn")
 
     def __init__(self, key: str, turn: Turn) -> None:
         self.key = key
         self.turn = turn
         self.lanes: list[Lane] = []
         self.tick = IDLE
+        self.idle = False  # it waits to be forgotten
 
-    def lane(self, crawl: Crawl, folder: Path) -> Lane:
+    def lane(self, crawl: Crawl) -> Lane:
         """The crawl's lane, made when it is first needed."""
         for lane in self.lanes:
             if lane.crawl is crawl:
                 return lane
-        lane = Lane(crawl, folder)
+        lane = Lane(crawl, self.key)
         self.lanes.append(lane)
         return lane
 

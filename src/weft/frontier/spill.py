@@ -15,16 +15,19 @@ PIECE = 64 * 1024
 class SpillQueue:
     """Texts without newlines, in order."""
 
-    __slots__ = ("_count", "_file_at", "_head", "_head_at", "_path", "_spilled", "_tail")
+    __slots__ = ("_count", "_file_at", "_head", "_head_at", "_spilled", "_tail")
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self) -> None:
         self._head = bytearray()
         self._head_at = 0
-        self._tail = bytearray()
+        self._tail: bytearray | None = None  # there may be a million queues: most never need one
         self._spilled = 0  # bytes in the file that are not read yet
         self._file_at = 0
         self._count = 0
+
+    def file(self) -> Path:
+        """Where the middle goes."""
+        raise NotImplementedError
 
     def __len__(self) -> int:
         return self._count
@@ -32,12 +35,14 @@ class SpillQueue:
     def push(self, text: str) -> None:
         """Adds one at the end."""
         self._count += 1
-        if not self._spilled and not self._tail and len(self._head) - self._head_at < PIECE:
-            self._head += text.encode() + b"\n"
+        if self._tail is None and not self._spilled and len(self._head) - self._head_at < PIECE:
+            self._head += f"{text}\n".encode()
             return
-        self._tail += text.encode() + b"\n"
+        if self._tail is None:
+            self._tail = bytearray()
+        self._tail += f"{text}\n".encode()
         if len(self._tail) >= PIECE:
-            self._spill()
+            self._spill(self._tail)
 
     def peek(self) -> str:
         """The first one, left in place."""
@@ -59,35 +64,56 @@ class SpillQueue:
         """All of them in order, left in place."""
         yield from self._head[self._head_at :].decode().splitlines()
         if self._spilled:
-            with self._path.open("rb") as file:
+            with self.file().open("rb") as file:
                 file.seek(self._file_at)
                 for line in file:
                     yield line.decode().rstrip("\n")
-        yield from self._tail.decode().splitlines()
+        if self._tail:
+            yield from self._tail.decode().splitlines()
+
+    def dump(self) -> Iterator[bytes]:
+        """All of them as one text, in pieces; left in place."""
+        yield bytes(self._head[self._head_at :])
+        if self._spilled:
+            with self.file().open("rb") as file:
+                file.seek(self._file_at)
+                while piece := file.read(16 * PIECE):
+                    yield piece
+        if self._tail:
+            yield bytes(self._tail)
+
+    def load(self, piece: bytes, count: int) -> None:
+        """Adds whole dumped lines at the end."""
+        self._count += count
+        if self._tail is None and not self._spilled and len(self._head) + len(piece) <= PIECE:
+            self._head += piece
+        else:
+            self._spill((self._tail or bytearray()) + piece)
 
     def clear(self) -> None:
         """Forgets all."""
         if self._spilled:
-            self._path.unlink(missing_ok=True)
-        self.__init__(self._path)  # type: ignore[misc]
+            self.file().unlink(missing_ok=True)
+        SpillQueue.__init__(self)
 
-    def _spill(self) -> None:
+    def _spill(self, tail: bytearray) -> None:
+        path = self.file()
         if not self._spilled:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.unlink(missing_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)
             self._file_at = 0
-        with self._path.open("ab") as file:
-            file.write(self._tail)
-        self._spilled += len(self._tail)
-        self._tail = bytearray()
+        with path.open("ab") as file:
+            file.write(tail)
+        self._spilled += len(tail)
+        self._tail = None
 
     def _refill(self) -> None:
         """The head is used up: the next piece comes from the file, or what is left is the tail."""
         self._head_at = 0
         if not self._spilled:
-            self._head, self._tail = self._tail, bytearray()
+            self._head, self._tail = self._tail or bytearray(), None
             return
-        with self._path.open("rb") as file:
+        with self.file().open("rb") as file:
             file.seek(self._file_at)
             piece = file.read(PIECE)
             piece += file.readline() if len(piece) == PIECE and not piece.endswith(b"\n") else b""
@@ -95,4 +121,4 @@ class SpillQueue:
         self._file_at += len(piece)
         self._spilled -= len(piece)
         if not self._spilled:
-            self._path.unlink(missing_ok=True)
+            self.file().unlink(missing_ok=True)

@@ -37,10 +37,20 @@ def test_the_seen_set_keeps_every_url_while_it_grows() -> None:
     seen.discard(urls[5])
     assert (urls[5] in seen, len(seen)) == (False, 59_999)
     copy = SeenSet(1)
+    assert copy.take_shape(seen.shape()) == len(list(seen.dump()))
     for piece in seen.dump():
         copy.load(piece)
     assert len(copy) == 59_999
     assert copy.add_new(urls) == [urls[5]]
+
+
+class QueueAt(SpillQueue):
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    def file(self) -> Path:
+        return self._path
 
 
 def test_fingerprints_of_two_crawls_differ() -> None:
@@ -54,7 +64,7 @@ def test_a_spilling_queue_keeps_its_order(
 ) -> None:
     old, spill.PIECE = spill.PIECE, size
     try:
-        queue = SpillQueue(tmp_path_factory.mktemp("q") / "spill")
+        queue = QueueAt(tmp_path_factory.mktemp("q") / "spill")
         model: list[str] = []
         for number, push in enumerate(operations):
             if push or not model:
@@ -71,7 +81,7 @@ def test_a_spilling_queue_keeps_its_order(
 
 def test_a_long_queue_is_on_disk_and_its_file_goes_with_it(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "spill"
-    queue = SpillQueue(path)
+    queue = QueueAt(path)
     texts = [f"{n} 0 0 /a/path/of/some/length/{n}.html" for n in range(20_000)]
     for text in texts:
         queue.push(text)

@@ -1,0 +1,190 @@
+"""The working set written down as a whole, so that a restart need not replay the journal from its beginning.
+
+A checkpoint says up to which line of the journal it goes; the journal stays the truth. It is a stream of msgpack
+records behind their lengths, written beside the old one and put in its place when it is complete and on the disk; one
+that is missing, torn or of another layout is as good as none, and the journal is replayed instead.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Container, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+from msgspec import Struct
+
+from weft.errors import writing
+from weft.frontier.contract import Item
+from weft.frontier.queues import Queues
+from weft.frontier.sites import Crawl, Known, Lane
+
+LAYOUT = 1
+_TOGETHER = 500
+_encode = msgspec.msgpack.Encoder().encode
+_END = b"\x04\x00\x00\x00" + _encode("end")
+
+
+class Header(Struct, array_like=True):
+    """The first record."""
+
+    layout: int
+    seq: int  # the journal's last line that is in here
+    wall: float
+    next_item: int
+    admitted: int
+    finished: int
+    crawls: list[tuple[int, bool]]  # their numbers, and whether their depths are in here
+
+
+class Open(Struct, array_like=True):
+    """An item that was out of its queue and had not ended."""
+
+    crawl: int
+    item: Item
+
+
+class LaneRecord(Struct, array_like=True):
+    """What waited in a lane; a long queue goes on in the records that follow."""
+
+    crawl: int
+    key: str
+    origins: list[str]
+    urgent: list[tuple[float, Item]]
+    queues: list[tuple[int, int, bytes]]  # depth, how many, the first piece
+    more: list[int]  # the depths of which further pieces follow, one a record
+
+
+class Writer:
+    """Writes one."""
+
+    def __init__(self, path: Path, header: Header, queues: Queues, now: float) -> None:
+        self._path = path
+        self._header = header
+        self._queues = queues
+        self._late = header.wall - now
+
+    def write(self, out: list[Open]) -> None:
+        """All of it, or nothing; `out`: what is leased, or ended and not yet acknowledged."""
+        beside = self._path.with_suffix(".tmp")
+        with writing(self._path):
+            try:
+                with beside.open("wb") as file:
+                    for record in self._records(out):
+                        data = _encode(record)
+                        file.write(len(data).to_bytes(4, "little") + data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                beside.replace(self._path)
+            except OSError:
+                beside.unlink(missing_ok=True)
+                raise
+
+    def _records(self, out: list[Open]) -> Iterator[Any]:
+        yield self._header
+        yield out
+        for crawl in self._queues.crawls.values():
+            yield crawl.seen.shape()
+            yield from crawl.seen.dump()
+            if crawl.depths is not None:
+                yield [(mark, known.depth, known.item, known.ended) for mark, known in crawl.depths.items()]
+        waiting = self._lanes()
+        while lanes := list(islice(waiting, _TOGETHER)):
+            pieces: list[bytes] = []
+            yield [self._lane(lane, pieces) for lane in lanes]
+            yield from pieces
+        yield "end"
+
+    def _lanes(self) -> Iterator[Lane]:
+        return (lane for site in self._queues.sites.values() for lane in site.lanes if lane.queued)
+
+    def _lane(self, lane: Lane, pieces: list[bytes]) -> LaneRecord:
+        urgent = [(time + self._late if time else 0.0, item) for time, _, item in lane.urgent or ()]
+        record = LaneRecord(lane.crawl.number, lane.key, lane.origins, urgent, [], [])
+        for queue in lane.queues:
+            first, *others = queue.dump()
+            record.queues.append((queue.depth, len(queue), first))
+            record.more += [queue.depth] * len(others)
+            pieces += others
+        return record
+
+
+class Reader:
+    """Reads one back; `header` is None where there is none that can be used."""
+
+    def __init__(self, path: Path, last_seq: int, crawls: dict[int, Crawl]) -> None:
+        self._file: BinaryIO | None = None
+        self.header: Header | None = None
+        try:
+            self._file = path.open("rb")
+            self._file.seek(-len(_END), os.SEEK_END)
+            whole = self._file.read() == _END
+            self._file.seek(0)
+            header = self._next(Header)
+        except (OSError, msgspec.DecodeError, EOFError):
+            return
+        if whole and header.layout == LAYOUT and header.seq <= last_seq and _fits(header, crawls):
+            self.header = header
+
+    def load(self, queues: Queues, late: float, ended: Container[int]) -> list[Open]:
+        """Fills the working set, and gives the items that were out; those that have `ended` are left out.
+
+        `late`: what to add to a time of the wall clock to have it in the frontier's.
+        """
+        assert self.header is not None
+        out = [one for one in self._next(list[Open]) if one.item.item not in ended]
+        for number, has_depths in self.header.crawls:
+            self._load_crawl(queues.crawls[number], has_depths, ended)
+        while (records := self._next(list[LaneRecord] | str)) != "end":
+            for record in records:
+                assert isinstance(record, LaneRecord)
+                self._load_lane(record, queues, late, ended)
+        return out
+
+    def close(self) -> None:
+        """Lets the file go."""
+        if self._file is not None:
+            self._file.close()
+
+    def _load_crawl(self, crawl: Crawl, has_depths: bool, ended: Container[int]) -> None:
+        pieces = crawl.seen.take_shape(self._next(tuple[int, int, int]))
+        for _ in range(pieces):
+            crawl.seen.load(self._next(tuple[list[int], bytes]))
+        if has_depths:
+            marks = self._next(list[tuple[int, int, int, bool]])
+            if crawl.depths is not None:
+                for mark, depth, item, over in marks:
+                    crawl.depths[mark] = Known(depth, item, ended=over or item in ended)
+
+    def _load_lane(self, record: LaneRecord, queues: Queues, late: float, ended: Container[int]) -> None:
+        site = queues.site(record.key)
+        lane = site.lane(queues.crawls[record.crawl])
+        lane.origins = record.origins
+        for depth, count, piece in record.queues:
+            lane.queue(depth).load(piece, count)
+            lane.queued += count
+            queues.queued += count
+        for depth in record.more:
+            lane.queue(depth).load(self._next(bytes), 0)
+        for time, item in record.urgent:
+            if item.item not in ended:
+                attempt, wall = queues.retries.pop(item.item, (item.attempt, time))
+                again = msgspec.structs.replace(item, attempt=attempt)
+                queues.push_urgent(lane, again, max(0.0, wall + late) if wall else 0.0)
+
+    def _next(self, kind: Any) -> Any:
+        assert self._file is not None
+        size = self._file.read(4)
+        if len(size) < 4:
+            raise EOFError
+        return msgspec.msgpack.decode(self._file.read(int.from_bytes(size, "little")), type=kind)
+
+
+def _fits(header: Header, crawls: dict[int, Crawl]) -> bool:
+    """Whether it is of these crawls, with their depths where depth decides now."""
+    there = dict(header.crawls)
+    return there.keys() == crawls.keys() and all(
+        crawl.depths is None or there[number] for number, crawl in crawls.items()
+    )

@@ -1,0 +1,204 @@
+"""The working set of an embedded frontier: the crawls, the sites, what waits at them, and when each is due.
+
+All of it is in memory and can be built again (see recovery). A site at which nothing waits is forgotten after a while,
+or a crawl of ten million domains would keep them all; what it has asked for (a Crawl-delay, a wait) is in the journal,
+and read from there when it is met again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Container
+from pathlib import Path
+
+import msgspec
+
+from weft import urls
+from weft.config import PolitenessSection
+from weft.frontier.contract import Item
+from weft.frontier.journal import Journal
+from weft.frontier.politeness import Turn
+from weft.frontier.sites import Crawl, Lane, Site
+from weft.frontier.wheel import Wheel
+from weft.records import Found, Purpose
+
+FORGET_AFTER_S = 60.0
+_FORGOTTEN_AT_ONCE = 20
+
+
+class Queues:
+    """See above. Times are of the frontier's clock, unless they say wall."""
+
+    def __init__(
+        self,
+        section: PolitenessSection,
+        journal: Journal,
+        spill: Path,
+        now: Callable[[], float],
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.section = section
+        self._journal = journal
+        self.spill = spill
+        self._now = now
+        self._wall = wall
+        self.crawls: dict[int, Crawl] = {}
+        self.sites: dict[str, Site] = {}
+        self.turns: dict[str, Turn] = {}  # by address, where that is what politeness goes by
+        self.wheel: Wheel[Site] = Wheel()
+        self.queued = 0
+        self.not_before = 0.0  # of every site
+        self.asked: dict[str, float | None] = {}  # when sites were last asked before this process began; None: unknown
+        self.ended: Container[int] = ()  # items in the queues that have ended since those were written down
+        self.retries: dict[int, tuple[int, float]] = {}  # attempts of items in the queues, and when they may run (wall)
+        self._keys: dict[str, str] = {}
+        self._idle: deque[tuple[float, Site]] = deque()
+
+    # ── sites ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def key_of(self, url: str) -> str:
+        """The politeness key of a URL."""
+        origin = url[: url.index("/", 8)]
+        key = self._keys.get(origin)
+        if key is None:
+            if len(self._keys) > 200_000:
+                self._keys.clear()
+            host = urls.host_of(url)
+            key = self._keys[origin] = urls.domain(host) if self.section.key_scope == "domain" else host
+        return key
+
+    def site(self, key: str) -> Site:
+        """The site of a key, as it was left if it was known before."""
+        site = self.sites.get(key)
+        if site is None:
+            site = self.sites[key] = Site(key, self._turn(key))
+        return site
+
+    def _turn(self, key: str) -> Turn:
+        turn, now = Turn(self.not_before), self._now()
+        row = self._journal.row("sites", key)
+        if row is not None:
+            state = msgspec.msgpack.decode(row[1])
+            turn.crawl_delay_s, turn.extra_s = state["crawl_delay"], state["extra"]
+            turn.forced_single, turn.probes = state["single"], state["probes"]
+            turn.due = max(turn.due, now + state["due_wall"] - self._wall())
+            turn.open_until = turn.due if state["open"] else 0.0
+        if self.asked and key in self.asked:
+            ended = self.asked.pop(key)
+            turn.due = max(turn.due, (now if ended is None else ended) + turn.delay_s(self.section))
+        return turn
+
+    def save(self, site: Site) -> None:
+        """Has the journal remember what a site asked for."""
+        turn = site.turn
+        record = {
+            "crawl_delay": turn.crawl_delay_s,
+            "extra": turn.extra_s,
+            "single": turn.forced_single,
+            "probes": turn.probes,
+            "open": bool(turn.open_until),
+            "due_wall": self._wall() + max(0.0, turn.due - self._now()),
+        }
+        self._journal.put("sites", site.key, msgspec.msgpack.encode(record))
+
+    def forget_idle(self, now: float) -> list[Site]:
+        """Drops a few of the sites that have long been idle; gives them."""
+        gone: list[Site] = []
+        while self._idle and self._idle[0][0] <= now and len(gone) < _FORGOTTEN_AT_ONCE:
+            _, site = self._idle.popleft()
+            site.idle = False
+            if self._may_forget(site, now):
+                del self.sites[site.key]
+                gone.append(site)
+            else:
+                self._note_idle(site)
+        return gone
+
+    def _may_forget(self, site: Site, now: float) -> bool:
+        turn = site.turn
+        return (
+            not turn.active
+            and turn.due <= now
+            and not turn.parked
+            and not any(lane.queued or lane.flight or site in lane.crawl.blocked for lane in site.lanes)
+            and not any(lane.pages and lane.crawl.limits.max_pages_per_domain for lane in site.lanes)
+        )
+
+    def _note_idle(self, site: Site) -> None:
+        if not site.idle and not any(lane.queued for lane in site.lanes):
+            site.idle = True
+            self._idle.append((self._now() + FORGET_AFTER_S, site))
+
+    # ── what waits ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def enqueue(self, crawl: Crawl, found: Found, item: int, attempt: int = 0, not_before: float = 0.0) -> None:
+        """Queues an item under its site."""
+        site = self.site(self.key_of(found.url))
+        lane = site.lane(crawl)
+        was_empty = not lane.queued
+        if found.purpose is Purpose.PAGE and not found.hops and not attempt:
+            lane.push(item, found.url, found.depth, found.parent, found.offsite)
+        else:
+            urgent = Item(
+                item, found.url, found.depth, found.parent, found.hops, found.purpose, found.about, attempt,
+                found.offsite,
+            )  # fmt: skip
+            lane.push_urgent(urgent, not_before)
+            was_empty = True
+        self.queued += 1
+        if was_empty:
+            self.schedule(site)
+
+    def push_urgent(self, lane: Lane, item: Item, not_before: float = 0.0, *, first: bool = False) -> None:
+        """Queues an item before the others of its lane."""
+        lane.push_urgent(item, not_before, first=first)
+        self.queued += 1
+
+    def pop(self, lane: Lane, now: float) -> Item | None:
+        """The lane's next item; what has ended, moved up or must wait is passed over."""
+        while (item := lane.pop(now)) is not None:
+            self.queued -= 1
+            if self.ended and item.item in self.ended:
+                continue
+            if self.retries and not item.attempt and (tried := self.retries.pop(item.item, None)) is not None:
+                again = msgspec.structs.replace(item, attempt=tried[0])
+                self.push_urgent(lane, again, now + max(0.0, tried[1] - self._wall()))
+                continue
+            if lane.crawl.depths is None:
+                return item
+            known = lane.crawl.known(item)
+            if known is None or not (known.leased or known.ended or known.depth < item.depth):
+                return item
+        return None
+
+    def schedule(self, site: Site, *, asked: bool = False) -> None:
+        """Puts a site on the wheel for when it may be claimed from; `asked`: it just was, and gave nothing."""
+        turn = site.turn
+        if turn.active >= turn.places(self.section):
+            return
+        if turn.parked:
+            parked, turn.parked = turn.parked, None
+            for other in parked:
+                if other is not site:
+                    self.schedule(other)
+        if asked:
+            # What it has now waits for a permit, a budget or a robots.txt, which will schedule it.
+            times = [time for lane in site.lanes if (time := lane.later(self._now())) is not None]
+            at = min(times, default=None)
+        else:
+            at = site.next_time()
+        if at is not None:
+            self.wheel.put(site, max(turn.due, at))
+            return
+        if not asked:
+            self.wheel.remove(site)
+        if not turn.active:
+            self._note_idle(site)
+
+    def unblock(self, crawl: Crawl) -> None:
+        """Lets as many sites go on as there are permits again."""
+        for _ in range(min(len(crawl.blocked), max(0, crawl.permits()))):
+            site = next(iter(crawl.blocked))
+            del crawl.blocked[site]
+            self.schedule(site)

@@ -1,0 +1,150 @@
+"""How an embedded frontier comes back: the last checkpoint, then what the journal tells since.
+
+What is queued is what was admitted less what has ended. From a checkpoint the queues come back as they were; what has
+ended since is passed over when its turn comes, so that a restart need not look at every one of millions of URLs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from weft.frontier.checkpoint import LAYOUT, Header, Open, Reader, Writer
+from weft.frontier.journal import Journal
+from weft.frontier.queues import Queues
+from weft.frontier.seen import known_as
+from weft.frontier.sites import Crawl, Known
+from weft.records import Found, Purpose
+
+LETTER = {Purpose.PAGE: "p", Purpose.SITEMAP: "s"}
+_PURPOSE = {letter: purpose for purpose, letter in LETTER.items()}
+
+
+class Counts(Struct):
+    """Numbers that go on where they were."""
+
+    next_item: int
+    admitted: int = 0
+    finished: int = 0
+
+
+class Recovery:
+    """Writes checkpoints and comes back from them."""
+
+    def __init__(self, folder: Path, journal: Journal, queues: Queues, wall: Callable[[], float] = time.time) -> None:
+        self._path = folder / "checkpoint"
+        self._journal = journal
+        self._queues = queues
+        self._wall = wall
+
+    def save(self, counts: Counts, out: list[Open], now: float) -> None:
+        """Writes a checkpoint; everything must be committed to the journal."""
+        self._journal.sync()
+        crawls = [(number, crawl.depths is not None) for number, crawl in self._queues.crawls.items()]
+        seq, wall = self._journal.last_seq(), self._wall()
+        header = Header(LAYOUT, seq, wall, counts.next_item, counts.admitted, counts.finished, crawls)
+        Writer(self._path, header, self._queues, now).write(out)
+
+    def restore(self, counts: Counts, done: Iterable[int], now: float) -> list[int]:
+        """Fills the queues and the counts; gives those of `done` that the journal does not know to have ended."""
+        queues, journal = self._queues, self._journal
+        queues.retries = {item: (attempt, wall) for item, attempt, wall in journal.rows("retries")}
+        reader = Reader(self._path, journal.last_seq(), queues.crawls)
+        header = reader.header
+        seq = header.seq if header is not None else 0
+        ended = Bitmap()
+        for numbers in journal.done_since(seq):
+            counts.finished += ended.add(numbers)
+        late = [item for item in done if item not in ended]
+        counts.finished += ended.add(late)
+        queues.ended = ended
+        if header is not None:
+            counts.next_item = max(counts.next_item, header.next_item)
+            counts.admitted += header.admitted
+            counts.finished += header.finished
+            for one in reader.load(queues, now - self._wall(), ended):
+                self._put_back(one, now)
+        reader.close()
+        self._replay(seq, counts, ended, now)
+        for site in queues.sites.values():
+            queues.schedule(site)
+        return late
+
+    def _put_back(self, one: Open, now: float) -> None:
+        """An item that was out comes back before the others."""
+        lane = self._queues.site(self._queues.key_of(one.item.url)).lane(self._queues.crawls[one.crawl])
+        attempt, not_before = self._tried(one.item.item, now)
+        item = msgspec.structs.replace(one.item, attempt=attempt or one.item.attempt)
+        self._queues.push_urgent(lane, item, not_before, first=True)
+
+    def _replay(self, seq: int, counts: Counts, ended: Bitmap, now: float) -> None:
+        crawls = self._queues.crawls
+        for lines in self._journal.admitted_since(seq):
+            for line in lines:
+                number, depth, parent, hops, offsite, crawl_number, letter, rest = line.split(" ", 7)
+                crawl = crawls.get(int(crawl_number))
+                if crawl is None:
+                    continue
+                item = int(number)
+                if item >= counts.next_item:
+                    counts.next_item = item + 1
+                url, _, about = rest.partition(" ")
+                found = Found(url, int(depth), int(parent), int(hops), _PURPOSE[letter], about, int(offsite))
+                crawl.seen.add(known_as(found))
+                if crawl.depths is not None:
+                    self._replay_depth(crawl, found, item, ended, counts, now)
+                    continue
+                counts.admitted += 1
+                if item not in ended:
+                    self._enqueue(crawl, found, item, now)
+
+    def _replay_depth(self, crawl: Crawl, found: Found, item: int, ended: Bitmap, counts: Counts, now: float) -> None:
+        """Where depth decides, an item's last line counts: its other entries are passed over."""
+        assert crawl.depths is not None
+        mark = crawl.seen.fingerprint(found.url)
+        known = crawl.depths.get(mark)
+        counts.admitted += known is None or known.item != item
+        crawl.depths[mark] = Known(found.depth, item, ended=item in ended)
+        if item not in ended:
+            self._enqueue(crawl, found, item, now)
+
+    def _enqueue(self, crawl: Crawl, found: Found, item: int, now: float) -> None:
+        attempt, not_before = self._tried(item, now)
+        self._queues.enqueue(crawl, found, item, attempt, not_before)
+
+    def _tried(self, item: int, now: float) -> tuple[int, float]:
+        """How often an item was tried, and when it may be tried again."""
+        if item not in self._queues.retries:
+            return 0, 0.0
+        attempt, wall = self._queues.retries.pop(item)
+        return attempt, now + max(0.0, wall - self._wall())
+
+
+class Bitmap:
+    """A set of item numbers, a bit each: they are dense."""
+
+    def __init__(self) -> None:
+        self._bits: dict[int, bytearray] = {}
+
+    def add(self, items: Iterable[int]) -> int:
+        """Adds all; gives how many."""
+        count = 0
+        for item in items:
+            block = self._bits.get(item >> 16)
+            if block is None:
+                block = self._bits[item >> 16] = bytearray(8192)
+            block[(item >> 3) & 8191] |= 1 << (item & 7)
+            count += 1
+        return count
+
+    def __contains__(self, item: object) -> bool:
+        assert isinstance(item, int)
+        block = self._bits.get(item >> 16)
+        return block is not None and bool(block[(item >> 3) & 8191] & (1 << (item & 7)))
+
+    def __bool__(self) -> bool:
+        return bool(self._bits)
