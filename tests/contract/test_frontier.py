@@ -23,6 +23,8 @@ from weft.supervise.redis_server import RedisServer
 class EmbeddedHarness:
     """An embedded frontier under a clock that the test moves. `crash` leaves what a killed process leaves."""
 
+    checkpoint_every: int | None = None
+
     def __init__(self, folder: Path, **politeness: Any) -> None:
         self.folder = folder
         self.time = 1000.0
@@ -33,7 +35,8 @@ class EmbeddedHarness:
         self.frontier = self._open()
 
     def _open(self) -> EmbeddedFrontier:
-        frontier = EmbeddedFrontier(self.folder, self.section, clock=lambda: self.time, wall=lambda: self.wall)
+        every: dict[str, Any] = {} if self.checkpoint_every is None else {"checkpoint_every": self.checkpoint_every}
+        frontier = EmbeddedFrontier(self.folder, self.section, clock=lambda: self.time, wall=lambda: self.wall, **every)
         self.crawl = frontier.open_crawl("test", self.limits)
         return frontier
 
@@ -62,6 +65,16 @@ class EmbeddedHarness:
 
     def close(self) -> None:
         self.frontier.close()
+
+
+class CheckpointedHarness(EmbeddedHarness):
+    """A checkpoint at every commit: what comes back after a crash comes from there."""
+
+    checkpoint_every = -1_000_000
+
+    def crash(self, done: tuple[int, ...] = (), pages: int = 0) -> EmbeddedFrontier:
+        assert (self.folder / "checkpoint").exists()
+        return super().crash(done, pages)
 
 
 class RedisHarness:
@@ -134,6 +147,7 @@ class KilledServerHarness(RedisHarness):
 Harness = EmbeddedHarness | RedisHarness
 HARNESSES = {
     "embedded": (EmbeddedHarness, ""),
+    "checkpointed": (CheckpointedHarness, ""),
     "redis": (RedisHarness, "redis"),
     "valkey": (RedisHarness, "valkey"),
     "redis-killed": (KilledServerHarness, "redis killed"),
