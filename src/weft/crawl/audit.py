@@ -108,7 +108,7 @@ class _Audit:
         self._count(end.item, end.at)
 
     def _opening(self, opening: Opening) -> None:
-        for item in list(self._open):
+        for item in [item for item, (request, _, _) in self._open.items() if request.slot == opening.slot]:
             self._count(item, None)
         if opening.new_boot:
             for site in self._sites.values():

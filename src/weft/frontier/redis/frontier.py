@@ -38,6 +38,7 @@ from weft.frontier.contract import (
 from weft.frontier.redis import bloom
 from weft.frontier.redis.connection import asking
 from weft.frontier.redis.known import KnownUrls
+from weft.frontier.redis.lead import Lead
 from weft.frontier.redis.marks import Marks
 from weft.frontier.redis.packing import Keys, parent_code, unpacked, unpacked_item
 from weft.frontier.redis.scripts import Argument, Scripts
@@ -153,6 +154,9 @@ class RedisFrontier:
         self._server_now = 0  # of the last reply, in microseconds
         self._server_asked = 0.0  # the local time just before it
         self._section_text = _section_text(section)
+        self._operation = 0
+        self._losses: int | None = None  # times that the server's data was found incomplete
+        self.epoch = 0
         self._crawls: dict[int, _Crawl] = {}
         self._out: dict[int, _Out] = {}
         self._rejected_out: dict[int, int] = {}
@@ -167,8 +171,9 @@ class RedisFrontier:
         self._shelf = Shelf(folder / "robots.db")
         self._marks = Marks(folder / "marks", slot)
         self._requests = RequestLog(folder / "requests" / slot, self.now())
-        self._scripts = Scripts(connection, where, self._prefix, self._heard)
+        self._scripts = Scripts(connection, where, self._prefix, self._heard, self._look_again)
         self._checks_pods = os.environ.get("WEFT_DEBUG_POD_ASSIGNMENT", "").lower() in ("1", "true") and pods > 1
+        self._lead = Lead(folder / "spill", self._call, self._ask, self._scan, self._limits.cap, clock)
         self.lost_ends: list[int] = []  # items that the store has and whose links may have been lost with server data
         self.epoch = self._open(new_epoch=True)
         acknowledged: Any = self._ask("HGET", "slots", slot)
@@ -185,8 +190,6 @@ class RedisFrontier:
         epoch, lost = self._scripts.call_first("open", [info["run_id"], mark, item & _MASK, int(new_epoch)])
         if lost:
             log.error("the server has lost data: every site waits a full delay", server=self._where)
-            for crawl in self._crawls.values():
-                crawl.known.forget()
         return int(epoch)
 
     def open_crawl(self, name: str, limits: CrawlLimits) -> int:
@@ -459,12 +462,14 @@ class RedisFrontier:
 
     def exhausted(self) -> bool:
         """Whether every crawl has all the pages that it may have."""
-        return all(most >= 0 and pages >= most for _, pages, _, most, _, _ in self._figures()[3])
+        return all(
+            most >= 0 and pages >= (given if given >= 0 else most) for _, pages, _, most, _, given in self._figures()[3]
+        )
 
     def stats(self) -> FrontierStats:
         """Where things stand."""
-        counters, leased, to_parse, crawls = self._figures()
-        queued, sites, admitted, finished, sent, received, _, due = counters
+        counters, leased, to_parse, crawls, due = self._figures()
+        queued, sites, admitted, finished, sent, received, _ = counters
         return FrontierStats(
             queued=queued,
             leased=leased,
@@ -474,9 +479,9 @@ class RedisFrontier:
             finished=finished,
             pages=sum(crawl[1] for crawl in crawls),
             to_parse=to_parse,
+            due=due,
             sent=sent,
             received=received,
-            due=due,
         )
 
     def scope_extended(self, crawl: int, url: str) -> None:
@@ -572,6 +577,13 @@ class RedisFrontier:
         number, depth, _ = known.split(b":")
         return min(int(depth), lease.depth) if int(number) == lease.item & _MASK else lease.depth
 
+    def tend(self) -> int:
+        """The lead's chore: moves the tails of long queues to disk and back; tells how many segments it moved."""
+        moved = self._lead.tend()
+        if moved:
+            self._due_after(0.0)
+        return moved
+
     # ── cookies ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def cookies_of(self, lease: Lease) -> tuple[int, bytes] | None:
@@ -601,10 +613,18 @@ class RedisFrontier:
         """On pod 0's frontier: how many pages a pod may have in all, of those it wants; may be asked again."""
         return int(self._call("permits", ["give", crawl, pod, wanted])[0])
 
-    def set_permits(self, crawl: int, given: int) -> None:
-        """On the pod's own: it may have so many pages in all."""
-        self._call("permits", ["set", crawl, given])
+    def allow(self, crawl: int, max_pages: int) -> None:
+        """On the pod's own: holds it to so many pages from now on."""
+        self._call("permits", ["set", crawl, max_pages])
         self._due_after(0.0)
+
+    def permits(self, crawl: int) -> int:
+        """How many more pages of a crawl may be started in this pod."""
+        for number, pages, _, most, flight, given in self._figures()[3]:
+            bound = given if given >= 0 else most
+            if number == crawl and bound >= 0:
+                return bound - pages - flight
+        return 1_000_000_000
 
     def lower_permits(self, crawl: int, wanted: int) -> int:
         """On the pod's own, before pod 0 is told: gives back what is neither used nor under way; gives what is left."""
@@ -766,9 +786,9 @@ class RedisFrontier:
             item = self._item(int(number))
             self._requests.end(item, self.now(), "expired")
 
-    def _figures(self) -> tuple[list[int], int, int, list[list[int]]]:
-        counters, leased, to_parse, crawls = self._call("stats", [])
-        return counters, leased, to_parse, crawls
+    def _figures(self) -> tuple[list[int], int, int, list[list[int]], int]:
+        counters, leased, to_parse, crawls, due = self._call("stats", [])
+        return counters, leased, to_parse, crawls, due
 
     def _meta(self, name: str) -> str:
         value: Any = self._ask("HGET", "meta", name)
@@ -805,8 +825,12 @@ class RedisFrontier:
     def _check_server(self) -> None:
         """After an answer that did not come: the server may have been started anew, and have lost something."""
         if self._scripts.broken:
-            self._open(new_epoch=False)
+            self._look_again()
             self._scripts.broken = False
+
+    def _look_again(self) -> None:
+        if self.epoch:
+            self._open(new_epoch=False)
 
     def _ask(self, *command: Argument) -> Any:
         """A plain command, after what was put off."""
@@ -835,6 +859,10 @@ class RedisFrontier:
         self._operation = reply[1]
         self._rejects_wait = reply[2] > 0
         self._marks.see(self._operation)
+        if reply[3] != self._losses:
+            self._losses = reply[3]
+            for crawl in self._crawls.values():
+                crawl.known.forget()
 
     def _local(self, moment: int) -> float:
         """A time of the server's in this process's clock, or a moment before: questions go out before answers."""
