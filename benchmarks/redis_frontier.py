@@ -1,6 +1,6 @@
 """What a pod's frontier on Redis costs: claiming and adding at a thousand and a million domains, memory for each URL,
-and the work and round trips of a page in the loop of claim, cool, admit and finish. One figure a line, as JSON; exit code
-1 when a goal is missed.
+and the work and round trips of a page in the loop of claim, cool, admit and finish. One figure a line, as JSON; exits
+with 1 when a goal is missed.
 
     python benchmarks/redis_frontier.py [--domains 1000,100000,1000000] [--urls 1000000] [--pages 20000] [--hot 0]
 """

@@ -11,6 +11,7 @@ import pytest
 from weft.config import PolitenessSection
 from weft.errors import Busy, ServerAway
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.redis.client import PodClient
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.frontier import Handed, RedisFrontier
 from weft.frontier.requests import Finish, Start, read_events
@@ -266,6 +267,27 @@ def test_a_batch_from_another_pod_counts_once(pod: Pod) -> None:
     assert (stats.received, stats.sent, stats.admitted) == (9, 2, 5)
     frontier.robots_known("http://a", ALLOW, None)
     assert frontier.claim("me", 1)[0].parent == (3 << 48) + 5
+
+
+def test_another_pods_process_sends_links_but_never_judges_a_server_that_was_started_anew(pod: Pod) -> None:
+    section = PolitenessSection(delay_s=0.0, places=1)
+    sender = PodClient(connect(pod.server.url), section, pod=0, pods=2)
+    with pytest.raises(ServerAway, match="not been opened"):
+        sender.find_crawl("test")
+    own = pod.process("pod0-fetcher0")
+    crawl = sender.find_crawl("test")
+    assert sender.admit(crawl, [Found("http://a/1", 1), Found("http://a/2", 1)]).new == 2
+    assert sender.unseen(crawl, ["http://a/1", "http://a/3"]) == ["http://a/3"]
+    pod.server.kill()
+    pod.server.start()
+    pod.client.hincrby("n", "ops", -2)
+    with pytest.raises(ServerAway, match="opened anew"):
+        sender.deliver(crawl, "pod1-parser0", 1, [Found("http://a/4", 1)])
+    assert own.stats().queued == 2
+    assert sender.unseen(crawl, ["http://a/1"]) == [], "it has not heard of the loss yet"
+    assert sender.deliver(crawl, "pod1-parser0", 1, [Found("http://a/4", 1)]).new == 1
+    assert sender.unseen(crawl, ["http://a/1"]) == ["http://a/1"], "what it knew may be lost"
+    assert (sender.stats().received, sender.stats().admitted) == (1, 3)
 
 
 def test_items_carry_their_pod(pod: Pod) -> None:

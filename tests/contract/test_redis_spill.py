@@ -10,8 +10,9 @@ import pytest
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, End, Outcome, RobotsRecord
+from weft.frontier.redis.client import Limits
 from weft.frontier.redis.connection import connect
-from weft.frontier.redis.frontier import Limits, RedisFrontier
+from weft.frontier.redis.frontier import RedisFrontier
 from weft.records import Found
 from weft.supervise.redis_server import RedisServer
 
