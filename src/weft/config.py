@@ -147,6 +147,14 @@ class LogSection(Section, frozen=True, kw_only=True):
     )
 
 
+class PodsSection(Section, frozen=True, kw_only=True):
+    """How a crawl is divided."""
+
+    num_pods: Annotated[
+        Annotated[int, Meta(ge=1, le=256)], Help("pods, each a process that owns its part of the domains")
+    ] = 1
+
+
 class RunSection(Section, frozen=True, kw_only=True):
     """What to do with a crawl that is in the data dir already."""
 
@@ -165,6 +173,7 @@ class Config(Struct, frozen=True, kw_only=True):
     limits: LimitsSection
     store: StoreSection
     log: LogSection
+    pods: PodsSection
     run: RunSection
 
 
@@ -381,6 +390,8 @@ def _contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 re.compile(pattern.removeprefix("re:") if pattern.startswith("re:") else "")
             except re.error as error:
                 yield name, f"{pattern!r} is not a regular expression: {error}"
+    if values["num_pods"] > 1 and values["politeness_scope"] == "ip":
+        yield "politeness_scope", "`ip` works with one embedded pod alone: use domain or host, or num_pods 1"
     try:
         values["user_agent_template"].format(version="", email="")
     except (KeyError, IndexError, ValueError) as error:

@@ -12,6 +12,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+POD_SHIFT = 48  # an item's number holds its pod above this bit
+
 
 class Purpose(StrEnum):
     """What a request is for."""

@@ -312,9 +312,9 @@ def crawl_with_kills(crawler: Crawler, kills: int, *, seed: int, pause_s: tuple[
 
 def fetcher_starts(crawler: Crawler) -> list[float]:
     """When fetchers opened the frontier, by the server's clock: the request log tells."""
-    logs = sorted((crawler.data_dir / "frontier" / "requests").glob("requests-*.log"))
+    logs = sorted((crawler.data_dir / "frontier").rglob("requests-*.log"))
     lines = (line.split("\t") for log in logs for line in log.read_text(errors="replace").splitlines())
-    return [float(line[2]) for line in lines if line[0] == "B"]
+    return sorted(float(line[2]) for line in lines if line[0] == "B")
 
 
 def _fetchers_begun(crawler: Crawler, many: int) -> bool:

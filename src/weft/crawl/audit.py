@@ -45,6 +45,14 @@ class Report(Struct):
     closest: list[tuple[float, float, str]] = []  # smallest margins: seconds waited, seconds required, URL
 
 
+_Key = int | tuple[int, int]
+
+
+def _key(item: int, log: int) -> _Key:
+    """What an open request is known by: a robots.txt is numbered by its process, for as long as that lives."""
+    return item if item > 0 else (log, item)
+
+
 class _Site:
     """What is known of one site while the log is read."""
 
@@ -52,12 +60,12 @@ class _Site:
 
     def __init__(self) -> None:
         self.last_start = self.last_end = float("-inf")
-        self.open: dict[int, Start] = {}
+        self.open: dict[_Key, Start] = {}
 
 
 def audit(folder: CrawlFolder, config: Config) -> Report:
     """Reads the whole request log."""
-    view = FrontierView(folder.frontier)
+    view = FrontierView(folder.frontiers())
     try:
         return _Audit(view, config).run()
     finally:
@@ -70,55 +78,61 @@ class _Audit:
         self._agent = product_token(config.fetch.user_agent())
         self._report = Report(violations=[], closest=[])
         self._sites: dict[str, _Site] = {}
-        self._open: dict[int, tuple[Start, float, list[Violation]]] = {}  # with the start before, to take one back
+        # By item, and by log where that is no lasting one; with the start before, to take one back.
+        self._open: dict[_Key, tuple[Start, float, list[Violation]]] = {}
+        self._log_of: dict[_Key, int] = {}
         self._rules: dict[int, Robots] = {}
         self._margins: list[tuple[float, float, float, str]] = []
 
     def run(self) -> Report:
-        for event in self._view.requests():
+        for log, event in self._view.requests():
             if isinstance(event, Start):
-                self._start(event)
+                self._start(event, log)
             elif isinstance(event, Finish):
-                self._finish(event)
+                self._finish(event, log)
             else:
-                self._opening(event)
-        for item in list(self._open):
-            self._count(item, None)
+                self._opening(event, log)
+        for key in list(self._open):
+            self._count(key, None)
         self._report.sites = len(self._sites)
         self._report.closest = [(waited, needed, url) for _, waited, needed, url in sorted(self._margins, reverse=True)]
         return self._report
 
-    def _start(self, request: Start) -> None:
+    def _start(self, request: Start, log: int) -> None:
         site = self._sites.setdefault(request.key, _Site())
         robots = self._robots_then(request)
         found = [*self._clock(site, request, robots), *self._allowed(request, robots)]
-        self._open[request.item] = (request, site.last_start, found)
-        site.open[request.item] = request
+        key = _key(request.item, log)
+        self._open[key] = (request, site.last_start, found)
+        self._log_of[key] = log
+        site.open[key] = request
         site.last_start = request.at
 
-    def _finish(self, end: Finish) -> None:
-        if end.item not in self._open:
+    def _finish(self, end: Finish, log: int) -> None:
+        key = _key(end.item, log)
+        if key not in self._open:
             return
         if end.status == "unasked":  # it was not made after all: as if it had not been there
-            request, before, _ = self._open.pop(end.item)
+            request, before, _ = self._open.pop(key)
             site = self._sites[request.key]
-            del site.open[end.item]
+            del site.open[key]
             site.last_start = before
             return
-        self._count(end.item, end.at)
+        self._count(key, end.at)
 
-    def _opening(self, opening: Opening) -> None:
-        for item in [item for item, (request, _, _) in self._open.items() if request.slot == opening.slot]:
-            self._count(item, None)
+    def _opening(self, opening: Opening, log: int) -> None:
+        for key in list(self._open):
+            if self._log_of[key] == log or opening.new_boot:
+                self._count(key, None)
         if opening.new_boot:
             for site in self._sites.values():
                 site.last_start = site.last_end = float("-inf")
 
-    def _count(self, item: int, end: float | None) -> None:
+    def _count(self, key: _Key, end: float | None) -> None:
         """A request that was made, and has ended or was cut off by a kill, after its start at the earliest."""
-        request, _, found = self._open.pop(item)
+        request, _, found = self._open.pop(key)
         site = self._sites[request.key]
-        del site.open[item]
+        del site.open[key]
         site.last_end = max(site.last_end, request.at if end is None else end)
         self._report.requests += 1
         self._report.violations += found

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from weft.crawl.folder import CrawlFolder
-from weft.records import Row
+from weft.records import POD_SHIFT, Row
 from weft.store.pages import PageStore
 from weft.store.query import Where
 
@@ -32,7 +32,7 @@ class Changes(Struct):
 def changes(folder: CrawlFolder) -> Changes | None:
     """The report of the last recrawl; None if there was none."""
     began = folder.recrawl()
-    if began is None:
+    if not began:
         return None
     store = PageStore.open(folder.data_dirs, read_only=True)
     found = Changes([], [], [], [])
@@ -44,13 +44,17 @@ def changes(folder: CrawlFolder) -> Changes | None:
     return found
 
 
-def _visits(store: PageStore, began: int) -> Iterator[tuple[Row, Row | None]]:
-    """Each URL that ended since, with its last good visit before."""
-    for row in store.rows(Where(after_item=began)):
+def _visits(store: PageStore, began: dict[int, int]) -> Iterator[tuple[Row, Row | None]]:
+    """Each URL that ended since, with its last good visit before. Each pod numbers its own items."""
+
+    def is_new(row: Row) -> bool:
+        return row.item > began.get(row.item >> POD_SHIFT, row.item)
+
+    for row in filter(is_new, store.rows(Where(after_item=min(began.values())))):
         visits = store.for_url(row.url)
         if visits[-1].item != row.item:
             continue  # a later visit of the same round tells more
-        good = [one for one in visits if one.item <= began and 200 <= one.status < 300]
+        good = [one for one in visits if not is_new(one) and 200 <= one.status < 300]
         yield row, good[-1] if good else None
 
 

@@ -62,7 +62,7 @@ class Explainer:
 
     def __init__(self, folder: CrawlFolder, config: Config) -> None:
         self._config = config
-        self._view = FrontierView(folder.frontier)
+        self._view = FrontierView(folder.frontiers())
         self._store = PageStore.open(folder.data_dirs, read_only=True)
         self._seeds = folder.seeds()
         year = datetime.now(UTC).year
@@ -151,7 +151,7 @@ class Explainer:
     def _tries(self, item: int) -> Iterator[str]:
         """Every request for an item, from the request log."""
         begun: Start | None = None
-        for event in self._view.requests():
+        for _, event in self._view.requests():
             if isinstance(event, Start) and event.item == item:
                 begun = event
             elif isinstance(event, Finish) and event.item == item and begun is not None:

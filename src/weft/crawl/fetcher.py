@@ -14,14 +14,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import IO
-
-import msgspec
 
 from weft import __version__
 from weft.config import Config
+from weft.crawl.ends import EXIT_CODES, STATES
+from weft.crawl.exchange import Exchange
 from weft.crawl.folder import CrawlFolder
+from weft.crawl.order import Control, Order, read_order
+from weft.crawl.permits import PermitChore, Permits
 from weft.crawl.seeds import is_loopback
 from weft.engine.commit import Committer
 from weft.engine.crawls import RunningCrawl
@@ -29,6 +31,7 @@ from weft.engine.halves import fused
 from weft.engine.loop import Loop, Stop
 from weft.engine.metrics import EngineMetrics
 from weft.engine.progress import Progress
+from weft.engine.results import Results
 from weft.engine.revisits import Revisits
 from weft.engine.robots import RobotsBook
 from weft.engine.steps import crash_point
@@ -40,40 +43,30 @@ from weft.fetch.guard import Guard
 from weft.frontier.admission import Rules
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.embedded import EmbeddedFrontier
+from weft.frontier.routing import Received, RoutedFrontier
 from weft.records import Found, Reason, Row
 from weft.store.pages import PageStore
 from weft.store.query import Where
 from weft.supervise.process import die_with_parent
-from weft.telemetry import Log, Metrics, Slot, log_to_file
+from weft.telemetry import Log, Metrics, log_to_file
 
-EXIT_CODES = {Stop.DONE: 0, Stop.MAX_PAGES: 3, Stop.BUDGET: 3, Stop.MAX_DURATION: 3, Stop.INTERRUPTED: 130}
-STATES = {0: "finished", 3: "limit", 130: "interrupted"}
 LOCK_WAIT_S = 5.0
 MAY_SUCCEED = RETRYABLE | {Reason.ROBOTS_UNREACHABLE, Reason.BREAKER, Reason.RETRY_AFTER}
 log = Log("weft.crawl.fetcher")
 
 
-class Order(msgspec.Struct, frozen=True):
-    """What the orchestrator wants crawled."""
-
-    config: Config
-    crawl_id: str
-    parent_pid: int
-    run: str  # names this run of the crawl, through all its restarts
-    until: float | None = None  # of the wall clock
-
-
 class Fetcher:
     """All parts of one embedded pod, opened and wired."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: Order, control: Control) -> None:
         config = order.config
-        self._run = order.run
+        self._order = order
+        self._control = control
         self.folder = CrawlFolder(config.store.data_dirs)
-        self.progress = Progress(self.folder.status, os.getpid())
+        slot, home = order.slot, self.folder.of_pod(order.pod)
+        self.progress = _progress(self.folder, order)
         step = crash_point()
-        slot = Slot(0, "fetcher", 0)
-        self._frontier = _open_frontier(self.folder.frontier, config)
+        self._frontier = _open_frontier(home, order)
         self._store = PageStore.open(
             self.folder.data_dirs,
             crawl_id=order.crawl_id,
@@ -83,7 +76,7 @@ class Fetcher:
             keep=config.store.store,
             step=step,
         )
-        self._suspects = Suspects(self.folder.frontier)
+        self._suspects = Suspects(home)
         if self._suspects.died_on:
             log.error("a page killed its parser", item=self._suspects.died_on)
         crawl = self._open_crawl(config)
@@ -95,23 +88,51 @@ class Fetcher:
             self._metrics,
         )  # fmt: skip
         self._committer = Committer(self._frontier, self._store, step)
+        self._exchange: Exchange | None = None
         until = None if order.until is None else time.monotonic() + order.until - time.time()
         self.loop = Loop(
             self._frontier, self._client, results, book, self._committer, {crawl.number: crawl}, self.progress,
             self._suspects, self._metrics, owner=slot.name, step=step, until=until,
-            by_address=config.politeness.key_scope == "ip",
+            by_address=config.politeness.key_scope == "ip", chores=self._chores(crawl, results),
+            ends_alone=order.pods == 1,
         )  # fmt: skip
+
+    def _chores(self, crawl: RunningCrawl, results: Results) -> list[Callable[[float], None]]:
+        """What a pod among several does between its pages."""
+        order, frontier = self._order, self._frontier
+        if not isinstance(frontier, RoutedFrontier):
+            return []
+
+        def take(received: Received) -> None:
+            for _, url in received.scopes:
+                crawl.rules.extend(url)
+            for _, count, admission in received.admissions:
+                crawl.count(count, admission)
+                if admission.expand:
+                    results.round.expand(crawl, admission.expand)
+
+        def heed(_now: float) -> None:
+            if (reason := self._control.reason()) is not None:
+                self.loop.drain(Stop(reason))
+
+        self._exchange = Exchange(self.folder.of_pod, frontier, order.pod, order.pods, order.crawl_id, take)
+        chores: list[Callable[[float], None]] = [self._exchange, heed]
+        if order.config.limits.max_pages is not None:
+            permits = Permits.of(self.folder)
+            chores.append(PermitChore(permits, frontier, crawl.number, order.pod, order.pods))
+        return chores
 
     def _open_crawl(self, config: Config) -> RunningCrawl:
         limits = CrawlLimits(config.limits.max_pages, config.limits.max_pages_per_domain, config.scope.max_depth)
         frontier, store = self._frontier, self._store
         number = frontier.open_crawl("crawl", limits)
-        stats = store.stats(top=0)
+        own = f"pod{self._order.pod}-"
+        stats = store.stats(0, own)
         self.progress.status.pages = self.progress.status.pages_at_start = stats.pages
         self.progress.status.body_bytes = stats.body_bytes
         by_key: Counter[str] = Counter()
         if limits.max_pages_per_domain is not None:
-            for host, pages in store.stats(top=sys.maxsize).hosts:
+            for host, pages in store.stats(sys.maxsize, own).hosts:
                 by_key[frontier.key_of(f"http://{host}/")] += pages
         frontier.recover(store.items_since(frontier.acknowledged), {number: stats.pages}, by_key)
         seeds = self.folder.seeds()
@@ -119,7 +140,8 @@ class Fetcher:
         rules = Rules(config.scope, seeds, this_year=year, extensions=frontier.scope_extensions(number))
         crawl = RunningCrawl(number, rules, config.scope, config.fetch, frontier, self.progress, seeds)
         admitted = []
-        for seed in map(rules.rewritten, seeds):
+        owns = frontier.owns if isinstance(frontier, RoutedFrontier) else lambda _: True
+        for seed in filter(owns, map(rules.rewritten, seeds)):
             reason = rules.refusal(seed, 0, is_link=False, included=True)
             if reason is None:
                 admitted.append(Found(seed, 0))
@@ -128,9 +150,11 @@ class Fetcher:
         frontier.admit(number, admitted)
         for row in [*store.repair(), *(_failed(store) if config.run.retry_failed else ())]:
             # A power cut took these pages' bytes, or they failed: their URLs come in again under a new number.
-            frontier.readmit(number, Found(row.url, row.depth, row.parent))
+            if owns(row.url):
+                frontier.readmit(number, Found(row.url, row.depth, row.parent))
         if config.run.recrawl:
-            frontier.recrawl(number, self._run, _first_pages(store), self.folder.begin_recrawl)
+            known = (found for found in _first_pages(store) if owns(found.url))
+            frontier.recrawl(number, self._order.run, known, partial(self.folder.begin_recrawl, self._order.pod))
         if frontier.is_recrawled(number):
             crawl.revisits = Revisits(store)
         frontier.commit()
@@ -141,6 +165,8 @@ class Fetcher:
         self.progress.write("running")
         reason = self.loop.run()
         self._client.close()
+        if self._exchange is not None:
+            self._exchange.close()
         self._committer.close()
         self._store.close()
         stats = self._frontier.stats()
@@ -154,34 +180,42 @@ class Fetcher:
         return code
 
 
-def main(stdin: IO[bytes]) -> int:
+def main(fd: int) -> int:
     """Reads the order and carries it out."""
-    order = msgspec.msgpack.decode(stdin.read(), type=Order)
+    order = read_order(fd)
     die_with_parent(order.parent_pid)
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # the usual 1024 are few for many connections
     folder = CrawlFolder(order.config.store.data_dirs)
-    log_to_file(Path(order.config.log.log_dir), Slot(0, "fetcher", 0), order.config.log.log_level)
+    log_to_file(Path(order.config.log.log_dir), order.slot, order.config.log.log_level)
     try:
-        fetcher = Fetcher(order)
+        fetcher = Fetcher(order, Control(fd))
         signal.signal(signal.SIGTERM, lambda *_: fetcher.loop.drain())
         return fetcher.run()
     except WeftError as error:
         log.error("stopped", error=error)
-        Progress(folder.status, os.getpid()).write("failed", str(error))
+        _progress(folder, order).write("failed", str(error))
         return error.exit_code
     except Exception as error:
         log.error("crashed", exc_info=True)
-        Progress(folder.status, os.getpid()).write("failed", f"{type(error).__name__}: {error}")
+        _progress(folder, order).write("failed", f"{type(error).__name__}: {error}")
         return 70
 
 
-def _open_frontier(folder: Path, config: Config) -> EmbeddedFrontier:
+def _progress(folder: CrawlFolder, order: Order) -> Progress:
+    path = folder.status_of(order.slot)
+    path.parent.mkdir(exist_ok=True)
+    return Progress(path, os.getpid())
+
+
+def _open_frontier(folder: Path, order: Order) -> EmbeddedFrontier:
     """A fetcher that is being killed may hold the lock for a moment longer."""
     until = time.monotonic() + LOCK_WAIT_S
     while True:
         try:
-            return EmbeddedFrontier(folder, config.politeness)
+            if order.pods > 1:
+                return RoutedFrontier(folder, order.config.politeness, pod=order.pod, pods=order.pods)
+            return EmbeddedFrontier(folder, order.config.politeness)
         except Busy:
             if time.monotonic() > until:
                 raise
@@ -221,4 +255,4 @@ def _refusal(config: Config) -> Callable[[str], str | None]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.stdin.buffer))
+    sys.exit(main(sys.stdin.fileno()))

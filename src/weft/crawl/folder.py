@@ -4,9 +4,10 @@
     DATA/config.json    the settings that it was started with, for when it is resumed
     DATA/seeds.txt      its seeds, canonical, one a line
     DATA/status.json    how it stands; read by displays
+    DATA/status/        how each process stands, where there are several
     DATA/recrawl.json   where the last recrawl began
     DATA/lock           held by the process that runs it
-    DATA/frontier/      what is queued, and the request log
+    DATA/frontier/      what is queued, and the request log; of several pods, each in pod_N/
     DATA/warc/, index-*.db, content/    the pages; in every data dir
     DATA/logs/, metrics/
 
@@ -28,6 +29,8 @@ import msgspec
 
 from weft import __version__, urls
 from weft.errors import BadInput, Busy
+from weft.store.pages import PageStore
+from weft.telemetry import Slot
 
 LAYOUT = 1
 _OWN = (
@@ -36,6 +39,7 @@ _OWN = (
     "recrawl.json",
     "seeds.txt",
     "status.json",
+    "status",
     "frontier",
     "warc",
     "content",
@@ -53,6 +57,7 @@ class Identity(msgspec.Struct):
     created_at: float
     suffix_list: str
     data_dirs: int
+    pods: int = 1
 
 
 class CrawlFolder:
@@ -64,6 +69,7 @@ class CrawlFolder:
         self.frontier = self.home / "frontier"
         self.status = self.home / "status.json"
         self.metrics = self.home / "metrics"
+        self._pods: int | None = None
         self._identity = self.home / "crawl.json"
         self._seeds = self.home / "seeds.txt"
         self._lock: int | None = None
@@ -89,6 +95,25 @@ class CrawlFolder:
             )
         return identity
 
+    @property
+    def pods(self) -> int:
+        """How many pods the crawl has."""
+        if self._pods is None:
+            self._pods = self.identity().pods
+        return self._pods
+
+    def of_pod(self, pod: int) -> Path:
+        """Where a pod's frontier lies."""
+        return self.frontier if self.pods == 1 else self.frontier / f"pod_{pod}"
+
+    def frontiers(self) -> list[Path]:
+        """Where the frontiers of all pods lie."""
+        return [self.of_pod(pod) for pod in range(self.pods)]
+
+    def status_of(self, slot: Slot) -> Path:
+        """Where a process tells how it stands; one that is alone tells it for the crawl."""
+        return self.status if self.pods == 1 else self.home / "status" / f"{slot.name}.json"
+
     def hold(self) -> None:
         """Takes the folder for this process, until it ends; makes it first if need be."""
         for folder in self.data_dirs:
@@ -112,9 +137,13 @@ class CrawlFolder:
             os.close(self._lock)
             self._lock = None
 
-    def start(self, seeds: Iterable[str]) -> Identity:
+    def start(self, seeds: Iterable[str], pods: int = 1) -> Identity:
         """Makes a new crawl."""
-        identity = Identity(LAYOUT, uuid.uuid4().hex[:12], __version__, time.time(), _suffixes(), len(self.data_dirs))
+        suffixes = urls.suffix_list_version()
+        identity = Identity(
+            LAYOUT, uuid.uuid4().hex[:12], __version__, time.time(), suffixes, len(self.data_dirs), pods
+        )
+        self._pods = pods
         self.add_seeds(seeds)
         beside = self._identity.with_suffix(".tmp")
         beside.write_bytes(msgspec.json.format(msgspec.json.encode(identity)))
@@ -158,18 +187,36 @@ class CrawlFolder:
         beside.write_bytes(msgspec.json.format(msgspec.json.encode(dict(settings))))
         beside.replace(self.home / "config.json")
 
-    def recrawl(self) -> int | None:
-        """The last item before the last recrawl, or None."""
-        try:
-            return msgspec.json.decode((self.home / "recrawl.json").read_bytes(), type=int)
-        except (OSError, msgspec.DecodeError):
-            return None
+    def recrawl(self) -> dict[int, int]:
+        """The last item of each pod before the last recrawl; empty if there was none."""
+        began = {}
+        for pod in range(self.pods):
+            try:
+                began[pod] = msgspec.json.decode(self._recrawl(pod).read_bytes(), type=int)
+            except (OSError, msgspec.DecodeError):
+                continue
+        return began
 
-    def begin_recrawl(self, last_item: int) -> None:
-        """Remembers where a recrawl begins."""
-        beside = self.home / "recrawl.tmp"
+    def begin_recrawl(self, pod: int, last_item: int) -> None:
+        """Remembers where a pod's recrawl begins."""
+        path = self._recrawl(pod)
+        beside = path.with_suffix(".tmp")
         beside.write_bytes(msgspec.json.encode(last_item))
-        beside.replace(self.home / "recrawl.json")
+        beside.replace(path)
+
+    def _recrawl(self, pod: int) -> Path:
+        return self.home / "recrawl.json" if self.pods == 1 else self.of_pod(pod) / "recrawl.json"
+
+    def pages_by_pod(self) -> dict[int, int]:
+        """How many pages each pod has stored."""
+        try:
+            store = PageStore.open(self.data_dirs, read_only=True)
+        except BadInput:
+            return {}
+        try:
+            return {pod: store.stats(0, f"pod{pod}-").pages for pod in range(self.pods)}
+        finally:
+            store.abandon()
 
     def seeds(self) -> list[str]:
         """The crawl's seeds, canonical."""
@@ -181,7 +228,3 @@ class CrawlFolder:
         beside = self._seeds.with_suffix(".tmp")
         beside.write_text("".join(f"{seed}\n" for seed in together))
         beside.replace(self._seeds)
-
-
-def _suffixes() -> str:
-    return urls.suffix_list_version()

@@ -1,42 +1,44 @@
 """Runs a crawl's processes: starts them, watches them, starts them again, stops them, and tells how it ended.
 
-The fetcher crawls in a process of its own, because a page may kill whoever parses it. If it dies it is started again
-and goes on; if it stands still (stuck in native code, where no timer reaches it) it is killed first. A crash loop that
-brings the crawl no step forward ends it with its reason. If this process is killed, the kernel kills the fetcher.
+Pages are fetched and parsed in processes of their own, because a page may kill whoever parses it. One that dies is
+started again and goes on; one that stands still (stuck in native code, where no timer reaches it) is killed first. A
+crash loop that brings the crawl no step forward ends it with its reason. If this process is killed, the kernel kills
+the others.
+
+A process that is alone ends by itself. Of several none does, because the others may send it work: that all is done is
+found out here (`termination`), and told to all. If one dies while they end, they are all started again, and it is found
+out anew.
 """
 
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable
 
-import msgspec
-
 from weft.config import Config
-from weft.crawl.fetcher import Order
+from weft.crawl.ends import BAD_USE, EXIT_CODES, FINAL, STATES
 from weft.crawl.folder import CrawlFolder
+from weft.crawl.order import Order
+from weft.crawl.permits import Permits
+from weft.crawl.process import Process
+from weft.crawl.standing import Standing
+from weft.crawl.termination import Termination
+from weft.engine.loop import Stop
 from weft.engine.progress import Status, read_status
-from weft.engine.suspects import pulse
 from weft.errors import WeftError
-from weft.supervise.child import Child, RestartPolicy, State, Step
 from weft.supervise.process import Exit
 from weft.telemetry import Log
 
 STUCK_S = 30.0  # no heartbeat for so long: it is killed
-DRAIN_S = 12.0  # the fetcher drains for ten seconds; then it is killed
 LOOK_EVERY_S = 0.1
-FINAL = frozenset({0, 2, 3, 130})
 _NOTHING, _DRAINED, _AT_ONCE = range(3)
 log = Log("weft.crawl.orchestrator")
 
 
 class CrashLoop(WeftError):
-    """The fetcher dies again and again."""
+    """A process dies again and again."""
 
 
 class Orchestrator:
@@ -45,31 +47,43 @@ class Orchestrator:
     def __init__(self, config: Config, folder: CrawlFolder, crawl_id: str, *, stuck_s: float = STUCK_S) -> None:
         self._config = config
         self._folder = folder
-        self._crawl_id = crawl_id
-        self._run = uuid.uuid4().hex
-        self._stuck_s = stuck_s
         duration_s = config.limits.max_duration_s
         self._until = None if duration_s is None else time.time() + duration_s
-        self._child = Child("fetcher", RestartPolicy(first_delay_s=0.2, max_failures=6, stop_grace_s=DRAIN_S))
-        self._process: subprocess.Popen[bytes] | None = None
-        self._requests = 0  # made before this fetcher was started
+        pods = config.pods.num_pods
+        self._alone = pods == 1
+        run, until = uuid.uuid4().hex, self._until if self._alone else None
+        orders = [Order(config, crawl_id, os.getpid(), run, until, pod, pods=pods) for pod in range(pods)]
+        self._processes = [
+            Process(order, folder.of_pod(order.pod), folder.status_of(order.slot), stuck_s=stuck_s) for order in orders
+        ]
+        self._standing = None if self._alone else Standing(folder.status, self._processes)
+        self._termination = Termination()
+        self._permits = Permits.of(folder) if config.limits.max_pages is not None and not self._alone else None
+        self._reason: Stop | None = None  # why it is ending
+        self._again = False  # one died while they ended: it has not ended yet
         self._wanted = self._heeded = _NOTHING
-        self._pulse = (0, 0)
-        self._pulse_at = 0.0
 
     def run(self, watch: Callable[[Status], None] = lambda _: None) -> int:
         """Until the crawl has ended; `watch` is shown the status a few times a second."""
+        code: int | None = None
         try:
+            if self._permits is not None:
+                self._permits.begin(self._config.limits.max_pages or 0, self._folder.pages_by_pod())
             while True:
                 self._heed()
-                self._act(self._child.next_step())
+                for process in self._processes:
+                    process.act()
                 code = self._look()
                 if code is not None:
                     return code
                 watch(self.status())
                 time.sleep(LOOK_EVERY_S)
         finally:
-            self._kill()
+            for process in self._processes:
+                process.kill()
+            if self._standing is not None:
+                note = "" if code is None else str(self._reason or self._last_words())
+                self._standing.update(STATES.get(code or 0, "failed") if code is not None else "failed", note)
 
     def stop(self, *, at_once: bool = False) -> None:
         """Lets the crawl end: drained, or at once. For signal handlers and other threads: `run` does it when it can."""
@@ -77,86 +91,81 @@ class Orchestrator:
 
     def status(self) -> Status:
         """How the crawl stands."""
+        if self._standing is not None:
+            return self._standing.update()
         return read_status(self._folder.status) or Status()
 
     def _heed(self) -> None:
-        """Does what `stop` was told; not there, because the fetcher may be half started in that moment."""
+        """Does what `stop` was told; not there, because a process may be half started in that moment."""
         if self._heeded == self._wanted:
             return
         self._heeded = self._wanted
-        self._child.stop()
+        self._again = False
+        self._end(Stop.INTERRUPTED)
         if self._wanted == _AT_ONCE:
-            self._kill()
+            for process in self._processes:
+                process.kill()
 
-    def _act(self, step: Step) -> None:
-        if step is Step.START:
-            self._spawn()
-        elif step is Step.TERMINATE and self._process is not None:
-            self._process.send_signal(signal.SIGTERM)
-            self._child.told_to_stop()
-        elif step is Step.KILL:
-            self._kill()
-
-    def _spawn(self) -> None:
-        order = Order(self._config, self._crawl_id, os.getpid(), self._run, self._until)
-        # A terminal's Ctrl-C goes to the whole group; the fetcher is born deaf to it, and hears of it from here.
-        heard = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            self._process = subprocess.Popen([sys.executable, "-m", "weft.crawl.fetcher"], stdin=subprocess.PIPE)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, heard)
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(msgspec.msgpack.encode(order))
-            self._process.stdin.close()
-        except BrokenPipeError:
-            pass  # it has died already: `_look` will see how
-        self._child.spawned(self._process.pid)
-        self._child.ready()
-        self._pulse_at = time.monotonic()
-        self._requests = self.status().requests
+    def _end(self, reason: Stop) -> None:
+        """All processes shall drain and end."""
+        self._reason = reason
+        for process in self._processes:
+            process.stop(None if reason is Stop.INTERRUPTED else str(reason))
 
     def _look(self) -> int | None:
-        """Sees whether the fetcher lives; gives the crawl's exit code when it has ended."""
-        if self._process is None:
-            return 130 if self._child.state is State.DEAD else None
-        code = self._process.poll()
-        if code is None:
-            self._check_pulse()
-            return None
-        self._process = None
-        stopping = self._child.state is State.STOPPING
-        self._child.exited(Exit(code) if code >= 0 else Exit(None, -code), failed=False if self._was_of_use() else None)
-        if code in FINAL:
-            return code
-        if stopping:
-            return 130
-        log.error("the fetcher died", how=str(self._child.last_exit), failures=self._child.failures)
-        if self._child.looping:
-            times = f"the fetcher died {self._child.failures} times in a row"
-            raise CrashLoop(f"{times} ({self._child.last_exit}): {self._last_words()}")
+        """Sees how the processes do; gives the crawl's exit code when it has ended."""
+        code: int | None = None
+        for process in self._processes:
+            how = process.look()
+            if how is not None:
+                code = self._ended(process, how)
+                if code is not None and (self._alone or code == BAD_USE):
+                    return code
+        if all(process.has_ended for process in self._processes):
+            return self._all_ended()
+        if not self._alone and self._reason is None:
+            self._decide()
         return None
 
-    def _was_of_use(self) -> bool:
-        """Whether the fetcher that died is no sign of a crash loop: it brought the crawl forward, or a page killed it.
+    def _ended(self, process: Process, how: Exit) -> int | None:
+        """What one process's end means for the crawl: its exit code, or None if it is started again."""
+        if how.code in FINAL and (self._alone or self._reason is not None or how.code == BAD_USE):
+            return how.code
+        message = "the parser died" if process.slot.role == "parser" else "the fetcher died"
+        log.error(message, process=process.slot.name, how=str(how), failures=process.child.failures)
+        if self._reason is not None:
+            self._again = self._reason is not Stop.INTERRUPTED
+            return None
+        if process.child.looping:
+            times = f"{message} {process.child.failures} times in a row"
+            raise CrashLoop(f"{times} ({how}): {process.status().note or 'it left no message'}; see {self._logs}")
+        return None
 
-        A page kills twice at most; then it is stored unparsed.
-        """
-        return pulse(self._folder.frontier)[1] > 0 or self.status().requests > self._requests
+    def _all_ended(self) -> int | None:
+        if self._again:
+            self._again, self._reason, self._termination = False, None, Termination()
+            for process in self._processes:
+                process.begin_anew()
+            return None
+        return EXIT_CODES[self._reason or Stop.INTERRUPTED]
+
+    def _decide(self) -> None:
+        """Whether all is done, or the time is over."""
+        if self._until is not None and time.time() >= self._until:
+            self._end(Stop.MAX_DURATION)
+            return
+        reports = [process.status() for process in self._processes]
+        if any(report.pid != process.pid for report, process in zip(reports, self._processes, strict=True)):
+            return
+        reason = self._termination.judge(reports)
+        if reason is Stop.MAX_PAGES and self._permits is not None and self._permits.left():
+            return  # one pod has given some back, and another will ask for them
+        if reason is not None:
+            self._end(reason)
+
+    @property
+    def _logs(self) -> str:
+        return self._config.log.log_dir
 
     def _last_words(self) -> str:
-        status = self.status()
-        return f"{status.note or 'it left no message'}; see {self._config.log.log_dir}"
-
-    def _check_pulse(self) -> None:
-        now, beat = time.monotonic(), pulse(self._folder.frontier)
-        if beat != self._pulse:
-            self._pulse, self._pulse_at = beat, now
-        elif now - self._pulse_at > self._stuck_s:
-            log.error("the fetcher stands still", seconds=now - self._pulse_at, item=beat[1])
-            self._kill()
-
-    def _kill(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
+        return next((note for process in self._processes if (note := process.status().note)), "")

@@ -54,14 +54,16 @@ def _keeps_text(folder: CrawlFolder) -> bool:
 
 def _known(folder: CrawlFolder) -> tuple[int, Callable[[int], bool]]:
     """The last batch that the frontier knows to be safe, and which items it knows to be done."""
-    path = folder.frontier / "frontier.db"
-    if not path.exists():
+    paths = [path for home in folder.frontiers() if (path := home / "frontier.db").exists()]
+    if not paths:
         return 0, lambda _item: True
-    journal = Journal(path)
-    try:
-        done = Bitmap()
-        for numbers in journal.done_since(0):
-            done.add(numbers)
-        return int(journal.meta("acknowledged") or 0), done.__contains__
-    finally:
-        journal.close()
+    done, acknowledged = Bitmap(), 0
+    for path in paths:
+        journal = Journal(path)
+        try:
+            for numbers in journal.done_since(0):
+                done.add(numbers)
+            acknowledged = max(acknowledged, int(journal.meta("acknowledged") or 0))
+        finally:
+            journal.close()
+    return acknowledged, done.__contains__

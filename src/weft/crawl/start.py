@@ -66,10 +66,11 @@ def prepare(
     try:
         if resume:
             identity = folder.go_on()
+            _check_pods(folder, loaded)
             folder.add_seeds(seeds)
         else:
             _make_room(folder, loaded)
-            identity = folder.start(seeds)
+            identity = folder.start(seeds, config.pods.num_pods)
         folder.keep_settings(loaded.given())
         log_to_file(Path(config.log.log_dir), Slot(0, "orchestrator"), config.log.log_level)
         endpoint = _endpoint(folder, loaded, complain)
@@ -77,6 +78,20 @@ def prepare(
         folder.let_go()
         raise
     return Prepared(loaded, folder, Orchestrator(config, folder, identity.crawl_id), endpoint)
+
+
+def _check_pods(folder: CrawlFolder, loaded: Loaded) -> None:
+    pods, asked = folder.pods, loaded.config.pods.num_pods
+    if pods != asked:
+        raise BadInput(
+            f"{folder.home}: the crawl has {_counted(pods)}, {asked} {'was' if asked == 1 else 'were'} asked for "
+            f"({loaded.origins['num_pods']}); the number is fixed for a crawl: resume it with {pods}. "
+            "To move a crawl to another number is for `weft reshard`, which this Weft does not have yet"
+        )
+
+
+def _counted(pods: int) -> str:
+    return "1 pod" if pods == 1 else f"{pods} pods"
 
 
 def _endpoint(folder: CrawlFolder, loaded: Loaded, complain: Callable[[str], None]) -> Endpoint | None:

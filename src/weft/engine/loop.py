@@ -280,7 +280,7 @@ class Loop:
 
     def _report(self, state: str, note: str = "", idle: Stop | None = None) -> None:
         stats, status = self._frontier.stats(), self._progress.status
-        status.idle, status.reports = str(idle or ""), status.reports + 1
+        status.idle, status.told_at = str(idle or ""), time.monotonic()
         status.admitted, status.finished = stats.admitted, stats.finished
         status.sent, status.received = stats.sent, stats.received
         status.queued, status.sites, status.seen = stats.queued, stats.sites, stats.seen

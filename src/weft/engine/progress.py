@@ -16,6 +16,22 @@ from weft.records import Row
 UNSTORED = frozenset({"noindex", "too_large"})  # errors of responses that are counted, and not kept
 
 
+class PodStatus(msgspec.Struct):
+    """One pod among several."""
+
+    pod: int
+    pages: int = 0
+    requests: int = 0
+    rate: float = 0.0
+    queued: int = 0
+    in_flight: int = 0
+    sites: int = 0
+    errors: int = 0
+    processes: int = 0
+    restarts: int = 0
+    state: str = "starting"
+
+
 class Status(msgspec.Struct):
     """What the file holds. Times are of the wall clock; counts are of the whole crawl, over all its runs."""
 
@@ -43,11 +59,12 @@ class Status(msgspec.Struct):
     poisoned: list[str] = []
     # Of one process of several, for whoever decides that the crawl is over: counts that only grow, but for a crash.
     idle: str = ""  # why it has nothing to do
-    reports: int = 0  # tells a new report from the last one
+    told_at: float = 0.0  # when that was so, by the machine's monotonic clock
     admitted: int = 0
     finished: int = 0
     sent: int = 0
     received: int = 0
+    pods: list[PodStatus] = []  # of a crawl of several pods
 
 
 class Progress:
@@ -92,26 +109,29 @@ class Progress:
         self._window = self._window[-20:]
         first_at, first_pages = self._window[0]
         status.rate = (status.pages - first_pages) / (now - first_at) if now > first_at else 0.0
-        self._replace(msgspec.json.encode(status))
+        write_status(self._path, status)
         status.recent = []
 
-    def _replace(self, data: bytes) -> None:
-        beside = self._path.with_suffix(".tmp")
-        try:
-            beside.write_bytes(data)
-            beside.replace(self._path)
-        except OSError:
-            # A full disk, which this file must tell of: what it takes up already can be written over.
-            beside.unlink(missing_ok=True)
-            self._write_over(data)
 
-    def _write_over(self, data: bytes) -> None:
-        try:
-            with self._path.open("r+b", buffering=0) as file:
-                file.write(data)
-                file.truncate(len(data))
-        except OSError:
-            pass  # told in the log file, and here when there is room
+def write_status(path: Path, status: Status) -> None:
+    """Replaces the file."""
+    data, beside = msgspec.json.encode(status), path.with_suffix(".tmp")
+    try:
+        beside.write_bytes(data)
+        beside.replace(path)
+    except OSError:
+        # A full disk, which this file must tell of: what it takes up already can be written over.
+        beside.unlink(missing_ok=True)
+        _write_over(path, data)
+
+
+def _write_over(path: Path, data: bytes) -> None:
+    try:
+        with path.open("r+b", buffering=0) as file:
+            file.write(data)
+            file.truncate(len(data))
+    except OSError:
+        pass  # told in the log file, and here when there is room
 
 
 def read_status(path: Path) -> Status | None:

@@ -41,7 +41,7 @@ from weft.frontier.recovery import LETTER, Counts, Recovery
 from weft.frontier.requests import RequestLog, boot_id, last_requests
 from weft.frontier.seen import known_as
 from weft.frontier.sites import Crawl, Known, Lane, Site
-from weft.records import Found, Lease, Purpose, Reason
+from weft.records import POD_SHIFT, Found, Lease, Purpose, Reason
 
 _OVERFLOW = 20  # a domain with a budget of N pages queues at most this many times N
 _REMEMBERED_REFUSALS = 100_000
@@ -93,7 +93,7 @@ class EmbeddedFrontier:
         self._robots_pending: set[str] = set()
         # Failed ones by origin, and when the next may come (wall).
         self._robots_tries: dict[str, tuple[int, float]] = {}
-        self._counts = Counts(next_item=(pod << 48) + 1)
+        self._counts = Counts(next_item=(pod << POD_SHIFT) + 1)
         self._next_transient = -1
         self._rejected: list[Rejection] = []
         self._rejected_out: dict[int, Open] = {}  # given out as rejected, and not yet ended
@@ -242,6 +242,16 @@ class EmbeddedFrontier:
             crawl.limits.max_pages is not None and crawl.pages >= crawl.limits.max_pages
             for crawl in self._queues.crawls.values()
         )
+
+    def allow(self, crawl: int, max_pages: int) -> None:
+        """Holds a crawl to another number of pages from now on."""
+        owner = self._queues.crawls[crawl]
+        owner.limits = msgspec.structs.replace(owner.limits, max_pages=max_pages)
+        self._queues.unblock(owner)
+
+    def permits(self, crawl: int) -> int:
+        """How many more pages of a crawl may be started."""
+        return self._queues.crawls[crawl].permits()
 
     def depth_of(self, lease: Lease) -> int:
         """From what is known where depth decides; else the lease's own."""

@@ -8,6 +8,7 @@
     robots    origin → record
     robots_history   origin, when → record   every robots.txt that was ever in force, for the audit
     robots_tries   origin → attempt, when    robots.txt that could not be had yet
+    outbox    pod, number → message     what is on its way to another pod (see outbox.py)
 
 What is queued is what was admitted less what is done: nothing else needs to be written when a URL is found or fetched,
 which is one compressed blob for each commit instead of a row for each URL. WAL and synchronous=NORMAL: a killed process
@@ -39,6 +40,7 @@ CREATE TABLE IF NOT EXISTS robots (origin TEXT PRIMARY KEY, expires REAL, record
 CREATE TABLE IF NOT EXISTS robots_tries (origin TEXT PRIMARY KEY, attempt INTEGER, wall REAL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS robots_history (
     origin TEXT, wall REAL, record BLOB, PRIMARY KEY (origin, wall)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS outbox (pod INTEGER, number INTEGER, message BLOB, PRIMARY KEY (pod, number)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS refusals (reason TEXT, url TEXT, parent INTEGER);
 """
 
@@ -85,6 +87,17 @@ class Journal:
         """Remembers a refusal that could not be worked out again later."""
         self._puts["refusals", (reason, url)] = (reason, url, parent)
 
+    def sent(self, pod: int, number: int) -> None:
+        """Another pod has these messages for good: they are gone at the next commit."""
+        self._puts["outbox", pod] = (pod, number)
+
+    def message(self, pod: int, after: int) -> tuple[int, bytes] | None:
+        """The first committed message to a pod after a number."""
+        row = self._db.execute(
+            "SELECT number, message FROM outbox WHERE pod = ? AND number > ? ORDER BY number LIMIT 1", (pod, after)
+        ).fetchone()
+        return (int(row[0]), bytes(row[1])) if row is not None else None
+
     def commit(self) -> None:
         """Everything since the last commit, or nothing of it."""
         if not (self.admitted or self.done or self._puts):
@@ -110,6 +123,8 @@ class Journal:
         for (table, key), row in self._puts.items():
             if row is None:
                 self._db.execute(f"DELETE FROM {table} WHERE {_KEYS[table]} = ?", (key,))  # noqa: S608
+            elif table == "outbox" and key == row[0]:
+                self._db.execute("DELETE FROM outbox WHERE pod = ? AND number <= ?", row)
             else:
                 marks = ",".join("?" * len(row))
                 self._db.execute(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", row)  # noqa: S608

@@ -1,4 +1,4 @@
-"""An embedded frontier seen from outside: read-only, also while its owner runs, for `weft explain` and `weft audit`.
+"""A crawl's frontiers seen from outside: read-only, also while its owner runs, for `weft explain` and `weft audit`.
 
 What the owner has not committed yet (a tenth of a second) is not seen.
 """
@@ -6,7 +6,7 @@ What the owner has not committed yet (a tenth of a second) is not seen.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from weft.errors import BadInput
 from weft.frontier.contract import RobotsRecord
-from weft.frontier.requests import Finish, Opening, Start, read_events
+from weft.frontier.requests import Finish, Opening, Start, read_logs
 
 
 class Entry(Struct, frozen=True):
@@ -33,21 +33,74 @@ class Entry(Struct, frozen=True):
 
 
 class FrontierView:
-    """Questions to a frontier's files."""
+    """Questions to the files of a crawl's frontiers, one for each pod."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        path = folder / "frontier.db"
-        if not path.exists():
-            raise BadInput(f"{folder}: there is no frontier in it")
-        self._db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self._folders = folders
+        self._pods = [pod for pod in map(_Pod.open, folders) if pod is not None]
+        if not self._pods:
+            raise BadInput(f"{folders[0]}: there is no frontier in it")
 
     def close(self) -> None:
-        """Lets the file go."""
+        """Lets the files go."""
+        for pod in self._pods:
+            pod.close()
+
+    def entries(self, url: str) -> list[Entry]:
+        """Every item of a URL, oldest first. Reads the journals through: seconds, for millions of URLs."""
+        return [entry for pod in self._pods for entry in pod.entries(url)]
+
+    def ahead_of(self, entry: Entry, key: str, key_of: Callable[[str], str]) -> int:
+        """How many queued items of the same site come before this one."""
+        return sum(pod.ahead_of(entry, key, key_of) for pod in self._pods)
+
+    def refusal(self, url: str) -> str | None:
+        """The remembered reason for which a URL was turned away."""
+        return next((reason for pod in self._pods if (reason := pod.refusal(url)) is not None), None)
+
+    def scope_extensions(self) -> list[str]:
+        """Where seeds' redirects have led."""
+        return list(dict.fromkeys(url for pod in self._pods for url in pod.scope_extensions()))
+
+    def robots(self, origin: str) -> RobotsRecord | None:
+        """The robots.txt that is in force."""
+        return next((record for pod in self._pods if (record := pod.robots(origin)) is not None), None)
+
+    @lru_cache(maxsize=4096)  # noqa: B019 (a view lives as long as one command)
+    def robots_history(self, origin: str) -> list[tuple[float, RobotsRecord]]:
+        """Every robots.txt of an origin, with the time from which it was in force."""
+        return [entry for pod in self._pods for entry in pod.robots_history(origin)]
+
+    def requests(self) -> Iterator[tuple[int, Start | Finish | Opening]]:
+        """The request logs, each pod's in the order in which things happened; with the number of the log."""
+        before = 0
+        for folder in self._folders:
+            most = before
+            for number, event in read_logs(folder / "requests"):
+                most = max(most, before + number + 1)
+                yield before + number, event
+            before = most
+
+
+class _Pod:
+    """One pod's file."""
+
+    def __init__(self, path: Path) -> None:
+        self._db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+        self._tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+    @classmethod
+    def open(cls, folder: Path) -> _Pod | None:
+        """An embedded frontier's journal, or what a pod on Redis keeps on disk; None where there is neither."""
+        paths = [path for name in ("frontier.db", "robots.db") if (path := folder / name).exists()]
+        return cls(paths[0]) if paths else None
+
+    def close(self) -> None:
         self._db.close()
 
     def entries(self, url: str) -> list[Entry]:
-        """Every item of a URL, oldest first. Reads the journal through: seconds, for millions of URLs."""
+        if "journal" not in self._tables:
+            return []
         needles = (f" p {url}", f" s {url}")
         found: dict[int, list[str]] = {}
         ended: set[int] = set()
@@ -68,9 +121,7 @@ class FrontierView:
         depth, parent, hops = int(fields[1]), int(fields[2]), int(fields[3])
         return Entry(item, url, depth, parent, hops, ended, row[0] if row else 0, fields[6] == "s")
 
-    def ahead_of(self, entry: Entry, key: str, key_of: object) -> int:
-        """How many queued items of the same site come before this one."""
-        assert callable(key_of)
+    def ahead_of(self, entry: Entry, key: str, key_of: Callable[[str], str]) -> int:
         done: set[int] = set()
         before: set[int] = set()
         for admitted, ended in self._db.execute("SELECT admitted, done FROM journal ORDER BY seq"):
@@ -82,26 +133,19 @@ class FrontierView:
         return len(before - done)
 
     def refusal(self, url: str) -> str | None:
-        """The remembered reason for which a URL was turned away."""
         row = self._db.execute("SELECT reason FROM refusals WHERE url = ?", (url,)).fetchone()
         return str(row[0]) if row else None
 
     def scope_extensions(self) -> list[str]:
-        """Where seeds' redirects have led."""
+        if "meta" not in self._tables:
+            return []
         rows = self._db.execute("SELECT value FROM meta WHERE name LIKE 'scope:%'").fetchall()
         return [str(url) for (value,) in rows for url in msgspec.msgpack.decode(value)]
 
     def robots(self, origin: str) -> RobotsRecord | None:
-        """The robots.txt that is in force."""
         row = self._db.execute("SELECT record FROM robots WHERE origin = ?", (origin,)).fetchone()
         return msgspec.msgpack.decode(row[0], type=RobotsRecord) if row else None
 
-    @lru_cache(maxsize=4096)  # noqa: B019 (a view lives as long as one command)
     def robots_history(self, origin: str) -> list[tuple[float, RobotsRecord]]:
-        """Every robots.txt of an origin, with the time from which it was in force."""
         rows = self._db.execute("SELECT wall, record FROM robots_history WHERE origin = ? ORDER BY wall", (origin,))
         return [(wall, msgspec.msgpack.decode(record, type=RobotsRecord)) for wall, record in rows]
-
-    def requests(self) -> Iterator[Start | Finish | Opening]:
-        """The request log."""
-        return read_events(self._folder / "requests")

@@ -88,9 +88,9 @@ class Corpus:
         rows = (index.for_item(item) for index in self._all())
         return next((row.url for row in rows if row), None)
 
-    def stats(self, top: int = 20) -> Stats:
-        """What the crawl holds."""
-        indexes = self._all()
+    def stats(self, top: int = 20, slots: str = "") -> Stats:
+        """What the crawl holds, or what the slots hold whose names begin so."""
+        indexes = [index for index in self._all() if index.path.name.startswith(f"index-{slots}")]
         totals = [index.totals() for index in indexes]
         some = [total for total in totals if total[0]]
         return Stats(

@@ -207,9 +207,9 @@ class PageStore:
         """The URL of an item: a row's `parent` is one."""
         return self._corpus.url_of(item)
 
-    def stats(self, top: int = 20) -> Stats:
-        """What the crawl holds."""
-        return self._corpus.stats(top)
+    def stats(self, top: int = 20, slots: str = "") -> Stats:
+        """What the crawl holds, or what the slots hold whose names begin so (`pod1-`)."""
+        return self._corpus.stats(top, slots)
 
     def _shard(self, url: str) -> Shard:
         if len(self._shards) == 1:

@@ -1,0 +1,10 @@
+"""How a crawl ends: the exit code and the state that each reason means."""
+
+from __future__ import annotations
+
+from weft.engine.loop import Stop
+
+BAD_USE = 2
+EXIT_CODES = {Stop.DONE: 0, Stop.MAX_PAGES: 3, Stop.BUDGET: 3, Stop.MAX_DURATION: 3, Stop.INTERRUPTED: 130}
+STATES = {0: "finished", 3: "limit", 130: "interrupted"}
+FINAL = frozenset({BAD_USE, *EXIT_CODES.values()})

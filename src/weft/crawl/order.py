@@ -1,0 +1,74 @@
+"""What the orchestrator tells its processes: the order with which one is started, and later why it shall end.
+
+Both come on the process's standard input: the order first, with its length before it; then, if ever, a line with the
+reason to stop.
+"""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from weft.config import Config
+from weft.telemetry import Slot
+
+_LENGTH_BYTES = 4
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What the orchestrator wants crawled, and by which of its processes."""
+
+    config: Config
+    crawl_id: str
+    parent_pid: int
+    run: str  # names this run of the crawl, through all its restarts
+    until: float | None = None  # of the wall clock
+    pod: int = 0
+    role: str = "fetcher"
+    index: int = 0
+    pods: int = 1
+
+    @property
+    def slot(self) -> Slot:
+        """The place that the process fills."""
+        return Slot(self.pod, self.role, self.index)
+
+    def framed(self) -> bytes:
+        """As it goes over the pipe."""
+        body = msgspec.msgpack.encode(self)
+        return len(body).to_bytes(_LENGTH_BYTES, "big") + body
+
+
+def read_order(fd: int) -> Order:
+    """The order, from the process's standard input; EOFError if the sender has gone."""
+    length = int.from_bytes(_exactly(fd, _LENGTH_BYTES), "big")
+    return msgspec.msgpack.decode(_exactly(fd, length), type=Order)
+
+
+def _exactly(fd: int, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        part = os.read(fd, count - len(data))
+        if not part:
+            raise EOFError("the orchestrator has gone")
+        data += part
+    return data
+
+
+class Control:
+    """Hears what the orchestrator says later on."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._heard = b""
+        os.set_blocking(fd, False)
+
+    def reason(self) -> str | None:
+        """Why the process shall end, once that was said."""
+        try:
+            self._heard += os.read(self._fd, 64)
+        except BlockingIOError:
+            return None
+        line, mark, _ = self._heard.partition(b"\n")
+        return line.decode() if mark else None

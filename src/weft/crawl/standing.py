@@ -1,0 +1,105 @@
+"""How a crawl of several processes stands: their status files taken together into the crawl's own.
+
+A process alone writes the crawl's file itself; several write one each (`status/pod0-fetcher1.json`), and the
+orchestrator writes what they come to. Counts add up over processes; what a pod's processes share counts once.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from weft.crawl.process import Process
+from weft.engine.progress import PodStatus, Status, read_status, write_status
+
+WRITE_EVERY_S = 0.2
+_SUMMED = ("pages", "requests", "body_bytes", "in_flight", "retries", "redirects", "admitted", "finished")
+_SHARED = ("queued", "sites", "seen", "sent", "received")  # by all processes of a pod
+
+
+class Standing:
+    """The crawl's status, made of its processes'."""
+
+    def __init__(self, path: Path, processes: Sequence[Process]) -> None:
+        self._path = path
+        self._processes = processes
+        earlier = read_status(path) or Status()
+        self._earlier_s = earlier.elapsed_s
+        self._started_at = time.time()
+        self._pages_at_start: dict[str, int] = {}
+        self._recent_of: dict[str, float] = {}
+        self._windows: dict[int, list[tuple[float, int]]] = {}
+        self._next_s = 0.0
+        self.status = Status(pid=os.getpid(), started_at=self._started_at, elapsed_s=self._earlier_s)
+
+    def update(self, state: str = "", note: str = "") -> Status:
+        """Reads all and writes the sum, a few times a second; at once where a state is given: it is the last."""
+        if not state and time.monotonic() < self._next_s:
+            return self.status
+        self._next_s = time.monotonic() + WRITE_EVERY_S
+        told = [(process, process.status()) for process in self._processes]
+        self.status = self._sum(told)
+        if state:
+            self.status.state, self.status.note = state, note
+        write_status(self._path, self.status)
+        return self.status
+
+    def _sum(self, told: list[tuple[Process, Status]]) -> Status:
+        now = time.time()
+        total = Status(pid=os.getpid(), started_at=self._started_at, updated_at=now)
+        total.elapsed_s = self._earlier_s + now - self._started_at
+        for name in _SUMMED:
+            setattr(total, name, sum(getattr(status, name) for _, status in told))
+        for kind in ("statuses", "errors", "refused"):
+            counts: Counter[str] = Counter()
+            for _, status in told:
+                counts.update(getattr(status, kind))
+            setattr(total, kind, dict(counts))
+        for process, status in told:
+            self._take_pages(total, process.slot.name, status)
+        pods = sorted({process.slot.pod for process, _ in told})
+        total.pods = [self._pod(pod, [pair for pair in told if pair[0].slot.pod == pod], total, now) for pod in pods]
+        total.rate = sum(pod.rate for pod in total.pods)
+        total.state, total.note = _state([status for _, status in told])
+        return total
+
+    def _take_pages(self, total: Status, slot: str, status: Status) -> None:
+        total.pages_at_start += self._pages_at_start.setdefault(slot, status.pages_at_start)
+        total.poisoned += status.poisoned
+        if self._recent_of.get(slot) != status.updated_at:
+            self._recent_of[slot] = status.updated_at
+            total.recent += status.recent
+
+    def _pod(self, pod: int, told: list[tuple[Process, Status]], total: Status, now: float) -> PodStatus:
+        statuses = [status for _, status in told]
+        latest = max(statuses, key=lambda status: status.told_at)
+        for name in _SHARED:
+            setattr(total, name, getattr(total, name) + getattr(latest, name))
+        pages = sum(status.pages for status in statuses)
+        window = self._windows[pod] = [*self._windows.get(pod, []), (now, pages)][-20:]
+        spent_s = now - window[0][0]
+        return PodStatus(
+            pod,
+            pages=pages,
+            requests=sum(status.requests for status in statuses),
+            rate=max(0.0, (pages - window[0][1]) / spent_s) if spent_s else 0.0,
+            queued=latest.queued,
+            in_flight=sum(status.in_flight for status in statuses),
+            sites=latest.sites,
+            errors=sum(sum(status.errors.values()) for status in statuses),
+            processes=sum(1 for process, _ in told if process.pid),
+            restarts=sum(max(0, process.starts - 1) for process, _ in told),
+            state=_state(statuses)[0],
+        )
+
+
+def _state(statuses: Sequence[Status]) -> tuple[str, str]:
+    """What stands out: a pause with its reason, before draining, before running."""
+    for state in ("failed", "paused", "draining", "running"):
+        for status in statuses:
+            if status.state == state:
+                return state, status.note
+    return "starting", ""

@@ -1,0 +1,168 @@
+"""What is on its way to other pods: gathered in memory, one message for each pod and commit, kept until it is there.
+
+Messages to a pod are numbered. They are written in the transaction that commits the page on which the links were found,
+sent from then on, and deleted when the receiver has them on its disk; so a kill, here or there, loses none. The
+receiver remembers the last number of each sender. A power cut may take the last second of a journal, and with it
+numbers that were used; after one, numbers go on far beyond them.
+
+Besides URLs two things travel: places that a seed's redirect has made a part of the scope, and what an origin's
+robots.txt said that was redirected to another pod's host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from weft.frontier.contract import RobotsRecord
+from weft.frontier.journal import Journal
+from weft.frontier.seen import SeenSet
+from weft.records import Found, Purpose
+
+REMEMBERED = 500_000
+JUMP = 1_000_000  # more messages than are sent between two syncs
+
+
+class Links(msgspec.Struct, array_like=True, frozen=True):
+    """Plain links of one page."""
+
+    crawl: int
+    depth: int
+    parent: int
+    offsite: int
+    urls: list[str]
+
+
+class Errand(msgspec.Struct, array_like=True, frozen=True):
+    """A URL that is more than a link: a redirect's target, a sitemap, a robots.txt."""
+
+    crawl: int
+    url: str
+    depth: int
+    parent: int
+    hops: int
+    purpose: Purpose
+    about: str
+    offsite: int
+
+    def found(self) -> Found:
+        """As the frontier takes it."""
+        return Found(self.url, self.depth, self.parent, self.hops, self.purpose, self.about, self.offsite)
+
+
+class Told(msgspec.Struct, array_like=True, frozen=True):
+    """What an origin's robots.txt said."""
+
+    origin: str
+    record: RobotsRecord
+    crawl_delay_s: float | None
+
+
+class Message(msgspec.Struct, array_like=True):
+    """All that is said to one pod in one commit."""
+
+    links: list[Links] = []
+    errands: list[Errand] = []
+    scopes: list[tuple[int, str]] = []
+    robots: list[Told] = []
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(Message)
+
+
+def read_message(body: bytes) -> Message:
+    """A message as it was sent."""
+    return _DECODER.decode(body)
+
+
+class Outbox:
+    """Of one pod to all others."""
+
+    def __init__(self, journal: Journal, others: Iterable[int]) -> None:
+        self._journal = journal
+        self._numbers = {pod: int(journal.meta(f"sent:{pod}") or 0) for pod in others}
+        self._committed = dict(self._numbers)
+        self._pending: dict[int, Message] = {}
+
+    @property
+    def sent(self) -> int:
+        """The last numbers to all pods, added up."""
+        return sum(self._numbers.values())
+
+    def add(self, pod: int, crawl: int, one: Found) -> None:
+        """A URL for another pod."""
+        message = self._message(pod)
+        if one.hops or one.about or one.purpose is not Purpose.PAGE:
+            message.errands.append(
+                Errand(crawl, one.url, one.depth, one.parent, one.hops, one.purpose, one.about, one.offsite)
+            )
+            return
+        last = message.links[-1] if message.links else None
+        facts = (crawl, one.depth, one.parent, one.offsite)
+        if last is not None and (last.crawl, last.depth, last.parent, last.offsite) == facts:
+            last.urls.append(one.url)
+        else:
+            message.links.append(Links(*facts, [one.url]))
+
+    def add_scope(self, crawl: int, url: str) -> None:
+        """To all pods: this place is a part of the scope from now on."""
+        for pod in self._numbers:
+            self._message(pod).scopes.append((crawl, url))
+
+    def add_robots(self, pod: int, told: Told) -> None:
+        """To the origin's pod: its robots.txt."""
+        self._message(pod).robots.append(told)
+
+    def jump(self) -> None:
+        """Numbers that a power cut made unknown are left behind; an empty message tells so."""
+        for pod in self._numbers:
+            self._numbers[pod] += JUMP
+            self._message(pod)
+
+    def flush(self) -> None:
+        """Makes messages of what was gathered; the journal's next commit writes them."""
+        for pod, message in self._pending.items():
+            number = self._numbers[pod] = self._numbers[pod] + 1
+            self._journal.put("outbox", (pod, number), _ENCODER.encode(message))
+            self._journal.put_meta(f"sent:{pod}", number)
+        self._pending.clear()
+
+    def committed(self) -> None:
+        """What was flushed is in the journal, and may be sent."""
+        self._committed.update(self._numbers)
+
+    def next(self, pod: int, after: int) -> tuple[int, bytes] | None:
+        """The next message to a pod, with its number."""
+        return self._journal.message(pod, after) if after < self._committed[pod] else None
+
+    def acknowledged(self, pod: int, number: int) -> None:
+        """A pod has everything up to this number on its disk."""
+        self._journal.sent(pod, number)
+
+    def _message(self, pod: int) -> Message:
+        if pod not in self._pending:
+            self._pending[pod] = Message([], [], [], [])
+        return self._pending[pod]
+
+
+class Recent:
+    """Which URLs were sent lately: the last half million at least, and a million at most."""
+
+    def __init__(self, limit: int = REMEMBERED) -> None:
+        self._limit = limit
+        self._newer, self._older = SeenSet(1), SeenSet(1)
+
+    def unknown(self, urls: Iterable[str]) -> list[str]:
+        """Those that were not sent lately, in order."""
+        new = self._newer.unknown(urls)
+        return self._older.unknown(new) if new and len(self._older) else new
+
+    def add(self, url: str) -> bool:
+        """Notes one; False if it was sent lately."""
+        if url in self._older or not self._newer.add(url):
+            return False
+        if len(self._newer) >= self._limit:
+            self._newer, self._older = SeenSet(1), self._newer
+        return True
