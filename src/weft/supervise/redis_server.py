@@ -3,7 +3,7 @@
     FOLDER/redis.conf      written at each start
     FOLDER/redis.log       the server's own log
     FOLDER/appendonlydir/  what it holds: append-only file, flushed every second, no snapshots, nothing evicted
-    FOLDER/redis.lock      held by the server itself, as long as it lives
+    FOLDER/redis.lock      held by the server itself, as long as it lives; its pid
     FOLDER/redis.sock      where it listens; no TCP port. A path too long for a socket: see `socket_path`
 
 Invariants: a folder never has two servers; the server dies with the process that started it; what it acknowledged is
@@ -18,6 +18,7 @@ import hashlib
 import importlib.util
 import os
 import shutil
+import signal
 import socket
 import stat
 import subprocess
@@ -25,9 +26,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from weft.errors import BadInput, Busy, Missing, WeftError
+from weft.supervise import process
 from weft.supervise.child import Child, RestartPolicy, State, Step
 from weft.supervise.process import Exit
 from weft.telemetry import Log
@@ -194,6 +197,7 @@ class RedisServer:
                 pass_fds=(lock,),
                 start_new_session=True,  # a terminal's Ctrl-C is not for it: it is stopped when its clients are
             )
+            os.pwrite(lock, f"{self._process.pid:<20}".encode(), 0)
         finally:
             os.close(lock)
         self._child.spawned(self._process.pid)
@@ -231,6 +235,7 @@ class RedisServer:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
+                _end_leftovers(lock)
                 if time.monotonic() > until:
                     os.close(lock)
                     raise Busy(f"{self.folder}: another Redis server is running in it") from None
@@ -265,6 +270,14 @@ class RedisServer:
             return "it left no log; its program may not be a Redis server, or refuse its settings"
         telling = [line for line in lines[-30:] if " # " in line] or lines[-1:]
         return f"{telling[-1].strip() if telling else 'its log is empty'}; see {self.folder / 'redis.log'}"
+
+
+def _end_leftovers(lock: int) -> None:
+    """A server that was killed while it rewrote its file leaves a child that goes on, and holds the lock for nobody."""
+    text = os.pread(lock, 20, 0).strip()
+    if text.isdigit() and process.state(int(text)) in (None, "Z"):
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(int(text), signal.SIGKILL)  # its group has its number, which no other can have while one lives
 
 
 def _quoted(path: Path) -> str:

@@ -91,6 +91,26 @@ def test_a_second_server_in_one_folder_is_refused(start_server: StartServer, mon
     assert ping(server.socket).startswith(b"+PONG")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_killed_server_leaves_behind_does_not_keep_the_next_from_starting(
+    kind: str, start_server: StartServer
+) -> None:
+    server = start_server(kind, settings={"rdb-key-save-delay": "60000000"})
+    client = client_of(server)
+    client.set("a", 1)
+    client.bgrewriteaof()
+    assert server.pid is not None
+    until(lambda: process.children(server.pid or 0))
+    (rewriting,) = process.children(server.pid)
+    server.kill()
+    assert process.state(rewriting) is not None
+    began = time.monotonic()
+    server.start()
+    assert time.monotonic() - began < redis_server.LOCK_WAIT_S / 2
+    until(lambda: process.state(rewriting) in (None, "Z"))
+    assert client.get("a") == b"1"
+
+
 PARENT = """
 import sys, time
 from pathlib import Path
