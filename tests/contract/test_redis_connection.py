@@ -241,8 +241,8 @@ def test_one_database_for_two_pods_is_refused_whatever_its_names(start_server: S
     other = start_server()
     three = [looked_at(server.url), looked_at(other.url), looked_at(f"redis://localhost:{port}/0")]
     with pytest.raises(BadInput, match="pods 0 and 2 are one database"):
-        refuse_shared(three)
-    refuse_shared([looked_at(server.url), looked_at(other.url), looked_at(f"redis://localhost:{port}/1")])
+        refuse_shared(dict(enumerate(three)))
+    refuse_shared({0: looked_at(server.url), 1: looked_at(other.url), 2: looked_at(f"redis://localhost:{port}/1")})
 
 
 @pytest.mark.parametrize("kind", KINDS)

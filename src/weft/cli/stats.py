@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from weft.cli.output import output_flags, print_json
+
+if TYPE_CHECKING:
+    from weft.crawl.folder import CrawlFolder
 
 
 @click.command()
@@ -18,7 +21,10 @@ from weft.cli.output import output_flags, print_json
 )
 @output_flags
 def stats(crawl_dirs: tuple[str, ...], top: int, changed: bool, as_json: bool, quiet: bool) -> None:  # noqa: ARG001
-    """What a crawl holds: pages, bytes, statuses, errors, top hosts, rate. Give all its data dirs, in their order."""
+    """What a crawl holds: pages, bytes, statuses, errors, top hosts, rate, how even its pods are.
+
+    Give all its data dirs, in their order.
+    """
     if changed:
         _show_changes(crawl_dirs, as_json)
         return
@@ -81,6 +87,21 @@ def collect(crawl_dirs: tuple[str, ...], top: int) -> dict[str, Any]:
         "content_types": held.content_types,
         "depths": {str(depth): count for depth, count in sorted(held.depths.items())},
         "hosts": dict(held.hosts),
+        "pods": _pods(folder),
+    }
+
+
+def _pods(folder: CrawlFolder) -> dict[str, Any]:
+    from weft.crawl.distribution import distribution
+
+    spread = distribution(folder)
+    return {
+        "imbalance": {"pages": round(spread.pages_imbalance, 3), "queued": round(spread.queued_imbalance, 3)},
+        "hot": list(spread.hot),
+        "each": [
+            {name: getattr(pod, name) for name in ("pod", "pages", "rows", "queued", "seen", "sites", "source")}
+            for pod in spread.pods
+        ],
     }
 
 
@@ -110,7 +131,25 @@ def _text(facts: dict[str, Any]) -> str:
         f"types      {listed('content_types')}",
         f"depths     {', '.join(f'{depth}: {count:,}' for depth, count in list(facts['depths'].items())[:12])}",
     ]
+    if len(facts["pods"]["each"]) > 1:
+        lines += _pod_lines(facts["pods"])
     if facts["hosts"]:
         width = max(map(len, facts["hosts"]))
         lines += ["top hosts", *(f"  {host:{width}}  {count:,}" for host, count in facts["hosts"].items())]
     return "\n".join(lines)
+
+
+def _pod_lines(pods: dict[str, Any]) -> list[str]:
+    def figure(value: int | None) -> str:
+        return "?" if value is None else f"{value:,}"
+
+    even = pods["imbalance"]
+    lines = [
+        f"pods       {len(pods['each'])}, largest over mean: pages {even['pages']:.2f}, queued {even['queued']:.2f}",
+        f"  {'pod':>5} {'pages':>12} {'queued':>12} {'seen':>13} {'sites':>11}",
+    ]
+    for pod in pods["each"]:
+        row = f"  {pod['pod']:>5} {pod['pages']:>12,} {figure(pod['queued']):>12} {figure(pod['seen']):>13}"
+        row += f" {figure(pod['sites']):>11}" + ("  hot" if pod["pod"] in pods["hot"] else "")
+        lines.append(row)
+    return lines

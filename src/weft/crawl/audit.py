@@ -48,9 +48,9 @@ class Report(Struct):
 _Key = int | tuple[int, int]
 
 
-def _key(item: int, log: int) -> _Key:
-    """What an open request is known by: a robots.txt is numbered by its process, for as long as that lives."""
-    return item if item > 0 else (log, item)
+def _key(item: int, pod: int) -> _Key:
+    """What an open request is known by: a robots.txt is numbered by its pod, for as long as that runs."""
+    return item if item > 0 else (pod, item)
 
 
 class _Site:
@@ -78,38 +78,38 @@ class _Audit:
         self._agent = product_token(config.fetch.user_agent())
         self._report = Report(violations=[], closest=[])
         self._sites: dict[str, _Site] = {}
-        # By item, and by log where that is no lasting one; with the start before, to take one back.
+        # By item, and by pod where that is no lasting one; with the start before, to take one back.
         self._open: dict[_Key, tuple[Start, float, list[Violation]]] = {}
-        self._log_of: dict[_Key, int] = {}
+        self._pod_of: dict[_Key, int] = {}
         self._rules: dict[int, Robots] = {}
         self._margins: list[tuple[float, float, float, str]] = []
 
     def run(self) -> Report:
-        for log, event in self._view.requests():
+        for pod, event in self._view.requests():
             if isinstance(event, Start):
-                self._start(event, log)
+                self._start(event, pod)
             elif isinstance(event, Finish):
-                self._finish(event, log)
+                self._finish(event, pod)
             else:
-                self._opening(event, log)
+                self._opening(event, pod)
         for key in list(self._open):
             self._count(key, None)
         self._report.sites = len(self._sites)
         self._report.closest = [(waited, needed, url) for _, waited, needed, url in sorted(self._margins, reverse=True)]
         return self._report
 
-    def _start(self, request: Start, log: int) -> None:
+    def _start(self, request: Start, pod: int) -> None:
         site = self._sites.setdefault(request.key, _Site())
         robots = self._robots_then(request)
         found = [*self._clock(site, request, robots), *self._allowed(request, robots)]
-        key = _key(request.item, log)
+        key = _key(request.item, pod)
         self._open[key] = (request, site.last_start, found)
-        self._log_of[key] = log
+        self._pod_of[key] = pod
         site.open[key] = request
         site.last_start = request.at
 
-    def _finish(self, end: Finish, log: int) -> None:
-        key = _key(end.item, log)
+    def _finish(self, end: Finish, pod: int) -> None:
+        key = _key(end.item, pod)
         if key not in self._open:
             return
         if end.status == "unasked":  # it was not made after all: as if it had not been there
@@ -120,9 +120,9 @@ class _Audit:
             return
         self._count(key, end.at)
 
-    def _opening(self, opening: Opening, log: int) -> None:
-        for key in list(self._open):
-            if self._log_of[key] == log or opening.new_boot:
+    def _opening(self, opening: Opening, pod: int) -> None:
+        for key, (request, _, _) in list(self._open.items()):
+            if opening.new_boot or (self._pod_of[key], request.slot) == (pod, opening.slot):
                 self._count(key, None)
         if opening.new_boot:
             for site in self._sites.values():

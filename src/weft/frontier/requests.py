@@ -16,10 +16,9 @@ import errno
 import heapq
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
 from weft.errors import writing
@@ -128,6 +127,7 @@ class Start(Struct, frozen=True, gc=False):
     delay_s: float
     places: int
     url: str
+    slot: str = ""  # whose log it is in, where a pod has several
 
 
 class Finish(Struct, frozen=True, gc=False):
@@ -142,61 +142,56 @@ class Opening(Struct, frozen=True, gc=False):
     """A process opened the log: what was under way before has no end; in a new boot the clock began anew."""
 
     new_boot: bool
-    boot: str
-    at: float
-    wall: float
+    slot: str = ""
 
 
 def read_events(folder: Path) -> Iterator[Start | Finish | Opening]:
-    """The whole log, in the order in which things happened."""
-    boot = ""
+    """The whole log, in the order in which things happened; the logs of several slots lie in folders of their own."""
+    slots = {"": folder} | {path.name: path for path in sorted(folder.iterdir()) if path.is_dir()}
+    order = _boots(slots.values())
+    boot = -1
+    for (at, _), event in heapq.merge(*(_events(path, slot, order) for slot, path in slots.items()), key=_moment):
+        if not isinstance(event, Opening):
+            yield event
+            continue
+        yield Opening(at != boot, event.slot)
+        boot = at
+
+
+def _boots(folders: Iterable[Path]) -> dict[str, int]:
+    """The machine's starts that the logs tell of, in their order."""
+    first: dict[str, float] = {}
+    for folder in folders:
+        for path in folder.glob("requests-*.log"):
+            for kind, fields in _lines(path):
+                if kind == "B" and len(fields) == 3:
+                    first[fields[0]] = min(float(fields[2]), first.get(fields[0], float("inf")))
+    return {boot: number for number, boot in enumerate(sorted(first, key=first.__getitem__))}
+
+
+def _moment(event: tuple[tuple[int, float], Start | Finish | Opening]) -> tuple[int, float]:
+    return event[0]
+
+
+def _events(
+    folder: Path, slot: str, boots: dict[str, int]
+) -> Iterator[tuple[tuple[int, float], Start | Finish | Opening]]:
+    """One log's events, each with its boot and the time at which it was written down, which never goes back."""
+    boot, latest = 0, 0.0
     for path in sorted(folder.glob("requests-*.log"), key=_serial):
         for kind, fields in _lines(path):
             if kind == "S" and len(fields) == 7:
                 item, at, wall, key, delay, places, url = fields
-                yield Start(int(item), float(at), float(wall), key, float(delay), int(places), url)
+                latest = max(latest, float(at))
+                event = Start(int(item), float(at), float(wall), key, float(delay), int(places), url, slot)
+                yield (boot, latest), event
             elif kind == "E" and len(fields) == 3:
-                yield Finish(int(fields[0]), float(fields[1]), fields[2])
-            elif kind == "B":
-                opened = float(fields[2]) if len(fields) > 2 else 0.0
-                yield Opening(fields[0] != boot, fields[0], float(fields[1]), opened)
-                boot = fields[0]
-
-
-def read_logs(folder: Path) -> Iterator[tuple[int, Start | Finish | Opening]]:
-    """A pod's logs, of one process or of several, in the order in which things happened; each event with its log.
-
-    The processes are of one machine, so within one boot their clocks are the same.
-    """
-    logs = [folder, *sorted(path for path in folder.glob("*") if path.is_dir())]
-    logs = [log for log in logs if any(log.glob("requests-*.log"))]
-    if len(logs) == 1:
-        yield from ((0, event) for event in read_events(logs[0]))
-        return
-    began: dict[str, float] = {}
-    for log in logs:
-        for event in read_events(log):
-            if isinstance(event, Opening):
-                began[event.boot] = min(began.get(event.boot, event.wall), event.wall)
-    streams = [_timed(number, log, began) for number, log in enumerate(logs)]
-    last_boot = ""
-    for _, _, number, _, event in heapq.merge(*streams, key=lambda entry: entry[:4]):
-        if isinstance(event, Opening):
-            event = msgspec.structs.replace(event, new_boot=event.boot != last_boot)
-            last_boot = event.boot
-        yield number, event
-
-
-def _timed(
-    number: int, folder: Path, began: dict[str, float]
-) -> Iterator[tuple[float, float, int, int, Start | Finish | Opening]]:
-    """Events with when their boot was, when they were, and their place in the log."""
-    boot = at = 0.0
-    for place, event in enumerate(read_events(folder)):
-        if isinstance(event, Opening):
-            boot, at = began[event.boot], event.at
-        at = max(at, event.at)  # an end may be written after a later start; the log's own order counts
-        yield boot, at, number, place, event
+                latest = max(latest, float(fields[1]))
+                yield (boot, latest), Finish(int(fields[0]), float(fields[1]), fields[2])
+            elif kind == "B" and len(fields) == 3:
+                latest = float(fields[1]) if boots[fields[0]] != boot else max(latest, float(fields[1]))
+                boot = boots[fields[0]]
+                yield (boot, latest), Opening(False, slot)
 
 
 def _lines(path: Path) -> Iterator[tuple[str, list[str]]]:

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from weft.errors import BadInput
 from weft.frontier.contract import RobotsRecord
-from weft.frontier.requests import Finish, Opening, Start, read_logs
+from weft.frontier.requests import Finish, Opening, Start, read_events
 
 
 class Entry(Struct, frozen=True):
@@ -72,14 +72,10 @@ class FrontierView:
         return [entry for pod in self._pods for entry in pod.robots_history(origin)]
 
     def requests(self) -> Iterator[tuple[int, Start | Finish | Opening]]:
-        """The request logs, each pod's in the order in which things happened; with the number of the log."""
-        before = 0
-        for folder in self._folders:
-            most = before
-            for number, event in read_logs(folder / "requests"):
-                most = max(most, before + number + 1)
-                yield before + number, event
-            before = most
+        """The request logs, pod after pod, each in the order in which things happened."""
+        for pod, folder in enumerate(self._folders):
+            if (folder / "requests").is_dir():
+                yield from ((pod, event) for event in read_events(folder / "requests"))
 
 
 class _Pod:

@@ -43,7 +43,7 @@ LOOK_EVERY_S = 0.01
 POLICY = RestartPolicy(
     first_delay_s=0.1, max_delay_s=2.0, start_timeout_s=30.0, stable_after_s=1.0, max_failures=8, stop_grace_s=10.0
 )
-# Small collections stay in their compact form, where a URL costs bytes instead of pointers.
+# What is not named keeps the server's default, as it has it where somebody else runs it.
 SETTINGS = {
     "port": "0",
     "unixsocketperm": "700",
@@ -53,11 +53,6 @@ SETTINGS = {
     "save": '""',
     "maxmemory-policy": "noeviction",
     "databases": "16",
-    "set-max-intset-entries": "2048",
-    "hash-max-listpack-entries": "512",
-    "hash-max-listpack-value": "128",
-    "zset-max-listpack-entries": "256",
-    "list-max-listpack-size": "-2",
     "logfile": "redis.log",
 }
 # The server takes the place of a small process that has tied its life to ours; done in a fork it could deadlock.

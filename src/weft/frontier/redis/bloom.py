@@ -15,7 +15,7 @@ from weft.frontier.redis.connection import asking
 def shape(client: Any, where: str, capacity: int, error_rate: float) -> str:
     """`server`, or how many bits and hashes the filter needs."""
     with asking(where):
-        commands: Any = client.execute_command("COMMAND", "INFO", "BF.ADD")
+        commands: Any = client.execute_command("COMMAND INFO", "BF.ADD")
     if commands and (commands[0] if isinstance(commands, list) else commands):
         return "server"
     bits = ceil(-capacity * log(error_rate) / log(2) ** 2)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -61,6 +61,10 @@ class ServerFacts:
             f"{self.address}: its append-only file is off: what was queued since its last snapshot is lost when it "
             "dies; set `appendonly yes` there"
         ]
+
+
+class Unreachable(BadInput):
+    """Nobody answers there, or not in time: a wrong address, or a server that is away."""
 
 
 class Trouble(enum.Enum):
@@ -186,7 +190,10 @@ def inspect(
     sleep: Callable[[float], None] = time.sleep,
     wait_s: float = 3600.0,
 ) -> ServerFacts:
-    """Sees whether the server can hold a frontier; waits while it loads. Raises one clear BadInput, or ServerFull."""
+    """Sees whether the server can hold a frontier; waits while it loads. Raises one clear BadInput, or ServerFull.
+
+    Unreachable, a BadInput too, is what may be otherwise in a while.
+    """
     where = address(url, int(client.connection_pool.connection_kwargs.get("db") or 0))
     until, told = clock() + wait_s, False
     while True:
@@ -201,10 +208,10 @@ def inspect(
         sleep(LOADING_LOOK_S)
 
 
-def refuse_shared(servers: Sequence[ServerFacts]) -> None:
+def refuse_shared(servers: Mapping[int, ServerFacts]) -> None:
     """Two pods must not be one database, whatever names it goes by."""
     known: dict[tuple[str, int], int] = {}
-    for pod, facts in enumerate(servers):
+    for pod, facts in servers.items():
         first = known.setdefault((facts.run_id, facts.db), pod)
         if first != pod:
             raise BadInput(
@@ -244,7 +251,7 @@ def _refused(error: BaseException, where: str) -> BadInput:
     hung_up = "Connection closed" in text or "Connection not ready" in text
     if hung_up or any(isinstance(cause, ConnectionResetError | BrokenPipeError) for cause in _causes(error)):
         return BadInput(f"{where}: closes the connection: it is no Redis, or it wants TLS (rediss://)")
-    return BadInput(f"{where}: {describe(error)}")
+    return (Unreachable if classify(error) is Trouble.AWAY else BadInput)(f"{where}: {describe(error)}")
 
 
 def _judged(info: dict[str, Any], where: str, client: Redis) -> ServerFacts:

@@ -11,36 +11,33 @@ their own: leased → fetched → taken → prepared. A lease is known by its st
 
 from __future__ import annotations
 
-import os
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
-from xxhash import xxh3_64_intdigest
 
 from weft import urls
 from weft.config import PolitenessSection
-from weft.errors import Busy, DiskFull
+from weft.errors import DiskFull
 from weft.frontier.contract import (
-    Admission,
     CrawlLimits,
     End,
     Ended,
-    FrontierStats,
     Item,
     Outcome,
     Rejection,
     RobotsRecord,
 )
 from weft.frontier.redis import bloom
+from weft.frontier.redis.client import LETTERS, NUMBER_MASK, POD_BITS, CrawlFacts, Limits, PodClient
 from weft.frontier.redis.connection import asking
-from weft.frontier.redis.known import KnownUrls
+from weft.frontier.redis.lead import Lead
 from weft.frontier.redis.marks import Marks
-from weft.frontier.redis.packing import Keys, parent_code, unpacked, unpacked_item
-from weft.frontier.redis.scripts import Argument, Scripts
+from weft.frontier.redis.packing import unpacked, unpacked_item
+from weft.frontier.redis.scripts import Argument
 from weft.frontier.redis.shelf import Shelf
 from weft.frontier.requests import RequestLog
 from weft.frontier.seen import known_as
@@ -50,24 +47,12 @@ from weft.telemetry import Log
 if TYPE_CHECKING:
     from redis import Redis
 
-POD_BITS = 48
 IDLE_S = 0.1  # a claim that got nothing is not repeated sooner, unless something has changed here
-_LETTER = {Purpose.PAGE: "p", Purpose.SITEMAP: "s", Purpose.ROBOTS: "r"}
-_PURPOSE = {letter.encode(): purpose for purpose, letter in _LETTER.items()}
+_PURPOSE = {letter.encode(): purpose for purpose, letter in LETTERS.items()}
 _END = {End.PAGE: "p", End.OTHER: "o", End.RETRY: "y", End.RELEASE: "l"}
 _YES = ord("1")
 _KEPT_ROBOTS = 20_000
-_MASK = (1 << POD_BITS) - 1
 log = Log("weft.frontier.redis")
-
-
-class Limits(Struct, frozen=True):
-    """How much of one queue may lie in Redis."""
-
-    cap: int = 4000  # entries after which a queue gets a tail, and a tail is spilled
-    keep: int = 1000  # that are moved from the tail to the head at a time
-    low: int = 300  # left in the head when more is fetched
-    hard: int = 1_000_000  # in a tail that nobody spills: more is answered `full`
 
 
 class Handed(Struct, frozen=True):
@@ -85,27 +70,6 @@ class Taken(Struct, frozen=True):
     deaths: int  # parsers that have died on it
 
 
-class _Crawl:
-    """What this process knows of a crawl."""
-
-    __slots__ = ("bloom", "known", "limits", "number", "seed")
-
-    def __init__(self, number: int, seed: int, limits: CrawlLimits, bloom_filter: str) -> None:
-        self.number = number
-        self.seed = seed
-        self.limits = limits
-        self.bloom = bloom_filter
-        self.known = KnownUrls(seed)
-
-    def fingerprint(self, text: str) -> str:
-        """As the server's sets hold it: a signed number, or two for a Bloom filter."""
-        data = text.encode()
-        number = xxh3_64_intdigest(data, self.seed)
-        if self.bloom and self.bloom != "server":
-            return f"{number & _MASK}:{xxh3_64_intdigest(data, self.seed ^ 0x5EED) & _MASK | 1}"
-        return str(number - (1 << 64) if number >> 63 else number)
-
-
 class _Out:
     """A lease that this process holds."""
 
@@ -117,7 +81,7 @@ class _Out:
         self.cooled = cooled
 
 
-class RedisFrontier:
+class RedisFrontier(PodClient):
     """See the contract. `server_clock` is for tests: it takes the place of the server's time, in seconds."""
 
     def __init__(
@@ -138,22 +102,16 @@ class RedisFrontier:
         server_clock: Callable[[], float] | None = None,
         idle_s: float = IDLE_S,
     ) -> None:
-        self._client = connection
-        self._folder = folder
-        self._section = section
+        super().__init__(
+            connection, section, pod=pod, pods=pods, where=where, limits=limits, clock=clock, server_clock=server_clock
+        )
         self._slot = slot
         self.owner = f"{slot}#{incarnation}"
-        self._pod, self._pods = pod, pods
-        self._where = where
-        self._limits = limits or Limits()
         self._bloom = bloom_filter
-        self._clock, self._wall, self._server_clock = clock, wall, server_clock
+        self._wall = wall
         self._idle_s = idle_s
-        self._latest = 0.0
-        self._server_now = 0  # of the last reply, in microseconds
-        self._server_asked = 0.0  # the local time just before it
-        self._section_text = _section_text(section)
-        self._crawls: dict[int, _Crawl] = {}
+        self._operation = 0
+        self.epoch = 0
         self._out: dict[int, _Out] = {}
         self._rejected_out: dict[int, int] = {}
         self._rejects_wait = False
@@ -163,12 +121,10 @@ class RedisFrontier:
         self._robots_wanted: dict[str, int] = {}
         self._cookies: dict[tuple[int, str], tuple[int, bytes]] = {}
         self._cookies_wanted: dict[tuple[int, str], int] = {}
-        self._keys = Keys(section.key_scope)
         self._shelf = Shelf(folder / "robots.db")
         self._marks = Marks(folder / "marks", slot)
         self._requests = RequestLog(folder / "requests" / slot, self.now())
-        self._scripts = Scripts(connection, where, self._prefix, self._heard)
-        self._checks_pods = os.environ.get("WEFT_DEBUG_POD_ASSIGNMENT", "").lower() in ("1", "true") and pods > 1
+        self._lead = Lead(folder / "spill", self._call, self._ask, self._scan, self._limits.cap, clock)
         self.lost_ends: list[int] = []  # items that the store has and whose links may have been lost with server data
         self.epoch = self._open(new_epoch=True)
         acknowledged: Any = self._ask("HGET", "slots", slot)
@@ -182,11 +138,9 @@ class RedisFrontier:
             info: Any = self._client.info("server")
         operation, item = self._marks.known()
         mark = "?" if operation is None else operation
-        epoch, lost = self._scripts.call_first("open", [info["run_id"], mark, item & _MASK, int(new_epoch)])
+        epoch, lost = self._scripts.call_first("open", [info["run_id"], mark, item & NUMBER_MASK, int(new_epoch)])
         if lost:
             log.error("the server has lost data: every site waits a full delay", server=self._where)
-            for crawl in self._crawls.values():
-                crawl.known.forget()
         return int(epoch)
 
     def open_crawl(self, name: str, limits: CrawlLimits) -> int:
@@ -202,7 +156,7 @@ class RedisFrontier:
         if there is not None:
             there.limits = limits
         else:
-            crawl = self._crawls[number] = _Crawl(int(number), int(seed), limits, (kind or b"").decode())
+            crawl = self._crawls[number] = CrawlFacts(int(number), int(seed), limits, (kind or b"").decode())
             if crawl.bloom == "server" and self._bloom is not None:
                 bloom.reserve(self._client, self._where, crawl.number, *self._bloom)
         return int(number)
@@ -215,7 +169,7 @@ class RedisFrontier:
         `done`: items that this slot's store has since the last acknowledged batch. `pages`: pages by crawl in this
         slot's store alone; `by_key`: likewise by site, which counts only where Redis knows nothing of the site.
         """
-        numbers = [item & _MASK for item in done if item > 0 and item >> POD_BITS == self._pod]
+        numbers = [item & NUMBER_MASK for item in done if item > 0 and item >> POD_BITS == self._pod]
         counts = [figure for pair in (pages or {}).items() for figure in pair]
         under_way, unsure = self._call("recover", [self._slot, len(counts) // 2, *counts, *numbers])
         self._log_expired(under_way)
@@ -240,23 +194,6 @@ class RedisFrontier:
         self._marks.close()
 
     # ── the contract ───────────────────────────────────────────────────────────────────────────────────────────────
-
-    def now(self) -> float:
-        """This process's clock, which never runs backwards; deadlines and due times are told in it."""
-        self._latest = max(self._latest, self._clock())
-        return self._latest
-
-    def unseen(self, crawl: int, candidates: Iterable[str]) -> list[str]:
-        """Those that this process does not know to be seen: `admit` tells the rest."""
-        return self._crawls[crawl].known.unknown(candidates)
-
-    def admit(self, crawl: int, found: Sequence[Found]) -> Admission:
-        """Queues what is new; redirect targets, robots.txt and sitemaps before the rest."""
-        return self._admit(crawl, found)
-
-    def deliver(self, crawl: int, sender: str, number: int, found: Sequence[Found]) -> Admission:
-        """A batch from another pod's outbox: one that came before changes nothing."""
-        return self._admit(crawl, found, sender=sender, number=number)
 
     def readmit(self, crawl: int, found: Found) -> None:
         """Queues a URL once more, known or not: a new visit, under a new number.
@@ -392,7 +329,7 @@ class RedisFrontier:
 
     def died_on(self, item: int) -> int:
         """A parser has died on this page; gives how many have."""
-        deaths: Any = self._ask("HINCRBY", "deaths", str(item & _MASK), 1)
+        deaths: Any = self._ask("HINCRBY", "deaths", str(item & NUMBER_MASK), 1)
         return int(deaths)
 
     def finish(self, outcomes: Iterable[Outcome], batch: int = 0) -> list[bool]:
@@ -457,36 +394,6 @@ class RedisFrontier:
         """When claiming may give something next, as the last claim and what was done since tell."""
         return self._next_due
 
-    def exhausted(self) -> bool:
-        """Whether every crawl has all the pages that it may have."""
-        return all(most >= 0 and pages >= most for _, pages, _, most, _, _ in self._figures()[3])
-
-    def stats(self) -> FrontierStats:
-        """Where things stand."""
-        counters, leased, to_parse, crawls = self._figures()
-        queued, sites, admitted, finished, sent, received, _, due = counters
-        return FrontierStats(
-            queued=queued,
-            leased=leased,
-            seen=sum(crawl[2] for crawl in crawls),
-            sites=sites,
-            admitted=admitted,
-            finished=finished,
-            pages=sum(crawl[1] for crawl in crawls),
-            to_parse=to_parse,
-            sent=sent,
-            received=received,
-            due=due,
-        )
-
-    def scope_extended(self, crawl: int, url: str) -> None:
-        """Kept with the crawl, for all processes; `scope_extensions` gives them back."""
-        self._ask("SADD", f"scope:{crawl}", url)
-
-    def scope_extensions(self, crawl: int) -> list[str]:
-        """Where seeds' redirects have led."""
-        return sorted(member.decode() for member in self._ask("SMEMBERS", f"scope:{crawl}"))
-
     def pause(self, crawl: int, paused: bool = True) -> None:
         """Nothing of a paused crawl is claimed."""
         self._call("pause", [crawl, int(paused)])
@@ -549,10 +456,6 @@ class RedisFrontier:
                         number = self._item(int.from_bytes(entry[:5], "big"))
                         yield Item(number, origin + path, int(depth), parent, offsite=offsite)
 
-    def key_of(self, url: str) -> str:
-        """The politeness key of a URL."""
-        return self._keys.of(url[: url.index("/", 8)])[0]
-
     def share_turn(self, url: str, address: str) -> bool:
         """This site and all others of that address are one from now on."""
         (may,) = self._call("share", [self.key_of(url), address])
@@ -570,7 +473,14 @@ class RedisFrontier:
         if known is None:
             return lease.depth
         number, depth, _ = known.split(b":")
-        return min(int(depth), lease.depth) if int(number) == lease.item & _MASK else lease.depth
+        return min(int(depth), lease.depth) if int(number) == lease.item & NUMBER_MASK else lease.depth
+
+    def tend(self) -> int:
+        """The lead's chore: moves the tails of long queues to disk and back; tells how many segments it moved."""
+        moved = self._lead.tend()
+        if moved:
+            self._due_after(0.0)
+        return moved
 
     # ── cookies ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -593,109 +503,7 @@ class RedisFrontier:
 
     # ── pods ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def sent(self, amount: int) -> None:
-        """So many URLs were put into an outbox for another pod."""
-        self._ask("HINCRBY", "n", "sent", amount)
-
-    def give_permits(self, crawl: int, pod: int, wanted: int) -> int:
-        """On pod 0's frontier: how many pages a pod may have in all, of those it wants; may be asked again."""
-        return int(self._call("permits", ["give", crawl, pod, wanted])[0])
-
-    def set_permits(self, crawl: int, given: int) -> None:
-        """On the pod's own: it may have so many pages in all."""
-        self._call("permits", ["set", crawl, given])
-        self._due_after(0.0)
-
-    def lower_permits(self, crawl: int, wanted: int) -> int:
-        """On the pod's own, before pod 0 is told: gives back what is neither used nor under way; gives what is left."""
-        return int(self._call("permits", ["lower", crawl, wanted])[0])
-
-    def hold_pod(self, node: str, ttl_s: float) -> None:
-        """This node owns the pod for a time; Busy if another does. A time of 0 lets it go."""
-        holder = self._hold("owner", node, ttl_s)
-        if holder not in (node, ""):
-            raise Busy(f"{self._where}: pod {self._pod} is run by node {holder}; stop it there first")
-
-    def decide(self, node: str, ttl_s: float) -> bool:
-        """Whether this node is the one that decides when the crawl is over, for a time. 0 lets it go."""
-        return self._hold("decider", node, ttl_s) == node
-
-    def _hold(self, key: str, node: str, ttl_s: float) -> str:
-        return str(self._call("hold", [key, node, int(ttl_s * 1000)])[0].decode())
-
     # ── admitting ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _admit(
-        self,
-        crawl: int,
-        found: Sequence[Found],
-        *,
-        mode: str = "",
-        sender: str = "",
-        number: int = 0,
-        then: tuple[str, str] = ("", ""),
-    ) -> Admission:
-        if not found and not then[0]:
-            return Admission(0, 0)
-        if self._checks_pods:
-            self._check_pods(found)
-        limits, owner = self._limits, self._crawls[crawl]
-        order, groups = self._grouped(owner, found)
-        header: list[Argument] = [crawl, mode, sender, number, limits.cap, limits.keep, limits.hard, *then]
-        letters, expand, repeated, last = self._call("admit", [*header, *groups])
-        self._marks.see(self._operation, last)
-        if repeated:
-            return Admission(0, len(found))
-        text = letters.decode()
-        owner.known.add(known_as(one) for one, letter in zip(order, text, strict=True) if letter in "nd")
-        full = []
-        for one, letter in zip(order, text, strict=True):
-            if letter == "b":
-                self.refused(Reason.BUDGET, one.url, one.parent)
-            elif letter == "f":
-                full.append(one)
-        if "n" in text or "r" in text:
-            self._due_after(0.0)
-        again = tuple(
-            (self._item(int(item)), order[at].url, order[at].depth)
-            for at, item in zip(expand[::2], expand[1::2], strict=True)
-        )
-        return Admission(text.count("n"), text.count("d"), again, tuple(full))
-
-    def _grouped(self, crawl: _Crawl, found: Sequence[Found]) -> tuple[list[Found], list[Argument]]:
-        """The arguments, what is of one site and depth together; and the URLs in that order."""
-        groups: dict[tuple[str, int], list[tuple[Found, bytes]]] = {}
-        order: list[Found] = []
-        urgent: list[Argument] = []
-        parents: dict[tuple[int, int], bytes] = {}
-        for one in found:
-            url = one.url
-            split = url.index("/", 8)
-            key, code = self._keys.of(url[:split])
-            parent = parents.get((one.parent, one.offsite))
-            if parent is None:
-                parent = parents[one.parent, one.offsite] = parent_code(one.parent, one.offsite)
-            rest = code + parent + url[split:].encode()
-            if one.purpose is Purpose.PAGE and not one.hops:
-                groups.setdefault((key, one.depth), []).append((one, rest))
-                continue
-            fingerprint = "" if one.purpose is Purpose.ROBOTS else crawl.fingerprint(known_as(one))
-            urgent += ["u", key, one.depth, _LETTER[one.purpose], one.hops, one.about, fingerprint, rest]
-            order.append(one)
-        arguments = urgent
-        for (key, depth), members in groups.items():
-            arguments += ["p", key, depth, len(members)]
-            for one, rest in members:
-                arguments.append(crawl.fingerprint(one.url))
-                arguments.append(rest)
-                order.append(one)
-        return order, arguments
-
-    def _check_pods(self, found: Sequence[Found]) -> None:
-        for one in found:
-            pod = urls.pod_of(urls.domain_of(one.url), self._pods)
-            if pod != self._pod:
-                log.error("a URL went to the wrong pod", url=one.url, pod=self._pod, belongs=pod)
 
     def _forget_unreachable(self, url: str) -> None:
         origin = urls.origin_of(url)
@@ -738,14 +546,6 @@ class RedisFrontier:
             self._item(number), origin + path, depth, parent, hops, _PURPOSE[letter], about.decode(), attempt, offsite
         )
 
-    def _item(self, number: int) -> int:
-        """An item's number in the whole crawl."""
-        return number + (self._pod << POD_BITS) if number > 0 else number - (self._pod << POD_BITS)
-
-    def _number(self, item: int) -> int:
-        """Its number in this pod."""
-        return item - (self._pod << POD_BITS) if item > 0 else item + (self._pod << POD_BITS)
-
     @property
     def _limited(self) -> bool:
         return any(
@@ -755,20 +555,10 @@ class RedisFrontier:
             for crawl in self._crawls.values()
         )
 
-    def _due_after(self, seconds: float) -> None:
-        """Something that was done here makes something due then, at the earliest."""
-        at = self.now() + seconds
-        self._next_due = at if self._next_due is None else min(self._next_due, at)
-        self._idle_until = min(self._idle_until, at)
-
     def _log_expired(self, numbers: Iterable[bytes]) -> None:
         for number in numbers:
             item = self._item(int(number))
             self._requests.end(item, self.now(), "expired")
-
-    def _figures(self) -> tuple[list[int], int, int, list[list[int]]]:
-        counters, leased, to_parse, crawls = self._call("stats", [])
-        return counters, leased, to_parse, crawls
 
     def _meta(self, name: str) -> str:
         value: Any = self._ask("HGET", "meta", name)
@@ -794,55 +584,29 @@ class RedisFrontier:
 
     # ── the server ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _call(self, name: str, arguments: Sequence[Argument]) -> list[Any]:
-        self._check_server()
-        return self._scripts.call(name, arguments)
+    def _due_after(self, seconds: float) -> None:
+        at = self.now() + seconds
+        self._next_due = at if self._next_due is None else min(self._next_due, at)
+        self._idle_until = min(self._idle_until, at)
 
-    def _flush(self) -> None:
-        self._check_server()
-        self._scripts.flush()
+    # ── the server ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _check_server(self) -> None:
-        """After an answer that did not come: the server may have been started anew, and have lost something."""
-        if self._scripts.broken:
+    def _look_after_break(self) -> None:
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """It may have been started anew, and have lost something."""
+        if self.epoch:
             self._open(new_epoch=False)
-            self._scripts.broken = False
-
-    def _ask(self, *command: Argument) -> Any:
-        """A plain command, after what was put off."""
-        self._flush()
-        client: Any = self._client
-        with asking(self._where):
-            return client.execute_command(*command)
-
-    def _scan(self, pattern: str) -> Iterator[list[bytes]]:
-        cursor: Any = 0
-        while True:
-            with asking(self._where):
-                found: Any = self._client.scan(cursor, match=pattern, count=1000)
-            cursor, keys = found
-            if keys:
-                yield keys
-            if not cursor:
-                return
-
-    def _prefix(self) -> Sequence[Argument]:
-        self._server_asked = self.now()
-        return ("" if self._server_clock is None else int(self._server_clock() * 1e6), self._section_text)
 
     def _heard(self, reply: list[Any]) -> None:
-        self._server_now = int(reply[0])
+        super()._heard(reply)
         self._operation = reply[1]
         self._rejects_wait = reply[2] > 0
         self._marks.see(self._operation)
 
-    def _local(self, moment: int) -> float:
-        """A time of the server's in this process's clock, or a moment before: questions go out before answers."""
-        return self._server_asked + (moment - self._server_now) / 1e6
+    def _seen_item(self, number: int) -> None:
+        self._marks.see(self._operation, number)
 
-
-def _section_text(section: PolitenessSection) -> str:
-    seconds = (section.delay_s, section.lease_s, section.breaker_reset_s, section.max_retry_after_s)
-    delay, lease, reset, longest = (int(value * 1e6) for value in seconds)
-    failures, probes = section.breaker_failures, section.breaker_max_probes
-    return f"{delay},{section.places},{lease},{failures},{reset},{probes},{longest}"
+    def _refused(self, found: Found) -> None:
+        self.refused(Reason.BUDGET, found.url, found.parent)

@@ -42,18 +42,8 @@ def take(client: Redis, where: str, identity: PodIdentity) -> bool:
         while True:
             with client.pipeline() as steps:
                 steps.watch(SCHEMA_KEY, INFO_KEY)  # type: ignore[no-untyped-call]
-                info: Any = steps.hgetall(INFO_KEY)
-                schema: Any = steps.get(SCHEMA_KEY)
-                if schema is not None and not info:
-                    info = steps.hgetall(INFO_KEY)  # another process may have written both in between
-                if schema is not None or info:
-                    _check(_text(schema), {_text(name): _text(value) for name, value in info.items()}, where, identity)
+                if is_taken(steps, where, identity):
                     return False
-                keys: Any = steps.dbsize()
-                if keys:
-                    raise BadInput(
-                        f"{where}: holds {keys:,} keys that are no crawl's; choose an empty database (redis_db)"
-                    )
                 steps.multi()
                 steps.set(SCHEMA_KEY, SCHEMA)
                 steps.hset(INFO_KEY, mapping=_fields(where, identity))
@@ -62,6 +52,22 @@ def take(client: Redis, where: str, identity: PodIdentity) -> bool:
                 except wrong.WatchError:
                     continue  # another process of this crawl was faster: see what it wrote
                 return True
+
+
+def is_taken(client: Redis, where: str, identity: PodIdentity) -> bool:
+    """Whether the database is this pod's; False when it is empty, BadInput when it is neither. Changes nothing."""
+    with asking(where):
+        info: Any = client.hgetall(INFO_KEY)
+        schema: Any = client.get(SCHEMA_KEY)
+        if schema is not None and not info:
+            info = client.hgetall(INFO_KEY)  # another process may have written both in between
+        keys: Any = client.dbsize()
+    if schema is not None or info:
+        _check(_text(schema), {_text(name): _text(value) for name, value in info.items()}, where, identity)
+        return True
+    if keys:
+        raise BadInput(f"{where}: holds {keys:,} keys that are no crawl's; choose an empty database (redis_db)")
+    return False
 
 
 def forget(client: Redis, where: str, crawl_id: str) -> None:

@@ -3,6 +3,8 @@
 `later` keeps a call until the next one is made: it must be one that may be carried out twice, because after a broken
 connection nobody knows whether it was. Its arguments are worked out when it is sent, since ages are among them. Every
 reply begins with the server's time and the number of the operation.
+
+A server that was started anew knows no script: so it is noticed, also where the connection was mended silently.
 """
 
 from __future__ import annotations
@@ -21,13 +23,14 @@ if TYPE_CHECKING:
 Argument = str | bytes | int
 Call = tuple[str, Callable[[], Sequence[Argument]]]
 MOST_LATER = 200
+_FOLDER = files("weft.frontier.redis") / "lua"
+NAMES = {name.removesuffix(".lua") for name in (path.name for path in _FOLDER.iterdir())} - {"common"}
 
 
 @lru_cache(maxsize=64)
 def source(name: str) -> str:
     """A script's text, what all share before its own."""
-    folder = files("weft.frontier.redis") / "lua"
-    return "\n".join((folder / f"{part}.lua").read_text() for part in ("common", name))
+    return "\n".join((_FOLDER / f"{part}.lua").read_text() for part in ("common", name))
 
 
 @lru_cache(maxsize=64)
@@ -37,15 +40,23 @@ def digest(name: str) -> str:
 
 
 class Scripts:
-    """The scripts of one connection. `prefix` gives what every call begins with, `heard` is told every reply."""
+    """The scripts of one connection. `prefix` gives what every call begins with, `heard` is told every reply, and
+    `renewed` is called when the server may be another one than before."""
 
     def __init__(
-        self, client: Redis, where: str, prefix: Callable[[], Sequence[Argument]], heard: Callable[[list[Any]], None]
+        self,
+        client: Redis,
+        where: str,
+        prefix: Callable[[], Sequence[Argument]],
+        heard: Callable[[list[Any]], None],
+        renewed: Callable[[], None],
     ) -> None:
         self._client = client
         self._where = where
         self._prefix = prefix
         self._heard = heard
+        self._renewed = renewed
+        self._renewing = False
         self._later: list[Call] = []
         self.round_trips = 0
         self.broken = False  # an answer did not come: the server may be another one since
@@ -80,8 +91,7 @@ class Scripts:
                 replies = self._send(calls)
                 unknown = [at for at, reply in enumerate(replies) if isinstance(reply, wrong.NoScriptError)]
                 if unknown:
-                    for name in {calls[at][0] for at in unknown}:
-                        self._client.script_load(source(name))
+                    self._renew({calls[at][0] for at in unknown})
                     # The others were carried out: only these are sent again.
                     for at, reply in zip(unknown, self._send([calls[at] for at in unknown]), strict=True):
                         replies[at] = reply
@@ -93,7 +103,19 @@ class Scripts:
             raise
         for reply in replies:
             self._heard(reply)
-        return [reply[3:] for reply in replies]
+        return [reply[4:] for reply in replies]
+
+    def _renew(self, names: set[str]) -> None:
+        """What the server is, is seen before anything is asked of it."""
+        if not self._renewing:
+            self._renewing = True
+            try:
+                self._renewed()
+            finally:
+                self._renewing = False
+            names = NAMES
+        for name in names:
+            self._client.script_load(source(name))
 
     def _send(self, calls: list[Call]) -> list[Any]:
         self.round_trips += 1

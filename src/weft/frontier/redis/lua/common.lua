@@ -5,7 +5,7 @@
 --
 --   clock             hash   last, offset: what keeps the time from running backwards
 --   n                 hash   counters: item, transient, seq, stamp, ops, epoch, queued, admitted, finished, sent, received, sites
---   state             hash   run (of the server), lost (when its data was found incomplete)
+--   state             hash   run (of the server), lost (when its data was found incomplete), losses (how often)
 --   c:CRAWL           hash   name, seed, limits, pages, flight, paused, given; size, split, seen of its seen set
 --   e:CRAWL:BUCKET    set    fingerprints, small integer sets, split by linear hashing
 --   b:CRAWL:PIECE     string the pieces of a Bloom filter, where there is one instead
@@ -370,8 +370,10 @@ local function flush()
   end
 end
 
--- The reply of every script: the time, the number of this operation, whether rejected items wait, then its own facts.
+-- The reply of every script: the time, the number of this operation, whether rejected items wait, how often data was lost,
+-- then its own facts.
 local function reply(...)
   flush()
-  return { fmt('%.0f', now), call('HINCRBY', 'n', 'ops', 1), call('LLEN', 'rejected') + call('LLEN', 'rejects'), ... }
+  return { fmt('%.0f', now), call('HINCRBY', 'n', 'ops', 1), call('LLEN', 'rejected') + call('LLEN', 'rejects'),
+    tonumber(call('HGET', 'state', 'losses')) or 0, ... }
 end

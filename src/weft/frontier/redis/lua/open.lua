@@ -14,6 +14,7 @@ if before ~= run then
     call('HSET', 'state', 'lost', fmt('%.0f', now))
     local item = math.max(tonumber(call('HGET', 'n', 'item')) or 0, tonumber(ARGV[5]))
     call('HSET', 'n', 'item', fmt('%.0f', item + 1000000))
+    call('HINCRBY', 'state', 'losses', 1)
     call('HINCRBY', 'n', 'transient', 1000000)
     call('HINCRBY', 'n', 'stamp', 1000000)
     if mark ~= '?' then call('HSET', 'n', 'ops', mark) end

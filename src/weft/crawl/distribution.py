@@ -1,0 +1,141 @@
+"""How a crawl's work is spread over its pods: pages from the indexes, queues from whoever knows them best.
+
+A pod on Redis is asked itself when it answers; otherwise, and for embedded pods, the processes' status files tell how
+things stood last. Pages always come from the indexes, which are the truth. Reads alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from weft.crawl.folder import CrawlFolder
+from weft.crawl.servers import managed_folder
+from weft.engine.progress import Status, read_status
+from weft.errors import BadInput, Missing, ServerAway
+from weft.store.corpus import Corpus
+from weft.supervise.redis_server import socket_path
+from weft.telemetry import imbalance
+
+HOT = 1.5  # times the mean
+_INDEX = re.compile(r"index-pod(\d+)-")
+_SLOT = re.compile(r"pod(\d+)-")
+ANSWER_S = 2.0
+
+
+class PodShare(Struct, frozen=True):
+    """One pod's part of a crawl. `source` tells who knew its queue: server, status, or nobody."""
+
+    pod: int
+    pages: int = 0
+    rows: int = 0
+    queued: int | None = None
+    seen: int | None = None
+    sites: int | None = None
+    source: str = "nobody"
+
+
+class Distribution(Struct, frozen=True):
+    """All pods, and how even they are: the largest over the mean, 1 when all are equal."""
+
+    pods: tuple[PodShare, ...]
+    pages_imbalance: float
+    queued_imbalance: float
+    hot: tuple[int, ...]  # the pods that have HOT times the mean, of pages or of what is queued
+
+
+def distribution(folder: CrawlFolder) -> Distribution:
+    """How the pods of a crawl stand."""
+    held = _held(folder)
+    told = _told(folder)
+    asked = _asked(folder)
+    shares = []
+    for pod in range(max([*held, *told, *asked, 0]) + 1):
+        rows, pages = held.get(pod, (0, 0))
+        queued, seen, sites, source = asked.get(pod) or told.get(pod) or (None, None, None, "nobody")
+        shares.append(PodShare(pod, pages, rows, queued, seen, sites, source))
+    pages_of = [share.pages for share in shares]
+    queued_of = [share.queued or 0 for share in shares]
+    hot = {*_hot(pages_of), *_hot(queued_of)}
+    return Distribution(tuple(shares), imbalance(pages_of), imbalance(queued_of), tuple(sorted(hot)))
+
+
+def _hot(figures: Sequence[int]) -> list[int]:
+    mean = sum(figures) / len(figures)
+    return [pod for pod, figure in enumerate(figures) if mean and figure >= HOT * mean]
+
+
+Figures = tuple[int | None, int | None, int | None, str]
+
+
+def _held(folder: CrawlFolder) -> dict[int, tuple[int, int]]:
+    """Rows and pages of each pod."""
+    corpus = Corpus(folder.data_dirs)
+    found: dict[int, tuple[int, int]] = {}
+    try:
+        for index in corpus.indexes():
+            name = _INDEX.match(index.path.name)
+            if name:
+                before, totals = found.get(int(name[1]), (0, 0)), index.totals()
+                found[int(name[1])] = (before[0] + totals[0], before[1] + totals[1])
+    finally:
+        corpus.close()
+    return found
+
+
+def _told(folder: CrawlFolder) -> dict[int, Figures]:
+    """What the status files say: those of a pod's processes tell the same queue, and the latest counts."""
+    latest: dict[int, Status] = {}
+    for path in (folder.home / "status").glob("pod*.json"):
+        name, status = _SLOT.match(path.name), read_status(path)
+        if name and status and status.updated_at >= latest.get(int(name[1]), Status()).updated_at:
+            latest[int(name[1])] = status
+    if not latest:
+        alone = read_status(folder.status)
+        latest = {0: alone} if alone else {}
+    return {pod: (status.queued, status.seen, status.sites, "status") for pod, status in latest.items()}
+
+
+def _asked(folder: CrawlFolder) -> dict[int, Figures]:
+    """What the pods' own servers say, as far as they answer."""
+    settings = folder.settings()
+    found: dict[int, Figures] = {}
+    for pod, url in _redis_urls(folder, settings).items():
+        figures = _ask(url, settings)
+        if figures:
+            found[pod] = figures
+    return found
+
+
+def _redis_urls(folder: CrawlFolder, settings: dict[str, Any]) -> dict[int, str]:
+    pods = settings.get("pods")
+    found = {}
+    for number, pod in enumerate(pods if isinstance(pods, list) else ()):
+        if pod.get("redis_url"):
+            found[number] = str(pod["redis_url"])
+        elif pod.get("managed"):
+            found[number] = f"unix://{socket_path(managed_folder(folder.frontier, number))}"
+    return found
+
+
+def _ask(url: str, settings: dict[str, Any]) -> Figures | None:
+    try:
+        from weft.frontier.redis.connection import RedisSettings, address, connect
+        from weft.frontier.redis.view import figures
+
+        client = connect(
+            url,
+            RedisSettings(
+                int(settings.get("redis_db", 0)), settings.get("redis_password"), ANSWER_S, ANSWER_S, max_connections=2
+            ),
+        )
+        try:
+            told = figures(client, address(url))
+        finally:
+            client.close()
+    except (ServerAway, BadInput, Missing):
+        return None
+    return told.queued, told.seen, told.sites, "server"

@@ -1,0 +1,103 @@
+"""The Redis servers of a crawl's pods: those that it keeps running itself, and the check of all before it starts.
+
+A managed pod's server lives in its pod's folder, so that a crawl that is resumed finds its data. Invariant: no pod is
+touched before all that can be reached were found fit, so that a crawl that is refused has changed nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+
+from weft.errors import BadInput
+from weft.frontier.redis.connection import RedisSettings, ServerFacts, Unreachable, connect, inspect, refuse_shared
+from weft.frontier.redis.pod_info import PodIdentity, forget, is_taken, take
+from weft.supervise.redis_server import RedisServer
+
+LOOK_EVERY_S = 0.01
+
+
+def managed_folder(frontier: Path, pod: int) -> Path:
+    """Where the server of a managed pod keeps its data."""
+    return frontier / f"pod_{pod}" / "redis"
+
+
+class ManagedServers:
+    """The servers that a crawl keeps running, by pod. Made and looked at by one thread: they die with it."""
+
+    def __init__(self, frontier: Path, pods: Collection[int], program: str | None = None) -> None:
+        self._servers = {pod: RedisServer(managed_folder(frontier, pod), program=program) for pod in pods}
+
+    @property
+    def urls(self) -> dict[int, str]:
+        """Where they listen, by pod."""
+        return {pod: server.url for pod, server in self._servers.items()}
+
+    def start(self) -> None:
+        """Starts all at the same time and waits until each can be used."""
+        try:
+            while not self.look():
+                time.sleep(LOOK_EVERY_S)
+        except BaseException:
+            self.stop()
+            raise
+
+    def look(self) -> bool:
+        """Brings back those that have died; whether all can be used now. ServerFailed for one in a crash loop."""
+        usable = [server.look() for server in self._servers.values()]
+        return all(usable)
+
+    def stop(self) -> None:
+        """Ends all, with everything on disk."""
+        for server in self._servers.values():
+            server.stop()
+
+
+def take_pods(
+    crawl_id: str,
+    urls: Mapping[int, str],
+    settings: RedisSettings,
+    *,
+    here: Collection[int],
+    complain: Callable[[str], None] = lambda _: None,
+) -> dict[int, bool]:
+    """Makes every pod's database this crawl's; by pod, whether it was empty. Raises what is wrong with the first.
+
+    `here` are the pods of this node: they must be there. One of another node's that is away is complained of alone:
+    links for it will wait.
+    """
+    clients = {pod: connect(url, settings) for pod, url in urls.items()}
+    try:
+        facts: dict[int, ServerFacts] = {}
+        for pod, url in urls.items():
+            try:
+                facts[pod] = inspect(url, clients[pod], tell=complain)
+            except Unreachable as away:
+                if pod in here:
+                    raise BadInput(f"pod {pod}: {away}") from None
+                complain(f"pod {pod}, of another node: {away}")
+            except BadInput as wrong:
+                raise BadInput(f"pod {pod}: {wrong}") from None
+        refuse_shared(facts)
+        for one in facts.values():
+            for warning in one.warnings:
+                complain(warning)
+        identities = {pod: PodIdentity(crawl_id, pod, len(urls)) for pod in facts}
+        for pod, one in facts.items():
+            is_taken(clients[pod], one.address, identities[pod])
+        return {pod: take(clients[pod], one.address, identities[pod]) for pod, one in facts.items()}
+    finally:
+        for client in clients.values():
+            client.close()
+
+
+def forget_pods(crawl_id: str, urls: Mapping[int, str], settings: RedisSettings) -> None:
+    """Empties the databases of a crawl that is started over; another crawl's is left as it is."""
+    for url in urls.values():
+        client = connect(url, settings)
+        try:
+            where = inspect(url, client).address
+            forget(client, where, crawl_id)
+        finally:
+            client.close()

@@ -1,0 +1,352 @@
+"""A pod's frontier as any process may use it, from its own pod or another: URLs in, figures out, permits and holders.
+
+The pod's own processes see more of it (`frontier.RedisFrontier`). A process of another pod never judges whether a
+server that was started anew has lost data: until one of the pod's own has, and has loaded the scripts, it is away.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from xxhash import xxh3_64_intdigest
+
+from weft import urls
+from weft.config import PolitenessSection
+from weft.errors import Busy, ServerAway
+from weft.frontier.contract import Admission, CrawlLimits, FrontierStats
+from weft.frontier.redis.connection import asking
+from weft.frontier.redis.known import KnownUrls
+from weft.frontier.redis.packing import Keys, parent_code
+from weft.frontier.redis.scripts import Argument, Scripts
+from weft.frontier.seen import known_as
+from weft.records import Found, Purpose
+from weft.telemetry import Log
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+POD_BITS = 48
+NUMBER_MASK = (1 << POD_BITS) - 1
+LETTERS = {Purpose.PAGE: "p", Purpose.SITEMAP: "s", Purpose.ROBOTS: "r"}
+log = Log("weft.frontier.redis")
+
+
+class Limits(Struct, frozen=True):
+    """How much of one queue may lie in Redis."""
+
+    cap: int = 4000  # entries after which a queue gets a tail, and a tail is spilled
+    keep: int = 1000  # that are moved from the tail to the head at a time
+    low: int = 300  # left in the head when more is fetched
+    hard: int = 1_000_000  # in a tail that nobody spills: more is answered `full`
+
+
+class CrawlFacts:
+    """What this process knows of a crawl."""
+
+    __slots__ = ("bloom", "known", "limits", "number", "seed")
+
+    def __init__(self, number: int, seed: int, limits: CrawlLimits, bloom_filter: str) -> None:
+        self.number = number
+        self.seed = seed
+        self.limits = limits
+        self.bloom = bloom_filter
+        self.known = KnownUrls(seed)
+
+    def fingerprint(self, text: str) -> str:
+        """As the server's sets hold it: a signed number, or two for a Bloom filter."""
+        data = text.encode()
+        number = xxh3_64_intdigest(data, self.seed)
+        if self.bloom and self.bloom != "server":
+            return f"{number & NUMBER_MASK}:{xxh3_64_intdigest(data, self.seed ^ 0x5EED) & NUMBER_MASK | 1}"
+        return str(number - (1 << 64) if number >> 63 else number)
+
+
+class PodClient:
+    """One pod. `server_clock` is for tests: it takes the place of the server's time, in seconds."""
+
+    def __init__(
+        self,
+        connection: Redis,
+        section: PolitenessSection,
+        *,
+        pod: int,
+        pods: int,
+        where: str = "redis",
+        limits: Limits | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        server_clock: Callable[[], float] | None = None,
+    ) -> None:
+        self._client = connection
+        self._section = section
+        self._pod, self._pods = pod, pods
+        self._where = where
+        self._limits = limits or Limits()
+        self._clock, self._server_clock = clock, server_clock
+        self._latest = 0.0
+        self._server_now = 0  # of the last reply, in microseconds
+        self._server_asked = 0.0  # the local time just before it
+        self._section_text = _section_text(section)
+        self._losses: int | None = None  # times that the server's data was found incomplete
+        self._crawls: dict[int, CrawlFacts] = {}
+        self._keys = Keys(section.key_scope)
+        self._scripts = Scripts(connection, where, self._prefix, self._heard, self._look_again)
+        self._checks_pods = os.environ.get("WEFT_DEBUG_POD_ASSIGNMENT", "").lower() in ("1", "true") and pods > 1
+
+    def find_crawl(self, name: str) -> int:
+        """The number of a crawl that the pod's own processes have opened."""
+        number: Any = self._ask("HGET", "crawls", name)
+        if number is None:
+            raise ServerAway(f"{self._where}: pod {self._pod} has not been opened yet")
+        seed, kind, depth = self._ask("HMGET", f"c:{int(number)}", "seed", "bloom", "depth")
+        limits = CrawlLimits(max_depth=int(depth) if depth else None)
+        self._crawls[int(number)] = CrawlFacts(int(number), int(seed), limits, (kind or b"").decode())
+        return int(number)
+
+    def now(self) -> float:
+        """This process's clock, which never runs backwards; deadlines and due times are told in it."""
+        self._latest = max(self._latest, self._clock())
+        return self._latest
+
+    def unseen(self, crawl: int, candidates: Iterable[str]) -> list[str]:
+        """Those that this process does not know to be seen: `admit` tells the rest."""
+        return self._crawls[crawl].known.unknown(candidates)
+
+    def admit(self, crawl: int, found: Sequence[Found]) -> Admission:
+        """Queues what is new; redirect targets, robots.txt and sitemaps before the rest."""
+        return self._admit(crawl, found)
+
+    def deliver(self, crawl: int, sender: str, number: int, found: Sequence[Found]) -> Admission:
+        """A batch from another pod's outbox: one that came before changes nothing."""
+        return self._admit(crawl, found, sender=sender, number=number)
+
+    def sent(self, amount: int) -> None:
+        """So many URLs were put into an outbox for another pod."""
+        self._ask("HINCRBY", "n", "sent", amount)
+
+    def exhausted(self) -> bool:
+        """Whether every crawl has all the pages that it may have."""
+        return all(
+            most >= 0 and pages >= (given if given >= 0 else most) for _, pages, _, most, _, given in self._figures()[3]
+        )
+
+    def stats(self) -> FrontierStats:
+        """Where things stand."""
+        counters, leased, to_parse, crawls, due = self._figures()
+        queued, sites, admitted, finished, sent, received, _ = counters
+        return FrontierStats(
+            queued=queued,
+            leased=leased,
+            seen=sum(crawl[2] for crawl in crawls),
+            sites=sites,
+            admitted=admitted,
+            finished=finished,
+            pages=sum(crawl[1] for crawl in crawls),
+            to_parse=to_parse,
+            due=due,
+            sent=sent,
+            received=received,
+        )
+
+    def scope_extended(self, crawl: int, url: str) -> None:
+        """Kept with the crawl, for all processes; `scope_extensions` gives them back."""
+        self._ask("SADD", f"scope:{crawl}", url)
+
+    def scope_extensions(self, crawl: int) -> list[str]:
+        """Where seeds' redirects have led."""
+        return sorted(member.decode() for member in self._ask("SMEMBERS", f"scope:{crawl}"))
+
+    def key_of(self, url: str) -> str:
+        """The politeness key of a URL."""
+        return self._keys.of(url[: url.index("/", 8)])[0]
+
+    def give_permits(self, crawl: int, pod: int, wanted: int) -> int:
+        """On pod 0's frontier: how many pages a pod may have in all, of those it wants; may be asked again."""
+        return int(self._call("permits", ["give", crawl, pod, wanted])[0])
+
+    def allow(self, crawl: int, max_pages: int) -> None:
+        """On the pod's own: holds it to so many pages from now on."""
+        self._call("permits", ["set", crawl, max_pages])
+        self._due_after(0.0)
+
+    def permits(self, crawl: int) -> int:
+        """How many more pages of a crawl may be started in this pod."""
+        for number, pages, _, most, flight, given in self._figures()[3]:
+            bound = given if given >= 0 else most
+            if number == crawl and bound >= 0:
+                return bound - pages - flight
+        return 1_000_000_000
+
+    def lower_permits(self, crawl: int, wanted: int) -> int:
+        """On the pod's own, before pod 0 is told: gives back what is neither used nor under way; gives what is left."""
+        return int(self._call("permits", ["lower", crawl, wanted])[0])
+
+    def hold_pod(self, node: str, ttl_s: float) -> None:
+        """This node owns the pod for a time; Busy if another does. A time of 0 lets it go."""
+        holder = self._hold("owner", node, ttl_s)
+        if holder not in (node, ""):
+            raise Busy(f"{self._where}: pod {self._pod} is run by node {holder}; stop it there first")
+
+    def decide(self, node: str, ttl_s: float) -> bool:
+        """Whether this node is the one that decides when the crawl is over, for a time. 0 lets it go."""
+        return self._hold("decider", node, ttl_s) == node
+
+    def _hold(self, key: str, node: str, ttl_s: float) -> str:
+        return str(self._call("hold", [key, node, int(ttl_s * 1000)])[0].decode())
+
+    def _admit(
+        self,
+        crawl: int,
+        found: Sequence[Found],
+        *,
+        mode: str = "",
+        sender: str = "",
+        number: int = 0,
+        then: tuple[str, str] = ("", ""),
+    ) -> Admission:
+        if not found and not then[0]:
+            return Admission(0, 0)
+        if self._checks_pods:
+            self._check_pods(found)
+        limits, owner = self._limits, self._crawls[crawl]
+        order, groups = self._grouped(owner, found)
+        header: list[Argument] = [crawl, mode, sender, number, limits.cap, limits.keep, limits.hard, *then]
+        letters, expand, repeated, last = self._call("admit", [*header, *groups])
+        self._seen_item(last)
+        if repeated:
+            return Admission(0, len(found))
+        text = letters.decode()
+        owner.known.add(known_as(one) for one, letter in zip(order, text, strict=True) if letter in "nd")
+        full = []
+        for one, letter in zip(order, text, strict=True):
+            if letter == "b":
+                self._refused(one)
+            elif letter == "f":
+                full.append(one)
+        if "n" in text or "r" in text:
+            self._due_after(0.0)
+        again = tuple(
+            (self._item(int(item)), order[at].url, order[at].depth)
+            for at, item in zip(expand[::2], expand[1::2], strict=True)
+        )
+        return Admission(text.count("n"), text.count("d"), again, tuple(full))
+
+    def _grouped(self, crawl: CrawlFacts, found: Sequence[Found]) -> tuple[list[Found], list[Argument]]:
+        """The arguments, what is of one site and depth together; and the URLs in that order."""
+        groups: dict[tuple[str, int], list[tuple[Found, bytes]]] = {}
+        order: list[Found] = []
+        urgent: list[Argument] = []
+        parents: dict[tuple[int, int], bytes] = {}
+        for one in found:
+            url = one.url
+            split = url.index("/", 8)
+            key, code = self._keys.of(url[:split])
+            parent = parents.get((one.parent, one.offsite))
+            if parent is None:
+                parent = parents[one.parent, one.offsite] = parent_code(one.parent, one.offsite)
+            rest = code + parent + url[split:].encode()
+            if one.purpose is Purpose.PAGE and not one.hops:
+                groups.setdefault((key, one.depth), []).append((one, rest))
+                continue
+            fingerprint = "" if one.purpose is Purpose.ROBOTS else crawl.fingerprint(known_as(one))
+            urgent += ["u", key, one.depth, LETTERS[one.purpose], one.hops, one.about, fingerprint, rest]
+            order.append(one)
+        arguments = urgent
+        for (key, depth), members in groups.items():
+            arguments += ["p", key, depth, len(members)]
+            for one, rest in members:
+                arguments.append(crawl.fingerprint(one.url))
+                arguments.append(rest)
+                order.append(one)
+        return order, arguments
+
+    def _check_pods(self, found: Sequence[Found]) -> None:
+        for one in found:
+            pod = urls.pod_of(urls.domain_of(one.url), self._pods)
+            if pod != self._pod:
+                log.error("a URL went to the wrong pod", url=one.url, pod=self._pod, belongs=pod)
+
+    def _item(self, number: int) -> int:
+        """An item's number in the whole crawl."""
+        return number + (self._pod << POD_BITS) if number > 0 else number - (self._pod << POD_BITS)
+
+    def _number(self, item: int) -> int:
+        """Its number in this pod."""
+        return item - (self._pod << POD_BITS) if item > 0 else item + (self._pod << POD_BITS)
+
+    def _figures(self) -> tuple[list[int], int, int, list[list[int]], int]:
+        counters, leased, to_parse, crawls, due = self._call("stats", [])
+        return counters, leased, to_parse, crawls, due
+
+    def _call(self, name: str, arguments: Sequence[Argument]) -> list[Any]:
+        self._check_server()
+        return self._scripts.call(name, arguments)
+
+    def _flush(self) -> None:
+        self._check_server()
+        self._scripts.flush()
+
+    def _check_server(self) -> None:
+        """After an answer that did not come: the server may have been started anew, and have lost something."""
+        if self._scripts.broken:
+            self._look_after_break()
+            self._scripts.broken = False
+
+    def _ask(self, *command: Argument) -> Any:
+        """A plain command, after what was put off."""
+        self._flush()
+        client: Any = self._client
+        with asking(self._where):
+            return client.execute_command(*command)
+
+    def _scan(self, pattern: str) -> Iterator[list[bytes]]:
+        cursor: Any = 0
+        while True:
+            with asking(self._where):
+                found: Any = self._client.scan(cursor, match=pattern, count=1000)
+            cursor, keys = found
+            if keys:
+                yield keys
+            if not cursor:
+                return
+
+    def _prefix(self) -> Sequence[Argument]:
+        self._server_asked = self.now()
+        return ("" if self._server_clock is None else int(self._server_clock() * 1e6), self._section_text)
+
+    def _local(self, moment: int) -> float:
+        """A time of the server's in this process's clock, or a moment before: questions go out before answers."""
+        return self._server_asked + (moment - self._server_now) / 1e6
+
+    def _refused(self, found: Found) -> None:
+        """A URL was over its site's budget."""
+
+    def _due_after(self, seconds: float) -> None:
+        """Something that was done here makes something due then, at the earliest."""
+
+    def _look_after_break(self) -> None:
+        """An answer did not come. If the server is another one now, it knows no script, and that will tell."""
+
+    def _look_again(self) -> None:
+        """The server may have been started anew."""
+        raise ServerAway(f"{self._where}: pod {self._pod} is being opened anew")
+
+    def _heard(self, reply: list[Any]) -> None:
+        self._server_now = int(reply[0])
+        if reply[3] != self._losses:
+            self._losses = reply[3]
+            for crawl in self._crawls.values():
+                crawl.known.forget()
+
+    def _seen_item(self, number: int) -> None:
+        """Items up to this number were given out."""
+
+
+def _section_text(section: PolitenessSection) -> str:
+    seconds = (section.delay_s, section.lease_s, section.breaker_reset_s, section.max_retry_after_s)
+    delay, lease, reset, longest = (int(value * 1e6) for value in seconds)
+    failures, probes = section.breaker_failures, section.breaker_max_probes
+    return f"{delay},{section.places},{lease},{failures},{reset},{probes},{longest}"

@@ -1,0 +1,157 @@
+"""What the pod's lead does for its queues: the tails of long ones go to disk, and come back in order.
+
+    FOLDER/spill/QUEUE/NAME.seg   a segment: entries of one queue in order, written once, whole on disk before it counts
+
+A queue is its head and its tail in Redis, and between them segments. To spill: copy the tail's first entries, fsync,
+register the segment in Redis, where the same step trims the tail. To refill: the first segment's entries go to the head
+in the step that takes it off the list. A step whose queue is not as it was seen is refused: two leads do no harm, and
+one that is killed leaves a file that nobody knows. A used segment's file is kept a while: a server that is started anew
+may have lost its last second, and want it again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from weft.errors import writing
+from weft.frontier.redis.packing import unpacked_item
+from weft.frontier.redis.scripts import Argument
+from weft.telemetry import Log
+
+KEEP_USED_S = 30.0
+SWEEP_AGE_S = 120.0
+log = Log("weft.frontier.redis.lead")
+
+
+class Lead:
+    """The chores of one pod's lead; `call` runs a script, `ask` a plain command."""
+
+    def __init__(
+        self,
+        folder: Path,
+        call: Callable[[str, Sequence[Argument]], list[Any]],
+        ask: Callable[..., Any],
+        scan: Callable[[str], Iterator[list[bytes]]],
+        segment_entries: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._folder = folder
+        self._call, self._ask, self._scan = call, ask, scan
+        self._entries = segment_entries
+        self._clock = clock
+        self._used: list[tuple[float, Path]] = []
+        self._swept = False
+
+    def tend(self) -> int:
+        """Spills, refills and brings what was rejected; tells how many segments it moved."""
+        if not self._swept:
+            self._sweep()
+            self._swept = True
+        self._forget_used()
+        return self._refill() + self._spill() + self._bring_rejected()
+
+    def _spill(self) -> int:
+        moved = 0
+        for queue in sorted(self._ask("SMEMBERS", "long")):
+            while self._spill_once(queue):
+                moved += 1
+        return moved
+
+    def _spill_once(self, queue: bytes) -> bool:
+        entries: list[bytes] = self._ask("LRANGE", b"w:" + queue, 0, self._entries - 1)
+        if len(entries) < self._entries:
+            self._ask("SREM", "long", queue)
+            return False
+        segment = self._write(queue, entries)
+        (done,) = self._call("spill", ["out", queue, segment, len(entries), entries[0], entries[-1], self._entries])
+        if not done:
+            (self._folder / segment).unlink(missing_ok=True)
+        return bool(done)
+
+    def _refill(self) -> int:
+        moved = 0
+        for queue in sorted(self._ask("SMEMBERS", "low")):
+            segment: bytes | None = self._ask("LINDEX", b"g:" + queue, 0)
+            if segment is None:
+                self._ask("SREM", "low", queue)
+                continue
+            site = queue.split(b":", 2)[2]
+            (done,) = self._call("spill", ["in", queue, segment, site, *self._read(segment)])
+            moved += self._settled(segment, done)
+        return moved
+
+    def _bring_rejected(self) -> int:
+        moved = 0
+        for record in self._ask("LRANGE", "rejects", 0, 999):
+            fields: Any = unpacked_item(record)
+            if fields[1] != b"segments":
+                continue
+            while (segment := self._ask("LINDEX", fields[0], 0)) is not None:
+                (done,) = self._call("spill", ["rejected", fields[0], segment, record, *self._read(segment)])
+                moved += self._settled(segment, done)
+        return moved
+
+    def _settled(self, segment: bytes, done: int) -> int:
+        if done:
+            self._used.append((self._clock(), self._folder / segment.decode()))
+        return int(done)
+
+    def _write(self, queue: bytes, entries: list[bytes]) -> str:
+        name = f"{sha256(queue).hexdigest()[:24]}/{uuid4().hex}.seg"
+        path = self._folder / name
+        with writing(path):
+            new = not path.parent.exists()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as file:
+                file.write(msgspec.msgpack.encode(entries))
+                file.flush()
+                os.fsync(file.fileno())
+            _sync_folder(path.parent)
+            if new:
+                _sync_folder(self._folder)
+        return name
+
+    def _read(self, segment: bytes) -> list[bytes]:
+        return msgspec.msgpack.decode((self._folder / segment.decode()).read_bytes(), type=list[bytes])
+
+    def _forget_used(self) -> None:
+        now = self._clock()
+        while self._used and self._used[0][0] + KEEP_USED_S < now:
+            self._used.pop(0)[1].unlink(missing_ok=True)
+
+    def _sweep(self) -> None:
+        """Files that an earlier lead wrote and nobody knows, or used and did not delete."""
+        if not self._folder.exists():
+            return
+        known = {
+            segment.decode()
+            for pattern in ("g:*", "x:*")
+            for keys in self._scan(pattern)
+            for key in keys
+            for segment in self._ask("LRANGE", key, 0, -1)
+            if segment.endswith(b".seg")
+        }
+        old = time.time() - SWEEP_AGE_S
+        for path in self._folder.glob("*/*.seg"):
+            if f"{path.parent.name}/{path.name}" not in known and path.stat().st_mtime < old:
+                path.unlink(missing_ok=True)
+        for folder in self._folder.iterdir():
+            if folder.is_dir() and not any(folder.iterdir()):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

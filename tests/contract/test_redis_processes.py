@@ -1,0 +1,377 @@
+"""A pod's frontier with several processes: who holds what, what a death leaves, what pods ask of one another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft.config import PolitenessSection
+from weft.errors import Busy, ServerAway
+from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.redis.client import PodClient
+from weft.frontier.redis.connection import connect
+from weft.frontier.redis.frontier import Handed, RedisFrontier
+from weft.frontier.requests import Finish, Start, read_events
+from weft.records import Found, Lease, Purpose
+from weft.supervise.redis_server import RedisServer
+
+ALLOW = RobotsRecord("allow", b"", 9e12)
+
+
+class Pod:
+    """One pod, its clock moved by the test."""
+
+    def __init__(self, folder: Path, server: RedisServer) -> None:
+        self.folder = folder
+        self.server = server
+        self.time = 1000.0
+        self.client: Any = connect(server.url)
+        self.client.flushall()
+        self.incarnations: dict[str, int] = {}
+        self.limits = CrawlLimits()
+
+    def process(self, slot: str, pod: int = 0, folder: Path | None = None, **settings: Any) -> RedisFrontier:
+        self.incarnations[slot] = self.incarnations.get(slot, 0) + 1
+        section = PolitenessSection(**({"delay_s": 10.0, "places": 1} | settings))
+        frontier = RedisFrontier(
+            connect(self.server.url), folder or self.folder, section, slot=slot, incarnation=self.incarnations[slot],
+            pod=pod, clock=lambda: self.time, wall=lambda: self.time, server_clock=lambda: self.time, idle_s=0.0,
+        )  # fmt: skip
+        assert frontier.open_crawl("test", self.limits) == 1
+        return frontier
+
+    def advance(self, seconds: float) -> None:
+        self.time += seconds
+
+
+@pytest.fixture
+def pod(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterator[Pod]:
+    pod = Pod(tmp_path / "pod", shared_server("redis killed"))
+    yield pod
+    pod.client.close()
+
+
+def admit(frontier: RedisFrontier, *hosts: str, pages: int = 1) -> None:
+    for host in hosts:
+        frontier.robots_known(f"http://{host}", ALLOW, None)
+    frontier.admit(1, [Found(f"http://{host}/{number}", 0) for host in hosts for number in range(pages)])
+
+
+def ended(frontier: RedisFrontier, lease: Lease) -> Ended:
+    return Ended(lease, frontier.now(), ok=True)
+
+
+def fetch(frontier: RedisFrontier) -> Lease:
+    """Claims one and hands it to the parsers."""
+    (lease,) = frontier.claim(frontier.owner, 1)
+    assert frontier.fetched([Handed(ended(frontier, lease), b"segment 0 17")]) == [True]
+    return lease
+
+
+def test_two_fetchers_never_hold_one_item(pod: Pod) -> None:
+    one, two = pod.process("pod0-fetcher0"), pod.process("pod0-fetcher1")
+    admit(one, *"abcdefgh", pages=2)
+    first, second = one.claim(one.owner, 5), two.claim(two.owner, 50)
+    assert len(first) == 5
+    assert {lease.key for lease in first}.isdisjoint(lease.key for lease in second)
+    assert {lease.key for lease in first + second} == set("abcdefgh")
+    assert two.finish([Outcome(first[0], End.PAGE)]) == [False], "it is not this process's lease"
+    assert one.finish([Outcome(first[0], End.PAGE)]) == [True]
+
+
+def test_what_a_dead_owner_held_returns_at_once_and_its_site_waits_a_delay(pod: Pod) -> None:
+    one, two = pod.process("pod0-fetcher0"), pod.process("pod0-fetcher1")
+    admit(one, "a")
+    (lease,) = one.claim(one.owner, 5)
+    pod.advance(4)
+    assert two.release_owner(one.owner) == 1
+    assert one.finish([Outcome(lease, End.PAGE)]) == [False]
+    pod.advance(9.9)
+    assert two.claim(two.owner, 5) == []
+    pod.advance(0.2)
+    assert [again.item for again in two.claim(two.owner, 5)] == [lease.item]
+
+
+def test_a_fetched_page_has_no_deadline_and_goes_to_one_parser(pod: Pod) -> None:
+    fetcher, parser = pod.process("pod0-fetcher0"), pod.process("pod0-parser0")
+    admit(fetcher, "a", pages=2)
+    lease = fetch(fetcher)
+    assert fetcher.stats().to_parse == 1
+    pod.advance(500)
+    assert [other.url for other in fetcher.claim("me", 9)] == ["http://a/1"], (
+        "the place is free, the item is not queued"
+    )
+    (taken,) = parser.take(9)
+    assert (taken.reference, taken.deaths) == (b"segment 0 17", 0)
+    assert (taken.lease.item, taken.lease.url, taken.lease.owner) == (lease.item, lease.url, parser.owner)
+    assert parser.take(9) == []
+    assert fetcher.finish([Outcome(lease, End.PAGE)]) == [False], "it has handed it over"
+    assert parser.finish([Outcome(taken.lease, End.PAGE)]) == [True]
+    assert (parser.stats().pages, parser.stats().to_parse) == (1, 0)
+
+
+def test_a_page_whose_parser_dies_is_taken_again_with_its_deaths(pod: Pod) -> None:
+    fetcher, parser = pod.process("pod0-fetcher0"), pod.process("pod0-parser0")
+    admit(fetcher, "a")
+    lease = fetch(fetcher)
+    parser.take(9)
+    assert fetcher.died_on(lease.item) == 1
+    fetcher.release_owner(parser.owner)
+    parser = pod.process("pod0-parser0")
+    parser.recover()
+    (again,) = parser.take(9)
+    assert (again.reference, again.deaths) == (b"segment 0 17", 1)
+    pod.advance(91)
+    other = pod.process("pod0-parser1")
+    (late,) = other.take(9)
+    assert late.lease.item == lease.item, "its deadline is over"
+    assert parser.finish([Outcome(again.lease, End.PAGE)]) == [False]
+    assert other.finish([Outcome(late.lease, End.PAGE)]) == [True]
+
+
+def test_a_prepared_item_belongs_to_its_slot_until_its_index_decides(pod: Pod) -> None:
+    parser = pod.process("pod0-parser0", delay_s=0.0, places=9)
+    admit(parser, "a", pages=3)
+    leases = parser.claim(parser.owner, 3)
+    parser.finish([Outcome(lease, End.PAGE) for lease in leases], batch=7)
+    assert parser.stats().finished == 0
+    pod.advance(1000)
+    other = pod.process("pod0-fetcher1", delay_s=0.0, places=9)
+    other.recover()
+    other.release_owner(parser.owner)
+    assert other.claim(other.owner, 9) == [], "no deadline and no other process gives it to another"
+    again = pod.process("pod0-parser0", delay_s=0.0, places=9)
+    again.recover([leases[1].item], {1: 1})
+    assert (again.stats().finished, again.stats().pages) == (1, 1)
+    assert [lease.item for lease in again.claim(again.owner, 9)] == [leases[0].item, leases[2].item]
+    assert again.lost_ends == []
+
+
+def test_an_answer_that_was_lost_is_given_again(pod: Pod) -> None:
+    frontier = pod.process("pod0-parser0", delay_s=0.0)
+    admit(frontier, "a")
+    (lease,) = frontier.claim(frontier.owner, 1)
+    held = frontier._out[lease.item]
+    assert frontier.finish([Outcome(lease, End.PAGE)], batch=3) == [True]
+    frontier._out[lease.item] = held  # as if the answer had not come
+    assert frontier.finish([Outcome(lease, End.PAGE)], batch=3) == [True]
+    assert frontier.stats().pages == 1
+
+
+def test_a_server_that_only_restarts_keeps_every_clock(pod: Pod) -> None:
+    frontier = pod.process("pod0-fetcher0")
+    admit(frontier, "a", "b", pages=2)
+    first = frontier.claim(frontier.owner, 1)[0]
+    frontier.cool([ended(frontier, first)])
+    frontier.finish([Outcome(first, End.PAGE)])
+    pod.server.kill()
+    with pytest.raises(ServerAway):
+        frontier.stats()
+    pod.server.start()
+    assert [lease.key for lease in frontier.claim(frontier.owner, 9)] == ["b"], "it was never asked: it need not wait"
+    pod.advance(10.1)
+    assert [lease.url for lease in frontier.claim(frontier.owner, 9)] == ["http://a/1"]
+
+
+def test_a_server_that_has_lost_data_makes_every_site_wait_and_uses_no_number_twice(pod: Pod) -> None:
+    frontier = pod.process("pod0-fetcher0")
+    admit(frontier, "a", pages=2)
+    (lease,) = frontier.claim(frontier.owner, 9)
+    frontier.commit()
+    pod.server.kill()
+    pod.server.start()
+    pod.client.hincrby("n", "ops", -3)  # what an append-only file without its last second holds
+    admit(frontier, "b")
+    assert frontier.claim(frontier.owner, 9) == []
+    pod.advance(9.9)
+    assert frontier.claim(frontier.owner, 9) == []
+    pod.advance(0.2)
+    (other,) = frontier.claim(frontier.owner, 9)
+    assert (other.key, other.item > lease.item + 1_000_000) == ("b", True)
+
+
+def test_a_row_whose_end_was_lost_is_not_fetched_again(pod: Pod) -> None:
+    frontier = pod.process("pod0-parser0", delay_s=0.0)
+    admit(frontier, "a", pages=2)
+    stored = frontier.claim("x", 1)[0]
+    frontier.finish([Outcome(stored, End.RELEASE)])  # the claim and its end were lost: it is queued as it was
+    again = pod.process("pod0-parser0", delay_s=0.0)
+    again.recover([stored.item])
+    assert again.lost_ends == [stored.item], "its links may have been lost too: they must be read again"
+    assert [lease.url for lease in again.claim("x", 9)] == ["http://a/1"]
+    assert again.stats().finished == 1
+
+
+def test_a_robots_txt_whose_reader_died_is_asked_for_again(pod: Pod) -> None:
+    frontier = pod.process("pod0-fetcher0")
+    frontier.admit(1, [Found("http://a/1", 0)])
+    (robots,) = frontier.claim(frontier.owner, 9)
+    frontier.cool([ended(frontier, robots)])
+    frontier.finish([Outcome(robots, End.OTHER)])
+    frontier.commit()
+    again = pod.process("pod0-fetcher0")
+    again.recover()
+    pod.advance(100)
+    assert again.claim(again.owner, 9) == [], "its reader may be slow"
+    pod.advance(900)
+    (second,) = again.claim(again.owner, 9)
+    assert (second.purpose, second.url) == (Purpose.ROBOTS, "http://a/robots.txt")
+
+
+def test_a_robots_txt_that_another_process_learnt_is_known_here(pod: Pod, tmp_path: Path) -> None:
+    one, two = pod.process("pod0-fetcher0", delay_s=0.0), pod.process("pod0-fetcher1", delay_s=0.0)
+    one.robots_known("http://a", RobotsRecord("ok", b"first", 9e12), None)
+    one.admit(1, [Found(f"http://a/{number}", 0) for number in range(4)])
+    (lease,) = two.claim(two.owner, 1)
+    record = two.robots("http://a")
+    assert record is not None and record.body == b"first"
+    assert two.robots("http://a") is record, "the same object while it is unchanged"
+    two.finish([Outcome(lease, End.OTHER)])
+    one.robots_known("http://a", RobotsRecord("ok", b"second", 9e12), None)
+    one.commit()
+    two.claim(two.owner, 1)
+    record = two.robots("http://a")
+    assert record is not None and record.body == b"second"
+    elsewhere = pod.process("pod0-fetcher2", delay_s=0.0, folder=tmp_path / "other node")
+    elsewhere.release_owner(two.owner)
+    assert elsewhere.claim(elsewhere.owner, 1) == [], "its body is on another node's disk"
+    assert elsewhere.claim(elsewhere.owner, 1)[0].purpose is Purpose.ROBOTS
+
+
+def test_cookies_of_a_site_are_seen_by_every_process(pod: Pod) -> None:
+    one, two = pod.process("pod0-fetcher0", delay_s=0.0), pod.process("pod0-fetcher1", delay_s=0.0)
+    admit(one, "a", pages=3)
+    (lease,) = one.claim(one.owner, 1)
+    assert one.cookies_of(lease) is None
+    one.keep_cookies(lease.crawl, lease.key, b"jar \xff 1")
+    one.finish([Outcome(lease, End.PAGE)])
+    (lease,) = two.claim(two.owner, 1)
+    assert two.cookies_of(lease) == (1, b"jar \xff 1")
+    two.keep_cookies(lease.crawl, lease.key, b"jar 2")
+    two.finish([Outcome(lease, End.PAGE)])
+    (lease,) = one.claim(one.owner, 1)
+    assert one.cookies_of(lease) == (2, b"jar 2")
+
+
+def test_a_batch_from_another_pod_counts_once(pod: Pod) -> None:
+    frontier = pod.process("pod0-fetcher0", delay_s=0.0)
+    found = [Found(f"http://a/{number}", 1, parent=(3 << 48) + 5) for number in range(4)]
+    assert frontier.deliver(1, "pod3-parser0", 1, found).new == 4
+    assert frontier.deliver(1, "pod3-parser0", 1, found).duplicates == 4
+    assert frontier.deliver(1, "pod3-parser0", 2, [*found, Found("http://a/9", 1)]).new == 1
+    frontier.sent(2)
+    stats = frontier.stats()
+    assert (stats.received, stats.sent, stats.admitted) == (9, 2, 5)
+    frontier.robots_known("http://a", ALLOW, None)
+    assert frontier.claim("me", 1)[0].parent == (3 << 48) + 5
+
+
+def test_another_pods_process_sends_links_but_never_judges_a_server_that_was_started_anew(pod: Pod) -> None:
+    section = PolitenessSection(delay_s=0.0, places=1)
+    sender = PodClient(connect(pod.server.url), section, pod=0, pods=2)
+    with pytest.raises(ServerAway, match="not been opened"):
+        sender.find_crawl("test")
+    own = pod.process("pod0-fetcher0")
+    crawl = sender.find_crawl("test")
+    assert sender.admit(crawl, [Found("http://a/1", 1), Found("http://a/2", 1)]).new == 2
+    assert sender.unseen(crawl, ["http://a/1", "http://a/3"]) == ["http://a/3"]
+    pod.server.kill()
+    pod.server.start()
+    pod.client.hincrby("n", "ops", -2)
+    with pytest.raises(ServerAway, match="opened anew"):
+        sender.deliver(crawl, "pod1-parser0", 1, [Found("http://a/4", 1)])
+    assert own.stats().queued == 2
+    assert sender.unseen(crawl, ["http://a/1"]) == [], "it has not heard of the loss yet"
+    assert sender.deliver(crawl, "pod1-parser0", 1, [Found("http://a/4", 1)]).new == 1
+    assert sender.unseen(crawl, ["http://a/1"]) == ["http://a/1"], "what it knew may be lost"
+    assert (sender.stats().received, sender.stats().admitted) == (1, 3)
+
+
+def test_items_carry_their_pod(pod: Pod) -> None:
+    frontier = pod.process("pod5-fetcher0", pod=5)
+    frontier.admit(1, [Found("http://a/1", 0)])
+    (robots,) = frontier.claim("me", 9)
+    assert robots.item < 0
+    assert robots.parent == (5 << 48) + 1
+    frontier.robots_known("http://a", ALLOW, None)
+    frontier.cool([ended(frontier, robots)])
+    assert frontier.finish([Outcome(robots, End.OTHER)]) == [True]
+    pod.advance(10.1)
+    (lease,) = frontier.claim("me", 9)
+    assert lease.item == (5 << 48) + 1
+    assert frontier.finish([Outcome(lease, End.PAGE)], batch=1) == [True]
+    again = pod.process("pod5-fetcher0", pod=5)
+    again.recover([lease.item], {1: 1})
+    assert (again.stats().queued, again.stats().finished) == (0, 1)
+
+
+def test_permits_are_given_within_the_limit_and_never_exceeded(pod: Pod) -> None:
+    pod.limits = CrawlLimits(max_pages=10)
+    frontier = pod.process("pod0-fetcher0", delay_s=0.0, places=50)
+    admit(frontier, "a", pages=20)
+    assert frontier.give_permits(1, 0, 4) == 4
+    assert frontier.give_permits(1, 1, 9) == 6, "what is left"
+    assert frontier.give_permits(1, 1, 9) == 6, "asked again, the same"
+    frontier.allow(1, 4)
+    leases = frontier.claim("me", 50)
+    assert len(leases) == 4
+    frontier.finish([Outcome(lease, End.PAGE) for lease in leases[:3]])
+    assert frontier.lower_permits(1, 0) == 4, "three are used, one is under way"
+    frontier.finish([Outcome(leases[3], End.OTHER)])
+    assert frontier.lower_permits(1, 0) == 3
+    assert frontier.claim("me", 50) == []
+    assert frontier.give_permits(1, 0, 3) == 3
+    assert frontier.give_permits(1, 1, 9) == 7
+    assert frontier.give_permits(1, 0, 99) == 3
+
+
+def test_a_pod_has_one_owner_and_a_crawl_one_decider(pod: Pod) -> None:
+    one, two = pod.process("pod0-fetcher0"), pod.process("pod0-fetcher1")
+    one.hold_pod("node-1", 30)
+    one.hold_pod("node-1", 30)
+    with pytest.raises(Busy, match="node-1"):
+        two.hold_pod("node-2", 30)
+    one.hold_pod("node-1", 0)
+    two.hold_pod("node-2", 30)
+    assert one.decide("node-1", 30)
+    assert not two.decide("node-2", 30)
+    assert one.decide("node-1", 30)
+
+
+def test_every_slot_has_its_own_request_log_and_all_are_read_together(pod: Pod) -> None:
+    one, two = pod.process("pod0-fetcher0"), pod.process("pod0-fetcher1")
+    admit(one, "a", "b")
+    (a,) = one.claim(one.owner, 1)
+    (b,) = two.claim(two.owner, 1)
+    pod.advance(1)
+    two.cool([Ended(b, two.now(), ok=True, outcome="200")])
+    two.commit()
+    one.commit()
+    events = [event for event in read_events(pod.folder / "requests") if isinstance(event, Start | Finish)]
+    assert [event.item for event in events] == [a.item, b.item, b.item]
+
+
+def test_urls_for_another_pod_are_told(pod: Pod, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    monkeypatch.setenv("WEFT_DEBUG_POD_ASSIGNMENT", "true")
+    section = PolitenessSection(delay_s=0.0, places=1)
+    frontier = RedisFrontier(connect(pod.server.url), pod.folder, section, slot="x", pod=0, pods=2)
+    frontier.open_crawl("test", CrawlLimits())
+    frontier.admit(1, [Found(f"http://{name}.com/", 0) for name in ("a", "b", "c", "d")])
+    assert 0 < len([line for line in caplog.records if "wrong pod" in line.getMessage()]) < 4
+
+
+def test_a_bloom_filter_of_the_right_size_takes_the_place_of_the_fingerprints(pod: Pod) -> None:
+    section = PolitenessSection(delay_s=0.0, places=1)
+    frontier = RedisFrontier(
+        connect(pod.server.url), pod.folder, section, slot="x", bloom_filter=(5000, 0.01), idle_s=0.0
+    )
+    crawl = frontier.open_crawl("test", CrawlLimits())
+    new = frontier.admit(crawl, [Found(f"http://a/{number}", 0) for number in range(5000)]).new
+    assert 4900 < new <= 5000, "less than one in a hundred is taken for known"
+    assert frontier.admit(crawl, [Found(f"http://a/{number}", 0) for number in range(5000)]).new == 0
+    false = 3000 - frontier.admit(crawl, [Found(f"http://b/{number}", 0) for number in range(3000)]).new
+    assert 0 < false < 150
+    assert not pod.client.keys("e:*")

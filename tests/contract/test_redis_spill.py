@@ -1,0 +1,164 @@
+"""Long queues on Redis: the tail goes to disk and comes back in order, whoever is killed meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft.config import PolitenessSection
+from weft.frontier.contract import CrawlLimits, End, Outcome, RobotsRecord
+from weft.frontier.redis.client import Limits
+from weft.frontier.redis.connection import connect
+from weft.frontier.redis.frontier import RedisFrontier
+from weft.records import Found
+from weft.supervise.redis_server import RedisServer
+
+SMALL = Limits(cap=200, keep=50, low=20, hard=2000)
+
+
+class Pod:
+    """One pod's processes, as objects; each may be dropped as a kill would drop it."""
+
+    def __init__(self, folder: Path, server: RedisServer) -> None:
+        self.folder = folder
+        self.server = server
+        self.client: Any = connect(server.url)
+        self.client.flushall()
+        self.opened: list[RedisFrontier] = []
+
+    def process(self, limits: Limits = SMALL) -> tuple[RedisFrontier, int]:
+        section = PolitenessSection(delay_s=0.0, places=1000)
+        frontier = RedisFrontier(
+            connect(self.server.url), self.folder, section, slot="pod0-fetcher0", incarnation=len(self.opened) + 1,
+            limits=limits, idle_s=0.0,
+        )  # fmt: skip
+        self.opened.append(frontier)
+        crawl = frontier.open_crawl("test", CrawlLimits())
+        frontier.recover()
+        frontier.robots_known("http://hot", RobotsRecord("allow", b"", 9e12), None)
+        return frontier, crawl
+
+
+@pytest.fixture
+def pod(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterator[Pod]:
+    pod = Pod(tmp_path / "pod", shared_server("redis killed"))
+    yield pod
+    pod.client.close()
+
+
+def names(start: int, stop: int) -> list[str]:
+    return [f"http://hot/page-{number}" for number in range(start, stop)]
+
+
+def drained(frontier: RedisFrontier, *, most: int = 10**9) -> list[str]:
+    """Claims and ends everything, with the lead's chores between, as its fetcher does them."""
+    urls: list[str] = []
+    empty = 0
+    while empty < 3 and len(urls) < most:
+        leases = frontier.claim(frontier.owner, min(90, most - len(urls)))
+        frontier.finish([Outcome(lease, End.OTHER) for lease in leases])
+        urls += [lease.url for lease in leases]
+        empty = 0 if leases or frontier.tend() else empty + 1
+        frontier.tend()
+    return urls
+
+
+def test_a_long_queue_goes_to_disk_and_comes_back_in_order(pod: Pod) -> None:
+    frontier, crawl = pod.process()
+    for start in range(0, 3000, 500):
+        assert frontier.admit(crawl, [Found(url, 1) for url in names(start, start + 500)]).new == 500
+        frontier.tend()
+    in_redis = sum(pod.client.llen(key) for key in pod.client.keys("[qw]:*"))
+    assert in_redis < 2 * SMALL.cap + SMALL.keep, in_redis
+    assert len(list((pod.folder / "spill").glob("*/*.seg"))) >= 12
+    first = drained(frontier, most=700)
+    frontier.admit(crawl, [Found(url, 1) for url in names(3000, 3500)])
+    assert first + drained(frontier) == names(0, 3500)
+    stats = frontier.stats()
+    assert (stats.queued, stats.admitted, stats.finished) == (0, 3500, 3500)
+
+
+def test_a_shallower_page_comes_before_what_is_on_disk(pod: Pod) -> None:
+    frontier, crawl = pod.process()
+    frontier.admit(crawl, [Found(url, 2) for url in names(0, 1000)])
+    frontier.tend()
+    drained(frontier, most=100)
+    frontier.admit(crawl, [Found("http://hot/near", 1)])
+    assert frontier.claim("me", 1)[0].url == "http://hot/near"
+
+
+def test_a_lead_that_dies_at_any_step_loses_nothing(pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
+    frontier, crawl = pod.process()
+    frontier.admit(crawl, [Found(url, 1) for url in names(0, 2000)])
+
+    class Killed(Exception):
+        pass
+
+    def dies(*_: Any) -> Any:
+        raise Killed
+
+    lead = frontier._lead
+    real = lead._call
+    monkeypatch.setattr(lead, "_call", dies)  # the segment is on disk, and Redis was not told
+    with pytest.raises(Killed):
+        lead.tend()
+
+    def tells_then_dies(name: str, arguments: Any) -> Any:
+        real(name, arguments)
+        raise Killed
+
+    monkeypatch.setattr(lead, "_call", tells_then_dies)  # Redis was told, and the lead never heard the answer
+    with pytest.raises(Killed):
+        lead.tend()
+    frontier, crawl = pod.process()
+    assert drained(frontier, most=300) == names(0, 300)
+    monkeypatch.setattr(frontier._lead, "_call", tells_then_dies)
+    frontier.admit(crawl, [Found(url, 1) for url in names(2000, 2600)])
+    with pytest.raises(Killed):
+        frontier._lead.tend()
+    again, _ = pod.process()
+    again.release_owner("me")
+    assert drained(again) == names(300, 2600)
+
+
+def test_a_server_that_is_killed_with_queues_on_disk_loses_nothing(pod: Pod) -> None:
+    frontier, crawl = pod.process()
+    frontier.admit(crawl, [Found(url, 1) for url in names(0, 2000)])
+    frontier.tend()
+    done = drained(frontier, most=450)
+    pod.server.kill()
+    pod.server.start()
+    frontier, crawl = pod.process()
+    assert done + drained(frontier) == names(0, 2000)
+
+
+def test_above_the_hard_cap_the_sender_keeps_its_urls(pod: Pod) -> None:
+    frontier, crawl = pod.process(Limits(cap=200, keep=50, low=20, hard=600))
+    found = [Found(url, 1) for url in names(0, 600)]
+    assert frontier.admit(crawl, found).full == ()
+    more = [Found(url, 1) for url in names(600, 1000)]
+    answer = frontier.admit(crawl, more)
+    assert answer.new + len(answer.full) == 400
+    assert answer.full, "the tail is full, and the lead has not come"
+    assert frontier.admit(crawl, answer.full).new == 0
+    frontier.tend()
+    assert frontier.admit(crawl, answer.full).new == len(answer.full), "they were not marked seen"
+    assert drained(frontier) == names(0, 1000)
+
+
+def test_what_is_on_disk_is_rejected_with_the_rest(pod: Pod) -> None:
+    frontier, crawl = pod.process()
+    frontier.admit(crawl, [Found(url, 1) for url in names(0, 1000)])
+    frontier.tend()
+    frontier.drop(crawl)
+    assert frontier.stats().queued == 0
+    rejected = []
+    for _ in range(50):
+        rejected += frontier.rejections()
+        frontier.tend()
+    assert sorted(rejection.item.url for rejection in rejected) == sorted(names(0, 1000))
+    frontier.ended([rejection.item.item for rejection in rejected])
+    assert frontier.stats().finished == 1000
