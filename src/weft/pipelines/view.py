@@ -22,6 +22,11 @@ _DRAW_EVERY_S = 0.2
 _FAILURES_SHOWN = 5
 _FAILURE_LINES = 20
 _WORKERS_SHOWN = 16
+_NUMBERS_WIDTH = 42
+"""What the worker table's columns of numbers take, the space around them included."""
+_STAGE_WIDTH = 20
+_ECHO_WIDTH = 2
+"""Left free at the right: an echoed ^C would begin a line of its own, and the picture be drawn one too low."""
 _STYLES = {Status.FAILED: "red", Status.TIMEOUT: "yellow", Status.CRASHED: "bold red"}
 
 
@@ -97,7 +102,8 @@ class LiveView:
         self._title = title
         self._failures: deque[Result] = deque(maxlen=_FAILURES_SHOWN)
         self._drawn_s = 0.0
-        self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=False)
+        self._console = Console(stderr=True)
+        self._live = Live(console=self._console, auto_refresh=False, transient=False)
         self._live.start()
 
     def update(self, stream: Watched) -> None:
@@ -120,10 +126,12 @@ class LiveView:
         from rich.console import Group
         from rich.text import Text
 
-        parts: list[Text | Table] = [Text(self._title, style="bold"), self._bar(counts), _tallies(counts)]
+        width = max(20, self._console.width - _ECHO_WIDTH)
+        parts: list[Text | Table] = [Text(fit(self._title, width), style="bold"), self._bar(counts), _tallies(counts)]
         if workers:
-            parts.append(_worker_table(workers))
-        parts += [_failure_text(result) for result in self._failures]
+            room = self._console.height - len(parts) - len(self._failures) - 3
+            parts.append(_worker_table(workers, width, max(1, min(room, _WORKERS_SHOWN))))
+        parts += [_failure_text(result, width) for result in self._failures]
         return Group(*parts)
 
     def _bar(self, counts: Counts) -> Table:
@@ -131,7 +139,8 @@ class LiveView:
         from rich.table import Table
 
         row = Table.grid(padding=(0, 2))
-        bar = ProgressBar(total=counts.total, completed=counts.done, width=40, pulse=counts.total is None)
+        width = max(5, min(40, self._console.width - 40))
+        bar = ProgressBar(total=counts.total, completed=counts.done, width=width, pulse=counts.total is None)
         row.add_row(
             bar, _share(counts), f"{counts.rate:,.0f}/s" if counts.rate >= 10 else f"{counts.rate:.1f}/s", _left(counts)
         )
@@ -191,22 +200,37 @@ def _tallies(counts: Counts) -> Text:
     return text
 
 
-def _worker_table(workers: list[WorkerView]) -> Table:
+def fit(text: str, width: int) -> str:
+    """The text in so many columns; its middle goes first, as long names differ at their ends."""
+    from rich.cells import cell_len, set_cell_size
+
+    if cell_len(text) <= width:
+        return text
+    head = max(0, width - 1) // 2
+    tail = max(0, width - 1) - head
+    return set_cell_size(text, head).rstrip() + "…" + set_cell_size(text[::-1], tail).rstrip()[::-1]
+
+
+def _worker_table(workers: list[WorkerView], width: int, rows: int) -> Table:
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     for name, justify in (("worker", "right"), ("pid", "right"), ("doing", "left"), ("stage", "left")):
-        table.add_column(name, justify=justify, no_wrap=True, max_width=40)  # type: ignore[arg-type]
+        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     for name in ("for", "done", "MB"):
         table.add_column(name, justify="right", no_wrap=True)
-    for view in workers[:_WORKERS_SHOWN]:
-        table.add_row(*_worker_row(view))
-    if len(workers) > _WORKERS_SHOWN:
-        table.add_row("…", "", f"{len(workers) - _WORKERS_SHOWN} more")
+    room = max(10, width - _NUMBERS_WIDTH)
+    stage = min(_STAGE_WIDTH, room // 3)
+    for view in workers[:rows]:
+        # as Text, or a name in square brackets would be taken for markup
+        table.add_row(*map(Text, _worker_row(view, room - stage, stage)))
+    if len(workers) > rows:
+        table.add_row("…", "", f"{len(workers) - rows} more")
     return table
 
 
-def _worker_row(view: WorkerView) -> tuple[str, ...]:
+def _worker_row(view: WorkerView, doing_width: int, stage_width: int) -> tuple[str, ...]:
     doing = "" if view.item_id is None else one_line(str(view.item_id))
     if view.state != "running":
         doing = view.state
@@ -214,15 +238,17 @@ def _worker_row(view: WorkerView) -> tuple[str, ...]:
     return (
         str(view.number),
         str(view.pid or ""),
-        doing or "idle",
-        one_line(view.stage or ""),
+        fit(doing or "idle", doing_width),
+        fit(one_line(view.stage or ""), stage_width),
         seconds,
         str(view.finished),
         f"{view.memory_mb:.0f}",
     )
 
 
-def _failure_text(result: Result) -> Text:
+def _failure_text(result: Result, width: int) -> Text:
     from rich.text import Text
 
-    return Text(failure_line(result), style=_STYLES.get(result.status, "red"), overflow="ellipsis", no_wrap=True)
+    line = Text(failure_line(result), style=_STYLES.get(result.status, "red"))
+    line.truncate(width, overflow="ellipsis")
+    return line

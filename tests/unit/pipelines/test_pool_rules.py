@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 sys.path.insert(0, str(Path(__file__).parent))
 import misbehaving
@@ -512,6 +513,37 @@ class TestView:
             assert piece in text
         assert "repo-3 crashed in clone: killed by SIGSEGV" in text
         assert "more" not in text
+
+    @pytest.mark.parametrize("columns", [80, 120])
+    def test_live_picture_keeps_its_numbers_whatever_the_names(
+        self, columns: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from rich.console import Console
+
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setenv("LINES", "24")
+        workers = [
+            WorkerView(
+                n, 1234567, "running", f"https://example.org/{'long/' * 20}日本語-{n}", "s" * 50, 1.25, 98765, 4321
+            )
+            for n in range(20)
+        ]
+        workers[0] = workers[0]._replace(item_id="[/red]\x1b", stage="[bold")
+        view = LiveView("weft pool work:f  run R")
+        try:
+            for n in range(5):
+                view.failed(Result(n, Status.FAILED, None, "p", "e" * 300))
+            console = Console(width=columns, file=io.StringIO(), record=True)
+            console.print(view._picture(FakeStream().counts(), workers))
+            lines = console.export_text().splitlines()
+        finally:
+            view.close(FakeStream())
+        assert len(lines) <= 24
+        assert max(cell_len(line.rstrip()) for line in lines) <= columns - 2
+        assert "[/red]\\x1b" in lines[4]
+        assert "[bold" in lines[4]
+        for number, line in enumerate(lines[5:10], 1):
+            assert all(piece in line for piece in ("1234567", f"日本語-{number}", "1.2 s", "98765", "4321"))
 
     def test_many_failures_do_not_flood_a_log(self, capsys: pytest.CaptureFixture[str]) -> None:
         view = LineView("t")
