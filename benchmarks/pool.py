@@ -3,10 +3,10 @@
     python benchmarks/pool.py [--rounds 3] [--quick] [--json FILE]
 
 Peers (loky, pebble) live in an environment of this benchmark's own, .bench/pool, made on the first run; every contender
-is measured by that interpreter, one process per measurement, the contenders taking turns in every round. Overhead is
-the time of a whole run less that of a run of 100 items, so that starting and ending the workers does not count. The
-table shows the median of the rounds, and in brackets the run that was disturbed least: neighbours on the machine only
-ever make things slower.
+is measured by that interpreter, one process per measurement, the contenders taking turns in every round. Starting and
+ending the workers does not count: overhead is wall time from the first result to the last, and the speed-up is that of
+the items that a long run has more than a short one, against the same items one after the other, half before, half
+after. The table shows the median of the rounds, and in brackets the run that was disturbed least; the median is judged.
 """
 
 from __future__ import annotations
@@ -114,7 +114,8 @@ def run_loky(function: Callable[[int], int], items: Iterable[int], workers: int,
     """joblib's pool."""
     from loky import get_reusable_executor  # type: ignore[import-not-found]
 
-    yield from get_reusable_executor(max_workers=workers).map(function, items, chunksize=batch)
+    with get_reusable_executor(max_workers=workers) as pool:
+        yield from pool.map(function, items, chunksize=batch)
 
 
 def run_pebble(function: Callable[[int], int], items: Iterable[int], workers: int, batch: int) -> Iterator[Any]:
@@ -164,18 +165,25 @@ def _one_overhead(name: str, batch: int, count: int) -> float:
 def measure_speedup(name: str, batch: int, count: int) -> dict[str, float]:
     """How much faster than one after the other, with a worker for each of the processors."""
     cores = len(os.sched_getaffinity(0))
+    serial_s = _serial(count // 2)
+    few = 2 * batch * cores
+    pool_s = _whole(name, batch, count + few, cores) - _whole(name, batch, few, cores)
+    bare_s = _bare(count, cores)
+    serial_s += _serial(count - count // 2)
+    return {"speedup": serial_s / pool_s, "bare_speedup": serial_s / bare_s, "cores": cores}
+
+
+def _whole(name: str, batch: int, count: int, cores: int) -> float:
+    began_s = time.perf_counter()
+    assert sum(1 for _ in RUNS[name](burn, range(count), cores, batch)) == count
+    return time.perf_counter() - began_s
+
+
+def _serial(count: int) -> float:
     began_s = time.perf_counter()
     for n in range(count):
         burn(n)
-    serial_s = time.perf_counter() - began_s
-    bare_s = _bare(count, cores)
-    began_s = ended_s = 0.0
-    for seen, _ in enumerate(RUNS[name](burn, range(count), cores, batch), 1):
-        ended_s = time.perf_counter()
-        began_s = ended_s if seen == 1 else began_s
-    assert seen == count
-    pool_s = ended_s - began_s
-    return {"speedup": serial_s / pool_s, "of_bare_processes": bare_s / pool_s, "cores": cores}
+    return time.perf_counter() - began_s
 
 
 def _bare(count: int, cores: int) -> float:
@@ -247,7 +255,7 @@ def measure_million(name: str, batch: int, count: int) -> dict[str, Any]:
             sizes.append(int(Path("/proc/self/statm").read_text().split()[1]) * page / 1e6)
     return {
         "rss_mb": [round(size, 1) for size in sizes],
-        "grew_mb": max(sizes) - min(sizes),
+        "varied_mb": max(sizes) - min(sizes),
         "s": time.perf_counter() - began_s,
     }
 
@@ -318,32 +326,36 @@ def _machine() -> dict[str, Any]:
 
 def table(found: dict[str, Any]) -> str:
     """For people."""
-    lines = [f"{'':20}{'µs/item @50':>16}{'µs/item @1':>16}{'speed-up':>12}{'of bare':>9}   after a SIGKILL"]
+    lines = [f"{'':20}{'µs/item @50':>16}{'µs/item @1':>16}{'speed-up':>12}{'bare':>8}   after a SIGKILL"]
     for name, row in found["rows"].items():
-        speedup, bare = _median(row["speedup"], "speedup"), _median(row["speedup"], "of_bare_processes")
+        speedup, bare = _median(row["speedup"], "speedup"), _median(row["speedup"], "bare_speedup")
         cells = [_spread(row["overhead@50"]), _spread(row["overhead@1"])]
-        lines.append(f"{name:20}{cells[0]:>16}{cells[1]:>16}{speedup:>12.2f}{bare:>9.2f}   {_fate(row['kill'][0])}")
+        lines.append(f"{name:20}{cells[0]:>16}{cells[1]:>16}{speedup:>12.2f}{bare:>8.2f}   {_fate(row['kill'][0])}")
     million = found["million"]
-    if "grew_mb" in million:
-        grew = f"{million['grew_mb']:.1f} MB"
-        lines.append(f"weft, a million items: the parent's memory varied by {grew} in {million['s']:.0f} s")
+    if "varied_mb" in million:
+        varied = f"{million['varied_mb']:.1f} MB"
+        lines.append(f"weft, a million items: the parent's memory varied by {varied} in {million['s']:.0f} s")
     return "\n".join(
-        [*lines, "µs/item: median of the rounds (best run), one worker; speed-up: median, a worker per core"]
+        [
+            *lines,
+            "µs/item: median of the rounds (best run), one worker",
+            "speed-up: median, a worker per core; bare: the same work in forked processes with nothing between them",
+        ]
     )
 
 
 def goals(found: dict[str, Any]) -> dict[str, bool]:
-    """What the pool must reach; overheads are judged by the best run. The speed-up counts as met, too, when bare
-    processes with nothing between them were no faster: then the machine had no more to give."""
+    """What the pool must reach. On a machine that is shared, bare processes do not get all of its cores either: the
+    speed-up is then held against theirs."""
     weft, cores = found["rows"]["weft"], found["machine"]["cores"]
-    speedup, bare = _median(weft["speedup"], "speedup"), _median(weft["speedup"], "of_bare_processes")
+    speedup, bare = _median(weft["speedup"], "speedup"), _median(weft["speedup"], "bare_speedup")
     kill = weft["kill"][0]
     return {
-        "at most 5 µs an item at batch 50": _least(weft["overhead@50"]) <= 5,
-        "at most 60 µs an item at batch 1": _least(weft["overhead@1"]) <= 60,
-        "a speed-up of 0.9 x cores": speedup >= 0.9 * cores or bare >= 0.9,
+        "at most 5 µs an item at batch 50": _median(weft["overhead@50"], "us", 1e9) <= 5,
+        "at most 60 µs an item at batch 1": _median(weft["overhead@1"], "us", 1e9) <= 60,
+        "a speed-up of 0.9 x cores": speedup >= 0.9 * min(cores, bare),
         "every result after a SIGKILL": kill.get("results") == kill.get("of") and kill.get("outcome") == "ended",
-        "memory within 20 MB either way over a million items": found["million"].get("grew_mb", 1e9) <= 40,
+        "memory within 20 MB over a million items": found["million"].get("varied_mb", 1e9) <= 20,
     }
 
 
@@ -356,8 +368,8 @@ def _spread(row: list[Any]) -> str:
     return f"{statistics.median(values):.1f} ({_least(row):.1f})" if values else "failed"
 
 
-def _median(row: list[Any], key: str) -> float:
-    return float(statistics.median(each.get(key, 0.0) for each in row))
+def _median(row: list[Any], key: str, otherwise: float = 0.0) -> float:
+    return float(statistics.median(each.get(key, otherwise) for each in row))
 
 
 def _fate(row: dict[str, Any]) -> str:

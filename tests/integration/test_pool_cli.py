@@ -83,6 +83,14 @@ def test_items_from_stdin_and_results_to_stdout(shell: Shell) -> None:
     assert [json.loads(line)["value"] for line in done.stdout.splitlines()] == [2 * n for n in range(200)]
 
 
+def test_without_item_logs_what_items_print_is_on_the_terminal_and_not_among_the_results(shell: Shell) -> None:
+    (shell.place / "talks.py").write_text("def f(item, context):\n    print('hello')\n    return 1\n")
+    shell.items({"id": 1})
+    done = shell("pool", "run", "talks:f", "--items", "items.jsonl", "--no-item-logs", "--out", "-", "-q")
+    assert (json.loads(done.stdout)["value"], done.stderr) == (1, "hello\n")
+    assert not list((shell.run_directory / "items").iterdir())
+
+
 def test_values_json_has_no_words_for_are_shown(shell: Shell) -> None:
     (shell.place / "odd.py").write_text("def f(item, context):\n    return {(1, 2): b'x'}\n")
     shell.items({"id": 1})

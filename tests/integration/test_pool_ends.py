@@ -53,7 +53,7 @@ def test_workers_end_with_their_parent_though_a_fork_of_it_lives_on(tmp_path: Pa
     try:
         parent.wait(10)
         assert gone({worker}, 5)
-        assert process.state(fork) == "S"
+        assert process.state(fork) not in (None, "Z")
     finally:
         process.kill(fork)
         parent.stdout.close()

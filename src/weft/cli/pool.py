@@ -63,6 +63,7 @@ def pool() -> None:
 @click.option("--out", help="Where the results go, as JSON lines; - is stdout. [default: LOGS/RUN_ID/results.jsonl]")
 @click.option("--ordered", is_flag=True, help="Results in the order of the items.")
 @click.option("--logs", default="logs", show_default=True, help="Where runs are kept.")
+@click.option("--no-item-logs", is_flag=True, help="Keep no log for each item; what items print goes to the terminal.")
 @click.option(
     "--resume",
     is_flag=False,
@@ -174,11 +175,18 @@ def _settings(options: dict[str, Any]) -> dict[str, Any]:
 
 def _run(directory: RunDirectory, manifest: Manifest, options: dict[str, Any], *, quiet: bool) -> None:
     """Runs to the end or to the interruption, which the manifest tells."""
-    pool = WorkerPool(manifest.function, run_dir=directory.path, resume=bool(options["resume"]), **_settings(options))
+    pool = WorkerPool(
+        manifest.function,
+        run_dir=directory.path,
+        logs=not options["no_item_logs"],
+        resume=bool(options["resume"]),
+        **_settings(options),
+    )
     with (
         _items(options["items"]) as (items, total),
+        _stdout_to_stderr() as stdout,
         pool.stream(items, ordered=options["ordered"], total=total) as stream,  # holds the run's lock
-        _results_file(manifest.out) as out,
+        _results_file(manifest.out, stdout) as out,
         _terminate_like_interrupt(),
     ):
         view = make_view(f"weft pool {manifest.function}  run {directory.run_id}", quiet=quiet)
@@ -251,17 +259,16 @@ def _items(name: str) -> Iterator[tuple[Iterator[Any], int | None]]:
 
 
 @contextmanager
-def _results_file(name: str) -> Iterator[IO[bytes]]:
-    if name == "-":
-        yield sys.stdout.buffer
-        return
+def _results_file(name: str, stdout: int) -> Iterator[IO[bytes]]:
     try:
-        file = Path(name).open("wb")  # noqa: SIM115
+        file = os.fdopen(stdout, "wb", closefd=False) if name == "-" else Path(name).open("wb")  # noqa: SIM115
     except OSError as error:
         raise BadInput(f"the results cannot be written to {name}: {error.strerror}") from None
     try:
         with file:
             yield file
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise WeftError(
             f"the results cannot be written to {name}: {error.strerror}; what is done is safe, --resume goes on"
@@ -279,12 +286,12 @@ def _terminate_like_interrupt() -> Iterator[None]:
 
 
 @contextmanager
-def _stdout_to_stderr() -> Iterator[None]:
-    """What the item prints is no data of ours."""
+def _stdout_to_stderr() -> Iterator[int]:
+    """What items print is no data of ours: stdout itself is the descriptor that this gives."""
     kept = os.dup(1)
     os.dup2(2, 1)
     try:
-        yield
+        yield kept
     finally:
         os.dup2(kept, 1)
         os.close(kept)
