@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from weft.supervise import redis_server
 from weft.supervise.redis_server import RedisServer
 
+sys.path.insert(0, str(Path(__file__).parent))
 # Tests kill it again and again: that is no crash loop.
 PATIENT = replace(redis_server.POLICY, first_delay_s=0.001, max_failures=1_000_000)
 SharedServer = Callable[[str], RedisServer]
