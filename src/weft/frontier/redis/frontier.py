@@ -176,7 +176,8 @@ class RedisFrontier(PodClient):
         self.lost_ends = [self._item(int(number)) for number in unsure]
         for key, count in (by_key or {}).items():
             self._call("budget", [key, count, *self._crawls])
-        self.release_owner(self._slot + "#", but=self.owner)
+        for earlier in (self._slot, self._slot + "#"):
+            self.release_owner(earlier, but=self.owner)
         return self.stats().queued
 
     def release_owner(self, owner: str, *, but: str = "") -> int:

@@ -28,7 +28,9 @@ class Marks:
         self._boot = sha256(boot_id().encode()).digest()[:16]
         path = folder / slot
         if not path.exists() or path.stat().st_size != _LAYOUT.size:
-            path.write_bytes(bytes(_LAYOUT.size))
+            beside = path.with_name(f".{slot}")
+            beside.write_bytes(bytes(_LAYOUT.size))
+            beside.replace(path)
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), _LAYOUT.size)
         self._item = 0
@@ -37,7 +39,7 @@ class Marks:
         """The last operation and the last item that any process knows of; None: there were some in an earlier boot."""
         operation: int | None = 0
         item = 0
-        for path in self._folder.iterdir():
+        for path in self._folder.glob("[!.]*"):
             boot, operations, items = _LAYOUT.unpack(path.read_bytes()[: _LAYOUT.size])
             item = max(item, items)
             if boot != self._boot:
