@@ -68,7 +68,10 @@ def one_round(section: dict, crawler: Crawler, web: Web, start: Web, server: Ser
     record["pages"] = web.pages
     record["rounds"].append(cost.as_dict())
     line = results.line(record)
-    print(f"{crawler.name:22} {web.pages / cost.wall_s:8.0f} pages/s  {1000 * cost.cpu_s / web.pages:6.3f} ms | {line}", flush=True)
+    print(
+        f"{crawler.name:22} {web.pages / cost.wall_s:8.0f} pages/s  {1000 * cost.cpu_s / web.pages:6.3f} ms | {line}",
+        flush=True,
+    )
 
 
 def measure(crawler: Crawler, web: Web, server: Server) -> Cost:

@@ -36,7 +36,9 @@ class Crawler:
         return None if PEERS.exists() or self.name == "weft" else "the peers' environment is not here"
 
 
-def _peer(script: str, *, ca: bool = False, out: bool = False, extra: Sequence[str] = ()) -> Callable[[Web, Server], list[str]]:
+def _peer(
+    script: str, *, ca: bool = False, out: bool = False, extra: Sequence[str] = ()
+) -> Callable[[Web, Server], list[str]]:
     def command(web: Web, server: Server) -> list[str]:
         said = [str(PEERS), str(HERE / script), web.seed(server.port, server.scheme)]
         if out:
@@ -105,8 +107,7 @@ CRAWLERS = {
         Crawler(
             "scrapy",
             "small",
-            "the settings its documentation advises for broad crawls: 100 requests at once, no logs, cookies or retries; "
-            "stores nothing",
+            "as its documentation advises for broad crawls: 100 requests at once, no logs, cookies or retries; stores nothing",
             _peer("scrapy_crawl.py"),
         ),
     )

@@ -42,7 +42,12 @@ def cores() -> tuple[int, int]:
 
 
 def run(
-    command: Sequence[str], core: int, *, env: Mapping[str, str] | None = None, limit_s: float = 120.0, cwd: Path | None = None
+    command: Sequence[str],
+    core: int,
+    *,
+    env: Mapping[str, str] | None = None,
+    limit_s: float = 120.0,
+    cwd: Path | None = None,
 ) -> Cost:
     """Runs a command to its end on one core. CPU is the tree's: what its ended children used is in it."""
     start = time.monotonic()

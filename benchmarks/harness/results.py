@@ -80,13 +80,17 @@ def per_round(record: dict[str, Any], figure: str) -> list[float]:
 def line(record: dict[str, Any]) -> str:
     """The medians so far, in a few words."""
     found = figures(record)
-    return "" if found is None else f"median {found['pages_per_s']:.0f}/s {found['cpu_ms']:.3f} ms {found['peak_rss_mb']:.0f} MB"
+    return (
+        ""
+        if found is None
+        else f"median {found['pages_per_s']:.0f}/s {found['cpu_ms']:.3f} ms {found['peak_rss_mb']:.0f} MB"
+    )
 
 
 def table(section: dict[str, Any]) -> str:
     """The Markdown table of a section of crawlers."""
     rows = [
-        "| crawler | pages/s | CPU per page | peak memory | Weft's pages/s by its | its CPU by Weft's | rounds × pages |",
+        "| crawler | pages/s | CPU a page | peak memory | Weft's pages/s by its | its CPU by Weft's | rounds × pages |",
         "|---|---|---|---|---|---|---|",
     ]
     for name, record in section.items():

@@ -1,0 +1,164 @@
+"""What Weft must reach, each as one command that prints its number and exits 1 when it is missed.
+
+    python benchmarks/figures.py NAME     measures what it needs, then judges
+    python benchmarks/figures.py          judges everything that was measured last, and holds the ratios against
+                                          benchmarks/recorded.json: more than 15 % worse is told, and is exit code 1
+
+Names: the keys of FIGURES.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness import results
+
+HERE = Path(__file__).resolve().parent
+RECORDED = HERE / "recorded.json"
+WORSE = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One goal. `value` is None where nothing was measured; `most` and `least` bound it."""
+
+    section: str
+    command: list[str]
+    what: str
+    value: Callable[[dict[str, Any]], float | None]
+    unit: str = ""
+    most: float | None = None
+    least: float | None = None
+
+    def holds(self, value: float) -> bool:
+        """Whether the goal is met."""
+        return (self.most is None or value <= self.most) and (self.least is None or value >= self.least)
+
+    @property
+    def goal(self) -> str:
+        return f"≤ {self.most:g}{self.unit}" if self.most is not None else f"≥ {self.least:g}{self.unit}"
+
+
+def times_faster(peer: str) -> Callable[[dict[str, Any]], float | None]:
+    """By pages/s and by CPU per page: the smaller of the two ratios counts."""
+
+    def value(section: dict[str, Any]) -> float | None:
+        speed = results.ratio(section, "weft", peer, "pages_per_s")
+        cost = results.ratio(section, peer, "weft", "cpu_ms")
+        return None if speed is None or cost is None else min(speed, cost)
+
+    return value
+
+
+def cpu(section: dict[str, Any]) -> float | None:
+    """CPU milliseconds a page."""
+    found = results.figures(section.get("weft", {}))
+    return None if found is None else found["cpu_ms"]
+
+
+def key(name: str) -> Callable[[dict[str, Any]], float | None]:
+    """A number that stands in the section."""
+    return lambda section: section.get(name)
+
+
+def growth(axis: str) -> Callable[[dict[str, Any]], float | None]:
+    """How much more the largest costs than the smallest, the worst of admit and claim."""
+
+    def value(section: dict[str, Any]) -> float | None:
+        rows = section.get(axis)
+        if not rows:
+            return None
+        first, last = rows[0], rows[-1]
+        return max(last[name] / first[name] - 1 for name in ("admit_us", "claim_us"))
+
+    return value
+
+
+def queued(section: dict[str, Any]) -> float | None:
+    """What a queued URL takes beside its place in the seen set."""
+    return section["queued"]["bytes"] - section["seen"]["bytes"] if "queued" in section else None
+
+
+ALIVE, TLS = ["compare", "keep-alive"], ["compare", "tls", "--rounds", "3"]
+FIGURES = {
+    "scrapy": Figure("keep-alive", ALIVE, "times as fast as Scrapy", times_faster("scrapy"), "x", least=20),
+    "spider-rs": Figure("keep-alive", ALIVE, "times as fast as spider-rs", times_faster("spider-rs"), "x", least=2),
+    "bound": Figure("keep-alive", ALIVE, "of the stripped bound", times_faster("bound"), "", least=0.9),
+    "cpu": Figure("keep-alive", ALIVE, "CPU a page", cpu, " ms", most=0.85),
+    "tls": Figure("tls", TLS, "CPU a page with a new TLS connection", cpu, " ms", most=1.8),
+    "slow-hosts": Figure(
+        "slow hosts", ["slow_hosts"], "of what the delay allows on slow hosts", key("share"), least=0.95
+    ),
+    "idle": Figure("slow hosts", ["slow_hosts"], "of a core busy on slow hosts", key("busy"), most=0.6),
+    "violations": Figure(
+        "slow hosts", ["slow_hosts"], "requests within the delay, by the server", key("violations"), most=0
+    ),
+    "growth-urls": Figure("growth", ["growth"], "dearer at 10 M URLs than at 10 k", growth("urls"), most=0.25),
+    "growth-domains": Figure("growth", ["growth"], "dearer at 1 M domains than at 1 k", growth("domains"), most=0.25),
+    "seen": Figure(
+        "growth", ["growth"], "of memory a seen URL", lambda s: s.get("seen", {}).get("bytes"), " B", most=12
+    ),
+    "queued": Figure("growth", ["growth"], "of memory a queued URL", queued, " B", most=80),
+    "restart": Figure("restart", ["restart"], "to come back with 5 M queued URLs", key("seconds"), " s", most=20),
+    "flat": Figure("flat", ["flat", "--seconds", "120"], "more memory late in a crawl", key("growth"), most=0.05),
+    "first-fetch": Figure("start", ["startup"], "to the first fetch", key("first_fetch_s"), " s", most=1.5),
+    "help": Figure("start", ["startup"], "for `weft --help`", key("help_s"), " s", most=0.3),
+    "own-python": Figure("budget", ["budget"], "of the CPU is our own Python", key("own_python"), most=0.35),
+}
+RATIOS = ("scrapy", "spider-rs", "bound")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("name", nargs="?", choices=list(FIGURES))
+    args = parser.parse_args()
+    if args.name:
+        command = FIGURES[args.name].command
+        subprocess.run([sys.executable, str(HERE / f"{command[0]}.py"), *command[1:]], check=True)
+    names = [args.name] if args.name else list(FIGURES)
+    missed = [name for name in names if not judged(name)]
+    worse = [] if args.name else regressions()
+    for line in worse:
+        print(f"worse than recorded: {line}")
+    return 1 if missed or worse else 0
+
+
+def judged(name: str) -> bool:
+    """Prints a figure; True if its goal is met."""
+    figure = FIGURES[name]
+    value = figure.value(results.section(figure.section))
+    if value is None:
+        print(f"  not measured  {name}: {figure.what}")
+        return False
+    met = figure.holds(value)
+    print(f"{'ok' if met else 'MISSED':>8}  {value:10.3f}{figure.unit:3} {figure.what} ({name}; goal {figure.goal})")
+    return met
+
+
+def ratios() -> dict[str, float]:
+    """The ratios that a record holds, as measured last."""
+    section = results.section("keep-alive")
+    found = {name: FIGURES[name].value(section) for name in RATIOS}
+    return {name: round(value, 3) for name, value in found.items() if value is not None}
+
+
+def regressions() -> list[str]:
+    """Ratios that are more than WORSE below those recorded."""
+    recorded = json.loads(RECORDED.read_text())["ratios"] if RECORDED.exists() else {}
+    now = ratios()
+    return [
+        f"{name}: {now[name]:.2f}, was {value:.2f}"
+        for name, value in recorded.items()
+        if name in now and now[name] < value * (1 - WORSE)
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

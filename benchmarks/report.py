@@ -1,0 +1,126 @@
+"""Writes the tables and the charts of what was measured last.
+
+    python benchmarks/report.py            the tables to standard output, everything to .bench/report.md
+    python benchmarks/report.py --record   into docs/benchmarks.md, README.md, docs/*.svg and benchmarks/recorded.json
+
+Between `<!-- measured -->` and `<!-- /measured -->` the two documents hold what this writes and nothing else: numbers
+are never edited by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import growth
+from figures import FIGURES, RECORDED, ratios
+from harness import charts, results
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+TITLES = {
+    "keep-alive": "Plain HTTP, connections kept",
+    "gzip": "The same pages, gzipped by the server",
+    "tls": "TLS, a new connection for every page",
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--record", action="store_true")
+    args = parser.parse_args()
+    everything = results.load()
+    text = whole(everything)
+    if not args.record:
+        (ROOT / ".bench" / "report.md").write_text(text)
+        print(text)
+        return 0
+    sections = everything["sections"]
+    put(DOCS / "benchmarks.md", text)
+    put(ROOT / "README.md", short(everything))
+    if "keep-alive" in sections:
+        (DOCS / "bench.svg").write_text(charts.bars(_bars(sections["keep-alive"]), "pages/s, one core for the crawler"))
+    if "growth" in sections:
+        (DOCS / "growth.svg").write_text(charts.lines(*_lines(sections["growth"])))
+    RECORDED.write_text(json.dumps({"machine": everything["machine"], "ratios": ratios()}, indent=2) + "\n")
+    return 0
+
+
+def machine_line(machine: dict[str, Any]) -> str:
+    """What it was measured on."""
+    return (
+        f"{machine['cores']} cores of an {machine['cpu']}, {machine['memory_gb']} GB, {machine['kernel']}, "
+        f"Python {machine['python']}"
+    )
+
+
+def short(everything: dict[str, Any]) -> str:
+    """What the README shows."""
+    section = everything["sections"].get("keep-alive", {})
+    lines = ["| crawler | pages/s | CPU per page | peak memory |", "|---|---|---|---|"]
+    for name, record in section.items():
+        if (found := results.figures(record)) is not None:
+            label = f"**{name}**" if name == "weft" else name
+            numbers = f"{found['pages_per_s']:,.0f} | {found['cpu_ms']:.2f} ms | {found['peak_rss_mb']:.0f} MB"
+            lines.append(f"| {label} | {numbers} |")
+    return "\n".join([*lines, "", f"Measured by `make bench` on {machine_line(everything['machine'])}."])
+
+
+def whole(everything: dict[str, Any]) -> str:
+    """All tables."""
+    sections = everything["sections"]
+    parts = [f"Measured on {machine_line(everything['machine'])}."]
+    parts += [f"### {title}\n\n{results.table(sections[name])}" for name, title in TITLES.items() if name in sections]
+    if "keep-alive" in sections:
+        notes = [f"- {name}: {record['note']}." for name, record in sections["keep-alive"].items()]
+        parts.append("How each is set:\n\n" + "\n".join(notes))
+    if "growth" in sections:
+        parts.append(f"### Growth\n\n{growth.table(sections['growth'])}")
+    parts.append("### Goals\n\n" + goals(sections))
+    return "\n\n".join(parts)
+
+
+def goals(sections: dict[str, Any]) -> str:
+    """Every goal, met or missed."""
+    rows = ["| figure | measured | goal | |", "|---|---|---|---|"]
+    for name, figure in FIGURES.items():
+        value = figure.value(sections.get(figure.section, {}))
+        said = "not measured" if value is None else f"{value:.3g}{figure.unit}"
+        verdict = "" if value is None else ("met" if figure.holds(value) else "missed")
+        rows.append(f"| {figure.what} (`{name}`) | {said} | {figure.goal} | {verdict} |")
+    return "\n".join(rows)
+
+
+def put(path: Path, text: str) -> None:
+    """Puts a text between the marks of a document."""
+    old = path.read_text()
+    new, count = re.subn(
+        r"(<!-- measured -->\n).*?(<!-- /measured -->)",
+        lambda mark: f"{mark[1]}{text}\n{mark[2]}",
+        old,
+        flags=re.DOTALL,
+    )
+    if not count:
+        sys.exit(f"benchmarks: {path.name} has no place for the figures")
+    path.write_text(new)
+
+
+def _bars(section: dict[str, Any]) -> list[tuple[str, float]]:
+    return [(name, found["pages_per_s"]) for name, record in section.items() if (found := results.figures(record))]
+
+
+def _lines(found: dict[str, Any]) -> tuple[str, dict[str, list[tuple[float, float]]]]:
+    series = {
+        f"{what}, {axis}": [(row[axis], row[key]) for row in found[axis]]
+        for axis in ("urls", "domains")
+        for what, key in (("admit", "admit_us"), ("claim", "claim_us"))
+    }
+    return "µs of CPU a URL, by the number of URLs or domains", series
+
+
+if __name__ == "__main__":
+    sys.exit(main())
