@@ -98,7 +98,8 @@ def main() -> int:
 
 def record(pages: int, port: int) -> Path:
     """One crawl of the medium web under py-spy."""
-    web = make(ROOT / ".bench" / "web", pages, port)["medium"]
+    folder = ROOT / ".bench" / f"web-{port}"
+    web = make(folder, pages, port)["medium"]
     shutil.rmtree(SCRATCH, ignore_errors=True)
     SCRATCH.mkdir(parents=True)
     raw = ROOT / ".bench" / "budget.raw"
@@ -114,7 +115,7 @@ def record(pages: int, port: int) -> Path:
         "-o",
         str(raw),
     ]
-    with served(ROOT / ".bench" / "web", "keep-alive", port, cores()[1]) as server:
+    with served(folder, "keep-alive", port, cores()[1]) as server:
         run([*spy, "--", *CRAWLERS["weft"].command(web, server)], cores()[0])
     return raw
 

@@ -39,7 +39,7 @@ def main() -> int:
     names, size = SECTIONS[args.section]
     names = args.only.split("/") if args.only else names
     crawlers = [CRAWLERS[name] for name in names]
-    folder = ROOT / ".bench" / "web"
+    folder = ROOT / ".bench" / f"web-{args.port}"
     webs = make(folder, args.pages, args.port)
     section = results.section(args.section) if args.add else {}
     with served(folder, args.section, args.port, cores()[1]) as server:

@@ -13,7 +13,8 @@ STYLE = """<style>
   .s2 { stroke: #1a7f37; fill: #1a7f37; } .s3 { stroke: #8250df; fill: #8250df; }
   polyline { fill: none !important; stroke-width: 2; }
   @media (prefers-color-scheme: dark) {
-    text { fill: #e6edf3; } .small { fill: #9198a1; } .bar { fill: #6e7681; } .own { fill: #4493f8; } .grid { stroke: #3d444d; }
+    text { fill: #e6edf3; } .small { fill: #9198a1; } .bar { fill: #6e7681; }
+    .own { fill: #4493f8; } .grid { stroke: #3d444d; }
     .s0 { stroke: #4493f8; fill: #4493f8; } .s1 { stroke: #f0883e; fill: #f0883e; }
     .s2 { stroke: #3fb950; fill: #3fb950; } .s3 { stroke: #ab7df8; fill: #ab7df8; }
   }

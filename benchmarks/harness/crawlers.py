@@ -68,7 +68,7 @@ CRAWLERS = {
         Crawler(
             "weft",
             "large",
-            "`weft crawl --scope any --delay 0`, everything else as it comes: robots.txt, exact dedup, durable frontier, "
+            "`weft crawl --scope any --delay 0`, the rest as it comes: robots.txt, exact dedup, durable frontier, "
             "request log, WARC, index",
             _weft,
             pages=lambda said: int(said["status"]["pages"]),
@@ -76,7 +76,7 @@ CRAWLERS = {
         Crawler(
             "bound",
             "large",
-            "libcurl multi on epoll, selectolax (lexbor), zstd-3 into one file; no politeness, no durability, no records",
+            "libcurl multi on epoll, selectolax (lexbor), zstd-3 into one file; no politeness, durability, records",
             _peer("bound.py", ca=True, out=True),
         ),
         Crawler(
@@ -107,7 +107,8 @@ CRAWLERS = {
         Crawler(
             "scrapy",
             "small",
-            "as its documentation advises for broad crawls: 100 requests at once, no logs, cookies or retries; stores nothing",
+            "as its documentation advises for broad crawls: 100 requests at once, no logs, cookies or retries; "
+            "stores nothing",
             _peer("scrapy_crawl.py"),
         ),
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.endless import seeds
-from harness.measure import cores, cpu_s, resident, tree
+from harness.measure import cores, cpu_s, one_at_a_time, resident, tree
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRATCH = ROOT / ".bench" / "scratch"
@@ -33,6 +33,13 @@ def watch(
     spec: dict[str, Any], flags: list[str], duration_s: float, every_s: float
 ) -> tuple[list[Sample], dict[str, Any]]:
     """Crawls for so long; gives the samples and the server's count."""
+    with one_at_a_time():
+        return _watch(spec, flags, duration_s, every_s)
+
+
+def _watch(
+    spec: dict[str, Any], flags: list[str], duration_s: float, every_s: float
+) -> tuple[list[Sample], dict[str, Any]]:
     shutil.rmtree(SCRATCH, ignore_errors=True)
     SCRATCH.mkdir(parents=True)
     seed_file = SCRATCH / "seeds.txt"

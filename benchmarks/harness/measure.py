@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import platform
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 SAMPLE_S = 0.2
+LOCK = Path(__file__).resolve().parents[2] / ".bench" / "lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,19 @@ class Cost:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Two benchmarks at once would measure each other, and share their ports and scratch folders."""
+    LOCK.parent.mkdir(exist_ok=True)
+    with LOCK.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("another benchmark is running here: waiting for it", file=sys.stderr, flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 class Failed(Exception):

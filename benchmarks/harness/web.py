@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -28,6 +29,7 @@ from typing import Literal
 
 import isal.igzip as igzip
 
+from harness.measure import one_at_a_time
 from weft.testing import pages
 from weft.testing.nginx import file_name
 from weft.testing.resources import Reference, Resource, mix
@@ -43,6 +45,7 @@ DEGREES = (20, 81)
 ROBOTS = b"User-agent: *\nDisallow: /private/\n"
 VERSION = 2
 START = 30.0
+ADDRESSES = [address(number) for number in range(3 * HOSTS + 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,24 +172,35 @@ class Server:
 
 
 @contextmanager
-def served(folder: Path, flavour: Flavour, port: int, core: int | None) -> Iterator[Server]:
-    """nginx with one worker, on one core."""
-    nginx = shutil.which("nginx")
-    if nginx is None:
-        sys.exit("benchmarks: no nginx here; `scripts/tools` fetches Debian's package")
+def served(folder: Path, flavour: Flavour, port: int, core: int) -> Iterator[Server]:
+    """nginx with one worker, on one core; where there is none, a server in Python, said so."""
     (folder / "logs").mkdir(exist_ok=True)
     (folder / "private.log").unlink(missing_ok=True)
     config = folder / f"{flavour}.conf"
     config.write_text(_config(folder, flavour, port))
-    command = ["taskset", "-c", str(core)] if core is not None else []
-    process = subprocess.Popen([*command, nginx, "-c", str(config), "-p", str(folder)], stderr=subprocess.DEVNULL)
-    server = Server(flavour, port, folder)
-    try:
-        _wait(process, port)
-        yield server
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait()
+    nginx = shutil.which("nginx")
+    if nginx is not None:
+        command = [nginx, "-c", str(config), "-p", str(folder)]
+    else:
+        print("no nginx here: a server in Python is used, which bounds what is measured", file=sys.stderr)
+        command = [sys.executable, "-m", "harness.files", str(folder), flavour, str(port), *ADDRESSES]
+    with one_at_a_time():
+        _check_free(port)
+        process = subprocess.Popen(
+            ["taskset", "-c", str(core), *command], stderr=subprocess.DEVNULL, cwd=Path(__file__).parents[1]
+        )
+        try:
+            _wait(process, port)
+            yield Server(flavour, port, folder)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+
+
+def _check_free(port: int) -> None:
+    with socket.socket() as one:
+        if one.connect_ex(("127.0.0.1", port)) == 0:
+            sys.exit(f"benchmarks: something listens on port {port} already; choose another with --port")
 
 
 def _wait(process: subprocess.Popen[bytes], port: int) -> None:
@@ -205,8 +219,7 @@ def _wait(process: subprocess.Popen[bytes], port: int) -> None:
 
 def _config(folder: Path, flavour: Flavour, port: int) -> str:
     tls = flavour == "tls"
-    addresses = [address(number) for number in range(3 * HOSTS + 1)]
-    listen = "\n".join(f"    listen {one}:{port}{' ssl' if tls else ''} backlog=4096;" for one in addresses)
+    listen = "\n".join(f"    listen {one}:{port}{' ssl' if tls else ''} backlog=4096;" for one in ADDRESSES)
     certificate = f"    ssl_certificate {CERTS}/leaf.pem;\n    ssl_certificate_key {CERTS}/leaf.pem;\n" if tls else ""
     # A new connection for every page, as a wide polite crawl has it; resumption is the client's to use or not.
     alive = "keepalive_timeout 0;" if tls else "keepalive_timeout 600; keepalive_requests 100000000;"
