@@ -215,10 +215,6 @@ class LogBuffer:
     def __init__(self, slot: Slot) -> None:
         self._slot = slot
 
-    def start(self) -> None:
-        """A new item, a new file."""
-        self._slot.words[LOG] = 0
-
     def add(self, line: bytes) -> bool:
         """Keeps a line; False when there is no room."""
         word = self._slot.words[LOG]
