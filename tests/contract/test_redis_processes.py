@@ -14,7 +14,9 @@ from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecor
 from weft.frontier.redis.client import PodClient
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.frontier import Handed, RedisFrontier
+from weft.frontier.redis.view import waiting
 from weft.frontier.requests import Finish, Start, read_events
+from weft.frontier.view import FrontierView
 from weft.records import Found, Lease, Purpose
 from weft.supervise.redis_server import RedisServer
 
@@ -361,6 +363,24 @@ def test_urls_for_another_pod_are_told(pod: Pod, monkeypatch: pytest.MonkeyPatch
     frontier.open_crawl("test", CrawlLimits())
     frontier.admit(1, [Found(f"http://{name}.com/", 0) for name in ("a", "b", "c", "d")])
     assert 0 < len([line for line in caplog.records if "wrong pod" in line.getMessage()]) < 4
+
+
+def test_what_waits_can_be_told_from_outside(pod: Pod) -> None:
+    frontier = pod.process("pod0-fetcher0", pod=3)
+    frontier.admit(1, [Found(f"http://a/{number}", 1, 77) for number in range(4)])
+    frontier.admit(1, [Found("http://a/to", 1, 78, hops=1, about="http://a/from")])
+    frontier.robots_known("http://a", ALLOW, None)
+    (lease,) = frontier.claim(frontier.owner, 1)
+    assert lease.url == "http://a/to"
+    ((entry, ahead),) = waiting(pod.client, "redis", 3, "domain", "http://a/to")
+    assert (entry.item, entry.hops, entry.parent, ahead) == (lease.item, 1, 78, 0)
+    ((entry, ahead),) = waiting(pod.client, "redis", 3, "domain", "http://a/2")
+    assert (entry.item, entry.depth, entry.parent, entry.ended, ahead) == ((3 << 48) + 3, 1, 77, False, 2)
+    assert waiting(pod.client, "redis", 3, "domain", "http://a/9") == []
+    frontier.scope_extended(1, "http://b/")
+    frontier.commit()
+    assert FrontierView([pod.folder]).scope_extensions() == ["http://b/"]
+    assert sorted(item.url for item in frontier.items(1)) == [f"http://a/{number}" for number in range(4)]
 
 
 def test_a_bloom_filter_of_the_right_size_takes_the_place_of_the_fingerprints(pod: Pod) -> None:

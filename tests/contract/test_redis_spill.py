@@ -74,6 +74,7 @@ def test_a_long_queue_goes_to_disk_and_comes_back_in_order(pod: Pod) -> None:
     in_redis = sum(pod.client.llen(key) for key in pod.client.keys("[qw]:*"))
     assert in_redis < 2 * SMALL.cap + SMALL.keep, in_redis
     assert len(list((pod.folder / "spill").glob("*/*.seg"))) >= 12
+    assert sorted(item.url for item in frontier.items(crawl)) == sorted(names(0, 3000))
     first = drained(frontier, most=700)
     frontier.admit(crawl, [Found(url, 1) for url in names(3000, 3500)])
     assert first + drained(frontier) == names(0, 3500)

@@ -407,6 +407,11 @@ class RedisFrontier(PodClient):
             self._call("drop", [crawl, *(key[2:] for key in keys)])
         self.pause(crawl, False)
 
+    def scope_extended(self, crawl: int, url: str) -> None:
+        """Kept with the crawl, for all processes, and on disk for who only reads."""
+        super().scope_extended(crawl, url)
+        self._shelf.keep_scope(crawl, self.scope_extensions(crawl))
+
     def refused(self, reason: Reason, url: str, parent: int) -> None:
         """On disk, for `weft explain`."""
         self._shelf.refuse(reason, url, parent)
@@ -439,7 +444,7 @@ class RedisFrontier(PodClient):
             self._call("finish", arguments)
 
     def items(self, crawl: int) -> Iterator[Item]:
-        """Everything that is queued of a crawl in Redis, site by site; not what is spilled."""
+        """Everything that is queued of a crawl, one kind after the other; what is spilled too, on the lead's node."""
         depths = self._crawls[crawl].limits.max_depth is not None
         for kind in ("r", "u"):
             for keys in self._scan(f"{kind}:{crawl}:*"):
@@ -447,11 +452,12 @@ class RedisFrontier(PodClient):
                     site = name.split(b":", 2)[2].decode()
                     for member in self._ask("ZRANGE", name, 0, -1):
                         yield self._urgent_item(member[6:], site)
-        for kind in ("q", "w"):
+        for kind in ("q", "g", "w"):
             for keys in self._scan(f"{kind}:{crawl}:*"):
                 for name in keys:
                     _, _, depth, key = name.split(b":", 3)
-                    for entry in self._ask("LRANGE", name, 0, -1):
+                    entries = self._ask("LRANGE", name, 0, -1)
+                    for entry in self._lead.spilled(entries) if kind == "g" else entries:
                         rest = entry[6 + entry[5] :] if depths else entry[5:]
                         origin, path, parent, offsite = unpacked(rest, key.decode())
                         number = self._item(int.from_bytes(entry[:5], "big"))
@@ -540,8 +546,7 @@ class RedisFrontier(PodClient):
         )  # fmt: skip
 
     def _urgent_item(self, packed: bytes, key: str) -> Item:
-        fields: Any = unpacked_item(packed)
-        number, depth, hops, letter, attempt, about, rest, _ = fields
+        number, depth, hops, letter, attempt, about, rest, _ = unpacked_item(packed)
         origin, path, parent, offsite = unpacked(rest, key)
         return Item(
             self._item(number), origin + path, depth, parent, hops, _PURPOSE[letter], about.decode(), attempt, offsite

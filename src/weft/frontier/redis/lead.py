@@ -59,6 +59,11 @@ class Lead:
         self._forget_used()
         return self._refill() + self._spill() + self._bring_rejected()
 
+    def spilled(self, segments: Sequence[bytes]) -> Iterator[bytes]:
+        """The entries of segments."""
+        for segment in segments:
+            yield from self._read(segment)
+
     def _spill(self) -> int:
         moved = 0
         for queue in sorted(self._ask("SMEMBERS", "long")):

@@ -9,6 +9,8 @@ Scripts read the origin code alone, to see whether its robots.txt is known. Noth
 
 from __future__ import annotations
 
+from typing import Any
+
 from weft import urls
 
 _SCHEMES = ("http://", "https://")
@@ -79,21 +81,23 @@ def _with_length(kind: int, text: str) -> bytes:
     return bytes((kind,)) + len(data).to_bytes(2, "big") + data
 
 
-def unpacked_item(data: bytes) -> list[int | bytes]:
-    """An item as a script packed it: whole numbers and strings of any bytes, which msgpack's usual readers refuse."""
-    count, at = data[0] & 0x0F, 1
-    fields: list[int | bytes] = []
-    for _ in range(count):
-        field, at = _field(data, at)
-        fields.append(field)
+def unpacked_item(data: bytes) -> list[Any]:
+    """An item as a script packed it: whole numbers, lists, and strings of any bytes, which msgpack's readers refuse."""
+    fields: list[Any] = _field(data, 0)[0]
     return fields
 
 
-def _field(data: bytes, at: int) -> tuple[int | bytes, int]:
+def _field(data: bytes, at: int) -> tuple[Any, int]:
     kind = data[at]
     at += 1
     if kind < 0x80 or kind >= 0xE0:
         return (kind if kind < 0x80 else kind - 256), at
+    if 0x90 <= kind < 0xA0:
+        fields = []
+        for _ in range(kind & 0x0F):
+            field, at = _field(data, at)
+            fields.append(field)
+        return fields, at
     if 0xA0 <= kind < 0xC0:
         size = kind & 0x1F
         return data[at : at + size], at + size

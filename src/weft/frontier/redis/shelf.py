@@ -3,6 +3,7 @@
     robots           origin → version, record            what is in force
     robots_history   origin, when → record               every robots.txt that was ever in force, for the audit
     refusals         reason, url → parent
+    meta             scope:CRAWL → where seeds' redirects have led, as Redis has it too: for who reads files alone
 
 One SQLite file on the node (WAL), many writers. Redis holds a robots.txt's expiry and version; a record is written here
 before Redis tells its version, so whoever hears of a version finds it here.
@@ -24,6 +25,7 @@ CREATE TABLE IF NOT EXISTS robots (origin TEXT PRIMARY KEY, version INTEGER, rec
 CREATE TABLE IF NOT EXISTS robots_history (
     origin TEXT, wall REAL, record BLOB, PRIMARY KEY (origin, wall)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS refusals (reason TEXT, url TEXT, parent INTEGER, PRIMARY KEY (reason, url)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
 """
 _WAIT_S = 30.0  # for another process's write
 MOST_REFUSALS = 100_000
@@ -66,6 +68,12 @@ class Shelf:
         """Version and record of what is in force."""
         row = self._db.execute("SELECT version, record FROM robots WHERE origin = ?", (origin,)).fetchone()
         return None if row is None else (int(row[0]), msgspec.msgpack.decode(row[1], type=RobotsRecord))
+
+    def keep_scope(self, crawl: int, extensions: list[str]) -> None:
+        """Where a crawl's seeds have been redirected to."""
+        with writing(self._path):
+            row = (f"scope:{crawl}", msgspec.msgpack.encode(extensions))
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", row)
 
     def refuse(self, reason: str, url: str, parent: int) -> None:
         """Remembers a refusal, up to a bound; `commit` writes it."""
