@@ -1,0 +1,52 @@
+"""Back-pressure: fetchers slow down while parsers cannot keep up.
+
+Up to the soft limit of pages that wait for a parser nothing happens; between the limits a fetcher keeps fewer transfers
+in flight, in proportion; at the hard limit it claims nothing more until the queue is below the soft one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+
+LOOK_EVERY_S = 0.1
+
+
+class Level(StrEnum):
+    """How hard it is."""
+
+    NONE = "none"
+    SOFT = "soft"
+    HARD = "hard"
+
+
+class Pressure:
+    """Watches the queue. `waiting` gives its length."""
+
+    def __init__(self, waiting: Callable[[], int], soft: int, hard: int, *, every_s: float = LOOK_EVERY_S) -> None:
+        self._waiting = waiting
+        self._soft = soft
+        self._hard = hard
+        self._every_s = every_s
+        self._next = 0.0
+        self._share = 1.0
+        self.level = Level.NONE
+        self.events = {Level.SOFT: 0, Level.HARD: 0}  # how often it came to this
+
+    def share(self, now: float) -> float:
+        """How much of its transfers a fetcher may have in flight now, from none to all."""
+        if now >= self._next:
+            self._next = now + self._every_s
+            self._look(self._waiting())
+        return self._share
+
+    def _look(self, waiting: int) -> None:
+        before = self.level
+        if waiting < self._soft:
+            self.level, self._share = Level.NONE, 1.0
+        elif waiting >= self._hard or before is Level.HARD:
+            self.level, self._share = Level.HARD, 0.0
+        else:
+            self.level, self._share = Level.SOFT, (self._hard - waiting) / (self._hard - self._soft)
+        if self.level is not before and self.level is not Level.NONE:
+            self.events[self.level] += 1
