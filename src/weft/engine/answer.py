@@ -5,13 +5,14 @@ from __future__ import annotations
 from weft.engine.crawls import RunningCrawl
 from weft.engine.verdict import Kind, kind_of
 from weft.fetch.headers import Head
+from weft.frontier.contract import Ended
 from weft.records import FetchResult, Lease
 
 
 class Answer:
     """What came, for which lease, and what kind of answer it is; `asked_at` is the time of day of the request."""
 
-    __slots__ = ("asked_at", "crawl", "head", "kind", "lease", "result")
+    __slots__ = ("asked_at", "crawl", "ended", "handed", "head", "kind", "lease", "result")
 
     def __init__(self, crawl: RunningCrawl, lease: Lease, result: FetchResult, asked_at: float) -> None:
         self.crawl = crawl
@@ -20,6 +21,8 @@ class Answer:
         self.asked_at = asked_at
         self.kind: Kind = kind_of(result)
         self.head = Head(result.head)
+        self.ended: Ended | None = None  # for the site's clock, where the transfer was made
+        self.handed = False  # to a parser, and its end with it
 
     @property
     def redirects(self) -> bool:

@@ -27,10 +27,17 @@ log = Log("weft.engine.commit")
 class Committer:
     """Commits for one engine, on its thread; syncs on another."""
 
-    def __init__(self, frontier: Frontier, store: Pages, step: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        frontier: Frontier,
+        store: Pages,
+        step: Callable[[str], None],
+        also_sync: Callable[[], None] = lambda: None,
+    ) -> None:
         self._frontier = frontier
         self._store = store
         self._step = step
+        self._also_sync = also_sync
         self._ended: list[int] = []
         self._synced = self._acknowledged = 0
         self._stop = threading.Event()
@@ -72,6 +79,7 @@ class Committer:
     def _keep_syncing(self) -> None:
         while not self._stop.wait(SYNC_EVERY_S):
             try:
+                self._also_sync()
                 self._frontier.sync()
                 self._synced = self._store.sync()
             except (OSError, WeftError) as error:

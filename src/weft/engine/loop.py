@@ -18,13 +18,14 @@ from weft import urls
 from weft.engine.commit import Committer
 from weft.engine.crawls import RunningCrawl
 from weft.engine.metrics import EngineMetrics
+from weft.engine.pressure import LOOK_EVERY_S, Level, Pressure
 from weft.engine.progress import Progress
 from weft.engine.results import Results
 from weft.engine.robots import REFUSALS, ROBOTS_BYTES, RobotsBook
 from weft.engine.suspects import Suspects
-from weft.errors import DiskFull
+from weft.errors import DiskFull, ServerAway, ServerFull
 from weft.fetch.client import PAUSE_S, Client, Done
-from weft.frontier.contract import End, Frontier
+from weft.frontier.contract import End, Frontier, FrontierStats
 from weft.records import Lease, Purpose, Reason
 from weft.telemetry import Log
 
@@ -34,6 +35,7 @@ PROGRESS_EVERY_S = 0.5
 DRAIN_S = 10.0
 IDLE_S = 0.2
 TELL_IDLE_EVERY_S = 0.1
+BLOCKING = (DiskFull, ServerAway, ServerFull)
 log = Log("weft.engine.loop")
 
 
@@ -68,6 +70,8 @@ class Loop:
         by_address: bool = False,
         chores: Sequence[Callable[[float], None]] = (),
         ends_alone: bool = True,
+        pressure: Pressure | None = None,
+        gather_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._frontier = frontier
@@ -86,13 +90,16 @@ class Loop:
         self._by_address = by_address
         self._chores = chores
         self._ends_alone = ends_alone
+        self._pressure = pressure
+        self._gather_s = gather_s  # how long ended transfers may wait for others, where telling of them costs a journey
         self._clock = clock
         self._leases: dict[int, Lease] = {}
         self._looking_up: list[Lease] = []  # politeness is by address, and theirs is not known yet
         self._reason: Stop | None = None
         self._drain_until = 0.0
         self._next_commit = self._next_progress = self._next_idle = 0.0
-        self._disk_full: DiskFull | None = None
+        self._stats = FrontierStats(0, 0, 0, 0, 0, 0, 0)  # the last that could be had
+        self._blocked: DiskFull | ServerAway | ServerFull | None = None  # what must pass before it goes on
         client.after_pause = self._abort_overdue
 
     def drain(self, reason: Stop = Stop.INTERRUPTED) -> None:
@@ -111,7 +118,7 @@ class Loop:
             self._suspects.beat()
             if self._until is not None and now >= self._until:
                 self.drain(Stop.MAX_DURATION)
-            if self._reason is None and self._disk_full is None:
+            if self._reason is None and self._blocked is None:
                 self._claim()
             for chore in self._chores:
                 chore(now)
@@ -126,14 +133,14 @@ class Loop:
 
     def _work(self, now: float) -> None:
         results = self._client.poll(0.02 if self._looking_up else self._wait_s(now))
+        if results and self._gather_s:
+            self._gather(results)
         if self._looking_up:
             self._start_looked_up()
         if results:
             self._take(results)
-        rejected = self._frontier.rejections()
-        for rejection in rejected:
-            self._results.reject(rejection)
-        self._committer.ended(rejection.item.item for rejection in rejected)
+        if self._blocked is None:
+            self._record_rejections()
         now = self._clock()
         if now >= self._next_commit or (not results and now >= self._next_commit - COMMIT_EVERY_S + COMMIT_WHEN_IDLE_S):
             self._committed()
@@ -149,7 +156,30 @@ class Loop:
             if result.error != "aborted":
                 ended.append((tag, result))
         self._results.take(ended)
-        self._round.flush()
+        self._flush()
+
+    def _gather(self, results: Done) -> None:
+        until = self._clock() + self._gather_s
+        while self._client.in_flight and (left_s := until - self._clock()) > 0:
+            results += self._client.poll(left_s)
+
+    def _record_rejections(self) -> None:
+        try:
+            rejected = self._frontier.rejections()
+        except BLOCKING as why:
+            self._pause(why)
+            return
+        for rejection in rejected:
+            self._results.reject(rejection)
+        self._committer.ended(rejection.item.item for rejection in rejected)
+
+    def _flush(self) -> None:
+        """Tells the frontier what came; what cannot be told now is told before the next commit."""
+        if self._blocked is None:
+            try:
+                self._round.flush()
+            except BLOCKING as why:
+                self._pause(why)
 
     def _abort_overdue(self) -> None:
         """This process stood still: what was claimed too long ago is somebody else's by now, and must not be sent."""
@@ -159,12 +189,12 @@ class Loop:
 
     def _claim(self) -> None:
         """Starts as many transfers as there is room for; refusals cost no request, so others take their place."""
-        while room := self._client.free:
+        while room := self._room():
             asked = self._clock()
             try:
                 leases = self._frontier.claim(self._owner, room)
-            except DiskFull as full:
-                self._pause(full)
+            except BLOCKING as why:
+                self._pause(why)
                 return
             if self._clock() - asked > PAUSE_S:
                 now = self._frontier.now()
@@ -175,7 +205,17 @@ class Loop:
             wall = time.time()
             for lease in leases:
                 self._start(lease, wall)
-            self._round.flush()
+            self._flush()
+            if self._blocked is not None:
+                return
+
+    def _room(self) -> int:
+        """How many transfers may be begun now."""
+        free = self._client.free
+        if self._pressure is None:
+            return free
+        share = self._pressure.share(self._clock())
+        return free if share >= 1.0 else max(0, int((free + len(self._leases)) * share) - len(self._leases))
 
     def _start(self, lease: Lease, now: float) -> None:
         crawl = self._crawls[lease.crawl]
@@ -203,7 +243,7 @@ class Loop:
         waiting, self._looking_up = self._looking_up, []
         for lease in waiting:
             self._start(lease, time.time())
-        self._round.flush()
+        self._flush()
 
     def _allowed(self, lease: Lease, crawl: RunningCrawl) -> bool:
         origin = lease.url[: lease.url.index("/", 8)]
@@ -225,7 +265,9 @@ class Loop:
     def _wait_s(self, now: float) -> float:
         """How long nothing needs to be done but the transfers."""
         wake = min(self._next_commit, self._next_progress, now + IDLE_S)
-        if self._reason is None and self._client.free and self._disk_full is None:
+        if self._pressure is not None and self._pressure.level is Level.HARD:
+            return min(max(0.0, wake - now), LOOK_EVERY_S)
+        if self._reason is None and self._client.free and self._blocked is None:
             due = self._frontier.next_due()
             if due is not None:
                 wake = min(wake, due)
@@ -235,11 +277,18 @@ class Loop:
         """Why the loop is over, or None."""
         if self._reason is not None:
             return self._reason if not self._leases or now >= self._drain_until else None
-        if self._leases:
+        if self._leases or self._blocked is not None:
             return None
+        try:
+            return self._nothing_left()
+        except BLOCKING as why:
+            self._pause(why)
+            return None
+
+    def _nothing_left(self) -> Stop | None:
         if self._frontier.exhausted():
             return Stop.MAX_PAGES
-        if self._frontier.next_due() is None and self._disk_full is None:
+        if self._frontier.next_due() is None:
             return Stop.DONE if self._frontier.stats().queued == 0 else Stop.BUDGET
         return None
 
@@ -252,42 +301,49 @@ class Loop:
             self._report("running", idle=idle)
 
     def _committed(self, *, wait: bool = False) -> bool:
-        """Commits; a full disk pauses the crawl until there is room again."""
+        """Commits; a full disk pauses the crawl until there is room again, a server that is away until it is back."""
         while True:
             try:
+                self._round.flush()
                 self._committer.commit()
-            except DiskFull as full:
-                self._pause(full)
+            except BLOCKING as why:
+                self._pause(why)
                 if not wait or self._reason is Stop.INTERRUPTED:
                     return False
                 self._suspects.beat()
                 time.sleep(0.5)
                 continue
             self._round.committed()
-            if self._disk_full is not None:
-                log.info("there is room again", path=self._disk_full.path)
-                self._disk_full = None
+            if self._blocked is not None:
+                log.info("going on", after=self._blocked)
+                self._blocked = None
                 self._report("running")
             self._next_commit = self._clock() + COMMIT_EVERY_S
             return True
 
-    def _pause(self, full: DiskFull) -> None:
-        if self._disk_full is None:
-            log.error("disk full", path=full.path)
-        self._disk_full = full
+    def _pause(self, why: DiskFull | ServerAway | ServerFull) -> None:
+        if self._blocked is None:
+            log.error("paused", why=why)
+        self._blocked = why
         self._next_commit = self._clock() + 0.5
-        self._report("paused", str(full))
+        self._report("paused", str(why))
 
     def _report(self, state: str, note: str = "", idle: Stop | None = None) -> None:
-        stats, status = self._frontier.stats(), self._progress.status
+        status = self._progress.status
+        try:
+            self._stats = stats = self._frontier.stats()
+        except BLOCKING as away:
+            self._blocked, stats = self._blocked or away, self._stats
         status.idle, status.told_at = str(idle or ""), time.monotonic()
         status.admitted, status.finished = stats.admitted, stats.finished
         status.sent, status.received = stats.sent, stats.received
         status.queued, status.sites, status.seen = stats.queued, stats.sites, stats.seen
         status.in_flight = len(self._leases)
-        if self._disk_full is not None:
-            state, note = "paused", str(self._disk_full)
+        if self._blocked is not None:
+            state, note = "paused", str(self._blocked)
         self._progress.write(state, note)
-        if self._disk_full is None:
+        if self._blocked is None:
+            if self._pressure is not None:
+                self._metrics.waiting(parse_queue=stats.to_parse)
             self._metrics.update(self._progress, stats, len(self._leases))
         self._next_progress = self._clock() + PROGRESS_EVERY_S

@@ -40,6 +40,7 @@ class Results:
         politeness: PolitenessSection,
         metrics: EngineMetrics,
         *,
+        reads_here: bool = True,
         wall: Callable[[], float] = time.time,
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -50,30 +51,43 @@ class Results:
         self._book = book
         self._politeness = politeness
         self._metrics = metrics
+        self._reads_here = reads_here
         self._wall = wall
         self._chance = chance
 
     def take(self, ended: Iterable[tuple[Lease, FetchResult]]) -> None:
-        """Transfers that have ended: first all of their sites' clocks, then what came."""
-        answers = [self._cooled(lease, result) for lease, result in ended]
-        self.round.cooled()
-        for answer, wait_s in answers:
-            self._take(answer, wait_s)
+        """Transfers that have ended: first all of their sites' clocks, then what came.
 
-    def _cooled(self, lease: Lease, result: FetchResult) -> tuple[Answer, float | None]:
-        crawl, spent_s = self._crawls[lease.crawl], result.ended - result.started
+        What is handed to a parser takes the end of its transfer along.
+        """
+        answers = [self._answer(lease, result) for lease, result in ended]
+        if self._reads_here:
+            for answer in answers:
+                self._cool(answer)
+            self.round.cooled()
+        for answer in answers:
+            self._take(answer)
+            if not self._reads_here and not answer.handed:
+                self._cool(answer)
+
+    def _answer(self, lease: Lease, result: FetchResult) -> Answer:
+        crawl, spent_s, wall = self._crawls[lease.crawl], result.ended - result.started, self._wall()
         crawl.progress.status.requests += 1
         self._metrics.fetch_s.observe(spent_s)
-        answer = Answer(crawl, lease, result, self._wall() - spent_s)
+        answer = Answer(crawl, lease, result, wall - spent_s)
         slow = answer.kind is Kind.SLOW_DOWN
-        wait_s = answer.head.retry_after_s(self._wall()) if slow else None
+        wait_s = answer.head.retry_after_s(wall) if slow else None
         outcome = result.error or str(result.status)
-        self.round.cool(Ended(lease, result.ended, site_health(result), slow, wait_s, outcome))
+        answer.ended = Ended(lease, result.ended, site_health(result), slow, wait_s, outcome)
         if crawl.jar is not None and result.status:
-            crawl.keep_cookies(lease.url, answer.head.set_cookies, self._wall())
-        return answer, wait_s
+            crawl.keep_cookies(lease.url, answer.head.set_cookies, wall)
+        return answer
 
-    def _take(self, answer: Answer, wait_s: float | None) -> None:
+    def _cool(self, answer: Answer) -> None:
+        assert answer.ended is not None
+        self.round.cool(answer.ended)
+
+    def _take(self, answer: Answer) -> None:
         crawl, lease, result, kind = answer.crawl, answer.lease, answer.result, answer.kind
         before = crawl.revisits.known(lease) if crawl.revisits is not None else None
         if kind is Kind.AGAIN:
@@ -83,7 +97,7 @@ class Results:
         elif lease.purpose is Purpose.ROBOTS:
             self._take_robots(answer)
         elif kind in (Kind.RETRY, Kind.SLOW_DOWN):
-            self._take_failure(answer, wait_s)
+            self._take_failure(answer)
         elif kind is Kind.PAGE or lease.purpose is Purpose.SITEMAP or answer.redirects:
             self._onward(answer)
         elif result.status == 401 and crawl.answers(
@@ -108,8 +122,9 @@ class Results:
         if rejection.item.purpose is Purpose.PAGE:
             self._rows.refused(rejection.item, rejection.crawl, str(rejection.reason))
 
-    def _take_failure(self, answer: Answer, retry_after_s: float | None) -> None:
+    def _take_failure(self, answer: Answer) -> None:
         lease, result = answer.lease, answer.result
+        retry_after_s = answer.ended.retry_after_s if answer.ended is not None else None
         too_long = (retry_after_s or 0.0) > self._politeness.max_retry_after_s
         if lease.attempt < self._politeness.max_retries and not too_long:
             answer.crawl.progress.status.retries += lease.purpose is Purpose.PAGE

@@ -11,7 +11,9 @@ from collections.abc import Iterable
 from itertools import chain
 
 from weft.engine.crawls import RunningCrawl
+from weft.engine.handoff import Handoff
 from weft.engine.leads import Leads
+from weft.errors import ServerAway
 from weft.frontier.contract import End, Ended, Frontier, Outcome
 from weft.records import Found, Lease, Reason
 from weft.store.pages import PageStore
@@ -36,12 +38,18 @@ class Round:
     """Collects, and tells."""
 
     def __init__(
-        self, frontier: Frontier, store: PageStore, crawls: dict[int, RunningCrawl], leads: Leads | None = None
+        self,
+        frontier: Frontier,
+        store: PageStore,
+        crawls: dict[int, RunningCrawl],
+        leads: Leads | None = None,
+        handoff: Handoff | None = None,
     ) -> None:
         self._frontier = frontier
         self._store = store
         self._crawls = crawls
         self._leads = leads
+        self._handoff = handoff
         self._cooled: list[Ended] = []
         self._admitting: dict[int, _Admitting] = {}
         self._ends: list[Outcome] = []
@@ -74,24 +82,35 @@ class Round:
         self._rows.append(Outcome(lease, end))
 
     def cooled(self) -> None:
-        """Tells of ended transfers alone: their sites may be asked again while their pages are read."""
-        if self._cooled:
-            cooled, self._cooled = self._cooled, []
-            self._frontier.cool(cooled)
+        """Tells of ended transfers alone: their sites may be asked again while their pages are read.
+
+        A frontier that cannot be reached is told later.
+        """
+        try:
+            self._cool()
+        except ServerAway:
+            pass
 
     def flush(self) -> None:
-        """Tells everything."""
-        self.cooled()
-        if self._admitting:
-            admitting, self._admitting = self._admitting, {}
-            for number, waiting in admitting.items():
-                self._admit(self._crawls[number], waiting)
+        """Tells everything. DiskFull, ServerAway: nothing is forgotten, call it again."""
+        self._cool()
+        if self._handoff is not None:
+            self._handoff.flush()
+        while self._admitting:
+            number = next(iter(self._admitting))
+            self._admit(self._crawls[number], self._admitting[number])
+            del self._admitting[number]
         if self._ends:
-            ends, self._ends = self._ends, []
-            self._frontier.finish(ends)
+            self._frontier.finish(self._ends)
+            self._ends = []
         if self._rows:
-            rows, self._rows = self._rows, []
-            self._finish(rows)
+            self._finish(self._rows)
+            self._rows = []
+
+    def _cool(self) -> None:
+        if self._cooled:
+            self._frontier.cool(self._cooled)
+            self._cooled = []
 
     def expand(self, crawl: RunningCrawl, known: Iterable[tuple[int, str, int]]) -> None:
         """What was fetched with its links cut turned out to be nearer: item, URL and depth (see `Admission`)."""
@@ -110,12 +129,15 @@ class Round:
         return waiting
 
     def _admit(self, crawl: RunningCrawl, waiting: _Admitting) -> None:
-        found = waiting.found
         if waiting.pages:
-            found = found + (self._near(crawl, waiting.pages) if crawl.finds_depth else self._new(crawl, waiting.pages))
-        if found:
+            find = self._near if crawl.finds_depth else self._new
+            waiting.found += find(crawl, waiting.pages)
+            waiting.pages = []
+        if waiting.found:
+            found = waiting.found
             admission = self._frontier.admit(crawl.number, found)
-            crawl.count(len(found), admission)
+            waiting.found = []
+            crawl.count(len(found) - len(admission.full), admission)
             if admission.expand:
                 self.expand(crawl, admission.expand)
         if waiting.asides:

@@ -168,7 +168,7 @@ class SpoolReader:
     def _fd(self, name: str) -> int:
         fd = self._open.get(name)
         if fd is None:
-            fd = self._open[name] = os.open(self._folder / os.path.basename(name), os.O_RDONLY | os.O_CLOEXEC)
+            fd = self._open[name] = os.open(self._folder / Path(name).name, os.O_RDONLY | os.O_CLOEXEC)
             if len(self._open) > OPEN_SEGMENTS:
                 os.close(self._open.popitem(last=False)[1])
         return fd

@@ -40,6 +40,16 @@ class Suspects:
         """Whether this page has killed its parser too often."""
         return bool(self._deaths) and self._deaths.get(str(item), 0) >= MAX_DEATHS
 
+    def told(self, item: int, deaths: int) -> None:
+        """What the frontier knows of a page that was taken: other parsers' deaths count too."""
+        if deaths:
+            self._deaths[str(item)] = deaths
+
+    def forget(self, item: int) -> None:
+        """The page has ended."""
+        if self._deaths:
+            self._deaths.pop(str(item), None)
+
     def parsing(self, item: int) -> None:
         """This page is being parsed from now on."""
         self._mark(item)
@@ -68,6 +78,18 @@ def pulse(folder: Path) -> tuple[int, int]:
     except (OSError, struct.error):
         return 0, 0
     return beats, item
+
+
+def take_suspect(folder: Path) -> int:
+    """The page that a dead process was parsing, or 0; told once, to whoever asks first."""
+    try:
+        with (folder / "pulse").open("r+b") as file:
+            _, item = _LAYOUT.unpack(file.read(_LAYOUT.size))
+            file.seek(8)
+            file.write(bytes(8))
+    except (OSError, struct.error):
+        return 0
+    return int(item)
 
 
 def _read_json(path: Path) -> dict[str, int]:

@@ -67,6 +67,21 @@ class Outcome(Struct, frozen=True, gc=False):
     wait_s: float = 0.0
 
 
+class Handed(Struct, frozen=True, gc=False):
+    """A transfer whose page lies in a spool, for a parser to take."""
+
+    ended: Ended
+    reference: bytes
+
+
+class Taken(Struct, frozen=True, gc=False):
+    """A fetched page, leased to a parser."""
+
+    lease: Lease
+    reference: bytes
+    deaths: int  # parsers that have died on it
+
+
 class Rejection(Struct, frozen=True, gc=False):
     """An item that was taken out of its queue without being tried."""
 
@@ -183,3 +198,19 @@ class Frontier(Protocol):
 
     def stats(self) -> FrontierStats:
         """Where things stand."""
+
+
+class ParseQueue(Protocol):
+    """What a frontier does besides where parsers are processes of their own: fetched pages wait there for them."""
+
+    def fetched(self, handed: Iterable[Handed]) -> list[bool]:
+        """Transfers whose pages lie in a spool: cooled, and on their way to a parser. False: the lease was over."""
+
+    def take(self, limit: int) -> list[Taken]:
+        """Fetched pages, the oldest first, leased to this process to parse."""
+
+    def died_on(self, item: int) -> int:
+        """A parser has died on this page; gives how many have."""
+
+    def awaited(self, items: Sequence[int]) -> list[bool]:
+        """For each item whether it is fetched and not parsed yet; in doubt, yes."""

@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from msgspec import Struct
 
 from weft import urls
 from weft.config import PolitenessSection
@@ -26,10 +24,12 @@ from weft.frontier.contract import (
     CrawlLimits,
     End,
     Ended,
+    Handed,
     Item,
     Outcome,
     Rejection,
     RobotsRecord,
+    Taken,
 )
 from weft.frontier.redis import bloom
 from weft.frontier.redis.client import LETTERS, NUMBER_MASK, POD_BITS, CrawlFacts, Limits, PodClient
@@ -53,21 +53,6 @@ _END = {End.PAGE: "p", End.OTHER: "o", End.RETRY: "y", End.RELEASE: "l"}
 _YES = ord("1")
 _KEPT_ROBOTS = 20_000
 log = Log("weft.frontier.redis")
-
-
-class Handed(Struct, frozen=True):
-    """A transfer whose page lies in a spool, for a parser to take."""
-
-    ended: Ended
-    reference: bytes
-
-
-class Taken(Struct, frozen=True):
-    """A fetched page, leased to a parser."""
-
-    lease: Lease
-    reference: bytes
-    deaths: int  # parsers that have died on it
 
 
 class _Out:
@@ -332,6 +317,12 @@ class RedisFrontier(PodClient):
         """A parser has died on this page; gives how many have."""
         deaths: Any = self._ask("HINCRBY", "deaths", str(item & NUMBER_MASK), 1)
         return int(deaths)
+
+    def awaited(self, items: Sequence[int]) -> list[bool]:
+        """For each item whether it is fetched and not parsed yet; one that is leased may be."""
+        numbers = [self._number(item) for item in items]
+        waiting, held = self._ask("HMGET", "fetched", *numbers), self._ask("HMGET", "lease", *numbers)
+        return [one is not None or other is not None for one, other in zip(waiting, held, strict=True)]
 
     def finish(self, outcomes: Iterable[Outcome], batch: int = 0) -> list[bool]:
         """Ends leases. With a batch they are prepared by this slot for it, until `acknowledge` or `recover`."""

@@ -55,7 +55,7 @@ local function done(rec, page)
   if batch == '0' then
     count('finished', 1)
   else
-    call('HSET', 'prep:' .. slot .. ':' .. batch, fmt('%.0f', item[1]), pack({ rec[3], rec[4], page and 1 or 0, item, rec[8], rec[1] }))
+    call('HSET', 'prep:' .. slot .. ':' .. batch, fmt('%.0f', item[1]), pack({ rec[3], rec[4], page and 1 or 0, item, rec[8], rec[1], rec[7] }))
     call('ZADD', 'preps:' .. slot, batch, batch)
   end
 end

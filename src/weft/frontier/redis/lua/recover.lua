@@ -1,4 +1,5 @@
--- A slot's process was started anew: what it had prepared and its store holds has ended, the rest is queued again.
+-- A slot's process was started anew: what it had prepared and its store holds has ended, the rest is queued again, or
+-- goes back to the parsers.
 --
 -- ARGV: slot, number of (crawl pages) pairs, these, then items that the store has since the last acknowledged batch.
 -- Reply: the items that were under way; those that the store has though their end was never heard of here.
@@ -39,14 +40,20 @@ for _, p in ipairs(again) do
     local s = load(p[1])
     if item[4] == 'p' then
       local k = crawl(p[2])
-      flight(k, 1) -- `give_back` frees it
+      flight(k, 1)
       if k.cap then
         local l = lane(s, p[2])
         l.f = l.f + 1
         if p[3] == 1 then l.p = l.p - 1 end
       end
     end
-    give_back(s, p[2], item, 0, true)
+    if (p[7] or '') ~= '' then
+      -- It was fetched, and its page may still lie in the spool: it is parsed again.
+      mark(crawl(p[2]), item, 'l')
+      returned({ p[6], '', p[1], p[2], 1, item, p[7], '' })
+    else
+      give_back(s, p[2], item, 0, true)
+    end
     save(s)
     schedule(s)
   end

@@ -1,0 +1,171 @@
+"""The parser's loop: takes fetched pages from the frontier, reads them from the spool, parses, commits in groups.
+
+It sleeps when there is nothing to take, and takes in batches: each tells the frontier its links and its ends in one
+call each. `drain` goes on until nothing waits any more or its time is over; what is left then is taken by whoever comes
+next. A page whose entry cannot be read is fetched again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from weft.engine.answer import Answer
+from weft.engine.commit import Committer
+from weft.engine.crawls import RunningCrawl
+from weft.engine.loop import BLOCKING, COMMIT_EVERY_S, COMMIT_WHEN_IDLE_S, DRAIN_S, PROGRESS_EVERY_S
+from weft.engine.metrics import EngineMetrics
+from weft.engine.parsing import Parsing
+from weft.engine.progress import Progress
+from weft.engine.round import Round
+from weft.engine.spool import SpoolReader, Unreadable
+from weft.engine.suspects import Suspects
+from weft.errors import WeftError
+from weft.frontier.contract import End, Frontier, FrontierStats, ParseQueue, Taken
+from weft.telemetry import Log
+
+TAKE_EVERY_S = (
+    0.02  # while fewer wait than are taken at a time: a journey for each page would cost more than its parsing
+)
+IDLE_S = 0.05
+log = Log("weft.engine.parser_loop")
+
+
+class ParserLoop:
+    """Parses until it is told to stop."""
+
+    def __init__(
+        self,
+        queue: ParseQueue,
+        frontier: Frontier,
+        spool: SpoolReader,
+        round_: Round,
+        parsing: Parsing,
+        committer: Committer,
+        crawls: dict[int, RunningCrawl],
+        progress: Progress,
+        suspects: Suspects,
+        metrics: EngineMetrics,
+        *,
+        at_a_time: int,
+        step: Callable[[str], None],
+        chores: Sequence[Callable[[float], None]] = (),
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._queue = queue
+        self._frontier = frontier
+        self._spool = spool
+        self._round = round_
+        self._parsing = parsing
+        self._committer = committer
+        self._crawls = crawls
+        self._progress = progress
+        self._suspects = suspects
+        self._metrics = metrics
+        self._at_a_time = at_a_time
+        self._step = step
+        self._chores = chores
+        self._clock = clock
+        self._sleep = sleep
+        self._drain_until: float | None = None
+        self._next_commit = self._next_progress = 0.0
+        self._blocked: WeftError | None = None
+        self._stats = FrontierStats(0, 0, 0, 0, 0, 0, 0)
+
+    def drain(self) -> None:
+        """Ends when nothing waits any more, or DRAIN_S are over."""
+        if self._drain_until is None:
+            self._drain_until = self._clock() + DRAIN_S
+
+    def run(self) -> None:
+        """Until `drain`."""
+        while True:
+            now = self._clock()
+            self._suspects.beat()
+            for chore in self._chores:
+                chore(now)
+            taken = self._take() if self._blocked is None else []
+            for page in taken:
+                self._parse(page)
+            self._flush()
+            self._keep(busy=bool(taken))
+            if self._drain_until is not None and (not taken or self._clock() >= self._drain_until):
+                break
+            if len(taken) < self._at_a_time:
+                self._rest(now, busy=bool(taken))
+        self._commit()
+
+    def _take(self) -> list[Taken]:
+        try:
+            return self._queue.take(self._at_a_time)
+        except BLOCKING as why:
+            self._pause(why)
+            return []
+
+    def _parse(self, page: Taken) -> None:
+        lease = page.lease
+        self._suspects.beat()
+        try:
+            entry = self._spool.read(page.reference, lease.item)
+        except Unreadable as why:
+            log.warning("fetched again", url=lease.url, why=why)
+            self._round.end(lease, End.RETRY)
+            return
+        self._step("taken")
+        self._suspects.told(lease.item, page.deaths)
+        self._parsing.take(Answer(self._crawls[lease.crawl], lease, entry.result(lease.url), entry.asked_at))
+        self._suspects.forget(lease.item)
+
+    def _rest(self, began: float, *, busy: bool) -> None:
+        self._sleep(max(0.0, (began + TAKE_EVERY_S - self._clock()) if busy else IDLE_S))
+
+    def _flush(self) -> None:
+        if self._blocked is None:
+            try:
+                self._round.flush()
+            except BLOCKING as why:
+                self._pause(why)
+
+    def _keep(self, *, busy: bool) -> None:
+        """Commits and reports when it is time."""
+        now = self._clock()
+        if now >= self._next_commit or (not busy and now >= self._next_commit - COMMIT_EVERY_S + COMMIT_WHEN_IDLE_S):
+            self._commit()
+        if now >= self._next_progress:
+            self._report("draining" if self._drain_until is not None else "running")
+
+    def _commit(self) -> None:
+        try:
+            self._round.flush()
+            self._committer.commit()
+        except BLOCKING as why:
+            self._pause(why)
+            return
+        self._round.committed()
+        if self._blocked is not None:
+            log.info("going on", after=self._blocked)
+            self._blocked = None
+        self._next_commit = self._clock() + COMMIT_EVERY_S
+
+    def _pause(self, why: WeftError) -> None:
+        if self._blocked is None:
+            log.error("paused", why=why)
+        self._blocked = why
+        self._next_commit = self._clock() + 0.5
+        self._report("paused")
+
+    def _report(self, state: str) -> None:
+        status = self._progress.status
+        try:
+            self._stats = self._frontier.stats()
+        except BLOCKING as away:
+            self._blocked = self._blocked or away
+        stats = self._stats
+        status.queued, status.sites, status.seen = stats.queued, stats.sites, stats.seen
+        if self._blocked is not None:
+            state = "paused"
+        self._progress.write(state, str(self._blocked or ""))
+        if self._blocked is None:
+            self._metrics.update(self._progress, stats, 0)
+        self._next_progress = self._clock() + PROGRESS_EVERY_S
