@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from fastwarc.warc import ArchiveIterator as FastIterator
@@ -145,6 +145,14 @@ class Crawler:
         return [row for row in self.rows() if row.warc_file and 200 <= row.status < 300]
 
 
+class Corpus(Protocol):
+    """What a crawl has left, however it was run."""
+
+    data_dir: Path
+
+    def rows(self) -> list[Row]: ...
+
+
 def fetcher_of(running: subprocess.Popen[bytes], timeout_s: float = 10.0) -> int:
     """The fetcher process of a running crawl."""
     children: list[int] = until(lambda: process.children(running.pid), timeout_s, "the start of a fetcher")
@@ -159,7 +167,7 @@ def is_gone(pid: int) -> bool:
 # ── the corpus ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def check_corpus(crawler: Crawler) -> list[Row]:
+def check_corpus(crawler: Corpus) -> list[Row]:
     """Reads everything back: one row for each item and visit, and the same records by Weft, warcio and fastwarc."""
     rows = crawler.rows()
     assert _repeated(row.item for row in rows) == {}
@@ -200,7 +208,7 @@ def _by_fastwarc(folder: Path) -> dict[tuple[str, int], str]:
     return found
 
 
-def _check_by_weft(crawler: Crawler, rows: list[Row]) -> None:
+def _check_by_weft(crawler: Corpus, rows: list[Row]) -> None:
     store = PageStore.open([crawler.data_dir], read_only=True)
     try:
         for row in rows:

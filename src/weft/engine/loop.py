@@ -344,6 +344,6 @@ class Loop:
         self._progress.write(state, note)
         if self._blocked is None:
             if self._pressure is not None:
-                self._metrics.waiting(parse_queue=stats.to_parse)
+                self._metrics.held_back(self._pressure.events)
             self._metrics.update(self._progress, stats, len(self._leases))
         self._next_progress = self._clock() + PROGRESS_EVERY_S

@@ -21,25 +21,17 @@ class Level(StrEnum):
 
 
 class Pressure:
-    """Watches the queue. `waiting` gives its length; `crossed` is told the level whenever it gets harder."""
+    """Watches the queue. `waiting` gives its length."""
 
-    def __init__(
-        self,
-        waiting: Callable[[], int],
-        soft: int,
-        hard: int,
-        crossed: Callable[[Level], None] = lambda _: None,
-        *,
-        every_s: float = LOOK_EVERY_S,
-    ) -> None:
+    def __init__(self, waiting: Callable[[], int], soft: int, hard: int, *, every_s: float = LOOK_EVERY_S) -> None:
         self._waiting = waiting
         self._soft = soft
         self._hard = hard
-        self._crossed = crossed
         self._every_s = every_s
         self._next = 0.0
         self._share = 1.0
         self.level = Level.NONE
+        self.events: dict[str, int] = {Level.SOFT: 0, Level.HARD: 0}  # how often it came to this
 
     def share(self, now: float) -> float:
         """How much of its transfers a fetcher may have in flight now, from none to all."""
@@ -57,4 +49,4 @@ class Pressure:
         else:
             self.level, self._share = Level.SOFT, (self._hard - waiting) / (self._hard - self._soft)
         if self.level is not before and self.level is not Level.NONE:
-            self._crossed(self.level)
+            self.events[self.level] += 1

@@ -1,0 +1,121 @@
+"""The parser process of a pod: its parts, opened and wired. It may be killed at any moment; started again, it goes on.
+
+A page that killed it is told to the frontier before anything that it held goes back, so that the next parser knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+from weft import __version__
+from weft.config import Config
+from weft.crawl.folder import CrawlFolder
+from weft.crawl.handoff import spool_of
+from weft.engine.commit import Committer
+from weft.engine.crawls import RunningCrawl
+from weft.engine.halves import reading
+from weft.engine.metrics import EngineMetrics
+from weft.engine.parser_loop import ParserLoop
+from weft.engine.progress import Progress
+from weft.engine.spool import SpoolReader, Sweeper
+from weft.engine.steps import crash_point
+from weft.engine.suspects import Suspects, take_suspect
+from weft.frontier.admission import Rules
+from weft.frontier.contract import CrawlLimits, Frontier, ParseQueue
+from weft.records import Found
+from weft.store.pages import PageStore
+from weft.telemetry import Log, Metrics, Slot
+
+log = Log("weft.crawl.parser")
+
+
+class ParsersFrontier(Frontier, ParseQueue, Protocol):
+    """What a parser needs of its pod's frontier, or of a router before it."""
+
+    acknowledged: int
+
+    def open_crawl(self, name: str, limits: CrawlLimits) -> int: ...
+
+    def recover(self, done: Sequence[int] = (), pages: dict[int, int] | None = None) -> int: ...
+
+    def scope_extensions(self, crawl: int) -> list[str]: ...
+
+    def readmit(self, crawl: int, found: Found) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Parser:
+    """One parser. `frontier` takes links for any pod, and has this pod's parse queue; `pulse` is the slot's folder."""
+
+    def __init__(
+        self,
+        config: Config,
+        folder: CrawlFolder,
+        crawl_id: str,
+        slot: Slot,
+        frontier: ParsersFrontier,
+        progress: Progress,
+        pulse: Path,
+        *,
+        at_a_time: int,
+        chores: Sequence[Callable[[float], None]] = (),
+    ) -> None:
+        step = crash_point()
+        self._frontier = frontier
+        self.progress = progress
+        if suspect := take_suspect(pulse):
+            log.error("a page killed its parser", item=suspect, deaths=frontier.died_on(suspect))
+        self._suspects = Suspects(pulse)
+        self._store = PageStore.open(
+            folder.data_dirs,
+            crawl_id=crawl_id,
+            slot=slot.name,
+            software=f"Weft/{__version__}",
+            user_agent=config.fetch.user_agent(),
+            keep=config.store.store,
+            step=step,
+        )
+        crawl = self._open_crawl(config, folder, slot)
+        self._metrics = EngineMetrics(Metrics(folder.metrics, slot), config.log.metrics_update_s)
+        crawls = {crawl.number: crawl}
+        round_, parsing = reading(frontier, self._store, crawls, self._suspects, config.fetch, self._metrics)
+        self._committer = Committer(frontier, self._store, step)
+        spool = spool_of(folder.home, slot.pod)
+        self._reader = SpoolReader(spool)
+        self._sweeper = Sweeper(spool, frontier.awaited)
+        self.loop = ParserLoop(
+            frontier, frontier, self._reader, round_, parsing, self._committer, crawls, progress, self._suspects,
+            self._metrics, at_a_time=at_a_time, step=step, chores=[*chores, self._sweeper],
+        )  # fmt: skip
+
+    def _open_crawl(self, config: Config, folder: CrawlFolder, slot: Slot) -> RunningCrawl:
+        limits = CrawlLimits(config.limits.max_pages, config.limits.max_pages_per_domain, config.scope.max_depth)
+        frontier, store = self._frontier, self._store
+        number = frontier.open_crawl("crawl", limits)
+        stats = store.stats(0, slot.name + ".")
+        self.progress.status.pages = self.progress.status.pages_at_start = stats.pages
+        self.progress.status.body_bytes = stats.body_bytes
+        frontier.recover(store.items_since(frontier.acknowledged), {number: stats.pages})
+        for row in store.repair():
+            # A power cut took these pages' bytes: their URLs come in again under a new number.
+            frontier.readmit(number, Found(row.url, row.depth, row.parent))
+        seeds, extensions = folder.seeds(), frontier.scope_extensions(number)
+        rules = Rules(config.scope, seeds, this_year=datetime.now(UTC).year, extensions=extensions)
+        return RunningCrawl(number, rules, config.scope, config.fetch, frontier, self.progress, seeds)
+
+    def run(self) -> None:
+        """Parses until the loop is drained; what it has done is safe then."""
+        self.progress.write("running")
+        self.loop.run()
+        self._committer.close()
+        self._store.close()
+        self._sweeper.sweep()
+        self._reader.close()
+        self._metrics.update(self.progress, None, 0, now=True)
+        self._frontier.close()
+        self._suspects.close()
+        log.info("ended", pages=self.progress.status.pages)

@@ -1,0 +1,234 @@
+"""A pod on a real Redis, its fetchers and parsers each a process: what is tested is the engine, not who starts it.
+
+As a program (`python redis_pod.py '{"role": "parser", ...}'`) this is one of those processes; `Pod` starts them, kills
+them, and says when nothing is left.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from weft import config as settings
+from weft.config import Config
+from weft.crawl.folder import CrawlFolder
+from weft.crawl.handoff import GATHER_S, Outlet
+from weft.crawl.parser import Parser
+from weft.engine.commit import Committer
+from weft.engine.crawls import RunningCrawl
+from weft.engine.halves import fetching, fused
+from weft.engine.loop import Loop
+from weft.engine.metrics import EngineMetrics
+from weft.engine.progress import Progress, read_status
+from weft.engine.revisits import Revisits
+from weft.engine.robots import RobotsBook
+from weft.engine.steps import crash_point
+from weft.engine.suspects import Suspects, take_suspect
+from weft.fetch.client import Client
+from weft.frontier.admission import Rules
+from weft.frontier.contract import CrawlLimits
+from weft.frontier.redis.connection import connect
+from weft.frontier.redis.frontier import RedisFrontier
+from weft.records import Found, Row
+from weft.store.pages import PageStore
+from weft.telemetry import Metrics, Slot
+
+
+def config_of(data_dir: Path, flags: dict[str, Any]) -> Config:
+    flags = {"scope": "any", "allow_private": True, "data_dirs": [str(data_dir)], "prometheus_port": 0} | flags
+    return settings.load(environment={}, flags=flags).config
+
+
+class One:
+    """One process."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        self.order = order
+        self.config = config_of(Path(order["data_dir"]), order["flags"])
+        self.folder = CrawlFolder(self.config.store.data_dirs)
+        self.slot = Slot(0, "parser" if order["role"] == "parser" else "fetcher", order["index"])
+        home = self.folder.home / "frontier" / "pod_0"
+        self.frontier = RedisFrontier(
+            connect(order["redis"]), home, self.config.politeness, slot=self.slot.name, incarnation=order["start"]
+        )
+        self.pulse = home / self.slot.name
+        self.progress = Progress(self.folder.home / f"status-{self.slot.name}.json", os.getpid())
+
+    def run(self) -> None:
+        if self.order["role"] == "parser":
+            self._parse()
+        else:
+            self._fetch()
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        told = {"cpu_s": used.ru_utime + used.ru_stime, "rss_mb": used.ru_maxrss / 1024}
+        told["round_trips"] = self.frontier._scripts.round_trips
+        (self.folder.home / f"used-{self.slot.name}.json").write_text(json.dumps(told))
+
+    def _parse(self) -> None:
+        rest_s = self.order.get("rest_s", 0.0)
+        chores: list[Callable[[float], None]] = [lambda _: time.sleep(rest_s)] if rest_s else []
+        parser = Parser(
+            self.config, self.folder, "test", self.slot, self.frontier, self.progress, self.pulse,
+            at_a_time=self.order.get("at_a_time", 50), chores=chores,
+        )  # fmt: skip
+        signal.signal(signal.SIGTERM, lambda *_: parser.loop.drain())
+        parser.run()
+
+    def _fetch(self) -> None:
+        config, frontier, order = self.config, self.frontier, self.order
+        step = crash_point()
+        suspects = Suspects(self.pulse)
+        store = PageStore.open(self.folder.data_dirs, crawl_id="test", slot=self.slot.name, step=step)
+        crawl = self._open_crawl(store)
+        client = Client(config.fetch, refusal=lambda _: None, handles=config.fetch.workers)
+        book = RobotsBook(frontier, config.fetch.user_agent())
+        metrics = EngineMetrics(Metrics(self.folder.metrics, self.slot), 1.0)
+        crawls = {crawl.number: crawl}
+        outlet = None
+        if order["role"] == "fetcher":
+            outlet = Outlet(
+                frontier, frontier, self.folder.home, self.slot, order.get("soft", 20_000), order.get("hard", 80_000)
+            )
+            results = fetching(frontier, store, crawls, book, config.politeness, metrics, outlet.handoff)
+        else:
+            results = fused(frontier, store, crawls, book, suspects, config.politeness, config.fetch, metrics)
+        committer = Committer(frontier, store, step, outlet.spool.sync if outlet else lambda: None)
+        loop = Loop(
+            frontier, client, results, book, committer, crawls, self.progress, suspects, metrics,
+            owner=frontier.owner, step=step, ends_alone=False, gather_s=order.get("gather_s", GATHER_S),
+            pressure=outlet.pressure if outlet else None,
+        )  # fmt: skip
+        signal.signal(signal.SIGTERM, lambda *_: loop.drain())
+        loop.run()
+        client.close()
+        committer.close()
+        if outlet is not None:
+            outlet.spool.close()
+            (self.folder.home / f"pressure-{self.slot.name}.json").write_text(json.dumps(outlet.pressure.events))
+        store.close()
+        frontier.close()
+
+    def _open_crawl(self, store: PageStore) -> RunningCrawl:
+        config, frontier = self.config, self.frontier
+        limits = CrawlLimits(config.limits.max_pages, config.limits.max_pages_per_domain, config.scope.max_depth)
+        number = frontier.open_crawl("crawl", limits)
+        pages = store.stats(0, self.slot.name + ".").pages
+        frontier.recover(store.items_since(frontier.acknowledged), {number: pages})
+        seeds = self.folder.seeds()
+        extensions = frontier.scope_extensions(number)
+        rules = Rules(config.scope, seeds, this_year=datetime.now(UTC).year, extensions=extensions)
+        crawl = RunningCrawl(number, rules, config.scope, config.fetch, frontier, self.progress, seeds)
+        frontier.admit(number, [Found(seed, 0) for seed in map(rules.rewritten, seeds)])
+        if again := self.order.get("recrawl"):
+            known = [Found(row.url, row.depth, row.parent) for row in store.rows() if 200 <= row.status < 300]
+            frontier.recrawl(number, again, known, lambda _: None)
+        if frontier.is_recrawled(number):
+            crawl.revisits = Revisits(store)
+        frontier.commit()
+        return crawl
+
+
+class Pod:
+    """The processes of one pod. A process is started again with `start` of the same name."""
+
+    def __init__(self, redis: str, data_dir: Path, seeds: Iterable[str], **flags: Any) -> None:
+        self.redis = redis
+        self.data_dir = data_dir
+        self.flags = flags
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self._starts = 0
+        self.folder = CrawlFolder([data_dir])
+        data_dir.mkdir(parents=True, exist_ok=True)
+        self.folder.add_seeds(seeds)
+        config = config_of(data_dir, flags)
+        self.frontier = RedisFrontier(
+            connect(redis), data_dir / "frontier" / "pod_0", config.politeness, slot="pod0-orchestrator"
+        )
+        self.frontier.open_crawl("crawl", CrawlLimits(config.limits.max_pages))
+
+    def start(self, name: str, *, env: dict[str, str] | None = None, core: int | None = None, **more: Any) -> None:
+        role, index = name[:-1], int(name[-1])
+        self._starts += 1
+        order = {
+            "role": role, "index": index, "start": self._starts, "redis": self.redis, "data_dir": str(self.data_dir),
+            "flags": self.flags, **more,
+        }  # fmt: skip
+        pin = [] if core is None else ["taskset", "-c", str(core)]
+        command = [*pin, sys.executable, __file__, json.dumps(order)]
+        self.running[name] = subprocess.Popen(command, env=os.environ | (env or {}))
+
+    def kill(self, name: str) -> None:
+        """As the kernel would, and as the orchestrator sees it: suspect and leases are told at once."""
+        process = self.running.pop(name)
+        process.kill()
+        process.wait()
+        self.bury(name)
+
+    def bury(self, name: str) -> None:
+        slot = f"pod0-{name.replace('fused', 'fetcher')}"
+        if name.startswith("parser") and (suspect := take_suspect(self.data_dir / "frontier" / "pod_0" / slot)):
+            self.frontier.died_on(suspect)
+        self.frontier.release_owner(slot + "#")
+
+    def stop(self) -> None:
+        """Fetchers first, then parsers."""
+        for role in ("f", "p"):
+            some = {name: process for name, process in self.running.items() if name.startswith(role)}
+            for process in some.values():
+                process.send_signal(signal.SIGTERM)
+            for name, process in some.items():
+                assert process.wait(30) == 0, name
+                del self.running[name]
+
+    def close(self) -> None:
+        for process in self.running.values():
+            process.kill()
+            process.wait()
+        self.frontier.close()
+
+    def ended(self) -> bool:
+        """Whether nothing is left."""
+        stats = self.frontier.stats()
+        return stats.admitted > 0 and stats.admitted == stats.finished and stats.to_parse == stats.queued == 0
+
+    def until_ended(self, timeout_s: float = 60.0, **restart: Any) -> None:
+        """Waits for the end; a process that dies is started again, as the orchestrator would."""
+        until = time.monotonic() + timeout_s
+        while not self.ended():
+            assert time.monotonic() < until, self.frontier.stats()
+            for name, process in list(self.running.items()):
+                if process.poll() is not None:
+                    self.bury(name)
+                    self.start(name, **restart)
+            time.sleep(0.1)
+
+    def rows(self) -> list[Row]:
+        """All rows, of all slots."""
+        store = PageStore.open([self.data_dir], read_only=True)
+        try:
+            return list(store.rows())
+        finally:
+            store.abandon()
+
+    def used(self) -> dict[str, dict[str, float]]:
+        files = self.data_dir.glob("used-*.json")
+        return {path.stem.removeprefix("used-"): json.loads(path.read_text()) for path in files}
+
+    def status(self, slot: str) -> Any:
+        return read_status(self.data_dir / f"status-{slot}.json")
+
+    def spool(self) -> list[Path]:
+        return list((self.data_dir / "spool" / "pod_0").glob("*"))
+
+
+if __name__ == "__main__":
+    One(json.loads(sys.argv[1])).run()

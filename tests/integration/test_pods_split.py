@@ -1,0 +1,195 @@
+"""The engine on a real Redis, parsing in its fetchers or in processes of its own: every page once, whoever dies."""
+
+from __future__ import annotations
+
+import base64
+import http.server
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crawling import check_corpus, until
+from redis_pod import Pod
+
+from weft.records import Row
+from weft.supervise.redis_server import RedisServer
+from weft.testing.web import synthetic_web
+
+SPLIT = ("fetcher0", "fetcher1", "parser0", "parser1")
+FUSED = ("fused0", "fused1")
+StartServer = Callable[..., RedisServer]
+
+
+@pytest.fixture
+def pod(start_server: StartServer, tmp_path: Path) -> Iterator[Callable[..., Pod]]:
+    made: list[Pod] = []
+
+    def make(seeds: list[str], **flags: Any) -> Pod:
+        made.append(Pod(start_server().url, tmp_path / "data", seeds, **flags))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def pages_of(rows: list[Row]) -> Counter[str]:
+    return Counter(row.url for row in rows if row.warc_file and 200 <= row.status < 300)
+
+
+@pytest.mark.parametrize("processes", [FUSED, SPLIT], ids=["fused", "split"])
+def test_every_page_is_fetched_and_stored_once(pod: Callable[..., Pod], processes: tuple[str, ...]) -> None:
+    with synthetic_web(hosts=12, pages=120, profile="calm", seed=3) as web:
+        crawl = pod(web.seeds, politeness_delay_seconds=0.05)
+        for name in processes:
+            crawl.start(name)
+        crawl.until_ended()
+        crawl.stop()
+        verdict = web.judge(delay_s=0.05)
+        assert verdict.ok, verdict
+        check_corpus(crawl)
+        assert crawl.spool() == [], "what has been read is gone"
+        slots = {path.name for path in crawl.data_dir.glob("index-*.db")}
+        assert len(slots) == len(processes), "each process has an index of its own"
+
+
+def test_a_killed_parser_or_fetcher_loses_and_doubles_nothing(pod: Callable[..., Pod]) -> None:
+    with synthetic_web(hosts=12, pages=150, profile="calm", seed=4) as web:
+        crawl = pod(web.seeds, politeness_delay_seconds=0.02)
+        for name in SPLIT:
+            crawl.start(name)
+        for kills, name in enumerate(("parser0", "fetcher0", "parser1", "parser0"), 1):
+            until(lambda many=20 * kills: crawl.frontier.stats().finished >= many, what=f"item {20 * kills}")
+            crawl.kill(name)
+            crawl.start(name)
+        crawl.until_ended()
+        crawl.stop()
+        verdict = web.judge(delay_s=0.02)
+        verdict.duplicates = []  # what they had in their hands is asked for again, and only that
+        assert verdict.ok, verdict
+        check_corpus(crawl)
+        assert crawl.spool() == []
+
+
+def test_a_server_that_goes_away_pauses_the_pod_and_comes_back_with_it(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    server = start_server()
+    with synthetic_web(hosts=12, pages=150, profile="calm", seed=5) as web:
+        crawl = Pod(server.url, tmp_path / "data", web.seeds, politeness_delay_seconds=0.02)
+        try:
+            for name in SPLIT:
+                crawl.start(name)
+            until(lambda: crawl.frontier.stats().finished >= 30, what="item 30")
+            server.kill()
+            paused = lambda slot: (status := crawl.status(slot)) is not None and status.state == "paused"  # noqa: E731
+            for slot in ("pod0-fetcher0", "pod0-parser0"):
+                until(lambda slot=slot: paused(slot), what=f"a pause of {slot}")
+            server.start()
+            until(lambda: not paused("pod0-fetcher0"), what="an end of the pause")
+            crawl.until_ended()
+            crawl.stop()
+        finally:
+            crawl.close()
+        assert not [name for name, process in crawl.running.items() if process.poll()]
+        check_corpus(crawl)
+        pages = pages_of(crawl.rows())
+        assert set(pages) >= set(web.expectation().pages) if hasattr(web, "expectation") else len(pages) > 100
+
+
+class Site(http.server.BaseHTTPRequestHandler):
+    """Pages that are all linked from the first; some want a cookie, a login, or kill their parser."""
+
+    protocol_version = "HTTP/1.1"
+    asked: list[tuple[str, dict[str, str], int]]
+    pages = 12
+
+    def do_GET(self) -> None:
+        status, headers, body = self.answer()
+        self.asked.append((self.path, {name.lower(): value for name, value in self.headers.items()}, status))
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def answer(self) -> tuple[int, dict[str, str], bytes]:
+        html = {"Content-Type": "text/html", "ETag": f'"{self.path}"'}
+        if self.path == "/robots.txt":
+            return 404, {}, b""
+        if self.headers.get("If-None-Match") == html["ETag"]:
+            return 304, {"ETag": html["ETag"]}, b""
+        if self.path == "/login":
+            wanted = "Basic " + base64.b64encode(b"me:secret").decode()
+            if self.headers.get("Authorization") != wanted:
+                return 401, {"WWW-Authenticate": 'Basic realm="here"'}, b"no"
+        if self.path == "/wall" and "seen=1" not in self.headers.get("Cookie", ""):
+            return 302, {"Location": "/wall", "Set-Cookie": "seen=1"}, b""
+        links = "".join(f'<a href="/{n}">' for n in [*range(self.pages), "login", "wall", "deadly"])
+        mark = "THIS PAGE KILLS" if self.path == "/deadly" else ""
+        return 200, html, f"<title>{self.path}</title>{links if self.path == '/' else ''}<p>{mark}".encode()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def site(pages: int = 12) -> Iterator[tuple[str, list[tuple[str, dict[str, str], int]]]]:
+    asked: list[tuple[str, dict[str, str], int]] = []
+    handler = type("Handler", (Site,), {"asked": asked, "pages": pages})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize("processes", [("fused0",), ("fetcher0", "parser0", "parser1")], ids=["fused", "split"])
+def test_poison_logins_cookies_and_visits_to_known_pages(pod: Callable[..., Pod], processes: tuple[str, ...]) -> None:
+    deadly = {"WEFT_TEST_DEADLY_MARK": "THIS PAGE KILLS"}
+    with site() as (seed, asked):
+        flags = {"politeness_delay_seconds": 0.01, "auth": {"127.0.0.1": "me:secret"}}
+        crawl = pod([seed], **flags)
+        for name in processes:
+            crawl.start(name, env=deadly)
+        crawl.until_ended(env=deadly)
+        crawl.stop()
+        rows = {row.url.removeprefix(seed): row for row in check_corpus(crawl)}
+        assert rows["deadly"].error == "parse_crash" and rows["deadly"].warc_file, "stored, unparsed"
+        assert rows["login"].status == 200
+        assert [path for path, _, status in asked if path == "/wall" and status == 200] == ["/wall"]
+        assert set(pages_of(list(rows.values()))) == {
+            seed,
+            *(seed + str(n) for n in [*range(12), "login", "wall", "deadly"]),
+        }
+        before = len(asked)
+        for name in processes:
+            crawl.start(name, recrawl="again", env=deadly)
+        until(lambda: len(asked) >= before + 12, what="a second visit")
+        crawl.until_ended(env=deadly)
+        crawl.stop()
+        again = [row for row in crawl.rows() if row.status == 304]
+        assert {row.url for row in again} >= {seed + str(n) for n in range(12)}, (
+            "known pages are asked for conditionally"
+        )
+
+
+def test_fetchers_wait_for_a_parser_that_cannot_keep_up(pod: Callable[..., Pod]) -> None:
+    with site(pages=400) as (seed, _):
+        crawl = pod([seed], politeness_delay_seconds=0)
+        crawl.start("parser0", at_a_time=4, rest_s=0.02)
+        crawl.start("fetcher0", soft=20, hard=40)
+        longest = 0
+        while not crawl.ended():
+            longest = max(longest, crawl.frontier.stats().to_parse)
+        crawl.stop()
+        assert len(pages_of(crawl.rows())) == 402
+        assert 20 <= longest <= 60, "what was in flight when the limit was reached comes on top"
+        events = (crawl.data_dir / "pressure-pod0-fetcher0.json").read_text()
+        assert '"hard": 0' not in events, events
