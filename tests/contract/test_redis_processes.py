@@ -10,10 +10,10 @@ import pytest
 
 from weft.config import PolitenessSection
 from weft.errors import Busy, ServerAway
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, Ended, Handed, Outcome, RobotsRecord
 from weft.frontier.redis.client import PodClient
 from weft.frontier.redis.connection import connect
-from weft.frontier.redis.frontier import Handed, RedisFrontier
+from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.view import waiting
 from weft.frontier.requests import Finish, Start, read_events
 from weft.frontier.view import FrontierView

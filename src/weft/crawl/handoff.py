@@ -30,5 +30,5 @@ class Outlet:
 
     def __init__(self, frontier: Frontier, queue: ParseQueue, home: Path, slot: Slot, soft: int, hard: int) -> None:
         self.spool = SpoolWriter(spool_of(home, slot.pod), slot.process)
-        self.handoff = Handoff(queue, self.spool)
         self.pressure = Pressure(lambda: frontier.stats().to_parse, soft, hard)
+        self.handoff = Handoff(queue, self.spool, self.pressure)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from weft.engine.answer import Answer
+from weft.engine.pressure import Pressure
 from weft.engine.spool import SpoolWriter, spooled
 from weft.frontier.contract import Handed, ParseQueue
 from weft.telemetry import Log
@@ -13,9 +14,10 @@ log = Log("weft.engine.handoff")
 class Handoff:
     """Takes answers that must be read; `flush` gives them away, all in one call."""
 
-    def __init__(self, queue: ParseQueue, spool: SpoolWriter) -> None:
+    def __init__(self, queue: ParseQueue, spool: SpoolWriter, pressure: Pressure) -> None:
         self._queue = queue
         self._spool = spool
+        self._pressure = pressure
         self._handed: list[Handed] = []
 
     def put(self, answer: Answer) -> None:
@@ -32,5 +34,6 @@ class Handoff:
         self._spool.flush()
         valid = self._queue.fetched(self._handed)
         self._handed.clear()
+        self._pressure.grew(len(valid))
         if not all(valid):
             log.warning("leases were over, their pages are dropped", items=valid.count(False))

@@ -29,6 +29,7 @@ class Pressure:
         self._hard = hard
         self._every_s = every_s
         self._next = 0.0
+        self._estimate = 0
         self._share = 1.0
         self.level = Level.NONE
         self.events: dict[str, int] = {Level.SOFT: 0, Level.HARD: 0}  # how often it came to this
@@ -40,8 +41,12 @@ class Pressure:
             self._look(self._waiting())
         return self._share
 
+    def grew(self, pages: int) -> None:
+        """This process has handed over so many pages; what the parsers have taken is seen at the next look."""
+        self._look(self._estimate + pages)
+
     def _look(self, waiting: int) -> None:
-        before = self.level
+        self._estimate, before = waiting, self.level
         if waiting < self._soft:
             self.level, self._share = Level.NONE, 1.0
         elif waiting >= self._hard or before is Level.HARD:
