@@ -11,10 +11,13 @@ local lost = tonumber(call('HGET', 'state', 'lost')) or 0
 local has_gone = call('EXISTS', 'gone') == 1
 
 for _, n in ipairs(call('ZRANGEBYSCORE', 'deadline', '-inf', now, 'LIMIT', 0, 200)) do
-  local rec = unpack_(call('HGET', 'lease', n))
+  local text = call('HGET', 'lease', n)
   drop_lease(n)
-  if rec[5] == 0 and rec[8] == '' then expired[#expired + 1] = n end
-  returned(rec)
+  if text then
+    local rec = unpack_(text)
+    if rec[5] == 0 and rec[8] == '' then expired[#expired + 1] = n end
+    returned(rec)
+  end
 end
 
 -- The head of a queue that has a tail: more comes from the tail, or from the disk, which its lead must bring.
