@@ -68,12 +68,17 @@ def key(name: str) -> Callable[[dict[str, Any]], float | None]:
     return lambda section: section.get(name)
 
 
+def whole(name: str, of: str, least: float) -> Callable[[dict[str, Any]], float | None]:
+    """A number that counts only where the run was as large as the goal says: a small one proves nothing."""
+    return lambda section: section.get(name) if section.get(of, 0) >= least else None
+
+
 def growth(axis: str) -> Callable[[dict[str, Any]], float | None]:
     """How much more the largest costs than the smallest, the worst of admit and claim."""
 
     def value(section: dict[str, Any]) -> float | None:
         rows = section.get(axis)
-        if not rows:
+        if not rows or section.get("quick"):
             return None
         first, last = rows[0], rows[-1]
         return max(last[name] / first[name] - 1 for name in ("admit_us", "claim_us"))
@@ -106,8 +111,17 @@ FIGURES = {
         "growth", ["growth"], "of memory a seen URL", lambda s: s.get("seen", {}).get("bytes"), " B", most=12
     ),
     "queued": Figure("growth", ["growth"], "of memory a queued URL", queued, " B", most=80),
-    "restart": Figure("restart", ["restart"], "to come back with 5 M queued URLs", key("seconds"), " s", most=20),
-    "flat": Figure("flat", ["flat", "--seconds", "120"], "more memory late in a crawl", key("growth"), most=0.05),
+    "restart": Figure(
+        "restart",
+        ["restart"],
+        "to come back with 5 M queued URLs",
+        whole("seconds", "queued", 5_000_000),
+        " s",
+        most=20,
+    ),
+    "flat": Figure(
+        "flat", ["flat", "--seconds", "120"], "more memory late in a crawl", whole("growth", "seconds", 120), most=0.05
+    ),
     "first-fetch": Figure("start", ["startup"], "to the first fetch", key("first_fetch_s"), " s", most=1.5),
     "help": Figure("start", ["startup"], "for `weft --help`", key("help_s"), " s", most=0.3),
     "own-python": Figure("budget", ["budget"], "of the CPU is our own Python", key("own_python"), most=0.35),

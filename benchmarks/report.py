@@ -79,7 +79,8 @@ def whole(everything: dict[str, Any]) -> str:
         notes = [f"- {name}: {record['note']}." for name, record in sections["keep-alive"].items()]
         parts.append("How each is set:\n\n" + "\n".join(notes))
     if "growth" in sections:
-        parts.append(f"### Growth\n\n{growth.table(sections['growth'])}")
+        chart = "![Cost of a URL as the frontier grows](growth.svg)"
+        parts.append(f"### Growth\n\n{growth.table(sections['growth'])}\n\n{chart}")
     parts.append("### Goals\n\n" + goals(sections))
     return "\n\n".join(parts)
 
