@@ -1,6 +1,6 @@
 """Weft beside its peers and the bound: pages/s, CPU per page and peak memory on the same web, one core each.
 
-    python benchmarks/compare.py keep-alive|gzip|tls [--rounds N] [--pages N] [--only NAME,...] [--add]
+    python benchmarks/compare.py keep-alive|gzip|tls [--rounds N] [--pages N] [--only NAME/NAME...] [--add]
 
 Every round runs every crawler once, one after the other, on the first core; nginx has the last one. A run on a page
 that links to nothing tells the start and the end of a crawler from its crawl: figures are what is left without them.
@@ -32,7 +32,7 @@ def main() -> int:
     parser.add_argument("section", choices=list(SECTIONS))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--pages", type=int, default=20_000, help="of the large web; the others are in proportion")
-    parser.add_argument("--only", help="names of crawlers, with commas")
+    parser.add_argument("--only", help="names of crawlers, with slashes between them")
     parser.add_argument("--port", type=int, default=8480)
     parser.add_argument("--add", action="store_true", help="these rounds join those measured before")
     args = parser.parse_args()
