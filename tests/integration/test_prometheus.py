@@ -35,6 +35,7 @@ ROOT = Path(__file__).parents[2]
 DASHBOARD = json.loads((ROOT / "deploy/grafana-dashboard.json").read_text())
 CONFIG = (ROOT / "deploy/prometheus.yml").read_text()
 SETTINGS = {
+    "num_pods": 2,
     "scope": "any",
     "politeness_delay_seconds": 0.3,
     "allow_private": True,
@@ -42,7 +43,7 @@ SETTINGS = {
     "max_retries": 0,
 }
 
-AT_WORK = ("weft_errors_total{", "weft_refused_total{", "weft_responses_total{")
+AT_WORK = ("weft_errors_total{", "weft_refused_total{", "weft_responses_total{", 'weft_pages_total{pod="1"')
 
 
 def program(name: str) -> str:
@@ -159,9 +160,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
 def _act_as_parser(metrics: Path, status: Path) -> None:
     """What a second process of the crawl would count."""
     engine = EngineMetrics(Metrics(metrics, Slot(1, "parser", 0)), 0)
-    engine.crossed(10, 0.002)
     engine.held_back({"soft": 3, "hard": 1})
-    engine.waiting(2)
     assert read_status(status)
     engine._metrics.save()
 
@@ -210,6 +209,11 @@ def test_prometheus_answers_for_every_series(scraped: Scraped) -> None:
     assert missing == []
     (pages,) = scraped.ask('weft_pages_total{pod="0",process="fetcher0"}')
     assert int(pages["value"][1]) > 0
+    assert len(scraped.ask("weft_pages_total > 0")) == 2, "each pod has its own"
+    assert len(scraped.ask("weft_cross_pod_links_total > 1")) == 2, "each has sent to the other"
+    times = scraped.ask('weft_cross_pod_write_seconds_sum{process="fetcher0"} / weft_cross_pod_writes_total')
+    assert len(times) == 2 and all(0 < float(row["value"][1]) < 10 for row in times), times
+    assert 1 <= float(scraped.ask('weft_hot_pod_ratio{by="pages"}')[0]["value"][1]) < 2
     (cpu,) = scraped.ask('weft_process_cpu_seconds_total{process="orchestrator"}')
     assert float(cpu["value"][1]) > 0
 

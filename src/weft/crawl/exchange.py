@@ -17,11 +17,13 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 
+from weft.frontier.outbox import links_in
 from weft.frontier.routing import Received, RoutedFrontier
 from weft.telemetry import Log
 
@@ -95,12 +97,15 @@ class Exchange:
         pods: int,
         crawl_id: str,
         take: Callable[[Received], None],
+        crossed: Callable[[int, float], None] = lambda _links, _seconds: None,
     ) -> None:
         self._folder = folder
         self._frontier = frontier
         self._pod = pod
         self._crawl_id = crawl_id
         self._take = take
+        self._crossed = crossed  # told of each message that another pod has taken: its links, how long that took
+        self._under_way: dict[int, deque[tuple[int, int, float]]] = {}  # by pod: number, links, when it was sent
         self._others = [other for other in range(pods) if other != pod]
         self._out: dict[int, _Line] = {}
         self._greeted: set[int] = set()  # pods that have told the last number they know
@@ -168,6 +173,7 @@ class Exchange:
             number = int.from_bytes(frame, "big")
             if pod in self._greeted:
                 self._frontier.outbox.acknowledged(pod, number)
+                self._tell_crossed(pod, number, now)
             else:
                 self._greeted.add(pod)
                 line.number = number
@@ -180,6 +186,13 @@ class Exchange:
                 return
             line.number, body = message
             line.send(line.number.to_bytes(8, "big") + body)
+            self._under_way[pod].append((line.number, links_in(body), now))
+
+    def _tell_crossed(self, pod: int, number: int, now: float) -> None:
+        under_way = self._under_way[pod]
+        while under_way and under_way[0][0] <= number:
+            _, links, sent_at = under_way.popleft()
+            self._crossed(links, now - sent_at)
 
     def _connected(self, pod: int, now: float) -> _Line | None:
         if now < self._connect_at[pod]:
@@ -194,6 +207,7 @@ class Exchange:
             return None  # it is not there yet, or being started again
         line.send(msgspec.msgpack.encode((self._pod, self._crawl_id)))
         self._out[pod] = line
+        self._under_way[pod] = deque()
         return line
 
     def _hang_up(self, pod: int) -> None:

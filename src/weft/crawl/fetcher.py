@@ -115,7 +115,11 @@ class Fetcher:
             if (reason := self._control.reason()) is not None:
                 self.loop.drain(Stop(reason))
 
-        self._exchange = Exchange(self.folder.of_pod, frontier, order.pod, order.pods, order.crawl_id, take)
+        metrics, outbox = self._metrics, frontier.outbox
+        self._exchange = Exchange(
+            self.folder.of_pod, frontier, order.pod, order.pods, order.crawl_id, take, metrics.crossed
+        )
+        metrics.before_save.append(lambda: metrics.waiting(outbox.waiting))
         chores: list[Callable[[float], None]] = [self._exchange, heed]
         if order.config.limits.max_pages is not None:
             permits = Permits.of(self.folder)

@@ -77,6 +77,12 @@ def read_message(body: bytes) -> Message:
     return _DECODER.decode(body)
 
 
+def links_in(body: bytes) -> int:
+    """How many URLs a message carries."""
+    message = read_message(body)
+    return sum(len(links.urls) for links in message.links) + len(message.errands)
+
+
 class Outbox:
     """Of one pod to all others."""
 
@@ -85,6 +91,12 @@ class Outbox:
         self._numbers = {pod: int(journal.meta(f"sent:{pod}") or 0) for pod in others}
         self._committed = dict(self._numbers)
         self._pending: dict[int, Message] = {}
+        self._taken = {pod: self._before_first(pod) for pod in self._numbers}
+
+    @property
+    def waiting(self) -> int:
+        """How many messages other pods have not taken yet."""
+        return sum(number - self._taken[pod] for pod, number in self._numbers.items())
 
     @property
     def sent(self) -> int:
@@ -119,6 +131,7 @@ class Outbox:
         """Numbers that a power cut made unknown are left behind; an empty message tells so."""
         for pod in self._numbers:
             self._numbers[pod] += JUMP
+            self._taken[pod] += JUMP
             self._message(pod)
 
     def flush(self) -> None:
@@ -140,6 +153,11 @@ class Outbox:
     def acknowledged(self, pod: int, number: int) -> None:
         """A pod has everything up to this number on its disk."""
         self._journal.sent(pod, number)
+        self._taken[pod] = max(self._taken[pod], number)
+
+    def _before_first(self, pod: int) -> int:
+        first = self._journal.message(pod, 0)
+        return first[0] - 1 if first else self._numbers[pod]
 
     def _message(self, pod: int) -> Message:
         if pod not in self._pending:
