@@ -17,9 +17,9 @@ from typing import TypeVar
 
 from weft.config import PolitenessSection
 from weft.errors import ServerAway
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, Ended, Handed, Outcome, RobotsRecord
 from weft.frontier.redis.connection import connect
-from weft.frontier.redis.frontier import Handed, RedisFrontier
+from weft.frontier.redis.frontier import RedisFrontier
 from weft.records import Found, Purpose
 
 PAGES = 1200

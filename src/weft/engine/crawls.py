@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from weft import urls
 from weft.config import FetchSection, ScopeSection
+from weft.engine.cookies import CookieShare, SharedCookies
 from weft.engine.progress import Progress
 from weft.engine.revisits import Revisits
 from weft.fetch.auth import authorization
@@ -43,6 +44,9 @@ class RunningCrawl:
         self.scope = scope
         self.progress = progress
         self.jar = CookieJar(urls.domain) if fetch.cookies == "jar" else None
+        self._share: CookieShare | None = None
+        if self.jar is not None and isinstance(frontier, SharedCookies):
+            self._share = CookieShare(number, self.jar, frontier)
         self._logins = fetch.auth
         self._frontier = frontier
         self._challenged: dict[str, _Challenge] = {}  # by origin, those that asked and for which there is a login
@@ -52,6 +56,8 @@ class RunningCrawl:
 
     def headers(self, lease: Lease, now: float) -> Sequence[tuple[str, str]]:
         """What this crawl sends beyond the usual; nothing, for most."""
+        if self._share is not None:
+            self._share.catch_up(lease)
         if not self._challenged and not self.jar and self.revisits is None:
             return ()
         url, headers = lease.url, list[tuple[str, str]]()
@@ -73,7 +79,10 @@ class RunningCrawl:
         """Stores what a response set."""
         if values and self.jar is not None:
             path = url[url.index("/", 8) :].partition("?")[0]
-            self.jar.store(urls.host_of(url), path, url.startswith("https:"), values, now)
+            if self._share is not None:
+                self._share.store(url, path, values, now)
+            else:
+                self.jar.store(urls.host_of(url), path, url.startswith("https:"), values, now)
 
     def answers(self, lease: Lease, challenges: list[str], *, sent: bool) -> bool:
         """Whether a 401 is worth one more request: that one will carry an answer. `sent`: this one did already."""

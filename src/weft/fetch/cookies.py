@@ -90,6 +90,34 @@ class CookieJar:
         jar._forget_unused()
         return jar
 
+    def contents(self, base: str) -> frozenset[tuple[str, str, str, str]]:
+        """What lies under a domain and its subdomains: place, name, path and value of each cookie."""
+        return frozenset(
+            (name, cookie.name, cookie.path, cookie.value)
+            for name, cookies in self._cookies.items()
+            if name == base or name.endswith("." + base)
+            for cookie in cookies.values()
+        )
+
+    def dump(self, base: str) -> bytes:
+        """The cookies of a domain and its subdomains, for `load`."""
+        kept = [
+            (name, list(cookies.values()))
+            for name, cookies in self._cookies.items()
+            if name == base or name.endswith("." + base)
+        ]
+        return msgspec.msgpack.encode((base, kept))
+
+    def load(self, data: bytes) -> None:
+        """Puts a dumped domain's cookies in the place of those that are here."""
+        base, kept = msgspec.msgpack.decode(data, type=tuple[str, list[tuple[str, list[Cookie]]]])
+        for name in [name for name in self._cookies if name == base or name.endswith("." + base)]:
+            self._size -= sum(cookie.size for cookie in self._cookies.pop(name).values())
+        for name, cookies in kept:
+            self._cookies[name] = {(cookie.name, cookie.path): cookie for cookie in cookies}
+            self._size += sum(cookie.size for cookie in cookies)
+        self._forget_unused()
+
     def _parse(self, host: str, path: str, secure: bool, header: str, now: float) -> tuple[str, Cookie] | None:
         """The name a cookie lies under and the cookie; None when it may not be set."""
         pair, *rest = header.split(";")

@@ -483,21 +483,26 @@ class RedisFrontier(PodClient):
     # ── cookies ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def cookies_of(self, lease: Lease) -> tuple[int, bytes] | None:
-        """Version and bytes of what `keep_cookies` was given last for this lease's site, by whichever process."""
+        """What `keep_cookies` was given last for this lease's site, by whichever process, and what it is known by."""
         place = (lease.crawl, lease.key)
-        wanted, known = self._cookies_wanted.get(place, 0), self._cookies.get(place)
-        if known is None or known[0] < wanted:
-            stored: Any = self._ask("GET", f"C:{lease.crawl}:{lease.key}") if wanted else None
+        wanted = self._cookies_wanted.get(place)
+        if wanted is None:
+            return None
+        known = self._cookies.get(place)
+        if known is None or known[0] != wanted:
+            stored: Any = self._ask("GET", f"C:{lease.crawl}:{lease.key}")
             if stored is None:
                 return None
-            version, _, data = stored.partition(b" ")
-            known = self._remember_cookies(place, int(version), data)
+            number, _, data = stored.partition(b" ")
+            known = self._remember_cookies(place, int(number), data)
         return known
 
-    def keep_cookies(self, crawl: int, key: str, data: bytes) -> None:
+    def keep_cookies(self, crawl: int, key: str, data: bytes) -> int:
         """A site's cookies as they are now; other processes get them with their next lease there."""
-        (version,) = self._call("cookies", [crawl, key, data])
-        self._remember_cookies((crawl, key), int(version), data)
+        number = random.getrandbits(48) | 1
+        self._scripts.later("cookies", lambda: [crawl, key, number, data])
+        self._remember_cookies((crawl, key), number, data)
+        return number
 
     # ── pods ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -575,7 +580,7 @@ class RedisFrontier(PodClient):
         if len(self._cookies) > _KEPT_ROBOTS:
             self._cookies.clear()
             self._cookies_wanted.clear()
-        self._cookies_wanted[place] = max(version, self._cookies_wanted.get(place, 0))
+        self._cookies_wanted[place] = version
         entry = self._cookies[place] = (version, data)
         return entry
 

@@ -1,10 +1,9 @@
--- Keeps a crawl's cookies of a site, for all processes; their version goes out with its leases.
+-- Keeps a crawl's cookies of a site, for all processes; what they are known by goes out with the site's leases.
 --
---   C:CRAWL:SITE   string   version, a space, the client's bytes
--- ARGV: crawl, site, bytes.
+--   C:CRAWL:SITE   string   number, a space, the client's bytes
+-- ARGV: crawl, site, number, bytes.
 local s = load(ARGV[4])
-local l = lane(s, ARGV[3])
-l.k = fmt('%d', tonumber(l.k) + 1)
-call('SET', 'C:' .. ARGV[3] .. ':' .. ARGV[4], l.k .. ' ' .. ARGV[5])
+lane(s, ARGV[3]).k = ARGV[5]
+call('SET', 'C:' .. ARGV[3] .. ':' .. ARGV[4], ARGV[5] .. ' ' .. ARGV[6])
 save(s)
-return reply(tonumber(l.k))
+return reply()

@@ -1,0 +1,66 @@
+"""A crawl's cookies where several processes crawl one site: what one is told, the others send with their next request.
+
+Each process has a jar; the frontier keeps a copy of each site's part, and tells with a lease which copy is the newest.
+A copy is only changed when names or values are: a site that sets the same cookie on every page costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from weft import urls
+from weft.fetch.cookies import CookieJar
+from weft.records import Lease
+
+MAX_SHARED_BYTES = 64 * 1024  # of one site: more stays with the process that was told
+_KEPT = 50_000
+
+
+@runtime_checkable
+class SharedCookies(Protocol):
+    """A frontier of several processes."""
+
+    def cookies_of(self, lease: Lease) -> tuple[int, bytes] | None:
+        """The newest copy of a lease's site, and what it is known by."""
+
+    def keep_cookies(self, crawl: int, key: str, data: bytes) -> int:
+        """Keeps a newer copy; gives what it is known by."""
+
+    def key_of(self, url: str) -> str:
+        """The site of a URL."""
+
+
+class CookieShare:
+    """Keeps one crawl's jar together with those of the other processes."""
+
+    def __init__(self, crawl: int, jar: CookieJar, frontier: SharedCookies) -> None:
+        self._crawl = crawl
+        self._jar = jar
+        self._frontier = frontier
+        self._has: dict[str, int] = {}  # which copy is in the jar, by site
+
+    def catch_up(self, lease: Lease) -> None:
+        """Takes what others were told by the lease's site."""
+        copy = self._frontier.cookies_of(lease)
+        if copy is not None and self._has.get(lease.key) != copy[0]:
+            self._jar.load(copy[1])
+            self._remember(lease.key, copy[0])
+
+    def store(self, url: str, path: str, values: Sequence[str], now: float) -> None:
+        """Stores what a response set, and tells the others if it says anything new."""
+        host = urls.host_of(url)
+        base = urls.domain(host)
+        before = self._jar.contents(base)
+        self._jar.store(host, path, url.startswith("https:"), values, now)
+        if self._jar.contents(base) == before:
+            return
+        data = self._jar.dump(base)
+        if len(data) <= MAX_SHARED_BYTES:
+            key = self._frontier.key_of(url)
+            self._remember(key, self._frontier.keep_cookies(self._crawl, key, data))
+
+    def _remember(self, key: str, copy: int) -> None:
+        if len(self._has) >= _KEPT:
+            self._has.clear()
+        self._has[key] = copy
