@@ -14,7 +14,7 @@ import pytest
 from weft.supervise import redis_server
 from weft.supervise.redis_server import RedisServer
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent / "workers"))
 # Tests kill it again and again: that is no crash loop.
 PATIENT = replace(redis_server.POLICY, first_delay_s=0.001, max_failures=1_000_000)
 SharedServer = Callable[[str], RedisServer]
