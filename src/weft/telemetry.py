@@ -429,16 +429,20 @@ class Endpoint:
     ) -> None:
         from prometheus_client import CollectorRegistry, start_http_server
 
-        registry = CollectorRegistry(auto_describe=False)
+        self._registry = CollectorRegistry(auto_describe=False)
         for collector in (SlotCollector(directory, own), *collectors):
-            registry.register(collector)
+            self.add(collector)
         try:
-            self._server, self._thread = start_http_server(port, addr=host, registry=registry)
+            self._server, self._thread = start_http_server(port, addr=host, registry=self._registry)
         except OSError as error:
             raise Busy(
                 f"prometheus_port {port}: {error.strerror}; choose another, or 0 for no metrics endpoint"
             ) from None
         self.port: int = self._server.server_address[1]
+
+    def add(self, collector: Collector) -> None:
+        """Asks one more, from the next scrape on."""
+        self._registry.register(collector)
 
     def close(self) -> None:
         """Stops serving."""
