@@ -55,6 +55,11 @@ _KEPT_ROBOTS = 20_000
 log = Log("weft.frontier.redis")
 
 
+class DataLost(Exception):
+    """The server has lost what this process had told it. No WeftError: the process is meant to die of it, and the one
+    that is started in its slot compares what is prepared with what its store has (`recover`)."""
+
+
 class _Out:
     """A lease that this process holds."""
 
@@ -97,6 +102,7 @@ class RedisFrontier(PodClient):
         self._idle_s = idle_s
         self._operation = 0
         self.epoch = 0
+        self._worked = self._lost = False
         self._out: dict[int, _Out] = {}
         self._rejected_out: dict[int, int] = {}
         self._rejects_wait = False
@@ -174,7 +180,8 @@ class RedisFrontier(PodClient):
 
     def close(self) -> None:
         """Sends and writes what is left."""
-        self.commit()
+        if not self._lost:
+            self.commit()
         self._requests.close()
         self._shelf.close()
         self._marks.close()
@@ -240,6 +247,7 @@ class RedisFrontier(PodClient):
     def _leased(self, fields: list[Any], owner: str, deadline: float) -> Lease:
         lease = self._lease(fields, owner, deadline, fields[10] / 1e6)
         self._out[lease.item] = _Out(lease, fields[1], cooled=False)
+        self._worked = True
         if lease.purpose is not Purpose.ROBOTS:
             self._robots_wanted[lease.url[: lease.url.index("/", 8)]] = int(fields[12])
         if (cookies := int(fields[13])) > 0:
@@ -310,6 +318,7 @@ class RedisFrontier(PodClient):
         for fields in rows:
             lease = self._lease(fields, self.owner, until, int(fields[10]) / 1e6)
             self._out[lease.item] = _Out(lease, fields[1], cooled=True)
+            self._worked = True
             taken.append(Taken(lease, fields[11], int(fields[12])))
         return taken
 
@@ -593,6 +602,11 @@ class RedisFrontier(PodClient):
 
     # ── the server ─────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _check_server(self) -> None:
+        if self._lost:
+            raise DataLost(f"{self._where}: has lost data: this process must be started anew")
+        super()._check_server()
+
     def _look_after_break(self) -> None:
         self._look_again()
 
@@ -602,6 +616,7 @@ class RedisFrontier(PodClient):
             self._open(new_epoch=False)
 
     def _heard(self, reply: list[Any]) -> None:
+        self._lost = self._lost or (self._worked and self._losses != reply[3])
         super()._heard(reply)
         self._operation = reply[1]
         self._rejects_wait = reply[2] > 0

@@ -5,6 +5,8 @@
 local owner, limit, pod = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local keep, low = tonumber(ARGV[6]), tonumber(ARGV[7])
 local deadline = now + D.lease
+-- After a loss the slots are started anew and tell what their stores have: until then nothing is given out twice.
+local SETTLE = 10000000
 local leases, expired = {}, {}
 local stamp = tonumber(call('HGET', 'n', 'stamp')) or 0
 local lost = tonumber(call('HGET', 'state', 'lost')) or 0
@@ -141,7 +143,7 @@ end
 local function claim_at(site)
   local s = load(site)
   local waits = s.due
-  if lost > 0 then waits = math.max(waits, lost + delay_of(s)) end
+  if lost > 0 then waits = math.max(waits, lost + math.max(delay_of(s), SETTLE)) end
   if waits > now then
     call('ZADD', 'due', fmt('%.0f', waits), site)
     return
