@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 import msgspec
 import yaml
 from msgspec import Meta, Struct, field
+from msgspec.structs import replace
 
 from weft import __version__
 from weft.errors import BadConfig
@@ -147,12 +148,67 @@ class LogSection(Section, frozen=True, kw_only=True):
     )
 
 
-class PodsSection(Section, frozen=True, kw_only=True):
-    """How a crawl is divided."""
+class PodSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Where a pod's frontier is: a Redis somewhere, or one that the crawl runs itself."""
 
-    num_pods: Annotated[
-        Annotated[int, Meta(ge=1, le=256)], Help("pods, each a process that owns its part of the domains")
-    ] = 1
+    redis_url: str = ""
+    managed: bool = False
+
+
+class PodsSection(Section, frozen=True, kw_only=True):
+    """How a crawl is divided, and into which processes."""
+
+    pods: Annotated[tuple[PodSpec, ...], Help("Redis of each pod (redis_url, or `managed`); none: embedded pods")] = ()
+    num_pods: Annotated[Annotated[int, Meta(ge=1, le=256)], Help("pods; each owns its part of the domains")]
+    only_pods: Annotated[str | None, Help("pods that run on this node, as 0-3 or 0,2; none: all")] = None
+    fetchers_per_pod: Annotated[Positive, Help("fetcher processes of a pod")]
+    parsers_per_pod: Annotated[Count, Help("parser processes of a pod; 0: fetchers parse themselves")]
+    parser_workers: Annotated[Positive, Help("pages that a parser takes at a time")] = 50
+    affinity: Annotated[bool, Help("one core for each process")] = field(default=False, name="enable_cpu_affinity")
+    parse_soft: Annotated[Positive, Help("pages waiting for a pod's parsers at which fetchers slow down")] = field(
+        default=20_000, name="parse_queue_soft_limit"
+    )
+    parse_hard: Annotated[Positive, Help("pages waiting for a pod's parsers at which fetchers wait")] = field(
+        default=80_000, name="parse_queue_hard_limit"
+    )
+    seen_filter: Annotated[
+        Literal["exact", "bloom"], Help("how a Redis pod knows what was seen; bloom takes less memory, and misses some")
+    ] = "exact"
+    bloom_capacity: Annotated[Positive, Help("URLs that the filters of all pods are made for")] = field(
+        default=10_000_000_000, name="bloom_filter_capacity"
+    )
+    bloom_error_rate: Annotated[
+        Annotated[float, Meta(gt=0, lt=1)], Help("share of new URLs that a filter takes for known ones")
+    ] = field(default=0.001, name="bloom_filter_error_rate")
+
+    @property
+    def on_redis(self) -> bool:
+        """Whether the pods' frontiers are on Redis."""
+        return bool(self.pods)
+
+    @property
+    def here(self) -> tuple[int, ...]:
+        """The pods that run on this node."""
+        return tuple(range(self.num_pods)) if self.only_pods is None else numbers(self.only_pods)
+
+
+class RedisSection(Section, frozen=True, kw_only=True):
+    """How every pod's Redis is spoken to."""
+
+    db: Annotated[Count, Help("database of every pod's Redis")] = field(default=0, name="redis_db")
+    password: Annotated[str | None, Help("password of every pod's Redis")] = field(default=None, name="redis_password")
+    socket_timeout_s: Annotated[Timeout, Help("seconds to wait for an answer of Redis")] = field(
+        default=30.0, name="redis_socket_timeout"
+    )
+    connect_timeout_s: Annotated[Timeout, Help("seconds to connect to Redis")] = field(
+        default=10.0, name="redis_socket_connect_timeout"
+    )
+    keepalive: Annotated[bool, Help("keep idle connections to Redis alive")] = field(
+        default=True, name="redis_socket_keepalive"
+    )
+    max_connections: Annotated[Positive, Help("connections of a process to one Redis, at most")] = field(
+        default=100, name="redis_max_connections"
+    )
 
 
 class RunSection(Section, frozen=True, kw_only=True):
@@ -174,6 +230,7 @@ class Config(Struct, frozen=True, kw_only=True):
     store: StoreSection
     log: LogSection
     pods: PodsSection
+    redis: RedisSection
     run: RunSection
 
 
@@ -188,14 +245,17 @@ COMPUTED: dict[str, Callable[[Mapping[str, Any]], tuple[Any, str]]] = {
     "per_domain_concurrency": lambda got: (
         (8, "the delay is 0") if got["politeness_delay_seconds"] == 0 else (1, "there is a delay")
     ),
+    "num_pods": lambda got: (len(got["pods"]), "as many as pods") if got["pods"] else (1, "one embedded pod"),
+    "fetchers_per_pod": lambda got: (6, "with Redis pods") if got["pods"] else (1, "an embedded pod is one process"),
+    "parsers_per_pod": lambda got: (2, "with Redis pods") if got["pods"] else (0, "an embedded pod is one process"),
     "log_dir": lambda got: (os.path.join(got["data_dirs"][0], "logs"), "in the first data dir"),  # noqa: PTH118
 }
 SHORT_FLAGS = {"politeness_delay_seconds": "--delay", "data_dirs": "--data-dir", "headers": "--header"}
 # What a resumed crawl is not held to: how long, from what file and with what intent it was started the last time.
 NOT_KEPT = frozenset(
-    {"max_duration", "seed_file", "resume", "fresh", "retry_failed", "recrawl", "data_dirs", "log_dir"}
+    {"max_duration", "only_pods", "seed_file", "resume", "fresh", "retry_failed", "recrawl", "data_dirs", "log_dir"}
 )
-SECRET_KEYS = frozenset({"auth", "headers"})
+SECRET_KEYS = frozenset({"auth", "headers", "redis_password", "pods"})
 # WEFT_ variables that are switches of their own, not keys.
 SWITCHES = re.compile(r"WEFT_(DEBUG.*|REQUIRE_.*|TEST_.*)")
 
@@ -251,6 +311,8 @@ def keys() -> dict[str, Key]:
         hints = get_type_hints(struct, include_extras=True)
         (_, defs) = msgspec.json.schema_components([struct], ref_template="{name}")
         properties = defs[struct.__name__]["properties"]
+        if "PodSpec" in defs:
+            properties["pods"]["items"] = defs["PodSpec"]
         for info in msgspec.structs.fields(struct):
             schema = properties[info.encode_name]
             default = (
@@ -311,9 +373,26 @@ def json_schema() -> dict[str, Any]:
 
 def masked(name: str, value: Any) -> Any:
     """A value as it may be shown: secrets are starred out."""
+    if name == "pods":
+        return tuple(replace(pod, redis_url=_without_login(pod.redis_url)) for pod in value)
     if name in SECRET_KEYS and isinstance(value, dict):
         return dict.fromkeys(value, "***")
-    return value
+    return "***" if name in SECRET_KEYS and value else value
+
+
+def _without_login(url: str) -> str:
+    return re.sub(r"//[^/@]*@", "//***@", url)
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """The numbers of `0-3,7`, in order; ValueError where it is not written so."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    if not found:
+        raise ValueError(text)
+    return tuple(sorted(found))
 
 
 def _typed(
@@ -343,6 +422,9 @@ def _compute(values: dict[str, Any], origins: dict[str, str]) -> None:
 def _listed(given: Value, item: Key) -> Any:
     """The value, made a list where the key is one and a single text (or, from outside, `a,b`) was given."""
     value = given.value
+    if item.name == "pods":
+        parts = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+        return [_pod(part) for part in parts] if isinstance(parts, list | tuple) else parts
     if item.schema.get("type") == "array" and isinstance(value, str):
         return [part.strip() for part in value.split(",")] if given.lax or item.name == "store" else [value]
     if item.schema.get("type") == "object" and isinstance(value, str) and given.lax:
@@ -350,6 +432,13 @@ def _listed(given: Value, item: Key) -> Any:
     if item.schema.get("type") == "number" and isinstance(value, bool):
         return str(value)
     return value
+
+
+def _pod(given: Any) -> Any:
+    """`managed`, or a Redis's URL, is short for a pod."""
+    if isinstance(given, str):
+        return {"managed": True} if given == "managed" else {"redis_url": given}
+    return given
 
 
 def accepted(schema: dict[str, Any]) -> str:
@@ -390,8 +479,7 @@ def _contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 re.compile(pattern.removeprefix("re:") if pattern.startswith("re:") else "")
             except re.error as error:
                 yield name, f"{pattern!r} is not a regular expression: {error}"
-    if values["num_pods"] > 1 and values["politeness_scope"] == "ip":
-        yield "politeness_scope", "`ip` works with one embedded pod alone: use domain or host, or num_pods 1"
+    yield from _pod_contradictions(values)
     try:
         values["user_agent_template"].format(version="", email="")
     except (KeyError, IndexError, ValueError) as error:
@@ -405,6 +493,41 @@ def _contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for host, login in values["auth"].items():
         if ":" not in login:
             yield "auth", f"{host}: write user:password"
+
+
+def _pod_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    pods: tuple[PodSpec, ...] = values["pods"]
+    for number, pod in enumerate(pods):
+        if bool(pod.redis_url) == pod.managed:
+            yield "pods", f"pod {number}: write either redis_url: redis://HOST:PORT/DB or managed: true"
+    if pods and values["num_pods"] != len(pods):
+        yield "num_pods", f"is {values['num_pods']}, but pods lists {len(pods)}: leave num_pods out, or list as many"
+    if values["parse_queue_soft_limit"] > values["parse_queue_hard_limit"]:
+        yield "parse_queue_soft_limit", f"must not be above parse_queue_hard_limit ({values['parse_queue_hard_limit']})"
+    if not pods:
+        yield from _embedded_contradictions(values)
+    if values["only_pods"] is None:
+        return
+    try:
+        last = numbers(values["only_pods"])[-1]
+    except ValueError:
+        yield "only_pods", f"{values['only_pods']!r} names no pods; write 0-3, or 0,2"
+        return
+    if not pods:
+        yield "only_pods", "works with Redis pods alone: embedded ones are all on one machine"
+    elif last >= len(pods):
+        yield "only_pods", f"there is no pod {last}: there are {len(pods)}, counted from 0"
+
+
+def _embedded_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if values["num_pods"] > 1 and values["politeness_scope"] == "ip":
+        yield "politeness_scope", "`ip` works with one embedded pod alone: use domain or host, or num_pods 1"
+    if values["fetchers_per_pod"] != 1:
+        yield "fetchers_per_pod", "an embedded pod is one process: use num_pods for more, or Redis pods"
+    if values["parsers_per_pod"]:
+        yield "parsers_per_pod", "an embedded pod parses in its one process: leave it 0, or use Redis pods"
+    if values["seen_filter"] != "exact":
+        yield "seen_filter", "bloom works with Redis pods alone; embedded ones are exact"
 
 
 def _is_address(text: str) -> bool:
