@@ -78,7 +78,7 @@ class One:
         chores: list[Callable[[float], None]] = [lambda _: time.sleep(rest_s)] if rest_s else []
         parser = Parser(
             self.config, self.folder, "test", self.slot, self.frontier, self.progress, self.pulse,
-            at_a_time=self.order.get("at_a_time", 50), chores=chores,
+            at_a_time=self.order.get("at_a_time", 50), chores=lambda _: chores,
         )  # fmt: skip
         signal.signal(signal.SIGTERM, lambda *_: parser.loop.drain())
         parser.run()

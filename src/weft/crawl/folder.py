@@ -41,6 +41,7 @@ _OWN = (
     "status.json",
     "status",
     "frontier",
+    "spool",
     "warc",
     "content",
     "metrics",
@@ -58,6 +59,7 @@ class Identity(msgspec.Struct):
     suffix_list: str
     data_dirs: int
     pods: int = 1
+    on_redis: bool = False
 
 
 class CrawlFolder:
@@ -69,7 +71,7 @@ class CrawlFolder:
         self.frontier = self.home / "frontier"
         self.status = self.home / "status.json"
         self.metrics = self.home / "metrics"
-        self._pods: int | None = None
+        self._pods: tuple[int, bool] | None = None
         self._identity = self.home / "crawl.json"
         self._seeds = self.home / "seeds.txt"
         self._lock: int | None = None
@@ -98,13 +100,31 @@ class CrawlFolder:
     @property
     def pods(self) -> int:
         """How many pods the crawl has."""
+        return self._divided()[0]
+
+    @property
+    def on_redis(self) -> bool:
+        """Whether the pods' frontiers are on Redis."""
+        return self._divided()[1]
+
+    @property
+    def is_one_process(self) -> bool:
+        """Whether one process does it all: one embedded pod."""
+        return self._divided() == (1, False)
+
+    def _divided(self) -> tuple[int, bool]:
         if self._pods is None:
-            self._pods = self.identity().pods
+            identity = self.identity()
+            self._pods = identity.pods, identity.on_redis
         return self._pods
 
     def of_pod(self, pod: int) -> Path:
         """Where a pod's frontier lies."""
-        return self.frontier if self.pods == 1 else self.frontier / f"pod_{pod}"
+        return self.frontier if self.is_one_process else self.frontier / f"pod_{pod}"
+
+    def pulse_of(self, slot: Slot) -> Path:
+        """Where a process's heartbeat and suspect lie."""
+        return self.of_pod(slot.pod) / slot.name if self.on_redis else self.of_pod(slot.pod)
 
     def frontiers(self) -> list[Path]:
         """Where the frontiers of all pods lie."""
@@ -112,7 +132,7 @@ class CrawlFolder:
 
     def status_of(self, slot: Slot) -> Path:
         """Where a process tells how it stands; one that is alone tells it for the crawl."""
-        return self.status if self.pods == 1 else self.home / "status" / f"{slot.name}.json"
+        return self.status if self.is_one_process else self.home / "status" / f"{slot.name}.json"
 
     def hold(self) -> None:
         """Takes the folder for this process, until it ends; makes it first if need be."""
@@ -137,13 +157,13 @@ class CrawlFolder:
             os.close(self._lock)
             self._lock = None
 
-    def start(self, seeds: Iterable[str], pods: int = 1) -> Identity:
+    def start(self, seeds: Iterable[str], pods: int = 1, *, on_redis: bool = False) -> Identity:
         """Makes a new crawl."""
         suffixes = urls.suffix_list_version()
         identity = Identity(
-            LAYOUT, uuid.uuid4().hex[:12], __version__, time.time(), suffixes, len(self.data_dirs), pods
+            LAYOUT, uuid.uuid4().hex[:12], __version__, time.time(), suffixes, len(self.data_dirs), pods, on_redis
         )
-        self._pods = pods
+        self._pods = pods, on_redis
         self.add_seeds(seeds)
         beside = self._identity.with_suffix(".tmp")
         beside.write_bytes(msgspec.json.format(msgspec.json.encode(identity)))
@@ -205,7 +225,7 @@ class CrawlFolder:
         beside.replace(path)
 
     def _recrawl(self, pod: int) -> Path:
-        return self.home / "recrawl.json" if self.pods == 1 else self.of_pod(pod) / "recrawl.json"
+        return self.home / "recrawl.json" if self.is_one_process else self.of_pod(pod) / "recrawl.json"
 
     def pages_by_pod(self) -> dict[int, int]:
         """How many pages each pod has stored."""

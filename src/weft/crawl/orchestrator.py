@@ -18,11 +18,13 @@ import uuid
 from collections.abc import Callable
 
 from weft.config import Config
-from weft.crawl.ends import BAD_USE, EXIT_CODES, FINAL, STATES
+from weft.crawl.ends import BAD_USE, EXIT_CODES, FINAL, SERVER_AWAY, STATES
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.order import Order
 from weft.crawl.permits import Permits
+from weft.crawl.places import places
 from weft.crawl.process import Process
+from weft.crawl.redis_pods import RedisPods
 from weft.crawl.standing import Standing
 from weft.crawl.termination import Termination
 from weft.engine.loop import Stop
@@ -44,21 +46,41 @@ class CrashLoop(WeftError):
 class Orchestrator:
     """One crawl from start to end; `run` returns its exit code."""
 
-    def __init__(self, config: Config, folder: CrawlFolder, crawl_id: str, *, stuck_s: float = STUCK_S) -> None:
+    def __init__(
+        self,
+        config: Config,
+        folder: CrawlFolder,
+        crawl_id: str,
+        *,
+        pods: RedisPods | None = None,
+        stuck_s: float = STUCK_S,
+    ) -> None:
         self._config = config
         self._folder = folder
+        self._pods = pods
         duration_s = config.limits.max_duration_s
         self._until = None if duration_s is None else time.time() + duration_s
-        pods = config.pods.num_pods
-        self._alone = pods == 1
+        self._alone = folder.is_one_process
+        if pods is not None:
+            # A call to a server may take this long, and nothing beats meanwhile.
+            stuck_s += config.redis.socket_timeout_s + config.redis.connect_timeout_s
         run, until = uuid.uuid4().hex, self._until if self._alone else None
-        orders = [Order(config, crawl_id, os.getpid(), run, until, pod, pods=pods) for pod in range(pods)]
+        servers = tuple(pods.urls) if pods is not None else ()
         self._processes = [
-            Process(order, folder.of_pod(order.pod), folder.status_of(order.slot), stuck_s=stuck_s) for order in orders
-        ]
+            Process(
+                Order(
+                    config, crawl_id, os.getpid(), run, until, slot.pod, slot.role, slot.index, config.pods.num_pods,
+                    servers, core=core,
+                ),
+                folder.pulse_of(slot), folder.status_of(slot), stuck_s=stuck_s,
+            )
+            for slot, core in places(config.pods)
+        ]  # fmt: skip
         self._standing = None if self._alone else Standing(folder.status, self._processes)
         self._termination = Termination()
-        self._permits = Permits.of(folder) if config.limits.max_pages is not None and not self._alone else None
+        self._permits = None
+        if config.limits.max_pages is not None and not self._alone and pods is None:
+            self._permits = Permits.of(folder)
         self._reason: Stop | None = None  # why it is ending
         self._again = False  # one died while they ended: it has not ended yet
         self._wanted = self._heeded = _NOTHING
@@ -69,8 +91,12 @@ class Orchestrator:
         try:
             if self._permits is not None:
                 self._permits.begin(self._config.limits.max_pages or 0, self._folder.pages_by_pod())
+            if self._config.pods.affinity:
+                os.sched_setaffinity(0, {0})
             while True:
                 self._heed()
+                if self._pods is not None:
+                    self._pods.look()
                 for process in self._processes:
                     process.act()
                 code = self._look()
@@ -107,10 +133,17 @@ class Orchestrator:
                 process.kill()
 
     def _end(self, reason: Stop) -> None:
-        """All processes shall drain and end."""
+        """All processes shall drain and end: fetchers first, and when they have, parsers."""
         self._reason = reason
+        self._stop("fetcher")
+
+    def _stop(self, role: str) -> None:
         for process in self._processes:
-            process.stop(None if reason is Stop.INTERRUPTED else str(reason))
+            if process.slot.role == role:
+                process.stop(None if self._reason is Stop.INTERRUPTED else str(self._reason))
+
+    def _have_ended(self, role: str) -> bool:
+        return all(process.has_ended for process in self._processes if process.slot.role == role)
 
     def _look(self) -> int | None:
         """Sees how the processes do; gives the crawl's exit code when it has ended."""
@@ -121,8 +154,10 @@ class Orchestrator:
                 code = self._ended(process, how)
                 if code is not None and (self._alone or code == BAD_USE):
                     return code
-        if all(process.has_ended for process in self._processes):
-            return self._all_ended()
+        if self._reason is not None and self._have_ended("fetcher"):
+            if self._have_ended("parser"):
+                return self._all_ended()
+            self._stop("parser")
         if not self._alone and self._reason is None:
             self._decide()
         return None
@@ -131,6 +166,10 @@ class Orchestrator:
         """What one process's end means for the crawl: its exit code, or None if it is started again."""
         if how.code in FINAL and (self._alone or self._reason is not None or how.code == BAD_USE):
             return how.code
+        if self._pods is not None:
+            self._pods.died(process)
+        if how.code == SERVER_AWAY and self._reason is None:
+            return None
         message = "the parser died" if process.slot.role == "parser" else "the fetcher died"
         log.error(message, process=process.slot.name, how=str(how), failures=process.child.failures)
         if self._reason is not None:
@@ -153,6 +192,10 @@ class Orchestrator:
         """Whether all is done, or the time is over."""
         if self._until is not None and time.time() >= self._until:
             self._end(Stop.MAX_DURATION)
+            return
+        if self._pods is not None:
+            if (reason := self._pods.verdict()) is not None:
+                self._end(reason)
             return
         reports = [process.status() for process in self._processes]
         if any(report.pid != process.pid for report, process in zip(reports, self._processes, strict=True)):

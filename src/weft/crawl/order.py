@@ -28,6 +28,9 @@ class Order(msgspec.Struct, frozen=True):
     role: str = "fetcher"
     index: int = 0
     pods: int = 1
+    servers: tuple[str, ...] = ()  # every pod's Redis; none: embedded pods
+    incarnation: int = 1  # of the process in its slot, beyond all before
+    core: int | None = None
 
     @property
     def slot(self) -> Slot:

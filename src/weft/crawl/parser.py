@@ -5,6 +5,8 @@ A page that killed it is told to the frontier before anything that it held goes 
 
 from __future__ import annotations
 
+import signal
+import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,14 +14,18 @@ from typing import Protocol
 
 from weft import __version__
 from weft.config import Config
+from weft.crawl.child import progress_of, run_child
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.handoff import spool_of
+from weft.crawl.order import Control, Order
+from weft.crawl.redis_process import open_frontier, shared_chores
 from weft.engine.commit import Committer
 from weft.engine.crawls import RunningCrawl
 from weft.engine.halves import reading
 from weft.engine.metrics import EngineMetrics
 from weft.engine.parser_loop import ParserLoop
 from weft.engine.progress import Progress
+from weft.engine.round import Round
 from weft.engine.spool import SpoolReader, Sweeper
 from weft.engine.steps import crash_point
 from weft.engine.suspects import Suspects, take_suspect
@@ -62,7 +68,7 @@ class Parser:
         pulse: Path,
         *,
         at_a_time: int,
-        chores: Sequence[Callable[[float], None]] = (),
+        chores: Callable[[Parser], Sequence[Callable[[float], None]]] = lambda _: (),
     ) -> None:
         step = crash_point()
         self._frontier = frontier
@@ -82,14 +88,15 @@ class Parser:
         crawl = self._open_crawl(config, folder, slot)
         self._metrics = EngineMetrics(Metrics(folder.metrics, slot), config.log.metrics_update_s)
         crawls = {crawl.number: crawl}
-        round_, parsing = reading(frontier, self._store, crawls, self._suspects, config.fetch, self._metrics)
+        self._round, parsing = reading(frontier, self._store, crawls, self._suspects, config.fetch, self._metrics)
         self._committer = Committer(frontier, self._store, step)
+        self.crawl = crawl
         spool = spool_of(folder.home, slot.pod)
         self._reader = SpoolReader(spool)
         self._sweeper = Sweeper(spool, frontier.awaited)
         self.loop = ParserLoop(
-            frontier, frontier, self._reader, round_, parsing, self._committer, crawls, progress, self._suspects,
-            self._metrics, at_a_time=at_a_time, step=step, chores=[*chores, self._sweeper],
+            frontier, frontier, self._reader, self._round, parsing, self._committer, crawls, progress, self._suspects,
+            self._metrics, at_a_time=at_a_time, step=step, chores=[*chores(self), self._sweeper],
         )  # fmt: skip
 
     def _open_crawl(self, config: Config, folder: CrawlFolder, slot: Slot) -> RunningCrawl:
@@ -107,6 +114,11 @@ class Parser:
         rules = Rules(config.scope, seeds, this_year=datetime.now(UTC).year, extensions=extensions)
         return RunningCrawl(number, rules, config.scope, config.fetch, frontier, self.progress, seeds)
 
+    @property
+    def round(self) -> Round:
+        """Where links and ends are gathered."""
+        return self._round
+
     def run(self) -> None:
         """Parses until the loop is drained; what it has done is safe then."""
         self.progress.write("running")
@@ -119,3 +131,29 @@ class Parser:
         self._frontier.close()
         self._suspects.close()
         log.info("ended", pages=self.progress.status.pages)
+
+
+def parse(order: Order, control: Control) -> int:
+    """Carries out an order."""
+    folder, progress = CrawlFolder(order.config.store.data_dirs), progress_of(order)
+    frontier = open_frontier(order, folder, progress)
+
+    def chores(parser: Parser) -> Sequence[Callable[[float], None]]:
+        def heed(_now: float) -> None:
+            if control.reason() is not None:
+                parser.loop.drain()
+
+        return [heed, *shared_chores(frontier, parser.crawl, parser.round.expand)]
+
+    parser = Parser(
+        order.config, folder, order.crawl_id, order.slot, frontier, progress, folder.pulse_of(order.slot),
+        at_a_time=order.config.pods.parser_workers, chores=chores,
+    )  # fmt: skip
+    signal.signal(signal.SIGTERM, lambda *_: parser.loop.drain())
+    parser.run()
+    progress.write("finished")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run_child(parse))

@@ -12,6 +12,9 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
+
+from weft.crawl.ends import SERVER_AWAY
 from weft.crawl.order import Order
 from weft.engine.progress import Status, read_status
 from weft.engine.suspects import pulse
@@ -79,7 +82,8 @@ class Process:
             pass
         self._popen = None
         how = Exit(code) if code >= 0 else Exit(None, -code)
-        self.child.exited(how, failed=False if self._was_of_use() else None)
+        useful = code == SERVER_AWAY or self._was_of_use()
+        self.child.exited(how, failed=False if useful else None)
         return how
 
     def stop(self, reason: str | None = None) -> None:
@@ -109,7 +113,8 @@ class Process:
             self._popen = subprocess.Popen(command, stdin=subprocess.PIPE)  # noqa: S603 (our own modules)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, heard)
-        self._tell(self._order.framed())  # if it has died already, `look` will see how
+        order = msgspec.structs.replace(self._order, incarnation=time.time_ns() // 1_000_000)
+        self._tell(order.framed())  # if it has died already, `look` will see how
         self.starts += 1
         self.child.spawned(self._popen.pid)
         self.child.ready()

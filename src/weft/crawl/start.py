@@ -15,6 +15,8 @@ from weft import urls
 from weft.config import Loaded, load
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.orchestrator import Orchestrator
+from weft.crawl.places import check_cores
+from weft.crawl.redis_pods import RedisPods, check_servers
 from weft.crawl.seeds import check_email, read_seed_file
 from weft.errors import BadInput, Busy
 from weft.frontier.admission import read_domains
@@ -30,9 +32,12 @@ class Prepared:
     folder: CrawlFolder
     orchestrator: Orchestrator
     endpoint: Endpoint | None
+    pods: RedisPods | None = None
 
     def close(self) -> None:
         """Gives everything back; the crawl has ended."""
+        if self.pods is not None:
+            self.pods.close()
         if self.endpoint is not None:
             self.endpoint.close()
         self.folder.let_go()
@@ -62,26 +67,54 @@ def prepare(
     check_email(seeds, config.fetch)
     if config.scope.exclude_file:
         read_domains(config.scope.exclude_file)
+    check_cores(config.pods)
+    check_servers(config)
     folder.hold()
+    endpoint: Endpoint | None = None
+    fresh, is_new = None, False
     try:
         if resume:
             identity = folder.go_on()
             _check_pods(folder, loaded)
             folder.add_seeds(seeds)
         else:
-            _make_room(folder, loaded)
-            identity = folder.start(seeds, config.pods.num_pods)
+            fresh = _make_room(folder, loaded)
+            is_new = True
+            identity = folder.start(seeds, config.pods.num_pods, on_redis=config.pods.on_redis)
         folder.keep_settings(loaded.given())
         log_to_file(Path(config.log.log_dir), Slot(0, "orchestrator"), config.log.log_level)
         endpoint = _endpoint(folder, loaded, complain)
+        pods = _open_pods(folder, loaded, identity.crawl_id, fresh, complain)
     except BaseException:
+        if endpoint is not None:
+            endpoint.close()
+        if is_new:
+            folder.clear()
         folder.let_go()
         raise
-    return Prepared(loaded, folder, Orchestrator(config, folder, identity.crawl_id), endpoint)
+    return Prepared(loaded, folder, Orchestrator(config, folder, identity.crawl_id, pods=pods), endpoint, pods)
+
+
+def _open_pods(
+    folder: CrawlFolder, loaded: Loaded, crawl_id: str, fresh: str | None, complain: Callable[[str], None]
+) -> RedisPods | None:
+    """The pods on Redis, taken for this crawl."""
+    section = loaded.config.pods
+    if not section.on_redis:
+        return None
+    if section.seen_filter == "bloom":
+        share = f"{section.bloom_error_rate:.2%}"
+        complain(f"seen_filter is bloom: about {share} of the URLs will be taken for known ones, and never crawled")
+    pods = RedisPods(loaded.config, folder, crawl_id)
+    pods.start(complain, fresh=fresh)
+    return pods
 
 
 def _check_pods(folder: CrawlFolder, loaded: Loaded) -> None:
     pods, asked = folder.pods, loaded.config.pods.num_pods
+    if folder.on_redis != loaded.config.pods.on_redis:
+        kind = "on Redis" if folder.on_redis else "embedded"
+        raise BadInput(f"{folder.home}: the crawl's pods are {kind}; resume it with the same `pods`")
     if pods != asked:
         raise BadInput(
             f"{folder.home}: the crawl has {_counted(pods)}, {asked} {'was' if asked == 1 else 'were'} asked for "
@@ -117,14 +150,17 @@ def _kept(folder: CrawlFolder, loaded: Loaded) -> dict[str, Any]:
     return kept
 
 
-def _make_room(folder: CrawlFolder, loaded: Loaded) -> None:
+def _make_room(folder: CrawlFolder, loaded: Loaded) -> str | None:
+    """Sees that nothing is there; gives the id of a crawl that is started over."""
     if not folder.exists():
         if any(folder.home.glob("index-*.db")) or (folder.home / "warc").exists():
             raise BadInput(f"{folder.home}: holds pages, but no crawl.json: choose another data dir")
-        return
+        return None
     if not loaded.config.run.fresh:
         raise BadInput(
             f"{folder.home} holds a crawl already: go on with --resume, start over with --fresh, "
             "or choose another --data-dir"
         )
+    before = folder.identity()
     folder.clear()
+    return before.crawl_id if before.on_redis else None

@@ -80,6 +80,13 @@ def pulse(folder: Path) -> tuple[int, int]:
     return beats, item
 
 
+def beat(folder: Path) -> None:
+    """A heartbeat of a process that is still being opened; who is suspect stays so."""
+    beats, item = pulse(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pulse").write_bytes(_LAYOUT.pack(beats + 1, item))
+
+
 def take_suspect(folder: Path) -> int:
     """The page that a dead process was parsing, or 0; told once, to whoever asks first."""
     try:

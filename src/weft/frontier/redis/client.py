@@ -159,6 +159,38 @@ class PodClient:
         """Where seeds' redirects have led."""
         return sorted(member.decode() for member in self._ask("SMEMBERS", f"scope:{crawl}"))
 
+    def tell_robots(self, origin: str, version: int, expires_s: float, crawl_delay_s: float) -> None:
+        """An origin's robots.txt lies on the pod's shelf under this version."""
+        key, code = self._keys.of(origin)
+        self._call("robots", [key, code, int(expires_s * 1e6), int(crawl_delay_s * 1e6), version])
+
+    def facts(self) -> tuple[FrontierStats, dict[str, int]]:
+        """For whoever decides that a crawl is over: the figures, and what waits where (see lua/common.lua)."""
+        stats = self.stats()
+        boxes: Any = self._ask("HVALS", "outboxes")
+        blocked = sum(int(self._ask("ZCARD", f"blocked:{crawl}")) for crawl in self._crawls)
+        return stats, {
+            "outboxes": sum(map(int, boxes)),
+            "scheduled": int(self._ask("ZCARD", "due")),
+            "blocked": blocked,
+            "seeded": int(self._ask("HGET", "meta", "seeded") or 0),
+        }
+
+    def note(self, name: str, value: str | None = None) -> str:
+        """A word that is kept with the pod; with a value it is changed (empty: taken away)."""
+        if value is None:
+            kept: Any = self._ask("HGET", "meta", name)
+            return kept.decode() if kept else ""
+        self._ask("HSET", "meta", name, value) if value else self._ask("HDEL", "meta", name)
+        return value
+
+    def given(self, crawl: int) -> tuple[int, int, int]:
+        """Pages stored, pages under way, and how many this pod may have in all (-1: nobody has said)."""
+        for number, pages, _, _, flight, given in self._figures()[3]:
+            if number == crawl:
+                return pages, flight, given
+        return 0, 0, -1
+
     def key_of(self, url: str) -> str:
         """The politeness key of a URL."""
         return self._keys.of(url[: url.index("/", 8)])[0]

@@ -1,0 +1,127 @@
+"""How a process that fetches takes up its part of a crawl: what it has stored, what it must ask again, its seeds."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import partial
+
+from weft.crawl.folder import CrawlFolder
+from weft.crawl.order import Order
+from weft.engine.crawls import RunningCrawl
+from weft.engine.progress import Progress
+from weft.engine.revisits import Revisits
+from weft.engine.verdict import RETRYABLE
+from weft.frontier.admission import Rules
+from weft.frontier.contract import CrawlLimits
+from weft.frontier.embedded import EmbeddedFrontier
+from weft.frontier.redis.routing import RoutedRedisFrontier
+from weft.frontier.routing import RoutedFrontier
+from weft.records import Found, Reason, Row
+from weft.store.pages import PageStore
+from weft.store.query import Where
+
+MAY_SUCCEED = RETRYABLE | {Reason.ROBOTS_UNREACHABLE, Reason.BREAKER, Reason.RETRY_AFTER}
+CRAWL = "crawl"  # the name of the one crawl that is in a frontier
+
+
+def limits_of(order: Order) -> CrawlLimits:
+    """The bounds that the frontier keeps."""
+    limits = order.config.limits
+    return CrawlLimits(limits.max_pages, limits.max_pages_per_domain, order.config.scope.max_depth)
+
+
+class Opening:
+    """One process's opening of the crawl."""
+
+    def __init__(
+        self,
+        order: Order,
+        folder: CrawlFolder,
+        frontier: EmbeddedFrontier | RoutedRedisFrontier,
+        store: PageStore,
+        progress: Progress,
+    ) -> None:
+        self._order = order
+        self._folder = folder
+        self._frontier = frontier
+        self._store = store
+        self._progress = progress
+        self._owns: Callable[[str], bool] = (
+            frontier.owns if isinstance(frontier, RoutedFrontier | RoutedRedisFrontier) else lambda _: True
+        )
+
+    def open(self) -> RunningCrawl:
+        """The crawl, ready to run; what its pod as a whole must do is done by the pod's first fetcher."""
+        order, frontier = self._order, self._frontier
+        limits, scope = limits_of(order), order.config.scope
+        number = frontier.open_crawl(CRAWL, limits)
+        self._recover(number, limits)
+        seeds, extensions = self._folder.seeds(), frontier.scope_extensions(number)
+        rules = Rules(scope, seeds, this_year=datetime.now(UTC).year, extensions=extensions)
+        crawl = RunningCrawl(number, rules, scope, order.config.fetch, frontier, self._progress, seeds)
+        for row in self._store.repair():
+            # A power cut took these pages' bytes: their URLs come in again under a new number.
+            frontier.readmit(number, Found(row.url, row.depth, row.parent))
+        if order.index == 0:
+            self._admit_seeds(crawl, seeds)
+            self._visit_again(number)
+        if frontier.is_recrawled(number):
+            crawl.revisits = Revisits(self._store)
+        frontier.commit()
+        return crawl
+
+    def _recover(self, number: int, limits: CrawlLimits) -> None:
+        frontier, store, status = self._frontier, self._store, self._progress.status
+        own = f"{self._order.slot.name}."
+        stats = store.stats(0, own)
+        status.pages = status.pages_at_start = stats.pages
+        status.body_bytes = stats.body_bytes
+        by_key: Counter[str] = Counter()
+        if limits.max_pages_per_domain is not None:
+            for host, pages in store.stats(sys.maxsize, own).hosts:
+                by_key[frontier.key_of(f"http://{host}/")] += pages
+        frontier.recover(store.items_since(frontier.acknowledged), {number: stats.pages}, by_key)
+
+    def _admit_seeds(self, crawl: RunningCrawl, seeds: list[str]) -> None:
+        admitted = []
+        for seed in filter(self._owns, map(crawl.rules.rewritten, seeds)):
+            reason = crawl.rules.refusal(seed, 0, is_link=False, included=True)
+            if reason is None:
+                admitted.append(Found(seed, 0))
+            else:
+                self._progress.refused[reason] += 1
+        self._frontier.admit(crawl.number, admitted)
+        if isinstance(self._frontier, RoutedRedisFrontier):
+            self._frontier.note("seeded", "1")
+
+    def _visit_again(self, number: int) -> None:
+        order, frontier, run = self._order, self._frontier, self._order.config.run
+        if run.retry_failed:
+            for row in _failed(self._store):
+                if self._owns(row.url):
+                    frontier.readmit(number, Found(row.url, row.depth, row.parent))
+        if run.recrawl:
+            known = (found for found in _first_pages(self._store) if self._owns(found.url))
+            frontier.recrawl(number, order.run, known, partial(self._folder.begin_recrawl, order.pod))
+
+
+def _first_pages(store: PageStore) -> Iterator[Found]:
+    """Every page that is known, once, as it was first found."""
+    for row in store.rows(Where(stored=True)):
+        if 200 <= row.status < 300 and not any(
+            200 <= other.status < 300 and other.item < row.item for other in store.for_url(row.url)
+        ):
+            yield Found(row.url, row.depth, row.parent)
+
+
+def _failed(store: PageStore) -> Iterator[Row]:
+    """The last rows of URLs that may succeed another time."""
+    for row in store.rows():
+        kind = row.error.partition(":")[0]
+        if (kind in MAY_SUCCEED or row.status in (408, 429) or row.status >= 500) and (
+            store.for_url(row.url)[-1].item == row.item
+        ):
+            yield row

@@ -1,0 +1,40 @@
+"""Which processes a node runs, and on which core each, where they are bound to one.
+
+The cores of this node's pods follow one another, fetchers before parsers; the orchestrator, which needs next to none,
+shares the first one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from weft.config import PodsSection
+from weft.errors import BadInput
+from weft.telemetry import Slot
+
+
+def slots(section: PodsSection) -> Iterator[Slot]:
+    """The processes of this node."""
+    for pod in section.here:
+        yield from (Slot(pod, "fetcher", index) for index in range(section.fetchers_per_pod))
+        yield from (Slot(pod, "parser", index) for index in range(section.parsers_per_pod))
+
+
+def places(section: PodsSection) -> list[tuple[Slot, int | None]]:
+    """Each with its core."""
+    return [(slot, core if section.affinity else None) for core, slot in enumerate(slots(section))]
+
+
+def check_cores(section: PodsSection) -> None:
+    """BadInput where there are too few for one each."""
+    if not section.affinity:
+        return
+    needed = len(section.here) * (section.fetchers_per_pod + section.parsers_per_pod)
+    there = os.sched_getaffinity(0)
+    if not set(range(needed)) <= there:
+        each = f"{section.fetchers_per_pod} fetchers and {section.parsers_per_pod} parsers"
+        raise BadInput(
+            f"enable_cpu_affinity: {needed} cores are needed ({len(section.here)} pods with {each} each), this process "
+            f"may use {len(there)}: run fewer processes, fewer pods here (only_pods), or leave it off"
+        )

@@ -1,0 +1,151 @@
+"""What a process of a pod on Redis has in addition: its frontier among the others, and its chores between pages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from weft.config import Config
+from weft.crawl.folder import CrawlFolder
+from weft.crawl.opening import CRAWL
+from weft.crawl.order import Order
+from weft.engine.crawls import RunningCrawl
+from weft.engine.loop import BLOCKING
+from weft.engine.progress import Progress
+from weft.engine.suspects import beat
+from weft.errors import ServerAway, ServerFull
+from weft.frontier.redis.client import PodClient
+from weft.frontier.redis.connection import RedisSettings, address, asking, connect
+from weft.frontier.redis.routing import OtherPod, RoutedRedisFrontier
+
+TRY_AGAIN_S = 0.3
+SCOPES_EVERY_S = 1.0
+OUTBOX_EVERY_S = 0.5
+TEND_EVERY_S = 0.5
+PERMITS_EVERY_S = 0.1
+LARGEST_BLOCK = 1000
+Chore = Callable[[float], None]
+Expand = Callable[[RunningCrawl, Iterable[tuple[int, str, int]]], None]
+
+
+def settings_of(config: Config) -> RedisSettings:
+    """How every pod's Redis is spoken to."""
+    redis = config.redis
+    return RedisSettings(
+        redis.db,
+        redis.password,
+        redis.socket_timeout_s,
+        redis.connect_timeout_s,
+        redis.keepalive,
+        redis.max_connections,
+    )
+
+
+def bloom_of(config: Config) -> tuple[int, float] | None:
+    """The shape of a pod's filter, where there is one: its share of the URLs, and the error rate."""
+    pods = config.pods
+    if pods.seen_filter == "exact":
+        return None
+    return max(1, pods.bloom_capacity // pods.num_pods), pods.bloom_error_rate
+
+
+def open_frontier(order: Order, folder: CrawlFolder, progress: Progress) -> RoutedRedisFrontier:
+    """The pod's frontier with the others behind it; waits while the pod's own server is away."""
+    config, settings = order.config, settings_of(order.config)
+    connections = [connect(url, settings) for url in order.servers]
+    where = [address(url, settings.db) for url in order.servers]
+    others = {}
+    for pod in range(order.pods):
+        if pod != order.pod:
+            client = PodClient(connections[pod], config.politeness, pod=pod, pods=order.pods, where=where[pod])
+            others[pod] = OtherPod(pod, client, folder.of_pod(pod) / "robots.db", CRAWL)
+    home = folder.of_pod(order.pod)
+    while True:
+        try:
+            with asking(where[order.pod]):
+                connections[order.pod].ping()
+            return RoutedRedisFrontier(
+                connections[order.pod], home, config.politeness, slot=order.slot.name, incarnation=order.incarnation,
+                pod=order.pod, pods=order.pods, where=where[order.pod], bloom_filter=bloom_of(config), others=others,
+                outbox=home / "outbox" / f"{order.slot.name}.db",
+            )  # fmt: skip
+        except (ServerAway, ServerFull) as why:
+            progress.write("paused", str(why))
+            beat(folder.pulse_of(order.slot))
+            time.sleep(TRY_AGAIN_S)
+
+
+def every(seconds: float, work: Callable[[], object]) -> Chore:
+    """A chore that is done now and then; a server that is away is the loop's affair, not a chore's."""
+    due = 0.0
+
+    def chore(now: float) -> None:
+        nonlocal due
+        if now >= due:
+            due = now + seconds
+            try:
+                work()
+            except BLOCKING:
+                pass
+
+    return chore
+
+
+def shared_chores(frontier: RoutedRedisFrontier, crawl: RunningCrawl, expand: Expand | None) -> Sequence[Chore]:
+    """Of every process: it hears of places that joined the scope, and empties its outbox."""
+    known: set[str] = set()
+
+    def hear_scopes() -> None:
+        for url in frontier.scope_extensions(crawl.number):
+            if url not in known:
+                known.add(url)
+                crawl.rules.extend(url)
+
+    def empty_outbox() -> None:
+        for admission in frontier.deliver_waiting():
+            if admission.expand and expand is not None:
+                expand(crawl, admission.expand)
+
+    return [every(SCOPES_EVERY_S, hear_scopes), every(OUTBOX_EVERY_S, empty_outbox)]
+
+
+def lead_chores(
+    order: Order, folder: CrawlFolder, frontier: RoutedRedisFrontier, crawl: RunningCrawl
+) -> Sequence[Chore]:
+    """Of the pod's first fetcher: long queues, and permits for pages."""
+    chores = [every(TEND_EVERY_S, frontier.tend)]
+    if order.config.limits.max_pages is not None and order.pods > 1:
+        chores.append(every(PERMITS_EVERY_S, RedisPermits(order, folder, frontier, crawl.number)))
+    return chores
+
+
+class RedisPermits:
+    """Keeps a pod in permits for pages: pod 0's database holds how many each may have."""
+
+    def __init__(self, order: Order, folder: CrawlFolder, frontier: RoutedRedisFrontier, crawl: int) -> None:
+        config, settings = order.config, settings_of(order.config)
+        self._frontier = frontier
+        self._crawl = crawl
+        self._pod = order.pod
+        self._block = max(1, min(LARGEST_BLOCK, (config.limits.max_pages or 1) // (8 * order.pods)))
+        self._first: OtherPod | None = None
+        if order.pod:
+            url = order.servers[0]
+            client = PodClient(
+                connect(url, settings), config.politeness, pod=0, pods=order.pods, where=address(url, settings.db)
+            )
+            self._first = OtherPod(0, client, folder.of_pod(0) / "robots.db", CRAWL)
+
+    def __call__(self) -> None:
+        """Asks for more where something waits for it, gives back what nothing here can use."""
+        stats = self._frontier.stats()
+        pages, flight, given = self._frontier.given(self._crawl)
+        if stats.queued and given - pages - flight <= 0:
+            self._frontier.allow(self._crawl, self._give(max(given, pages + flight) + self._block))
+        elif given > pages and not (stats.queued or stats.leased or stats.to_parse):
+            self._give(self._frontier.lower_permits(self._crawl, pages))
+
+    def _give(self, wanted: int) -> int:
+        if self._first is None:
+            return self._frontier.give_permits(self._crawl, self._pod, wanted)
+        return self._first.ask(lambda client, crawl: client.give_permits(crawl, self._pod, wanted))
