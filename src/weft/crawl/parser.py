@@ -86,9 +86,9 @@ class Parser:
             step=step,
         )
         crawl = self._open_crawl(config, folder, slot)
-        self._metrics = EngineMetrics(Metrics(folder.metrics, slot), config.log.metrics_update_s)
+        self.metrics = EngineMetrics(Metrics(folder.metrics, slot), config.log.metrics_update_s)
         crawls = {crawl.number: crawl}
-        self._round, parsing = reading(frontier, self._store, crawls, self._suspects, config.fetch, self._metrics)
+        self._round, parsing = reading(frontier, self._store, crawls, self._suspects, config.fetch, self.metrics)
         self._committer = Committer(frontier, self._store, step)
         self.crawl = crawl
         spool = spool_of(folder.home, slot.pod)
@@ -96,7 +96,7 @@ class Parser:
         self._sweeper = Sweeper(spool, frontier.awaited)
         self.loop = ParserLoop(
             frontier, frontier, self._reader, self._round, parsing, self._committer, crawls, progress, self._suspects,
-            self._metrics, at_a_time=at_a_time, step=step, chores=[*chores(self), self._sweeper],
+            self.metrics, at_a_time=at_a_time, step=step, chores=[*chores(self), self._sweeper],
         )  # fmt: skip
 
     def _open_crawl(self, config: Config, folder: CrawlFolder, slot: Slot) -> RunningCrawl:
@@ -127,7 +127,7 @@ class Parser:
         self._store.close()
         self._sweeper.sweep()
         self._reader.close()
-        self._metrics.update(self.progress, None, 0, now=True)
+        self.metrics.update(self.progress, None, 0, now=True)
         self._frontier.close()
         self._suspects.close()
         log.info("ended", pages=self.progress.status.pages)
@@ -143,6 +143,9 @@ def parse(order: Order, control: Control) -> int:
             if control.reason() is not None:
                 parser.loop.drain()
 
+        metrics = parser.metrics
+        frontier.crossed = metrics.crossed
+        metrics.before_save.append(lambda: metrics.waiting(frontier.waiting))
         return [heed, *shared_chores(frontier, parser.crawl, parser.round.expand)]
 
     parser = Parser(

@@ -216,6 +216,6 @@ def _reason(facts: Facts, max_pages: int | None) -> Stop | None:
         return Stop.DONE
     if max_pages is not None and sum(stats.pages for stats, _ in facts) >= max_pages:
         return Stop.MAX_PAGES
-    if any(more["scheduled"] or more["blocked"] for _, more in facts):
+    if any(more["scheduled"] or more["blocked"] or more["rejects"] for _, more in facts):
         return None
-    return Stop.BUDGET
+    return Stop.BUDGET if any(stats.queued for stats, _ in facts) else None

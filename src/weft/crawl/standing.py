@@ -33,12 +33,14 @@ class Standing:
         self._recent_of: dict[str, float] = {}
         self._windows: dict[int, list[tuple[float, int]]] = {}
         self._next_s = 0.0
+        self._is_over = False
         self.status = Status(pid=os.getpid(), started_at=self._started_at, elapsed_s=self._earlier_s)
 
     def update(self, state: str = "", note: str = "") -> Status:
         """Reads all and writes the sum, a few times a second; at once where a state is given: it is the last."""
-        if not state and time.monotonic() < self._next_s:
+        if not state and (self._is_over or time.monotonic() < self._next_s):
             return self.status
+        self._is_over = bool(state)
         self._next_s = time.monotonic() + WRITE_EVERY_S
         told = [(process, process.status()) for process in self._processes]
         self.status = self._sum(told)
@@ -59,15 +61,18 @@ class Standing:
                 counts.update(getattr(status, kind))
             setattr(total, kind, dict(counts))
         for process, status in told:
-            self._take_pages(total, process.slot.name, status)
+            self._take_pages(total, process, status)
         pods = sorted({process.slot.pod for process, _ in told})
         total.pods = [self._pod(pod, [pair for pair in told if pair[0].slot.pod == pod], total, now) for pod in pods]
         total.rate = sum(pod.rate for pod in total.pods)
         total.state, total.note = _state([status for _, status in told])
         return total
 
-    def _take_pages(self, total: Status, slot: str, status: Status) -> None:
-        total.pages_at_start += self._pages_at_start.setdefault(slot, status.pages_at_start)
+    def _take_pages(self, total: Status, process: Process, status: Status) -> None:
+        slot = process.slot.name
+        if slot not in self._pages_at_start and status.pid == process.pid:
+            self._pages_at_start[slot] = status.pages_at_start
+        total.pages_at_start += self._pages_at_start.get(slot, status.pages)
         total.poisoned += status.poisoned
         if self._recent_of.get(slot) != status.updated_at:
             self._recent_of[slot] = status.updated_at

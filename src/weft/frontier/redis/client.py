@@ -173,6 +173,7 @@ class PodClient:
             "outboxes": sum(map(int, boxes)),
             "scheduled": int(self._ask("ZCARD", "due")),
             "blocked": blocked,
+            "rejects": int(self._ask("LLEN", "rejects")) + int(self._ask("LLEN", "rejected")),
             "seeded": int(self._ask("HGET", "meta", "seeded") or 0),
         }
 

@@ -1,0 +1,210 @@
+"""Crawls of pods on Redis through the command line: fetchers, parsers and servers that the crawl runs itself.
+
+Judged as all crawls are, by the server's log against the oracle. tests/chaos has the full size.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crawling import Crawler, Kill, check_corpus, check_refusals, is_gone, judged_with_kills, kill_fetcher, until, weft
+
+from weft import urls
+from weft.supervise import process
+from weft.testing.judge import judge
+from weft.testing.web import synthetic_web
+
+DELAY_S = 0.05
+MESSY: dict[str, Any] = {"hosts": 22, "pages": 130, "seed": 44, "profile": "messy"}
+OTHER: dict[str, Any] = {"hosts": 22, "pages": 130, "seed": 53, "profile": "messy"}
+CALM: dict[str, Any] = {"hosts": 12, "pages": 100, "seed": 2, "profile": "calm"}
+MANAGED = ("--pods", "managed", "--pods", "managed")
+SPLIT = (*MANAGED, "--fetchers-per-pod", 2, "--parsers-per-pod", 1)
+FUSED = (*MANAGED, "--fetchers-per-pod", 1, "--parsers-per-pod", 0)
+
+
+def requests_by_pod(crawler: Crawler, pods: int) -> Iterator[tuple[int, str]]:
+    for pod in range(pods):
+        for path in (crawler.data_dir / "frontier" / f"pod_{pod}" / "requests").rglob("*.log"):
+            yield from ((pod, line.split("\t")[7]) for line in path.read_text().splitlines() if line[0] == "S")
+
+
+def check_pods(crawler: Crawler) -> None:
+    asked = set(requests_by_pod(crawler, 2))
+    assert {pod for pod, _ in asked} == {0, 1}
+    assert all(pod == urls.pod_of(urls.domain_of(url), 2) for pod, url in asked)
+    assert not any("wrong pod" in path.read_text() for path in (crawler.data_dir / "logs").rglob("*.log"))
+
+
+def processes(crawler: Crawler, running: int, role: str) -> list[int]:
+    """The pids of a crawl's fetchers, parsers or servers."""
+    words = {"server": b"valkey-server", "fetcher": b"weft.crawl.fetcher", "parser": b"weft.crawl.parser"}
+
+    def those() -> list[int]:
+        found = []
+        for pid in process.children(running):
+            try:
+                line = Path(f"/proc/{pid}/cmdline").read_bytes()
+            except OSError:
+                continue
+            if words[role] in line or (role == "server" and b"redis-server" in line):
+                found.append(pid)
+        return sorted(found)
+
+    pids: list[int] = until(those, 10, f"a {role}")
+    return pids
+
+
+def undisturbed(folder: Path) -> None:
+    with synthetic_web(**MESSY) as web:
+        crawler = Crawler(web.seeds, folder, *SPLIT, delay_s=DELAY_S)
+        assert crawler.run(WEFT_DEBUG_POD_ASSIGNMENT="true") == 0, crawler.said
+        verdict = web.judge(delay_s=DELAY_S)
+        assert verdict.ok, verdict
+        rows = check_corpus(crawler)
+        check_refusals(crawler, web.expect(), rows)
+        check_pods(crawler)
+        status = crawler.status()
+        assert (status["state"], status["note"], len(status["pods"])) == ("finished", "done", 2)
+        assert sum(pod["pages"] for pod in status["pods"]) == status["pages"] == len(crawler.pages())
+        logs = {str(path.relative_to(crawler.data_dir / "logs")) for path in (crawler.data_dir / "logs").rglob("*.log")}
+        assert {"pod_0/orchestrator.log", "pod_0/fetcher_1.log", "pod_1/parser_0.log"} <= logs
+        check_commands(crawler)
+
+
+def check_commands(crawler: Crawler) -> None:
+    audit = weft("audit", crawler.data_dir)
+    assert audit.returncode == 0, audit.stdout + audit.stderr
+    for pod in range(2):
+        page = next(row for row in crawler.pages() if row.item >> 48 == pod)
+        assert "it was crawled" in weft("explain", crawler.data_dir, page.url).stdout
+        assert weft("get", crawler.data_dir, page.url).returncode == 0
+    assert "pods " in weft("stats", crawler.data_dir).stdout
+
+
+def all_roles_killed(folder: Path) -> None:
+    """A fetcher, a parser, a server, and another fetcher and server: each is started again, and nothing is lost."""
+    with synthetic_web(**OTHER) as web:
+        crawler = Crawler(web.seeds, folder, *SPLIT, delay_s=DELAY_S)
+        kills = []
+        with crawler.running() as running:
+            for pages, role, which in (
+                (10, "fetcher", 0),
+                (40, "parser", 1),
+                (70, "server", 0),
+                (110, "fetcher", -1),
+                (150, "server", -1),
+            ):
+                crawler.pages_at_least(pages, 60)
+                kills.append(kill_fetcher(processes(crawler, running.pid, role)[which]))
+            assert running.wait(150) == 0, crawler.said
+        verdict, _ = judged_with_kills(web, crawler, kills)
+        assert verdict.ok, verdict
+        check_corpus(crawler)
+        check_pods(crawler)
+
+
+def orchestrator_killed(folder: Path) -> None:
+    with synthetic_web(**MESSY) as web:
+        crawler = Crawler(web.seeds, folder, *FUSED, delay_s=DELAY_S)
+        kills: list[Kill] = []
+        for pages in (20, 90):
+            with crawler.running(resume=bool(kills)) as running:
+                crawler.pages_at_least(pages, 60)
+                children = process.children(running.pid)
+                kills.append(kill_fetcher(running.pid))
+                until(partial(_are_gone, children), 10, "the end of all children")
+        assert crawler.run(resume=True) == 0, crawler.said
+        verdict, _ = judged_with_kills(web, crawler, kills)
+        assert verdict.ok, verdict
+        check_corpus(crawler)
+        check_pods(crawler)
+
+
+def _are_gone(pids: list[int]) -> bool:
+    return all(map(is_gone, pids))
+
+
+def pages_in_all(folder: Path) -> None:
+    with synthetic_web(**MESSY | {"pages": 300}) as web:
+        crawler = Crawler(web.seeds, folder, *SPLIT, "--max-pages", 70, delay_s=0.02)
+        assert crawler.run() == 3, crawler.said
+        assert len(crawler.pages()) == 70 == crawler.status()["pages"]
+        assert crawler.run("--max-pages", 111, resume=True) == 3, crawler.said
+        assert len(crawler.pages()) == 111
+        check_corpus(crawler)
+        web.stop()
+        verdict = judge(web.arrivals(), web.expect(), 0.02, complete=False)
+        assert verdict.ok, verdict
+
+
+def depth(folder: Path) -> None:
+    with synthetic_web(**MESSY) as web:
+        crawler = Crawler(web.seeds, folder, *FUSED, "--max-depth", 2, delay_s=0.02)
+        assert crawler.run() == 0, crawler.said
+        verdict = web.judge(delay_s=0.02, max_depth=2)
+        assert verdict.ok, verdict
+
+
+SCENARIOS = [undisturbed, all_roles_killed, orchestrator_killed, pages_in_all, depth]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_pods_on_redis_crawl_as_one_process_does(crawls: dict[Any, Future[None]], scenario: Any) -> None:
+    crawls[scenario].result()
+
+
+SEED = "http://127.0.0.1:9/"
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--pods", "redis://127.0.0.1:1/0"], "pod 0: redis://127.0.0.1:1/0: refuses the connection"),
+        (["--pods", "http://127.0.0.1/"], "must begin with redis://"),
+        (["--pods", "managed", "--only-pods", "3"], "there is no pod 3"),
+        (["--pods", "managed", "--only-pods", "x"], "names no pods"),
+        (["--only-pods", "0"], "works with Redis pods alone"),
+        (["--parsers-per-pod", "2"], "an embedded pod parses in its one process"),
+        (["--seen-filter", "bloom"], "bloom works with Redis pods alone"),
+        (
+            ["--pods", "managed", "--enable-cpu-affinity", "--fetchers-per-pod", "500", "--parsers-per-pod", "12"],
+            "512 cores are needed (1 pods with 500 fetchers and 12 parsers each)",
+        ),
+        (["--pods", "managed", "--parse-queue-soft-limit", "9", "--parse-queue-hard-limit", "8"], "must not be above"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_written(tmp_path: Path, flags: list[str], said: str) -> None:
+    refused = weft("crawl", SEED, "--data-dir", tmp_path / "data", "--prometheus-port", 0, *flags)
+    assert refused.returncode == 2, refused.stderr
+    assert said in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert not (tmp_path / "data" / "crawl.json").exists()
+
+
+def test_two_pods_on_one_database_are_refused(tmp_path: Path, start_server: Any) -> None:
+    url = start_server().url
+    refused = weft("crawl", SEED, "--data-dir", tmp_path, "--prometheus-port", 0, "--pods", url, "--pods", url)
+    assert refused.returncode == 2, refused.stderr
+    assert "pods 0 and 1 are one database" in refused.stderr
+    assert not (tmp_path / "crawl.json").exists()
+
+
+def test_a_log_dir_that_cannot_be_written_and_a_port_in_use_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    refused = weft("crawl", SEED, "--data-dir", tmp_path / "a", "--num-pods", 2, "--log-dir", tmp_path / "file" / "x")
+    assert refused.returncode == 2
+    assert "log_dir" in refused.stderr
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        refused = weft("crawl", SEED, "--data-dir", tmp_path / "b", "--num-pods", 2, "--prometheus-port", port)
+    assert refused.returncode == 2
+    assert f"prometheus_port {port}" in refused.stderr
