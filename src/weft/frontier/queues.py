@@ -189,7 +189,7 @@ class Queues:
         else:
             at = site.next_time()
         if at is not None:
-            self.wheel.put(site, max(turn.due, at))
+            self.wheel.put(site, max(turn.due, at), self._now())
             return
         if not asked:
             self.wheel.remove(site)

@@ -23,6 +23,7 @@ class Scheduled(Protocol):
 
 S = TypeVar("S", bound=Scheduled)
 IDLE = -1
+READY = 0
 
 
 class Wheel(Generic[S]):
@@ -33,8 +34,13 @@ class Wheel(Generic[S]):
         self._order: list[int] = []
         self._ready: deque[S] = deque()
 
-    def put(self, thing: S, due: float) -> None:
-        """Schedules it; if it is scheduled already, the new time counts."""
+    def put(self, thing: S, due: float, now: float = -1.0) -> None:
+        """Schedules it; if it is scheduled already, the new time counts. What is due `now` need not wait for a tick."""
+        if due <= now:
+            if thing.tick != READY:
+                thing.tick = READY
+                self._ready.append(thing)
+            return
         tick = ceil(due * TICKS_A_SECOND)
         if thing.tick == tick:
             return
@@ -55,7 +61,7 @@ class Wheel(Generic[S]):
         while True:
             while self._ready:
                 thing = self._ready.popleft()
-                if IDLE < thing.tick <= current:
+                if READY <= thing.tick <= current:
                     thing.tick = IDLE
                     return thing
             if not self._order or self._order[0] > current:
