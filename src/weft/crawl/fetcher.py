@@ -133,7 +133,7 @@ class Fetcher:
 
         def take(received: Received) -> None:
             for _, url in received.scopes:
-                crawl.rules.extend(url)
+                crawl.extend(url)
             for _, count, admission in received.admissions:
                 crawl.count(count, admission)
                 if admission.expand:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from weft import urls
 from weft.config import FetchSection, ScopeSection
 from weft.engine.cookies import CookieShare, SharedCookies
+from weft.engine.familiar import Familiar
 from weft.engine.progress import Progress
 from weft.engine.revisits import Revisits
 from weft.fetch.auth import authorization
@@ -53,6 +54,9 @@ class RunningCrawl:
         self.known_origins: set[str] = set()
         self._seed_origins = frozenset(map(urls.origin_of, seeds))
         self.revisits: Revisits | None = None  # set while known pages are visited again
+        # Where the way to a URL decides, one that was refused may be let in later.
+        lasting = scope.max_depth is None and not scope.offsite_hops
+        self.familiar = Familiar(progress.refused) if lasting else None
 
     def headers(self, lease: Lease, now: float) -> Sequence[tuple[str, str]]:
         """What this crawl sends beyond the usual; nothing, for most."""
@@ -119,6 +123,8 @@ class RunningCrawl:
             reason = rules.refusal(url, page.depth + 1, offsite=page.offsite)
             if reason is not None:
                 refused[reason] += 1
+                if self.familiar is not None:
+                    self.familiar.refused(url, reason)
                 if reason is Reason.TRAP and not rules.looks_like_a_trap(url):
                     self._frontier.refused(reason, url, page.item)  # told by counting: it could not be told again
             elif self.scope.offsite_hops and not rules.in_scope(url):
@@ -126,6 +132,12 @@ class RunningCrawl:
             else:
                 found.append(Found(url, page.depth + 1, page.item))
         return found
+
+    def extend(self, url: str) -> None:
+        """Makes a URL's place a part of the scope."""
+        self.rules.extend(url)
+        if self.familiar is not None:
+            self.familiar.forget()
 
     def listed(self, lease: Lease, entries: Iterable[str]) -> list[Found]:
         """What the rules let in of a sitemap: found on purpose, so no extension or trap is held against it."""
@@ -147,7 +159,7 @@ class RunningCrawl:
         offsite = 0 if self.rules.in_scope(target) else max(1, lease.offsite)
         reason = self.rules.refusal(target, lease.depth, is_link=False, offsite=max(0, offsite - 1))
         if reason is Reason.SCOPE and lease.depth == 0 and lease.purpose is Purpose.PAGE:
-            self.rules.extend(target)
+            self.extend(target)
             self._frontier.scope_extended(self.number, target)
             offsite = 0
             reason = self.rules.refusal(target, lease.depth, is_link=False)
@@ -178,4 +190,8 @@ class RunningCrawl:
     def count(self, found: int, admission: Admission) -> None:
         """Counts what the frontier did not take of so many URLs: what it knew already, what a budget kept out."""
         self.progress.refused[Reason.DUPLICATE] += admission.duplicates
-        self.progress.refused[Reason.BUDGET] += max(0, found - admission.new - admission.duplicates)
+        over = found - admission.new - admission.duplicates
+        if over > 0:
+            self.progress.refused[Reason.BUDGET] += over
+            if self.familiar is not None:
+                self.familiar.forget()  # there may be room for it later

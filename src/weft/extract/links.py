@@ -10,6 +10,7 @@ Invariant: `hrefs` holds nothing that cannot lead to a page over http, no two eq
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import NamedTuple
 
 from turbohtml import Document, Element, Namespace
@@ -71,6 +72,9 @@ def scan(document: Document) -> Scan:
             rel = element.attr("rel")
             if rel is not None and "nofollow" in rel.lower().split():
                 continue
+            if raw and raw[0] == "/" and raw[-1] != " " and raw.isprintable():  # what most look like
+                hrefs[raw] = None
+                continue
         elif tag == "iframe" or tag == "frame":
             raw = element.attr("src")
         elif tag == "template":
@@ -79,15 +83,15 @@ def scan(document: Document) -> Scan:
         else:
             raw = _head_fact(found, element, tag)
         if raw is not None and (href := followable(raw)) is not None:
-            if len(hrefs) < MAX_HREFS:
-                hrefs[href] = None
-            elif href not in hrefs:
-                found.capped = True
+            hrefs[href] = None
         elif raw is not None and raw.lstrip(_EDGES)[:1] == "#":
             found.fragments = True
+    found.capped = len(hrefs) > MAX_HREFS
     if not found.nofollow:
+        found.hrefs = list(islice(hrefs, MAX_HREFS))
         # With a `<base href>` a mere fragment leads to the base, which is another page.
-        found.hrefs = [*hrefs, ""] if found.base is not None and found.fragments else list(hrefs)
+        if found.base is not None and found.fragments:
+            found.hrefs.append("")
     return found
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import re
 import time
-from base64 import b32encode
 from collections.abc import Mapping
 from hashlib import sha1
 
@@ -25,6 +24,8 @@ SAME_PAYLOAD = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest
 NOT_MODIFIED = "http://netpreserve.org/warc/1.1/revisit/server-not-modified"
 
 _RESPONSE = "application/http; msgtype=response"
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
+_BASE32 = [first + second for first in _LETTERS for second in _LETTERS]
 _REQUEST = "application/http; msgtype=request"
 _TRANSFER_ENCODING = re.compile(rb"\n(?=transfer-encoding[ \t]*:)", re.IGNORECASE).sub
 _CONTENT_LENGTH = re.compile(rb"\n(?=content-length[ \t]*:)", re.IGNORECASE).sub
@@ -134,7 +135,8 @@ class RecordMaker:
 
 def payload_digest(body: bytes) -> str:
     """The digest by which WARC knows a payload: `sha1:` and 32 base32 characters."""
-    return "sha1:" + b32encode(sha1(body).digest()).decode()
+    number = int.from_bytes(sha1(body, usedforsecurity=False).digest(), "big")
+    return "sha1:" + "".join([_BASE32[(number >> shift) & 1023] for shift in range(150, -1, -10)])
 
 
 def _record(kind: str, uuid: str, date: str, more: str, content_type: str, block: bytes, body: bytes = b"") -> bytes:
