@@ -28,6 +28,7 @@ from weft.frontier.contract import CrawlLimits, FrontierStats
 from weft.frontier.redis.client import PodClient
 from weft.frontier.redis.connection import address, connect, inspect
 from weft.frontier.redis.frontier import RedisFrontier
+from weft.frontier.redis.metrics import RedisMetrics
 from weft.telemetry import Log
 
 HOLD_S = 30.0
@@ -79,6 +80,10 @@ class RedisPods:
         except BaseException:
             self.close()
             raise
+
+    def metrics(self) -> RedisMetrics:
+        """What the servers have to tell; of this node's pods, since other nodes tell of theirs."""
+        return RedisMetrics({pod: self.urls[pod] for pod in self._here}, self._settings)
 
     def close(self) -> None:
         """Lets the pods go, and ends the servers that this crawl runs."""

@@ -85,6 +85,8 @@ def prepare(
         log_to_file(Path(config.log.log_dir), Slot(0, "orchestrator"), config.log.log_level)
         endpoint = _endpoint(folder, loaded, complain)
         pods = _open_pods(folder, loaded, identity.crawl_id, fresh, complain)
+        if endpoint is not None and pods is not None:
+            endpoint.add(pods.metrics())
     except BaseException:
         if endpoint is not None:
             endpoint.close()
