@@ -59,6 +59,12 @@ class Run:
         facts = self.client.info("cpu")
         return float(facts["used_cpu_user_main_thread"] + facts["used_cpu_sys_main_thread"])
 
+    def settle(self) -> None:
+        """Waits until the server has no child that rewrites its file: while it has, each page it touches is copied."""
+        self.client.config_set("auto-aof-rewrite-percentage", 0)
+        while self.client.info("persistence")["aof_rewrite_in_progress"]:
+            time.sleep(0.1)
+
     def memory(self) -> int:
         return int(self.client.info("memory")["used_memory"])
 
@@ -108,6 +114,7 @@ def growth(run: Run, sizes: list[int]) -> None:
         run.fresh()
         run.robots([domain(number) for number in range(size)])
         fill(run, size, 1)
+        run.settle()
         rng = random.Random(3)
         amount = 10_000
         # A page's links lead to a few sites: its own above all.
