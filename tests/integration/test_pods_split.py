@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import http.server
 import json
+import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +19,7 @@ import pytest
 from crawling import check_corpus, until
 from redis_pod import Pod
 
+from weft.engine.steps import SPLIT_STEPS
 from weft.records import Row
 from weft.supervise.redis_server import RedisServer
 from weft.testing.web import synthetic_web
@@ -84,6 +87,53 @@ def test_a_killed_parser_or_fetcher_loses_and_doubles_nothing(pod: Callable[...,
         assert verdict.ok, verdict
         check_corpus(crawl)
         assert crawl.spool() == []
+
+
+PARSER_STEPS = ("taken", "after-write", "after-links", "after-rows", "after-acknowledge")
+
+
+@pytest.mark.parametrize("step", [*SPLIT_STEPS[:1], *PARSER_STEPS])
+def test_a_kill_between_two_writes_costs_repeated_work_alone(
+    pod: Callable[..., Pod], tmp_path: Path, step: str
+) -> None:
+    marker = tmp_path / "crashed"
+    crash = {"WEFT_TEST_CRASH_AT": f"{step}:{1 if step == 'after-acknowledge' else 4}@{marker}"}
+    with synthetic_web(hosts=8, pages=60, profile="calm", seed=6) as web:
+        crawl = pod(web.seeds, politeness_delay_seconds=0.02)
+        crawl.start("fetcher0", env=crash if step == "spooled" else None)
+        crawl.start("parser0", env=crash if step in PARSER_STEPS else None)
+        crawl.until_ended(env=crash)
+        crawl.stop()
+        assert marker.exists(), "the step was not reached"
+        verdict = web.judge(delay_s=0.02)
+        if step in PARSER_STEPS:
+            assert verdict.duplicates == [], "what is in the spool is not asked for again"
+        verdict.duplicates = []
+        assert verdict.ok, verdict
+        check_corpus(crawl)
+        assert crawl.spool() == []
+
+
+def test_a_fetcher_that_was_stopped_for_long_sends_nothing_late(pod: Callable[..., Pod]) -> None:
+    with synthetic_web(hosts=8, pages=120, profile="calm", seed=8) as web:
+        crawl = pod(web.seeds, politeness_delay_seconds=0.2, total_timeout=1, read_timeout=1, lease_seconds=1.5)
+        for name in FUSED:
+            crawl.start(name)
+        until(partial(has_finished, crawl, 10), what="item 10")
+        crawl.running["fused0"].send_signal(signal.SIGSTOP)
+        before = crawl.frontier.stats().pages
+        until(
+            lambda: crawl.frontier.stats().leased == 0 or crawl.frontier.stats().pages > before + 20,
+            what="another's work",
+        )
+        time.sleep(2.0)  # longer than a lease: what it held is given to the other
+        crawl.running["fused0"].send_signal(signal.SIGCONT)
+        crawl.until_ended()
+        crawl.stop()
+        verdict = web.judge(delay_s=0.2)
+        verdict.duplicates = []
+        assert verdict.ok, verdict
+        check_corpus(crawl)
 
 
 def test_a_server_that_goes_away_pauses_the_pod_and_comes_back_with_it(

@@ -12,6 +12,7 @@ from pathlib import Path
 from weft.engine.handoff import Handoff
 from weft.engine.pressure import Pressure
 from weft.engine.spool import SpoolWriter
+from weft.engine.steps import crash_point
 from weft.frontier.contract import Frontier, ParseQueue
 from weft.telemetry import Slot
 
@@ -31,4 +32,4 @@ class Outlet:
     def __init__(self, frontier: Frontier, queue: ParseQueue, home: Path, slot: Slot, soft: int, hard: int) -> None:
         self.spool = SpoolWriter(spool_of(home, slot.pod), slot.process)
         self.pressure = Pressure(lambda: frontier.stats().to_parse, soft, hard)
-        self.handoff = Handoff(queue, self.spool, self.pressure)
+        self.handoff = Handoff(queue, self.spool, self.pressure, crash_point())

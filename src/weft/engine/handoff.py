@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from weft.engine.answer import Answer
 from weft.engine.pressure import Pressure
 from weft.engine.spool import SpoolWriter, spooled
@@ -14,10 +16,13 @@ log = Log("weft.engine.handoff")
 class Handoff:
     """Takes answers that must be read; `flush` gives them away, all in one call."""
 
-    def __init__(self, queue: ParseQueue, spool: SpoolWriter, pressure: Pressure) -> None:
+    def __init__(
+        self, queue: ParseQueue, spool: SpoolWriter, pressure: Pressure, step: Callable[[str], None] = lambda _: None
+    ) -> None:
         self._queue = queue
         self._spool = spool
         self._pressure = pressure
+        self._step = step
         self._handed: list[Handed] = []
 
     def put(self, answer: Answer) -> None:
@@ -32,6 +37,7 @@ class Handoff:
         if not self._handed:
             return
         self._spool.flush()
+        self._step("spooled")
         valid = self._queue.fetched(self._handed)
         self._handed.clear()
         self._pressure.grew(len(valid))

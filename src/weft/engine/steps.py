@@ -26,6 +26,12 @@ STEPS = (
     "after-acknowledge",  # the frontier knows, its journal does not
 )
 
+# And where fetchers and parsers are processes of their own:
+SPLIT_STEPS = (
+    "spooled",  # a fetcher's pages are in the spool, the frontier does not know
+    "taken",  # a parser has leased a page and read it
+)
+
 
 def crash_point(setting: str | None = None) -> Callable[[str], None]:
     """A function to be told each step; it does nothing unless a test wants the process dead there."""

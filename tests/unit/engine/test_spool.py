@@ -1,0 +1,111 @@
+"""The spool between fetchers and parsers: what is read is what was written, and what was read goes away."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from weft.engine.spool import Spooled, SpoolReader, SpoolWriter, Sweeper, Unreadable, spooled
+from weft.errors import DiskFull
+from weft.records import FetchResult
+
+
+def entry(n: int, size: int = 1000) -> Spooled:
+    body = bytes([n % 256]) * size
+    result = FetchResult("http://a/", 200, b"HTTP/1.1 200 OK\r\n\r\n", body, None, "", 5.0, 5.5, "127.0.0.1", b"GET /")
+    return spooled(result, 1_700_000_000.0 + n)
+
+
+class Frontier:
+    """Knows which items wait for a parser."""
+
+    def __init__(self, *waiting: int) -> None:
+        self.waiting = set(waiting)
+        self.asked = 0
+
+    def awaited(self, items: Sequence[int]) -> list[bool]:
+        self.asked += 1
+        return [item in self.waiting for item in items]
+
+
+def test_entries_come_back_as_they_were(tmp_path: Path) -> None:
+    writer, reader = SpoolWriter(tmp_path, "fetcher0", segment_bytes=5000), SpoolReader(tmp_path)
+    references = []
+    for n in range(20):
+        references.append(writer.add(n, entry(n)))
+        writer.flush()
+    assert len(list(tmp_path.iterdir())) == 4, "five entries fill a segment"
+    for n, reference in enumerate(references):
+        read = reader.read(reference, n)
+        assert read == entry(n)
+        result = read.result("http://a/")
+        assert (result.body, result.ended - result.started) == (bytes([n]) * 1000, 0.5)
+    reader.close()
+    writer.close()
+
+
+def test_a_torn_a_foreign_and_a_missing_entry_are_told(tmp_path: Path) -> None:
+    writer, reader = SpoolWriter(tmp_path, "fetcher0"), SpoolReader(tmp_path)
+    reference = writer.add(7, entry(7))
+    writer.flush()
+    with pytest.raises(Unreadable):
+        reader.read(reference, 8)
+    segment = next(tmp_path.iterdir())
+    whole = segment.read_bytes()
+    for broken in (whole[:-1], whole[:10], b"", whole[:500] + b"\0" * 8 + whole[508:]):
+        segment.write_bytes(broken)
+        with pytest.raises(Unreadable):
+            reader.read(reference, 7)
+    segment.write_bytes(whole)
+    assert reader.read(reference, 7) == entry(7)
+    for nonsense in (b"", b"gone.spool 0 20", b"../../etc/passwd 0 20", b"a b c", b"\xff"):
+        with pytest.raises(Unreadable):
+            reader.read(nonsense, 7)
+
+
+def test_a_full_disk_loses_nothing_that_was_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, reader = SpoolWriter(tmp_path, "fetcher0"), SpoolReader(tmp_path)
+    first = writer.add(1, entry(1))
+    writer.flush()
+    second = writer.add(2, entry(2))
+
+    def half(fd: int, data: bytes) -> int:
+        monkeypatch.undo()
+        return os.write(fd, data[:100])
+
+    monkeypatch.setattr(os, "write", half)
+    with pytest.raises(DiskFull):
+        writer.flush()
+    writer.flush()
+    assert [reader.read(first, 1), reader.read(second, 2)] == [entry(1), entry(2)]
+
+
+def test_a_segment_goes_when_nobody_writes_it_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    frontier = Frontier(2, 6)
+    sweeper = Sweeper(tmp_path, frontier.awaited)
+    writer = SpoolWriter(tmp_path, "fetcher0", segment_bytes=2500)
+    for n in range(9):
+        writer.add(n, entry(n))
+        writer.flush()
+    assert sweeper.sweep() == 1, "items 3 to 5 are read; 0 to 2 and 6 to 8 are not, and the last is being written"
+    frontier.waiting.clear()
+    assert sweeper.sweep() == 1
+    assert len(list(tmp_path.iterdir())) == 1
+    writer.close()
+    assert sweeper.sweep() == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_fetcher_left_is_swept_too(tmp_path: Path) -> None:
+    writer = SpoolWriter(tmp_path, "fetcher0")
+    writer.add(1, entry(1))
+    writer.flush()
+    writer.add(2, entry(2))
+    os.close(writer._fd)  # as the kernel does
+    segment = next(tmp_path.iterdir())
+    segment.write_bytes(segment.read_bytes() + b"\1\2\3")
+    assert Sweeper(tmp_path, Frontier(1).awaited).sweep() == 0
+    assert Sweeper(tmp_path, Frontier().awaited).sweep() == 1
