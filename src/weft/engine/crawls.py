@@ -139,6 +139,12 @@ class RunningCrawl:
         if self.familiar is not None:
             self.familiar.forget()
 
+    def learn_scope(self) -> None:
+        """Takes over where seeds' redirects have led, which another process may have found out."""
+        for url in self._frontier.scope_extensions(self.number):
+            if not self.rules.in_scope(url):
+                self.extend(url)
+
     def listed(self, lease: Lease, entries: Iterable[str]) -> list[Found]:
         """What the rules let in of a sitemap: found on purpose, so no extension or trap is held against it."""
         found = []

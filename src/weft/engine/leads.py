@@ -44,9 +44,10 @@ class Leads:
         self._fetch = fetch
         self._agent = agent
         self._leads: dict[int, _Lead] = {}  # by item
+        self._later: list[tuple[RunningCrawl, tuple[int, str, int]]] = []  # whose answers are not in the store yet
 
     def __len__(self) -> int:
-        return len(self._leads)
+        return len(self._leads) + len(self._later)
 
     def near(self, lease: Lease, links: list[str], redirect: str = "") -> Lease:
         """Keeps what an answer leads to; gives the lease as near as its URL is known to be by now."""
@@ -62,6 +63,9 @@ class Leads:
     def committed(self) -> None:
         """What was taken so far is in the store, and can be read there; what is not kept stays in memory."""
         self._leads = {item: lead for item, lead in self._leads.items() if lead.unkept}
+        later, self._later = self._later, []
+        for crawl, known in later:
+            self.expand(crawl, [known])
 
     def nearer(self, crawls: Mapping[int, RunningCrawl], leases: Iterable[Lease]) -> None:
         """Expands those of the ended items that turned out to be nearer while they were being read."""
@@ -76,6 +80,10 @@ class Leads:
         while waiting:
             item, url, depth = waiting.pop()
             lead = self._leads.get(item) or self._stored(url)
+            if lead is None:
+                # Another process has read it, and is about to commit it.
+                self._later.append((crawl, (item, url, depth)))
+                continue
             lead.depth = depth
             near = Lease(item, crawl.number, url, "", depth, 0, 0, Purpose.PAGE, "", 0, 0, "", 0, 0.0, 0.0)
             found = _found(crawl, near, lead)
@@ -84,11 +92,13 @@ class Leads:
                 crawl.count(len(found), again)
                 waiting += again.expand
 
-    def _stored(self, url: str) -> _Lead:
-        """What a stored answer leads to."""
+    def _stored(self, url: str) -> _Lead | None:
+        """What a stored answer leads to; None where there is none."""
         stored = self._store.get(url)
-        http = stored.http if stored is not None else None
-        if stored is None or http is None:
+        if stored is None:
+            return None
+        http = stored.http
+        if http is None:
             return _Lead([])
         if stored.row.status in REDIRECTS:
             return _Lead([], stored.row.final_url)

@@ -117,6 +117,8 @@ class Parsing:
         def count(_href: str, reason: str) -> None:
             refused[reason] += 1
 
+        if not crawl.rules.in_scope(lease.url):
+            crawl.learn_scope()
         hrefs = page.hrefs
         if crawl.familiar is not None and page.charset == "utf-8":  # of others the query's bytes depend on the page
             hrefs = crawl.familiar.fresh(page.base, hrefs)

@@ -148,6 +148,9 @@ class Frontier(Protocol):
     def scope_extended(self, crawl: int, url: str) -> None:
         """Remembers that a seed's redirect made this URL's place a part of the scope."""
 
+    def scope_extensions(self, crawl: int) -> list[str]:
+        """Those URLs, by whichever process they were found."""
+
     def claim(self, owner: str, limit: int) -> list[Lease]:
         """Leases for items that are due; durable before it returns."""
 

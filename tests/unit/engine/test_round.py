@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from weft.config import FetchSection, PolitenessSection, ScopeSection
@@ -49,15 +51,15 @@ class Watched(EmbeddedFrontier):
 class Parts:
     """A round over a real frontier and a real store, with three pages that are leased."""
 
-    def __init__(self, folder: Path, max_depth: int | None = None) -> None:
+    def __init__(self, folder: Path, max_depth: int | None = None, scope: Any = "any") -> None:
         self.frontier = Watched(folder / "frontier")
         self.store = PageStore.open([folder], crawl_id="test")
         number = self.frontier.open_crawl("test", CrawlLimits(max_depth=max_depth))
         self.frontier.recover()
-        scope, fetch = ScopeSection(scope="any", max_depth=max_depth), FetchSection()
+        section, fetch = ScopeSection(scope=scope, max_depth=max_depth), FetchSection()
         self.progress = Progress(folder / "status.json", 1)
         self.crawl = RunningCrawl(
-            number, Rules(scope, SITES, this_year=2026), scope, fetch, self.frontier, self.progress
+            number, Rules(section, SITES, this_year=2026), section, fetch, self.frontier, self.progress
         )
         self.leads = Leads(self.frontier, self.store, fetch, "weft")
         self.round = Round(self.frontier, self.store, {number: self.crawl}, self.leads)
@@ -139,4 +141,28 @@ def test_pages_of_one_round_that_bring_each_other_nearer_are_expanded(tmp_path: 
     parts.round.flush()
     queued = {item.url: item.depth for item in parts.frontier.items(parts.crawl.number)}
     assert queued == {"http://below.test/": 2}, "its page was fetched at depth 2, and lies at depth 1"
+    parts.close()
+
+
+def test_what_another_process_has_not_committed_yet_is_expanded_when_it_has(tmp_path: Path) -> None:
+    parts = Parts(tmp_path, max_depth=2)
+    (deep,) = parts.claimed([Found(SITES[0], 2)])
+    parts.round.expand(parts.crawl, [(deep.item, deep.url, 1)])
+    parts.round.committed()
+    assert list(parts.frontier.items(parts.crawl.number)) == []
+    body = b'<a href="http://below.test/">'
+    answer = parts.answer(deep)
+    answer.result = msgspec.structs.replace(answer.result, body=body)
+    parts.rows.record(answer, error="")
+    parts.committed()
+    assert [(item.url, item.depth) for item in parts.frontier.items(parts.crawl.number)] == [("http://below.test/", 2)]
+    parts.close()
+
+
+def test_a_scope_that_another_process_has_extended_is_learnt(tmp_path: Path) -> None:
+    parts = Parts(tmp_path, scope="host")
+    assert not parts.crawl.rules.in_scope("http://elsewhere.test/a")
+    parts.frontier.scope_extended(parts.crawl.number, "http://elsewhere.test/")
+    parts.crawl.learn_scope()
+    assert parts.crawl.rules.in_scope("http://elsewhere.test/a")
     parts.close()
