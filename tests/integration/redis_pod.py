@@ -18,6 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from crawling import Kill
+
 from weft import config as settings
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
@@ -166,12 +168,13 @@ class Pod:
         command = [*pin, sys.executable, __file__, json.dumps(order)]
         self.running[name] = subprocess.Popen(command, env=os.environ | (env or {}))
 
-    def kill(self, name: str) -> None:
+    def kill(self, name: str) -> Kill:
         """As the kernel would, and as the orchestrator sees it: suspect and leases are told at once."""
-        process = self.running.pop(name)
+        process, before = self.running.pop(name), time.monotonic()
         process.kill()
         process.wait()
         self.bury(name)
+        return Kill(before, time.monotonic())
 
     def bury(self, name: str) -> None:
         slot = f"pod0-{name.replace('fused', 'fetcher')}"

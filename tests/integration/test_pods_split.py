@@ -22,6 +22,7 @@ from redis_pod import Pod
 from weft.engine.steps import SPLIT_STEPS
 from weft.records import Row
 from weft.supervise.redis_server import RedisServer
+from weft.testing.judge import judge
 from weft.testing.web import synthetic_web
 
 SPLIT = ("fetcher0", "fetcher1", "parser0", "parser1")
@@ -57,7 +58,7 @@ def is_paused(crawl: Pod, slot: str) -> bool:
 
 @pytest.mark.parametrize("processes", [FUSED, SPLIT], ids=["fused", "split"])
 def test_every_page_is_fetched_and_stored_once(pod: Callable[..., Pod], processes: tuple[str, ...]) -> None:
-    with synthetic_web(hosts=6, pages=120, profile="calm", seed=3) as web:
+    with synthetic_web(hosts=6, pages=90, profile="calm", seed=3) as web:
         crawl = pod(web.seeds, politeness_delay_seconds=0.05)
         for name in processes:
             crawl.start(name)
@@ -76,14 +77,25 @@ def test_a_killed_parser_or_fetcher_loses_and_doubles_nothing(pod: Callable[...,
         crawl = pod(web.seeds, politeness_delay_seconds=0.02)
         for name in SPLIT:
             crawl.start(name)
-        for kills, name in enumerate(("parser0", "fetcher0", "parser1", "parser0"), 1):
-            until(partial(has_finished, crawl, 20 * kills), what=f"item {20 * kills}")
-            crawl.kill(name)
+        kills = []
+        for many, name in enumerate(("parser0", "fetcher0", "parser1", "parser0"), 1):
+            until(partial(has_finished, crawl, 20 * many), what=f"item {20 * many}")
+            kills.append(crawl.kill(name))
             crawl.start(name)
         crawl.until_ended()
         crawl.stop()
-        verdict = web.judge(delay_s=0.02)
-        verdict.duplicates = []  # what they had in their hands is asked for again, and only that
+        web.stop()
+        last = {arrival.url: arrival.t for arrival in web.arrivals()}
+        # What a killed fetcher had sent may reach the server whenever it likes, and is asked for again.
+        whole = [
+            arrival
+            for arrival in web.arrivals()
+            if arrival.t == last[arrival.url]
+            or not any(arrival.end >= kill.before and arrival.t <= kill.after + 1.0 for kill in kills)
+        ]
+        verdict = judge(whole, web.expect(), 0.02)
+        assert len(verdict.duplicates) <= 200, "no more than what it had in flight"
+        verdict.duplicates = []
         assert verdict.ok, verdict
         check_corpus(crawl)
         assert crawl.spool() == []
@@ -115,22 +127,17 @@ def test_a_kill_between_two_writes_costs_repeated_work_alone(
 
 
 def test_a_fetcher_that_was_stopped_for_long_sends_nothing_late(pod: Callable[..., Pod]) -> None:
-    with synthetic_web(hosts=6, pages=120, profile="calm", seed=8) as web:
-        crawl = pod(web.seeds, politeness_delay_seconds=0.2, total_timeout=1, read_timeout=1, lease_seconds=1.5)
+    with synthetic_web(hosts=6, pages=60, profile="calm", seed=8) as web:
+        crawl = pod(web.seeds, politeness_delay_seconds=0.1, total_timeout=1, read_timeout=1, lease_seconds=1.5)
         for name in FUSED:
             crawl.start(name)
         until(partial(has_finished, crawl, 10), what="item 10")
         crawl.running["fused0"].send_signal(signal.SIGSTOP)
-        before = crawl.frontier.stats().pages
-        until(
-            lambda: crawl.frontier.stats().leased == 0 or crawl.frontier.stats().pages > before + 20,
-            what="another's work",
-        )
         time.sleep(2.0)  # longer than a lease: what it held is given to the other
         crawl.running["fused0"].send_signal(signal.SIGCONT)
         crawl.until_ended()
         crawl.stop()
-        verdict = web.judge(delay_s=0.2)
+        verdict = web.judge(delay_s=0.1)
         verdict.duplicates = []
         assert verdict.ok, verdict
         check_corpus(crawl)
