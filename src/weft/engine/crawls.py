@@ -10,6 +10,7 @@ from weft.engine.cookies import CookieShare, SharedCookies
 from weft.engine.familiar import Familiar
 from weft.engine.progress import Progress
 from weft.engine.revisits import Revisits
+from weft.errors import ServerAway
 from weft.fetch.auth import authorization
 from weft.fetch.cookies import CookieJar
 from weft.frontier.admission import Rules
@@ -141,7 +142,11 @@ class RunningCrawl:
 
     def learn_scope(self) -> None:
         """Takes over where seeds' redirects have led, which another process may have found out."""
-        for url in self._frontier.scope_extensions(self.number):
+        try:
+            extensions = self._frontier.scope_extensions(self.number)
+        except ServerAway:
+            return
+        for url in extensions:
             if not self.rules.in_scope(url):
                 self.extend(url)
 

@@ -15,6 +15,7 @@ from weft import urls
 from weft.config import FetchSection
 from weft.engine.crawls import RunningCrawl
 from weft.engine.verdict import REDIRECTS
+from weft.errors import ServerAway
 from weft.extract.page import extract
 from weft.extract.robots_meta import robots_tag
 from weft.fetch.decode import decode
@@ -51,7 +52,10 @@ class Leads:
 
     def near(self, lease: Lease, links: list[str], redirect: str = "") -> Lease:
         """Keeps what an answer leads to; gives the lease as near as its URL is known to be by now."""
-        depth = self._frontier.depth_of(lease)
+        try:
+            depth = self._frontier.depth_of(lease)
+        except ServerAway:
+            depth = lease.depth  # it is asked again when the item has ended
         self._leads[lease.item] = _Lead(links, redirect, depth)
         return lease if depth == lease.depth else msgspec.structs.replace(lease, depth=depth)
 

@@ -120,8 +120,7 @@ class Loop:
                 self.drain(Stop.MAX_DURATION)
             if self._reason is None and self._blocked is None:
                 self._claim()
-            for chore in self._chores:
-                chore(now)
+            self._do_chores(now)
             ended = self._ending(now)
             if ended is not None:
                 if self._ends_alone or self._reason is not None:
@@ -162,6 +161,13 @@ class Loop:
         until = self._clock() + self._gather_s
         while self._client.in_flight and (left_s := until - self._clock()) > 0:
             results += self._client.poll(left_s)
+
+    def _do_chores(self, now: float) -> None:
+        try:
+            for chore in self._chores:
+                chore(now)
+        except BLOCKING as why:
+            self._pause(why)
 
     def _record_rejections(self) -> None:
         try:
@@ -204,17 +210,30 @@ class Loop:
             self._step("claimed")
             wall = time.time()
             for lease in leases:
-                self._start(lease, wall)
+                self._begin(lease, wall)
             self._flush()
             if self._blocked is not None:
                 return
+
+    def _begin(self, lease: Lease, wall: float) -> None:
+        """Starts a transfer; what must be known for it and cannot be had now lets the lease go back."""
+        try:
+            self._start(lease, wall)
+        except BLOCKING as why:
+            self._leases.pop(lease.item, None)
+            self._round.end(lease, End.RELEASE)
+            self._pause(why)
 
     def _room(self) -> int:
         """How many transfers may be begun now."""
         free = self._client.free
         if self._pressure is None:
             return free
-        share = self._pressure.share(self._clock())
+        try:
+            share = self._pressure.share(self._clock())
+        except BLOCKING as why:
+            self._pause(why)
+            return 0
         return free if share >= 1.0 else max(0, int((free + len(self._leases)) * share) - len(self._leases))
 
     def _start(self, lease: Lease, now: float) -> None:
@@ -242,7 +261,7 @@ class Loop:
     def _start_looked_up(self) -> None:
         waiting, self._looking_up = self._looking_up, []
         for lease in waiting:
-            self._start(lease, time.time())
+            self._begin(lease, time.time())
         self._flush()
 
     def _allowed(self, lease: Lease, crawl: RunningCrawl) -> bool:

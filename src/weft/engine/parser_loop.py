@@ -83,8 +83,7 @@ class ParserLoop:
         while True:
             now = self._clock()
             self._suspects.beat()
-            for chore in self._chores:
-                chore(now)
+            self._do_chores(now)
             taken = self._take() if self._blocked is None else []
             for page in taken:
                 self._parse(page)
@@ -95,6 +94,13 @@ class ParserLoop:
             if len(taken) < self._at_a_time:
                 self._rest(now, busy=bool(taken))
         self._commit()
+
+    def _do_chores(self, now: float) -> None:
+        try:
+            for chore in self._chores:
+                chore(now)
+        except BLOCKING as why:
+            self._pause(why)
 
     def _take(self) -> list[Taken]:
         try:
