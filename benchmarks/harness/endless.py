@@ -43,13 +43,19 @@ class Sites:
         self.paragraphs = pool.paragraphs
         self.count = max(1, round((spec["page_bytes"] - 25 * LINKS) / pool.mean_paragraph_bytes))
         self.by_second: Counter[int] = Counter()
+        self.waited: Counter[int] = Counter()  # by the second: how long ago its host was asked before, for all arrivals
+        self.last_start: dict[str, float] = {}
         self.violations = 0
         self.last_end: dict[str, float] = {}
 
     def arrived(self, host: str) -> None:
         """Counts a request, and whether it is early."""
         now = time.monotonic()
-        self.by_second[int(now)] += 1
+        second = int(now)
+        self.by_second[second] += 1
+        if host in self.last_start:
+            self.waited[second] += now - self.last_start[host]
+        self.last_start[host] = now
         if now - self.last_end.get(host, -1e9) < self.delay_s:
             self.violations += 1
 
@@ -127,7 +133,7 @@ async def serve(spec: dict[str, Any]) -> Sites:
 
 def main() -> None:
     sites = asyncio.run(serve(json.loads(sys.argv[1])))
-    print(json.dumps({"by_second": dict(sites.by_second), "violations": sites.violations}))
+    print(json.dumps({"by_second": sites.by_second, "waited": sites.waited, "violations": sites.violations}))
 
 
 if __name__ == "__main__":

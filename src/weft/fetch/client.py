@@ -16,6 +16,7 @@ What must stay true:
 from __future__ import annotations
 
 import re
+import resource
 import select
 import socket
 import time
@@ -36,7 +37,7 @@ from weft.records import FetchResult
 Refusal = Callable[[str], str | None]
 Done = list[tuple[object, FetchResult]]
 
-KEPT_CONNECTIONS = 500
+KEPT_CONNECTIONS = 4000  # so many polite sites can wait their delay with their connections open
 EVENTS = 512
 PAUSE_S = 1.0  # so much later than planned: the process was stopped, or its machine was
 SWEEPS = 10  # a time limit is kept to a tenth of the shortest one
@@ -180,7 +181,8 @@ class Client:
 
     def _make_multi(self, handles: int) -> Any:
         multi = pycurl.CurlMulti()
-        multi.setopt(pycurl.M_MAXCONNECTS, max(KEPT_CONNECTIONS, handles))
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        multi.setopt(pycurl.M_MAXCONNECTS, max(min(KEPT_CONNECTIONS, files // 4), handles))
         multi.setopt(pycurl.M_PIPELINING, 0)
         multi.setopt(pycurl.M_SOCKETFUNCTION, self._on_socket)
         multi.setopt(pycurl.M_TIMERFUNCTION, self._on_timer)
