@@ -38,7 +38,7 @@ Refusal = Callable[[str], str | None]
 Done = list[tuple[object, FetchResult]]
 
 KEPT_CONNECTIONS = 4000  # so many polite sites can wait their delay with their connections open
-EVENTS = 512
+EVENTS = 128  # taken at a time: few enough that no site waits long for its clock while pages are read
 PAUSE_S = 1.0  # so much later than planned: the process was stopped, or its machine was
 SWEEPS = 10  # a time limit is kept to a tenth of the shortest one
 ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"

@@ -39,7 +39,7 @@ from weft.frontier.journal import Journal
 from weft.frontier.queues import Queues
 from weft.frontier.recovery import LETTER, Counts, Recovery
 from weft.frontier.requests import RequestLog, boot_id, last_requests
-from weft.frontier.seen import known_as
+from weft.frontier.seen import SeenSet, known_as
 from weft.frontier.sites import Crawl, Known, Lane, Site
 from weft.records import POD_SHIFT, Found, Lease, Purpose, Reason
 
@@ -90,6 +90,8 @@ class EmbeddedFrontier:
         self._leases: dict[int, _State] = {}
         self._robots_expiry: dict[str, float] = {}
         self._robots_cache: dict[str, RobotsRecord] = {}
+        self._robots_saved = SeenSet(0)  # origins that the journal knows: for most it need not be asked
+        self._robots_saved.add_new(self._journal.keys("robots"))
         self._robots_pending: set[str] = set()
         # Failed ones by origin, and when the next may come (wall).
         self._robots_tries: dict[str, tuple[int, float]] = {}
@@ -302,6 +304,7 @@ class EmbeddedFrontier:
         self._remember_robots(origin, record)
         encoded = msgspec.msgpack.encode(record)
         self._journal.put("robots", origin, record.expires, encoded)
+        self._robots_saved.add(origin)
         self._journal.put("robots_history", (origin, self._wall()), encoded)
         site = self._queues.site(self._queues.key_of(origin + "/"))
         if crawl_delay_s and crawl_delay_s > site.turn.crawl_delay_s:
@@ -687,7 +690,7 @@ class EmbeddedFrontier:
         """Until when (wall) an origin's robots.txt is known."""
         expires = self._robots_expiry.get(origin)
         if expires is None:
-            row = self._journal.row("robots", origin)
+            row = self._journal.row("robots", origin) if origin in self._robots_saved else None
             expires = self._robots_expiry[origin] = float(row[1]) if row is not None else 0.0
         return expires
 

@@ -133,6 +133,10 @@ class Journal:
         """All rows of one of the small tables."""
         yield from self._db.execute(f"SELECT * FROM {table}")  # noqa: S608
 
+    def keys(self, table: str) -> Iterator[str]:
+        """The keys of a table, without what stands behind them."""
+        return (str(key) for (key,) in self._db.execute(f"SELECT {_KEYS[table]} FROM {table}"))  # noqa: S608
+
     def row(self, table: str, key: Any) -> tuple[Any, ...] | None:
         """One row by its key."""
         found = self._db.execute(f"SELECT * FROM {table} WHERE {_KEYS[table]} = ?", (key,)).fetchone()  # noqa: S608

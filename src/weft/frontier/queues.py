@@ -19,6 +19,7 @@ from weft.config import PolitenessSection
 from weft.frontier.contract import Item
 from weft.frontier.journal import Journal
 from weft.frontier.politeness import Turn
+from weft.frontier.seen import SeenSet
 from weft.frontier.sites import Crawl, Lane, Site
 from weft.frontier.wheel import Wheel
 from weft.records import Found, Purpose
@@ -53,6 +54,8 @@ class Queues:
         self.ended: Container[int] = ()  # items in the queues that have ended since those were written down
         self.retries: dict[int, tuple[int, float]] = {}  # attempts of items in the queues, and when they may run (wall)
         self._keys: dict[str, str] = {}
+        self._saved = SeenSet(0)  # keys of which the journal remembers something: for most it need not be asked
+        self._saved.add_new(journal.keys("sites"))
         self._idle: deque[tuple[float, Site]] = deque()
 
     # ── sites ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -77,7 +80,7 @@ class Queues:
 
     def _turn(self, key: str) -> Turn:
         turn, now = Turn(self.not_before), self._now()
-        row = self._journal.row("sites", key)
+        row = self._journal.row("sites", key) if key in self._saved else None
         if row is not None:
             state = msgspec.msgpack.decode(row[1])
             turn.crawl_delay_s, turn.extra_s = state["crawl_delay"], state["extra"]
@@ -100,6 +103,7 @@ class Queues:
             "open": bool(turn.open_until),
             "due_wall": self._wall() + max(0.0, turn.due - self._now()),
         }
+        self._saved.add(site.key)
         self._journal.put("sites", site.key, msgspec.msgpack.encode(record))
 
     def forget_idle(self, now: float) -> list[Site]:
