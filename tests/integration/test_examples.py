@@ -18,6 +18,8 @@ import pytest
 import yaml
 from crawling import environment, weft
 
+from weft.config import load
+from weft.crawl.places import places, slots
 from weft.testing.web import SyntheticWeb, synthetic_web
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -65,7 +67,7 @@ def run(name: str, *arguments: object, code: int = 0, text: str = "", few: bool 
 def test_example_is_short_tested_and_listed(name: str) -> None:
     path = EXAMPLES / name
     assert len(path.read_text().splitlines()) <= MAX_LINES
-    assert f"test_{path.stem}" in globals(), f"{name} has no test here"
+    assert f"test_{path.stem.replace('-', '_')}" in globals(), f"{name} has no test here"
     assert f"`{name}`" in (EXAMPLES / "README.md").read_text() or f"]({name})" in (EXAMPLES / "README.md").read_text()
 
 
@@ -195,9 +197,29 @@ def test_judge_your_crawler() -> None:
 
 
 def test_laptop() -> None:
-    done = weft("config", "check", EXAMPLES / "laptop.yaml")
-    assert (done.returncode, done.stderr) == (0, f"{EXAMPLES / 'laptop.yaml'}: valid\n")
-    text = (EXAMPLES / "laptop.yaml").read_text()
+    check_configuration("laptop.yaml")
+
+
+def check_configuration(name: str) -> None:
+    done = weft("config", "check", EXAMPLES / name)
+    assert (done.returncode, done.stderr) == (0, f"{EXAMPLES / name}: valid\n")
+    text = (EXAMPLES / name).read_text()
     assert text.startswith("# yaml-language-server: $schema=weft.schema.json\n")
     known = json.loads(weft("config", "schema").stdout)["properties"]
     assert set(yaml.safe_load(text)) <= set(known)
+
+
+def test_local_pods() -> None:
+    check_configuration("local-pods.yaml")
+    local = load(EXAMPLES / "local-pods.yaml", environment={}).config
+    assert [slot.name for slot in slots(local.pods)] == [
+        f"pod{pod}-{process}" for pod in (0, 1) for process in ("fetcher0", "fetcher1", "parser0")
+    ]
+
+
+def test_sixteen_pods() -> None:
+    check_configuration("sixteen-pods.yaml")
+    large = load(EXAMPLES / "sixteen-pods.yaml", environment={}, flags={"only_pods": "2-3"}).config
+    assert [pod.redis_url for pod in large.pods.pods] == [f"redis://localhost:{port}" for port in range(6379, 6395)]
+    cores = {slot.name: core for slot, core in places(large.pods)}
+    assert (cores["pod2-fetcher0"], cores["pod2-parser1"], cores["pod3-fetcher0"], len(cores)) == (0, 7, 8, 16)

@@ -6,6 +6,7 @@ Judged as all crawls are, by the server's log against the oracle. tests/chaos ha
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from functools import partial
@@ -208,3 +209,26 @@ def test_a_log_dir_that_cannot_be_written_and_a_port_in_use_are_refused(tmp_path
         refused = weft("crawl", SEED, "--data-dir", tmp_path / "b", "--num-pods", 2, "--prometheus-port", port)
     assert refused.returncode == 2
     assert f"prometheus_port {port}" in refused.stderr
+
+
+def test_a_pod_whose_redis_is_away_pauses_and_links_for_it_wait(tmp_path: Path, start_server: Any) -> None:
+    first, second = start_server(), start_server()
+    pods = ("--pods", first.url, "--pods", second.url, "--fetchers-per-pod", 1, "--parsers-per-pod", 1)
+    with synthetic_web(**OTHER) as web:
+        crawler = Crawler(web.seeds, tmp_path, *pods, delay_s=DELAY_S)
+        with crawler.running() as running:
+            crawler.pages_at_least(20, 60)
+            died = time.monotonic()
+            second.kill()
+            until(lambda: crawler.status()["pods"][1]["state"] == "paused", 30, "a pause of pod 1")
+            gone_on = crawler.status()["pods"][0]["requests"] + 10
+            until(lambda: crawler.status()["pods"][0]["requests"] >= gone_on, 30, "pages of pod 0")
+            kept = crawler.data_dir / "frontier" / "pod_0" / "outbox"
+            until(lambda: any(path.stat().st_size for path in kept.glob("*.db-wal")), 30, "links in an outbox")
+            assert running.poll() is None, crawler.said
+            second.start()
+            assert running.wait(100) == 0, crawler.said
+        verdict, _ = judged_with_kills(web, crawler, [Kill(died, died)])
+        assert verdict.ok, verdict
+        check_corpus(crawler)
+        check_pods(crawler)

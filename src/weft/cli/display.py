@@ -15,6 +15,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from weft.engine.progress import Status
 
+MOST_PODS = 16
 _BARS = " ▁▂▃▄▅▆▇█"
 
 
@@ -46,6 +47,8 @@ class Display:
         parts: list[RenderableType] = [self._numbers(status), Text(spark(self._rates), style="cyan", no_wrap=True)]
         if self._max_pages:
             parts.insert(1, ProgressBar(total=self._max_pages, completed=min(status.pages, self._max_pages)))
+        if len(status.pods) > 1:
+            parts.append(self._pods(status))
         parts += [self._troubles(status), Text("\n".join(self._recent), style="dim", no_wrap=True, overflow="ellipsis")]
         style = {"paused": "bold red", "draining": "yellow"}.get(status.state, "green")
         title = f"weft crawl · [{style}]{status.state}[/] · {clock(status.elapsed_s)}"
@@ -66,6 +69,16 @@ class Display:
             table.add_column(name, justify="center")
         table.add_row(*(Text(value, style="bold") for value in figures.values()))
         table.add_row(*(Text(name, style="dim") for name in figures))
+        return table
+
+    def _pods(self, status: Status) -> Table:
+        """A row for each pod, those with the most queued first where there is no room for all."""
+        names = ("pod", "pages", "pages/s", "queued", "in flight", "sites", "processes", "restarts", "state")
+        table = Table(*names, box=None, padding=(0, 2), show_edge=False, header_style="dim")
+        shown = sorted(sorted(status.pods, key=lambda pod: -pod.queued)[:MOST_PODS], key=lambda pod: pod.pod)
+        for pod in shown:
+            figures = (pod.pod, pod.pages, round(pod.rate, 1), pod.queued, pod.in_flight, pod.sites, pod.processes)
+            table.add_row(*(f"{figure:,}" for figure in figures), f"{pod.restarts:,}", pod.state)
         return table
 
     def _troubles(self, status: Status) -> Table:

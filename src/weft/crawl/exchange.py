@@ -23,11 +23,10 @@ from pathlib import Path
 
 import msgspec
 
-from weft.frontier.outbox import links_in
 from weft.frontier.routing import Received, RoutedFrontier
 from weft.telemetry import Log
 
-EVERY_S = 0.005
+EVERY_S = 0.02
 CONNECT_EVERY_S = 0.2
 READ_BYTES = 256 * 1024
 MOST_UNSENT_BYTES = 1024 * 1024
@@ -186,7 +185,7 @@ class Exchange:
                 return
             line.number, body = message
             line.send(line.number.to_bytes(8, "big") + body)
-            self._under_way[pod].append((line.number, links_in(body), now))
+            self._under_way[pod].append((line.number, self._frontier.outbox.links_in(pod, line.number), now))
 
     def _tell_crossed(self, pod: int, number: int, now: float) -> None:
         under_way = self._under_way[pod]

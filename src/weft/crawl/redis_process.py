@@ -33,7 +33,7 @@ def settings_of(config: Config) -> RedisSettings:
     redis = config.redis
     return RedisSettings(
         redis.db,
-        redis.password,
+        redis.password or None,
         redis.socket_timeout_s,
         redis.connect_timeout_s,
         redis.keepalive,

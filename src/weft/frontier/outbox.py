@@ -77,12 +77,6 @@ def read_message(body: bytes) -> Message:
     return _DECODER.decode(body)
 
 
-def links_in(body: bytes) -> int:
-    """How many URLs a message carries."""
-    message = read_message(body)
-    return sum(len(links.urls) for links in message.links) + len(message.errands)
-
-
 class Outbox:
     """Of one pod to all others."""
 
@@ -91,6 +85,7 @@ class Outbox:
         self._numbers = {pod: int(journal.meta(f"sent:{pod}") or 0) for pod in others}
         self._committed = dict(self._numbers)
         self._pending: dict[int, Message] = {}
+        self._links: dict[tuple[int, int], int] = {}  # by pod and number, of what this process has made
         self._taken = {pod: self._before_first(pod) for pod in self._numbers}
 
     @property
@@ -138,6 +133,7 @@ class Outbox:
         """Makes messages of what was gathered; the journal's next commit writes them."""
         for pod, message in self._pending.items():
             number = self._numbers[pod] = self._numbers[pod] + 1
+            self._links[pod, number] = sum(len(links.urls) for links in message.links) + len(message.errands)
             self._journal.put("outbox", (pod, number), _ENCODER.encode(message))
             self._journal.put_meta(f"sent:{pod}", number)
         self._pending.clear()
@@ -149,6 +145,10 @@ class Outbox:
     def next(self, pod: int, after: int) -> tuple[int, bytes] | None:
         """The next message to a pod, with its number."""
         return self._journal.message(pod, after) if after < self._committed[pod] else None
+
+    def links_in(self, pod: int, number: int) -> int:
+        """How many URLs a message carries; 0 for one that an earlier process made. Asked once."""
+        return self._links.pop((pod, number), 0)
 
     def acknowledged(self, pod: int, number: int) -> None:
         """A pod has everything up to this number on its disk."""
