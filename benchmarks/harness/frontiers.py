@@ -21,8 +21,8 @@ SLUGS = ("archive", "report", "weaving", "catalogue", "letters", "review", "jour
 
 
 def origin(number: int) -> str:
-    """The origin of domain `number`."""
-    return f"http://{SLUGS[number & 7]}-{number:x}.example-{number % 977}.org"
+    """The origin of domain `number`: a registrable domain of its own."""
+    return f"http://www.{SLUGS[number & 7]}-{number:x}.org"
 
 
 def url(domain: int, number: int) -> str:

@@ -165,6 +165,9 @@ def domain_of(url: str) -> str:
 @lru_cache(maxsize=65536)
 def domain(host: str) -> str:
     """The registrable domain of a host; addresses, `localhost` and hosts under no known suffix are their own."""
+    dot = host.rfind(".")
+    if host[dot + 1 :] in _plain_suffixes() and (two := host[host.rfind(".", 0, dot) + 1 :]) not in _longer_suffixes():
+        return two  # as for most hosts: under a suffix of one label, and no longer one may match
     if host.startswith("[") or _is_address(host):
         return host
     found = _suffixes().privatesuffix(host.rstrip("."))
@@ -220,6 +223,20 @@ def suffix_list_version() -> str:
 @lru_cache(maxsize=1)
 def _suffixes() -> PublicSuffixList:
     return PublicSuffixList(accept_unknown=False)
+
+
+@lru_cache(maxsize=1)
+def _plain_suffixes() -> frozenset[str]:
+    """The suffixes of one label under which not every name is a suffix in turn (`*.ck`)."""
+    rules: frozenset[str] = _suffixes()._publicsuffix
+    return frozenset(rule for rule in rules if "." not in rule and f"*.{rule}" not in rules)
+
+
+@lru_cache(maxsize=1)
+def _longer_suffixes() -> frozenset[str]:
+    """The last two labels of every rule that has more than one."""
+    rules: frozenset[str] = _suffixes()._publicsuffix
+    return frozenset(".".join(rule.lstrip("!").split(".")[-2:]) for rule in rules if "." in rule)
 
 
 @lru_cache(maxsize=1)

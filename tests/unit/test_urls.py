@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from publicsuffixlist import PublicSuffixList
 
 from weft import urls
 from weft.errors import BadUrl
@@ -265,3 +266,11 @@ def test_a_page_of_links_is_canonicalised_fast() -> None:
             urls.join_all(BASE, hrefs)
         best = max(best, 100 * len(hrefs) / (process_time() - start))
     assert best >= 400_000, f"{best:,.0f} URLs/s"
+
+
+def test_the_short_way_to_a_domain_leads_where_the_list_does() -> None:
+    rules = PublicSuffixList(accept_unknown=False)
+    for rule in rules._publicsuffix:
+        name = rule.lstrip("!").replace("*", "any")
+        for host in (name, f"a.{name}", f"www.b.a.{name}") if name.isascii() else ():
+            assert urls.domain(host) == (rules.privatesuffix(host) or host)

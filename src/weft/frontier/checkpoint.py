@@ -161,7 +161,8 @@ class Reader:
     def _load_lane(self, record: LaneRecord, queues: Queues, late: float, ended: Container[int]) -> None:
         site = queues.site(record.key)
         lane = site.lane(queues.crawls[record.crawl])
-        lane.origins = record.origins
+        for origin in record.origins:
+            lane.place_of(origin)
         for depth, count, piece in record.queues:
             lane.queue(depth).load(piece, count)
             lane.queued += count

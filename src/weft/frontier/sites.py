@@ -20,6 +20,7 @@ from weft.frontier.wheel import IDLE
 from weft.records import Purpose
 
 Urgent = tuple[float, int, Item]
+_FEW = 8
 
 
 class Known:
@@ -89,12 +90,25 @@ class DepthQueue(SpillQueue):
 class Lane:
     """One crawl's queue at one site."""
 
-    __slots__ = ("_sequence", "crawl", "flight", "key", "origins", "pages", "queued", "queues", "robots", "urgent")
+    __slots__ = (
+        "_places",
+        "_sequence",
+        "crawl",
+        "flight",
+        "key",
+        "origins",
+        "pages",
+        "queued",
+        "queues",
+        "robots",
+        "urgent",
+    )
 
     def __init__(self, crawl: Crawl, key: str) -> None:
         self.crawl = crawl
         self.key = key
         self.origins: list[str] = []
+        self._places: dict[str, int] | None = None  # of the origins, where they are more than a few
         self.queues: list[DepthQueue] = []  # none of them empty, in the order of their depths
         self.urgent: list[Urgent] | None = None
         self.robots: list[Urgent] | None = None  # before all else: pages wait for it
@@ -114,11 +128,18 @@ class Lane:
 
     def place_of(self, origin: str) -> int:
         """An origin's number in this lane."""
-        try:
-            return self.origins.index(origin)
-        except ValueError:
+        if self._places is not None:
+            place = self._places.get(origin)
+        else:
+            place = self.origins.index(origin) if origin in self.origins else None
+        if place is None:
+            place = len(self.origins)
             self.origins.append(origin)
-            return len(self.origins) - 1
+            if self._places is not None:
+                self._places[origin] = place
+            elif place == _FEW:  # a domain of many hosts
+                self._places = {other: at for at, other in enumerate(self.origins)}
+        return place
 
     def queue(self, depth: int) -> DepthQueue:
         """The queue of a depth, made if there is none; the caller puts something in."""
