@@ -178,10 +178,14 @@ def test_another_number_of_pods_is_refused(tmp_path: Path) -> None:
         assert "the crawl has 2 pods, 3 were asked for" in crawler.said
         assert "weft reshard" in crawler.said
         assert crawler.run("--max-pages", 10, resume=True) == 3, "without a number it goes on with its own"
+        identity = crawler.data_dir / "crawl.json"
+        identity.write_text(re.sub(r'("suffix_list": )"[^"]+"', r'\1"1.0.0"', identity.read_text()))
+        assert crawler.run(resume=True) == 2
+        assert "pip install publicsuffixlist==1.0.0" in crawler.said
 
 
 def test_politeness_by_address_needs_one_pod(tmp_path: Path) -> None:
     refused = weft("crawl", "http://127.0.0.1/", "--num-pods", 2, "--politeness-scope", "ip", "--data-dir", tmp_path)
     assert refused.returncode == 2
-    assert "one embedded pod alone" in refused.stderr
+    assert "one pod alone" in refused.stderr
     assert not (tmp_path / "crawl.json").exists()

@@ -76,6 +76,7 @@ def prepare(
         if resume:
             identity = folder.go_on()
             _check_pods(folder, loaded)
+            _check_suffixes(folder, identity.suffix_list)
             folder.add_seeds(seeds)
         else:
             fresh = _make_room(folder, loaded)
@@ -122,6 +123,16 @@ def _check_pods(folder: CrawlFolder, loaded: Loaded) -> None:
             f"{folder.home}: the crawl has {_counted(pods)}, {asked} {'was' if asked == 1 else 'were'} asked for "
             f"({loaded.origins['num_pods']}); the number is fixed for a crawl: resume it with {pods}. "
             "To move a crawl to another number is for `weft reshard`, which this Weft does not have yet"
+        )
+
+
+def _check_suffixes(folder: CrawlFolder, recorded: str) -> None:
+    """With another list a domain could be another pod's than the one that has asked it."""
+    here = urls.suffix_list_version()
+    if folder.pods > 1 and recorded != here:
+        raise BadInput(
+            f"{folder.home}: divided with version {recorded} of the public suffix list, and here is {here}; "
+            f"resume it with the same: pip install publicsuffixlist=={recorded}"
         )
 
 
