@@ -30,7 +30,7 @@ ERRORS = {
     "missing-final-chunk": {"protocol", "truncated"},
     "huge-header": {"headers_too_large"},
     "many-headers": {"headers_too_large"},
-    "no-colon": {""},
+    "no-colon": {"", "protocol"},  # what a process has learnt of a host dies with it, and a parser dies here
     "garbage-status": {"protocol"},
     "no-status-line": {"protocol"},
     "long-length": {"truncated"},

@@ -86,10 +86,10 @@ def test_a_crawl_that_runs_can_be_looked_into(web: SyntheticWeb, tmp_path: Path)
 def test_watch_ends_with_the_crawl(web: SyntheticWeb, tmp_path: Path) -> None:
     crawler = Crawler(web.seeds, tmp_path, "--max-duration", 3, delay_s=0.2)
     with crawler.running() as running:
-        until(lambda: crawler.status().get("state") == "running", 10, "the start")
+        until(lambda: crawler.status().get("state") == "running", 40, "the start")
         watched = weft("watch", crawler.data_dir, timeout_s=20)
         assert watched.returncode == 0 and watched.stderr.splitlines()[-1].startswith("limit: ")
-        assert running.wait(10) == 3
+        assert running.wait(40) == 3
 
 
 def test_json_summary_of_a_crawl(web: SyntheticWeb, tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ from weft.supervise import process
 from weft.testing.judge import judge
 from weft.testing.web import synthetic_web
 
+pytestmark = pytest.mark.timeout(360)  # many processes each, and several crawls at once
+
 DELAY_S = 0.02
 MESSY: dict[str, Any] = {"hosts": 22, "pages": 130, "seed": 44, "profile": "messy"}
 OTHER: dict[str, Any] = {"hosts": 22, "pages": 130, "seed": 53, "profile": "messy"}

@@ -25,6 +25,8 @@ from weft.supervise.redis_server import RedisServer
 from weft.testing.judge import judge
 from weft.testing.web import synthetic_web
 
+pytestmark = pytest.mark.timeout(360)  # many processes each, and several crawls at once
+
 SPLIT = ("fetcher0", "fetcher1", "parser0", "parser1")
 FUSED = ("fused0", "fused1")
 StartServer = Callable[..., RedisServer]

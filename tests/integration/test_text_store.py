@@ -86,7 +86,7 @@ def test_killed_it_leaves_no_half_text_and_goes_on(
     keep_all(folders, keep)
     rows = rows_of(folders)
     assert [row.item for row in rows] == [*range(1, ITEMS + 1)]
-    pages = [row for row in rows if row.status == 200]
+    pages = [row for row in rows if row.status == 200 and not row.error]
     assert {text.path_of(row.url).rpartition("/")[2] for row in pages} == set(files_of(folders))
     assert all(whole[name] == data for name, data in files_of(folders).items())
     assert all(bool(row.warc_file) == ("warc" in keep and row.status > 0) for row in rows)
@@ -144,7 +144,7 @@ def test_a_crawl_keeps_texts_alone_and_never_exceeds_its_limit(tmp_path: Path) -
         assert crawler.run() == 3, crawler.said
         assert crawler.run("--max-pages", 30, resume=True) == 3, crawler.said
         rows = crawler.rows()
-    pages = [row for row in rows if row.status == 200]
+    pages = [row for row in rows if row.status == 200 and not row.error]
     assert len(pages) == 30 and not list((crawler.data_dir / "warc").iterdir())
     kept = [row for row in pages if text.read(crawler.data_dir, row.url)]
     assert len(kept) >= 25

@@ -6,6 +6,7 @@ started again with the same order, it goes on.
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import sys
@@ -21,6 +22,8 @@ from weft.supervise.process import die_with_parent
 from weft.telemetry import Log, log_to_file
 
 CRASHED = 70
+# A page makes hundreds of objects and hardly a cycle, and millions of sites may be in memory: look for cycles rarely.
+GC_THRESHOLDS = (20_000, 20, 100)
 log = Log("weft.crawl.child")
 
 
@@ -34,6 +37,8 @@ def run_child(work: Callable[[Order, Control], int]) -> int:
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # the usual 1024 are few for many connections
     log_to_file(Path(order.config.log.log_dir), order.slot, order.config.log.log_level)
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
     try:
         return work(order, Control(fd))
     except (ServerAway, ServerFull) as away:
