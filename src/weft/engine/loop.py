@@ -24,7 +24,7 @@ from weft.engine.results import Results
 from weft.engine.robots import REFUSALS, ROBOTS_BYTES, RobotsBook
 from weft.engine.suspects import Suspects
 from weft.errors import DiskFull, ServerAway, ServerFull
-from weft.fetch.client import PAUSE_S, Client, Done
+from weft.fetch.client import Client, Done
 from weft.frontier.contract import End, Frontier, FrontierStats
 from weft.records import Lease, Purpose, Reason
 from weft.telemetry import Log
@@ -100,7 +100,6 @@ class Loop:
         self._next_commit = self._next_progress = self._next_idle = 0.0
         self._stats = FrontierStats(0, 0, 0, 0, 0, 0, 0)  # the last that could be had
         self._blocked: DiskFull | ServerAway | ServerFull | None = None  # what must pass before it goes on
-        client.after_pause = self._abort_overdue
 
     def drain(self, reason: Stop = Stop.INTERRUPTED) -> None:
         """Claims nothing more, and ends when what is in flight has come home or DRAIN_S are over."""
@@ -110,11 +109,8 @@ class Loop:
 
     def run(self) -> Stop:
         """Until nothing is left, a limit is reached or `drain` was called."""
-        now = self._clock()
         while True:
-            before, now = now, self._clock()
-            if now - before > PAUSE_S:
-                self._abort_overdue()
+            now = self._clock()
             self._suspects.beat()
             if self._until is not None and now >= self._until:
                 self.drain(Stop.MAX_DURATION)
@@ -187,24 +183,14 @@ class Loop:
             except BLOCKING as why:
                 self._pause(why)
 
-    def _abort_overdue(self) -> None:
-        """This process stood still: what was claimed too long ago is somebody else's by now, and must not be sent."""
-        now = self._frontier.now()
-        for lease in [lease for lease in self._leases.values() if lease.deadline <= now]:
-            self._client.abort(lease)
-
     def _claim(self) -> None:
         """Starts as many transfers as there is room for; refusals cost no request, so others take their place."""
         while room := self._room():
-            asked = self._clock()
             try:
                 leases = self._frontier.claim(self._owner, room)
             except BLOCKING as why:
                 self._pause(why)
                 return
-            if self._clock() - asked > PAUSE_S:
-                now = self._frontier.now()
-                leases = [lease for lease in leases if lease.deadline > now]
             if not leases:
                 return
             self._step("claimed")
@@ -244,7 +230,8 @@ class Loop:
         if self._by_address and not self._has_turn(lease):
             return
         keep_bytes = ROBOTS_BYTES if lease.purpose is Purpose.ROBOTS else 0
-        self._client.submit(lease.url, crawl.headers(lease, now), lease, keep_bytes=keep_bytes)
+        # Whoever stood still has lost the lease: the site may be another's by then.
+        self._client.submit(lease.url, crawl.headers(lease, now), lease, keep_bytes=keep_bytes, until=lease.deadline)
 
     def _has_turn(self, lease: Lease) -> bool:
         """Whether the lease's address may be asked now; if not, it waits for the name or is given back."""

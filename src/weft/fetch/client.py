@@ -9,12 +9,15 @@ What must stay true:
 - Nothing is taken from the environment: no proxy, no netrc, no cookies of libcurl's, no redirects, no decoding.
 - Memory per transfer is bounded: the body by `max_body_bytes` while it arrives, the head by libcurl (300 KB, 5,000
   lines). What was too large is dropped; what was cut short is kept and named.
+- No request leaves after the time up to which it may: the clock is read when libcurl is about to send it, because a
+  process that was stopped goes on where it was.
 - Time limits are ours, by a sweep over the transfers in flight: libcurl's low-speed limit looks at an average over
   seconds, and its timers cost more per transfer.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import resource
 import select
@@ -28,7 +31,7 @@ import pycurl
 
 from weft.config import FetchSection
 from weft.fetch.dns import Answer, Resolver
-from weft.fetch.handles import STALE, Transfer, ca_bundle, is_sloppy, kind, session_caches, set_up
+from weft.fetch.handles import OVERDUE, STALE, Transfer, ca_bundle, is_sloppy, kind, session_caches, set_up
 from weft.fetch.headers import final_head, merged, wire
 from weft.fetch.lenient import RawReads
 from weft.fetch.surplus import has_surplus
@@ -39,7 +42,6 @@ Done = list[tuple[object, FetchResult]]
 
 KEPT_CONNECTIONS = 4000  # so many polite sites can wait their delay with their connections open
 EVENTS = 128  # taken at a time: few enough that no site waits long for its clock while pages are read
-PAUSE_S = 1.0  # so much later than planned: the process was stopped, or its machine was
 SWEEPS = 10  # a time limit is kept to a tenth of the shortest one
 ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 ACCEPT_ENCODING = "gzip, deflate, br, zstd"
@@ -85,7 +87,6 @@ class Client:
         self._sweep_every_s = min(0.5, min(limits) / SWEEPS)
         self._next_sweep = 0.0
         self._done: Done = []
-        self.after_pause: Callable[[], None] = lambda: None  # called when this process stood still, before it sends
         self._waiting: dict[str, list[Transfer]] = {}  # by the name that is looked up
         self._active: dict[Any, Transfer] = {}
         self._usual = self._usual_headers()
@@ -116,14 +117,24 @@ class Client:
         due = self._next_sweep if self._due is None else min(self._due, self._next_sweep)
         return max(0.0, due - self._clock())
 
-    def submit(self, url: str, headers: Sequence[tuple[str, str]], tag: object, *, keep_bytes: int = 0) -> None:
+    def submit(
+        self,
+        url: str,
+        headers: Sequence[tuple[str, str]],
+        tag: object,
+        *,
+        keep_bytes: int = 0,
+        until: float = math.inf,
+    ) -> None:
         """Begins one GET; `headers` join the usual ones, and take their place where the name is the same.
 
-        Of a body that is too large the first `keep_bytes` are handed over.
+        Of a body that is too large the first `keep_bytes` are handed over. From `until` on, a time of the client's
+        clock, nothing is sent, and what is under way is aborted: so it is also when this process stood still meanwhile.
         """
         transfer = self._free.pop()
         transfer.url, transfer.tag, transfer.keep_bytes = url, tag, keep_bytes
         transfer.started = transfer.moved = now = self._clock()
+        transfer.until = until
         transfer.connect_by = now + self._section.connect_timeout_s
         if not self._active:
             self._next_sweep = now + self._sweep_every_s
@@ -133,6 +144,8 @@ class Client:
             self._end(transfer, "other", "not a URL that can be asked for")
         elif any(_UNSENDABLE.search(name + value) for name, value in headers):
             self._end(transfer, "other", "a header that cannot be sent")
+        elif now >= until:
+            self._end(transfer, *OVERDUE)
         else:
             self._prepare(transfer, found, headers)
             self._resolve(transfer)
@@ -190,7 +203,7 @@ class Client:
 
     def _make_transfers(self, handles: int, ca_file: str | None) -> list[Transfer]:
         sessions = session_caches()
-        transfers = [Transfer(sessions) for _ in range(handles)]
+        transfers = [Transfer(sessions, self._clock) for _ in range(handles)]
         for transfer in transfers:
             set_up(transfer, self._section, self._usual_lines, ca_file)
             transfer.curl.setopt(pycurl.OPENSOCKETFUNCTION, partial(self._open_socket, transfer))
@@ -280,6 +293,8 @@ class Client:
                 transfer = self._active[curl]
                 if not transfer.lenient:
                     self._end(transfer, None, "")
+                elif self._clock() >= transfer.until:
+                    self._end(transfer, *OVERDUE)
                 elif not self._raw.ask(transfer):
                     self._end(transfer, "reset", "the request could not be sent")
             for curl, code, message in bad:
@@ -343,13 +358,9 @@ class Client:
         wake = until if self._due is None else min(until, self._due)
         if self._active:
             wake = min(wake, self._next_sweep)
-        began = self._clock()
-        wait_s = 0.0 if self._done else max(0.0, wake - began)
+        wait_s = 0.0 if self._done else max(0.0, wake - self._clock())
         act, names = self._multi.socket_action, self._resolver.fileno()
-        came = self._epoll.poll(wait_s, EVENTS)
-        if self._clock() - began > wait_s + PAUSE_S:
-            self.after_pause()
-        for fd, events in came:
+        for fd, events in self._epoll.poll(wait_s, EVENTS):
             if fd == names:
                 self._names_came()
             elif fd in self._raw.reading:
@@ -402,7 +413,9 @@ class Client:
             if mark != transfer.mark:
                 transfer.mark, transfer.moved = mark, now
             over = self._out_of_time(transfer, now)
-            if over.startswith("connect") and transfer.addresses:
+            if now >= transfer.until:
+                self._end(transfer, *OVERDUE)
+            elif over.startswith("connect") and transfer.addresses:
                 self._try_next(transfer)
             elif over:
                 self._end(transfer, "timeout", over)

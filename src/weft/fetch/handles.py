@@ -6,10 +6,11 @@ the handle is set to; everything else is the same for every host, so nothing can
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,19 +48,21 @@ _SLOPPY = ("header without colon", "nul byte in header", "carriage return found 
 
 
 STALE = ("stale", "the kept connection ended before an answer; another one is needed")
+OVERDUE = ("aborted", "its time was over")
 
 
 class Transfer:
     """A reusable handle and what belongs to the transfer that it carries."""
 
     __slots__ = (
-        "_sessions", "_shared", "addresses", "asked", "chunks", "connect_by", "curl", "host", "keep_bytes", "lenient",
-        "lines", "mark", "moved", "opened", "origin", "pinned", "request_head", "running", "started", "tag", "target",
-        "unopened", "url", "usual",
+        "_clock", "_sessions", "_shared", "addresses", "asked", "chunks", "connect_by", "curl", "host", "keep_bytes",
+        "lenient", "lines", "mark", "moved", "opened", "origin", "pinned", "request_head", "running", "started", "tag",
+        "target", "unopened", "until", "url", "usual",
     )  # fmt: skip
 
-    def __init__(self, sessions: Sequence[Any]) -> None:
+    def __init__(self, sessions: Sequence[Any], clock: Callable[[], float]) -> None:
         self.curl = pycurl.Curl()
+        self._clock = clock
         self._sessions = sessions
         self._shared: Any = None  # the one of them that the handle is set to
         self.lines: list[bytes] = []
@@ -80,6 +83,7 @@ class Transfer:
         self.request_head = b""
         self.addresses: tuple[str, ...] = ()  # those still to try
         self.started = self.moved = self.connect_by = 0.0
+        self.until = math.inf  # nothing is sent from then on
         self.mark = self.keep_bytes = 0
         self.asked = False  # the request is on its way
         self.running = False  # libcurl has it
@@ -120,8 +124,8 @@ class Transfer:
     def ask_once(self, *_connection: object) -> int:
         """Called by libcurl before each request. On a kept connection that turns out dead it would ask again at once,
         unseen by whoever keeps the delays: a site must be asked a second time only by the frontier."""
-        if self.asked:
-            self.unopened = STALE
+        if self.asked or self._clock() >= self.until:
+            self.unopened = STALE if self.asked else OVERDUE
             return int(pycurl.PREREQFUNC_ABORT)
         self.asked = True
         return int(pycurl.PREREQFUNC_OK)

@@ -471,6 +471,48 @@ async def _never(visit: Visit) -> None:
     await visit.wait_for_the_end()
 
 
+class _Clock:
+    """A clock that a process finds far ahead when it was stopped in between."""
+
+    def __init__(self) -> None:
+        self.stood_s = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.stood_s
+
+
+@pytest.mark.parametrize("connection", ["new", "kept", "read by us"])
+def test_what_was_begun_before_a_pause_is_not_sent_after_its_time(connection: str) -> None:
+    clock = _Clock()
+    with Server() as fresh:
+        made = Client(SECTION, refusal=fine, handles=2, clock=clock)
+        if connection == "kept":
+            assert fetch(made, fresh.on("/", page(b"hi"))).status == 200
+        elif connection == "read by us":
+            assert fetch(made, fresh.on("/", b"HTTP/1.1 200 OK\r\nbad\r\n\r\n", close=True)).error == "protocol"
+        before = len(fresh.visits)
+        made.submit(fresh.url("/late"), (), 1, until=clock() + 3)
+        clock.stood_s = 3.0
+        ((_, result),) = collect(made, 1)
+        assert (result.error, result.detail) == ("aborted", "its time was over")
+        made.submit(fresh.url("/later"), (), 2, until=clock())
+        assert [done.error for _, done in made.poll(0)] == ["aborted"]
+        assert fetch(made, fresh.url("/now")).status in (0, 404)
+        made.close()
+        assert [head.split()[1] for head in fresh.heads[before:]] == [b"/now"]
+
+
+def test_what_is_under_way_when_its_time_is_over_is_broken_off(server: Server) -> None:
+    clock = _Clock()
+    made = Client(SECTION, refusal=fine, handles=2, clock=clock)
+    made.submit(server.on("/never", _never), (), 1, until=clock() + 3)
+    assert made.poll(0.05) == []
+    clock.stood_s = 3.0
+    ((_, result),) = made.poll(0)
+    made.close()
+    assert result.error == "aborted"
+
+
 def test_aborting_during_a_lookup(server: Server) -> None:
     resolver = Resolver(lookup=lambda _: time.sleep(0.2) or ("127.0.0.1",))  # type: ignore[func-returns-value]
     made = Client(FetchSection(), refusal=fine, handles=2, resolver=resolver)
