@@ -249,6 +249,24 @@ def test_a_request_the_client_gave_up_is_no_overlap_and_ends_before_it_left() ->
     assert not second.overlaps and not second.aborted
 
 
+def test_a_request_that_is_read_after_its_client_has_left_binds_nobody() -> None:
+    with synthetic_web(hosts=1, pages=10) as web:
+        site = web.world.sites[0]
+        os.kill(web.pid, signal.SIGSTOP)  # a busy machine: what is sent now is read much later
+        with socket.create_connection((site.host, web.port)) as one:
+            one.sendall(b"GET /robots.txt HTTP/1.1\r\nHost: x\r\n\r\n")
+        time.sleep(0.3)
+        os.kill(web.pid, signal.SIGCONT)
+        fetch(web, site, "/robots.txt")
+        web.stop()
+        first, second = web.arrivals()
+        verdict = judge([first, second], web.expect(), delay_s=0.25, complete=False)
+    assert (first.abandoned, second.abandoned) == (True, False)
+    assert first.end == first.t, "nobody was there to have an answer"
+    assert second.t - first.t < 0.25
+    assert verdict.delay == verdict.overlap == []
+
+
 def test_an_open_request_is_logged_when_the_server_ends() -> None:
     with synthetic_web(hosts=1, pages=10, latency_s=60) as web:
         with socket.create_connection((web.world.sites[0].host, web.port)) as one:

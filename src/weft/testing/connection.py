@@ -50,6 +50,7 @@ class Request:
     close: bool
     site: Site | None = None
     host: str = ""
+    abandoned: bool = False
     overlaps: bool = False
 
     def header(self, name: str) -> str:
@@ -157,6 +158,7 @@ class Connection(asyncio.Protocol):
         host = request.header("host").rpartition("@")[2].partition(":")[0].lower()
         request.host = host if server.world.spec.names else self.address
         request.site = server.world.by_host.get(request.host)
+        request.abandoned = not self._client_is_there()
         others = server.open.get(request.host)
         if others:
             request.overlaps = any(other.is_open() for other in others)
@@ -271,6 +273,7 @@ class Connection(asyncio.Protocol):
                 scheme=self.server.scheme,
                 retry_after_s=retry_after_s,
                 aborted=aborted,
+                abandoned=request.abandoned,
                 overlaps=request.overlaps,
             )
         )
@@ -297,14 +300,14 @@ class Connection(asyncio.Protocol):
         return not poll.poll(0)
 
     def _claim_moment(self) -> bool:
-        """Takes the time before bytes are handed over; False when the client had hung up by then.
+        """Takes the time before bytes are handed over, unless the client had hung up by then; whether to go on.
 
         The kernel is asked after the clock: a client that is there now was there at that moment. Without this, bytes
         sent to a client that has just left would make its request seem to last longer than it did.
         """
         moment = monotonic()
-        if self.lost or (self._busy and not self._client_is_there()):
-            return False
+        if self.lost or not self._client_is_there():
+            return not (self.lost or self._busy)  # an answer that is ready is sent whether anybody waits for it or not
         self._stamp = moment
         return True
 

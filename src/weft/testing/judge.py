@@ -134,6 +134,7 @@ def _judge_robots(log: list[Arrival], expectation: Expectation, verdict: Verdict
                 arrival.path == view.final
                 and 200 <= arrival.status < 500
                 and arrival.status not in (429, *range(300, 400))
+                and not arrival.abandoned
             ):
                 answered.setdefault(arrival.host, arrival.end)
             continue
@@ -151,7 +152,10 @@ def _allows(rules: list[tuple[bool, str, re.Pattern[str]]], path: str) -> bool:
 def _judge_delay(
     requests: list[Arrival], expectation: Expectation, delay_s: float, places: int, verdict: Verdict
 ) -> None:
-    """One key's requests: the gap to the end of the one before, its Retry-After, and how many were open at once."""
+    """One key's requests: the gap to the end of the one before, its Retry-After, and how many were open at once.
+
+    A request that was read after its client had hung up binds nobody: it was over, and its answer was never heard.
+    """
     last: Arrival | None = None  # the request that ended last
     blocked_until, blocker = 0.0, ""
     delays: dict[str, float] = {}
@@ -167,6 +171,8 @@ def _judge_delay(
             verdict.overlap.append(f"{arrival.url} with {places} others open")
         if arrival.t < blocked_until:
             verdict.retry_after.append(f"{arrival.url} inside the Retry-After of {blocker}")
+        if arrival.abandoned:
+            continue
         if arrival.retry_after_s is not None and arrival.end + arrival.retry_after_s > blocked_until:
             blocked_until, blocker = arrival.end + arrival.retry_after_s, arrival.url
         view = expectation.robots.get(arrival.host)

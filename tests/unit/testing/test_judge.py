@@ -220,6 +220,19 @@ def test_retry_after(log: list[Arrival], expectation: Expectation, world: World)
     assert judge(log, expectation, DELAY_S).ok
 
 
+def test_a_request_whose_client_had_left_binds_nobody(
+    log: list[Arrival], expectation: Expectation, world: World
+) -> None:
+    last = on_host(log, world, 0)[-1]
+    late = msgspec.structs.replace(last, end=last.t, retry_after_s=5.0)
+    last.t, last.end = last.t + 0.05, last.end + 0.05
+    assert set(faults([*log, late], expectation)) == {"delay", "duplicates", "retry_after"}
+    late.abandoned = True
+    assert set(faults([*log, late], expectation)) == {"duplicates"}
+    late.t -= 0.01
+    assert set(faults([*log, late], expectation)) == {"delay", "duplicates"}, "it must keep the delay itself"
+
+
 def test_several_places_only_limit_how_many_are_open(
     log: list[Arrival], expectation: Expectation, world: World
 ) -> None:
