@@ -578,7 +578,7 @@ class RedisFrontier(PodClient):
     def _log_expired(self, numbers: Iterable[bytes]) -> None:
         for number in numbers:
             item = self._item(int(number))
-            self._requests.end(item, self.now(), "expired")
+            self._requests.end(item, self._server_asked, "expired")
 
     def _meta(self, name: str) -> str:
         value: Any = self._ask("HGET", "meta", name)

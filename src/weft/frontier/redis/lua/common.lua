@@ -294,7 +294,8 @@ local function drop_lease(n)
 end
 
 -- What nobody holds any more: to its queue, to the parsers, or to the rejected. The caller has taken it out of its hash.
-local function returned(rec)
+-- `margin`: how much later than now the request may reach its site.
+local function returned(rec, margin)
   local n = fmt('%.0f', rec[6][1])
   if rec[8] ~= '' then
     call('RPUSH', 'rejected', pack({ rec[4], rec[8], rec[3], rec[6] }))
@@ -305,7 +306,7 @@ local function returned(rec)
     local s = load(rec[3])
     if rec[5] == 0 then
       s.active = s.active - 1
-      ended(s, now)
+      ended(s, now + (delay_of(s) > 0 and margin or 0))
     end
     give_back(s, rec[4], rec[6], 0, true)
     save(s)
