@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
@@ -19,6 +20,7 @@ from weft.frontier.redis.connection import RedisSettings, address, asking, conne
 from weft.frontier.redis.routing import OtherPod, RoutedRedisFrontier
 
 TRY_AGAIN_S = 0.3
+OTHERS_TIMEOUT_S = 1.0  # for another pod's answer, which has an outbox to wait in: this pod's pages have none
 SCOPES_EVERY_S = 1.0
 OUTBOX_EVERY_S = 0.5
 TEND_EVERY_S = 0.5
@@ -41,6 +43,21 @@ def settings_of(config: Config) -> RedisSettings:
     )
 
 
+def other_pod(order: Order, folder: CrawlFolder, pod: int) -> OtherPod:
+    """Another pod, which is not waited for."""
+    usual = settings_of(order.config)
+    settings = replace(
+        usual,
+        socket_timeout_s=min(usual.socket_timeout_s, OTHERS_TIMEOUT_S),
+        connect_timeout_s=min(usual.connect_timeout_s, OTHERS_TIMEOUT_S),
+    )
+    url = order.servers[pod]
+    client = PodClient(
+        connect(url, settings), order.config.politeness, pod=pod, pods=order.pods, where=address(url, settings.db)
+    )
+    return OtherPod(pod, client, folder.of_pod(pod) / "robots.db", CRAWL)
+
+
 def bloom_of(config: Config) -> tuple[int, float] | None:
     """The shape of a pod's filter, where there is one: its share of the URLs, and the error rate."""
     pods = config.pods
@@ -52,21 +69,16 @@ def bloom_of(config: Config) -> tuple[int, float] | None:
 def open_frontier(order: Order, folder: CrawlFolder, progress: Progress) -> RoutedRedisFrontier:
     """The pod's frontier with the others behind it; waits while the pod's own server is away."""
     config, settings = order.config, settings_of(order.config)
-    connections = [connect(url, settings) for url in order.servers]
-    where = [address(url, settings.db) for url in order.servers]
-    others = {}
-    for pod in range(order.pods):
-        if pod != order.pod:
-            client = PodClient(connections[pod], config.politeness, pod=pod, pods=order.pods, where=where[pod])
-            others[pod] = OtherPod(pod, client, folder.of_pod(pod) / "robots.db", CRAWL)
+    connection, where = connect(order.servers[order.pod], settings), address(order.servers[order.pod], settings.db)
+    others = {pod: other_pod(order, folder, pod) for pod in range(order.pods) if pod != order.pod}
     home = folder.of_pod(order.pod)
     while True:
         try:
-            with asking(where[order.pod]):
-                connections[order.pod].ping()
+            with asking(where):
+                connection.ping()
             return RoutedRedisFrontier(
-                connections[order.pod], home, config.politeness, slot=order.slot.name, incarnation=order.incarnation,
-                pod=order.pod, pods=order.pods, where=where[order.pod], bloom_filter=bloom_of(config), others=others,
+                connection, home, config.politeness, slot=order.slot.name, incarnation=order.incarnation,
+                pod=order.pod, pods=order.pods, where=where, bloom_filter=bloom_of(config), others=others,
                 outbox=home / "outbox" / f"{order.slot.name}.db",
             )  # fmt: skip
         except (ServerAway, ServerFull) as why:
@@ -123,18 +135,12 @@ class RedisPermits:
     """Keeps a pod in permits for pages: pod 0's database holds how many each may have."""
 
     def __init__(self, order: Order, folder: CrawlFolder, frontier: RoutedRedisFrontier, crawl: int) -> None:
-        config, settings = order.config, settings_of(order.config)
+        config = order.config
         self._frontier = frontier
         self._crawl = crawl
         self._pod = order.pod
         self._block = max(1, min(LARGEST_BLOCK, (config.limits.max_pages or 1) // (8 * order.pods)))
-        self._first: OtherPod | None = None
-        if order.pod:
-            url = order.servers[0]
-            client = PodClient(
-                connect(url, settings), config.politeness, pod=0, pods=order.pods, where=address(url, settings.db)
-            )
-            self._first = OtherPod(0, client, folder.of_pod(0) / "robots.db", CRAWL)
+        self._first = other_pod(order, folder, 0) if order.pod else None
 
     def __call__(self) -> None:
         """Asks for more where something waits for it, gives back what nothing here can use."""

@@ -16,7 +16,7 @@ from xxhash import xxh3_64_intdigest
 
 from weft import urls
 from weft.config import PolitenessSection
-from weft.errors import Busy, ServerAway
+from weft.errors import Busy, ServerAway, ServerFull
 from weft.frontier.contract import Admission, CrawlLimits, FrontierStats
 from weft.frontier.redis.connection import asking
 from weft.frontier.redis.known import KnownUrls
@@ -105,6 +105,19 @@ class PodClient:
         limits = CrawlLimits(max_depth=int(depth) if depth else None)
         self._crawls[int(number)] = CrawlFacts(int(number), int(seed), limits, (kind or b"").decode())
         return int(number)
+
+    def answers(self) -> bool:
+        """Whether somebody is there, if only with a complaint; for any thread."""
+        from redis import RedisError
+
+        try:
+            with asking(self._where):
+                self._client.ping()
+        except ServerAway:
+            return False
+        except (ServerFull, RedisError):
+            pass
+        return True
 
     def now(self) -> float:
         """This process's clock, which never runs backwards; deadlines and due times are told in it."""

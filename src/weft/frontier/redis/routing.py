@@ -10,6 +10,7 @@ pod's own Redis, so that nobody takes the crawl for ended.
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -34,33 +35,43 @@ log = Log("weft.frontier.redis.routing")
 
 
 class OtherPod:
-    """Another pod, as long as it answers."""
+    """Another pod, as long as it answers.
 
-    def __init__(
-        self, pod: int, client: PodClient, shelf: Path, crawl: str, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    Once it did not, a thread waits for it to answer again: a server that is stopped, or behind a network that drops
+    what is sent, keeps whoever asks it for a whole timeout, and this pod has pages to fetch meanwhile.
+    """
+
+    def __init__(self, pod: int, client: PodClient, shelf: Path, crawl: str) -> None:
         self.pod = pod
         self._client = client
         self._shelf_path = shelf
         self._shelf: Shelf | None = None
         self._crawl = crawl
-        self._clock = clock
         self._number: int | None = None
-        self._away_until = 0.0
+        self._here = threading.Event()
+        self._here.set()
         self.kept = Recent()  # what waits for it in the outbox
 
     def ask(self, what: Callable[[PodClient, int], T]) -> T:
-        """Asks it something about the crawl; ServerAway, without a journey, for a while after it did not answer."""
-        if self._clock() < self._away_until:
+        """Asks it something about the crawl; ServerAway, without a journey, while it is known not to answer."""
+        if not self._here.is_set():
             raise ServerAway(f"pod {self.pod} is away")
         try:
             if self._number is None:
                 self._number = self._client.find_crawl(self._crawl)
             return what(self._client, self._number)
         except ABSENT as why:
-            self._away_until = self._clock() + AWAY_S
+            self._here.clear()
+            threading.Thread(target=self._wait, name=f"pod {self.pod}", daemon=True).start()
             log.warning("another pod does not answer", pod=self.pod, why=why)
             raise
+
+    def _wait(self) -> None:
+        """Until it answers. One that is full does, and is tried again."""
+        time.sleep(AWAY_S)
+        while not self._client.answers():
+            time.sleep(AWAY_S)
+        self._here.set()
 
     def admit(self, found: Sequence[Found]) -> Admission:
         """Queues what is new there."""
