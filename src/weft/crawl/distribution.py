@@ -7,8 +7,9 @@ things stood last. Pages always come from the indexes, which are the truth. Read
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -19,6 +20,9 @@ from weft.errors import BadInput, Missing, ServerAway
 from weft.store.corpus import Corpus
 from weft.supervise.redis_server import socket_path
 from weft.telemetry import imbalance
+
+if TYPE_CHECKING:
+    from redis import Redis
 
 HOT = 1.5  # times the mean
 _INDEX = re.compile(r"index-pod(\d+)-")
@@ -103,14 +107,15 @@ def _asked(folder: CrawlFolder) -> dict[int, Figures]:
     """What the pods' own servers say, as far as they answer."""
     settings = folder.settings()
     found: dict[int, Figures] = {}
-    for pod, url in _redis_urls(folder, settings).items():
+    for pod, url in redis_urls(folder, settings).items():
         figures = _ask(url, settings)
         if figures:
             found[pod] = figures
     return found
 
 
-def _redis_urls(folder: CrawlFolder, settings: dict[str, Any]) -> dict[int, str]:
+def redis_urls(folder: CrawlFolder, settings: dict[str, Any]) -> dict[int, str]:
+    """Where the pods' servers are, by pod; empty for embedded pods."""
     pods = settings.get("pods")
     found = {}
     for number, pod in enumerate(pods if isinstance(pods, list) else ()):
@@ -123,19 +128,23 @@ def _redis_urls(folder: CrawlFolder, settings: dict[str, Any]) -> dict[int, str]
 
 def _ask(url: str, settings: dict[str, Any]) -> Figures | None:
     try:
-        from weft.frontier.redis.connection import RedisSettings, address, connect
         from weft.frontier.redis.view import figures
 
-        client = connect(
-            url,
-            RedisSettings(
-                int(settings.get("redis_db", 0)), settings.get("redis_password"), ANSWER_S, ANSWER_S, max_connections=2
-            ),
-        )
-        try:
-            told = figures(client, address(url))
-        finally:
-            client.close()
+        with server_at(url, settings) as (client, where):
+            told = figures(client, where)
     except (ServerAway, BadInput, Missing):
         return None
     return told.queued, told.seen, told.sites, "server"
+
+
+@contextmanager
+def server_at(url: str, settings: dict[str, Any]) -> Iterator[tuple[Redis, str]]:
+    """A client for a pod's server that gives up soon, and the server's address without its password."""
+    from weft.frontier.redis.connection import RedisSettings, address, connect
+
+    db, password = int(settings.get("redis_db", 0)), settings.get("redis_password")
+    client = connect(url, RedisSettings(db, password, ANSWER_S, ANSWER_S, max_connections=2))
+    try:
+        yield client, address(url, db)
+    finally:
+        client.close()

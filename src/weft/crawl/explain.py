@@ -15,9 +15,10 @@ from msgspec import Struct
 from weft import urls
 from weft.config import Config
 from weft.crawl.api import read_page
+from weft.crawl.distribution import redis_urls, server_at
 from weft.crawl.folder import CrawlFolder
 from weft.engine.robots import REFUSALS, rules_of
-from weft.errors import BadUrl
+from weft.errors import BadInput, BadUrl, Missing, ServerAway
 from weft.extract.robots_meta import robots_tag
 from weft.fetch.robots import product_token
 from weft.frontier.admission import Rules
@@ -62,6 +63,8 @@ class Explainer:
 
     def __init__(self, folder: CrawlFolder, config: Config) -> None:
         self._config = config
+        self._settings = folder.settings()
+        self._servers = redis_urls(folder, self._settings)
         self._view = FrontierView(folder.frontiers())
         self._store = PageStore.open(folder.data_dirs, read_only=True)
         self._seeds = folder.seeds()
@@ -83,12 +86,33 @@ class Explainer:
         rows = self._store.for_url(url)
         if rows:
             return self._of_row(url, rows)
+        if self._servers:
+            return self._on_redis(url)
         entries = self._view.entries(url)
         if entries and not entries[-1].ended:
             return self._of_queue(url, entries[-1])
         if entries and entries[-1].sitemap:
             return Explanation(url, True, "sitemap", "it was read as a sitemap; sitemaps are not kept as pages")
         return self._of_errand(url) or self._of_rules(url) or self._of_links(url)
+
+    def _on_redis(self, url: str) -> Explanation:
+        """What no process has ended: the pod's server knows whether it waits."""
+        from weft.frontier.redis.view import waiting
+
+        away = ""
+        pod = urls.pod_of(urls.domain_of(url), len(self._servers))
+        try:
+            with server_at(self._servers[pod], self._settings) as (client, where):
+                found = waiting(client, where, pod, self._config.politeness.key_scope, url)
+            if found:
+                return self._of_queue(url, *found[-1])
+        except (ServerAway, BadInput, Missing) as why:
+            away = str(why)
+        known = self._of_errand(url) or self._of_rules(url)
+        if known is None and away:
+            summary = f"it has not ended; whether it is queued only the Redis of pod {pod} knows, which cannot be asked"
+            return Explanation(url, False, "unknown", summary, [away])
+        return known or self._of_links(url)
 
     def _of_errand(self, url: str) -> Explanation | None:
         """A robots.txt, which is asked for on behalf of its origin's pages."""
@@ -159,10 +183,11 @@ class Explainer:
 
     # ── what the frontier says ─────────────────────────────────────────────────────────────────────────────────────
 
-    def _of_queue(self, url: str, entry: Entry) -> Explanation:
-        by_domain = self._config.politeness.key_scope == "domain"
-        key_of = urls.domain_of if by_domain else urls.host_of
-        ahead = self._view.ahead_of(entry, key_of(url), key_of)
+    def _of_queue(self, url: str, entry: Entry, ahead: int | None = None) -> Explanation:
+        if ahead is None:
+            by_domain = self._config.politeness.key_scope == "domain"
+            key_of = urls.domain_of if by_domain else urls.host_of
+            ahead = self._view.ahead_of(entry, key_of(url), key_of)
         evidence = [f"depth {entry.depth}; {ahead:,} URLs of its site come before it"]
         evidence += [f"found on {self._store.url_of(entry.parent)}"] if entry.parent else []
         if entry.attempt:

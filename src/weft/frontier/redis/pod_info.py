@@ -103,8 +103,8 @@ def _check(schema: str, info: dict[str, str], where: str, identity: PodIdentity)
         )
     if info.get("pods") != str(identity.pods):
         raise BadInput(
-            f"{where}: the crawl has {info.get('pods')} pods, {identity.pods} were given; give as many, or move it "
-            f"with `weft reshard --pods {identity.pods}`"
+            f"{where}: the crawl has {info.get('pods')} pods, {identity.pods} were given; "
+            "the number is fixed for a crawl: give as many as it was started with"
         )
     if info.get("pod") != str(identity.pod):
         raise BadInput(

@@ -53,11 +53,17 @@ def _read(client: Redis, where: str) -> PodFigures:
 def waiting(client: Redis, where: str, pod: int, key_scope: str, url: str) -> list[tuple[Entry, int]]:
     """The items of a URL that have not ended, each with how many of its site come before it.
 
-    Reads the site's queues through, so seconds for millions; what is spilled to disk is not looked at.
+    Reads the site's queues through, so seconds for millions; what is spilled to disk is not looked at. ServerAway and
+    BadInput as `figures`.
     """
+    import redis
+
     key, _ = Keys(key_scope).of(url[: url.index("/", 8)])
-    with asking(where):
-        return list(_waiting(client, pod, key, url))
+    try:
+        with asking(where):
+            return list(_waiting(client, pod, key, url))
+    except redis.RedisError as error:
+        raise BadInput(f"{where}: {describe(error)}") from None
 
 
 def _waiting(client: Any, pod: int, key: str, url: str) -> Iterator[tuple[Entry, int]]:
