@@ -5,6 +5,10 @@ Judged as all crawls are, by the server's log against the oracle. tests/chaos ha
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -14,7 +18,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crawling import Crawler, Kill, check_corpus, check_refusals, is_gone, judged_with_kills, kill_fetcher, until, weft
+from crawling import (
+    Crawler,
+    Kill,
+    check_corpus,
+    check_refusals,
+    is_gone,
+    judged_with_kills,
+    kill_fetcher,
+    kill_now,
+    until,
+    weft,
+)
 
 from weft import urls
 from weft.supervise import process
@@ -234,3 +249,79 @@ def test_a_pod_whose_redis_is_away_pauses_and_links_for_it_wait(tmp_path: Path, 
         assert verdict.ok, verdict
         check_corpus(crawler)
         check_pods(crawler)
+
+
+def test_a_redis_that_hangs_holds_up_its_own_pod_alone(tmp_path: Path, start_server: Any) -> None:
+    first, second = start_server(), start_server()
+    pods = ("--pods", first.url, "--pods", second.url, "--fetchers-per-pod", 1, "--parsers-per-pod", 0)
+    with synthetic_web(**OTHER) as web:
+        crawler = Crawler(web.seeds, tmp_path, *pods, delay_s=DELAY_S)
+        with crawler.running() as running:
+            crawler.pages_at_least(20, 60)
+            stopped = time.monotonic()
+            os.kill(second.pid, signal.SIGSTOP)
+            before = asked_by(crawler, 0)
+            try:
+                # Whoever waits for its answer waits 30 s.
+                until(lambda: asked_by(crawler, 0) >= before + 30, 20, "pages of pod 0")
+            finally:
+                os.kill(second.pid, signal.SIGCONT)
+            assert running.wait(100) == 0, crawler.said
+        verdict, _ = judged_with_kills(web, crawler, [Kill(stopped, stopped)])
+        assert verdict.ok, verdict
+        check_corpus(crawler)
+        check_pods(crawler)
+
+
+def asked_by(crawler: Crawler, pod: int) -> int:
+    """How many requests a pod has begun."""
+    return sum(1 for one, _ in requests_by_pod(crawler, 2) if one == pod)
+
+
+def test_links_of_pages_whose_ends_a_server_has_lost_are_read_again(tmp_path: Path, start_server: Any) -> None:
+    """A server that comes back as it was some time ago: what was stored since is not fetched again, but read again."""
+    server = start_server(folder=tmp_path / "server")
+    kept, earlier = tmp_path / "server" / "appendonlydir", tmp_path / "earlier"
+    pods = ("--pods", server.url, "--fetchers-per-pod", 1, "--parsers-per-pod", 1)
+    with synthetic_web(**CALM) as web:
+        crawler = Crawler(web.seeds, tmp_path, *pods, delay_s=DELAY_S)
+        with crawler.running() as running:
+            crawler.pages_at_least(15, 60)
+            server.kill()
+            shutil.copytree(kept, earlier)
+            server.start()
+            crawler.pages_at_least(len(crawler.pages()) + 40, 60)
+            kill_now(running)
+        server.kill()
+        shutil.rmtree(kept)
+        shutil.copytree(earlier, kept)
+        server.start()
+        assert crawler.run(resume=True) == 0, crawler.said
+        logs = "".join(path.read_text() for path in (crawler.data_dir / "logs").rglob("*.log"))
+        assert "their links are read again" in logs
+        verdict = web.judge(delay_s=DELAY_S)
+        assert (verdict.missing, verdict.robots, verdict.delay, verdict.overlap) == ([], [], [], []), verdict
+
+
+def test_explain_asks_the_pods_what_is_queued(tmp_path: Path, start_server: Any) -> None:
+    servers = [start_server(), start_server()]
+    pods = [flag for server in servers for flag in ("--pods", server.url)]
+    with synthetic_web(**CALM) as web:
+        crawler = Crawler(web.seeds, tmp_path, *pods, "--max-pages", 30, delay_s=DELAY_S)
+        assert crawler.run() == 3, crawler.said
+        missing = sorted({*web.expect().must} - {row.url for row in crawler.rows()})
+    told = explained(crawler, missing)
+    queued = [url for url, answer in told.items() if answer["reason"] == "queued"]
+    assert {urls.pod_of(urls.domain_of(url), 2) for url in queued} == {0, 1}
+    assert all("come before it" in told[url]["evidence"][0] for url in queued)
+    for server in servers:
+        server.kill()
+    for answer in explained(crawler, queued[:3]).values():
+        assert (answer["crawled"], answer["reason"]) == (False, "unknown")
+        assert "which cannot be asked" in answer["summary"]
+        assert "no server is running there" in answer["evidence"][0]
+
+
+def explained(crawler: Crawler, those: list[str]) -> dict[str, dict[str, Any]]:
+    answers = json.loads(weft("explain", crawler.data_dir, *those, "--json").stdout)
+    return {answer["url"]: answer for answer in answers}

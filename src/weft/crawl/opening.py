@@ -4,33 +4,53 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime
 from functools import partial
 
+from weft.config import FetchSection
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.order import Order
 from weft.engine.crawls import RunningCrawl
+from weft.engine.leads import Leads
 from weft.engine.progress import Progress
 from weft.engine.revisits import Revisits
 from weft.engine.verdict import RETRYABLE
+from weft.fetch.robots import product_token
 from weft.frontier.admission import Rules
-from weft.frontier.contract import CrawlLimits
+from weft.frontier.contract import CrawlLimits, Frontier
 from weft.frontier.embedded import EmbeddedFrontier
 from weft.frontier.redis.routing import RoutedRedisFrontier
 from weft.frontier.routing import RoutedFrontier
 from weft.records import Found, Reason, Row
 from weft.store.pages import PageStore
 from weft.store.query import Where
+from weft.telemetry import Log
 
 MAY_SUCCEED = RETRYABLE | {Reason.ROBOTS_UNREACHABLE, Reason.BREAKER, Reason.RETRY_AFTER}
 CRAWL = "crawl"  # the name of the one crawl that is in a frontier
+log = Log("weft.crawl.opening")
 
 
 def limits_of(order: Order) -> CrawlLimits:
     """The bounds that the frontier keeps."""
     limits = order.config.limits
     return CrawlLimits(limits.max_pages, limits.max_pages_per_domain, order.config.scope.max_depth)
+
+
+def read_lost(
+    frontier: Frontier, store: PageStore, fetch: FetchSection, crawl: RunningCrawl, lost: Collection[int]
+) -> None:
+    """Lets in once more what stored pages lead to whose ends a server has lost: it may have lost their links, too.
+
+    A row does not tell how many redirects led to it: a chain that was cut by the loss is counted anew.
+    """
+    if not lost:
+        return
+    log.warning("the server has lost ends of pages: their links are read again", pages=len(lost))
+    leads = Leads(frontier, store, fetch, product_token(fetch.user_agent()))
+    wanted = set(lost)
+    leads.expand(crawl, ((row.item, row.url, row.depth) for row in store.rows() if row.item in wanted))
 
 
 class Opening:
@@ -65,9 +85,13 @@ class Opening:
         for row in self._store.repair():
             # A power cut took these pages' bytes: their URLs come in again under a new number.
             frontier.readmit(number, Found(row.url, row.depth, row.parent))
+        if isinstance(frontier, RoutedRedisFrontier):
+            read_lost(frontier, self._store, order.config.fetch, crawl, frontier.lost_ends)
         if order.index == 0:
             self._admit_seeds(crawl, seeds)
             self._visit_again(number)
+            if isinstance(frontier, RoutedRedisFrontier):
+                frontier.note("seeded", "1")
         if frontier.is_recrawled(number):
             crawl.revisits = Revisits(self._store)
         frontier.commit()
@@ -94,8 +118,6 @@ class Opening:
             else:
                 self._progress.refused[reason] += 1
         self._frontier.admit(crawl.number, admitted)
-        if isinstance(self._frontier, RoutedRedisFrontier):
-            self._frontier.note("seeded", "1")
 
     def _visit_again(self, number: int) -> None:
         order, frontier, run = self._order, self._frontier, self._order.config.run

@@ -17,6 +17,7 @@ from weft.config import Config
 from weft.crawl.child import progress_of, run_child
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.handoff import spool_of
+from weft.crawl.opening import read_lost
 from weft.crawl.order import Control, Order
 from weft.crawl.redis_process import open_frontier, shared_chores
 from weft.engine.commit import Committer
@@ -42,6 +43,7 @@ class ParsersFrontier(Frontier, ParseQueue, Protocol):
     """What a parser needs of its pod's frontier, or of a router before it."""
 
     acknowledged: int
+    lost_ends: list[int]
 
     def open_crawl(self, name: str, limits: CrawlLimits) -> int: ...
 
@@ -112,7 +114,9 @@ class Parser:
             frontier.readmit(number, Found(row.url, row.depth, row.parent))
         seeds, extensions = folder.seeds(), frontier.scope_extensions(number)
         rules = Rules(config.scope, seeds, this_year=datetime.now(UTC).year, extensions=extensions)
-        return RunningCrawl(number, rules, config.scope, config.fetch, frontier, self.progress, seeds)
+        crawl = RunningCrawl(number, rules, config.scope, config.fetch, frontier, self.progress, seeds)
+        read_lost(frontier, store, config.fetch, crawl, frontier.lost_ends)
+        return crawl
 
     @property
     def round(self) -> Round:

@@ -5,7 +5,7 @@ Its name is the machine's and the data dir's, which is locked, so that a node th
 once. Whoever holds pod 0's `decider` looks at all pods, twice, and says in pod 0 when the crawl is over; all nodes read
 it there. A server that does not answer makes all this wait, and nothing else.
 
-    meta   hash   `end`: why the crawl is over, in pod 0; `seeded`: the pod has its seeds
+    meta   hash   `end`: why the crawl is over, in pod 0; `seeded`: the pod has its seeds and revisits
 """
 
 from __future__ import annotations
@@ -106,6 +106,7 @@ class RedisPods:
         self._frontiers[pod] = frontier
         frontier.hold_pod(self._node, HOLD_S)
         frontier.open_crawl(CRAWL, self._limits())
+        frontier.note("seeded", "")  # until this run's first fetcher has brought in seeds, and what is visited again
         for slot in self._slots(pod):
             frontier.release_owner(slot + "#")
 

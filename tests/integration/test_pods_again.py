@@ -1,0 +1,46 @@
+"""Later runs of a crawl of several pods: what failed is tried again, and what is known is visited again, in its pod."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crawling import Crawler, weft
+from test_recrawl import free_port, has_changed
+
+from weft.testing.judge import judge
+from weft.testing.web import synthetic_web
+
+DELAY_S = 0.02
+WORLD: dict[str, Any] = {"hosts": 8, "pages": 90, "seed": 5}
+EMBEDDED = ("--num-pods", 2)
+ON_REDIS = ("--pods", "managed", "--pods", "managed", "--fetchers-per-pod", 1, "--parsers-per-pod", 1)
+
+
+@pytest.mark.parametrize("pods", [EMBEDDED, ON_REDIS], ids=["embedded", "redis"])
+def test_failures_are_tried_again_and_known_pages_visited_again(tmp_path: Path, pods: tuple[object, ...]) -> None:
+    port = free_port()
+    with synthetic_web(**WORLD, port=port) as web:
+        seeds = web.seeds
+    crawler = Crawler(seeds, tmp_path, *pods, "--max-retries", 0, "--breaker-reset-seconds", 0.1, delay_s=DELAY_S)
+    assert crawler.run() == 0, crawler.said
+    assert crawler.pages() == [], "nobody is there yet"
+    with synthetic_web(**WORLD, port=port) as web:
+        assert crawler.run("--retry-failed", resume=True) == 0, crawler.said
+        verdict = web.judge(delay_s=DELAY_S)
+        assert verdict.ok, verdict
+        pages = sorted(row.url for row in crawler.pages())
+        assert {int(row.item) >> 48 for row in crawler.pages()} == {0, 1}
+    with synthetic_web(**WORLD, port=port, edition=1, changed=0.1) as web:
+        assert crawler.run("--recrawl", resume=True) == 0, crawler.said
+        web.stop()
+        verdict = judge(web.arrivals(), web.expect(), DELAY_S, complete=False)
+        assert (verdict.delay, verdict.overlap) == ([], []), verdict
+        expected = sorted(url for url in web.expect().must if has_changed(web.world, url))
+    told = json.loads(weft("stats", crawler.data_dir, "--changes", "--json").stdout)
+    assert expected
+    assert sorted(told["changed"]) == expected
+    assert (told["new"], told["gone"], told["moved"], told["failed"]) == ([], [], [], 0)
+    assert told["unchanged"] == len(pages) - len(expected)
