@@ -98,7 +98,7 @@ def run(
         usage.ru_utime + usage.ru_stime,
         usage.ru_utime,
         max(watch.peak_mb, usage.ru_maxrss / 1024),
-        json.loads(out[out.index(b"{") :]) if b"{" in out else {},
+        json.JSONDecoder().raw_decode(out[out.index(b"{") :].decode())[0] if b"{" in out else {},
     )
 
 
