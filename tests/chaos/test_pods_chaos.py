@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from crawling import Crawler, Kill, check_corpus, is_gone, judged_with_kills, kill_fetcher, until
+from flights import slots_of
 
 from weft.supervise import process
 from weft.testing.web import synthetic_web
@@ -61,12 +62,13 @@ def test_sixty_kills_of_every_role_change_nothing(tmp_path: Path) -> None:
                 elif children:
                     victim = chance.choice(children)
                     if len(kills) % 15 == 7:
+                        before, slots = time.monotonic(), slots_of(crawler.data_dir, victim)
                         process.kill(victim, signal.SIGSTOP)  # past its lease: what it held is somebody else's
                         time.sleep(25)
                         process.kill(victim, signal.SIGCONT)
-                        kills.append(Kill(time.monotonic() - 25, time.monotonic()))
+                        kills.append(Kill(before, time.monotonic(), slots))
                     else:
-                        kills.append(kill_fetcher(victim))
+                        kills.append(kill_fetcher(victim, crawler.data_dir))
             assert running.wait(900) == 0, crawler.said
         finally:
             running.kill()

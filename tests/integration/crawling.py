@@ -25,6 +25,7 @@ from typing import Any, Protocol
 import msgspec
 from fastwarc.warc import ArchiveIterator as FastIterator
 from fastwarc.warc import WarcRecordType
+from flights import Flight, Flights, read_flights, slots_of
 from warcio.archiveiterator import ArchiveIterator
 
 from weft import urls
@@ -225,21 +226,27 @@ def _check_by_weft(crawler: Corpus, rows: list[Row]) -> None:
 
 @dataclass
 class Kill:
-    """One kill: the moment before it, and the moment when nobody was left."""
+    """One kill, or one process stopped for a while: the moment before it, and the moment when it was over.
+
+    `slots`: how the names of those begin whom it may have cost something.
+    """
 
     before: float
     after: float
+    slots: tuple[str, ...] = ("",)
+
+    def hit(self, flight: Flight, within_s: float) -> bool:
+        """Whether the request was under way, or had ended too shortly before to be written down."""
+        mine = flight.slot.startswith(self.slots)
+        return mine and flight.start <= self.after and flight.end >= self.before - within_s
 
 
 @dataclass
 class Killed:
-    """What the server's log says about a crawl that was killed: what was asked again, and what was in flight.
-
-    `starts` are the moments at which fetchers began: what arrives before the next one lay in the sockets at the kill.
-    """
+    """What a kill has cost: what the server was asked again, and by the processes' own logs, what was in flight."""
 
     kills: list[Kill]
-    starts: list[float]
+    flights: Flights
     arrivals: list[Arrival]
     expectation: Expectation
     refetches: Counter[str] = field(default_factory=Counter)
@@ -250,13 +257,18 @@ class Killed:
         for url, count in counts.items():
             if count > (allowed := self.expectation.requests.get(url, 1)):
                 self.refetches[url] = count - allowed
-        self._ends = [min((s for s in self.starts if s > kill.before), default=kill.after) for kill in self.kills]
-        self.in_flight.update(arrival.url for arrival in self.arrivals if self.was_in_flight(arrival))
+        self.in_flight.update(
+            flight.url for flight in self.flights.all if flight.failed or self.is_hit(flight, COMMIT_WINDOW_S)
+        )
 
-    def was_in_flight(self, arrival: Arrival, within_s: float = COMMIT_WINDOW_S) -> bool:
-        """Open at the next kill, or answered too shortly before it to be committed."""
-        kill = next((kill for kill, end in zip(self.kills, self._ends, strict=True) if arrival.t <= end), None)
-        return kill is not None and (arrival.aborted or arrival.end >= kill.before - within_s)
+    def is_hit(self, flight: Flight, within_s: float) -> bool:
+        """Whether a kill may have cost what the request brought."""
+        return any(kill.hit(flight, within_s) for kill in self.kills)
+
+    def was_unread(self, arrival: Arrival) -> bool:
+        """Whether nobody knows what was answered."""
+        flight = self.flights.of(arrival)
+        return flight is not None and (flight.failed or self.is_hit(flight, UNREAD_S))
 
     def check(self) -> None:
         """Nothing was asked again but what was in flight."""
@@ -286,12 +298,13 @@ def kill_now(running: subprocess.Popen[bytes]) -> Kill:
     return Kill(before, time.monotonic())
 
 
-def kill_fetcher(pid: int) -> Kill:
-    """kill -9 of a fetcher alone."""
+def kill_fetcher(pid: int, data_dir: Path | None = None) -> Kill:
+    """kill -9 of one process alone; with the crawl's folder it is known whose requests that may have cost."""
+    slots = ("",) if data_dir is None else slots_of(data_dir, pid)
     before = time.monotonic()
     process.kill(pid)
     until(lambda: is_gone(pid), 5, "the end of the fetcher")
-    return Kill(before, time.monotonic())
+    return Kill(before, time.monotonic(), slots)
 
 
 def crawl_with_kills(crawler: Crawler, kills: int, *, seed: int, pause_s: tuple[float, float]) -> list[Kill]:
@@ -338,20 +351,19 @@ def _unread(arrival: Arrival, expectation: Expectation) -> Arrival:
 def judged_with_kills(
     web: SyntheticWeb, crawler: Crawler, kills: list[Kill], *, complete: bool = True, **plan: Any
 ) -> tuple[Verdict, Killed]:
-    """The verdict on a crawl that was killed: what was in flight may be asked for again, and nothing else is forgiven.
+    """The verdict on a crawl that was killed: what was in flight may be asked for again (so duplicates are judged by
+    `Killed`), and nothing else is forgiven.
 
     An answer that a kill left unread in the socket, or read but not yet written down, binds nobody: its Retry-After or
     Crawl-delay cannot be known. What was read a tenth of a second before the kill is known.
     """
     web.stop()
     expectation, arrivals = web.expect(**plan), web.arrivals()
-    killed = Killed(kills, fetcher_starts(crawler), arrivals, expectation)
+    killed = Killed(kills, Flights(read_flights(crawler.data_dir / "frontier")), arrivals, expectation)
     killed.check()
     last = {arrival.url: arrival.t for arrival in arrivals}
     known = [
-        _unread(arrival, expectation)
-        if arrival.t < last[arrival.url] and killed.was_in_flight(arrival, within_s=UNREAD_S)
-        else arrival
+        _unread(arrival, expectation) if arrival.t < last[arrival.url] and killed.was_unread(arrival) else arrival
         for arrival in arrivals
     ]
     verdict = judge(known, expectation, crawler.delay_s, complete=complete)

@@ -120,7 +120,7 @@ def all_roles_killed(folder: Path) -> None:
                 (150, "server", -1),
             ):
                 crawler.pages_at_least(pages, 60)
-                kills.append(kill_fetcher(processes(crawler, running.pid, role)[which]))
+                kills.append(kill_fetcher(processes(crawler, running.pid, role)[which], crawler.data_dir))
             assert running.wait(150) == 0, crawler.said
         verdict, _ = judged_with_kills(web, crawler, kills)
         assert verdict.ok, verdict
