@@ -122,6 +122,15 @@ FIGURES = {
     "flat": Figure(
         "flat", ["flat", "--seconds", "120"], "more memory late in a crawl", whole("growth", "seconds", 120), most=0.05
     ),
+    "pods": Figure(
+        "pods",
+        ["pods"],
+        "dearer a page with two embedded pods",
+        key("two_pods_dearer"),
+        most=0.15,
+    ),
+    "redis-cpu": Figure("pods", ["pods"], "of Redis CPU a page", key("redis_cpu_ms"), " ms", most=0.15),
+    "round-trips": Figure("pods", ["pods"], "round trips to Redis a page", key("round_trips"), most=0.5),
     "first-fetch": Figure("start", ["startup"], "to the first fetch", key("first_fetch_s"), " s", most=1.5),
     "help": Figure("start", ["startup"], "for `weft --help`", key("help_s"), " s", most=0.3),
     "own-python": Figure("budget", ["budget"], "of the CPU is our own Python", key("own_python"), most=0.35),
