@@ -36,5 +36,5 @@ def check_cores(section: PodsSection) -> None:
         each = f"{section.fetchers_per_pod} fetchers and {section.parsers_per_pod} parsers"
         raise BadInput(
             f"enable_cpu_affinity: {needed} cores are needed ({len(section.here)} pods with {each} each), this process "
-            f"may use {len(there)}: run fewer processes, fewer pods here (only_pods), or leave it off"
+            f"may use {len(there)}: run fewer processes or fewer pods, or leave it off"
         )

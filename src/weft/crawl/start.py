@@ -67,6 +67,7 @@ def prepare(
     check_email(seeds, config.fetch)
     if config.scope.exclude_file:
         read_domains(config.scope.exclude_file)
+    _check_nodes(loaded)
     check_cores(config.pods)
     check_servers(config)
     folder.hold()
@@ -111,6 +112,16 @@ def _open_pods(
     pods = RedisPods(loaded.config, folder, crawl_id)
     pods.start(complain, fresh=fresh)
     return pods
+
+
+def _check_nodes(loaded: Loaded) -> None:
+    """Each data dir is a crawl of its own, whose id its pods bear: a second node would be taken for another crawl."""
+    pods = loaded.config.pods
+    if set(pods.here) != set(range(pods.num_pods)):
+        raise BadInput(
+            f"only_pods ({loaded.origins['only_pods']}): {pods.only_pods} leaves pods to other nodes, and this Weft "
+            "runs all pods of a crawl from one node: leave it out; the Redis servers may be on other machines"
+        )
 
 
 def _check_pods(folder: CrawlFolder, loaded: Loaded) -> None:
