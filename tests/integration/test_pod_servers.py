@@ -37,10 +37,12 @@ def test_managed_servers_come_together_and_come_back(tmp_path: Path) -> None:
     servers.start()
     try:
         assert take_pods("crawl1", servers.urls, SETTINGS, here=range(3)) == {0: True, 1: True, 2: True}
-        info: Any = connect(servers.urls[1]).info("server")
-        pid = int(info["process_id"])
-        os.kill(pid, signal.SIGKILL)
+        client: Any = connect(servers.urls[1])
+        pid = int(client.info("server")["process_id"])
         until = time.monotonic() + 20
+        while client.info("persistence")["aof_buffer_length"]:  # while it syncs, a write is acknowledged and kept back
+            assert time.monotonic() < until
+        os.kill(pid, signal.SIGKILL)
         while process.state(pid) not in (None, "Z") or not servers.look():
             assert time.monotonic() < until
             time.sleep(0.01)
