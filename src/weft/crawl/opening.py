@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime
 from functools import partial
+from typing import Protocol
 
 from weft.config import FetchSection
 from weft.crawl.folder import CrawlFolder
@@ -38,19 +39,30 @@ def limits_of(order: Order) -> CrawlLimits:
     return CrawlLimits(limits.max_pages, limits.max_pages_per_domain, order.config.scope.max_depth)
 
 
+class Readmitting(Frontier, Protocol):
+    """A frontier that takes a known URL in once more."""
+
+    def readmit(self, crawl: int, found: Found) -> None: ...
+
+
 def read_lost(
-    frontier: Frontier, store: PageStore, fetch: FetchSection, crawl: RunningCrawl, lost: Collection[int]
+    frontier: Readmitting, store: PageStore, fetch: FetchSection, crawl: RunningCrawl, lost: Collection[int]
 ) -> None:
     """Lets in once more what stored pages lead to whose ends a server has lost: it may have lost their links, too.
 
-    A row does not tell how many redirects led to it: a chain that was cut by the loss is counted anew.
+    A page that is not kept (noindex) is visited again. A row does not tell how many redirects led to it: a chain that
+    was cut by the loss is counted anew.
     """
     if not lost:
         return
     log.warning("the server has lost ends of pages: their links are read again", pages=len(lost))
     leads = Leads(frontier, store, fetch, product_token(fetch.user_agent()))
     wanted = set(lost)
-    leads.expand(crawl, ((row.item, row.url, row.depth) for row in store.rows() if row.item in wanted))
+    rows = [row for row in store.rows() if row.item in wanted]
+    leads.expand(crawl, ((row.item, row.url, row.depth) for row in rows))
+    for row in rows:
+        if row.error == "noindex":
+            frontier.readmit(crawl.number, Found(row.url, row.depth, row.parent))
 
 
 class Opening:

@@ -57,11 +57,11 @@ def take(client: Redis, where: str, identity: PodIdentity) -> bool:
 def is_taken(client: Redis, where: str, identity: PodIdentity) -> bool:
     """Whether the database is this pod's; False when it is empty, BadInput when it is neither. Changes nothing."""
     with asking(where):
+        keys: Any = client.dbsize()  # before the others: what another process writes in between is no foreign key
         info: Any = client.hgetall(INFO_KEY)
         schema: Any = client.get(SCHEMA_KEY)
         if schema is not None and not info:
             info = client.hgetall(INFO_KEY)  # another process may have written both in between
-        keys: Any = client.dbsize()
     if schema is not None or info:
         _check(_text(schema), {_text(name): _text(value) for name, value in info.items()}, where, identity)
         return True
