@@ -6,13 +6,14 @@ file is a cache, not the truth: what is queued is in the journal, and a restart 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 
 PIECE = 64 * 1024
 
 
-class SpillQueue:
+class SpillQueue(ABC):
     """Texts without newlines, in order."""
 
     __slots__ = ("_count", "_file_at", "_head", "_head_at", "_spilled", "_tail")
@@ -25,9 +26,9 @@ class SpillQueue:
         self._file_at = 0
         self._count = 0
 
+    @abstractmethod
     def file(self) -> Path:
         """Where the middle goes."""
-        raise NotImplementedError
 
     def __len__(self) -> int:
         return self._count
