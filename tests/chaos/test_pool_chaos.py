@@ -112,7 +112,7 @@ def run_with_chaos(tmp_path: Path, work: list[dict[str, Any]], assassin: Assassi
 def check(results: list[Result], work: list[dict[str, Any]], tmp_path: Path) -> None:
     assert Counter(result.item_id for result in results) == Counter(item["id"] for item in work)
     crashed = {str(result.item_id): result for result in results if result.status is Status.CRASHED}
-    assert set(crashed) == set(POISON)
+    assert set(crashed) == set(POISON), [result for name, result in crashed.items() if name not in POISON]
     assert {result.status for result in results if result.item_id not in POISON} == {Status.OK}
     assert crashed["poison-segfault"].death is not None
     assert crashed["poison-segfault"].death.signal == "SIGSEGV"

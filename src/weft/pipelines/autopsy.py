@@ -1,7 +1,7 @@
 """What comes of a worker's death for the items it had: results for some, another try for others.
 
 The rules are in crash.py; here they meet the member, the item's log and the quarantine. Invariant: every task the dead
-worker had outstanding is afterwards either in the queue or has its one result.
+worker had outstanding is afterwards in the queue, or has its one result, or awaits its verdict for a moment.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from weft.pipelines import events, itemlog
 from weft.pipelines.context import PROCESS
-from weft.pipelines.crash import CrashRules, Queue
+from weft.pipelines.crash import DOUBT_S, CrashRules, Queue
 from weft.pipelines.crew import Ended
 from weft.pipelines.delivery import Delivery
 from weft.pipelines.events import Progress
@@ -41,6 +41,14 @@ class _Scene(NamedTuple):
     batch_items: int
 
 
+class _Accused(NamedTuple):
+    """An item whose deaths may still turn out to have come from outside."""
+
+    task: Task
+    result: Result
+    until_s: float
+
+
 class Autopsy:
     """Settles the affairs of dead workers."""
 
@@ -62,6 +70,24 @@ class Autopsy:
         self._progress = progress
         self._directory = directory
         self._log_directory = str(directory.items) if directory is not None and logs else None
+        self._accused: list[_Accused] = []
+
+    @property
+    def undecided(self) -> bool:
+        """Somebody awaits a verdict."""
+        return bool(self._accused)
+
+    def decide(self) -> None:
+        """To be called now and then: those who are shown to be innocent are tried again, the others have had their
+        time."""
+        waiting, self._accused = self._accused, []
+        for accused in waiting:
+            if not self.rules.guilty(accused.task):
+                self._retry(accused.task, accused.result.worker_pid, accused.result.failure_phase, "killed from outside")
+            elif time.monotonic() < accused.until_s:
+                self._accused.append(accused)
+            else:
+                self._deliver(accused.task, accused.result)
 
     def examine(self, ended: Ended) -> None:
         """The worker is dead and its results were read; its seat is still there."""
@@ -116,9 +142,12 @@ class Autopsy:
         self._strike(_Scene(tasks[0], -1, ended.member.seat, PROCESS, 0.0, 1), ended)
 
     def _again(self, scene: _Scene, why: str, *, exclusive: bool = False) -> None:
-        (self._queue.exclusive if exclusive else self._queue.suspects).append(scene.held)
-        self._progress.tell(events.RETRIED, scene.held.item_id, pid=scene.seat.pid, phase=scene.phase, text=why)
+        self._retry(scene.held, scene.seat.pid, scene.phase, why, exclusive=exclusive)
         self._close_log(scene, "retried", why)
+
+    def _retry(self, task: Task, pid: int | None, phase: str | None, why: str, *, exclusive: bool = False) -> None:
+        (self._queue.exclusive if exclusive else self._queue.suspects).append(task)
+        self._progress.tell(events.RETRIED, task.item_id, pid=pid, phase=phase, text=why)
 
     def _over(self, scene: _Scene, ended: Ended, status: Status, why: str) -> None:
         task, log = scene.held, self._close_log(scene, status, why)
@@ -136,7 +165,13 @@ class Autopsy:
             log,
             death,
         )
-        if status is Status.CRASHED and self._directory is not None:
+        if status is Status.CRASHED and self.rules.doubtful(task):
+            self._accused.append(_Accused(task, result, time.monotonic() + DOUBT_S))
+        else:
+            self._deliver(task, result)
+
+    def _deliver(self, task: Task, result: Result) -> None:
+        if result.status is Status.CRASHED and self._directory is not None:
             with contextlib.suppress(OSError):  # the result is what counts, and a replay can find the item elsewhere
                 self._directory.put_away(self._target, result, task.payload)
         self._delivery.made(task.position, result)

@@ -4,7 +4,8 @@
 - The item it held is tried once more, alone, on a fresh worker. A second death and it is quarantined.
 - SIGKILL and SIGSTOP may come from outside (an operator, the kernel short of memory) and hit whoever is there. When
   such deaths are shown to be innocent (the item ended well on its next try, or no item was held), or hit STORM_ITEMS
-  different items, then for the next minute they prove nothing, and an item so hit has up to STORM_TRIES tries.
+  different items, then for the next minute they prove nothing, and an item so hit has up to STORM_TRIES tries. The
+  first deaths of a storm may hit one item twice, so a verdict that rests on such deaths waits for DOUBT_S.
 - A death with nothing begun blames the batch (an item that cannot even be decoded, say): it is halved until one item is
   left, which then is the suspect.
 - When the keeper itself dies, all held items are suspects at once; each is tried with nothing else running.
@@ -20,6 +21,7 @@ from weft.pipelines.task import Task
 
 STORM_TRIES = 6
 STORM_ITEMS = 4
+DOUBT_S = 1.0
 _STORM_MEMORY_S = 60.0
 
 
@@ -48,9 +50,19 @@ class CrashRules:
         task.outside += outside
         if outside:
             self._saw_hit(task)
+        return self.guilty(task)
+
+    def guilty(self, task: Task) -> bool:
+        """As far as is known now."""
         stormy = self._clock() - self._innocent_s < _STORM_MEMORY_S
-        proven = task.strikes - task.outside if stormy and task.strikes < STORM_TRIES else task.strikes
-        return proven >= self._tries
+        return (self._proven_in_storm(task) if stormy else task.strikes) >= self._tries
+
+    def doubtful(self, task: Task) -> bool:
+        """A storm, if one shows, would make it innocent."""
+        return self._proven_in_storm(task) < self._tries
+
+    def _proven_in_storm(self, task: Task) -> int:
+        return task.strikes - task.outside if task.strikes < STORM_TRIES else task.strikes
 
     def _saw_hit(self, task: Task) -> None:
         now_s = self._clock()

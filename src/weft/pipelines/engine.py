@@ -127,7 +127,8 @@ class Engine:
     @property
     def finished(self) -> bool:
         """Everything is done and handed out."""
-        return self._replay is None and self._dispatcher.finished and not self.ready and not self._delivery.staged
+        done = self._dispatcher.finished and not self._autopsy.undecided
+        return self._replay is None and done and not self.ready and not self._delivery.staged
 
     def fileno(self) -> int:
         """Readable when there is something to do, for an event loop."""
@@ -273,6 +274,7 @@ class Engine:
         self._ticked_s = now_s
         for ended in self._crew.tend(since_s):
             self._on_end(ended)
+        self._autopsy.decide()
         for member in self._crew.members:
             if member.seat is not None:
                 self._tick_member(member, since_s)

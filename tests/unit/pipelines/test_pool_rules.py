@@ -187,6 +187,14 @@ class TestCrashRules:
         rules.strike(suspect, outside=True)
         assert not rules.strike(suspect, outside=True)
 
+    def test_a_storm_that_shows_late_acquits_those_it_hit_before(self) -> None:
+        rules, early, crashing = CrashRules(), task("e"), task("c")
+        assert [rules.strike(early, outside=True), rules.strike(early, outside=True)] == [False, True]
+        assert [rules.strike(crashing, outside=False), rules.strike(crashing, outside=False)] == [False, True]
+        assert [rules.doubtful(early), rules.doubtful(crashing)] == [True, False]
+        rules.saw_innocent()
+        assert [rules.guilty(early), rules.guilty(crashing)] == [False, True]
+
     def test_one_that_had_segfaulted_shows_none(self) -> None:
         rules, flaky, suspect = CrashRules(), task("f"), task("s")
         rules.strike(flaky, outside=False)
