@@ -55,6 +55,8 @@ LIBRARIES = (
     ("_cffi", "URL parser"),
     ("msgspec", "msgspec"),
 )
+# Imports, and a thread that waits for its turn: what it waits in has no name in a stripped libc.
+NO_CRAWL = re.compile(r"\w+ \(<frozen importlib|(?:\w+\.)?wait \(threading\.py")
 WAITS = {
     "epoll_wait",
     "fdatasync",
@@ -125,8 +127,7 @@ def classify(frames: list[str]) -> tuple[str, str] | None:
     parts = [found.groupdict() if (found := FRAME.match(frame)) else {"name": frame, "where": ""} for frame in frames]
     own = next((part["where"] for part in reversed(parts) if part["where"].startswith("weft/")), "")
     stage = next(name for start, name in STAGES if own.removeprefix("weft/").startswith(start))
-    leaf = parts[-1]
-    if leaf["name"] in WAITS:
+    if any(part["name"] in WAITS for part in parts[-2:]) or any(NO_CRAWL.match(frame) for frame in frames):
         return None
     return stage, spent_on(parts)
 

@@ -46,7 +46,7 @@ _QUERY = r"(?:\?[A-Za-z0-9_~!$&()*+,;=:@./?%-]*)?"
 _END = r"(?:#|\Z)"
 _ROOTED = re.compile(rf"(?!//)({_PATH}{_QUERY}){_END}").match
 _RELATIVE = re.compile(rf"([A-Za-z0-9_~-][A-Za-z0-9_~.%-]*(?:/{_SEGMENT}?)*{_QUERY}){_END}").match
-_ABSOLUTE = re.compile(rf"(https?://[A-Za-z0-9.-]+(?::[0-9]+)?)((?:{_PATH})?)({_QUERY}){_END}").match
+_ABSOLUTE = re.compile(rf"(https?:)?(//[A-Za-z0-9.-]+(?::[0-9]+)?)((?:{_PATH})?)({_QUERY}){_END}").match
 _ORIGIN = re.compile(r"(https?://[^/?#]*)(.*)", re.DOTALL).match
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?![0-9]+(?:[/?#]|\Z))").match
@@ -108,7 +108,7 @@ def join_all(
     split = _ORIGIN(base)
     if not split:
         return []
-    origin = _origin(split[1]) or ""
+    scheme, origin = base[: base.index("/")], _origin(split[1]) or ""
     directory = origin + (split[2].split("?", 1)[0].split("#", 1)[0].rpartition("/")[0] or "") + "/"
     plain_base = bool(origin) and _ROOTED(directory[len(origin) :]) is not None
     ascii_queries = encoding in ("utf-8", "utf8", "UTF-8")
@@ -118,11 +118,11 @@ def join_all(
         if match := _ROOTED(href):
             url = origin + match[1]
         elif match := _ABSOLUTE(href):
-            start = _origin(match[1])
+            start = _origin((match[1] or scheme) + match[2])
             if start is None:
                 _tell(refused, href, "syntax")
                 continue
-            url = start + (match[2] or "/") + match[3]
+            url = start + (match[3] or "/") + match[4]
         elif plain_base and (match := _RELATIVE(href)):
             url = directory + match[1]
         else:

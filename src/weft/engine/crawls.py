@@ -125,7 +125,7 @@ class RunningCrawl:
             if reason is not None:
                 refused[reason] += 1
                 if self.familiar is not None:
-                    self.familiar.refused(url, reason)
+                    self.familiar.refused(page.url, url, reason)
                 if reason is Reason.TRAP and not rules.looks_like_a_trap(url):
                     self._frontier.refused(reason, url, page.item)  # told by counting: it could not be told again
             elif self.scope.offsite_hops and not rules.in_scope(url):

@@ -8,53 +8,81 @@ limit of depth, of hops or of pages for each domain, what was refused may be let
 from __future__ import annotations
 
 from collections import Counter
-from typing import cast
 
 from weft.records import Reason
 
-_KEPT = 40_000
+_KEPT = 60_000
 # What depends on the URL and the settings alone; a scope that is extended makes everything be forgotten.
 _LASTING = frozenset(
     {Reason.SCOPE, Reason.EXTENSION, Reason.LENGTH, Reason.SYNTAX, Reason.SCHEME, Reason.PATTERN, Reason.EXCLUDED}
 )
-_ABSOLUTE = ("http://", "https://")
 
 
 class Familiar:
-    """By how it would be joined, the reason under which a link is counted from now on."""
+    """By site, and how a link is written on its pages, the reason under which it is counted from now on."""
 
     def __init__(self, refused: Counter[str]) -> None:
         self._refused = refused
-        self._fates: dict[str, str] = {}
+        self._sites: dict[str, dict[str, str]] = {}
+        self._kept = 0
 
     def fresh(self, base: str, hrefs: list[str]) -> list[str]:
         """Those that must be looked at; the others are counted."""
-        fates = self._fates
-        root = base.index("/", 8)
-        origin, folder = base[:root], base.partition("?")[0].rpartition("/")[0] + " "
-        keys = [
-            origin + href if href[:1] == "/" else href if href.startswith(_ABSOLUTE) else folder + href
-            for href in hrefs
-        ]
-        met = list(map(fates.get, keys))
-        if None not in met:
-            self._refused.update(cast(list[str], met))
-            return []
-        self._refused.update(filter(None, met))
-        if len(fates) > _KEPT:
-            fates.clear()
-        new = [at for at, fate in enumerate(met) if fate is None]
-        for at in new:
-            fates[keys[at]] = Reason.DUPLICATE
-        return [hrefs[at] for at in new]
-
-    def refused(self, url: str, reason: Reason) -> None:
-        """A link that was fresh was turned away."""
-        if reason in _LASTING:
-            self._fates[url] = reason
+        site = base[: base.index("/", 8)]
+        fates = self._sites.get(site)
+        if fates is None or self._kept > _KEPT:
+            if self._kept > _KEPT:
+                self.forget()
+            fates = self._sites.setdefault(site, {})
+        met = list(map(fates.get, hrefs))
+        again = met.count(Reason.DUPLICATE)
+        if again != len(met):
+            hrefs = self._learn(fates, _folder(base), hrefs, met)
+            again = met.count(Reason.DUPLICATE)
+            if again + len(hrefs) != len(met):
+                self._refused.update(fate for fate in met if fate is not None and fate is not Reason.DUPLICATE)
         else:
-            self._fates.pop(url, None)
+            hrefs = []
+        self._refused[Reason.DUPLICATE] += again
+        return hrefs
+
+    def _learn(self, fates: dict[str, str], folder: str, hrefs: list[str], met: list[str | None]) -> list[str]:
+        """Looks again at those that were not met as they are written, since some mean another page on another page;
+        the rest is fresh, and familiar from now on."""
+        fresh = []
+        for at, href in enumerate(hrefs):
+            if met[at] is not None:
+                continue
+            key = href if href[:1] == "/" or href.startswith(("http://", "https://")) else f"{folder} {href}"
+            fate = met[at] = fates.get(key)
+            if fate is None:
+                fates[key] = Reason.DUPLICATE
+                fresh.append(href)
+        self._kept += len(fresh)
+        return fresh
+
+    def refused(self, page: str, url: str, reason: Reason) -> None:
+        """A link that was fresh on a page was turned away."""
+        root = page.index("/", 8)
+        fates = self._sites.get(page[:root], {})
+        keys = [url, url[url.index("/") :]]
+        if url.startswith(page[: root + 1]):
+            keys.append(url[root:])
+            folder = _folder(page)
+            if url.startswith(folder + "/"):
+                keys.append(f"{folder} {url[len(folder) + 1 :]}")
+        for key in keys:
+            if key in fates:
+                if reason in _LASTING:
+                    fates[key] = reason
+                else:
+                    del fates[key]
 
     def forget(self) -> None:
         """What was turned away may be let in from now on."""
-        self._fates.clear()
+        self._sites.clear()
+        self._kept = 0
+
+
+def _folder(base: str) -> str:
+    return base.partition("?")[0].rpartition("/")[0]

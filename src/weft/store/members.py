@@ -20,7 +20,8 @@ def member(head: bytes, body: bytes, tail: bytes) -> bytes:
     """The three, one after the other, as one gzip member."""
     if body.startswith(_COMPRESSED):
         return _stored(head, body + tail)
-    made: bytes = isal_zlib.compress(b"".join((head, body, tail)), _LEVEL, _GZIP)
+    # A head alone is small: its own code tables cost it 5 µs, and save a hundredth of a page.
+    made: bytes = isal_zlib.compress(b"".join((head, body, tail)), _LEVEL if body else 0, _GZIP)
     return made
 
 
