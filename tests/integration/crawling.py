@@ -234,6 +234,11 @@ class Kill:
     before: float
     after: float
     slots: tuple[str, ...] = ("",)
+    what: str = "all"  # process, server, all; unknown; stopped
+
+    def touches(self, other: Kill) -> bool:
+        """Whether both cost the same slots something."""
+        return any(one.startswith(two) or two.startswith(one) for one in self.slots for two in other.slots)
 
     def hit(self, flight: Flight, within_s: float) -> bool:
         """Whether the request was under way, or had ended too shortly before to be written down."""
@@ -304,7 +309,10 @@ def kill_fetcher(pid: int, data_dir: Path | None = None) -> Kill:
     before = time.monotonic()
     process.kill(pid)
     until(lambda: is_gone(pid), 5, "the end of the fetcher")
-    return Kill(before, time.monotonic(), slots)
+    if data_dir is None:
+        return Kill(before, time.monotonic())
+    what = "unknown" if slots == ("",) else "server" if slots[0].endswith("-") else "process"
+    return Kill(before, time.monotonic(), slots, what)
 
 
 def crawl_with_kills(crawler: Crawler, kills: int, *, seed: int, pause_s: tuple[float, float]) -> list[Kill]:

@@ -39,11 +39,29 @@ class Flight:
 
 def read_flights(frontier: Path) -> list[Flight]:
     """Every request that was made, of all slots."""
-    found: list[Flight] = []
+    return [flight for slot, logs in _logs(frontier).items() for flight in _of_slot(slot, logs)]
+
+
+def claims(frontier: Path) -> dict[str, list[float]]:
+    """When each slot has claimed something, made or not."""
+    return {
+        slot: [
+            float(line.split("\t")[2])
+            for log in logs
+            for line in log.read_text(errors="replace").splitlines()
+            if line.startswith("S")
+        ]
+        for slot, logs in _logs(frontier).items()
+    }
+
+
+def _logs(frontier: Path) -> dict[str, list[Path]]:
+    """The request logs by slot; an embedded pod has one fetcher."""
+    found: dict[str, list[Path]] = {}
     for folder in {path.parent for path in frontier.rglob("requests-*.log")}:
-        slot = folder.name if folder.name != "requests" else folder.parent.name.replace("_", "")
+        slot = folder.name if folder.name != "requests" else folder.parent.name.replace("_", "") + "-fetcher0"
         if not slot.endswith("-orchestrator"):
-            found += _of_slot(slot, sorted(folder.glob("requests-*.log")))
+            found[slot] = sorted(folder.glob("requests-*.log"))
     return found
 
 

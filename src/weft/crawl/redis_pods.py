@@ -3,7 +3,8 @@
 One node's orchestrator holds each of the pods that it runs, for a time that it keeps renewing: a second one is refused.
 Its name is the machine's and the data dir's, which is locked, so that a node that was killed takes its own pods up at
 once. Whoever holds pod 0's `decider` looks at all pods, twice, and says in pod 0 when the crawl is over; all nodes read
-it there. A server that does not answer makes all this wait, and nothing else.
+it there. A server that does not answer makes all this wait, and nothing else: once the crawl runs, no pod's answer is
+waited for longer than PATIENCE_S, or one that hangs would keep the dead of the others from being replaced.
 
     meta   hash   `end`: why the crawl is over, in pod 0; `seeded`: the pod has its seeds and revisits
 """
@@ -12,7 +13,8 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from weft.config import Config
@@ -26,7 +28,7 @@ from weft.engine.suspects import take_suspect
 from weft.errors import BadInput, ServerAway, ServerFull
 from weft.frontier.contract import CrawlLimits, FrontierStats
 from weft.frontier.redis.client import PodClient
-from weft.frontier.redis.connection import address, connect, inspect
+from weft.frontier.redis.connection import address, connect, hurry, inspect
 from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.metrics import RedisMetrics
 from weft.telemetry import Log
@@ -34,6 +36,8 @@ from weft.telemetry import Log
 HOLD_S = 30.0
 RENEW_EVERY_S = 5.0
 JUDGE_EVERY_S = 0.25
+PATIENCE_S = 1.0
+AWAY_S = 2.0  # a pod that did not answer is left alone for so long
 ABSENT = (ServerAway, ServerFull)
 log = Log("weft.crawl.redis_pods")
 Facts = list[tuple[FrontierStats, dict[str, int]]]
@@ -57,6 +61,7 @@ class RedisPods:
         self._clients: dict[int, PodClient] = {}
         self._node = f"{socket.gethostname()}:{folder.home.resolve()}"
         self._buried: list[tuple[int, str, Path | None]] = []
+        self._away_until: dict[int, float] = {}
         self._renew_at = self._judge_at = 0.0
         self._first: tuple[Stop, list[object]] | None = None
 
@@ -98,8 +103,9 @@ class RedisPods:
         self._servers.stop()
 
     def _open(self, pod: int) -> None:
+        connection = connect(self.urls[pod], self._settings)
         frontier = RedisFrontier(
-            connect(self.urls[pod], self._settings), self._folder.of_pod(pod), self._config.politeness,
+            connection, self._folder.of_pod(pod), self._config.politeness,
             slot=f"pod{pod}-orchestrator", incarnation=int(time.time() * 1000), pod=pod, pods=len(self.urls),
             where=address(self.urls[pod], self._settings.db), bloom_filter=bloom_of(self._config),
         )  # fmt: skip
@@ -109,6 +115,7 @@ class RedisPods:
         frontier.note("seeded", "")  # until this run's first fetcher has brought in seeds, and what is visited again
         for slot in self._slots(pod):
             frontier.release_owner(slot + "#")
+        hurry(connection, PATIENCE_S)
 
     def _slots(self, pod: int) -> list[str]:
         pods = self._config.pods
@@ -140,9 +147,10 @@ class RedisPods:
         if time.monotonic() < self._renew_at:
             return
         self._renew_at = time.monotonic() + RENEW_EVERY_S
-        for frontier in self._frontiers.values():
+        for pod, frontier in self._frontiers.items():
             try:
-                frontier.hold_pod(self._node, HOLD_S)
+                with self._asking(pod):
+                    frontier.hold_pod(self._node, HOLD_S)
             except ABSENT:
                 continue
 
@@ -154,11 +162,23 @@ class RedisPods:
     def _bury(self, pod: int, slot: str, pulse: Path | None) -> None:
         frontier = self._frontiers[pod]
         try:
-            if pulse is not None and (suspect := take_suspect(pulse)):
-                log.error("a page killed its parser", item=suspect, deaths=frontier.died_on(suspect))
-            frontier.release_owner(slot + "#")
+            with self._asking(pod):
+                if pulse is not None and (suspect := take_suspect(pulse)):
+                    log.error("a page killed its parser", item=suspect, deaths=frontier.died_on(suspect))
+                frontier.release_owner(slot + "#")
         except ABSENT:
-            self._buried.append((pod, slot, None))
+            self._buried.append((pod, slot, None))  # the page is the successor's to tell of, which waits for the pod
+
+    @contextmanager
+    def _asking(self, pod: int) -> Iterator[None]:
+        """One that did not answer just now is away without being asked."""
+        if time.monotonic() < self._away_until.get(pod, 0.0):
+            raise ServerAway(f"pod {pod} did not answer just now")
+        try:
+            yield
+        except ABSENT:
+            self._away_until[pod] = time.monotonic() + AWAY_S
+            raise
 
     # ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -168,10 +188,12 @@ class RedisPods:
             return None
         self._judge_at = time.monotonic() + JUDGE_EVERY_S
         try:
-            first = self._client(0)
-            if said := first.note("end"):
-                return Stop(said)
-            if first.decide(self._node, HOLD_S) and (reason := self._judge()) is not None:
+            with self._asking(0):
+                first = self._client(0)
+                if said := first.note("end"):
+                    return Stop(said)
+                is_decider = first.decide(self._node, HOLD_S)
+            if is_decider and (reason := self._judge()) is not None:
                 first.note("end", str(reason))
                 return reason
         except ABSENT:
@@ -180,7 +202,7 @@ class RedisPods:
 
     def _judge(self) -> Stop | None:
         """Two passes with the same figures; each is complete before the next begins."""
-        facts = [self._client(pod).facts() for pod in range(len(self.urls))]
+        facts = [self._facts(pod) for pod in range(len(self.urls))]
         reason = _reason(facts, self._config.limits.max_pages)
         figures: list[object] = [(stats.admitted, stats.finished, stats.received, more) for stats, more in facts]
         if reason is None or self._first != (reason, figures):
@@ -188,12 +210,18 @@ class RedisPods:
             return None
         return reason
 
+    def _facts(self, pod: int) -> tuple[FrontierStats, dict[str, int]]:
+        with self._asking(pod):
+            return self._client(pod).facts()
+
     def _client(self, pod: int) -> PodClient:
         if pod in self._frontiers:
             return self._frontiers[pod]
         if pod not in self._clients:
+            connection = connect(self.urls[pod], self._settings)
+            hurry(connection, PATIENCE_S)
             client = PodClient(
-                connect(self.urls[pod], self._settings), self._config.politeness, pod=pod, pods=len(self.urls),
+                connection, self._config.politeness, pod=pod, pods=len(self.urls),
                 where=address(self.urls[pod], self._settings.db),
             )  # fmt: skip
             client.find_crawl(CRAWL)

@@ -121,6 +121,14 @@ def connect(url: str, settings: RedisSettings | None = None) -> Redis:
     return redis.Redis(connection_pool=pool)
 
 
+def hurry(client: Redis, timeout_s: float) -> None:
+    """From now on no answer is waited for longer than this; whoever uses the client can do without it for a while."""
+    pool = client.connection_pool
+    for name in ("socket_timeout", "socket_connect_timeout"):
+        pool.connection_kwargs[name] = min(pool.connection_kwargs[name], timeout_s)
+    pool.disconnect()
+
+
 def classify(error: BaseException) -> Trouble:
     """What to do about an exception that a command raised."""
     from redis import exceptions as wrong
