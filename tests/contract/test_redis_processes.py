@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -407,11 +408,15 @@ def test_what_waits_can_be_told_from_outside(pod: Pod) -> None:
     frontier.robots_known("http://a", ALLOW, None)
     (lease,) = frontier.claim(frontier.owner, 1)
     assert lease.url == "http://a/to"
-    ((entry, ahead),) = waiting(pod.client, "redis", 3, "domain", "http://a/to")
-    assert (entry.item, entry.hops, entry.parent, ahead) == (lease.item, 1, 78, 0)
-    ((entry, ahead),) = waiting(pod.client, "redis", 3, "domain", "http://a/2")
-    assert (entry.item, entry.depth, entry.parent, entry.ended, ahead) == ((3 << 48) + 3, 1, 77, False, 2)
-    assert waiting(pod.client, "redis", 3, "domain", "http://a/9") == []
+    look = partial(waiting, pod.client, "redis", 3, "domain", spill=pod.folder / "spill")
+    (found,) = look("http://a/to")
+    entry = found.entry
+    assert (entry.item, entry.hops, entry.parent, found.ahead) == (lease.item, 1, 78, 0)
+    assert found.place == "leased to a process"
+    (found,) = look("http://a/2")
+    entry = found.entry
+    assert (entry.item, entry.depth, entry.parent, entry.ended, found.ahead) == ((3 << 48) + 3, 1, 77, False, 2)
+    assert look("http://a/9") == []
     frontier.scope_extended(1, "http://b/")
     frontier.commit()
     assert FrontierView([pod.folder]).scope_extensions() == ["http://b/"]

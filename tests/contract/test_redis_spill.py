@@ -13,6 +13,7 @@ from weft.frontier.contract import CrawlLimits, End, Outcome, RobotsRecord
 from weft.frontier.redis.client import Limits
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.frontier import RedisFrontier
+from weft.frontier.redis.view import waiting
 from weft.records import Found
 from weft.supervise.redis_server import RedisServer
 
@@ -163,3 +164,20 @@ def test_what_is_on_disk_is_rejected_with_the_rest(pod: Pod) -> None:
     assert sorted(rejection.item.url for rejection in rejected) == sorted(names(0, 1000))
     frontier.ended([rejection.item.item for rejection in rejected])
     assert frontier.stats().finished == 1000
+
+
+def test_whoever_looks_from_outside_finds_what_is_on_disk(pod: Pod) -> None:
+    frontier, crawl = pod.process()
+    for start in range(0, 1000, 100):
+        frontier.admit(crawl, [Found(url, 1) for url in names(start, start + 100)])
+        frontier.tend()
+    places = []
+    for number in (0, 49, 50, 500, 999):
+        (found,) = waiting(pod.client, "redis", 0, "host", f"http://hot/page-{number}", pod.folder / "spill")
+        assert (found.ahead, found.entry.depth) == (number, 1)
+        places.append(found.place.partition(":")[0])
+    assert places == ["in its queue", "in its queue", *["in a long queue, on disk"] * 2, "at the end of a long queue"]
+    (found,) = waiting(pod.client, "redis", 0, "host", "http://hot/page-500", pod.folder / "spill")
+    assert Path(found.place.partition(": ")[2]).is_file()
+    assert waiting(pod.client, "redis", 0, "host", "http://hot/page-1000", pod.folder / "spill") == []
+    assert drained(frontier) == names(0, 1000), "looking has changed nothing"

@@ -65,6 +65,7 @@ class Explainer:
         self._config = config
         self._settings = folder.settings()
         self._servers = redis_urls(folder, self._settings)
+        self._folder = folder
         self._view = FrontierView(folder.frontiers())
         self._store = PageStore.open(folder.data_dirs, read_only=True)
         self._seeds = folder.seeds()
@@ -103,9 +104,10 @@ class Explainer:
         pod = urls.pod_of(urls.domain_of(url), len(self._servers))
         try:
             with server_at(self._servers[pod], self._settings) as (client, where):
-                found = waiting(client, where, pod, self._config.politeness.key_scope, url)
+                spill = self._folder.of_pod(pod) / "spill"
+                found = waiting(client, where, pod, self._config.politeness.key_scope, url, spill)
             if found:
-                return self._of_queue(url, *found[-1])
+                return self._of_queue(url, found[-1].entry, found[-1].ahead, found[-1].place)
         except (ServerAway, BadInput, Missing) as why:
             away = str(why)
         known = self._of_errand(url) or self._of_rules(url)
@@ -183,12 +185,13 @@ class Explainer:
 
     # ── what the frontier says ─────────────────────────────────────────────────────────────────────────────────────
 
-    def _of_queue(self, url: str, entry: Entry, ahead: int | None = None) -> Explanation:
+    def _of_queue(self, url: str, entry: Entry, ahead: int | None = None, place: str = "") -> Explanation:
         if ahead is None:
             by_domain = self._config.politeness.key_scope == "domain"
             key_of = urls.domain_of if by_domain else urls.host_of
             ahead = self._view.ahead_of(entry, key_of(url), key_of)
-        evidence = [f"depth {entry.depth}; {ahead:,} URLs of its site come before it"]
+            place = self._view.place_of(entry, key_of(url))
+        evidence = [f"depth {entry.depth}; {ahead:,} URLs of its site come before it", f"it is {place}"]
         evidence += [f"found on {self._store.url_of(entry.parent)}"] if entry.parent else []
         if entry.attempt:
             evidence += [f"tried {entry.attempt} times, to be tried again", *self._tries(entry.item)]

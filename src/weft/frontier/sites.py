@@ -8,14 +8,13 @@ as well, so what most of them never need is not made until then.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from hashlib import sha256
 from heapq import heappop, heappush
 from pathlib import Path
 
 from weft.frontier.contract import CrawlLimits, Item
 from weft.frontier.politeness import Turn
 from weft.frontier.seen import SeenSet
-from weft.frontier.spill import SpillQueue
+from weft.frontier.spill import SpillQueue, spill_name
 from weft.frontier.wheel import IDLE
 from weft.records import Purpose
 
@@ -84,7 +83,7 @@ class DepthQueue(SpillQueue):
 
     def file(self) -> Path:
         """Named after the site, as a file can be."""
-        return self.lane.crawl.spill / sha256(self.lane.key.encode()).hexdigest()[:24] / f"{self.depth}.queue"
+        return self.lane.crawl.spill / spill_name(self.lane.key, self.depth)
 
 
 class Lane:

@@ -8,9 +8,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 PIECE = 64 * 1024
+
+
+def spill_name(key: str, depth: int) -> str:
+    """Of the file that the middle of a site's queue goes to, in its crawl's folder: as a file can be named."""
+    return f"{sha256(key.encode()).hexdigest()[:24]}/{depth}.queue"
 
 
 class SpillQueue(ABC):

@@ -17,6 +17,7 @@ from msgspec import Struct
 from weft.errors import BadInput
 from weft.frontier.contract import RobotsRecord
 from weft.frontier.requests import Finish, Opening, Start, read_events
+from weft.frontier.spill import spill_name
 
 
 class Entry(Struct, frozen=True):
@@ -54,6 +55,11 @@ class FrontierView:
         """How many queued items of the same site come before this one."""
         return sum(pod.ahead_of(entry, key, key_of) for pod in self._pods)
 
+    def place_of(self, entry: Entry, key: str) -> str:
+        """Where an item waits that has not ended."""
+        on_disk = (path for folder in self._folders if (path := _spilled(folder, entry, key)) is not None)
+        return next((f"in a long queue, on disk: {path}" for path in on_disk), "in its queue, or being fetched")
+
     def refusal(self, url: str) -> str | None:
         """The remembered reason for which a URL was turned away."""
         return next((reason for pod in self._pods if (reason := pod.refusal(url)) is not None), None)
@@ -76,6 +82,19 @@ class FrontierView:
         for pod, folder in enumerate(self._folders):
             if (folder / "requests").is_dir():
                 yield from ((pod, event) for event in read_events(folder / "requests"))
+
+
+def _spilled(folder: Path, entry: Entry, key: str) -> Path | None:
+    """The file of a queue's middle that holds an item; what was taken out of it stays there until it is used up."""
+    line = f"{entry.item} ".encode()
+    for path in (folder / "spill").glob(f"*/{spill_name(key, entry.depth)}"):
+        try:
+            with path.open("rb") as file:
+                if any(text.startswith(line) for text in file):
+                    return path
+        except FileNotFoundError:
+            continue
+    return None
 
 
 class _Pod:

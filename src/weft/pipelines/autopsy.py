@@ -83,7 +83,9 @@ class Autopsy:
         waiting, self._accused = self._accused, []
         for accused in waiting:
             if not self.rules.guilty(accused.task):
-                self._retry(accused.task, accused.result.worker_pid, accused.result.failure_phase, "killed from outside")
+                self._retry(
+                    accused.task, accused.result.worker_pid, accused.result.failure_phase, "killed from outside"
+                )
             elif time.monotonic() < accused.until_s:
                 self._accused.append(accused)
             else:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 
 from weft.errors import BadInput
@@ -50,44 +52,84 @@ def _read(client: Redis, where: str) -> PodFigures:
     return PodFigures(int(queued or 0), sum(int(one or 0) for one in seen), int(sites or 0), leased, to_parse)
 
 
-def waiting(client: Redis, where: str, pod: int, key_scope: str, url: str) -> list[tuple[Entry, int]]:
-    """The items of a URL that have not ended, each with how many of its site come before it.
+class Waiting(Struct, frozen=True):
+    """An item that has not ended."""
 
-    Reads the site's queues through, so seconds for millions; what is spilled to disk is not looked at. ServerAway and
-    BadInput as `figures`.
+    entry: Entry
+    ahead: int  # how many of its site come before it
+    place: str
+
+
+def waiting(client: Redis, where: str, pod: int, key_scope: str, url: str, spill: Path) -> list[Waiting]:
+    """The items of a URL that have not ended; `spill` is where the pod's lead keeps the middle of long queues.
+
+    Reads the site's queues through, so seconds for millions. ServerAway and BadInput as `figures`.
     """
     import redis
 
     key, _ = Keys(key_scope).of(url[: url.index("/", 8)])
     try:
         with asking(where):
-            return list(_waiting(client, pod, key, url))
+            return list(_Look(client, pod, key, url, spill).waiting())
     except redis.RedisError as error:
         raise BadInput(f"{where}: {describe(error)}") from None
 
 
-def _waiting(client: Any, pod: int, key: str, url: str) -> Iterator[tuple[Entry, int]]:
-    for record in client.hvals("lease") + client.hvals("fetched"):
-        fields = unpacked_item(record)
-        if fields[2].decode() == key and (entry := _entry(fields[5], pod, key, url)) is not None:
-            yield entry, 0
-    for crawl in sorted(client.hvals("crawls"), key=int):
-        ahead = 0
-        for member in client.zrange(f"u:{int(crawl)}:{key}", 0, -1):
-            if (entry := _entry(unpacked_item(member[6:]), pod, key, url)) is not None:
-                yield entry, ahead
-            ahead += 1
-        has_depths = client.hget(f"c:{int(crawl)}", "depth") is not None
-        lanes = (client.hget(f"s:{key}", "L") or b"").decode().split(";")
-        depths = next((lane.split(":")[6] for lane in lanes if lane.startswith(f"{int(crawl)}:")), "")
-        for depth in filter(None, depths.replace("w", "").split(".")):
-            for name in (f"q:{int(crawl)}:{depth}:{key}", f"w:{int(crawl)}:{depth}:{key}"):
-                for packed in _members(client, name):
+class _Look:
+    """One look at one site."""
+
+    def __init__(self, client: Any, pod: int, key: str, url: str, spill: Path) -> None:
+        self._client = client
+        self._pod, self._key, self._url = pod, key, url
+        self._spill = spill
+        self._ahead = 0
+
+    def waiting(self) -> Iterator[Waiting]:
+        for table, place in (("lease", "leased to a process"), ("fetched", "fetched, and waits for a parser")):
+            for record in self._client.hvals(table):
+                fields = unpacked_item(record)
+                if fields[2].decode() == self._key:
+                    yield from self._found(fields[5], place)
+                    self._ahead = 0
+        for crawl in sorted(map(int, self._client.hvals("crawls"))):
+            for member in self._client.zrange(f"u:{crawl}:{self._key}", 0, -1):
+                yield from self._found(unpacked_item(member[6:]), "before the others of its site")
+            has_depths = self._client.hget(f"c:{crawl}", "depth") is not None
+            for depth in self._depths(crawl):
+                for packed, place in self._queue(f"{crawl}:{depth}:{self._key}"):
                     rest = packed[6 + packed[5] :] if has_depths else packed[5:]
                     item = [int.from_bytes(packed[:5], "big"), int(depth), 0, b"p", 0, b"", rest, b""]
-                    if (entry := _entry(item, pod, key, url)) is not None:
-                        yield entry, ahead
-                    ahead += 1
+                    yield from self._found(item, place)
+
+    def _depths(self, crawl: int) -> list[str]:
+        lanes = (self._client.hget(f"s:{self._key}", "L") or b"").decode().split(";")
+        depths = next((lane.split(":")[6] for lane in lanes if lane.startswith(f"{crawl}:")), "")
+        return list(filter(None, depths.replace("w", "").split(".")))
+
+    def _queue(self, queue: str) -> list[tuple[bytes, str]]:
+        """Head, segments on disk, tail, each with where it lies; read anew where a segment was moved meanwhile."""
+        while True:
+            segments: list[bytes] = self._client.lrange(f"g:{queue}", 0, -1)
+            found = [(packed, "in its queue") for packed in _members(self._client, f"q:{queue}")]
+            for segment in segments:
+                path = self._spill / segment.decode()
+                found += [(packed, f"in a long queue, on disk: {path}") for packed in _entries(path)]
+            found += [(packed, "at the end of a long queue") for packed in _members(self._client, f"w:{queue}")]
+            if segments == self._client.lrange(f"g:{queue}", 0, -1):
+                return found
+
+    def _found(self, item: list[Any], place: str) -> Iterator[Waiting]:
+        if (entry := _entry(item, self._pod, self._key, self._url)) is not None:
+            yield Waiting(entry, self._ahead, place)
+        self._ahead += 1
+
+
+def _entries(segment: Path) -> list[bytes]:
+    """None where the file is another node's, or was used up meanwhile: then the queue's list tells."""
+    try:
+        return msgspec.msgpack.decode(segment.read_bytes(), type=list[bytes])
+    except FileNotFoundError:
+        return []
 
 
 def _members(client: Any, name: str) -> Iterator[bytes]:
