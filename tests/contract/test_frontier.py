@@ -16,6 +16,8 @@ from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecor
 from weft.frontier.embedded import EmbeddedFrontier
 from weft.frontier.redis.connection import RedisSettings, connect
 from weft.frontier.redis.frontier import RedisFrontier
+from weft.frontier.requests import Finish, read_events
+from weft.frontier.view import FrontierView
 from weft.records import Found, Lease, Purpose, Reason
 from weft.supervise.redis_server import RedisServer
 
@@ -833,3 +835,20 @@ def test_leases_are_plain_records(make: Callable[..., Harness]) -> None:
     frontier.admit(harness.crawl, [page("http://a/1")])
     lease = claim_one(harness)
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(lease), type=Lease) == lease
+
+
+def test_a_kill_leaves_the_evidence_for_what_was_asked_and_what_was_not(make: Callable[..., Harness]) -> None:
+    """What `weft audit` goes by: the robots.txt behind a claim, and the word that a claim was turned away."""
+    harness = make()
+    frontier = harness.start()
+    frontier.admit(harness.crawl, [page("http://a/forbidden"), page("http://b/1")])
+    frontier.commit()  # a checkpoint, where there is one
+    no_robots(harness, "a", "b")
+    leases = {lease.url: lease for lease in frontier.claim("me", 10)}
+    assert frontier.finish([Outcome(leases["http://a/forbidden"], End.OTHER)]) == [True]
+    harness.crash()
+    view = FrontierView([harness.folder])
+    assert [record for _, record in view.robots_history("http://b")] == [ALLOW]
+    view.close()
+    ends = [event for event in read_events(harness.folder / "requests") if isinstance(event, Finish)]
+    assert [(end.item, end.status) for end in ends][:1] == [(leases["http://a/forbidden"].item, "unasked")]

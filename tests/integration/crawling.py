@@ -29,7 +29,9 @@ from flights import Flight, Flights, read_flights, slots_of
 from warcio.archiveiterator import ArchiveIterator
 
 from weft import urls
-from weft.config import ScopeSection
+from weft.config import ScopeSection, load
+from weft.crawl.audit import Report, audit
+from weft.crawl.folder import CrawlFolder
 from weft.engine.suspects import pulse
 from weft.errors import BadUrl
 from weft.frontier.admission import Rules
@@ -376,7 +378,14 @@ def judged_with_kills(
     ]
     verdict = judge(known, expectation, crawler.delay_s, complete=complete)
     verdict.duplicates = []
+    assert audited(crawler.data_dir).violations == [], "the crawl's own log tells what the server's does"
     return verdict, killed
+
+
+def audited(data_dir: Path) -> Report:
+    """What `weft audit` says."""
+    folder = CrawlFolder([data_dir])
+    return audit(folder, load(environment={}, earlier=folder.settings()).config)
 
 
 # ── refusals ───────────────────────────────────────────────────────────────────────────────────────────────────────

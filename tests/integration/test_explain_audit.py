@@ -96,6 +96,27 @@ def test_audit_finds_nothing_in_a_clean_crawl_and_every_doctored_request(
     assert "violations" in weft("audit", str(doctored)).stdout
 
 
+def test_a_claim_that_a_kill_cut_off_before_robots_txt_was_looked_at_is_no_request(
+    crawled: tuple[Prepared, SyntheticWeb], tmp_path: Path
+) -> None:
+    prepared, web = crawled
+    killed = tmp_path / "killed"
+    shutil.copytree(prepared.folder.home, killed)
+    log = killed / "frontier" / "requests" / "requests-00000.log"
+    (boot,) = {line for line in log.read_text().splitlines() if line[0] == "B"}
+    last = max(float(line.split("\t")[2]) for line in log.read_text().splitlines() if line[0] in "SE")
+    forbidden = next(url for url, reasons in web.expect().never.items() if reasons == ["robots"])
+    key = forbidden.split("/")[2].partition(":")[0]
+    with log.open("a") as file:
+        file.write(f"S\t900001\t{last + 100:.6f}\t4e9\t{key}\t0.03\t1\t{forbidden}\n")
+        fields = boot.split("\t")
+        file.write(f"B\t{fields[1]}\t{last + 101:.6f}\t{fields[3]}\n")
+    done = weft("audit", str(killed), "--json")
+    assert done.returncode == 0, done.stdout
+    assert json.loads(done.stdout)["cut_off"] == 1
+    assert "could turn them away: 1" in weft("audit", str(killed)).stdout
+
+
 def doctor(log: Path, web: SyntheticWeb) -> None:
     """Adds five requests at the end of the log that should not have been made."""
     last = max(float(line.split("\t")[2]) for line in log.read_text().splitlines() if line[0] in "SE")

@@ -28,6 +28,8 @@ def audit(crawl_dir: str, as_json: bool, quiet: bool) -> int:
     if not quiet:
         found = f"{len(report.violations)} violations" if report.violations else "no violation"
         click.echo(f"{report.requests:,} requests to {report.sites:,} sites: {found}.")
+        if report.cut_off:
+            click.echo(f"  cut off by a kill before robots.txt could turn them away: {report.cut_off:,}")
         for waited, needed, url in report.closest[:3]:
             if waited != float("inf"):
                 click.echo(f"  closest: {waited:.3f} s where {needed:g} s were required: {url}")

@@ -3,6 +3,10 @@
 What is checked, for each site: the delay since its last request ended (with several places: between starts, and never
 more open than places); a page asked for only when its origin's robots.txt was known and allowed it. The log is written
 before a request is made, so nothing that was sent can be missing from it.
+
+A claim is logged before robots.txt is looked at, and what that forbids is logged as not asked right after. A forbidden
+one that has neither that word nor an end was cut off by a kill between the two: it is no request, and is counted for
+itself (`cut_off`).
 """
 
 from __future__ import annotations
@@ -41,6 +45,7 @@ class Report(Struct):
 
     requests: int = 0
     sites: int = 0
+    cut_off: int = 0  # forbidden claims that a kill left before they could be turned away
     violations: list[Violation] = []
     closest: list[tuple[float, float, str]] = []  # smallest margins: seconds waited, seconds required, URL
 
@@ -92,8 +97,8 @@ class _Audit:
                 self._finish(event, pod)
             else:
                 self._opening(event, pod)
-        for key in list(self._open):
-            self._count(key, None)
+        for key, (request, _, _) in list(self._open.items()):
+            self._cut_off(key, request.at)
         self._report.sites = len(self._sites)
         self._report.closest = [(waited, needed, url) for _, waited, needed, url in sorted(self._margins, reverse=True)]
         return self._report
@@ -112,28 +117,42 @@ class _Audit:
         key = _key(end.item, pod)
         if key not in self._open:
             return
-        if end.status == "unasked":  # it was not made after all: as if it had not been there
-            request, before, _ = self._open.pop(key)
-            site = self._sites[request.key]
-            del site.open[key]
-            site.last_start = before
-            return
-        self._count(key, end.at)
+        if end.status == "unasked":
+            self._take_back(key)
+        elif end.status == "expired":
+            self._cut_off(key, end.at)
+        else:
+            self._count(key, end.at)
 
     def _opening(self, opening: Opening, pod: int) -> None:
         for key, (request, _, _) in list(self._open.items()):
             if opening.new_boot or (self._pod_of[key], request.slot) == (pod, opening.slot):
-                self._count(key, None)
+                self._cut_off(key, request.at)
         if opening.new_boot:
             for site in self._sites.values():
                 site.last_start = site.last_end = float("-inf")
 
-    def _count(self, key: _Key, end: float | None) -> None:
-        """A request that was made, and has ended or was cut off by a kill, after its start at the earliest."""
+    def _take_back(self, key: _Key) -> None:
+        """It was not made after all: as if it had not been there."""
+        request, before, _ = self._open.pop(key)
+        site = self._sites[request.key]
+        del site.open[key]
+        site.last_start = before
+
+    def _cut_off(self, key: _Key, end: float) -> None:
+        """Its process has not told its end: it died, or stood still for too long."""
+        if any(one.kind == "robots" for one in self._open[key][2]):
+            self._report.cut_off += 1
+            self._take_back(key)
+        else:
+            self._count(key, end)
+
+    def _count(self, key: _Key, end: float) -> None:
+        """A request that was made, and has ended then, or later if it was cut off."""
         request, _, found = self._open.pop(key)
         site = self._sites[request.key]
         del site.open[key]
-        site.last_end = max(site.last_end, request.at if end is None else end)
+        site.last_end = max(site.last_end, end)
         self._report.requests += 1
         self._report.violations += found
 

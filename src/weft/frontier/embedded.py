@@ -232,6 +232,7 @@ class EmbeddedFrontier:
                 leases.append(lease)
         if leases:
             try:
+                self._journal.save_history()
                 self._requests.flush()
             except DiskFull:
                 self.finish(Outcome(lease, End.RELEASE) for lease in leases)
@@ -275,6 +276,7 @@ class EmbeddedFrontier:
     def finish(self, outcomes: Iterable[Outcome], batch: int = 0) -> list[bool]:
         """Ends leases. `batch`: the store's, which `acknowledge` will name when it is safe on disk."""
         accepted = []
+        unasked = False
         for outcome in outcomes:
             state = self._valid(outcome.lease)
             accepted.append(state is not None)
@@ -284,8 +286,11 @@ class EmbeddedFrontier:
             if not state.cooled:
                 state.site.turn.active -= 1
                 self._requests.end(outcome.lease.item, self.now(), "unasked")
+                unasked = True
             self._end_lease(state, outcome, batch)
             self._queues.schedule(state.site)
+        if unasked:
+            self._requests.try_flush()
         return accepted
 
     def robots(self, origin: str) -> RobotsRecord | None:
@@ -305,7 +310,7 @@ class EmbeddedFrontier:
         encoded = msgspec.msgpack.encode(record)
         self._journal.put("robots", origin, record.expires, encoded)
         self._robots_saved.add(origin)
-        self._journal.put("robots_history", (origin, self._wall()), encoded)
+        self._journal.robots_told(origin, self._wall(), encoded)
         site = self._queues.site(self._queues.key_of(origin + "/"))
         if crawl_delay_s and crawl_delay_s > site.turn.crawl_delay_s:
             site.turn.crawl_delay_s = crawl_delay_s

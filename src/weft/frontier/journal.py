@@ -21,6 +21,7 @@ import os
 import sqlite3
 from array import array
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,7 @@ class Journal:
         self.admitted: list[str] = []
         self.done: list[int] = []
         self._puts: dict[tuple[str, Any], tuple[Any, ...] | None] = {}
+        self._history: list[tuple[str, float, bytes]] = []
         self.put_meta("schema_version", SCHEMA_VERSION)
 
     def meta(self, name: str) -> Any:
@@ -98,22 +100,39 @@ class Journal:
         ).fetchone()
         return (int(row[0]), bytes(row[1])) if row is not None else None
 
+    def robots_told(self, origin: str, wall: float, record: bytes) -> None:
+        """Evidence for the audit: by this robots.txt was an origin asked from then on."""
+        self._history.append((origin, wall, record))
+
+    def save_history(self) -> None:
+        """Before anything is asked: a kill must not leave a request without the robots.txt that allowed it."""
+        if self._history:
+            with self._transaction():
+                self._db.executemany("INSERT OR REPLACE INTO robots_history VALUES (?, ?, ?)", self._history)
+            self._history.clear()
+
     def commit(self) -> None:
         """Everything since the last commit, or nothing of it."""
+        self.save_history()
         if not (self.admitted or self.done or self._puts):
             return
+        with self._transaction():
+            self._write()
+        self.admitted.clear()
+        self.done.clear()
+        self._puts.clear()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
         with writing(self._path):
             self._db.execute("BEGIN IMMEDIATE")
             try:
-                self._write()
+                yield
                 self._db.execute("COMMIT")
             except BaseException:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
-        self.admitted.clear()
-        self.done.clear()
-        self._puts.clear()
 
     def _write(self) -> None:
         if self.admitted or self.done:

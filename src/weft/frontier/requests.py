@@ -17,11 +17,12 @@ import heapq
 import os
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
 
-from weft.errors import writing
+from weft.errors import DiskFull, writing
 
 ROTATE_BYTES = 256 * 1024 * 1024
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -75,6 +76,11 @@ class RequestLog:
             os.close(self._fd)
             self._serial += 1
             self._open()
+
+    def try_flush(self) -> None:
+        """The same where a full disk stops nobody: what could not be written is kept, and the next `flush` tells."""
+        with suppress(DiskFull):
+            self.flush()
 
     def sync(self) -> None:
         """Hands everything to the disk."""

@@ -282,7 +282,7 @@ class RedisFrontier(PodClient):
             cooling.append((out, one))
         if not cooling:
             return
-        self._log_ends()
+        self._requests.try_flush()  # before another process may ask the site
         self._scripts.later("cool", lambda: [field for out, one in cooling for field in self._cooling(out, one, b"")])
         if any(one.slow_down or one.ok is False for _, one in cooling):
             self._flush()
@@ -303,7 +303,7 @@ class RedisFrontier(PodClient):
             arguments += self._cooling(out, one.ended, one.reference)
         if not arguments:
             return valid
-        self._log_ends()
+        self._requests.try_flush()  # before another process may ask the site
         (letters,) = self._call("cool", arguments)
         self._due_after(self._section.delay_s if self._section.places == 1 else 0.0)
         answers = iter(letters)
@@ -350,6 +350,8 @@ class RedisFrontier(PodClient):
                 self._due_after(0.0)
         if len(arguments) == 2:
             return [False] * len(given)
+        if any(out is not None and not out.cooled for out in outs):
+            self._requests.try_flush()  # before another process may ask the site
         (letters,) = self._call("finish", arguments)
         answers = iter(letters)
         for outcome, out in zip(given, outs, strict=True):
@@ -567,13 +569,6 @@ class RedisFrontier(PodClient):
             or crawl.limits.max_pages_per_domain is not None
             for crawl in self._crawls.values()
         )
-
-    def _log_ends(self) -> None:
-        """Before another process may ask a site: one that is killed now has told that its request was over."""
-        try:
-            self._requests.flush()
-        except DiskFull:
-            pass  # the log keeps it, and the next claim or commit will tell
 
     def _log_expired(self, numbers: Iterable[bytes]) -> None:
         for number in numbers:
