@@ -1,6 +1,6 @@
 """The loop: one thread that claims what is due, drives the transfers, takes their results and commits in groups.
 
-No asyncio and no queue between the steps: a finished transfer is parsed and stored where it ends, which is what lets
+No asyncio and no thread between the steps: a finished transfer is parsed and stored where it ends, which is what lets
 one core do more than a thousand pages a second. `drain` claims nothing more and lets what is in flight come home; a
 process that is killed instead loses nothing either.
 
@@ -29,6 +29,7 @@ from weft.frontier.contract import End, Frontier, FrontierStats
 from weft.records import Lease, Purpose, Reason
 from weft.telemetry import Log
 
+READ_S = 0.02
 COMMIT_EVERY_S = 0.1
 COMMIT_WHEN_IDLE_S = 0.02
 PROGRESS_EVERY_S = 0.5
@@ -127,13 +128,17 @@ class Loop:
         return ended
 
     def _work(self, now: float) -> None:
-        results = self._client.poll(0.02 if self._looking_up else self._wait_s(now))
+        wait_s = self._wait_s(now)
+        results = self._client.poll(min(0.02, wait_s) if self._looking_up else wait_s)
         if results and self._gather_s:
             self._gather(results)
         if self._looking_up:
             self._start_looked_up()
         if results:
             self._take(results)
+        if self._results.unread:
+            self._results.read(READ_S)
+        self._flush()
         if self._blocked is None:
             self._record_rejections()
         now = self._clock()
@@ -151,7 +156,6 @@ class Loop:
             if result.error != "aborted":
                 ended.append((tag, result))
         self._results.take(ended)
-        self._flush()
 
     def _gather(self, results: Done) -> None:
         until = self._clock() + self._gather_s
@@ -270,6 +274,8 @@ class Loop:
 
     def _wait_s(self, now: float) -> float:
         """How long nothing needs to be done but the transfers."""
+        if self._results.unread:
+            return 0.0
         wake = min(self._next_commit, self._next_progress, now + IDLE_S)
         if self._pressure is not None and self._pressure.level is Level.HARD:
             return min(max(0.0, wake - now), LOOK_EVERY_S)
@@ -282,8 +288,9 @@ class Loop:
     def _ending(self, now: float) -> Stop | None:
         """Why the loop is over, or None."""
         if self._reason is not None:
-            return self._reason if not self._leases or now >= self._drain_until else None
-        if self._leases or self._blocked is not None:
+            at_home = not self._leases and not self._results.unread
+            return self._reason if at_home or now >= self._drain_until else None
+        if self._leases or self._results.unread or self._blocked is not None:
             return None
         try:
             return self._nothing_left()

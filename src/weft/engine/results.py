@@ -3,12 +3,16 @@
 It needs no look into a page: the site's clock, cookies, logins, robots.txt, failures that are tried again or recorded.
 What must be read (pages, redirects, sitemaps) goes on to `onward`: to the parsing half in the same process, or into a
 spool from which a parser process takes it.
+
+Reading takes much longer than fetching, and a wave of answers must not make the sites behind it wait: their clocks are
+told at once, what came waits to be read, and is read in slices between which the transfers get on.
 """
 
 from __future__ import annotations
 
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 
 from weft import urls
@@ -25,6 +29,8 @@ from weft.engine.verdict import Kind, backoff_s, site_health
 from weft.errors import BadUrl
 from weft.frontier.contract import End, Ended, Rejection
 from weft.records import FetchResult, Found, Lease, Purpose, Reason
+
+UNREAD_BYTES = 8 << 20  # more than this is not kept waiting
 
 
 class Results:
@@ -54,9 +60,16 @@ class Results:
         self._reads_here = reads_here
         self._wall = wall
         self._chance = chance
+        self._unread: deque[Answer] = deque()
+        self._unread_bytes = 0
+
+    @property
+    def unread(self) -> int:
+        """How many answers wait to be read."""
+        return len(self._unread)
 
     def take(self, ended: Iterable[tuple[Lease, FetchResult]]) -> None:
-        """Transfers that have ended: first all of their sites' clocks, then what came.
+        """Transfers that have ended: their sites' clocks; what came is for `read`.
 
         What is handed to a parser takes the end of its transfer along.
         """
@@ -64,11 +77,22 @@ class Results:
         if self._reads_here:
             for answer in answers:
                 self._cool(answer)
+                self._unread_bytes += len(answer.result.body)
+            self._unread.extend(answers)
             self.round.cooled()
+            return
         for answer in answers:
             self._take(answer)
-            if not self._reads_here and not answer.handed:
+            if not answer.handed:
                 self._cool(answer)
+
+    def read(self, slice_s: float) -> None:
+        """Reads what came, for so long; and on, while too much would be left."""
+        until, unread = time.monotonic() + slice_s, self._unread
+        while unread and (self._unread_bytes > UNREAD_BYTES or time.monotonic() < until):
+            answer = unread.popleft()
+            self._unread_bytes -= len(answer.result.body)
+            self._take(answer)
 
     def _answer(self, lease: Lease, result: FetchResult) -> Answer:
         crawl, spent_s, wall = self._crawls[lease.crawl], result.ended - result.started, self._wall()
