@@ -253,7 +253,7 @@ COMPUTED: dict[str, Callable[[Mapping[str, Any]], tuple[Any, str]]] = {
 SHORT_FLAGS = {"politeness_delay_seconds": "--delay", "data_dirs": "--data-dir", "headers": "--header"}
 # What a resumed crawl is not held to: how long, from what file and with what intent it was started the last time.
 NOT_KEPT = frozenset(
-    {"max_duration", "only_pods", "seed_file", "resume", "fresh", "retry_failed", "recrawl", "data_dirs", "log_dir"}
+    {"max_duration", "seed_file", "resume", "fresh", "retry_failed", "recrawl", "data_dirs", "log_dir"}
 )
 SECRET_KEYS = frozenset({"auth", "headers", "redis_password", "pods"})
 # WEFT_ variables that are switches of their own, not keys.

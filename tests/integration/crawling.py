@@ -359,17 +359,24 @@ def _unread(arrival: Arrival, expectation: Expectation) -> Arrival:
 
 
 def judged_with_kills(
-    web: SyntheticWeb, crawler: Crawler, kills: list[Kill], *, complete: bool = True, **plan: Any
+    web: SyntheticWeb,
+    crawler: Crawler,
+    kills: list[Kill],
+    *,
+    complete: bool = True,
+    beside: Iterable[Crawler] = (),
+    **plan: Any,
 ) -> tuple[Verdict, Killed]:
     """The verdict on a crawl that was killed: what was in flight may be asked for again (so duplicates are judged by
     `Killed`), and nothing else is forgiven.
 
     An answer that a kill left unread in the socket, or read but not yet written down, binds nobody: its Retry-After or
-    Crawl-delay cannot be known. What was read a tenth of a second before the kill is known.
+    Crawl-delay cannot be known. What was read a tenth of a second before the kill is known. `beside`: other nodes.
     """
     web.stop()
     expectation, arrivals = web.expect(**plan), web.arrivals()
-    killed = Killed(kills, Flights(read_flights(crawler.data_dir / "frontier")), arrivals, expectation)
+    flights = [flight for one in (crawler, *beside) for flight in read_flights(one.data_dir / "frontier")]
+    killed = Killed(kills, Flights(flights), arrivals, expectation)
     killed.check()
     last = {arrival.url: arrival.t for arrival in arrivals}
     known = [

@@ -25,7 +25,6 @@ from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.view import PodFigures, figures
 from weft.records import FetchResult, Found, Row
 from weft.store.pages import PageStore
-from weft.supervise import process
 from weft.supervise.redis_server import RedisServer, socket_path
 
 SETTINGS = RedisSettings(socket_timeout_s=1, connect_timeout_s=1)
@@ -43,9 +42,10 @@ def test_managed_servers_come_together_and_come_back(tmp_path: Path) -> None:
         while client.info("persistence")["aof_buffer_length"]:  # while it syncs, a write is acknowledged and kept back
             assert time.monotonic() < until
         os.kill(pid, signal.SIGKILL)
-        while process.state(pid) not in (None, "Z") or not servers.look():
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        for is_back in (False, True):  # its threads end after it, and only then is its death told
+            while servers.look() != is_back:
+                assert time.monotonic() < until
+                time.sleep(0.01)
         assert take_pods("crawl1", servers.urls, SETTINGS, here=range(3)) == {0: False, 1: False, 2: False}
     finally:
         servers.stop()
@@ -109,7 +109,7 @@ def queue(url: str, folder: Path, urls: int) -> None:
 def test_stats_tell_how_the_pods_share_the_work(start_server: StartServer, tmp_path: Path) -> None:
     folder = CrawlFolder([tmp_path / "crawl"])
     folder.hold()
-    folder.start(["http://h.test/"])
+    folder.start(["http://h.test/"], 3, on_redis=True)
     servers = [start_server(), start_server("valkey", folder=managed_folder(folder.frontier, 1)), start_server()]
     store(folder, "pod0-parser0", 3, 1)
     store(folder, "pod0-parser1", 4, 10)
@@ -139,6 +139,10 @@ def test_stats_tell_how_the_pods_share_the_work(start_server: StartServer, tmp_p
         ["0", "7", "5", "5", "5", "hot"],
         ["1", "2", "70", "70", "5", "hot"],
     ]
+    folder.keep_settings({"pods": pods, "only_pods": "1,2"})
+    facts = json.loads(weft("stats", folder.home, "--json").stdout)["pods"]
+    assert ([each["pod"] for each in facts["each"]], facts["hot"], facts["of"]) == ([1, 2], [1], 3)
+    assert "runs 2 of 3 pods; the others' pages are on other nodes" in weft("stats", folder.home).stdout
 
 
 def test_a_server_that_is_no_pods_tells_nothing(start_server: StartServer) -> None:

@@ -193,7 +193,7 @@ SEED = "http://127.0.0.1:9/"
         (["--pods", "http://127.0.0.1/"], "must begin with redis://"),
         (["--pods", "managed", "--only-pods", "3"], "there is no pod 3"),
         (["--pods", "managed", "--only-pods", "x"], "names no pods"),
-        (["--pods", "managed", "--pods", "managed", "--only-pods", "1"], "leaves pods to other nodes"),
+        (["--pods", "managed", "--pods", "managed", "--only-pods", "1"], "is managed, which no other node can reach"),
         (["--only-pods", "0"], "works with Redis pods alone"),
         (["--parsers-per-pod", "2"], "an embedded pod parses in its one process"),
         (["--seen-filter", "bloom"], "bloom works with Redis pods alone"),

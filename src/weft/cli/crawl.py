@@ -97,6 +97,9 @@ def summary(prepared: Prepared, status: Status, code: int) -> str:
         left_out = ", ".join(f"{reason} {count}" for reason, count in status.refused.items() if count)
         hint = "; --allow-private lets private and loopback addresses in" if status.refused.get("address") else ""
         lines.append(f"Nothing was stored. Left out: {left_out or 'nothing'}{hint}.")
+    section = prepared.loaded.config.pods
+    if len(section.here) < section.num_pods:
+        lines.append(f"This node ran {len(section.here)} of {section.num_pods} pods; other nodes have the rest.")
     look = f"Look into it: weft stats {home}"
     lines.append(f"The corpus is in {home}. " + (f"Go on: {_resume(prepared, status)}" if code in (3, 130) else look))
     return "\n".join(lines)

@@ -96,6 +96,7 @@ def _pods(folder: CrawlFolder) -> dict[str, Any]:
 
     spread = distribution(folder)
     return {
+        "of": folder.pods,
         "imbalance": {"pages": round(spread.pages_imbalance, 3), "queued": round(spread.queued_imbalance, 3)},
         "hot": list(spread.hot),
         "each": [
@@ -131,7 +132,7 @@ def _text(facts: dict[str, Any]) -> str:
         f"types      {listed('content_types')}",
         f"depths     {', '.join(f'{depth}: {count:,}' for depth, count in list(facts['depths'].items())[:12])}",
     ]
-    if len(facts["pods"]["each"]) > 1:
+    if facts["pods"]["of"] > 1:
         lines += _pod_lines(facts["pods"])
     if facts["hosts"]:
         width = max(map(len, facts["hosts"]))
@@ -144,7 +145,10 @@ def _pod_lines(pods: dict[str, Any]) -> list[str]:
         return "?" if value is None else f"{value:,}"
 
     even = pods["imbalance"]
-    lines = [
+    lines = []
+    if len(pods["each"]) < pods["of"]:
+        lines.append(f"node       runs {len(pods['each'])} of {pods['of']} pods; the others' pages are on other nodes")
+    lines += [
         f"pods       {len(pods['each'])}, largest over mean: pages {even['pages']:.2f}, queued {even['queued']:.2f}",
         f"  {'pod':>5} {'pages':>12} {'queued':>12} {'seen':>13} {'sites':>11}",
     ]

@@ -40,7 +40,7 @@ class PodShare(Struct, frozen=True):
 
 
 class Distribution(Struct, frozen=True):
-    """All pods, and how even they are: the largest over the mean, 1 when all are equal."""
+    """This node's pods, and how even they are: the largest over the mean, 1 when all are equal."""
 
     pods: tuple[PodShare, ...]
     pages_imbalance: float
@@ -49,24 +49,24 @@ class Distribution(Struct, frozen=True):
 
 
 def distribution(folder: CrawlFolder) -> Distribution:
-    """How the pods of a crawl stand."""
+    """How the pods of a crawl stand; of those alone that this node runs, since the others' pages are elsewhere."""
     held = _held(folder)
     told = _told(folder)
     asked = _asked(folder)
     shares = []
-    for pod in range(max([*held, *told, *asked, 0]) + 1):
+    for pod in folder.here:
         rows, pages = held.get(pod, (0, 0))
         queued, seen, sites, source = asked.get(pod) or told.get(pod) or (None, None, None, "nobody")
         shares.append(PodShare(pod, pages, rows, queued, seen, sites, source))
     pages_of = [share.pages for share in shares]
     queued_of = [share.queued or 0 for share in shares]
-    hot = {*_hot(pages_of), *_hot(queued_of)}
+    hot = {shares[at].pod for at in (*_hot(pages_of), *_hot(queued_of))}
     return Distribution(tuple(shares), imbalance(pages_of), imbalance(queued_of), tuple(sorted(hot)))
 
 
 def _hot(figures: Sequence[int]) -> list[int]:
     mean = sum(figures) / len(figures)
-    return [pod for pod, figure in enumerate(figures) if mean and figure >= HOT * mean]
+    return [at for at, figure in enumerate(figures) if mean and figure >= HOT * mean]
 
 
 Figures = tuple[int | None, int | None, int | None, str]
@@ -104,7 +104,10 @@ def _asked(folder: CrawlFolder) -> dict[int, Figures]:
     """What the pods' own servers say, as far as they answer."""
     settings = folder.settings()
     found: dict[int, Figures] = {}
+    here = folder.here
     for pod, url in redis_urls(folder, settings).items():
+        if pod not in here:
+            continue
         figures = _ask(url, settings)
         if figures:
             found[pod] = figures

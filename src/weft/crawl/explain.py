@@ -114,6 +114,10 @@ class Explainer:
         if known is None and away:
             summary = f"it has not ended; whether it is queued only the Redis of pod {pod} knows, which cannot be asked"
             return Explanation(url, False, "unknown", summary, [away])
+        if known is None and pod not in self._folder.here:
+            return Explanation(
+                url, False, "elsewhere", f"it is of pod {pod}, whose pages are on another node: ask there"
+            )
         return known or self._of_links(url)
 
     def _of_errand(self, url: str) -> Explanation | None:

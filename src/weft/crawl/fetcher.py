@@ -128,7 +128,7 @@ class Fetcher:
             frontier.crossed = metrics.crossed
             metrics.before_save.append(lambda: metrics.waiting(frontier.waiting))
             expand = None if self._outlet is not None else results.round.expand
-            chores = [heed, *shared_chores(frontier, crawl, expand)]
+            chores = [heed, *shared_chores(order, frontier, crawl, expand)]
             return [*chores, *lead_chores(order, self.folder, frontier, crawl)] if order.index == 0 else chores
 
         def take(received: Received) -> None:

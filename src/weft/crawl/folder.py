@@ -19,6 +19,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import socket
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,6 +29,7 @@ from typing import Any
 import msgspec
 
 from weft import __version__, urls
+from weft.config import numbers
 from weft.errors import BadInput, Busy
 from weft.store.pages import PageStore
 from weft.telemetry import Slot
@@ -49,6 +51,11 @@ _OWN = (
 )
 
 
+def new_crawl_id() -> str:
+    """What no other crawl is called."""
+    return uuid.uuid4().hex[:12]
+
+
 class Identity(msgspec.Struct):
     """The content of crawl.json."""
 
@@ -60,6 +67,7 @@ class Identity(msgspec.Struct):
     data_dirs: int
     pods: int = 1
     on_redis: bool = False
+    node: str = ""  # what this node is known by to the others that crawl with it
 
 
 class CrawlFolder:
@@ -103,6 +111,12 @@ class CrawlFolder:
         return self._divided()[0]
 
     @property
+    def here(self) -> tuple[int, ...]:
+        """The pods that this node runs; its data dirs hold the pages of those alone."""
+        only = self.settings().get("only_pods")
+        return numbers(only) if only else tuple(range(self.pods))
+
+    @property
     def on_redis(self) -> bool:
         """Whether the pods' frontiers are on Redis."""
         return self._divided()[1]
@@ -117,6 +131,12 @@ class CrawlFolder:
             identity = self.identity()
             self._pods = identity.pods, identity.on_redis
         return self._pods
+
+    @property
+    def node(self) -> str:
+        """This node's name, for the others: what it is known by, and where it is."""
+        place = f"{socket.gethostname()}:{self.home.resolve()}"
+        return f"{self.identity().node or place}@{place}"
 
     def of_pod(self, pod: int) -> Path:
         """Where a pod's frontier lies."""
@@ -157,11 +177,20 @@ class CrawlFolder:
             os.close(self._lock)
             self._lock = None
 
-    def start(self, seeds: Iterable[str], pods: int = 1, *, on_redis: bool = False) -> Identity:
-        """Makes a new crawl."""
-        suffixes = urls.suffix_list_version()
+    def start(
+        self, seeds: Iterable[str], pods: int = 1, *, on_redis: bool = False, crawl_id: str | None = None
+    ) -> Identity:
+        """Makes a new crawl, or this node's part of the one that has that id."""
         identity = Identity(
-            LAYOUT, uuid.uuid4().hex[:12], __version__, time.time(), suffixes, len(self.data_dirs), pods, on_redis
+            LAYOUT,
+            crawl_id or new_crawl_id(),
+            __version__,
+            time.time(),
+            urls.suffix_list_version(),
+            len(self.data_dirs),
+            pods,
+            on_redis,
+            uuid.uuid4().hex[:12],
         )
         self._pods = pods, on_redis
         self.add_seeds(seeds)

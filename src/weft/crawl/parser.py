@@ -150,7 +150,7 @@ def parse(order: Order, control: Control) -> int:
         metrics = parser.metrics
         frontier.crossed = metrics.crossed
         metrics.before_save.append(lambda: metrics.waiting(frontier.waiting))
-        return [heed, *shared_chores(frontier, parser.crawl, parser.round.expand)]
+        return [heed, *shared_chores(order, frontier, parser.crawl, parser.round.expand)]
 
     parser = Parser(
         order.config, folder, order.crawl_id, order.slot, frontier, progress, folder.pulse_of(order.slot),

@@ -1,28 +1,31 @@
 """The pods on Redis, as the orchestrator keeps them: their servers, their holders, what the dead held, and the end.
 
 One node's orchestrator holds each of the pods that it runs, for a time that it keeps renewing: a second one is refused.
-Its name is the machine's and the data dir's, which is locked, so that a node that was killed takes its own pods up at
-once. Whoever holds pod 0's `decider` looks at all pods, twice, and says in pod 0 when the crawl is over; all nodes read
-it there. A server that does not answer makes all this wait, and nothing else: once the crawl runs, no pod's answer is
-waited for longer than PATIENCE_S, or one that hangs would keep the dead of the others from being replaced.
+Its name is the data dir's, which is locked, so that a node that was killed takes its own pods up at once; and a pod
+that it has run once is its own for good, since the pages lie there. Whoever holds pod 0's `decider` looks at all pods,
+twice, and says in pod 0 when the crawl is over; all nodes read it there. A server that does not answer makes all this
+wait, and nothing else: once the crawl runs, no pod's answer is waited for longer than PATIENCE_S, or one that hangs
+would keep the dead of the others from being replaced.
 
     meta   hash   `end`: why the crawl is over, in pod 0; `seeded`: the pod has its seeds and revisits
 """
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
+from weft.crawl.nodes import Shared
 from weft.crawl.opening import CRAWL
 from weft.crawl.process import Process
 from weft.crawl.redis_process import bloom_of, settings_of
-from weft.crawl.servers import ManagedServers, forget_pods, take_pods
+from weft.crawl.servers import ManagedServers, take_pods
 from weft.engine.loop import Stop
 from weft.engine.suspects import take_suspect
 from weft.errors import BadInput, ServerAway, ServerFull
@@ -31,9 +34,12 @@ from weft.frontier.redis.client import PodClient
 from weft.frontier.redis.connection import address, connect, hurry, inspect
 from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.metrics import RedisMetrics
+from weft.frontier.redis.pod_info import PodIdentity, bind, is_taken, unbind
+from weft.frontier.redis.shared import runner, settle, used_permits
 from weft.telemetry import Log
 
 HOLD_S = 30.0
+DECIDE_S = 5.0  # a decider that was killed is missed for so long
 RENEW_EVERY_S = 5.0
 JUDGE_EVERY_S = 0.25
 PATIENCE_S = 1.0
@@ -58,8 +64,12 @@ class RedisPods:
         self.urls = [spec.redis_url or elsewhere[pod] for pod, spec in enumerate(pods.pods)]
         self._settings = settings_of(config)
         self._frontiers: dict[int, RedisFrontier] = {}
+        self._connections: dict[int, Any] = {}  # theirs
         self._clients: dict[int, PodClient] = {}
-        self._node = f"{socket.gethostname()}:{folder.home.resolve()}"
+        self._node = folder.node
+        self._bound: list[int] = []  # pods that no node had run before
+        self._has_begun = False  # what an earlier run said in pod 0 is taken back
+        self._unrun: list[int] = []  # other nodes' pods that none of them runs
         self._buried: list[tuple[int, str, Path | None]] = []
         self._away_until: dict[int, float] = {}
         self._renew_at = self._judge_at = 0.0
@@ -67,22 +77,24 @@ class RedisPods:
 
     # ── opening and closing ────────────────────────────────────────────────────────────────────────────────────────
 
-    def start(self, complain: Callable[[str], None], *, fresh: str | None = None) -> None:
+    def start(self, complain: Callable[[str], None], shared: Shared | None = None) -> None:
         """Starts the servers, sees that all pods can be used and are this crawl's, and holds this node's.
 
-        `fresh` is the id of a crawl that is started over: what it left in the databases is deleted.
+        `shared` is what must be the same on all nodes, where there are others.
         """
         self._servers.start()
         try:
-            if fresh is not None:
-                forget_pods(fresh, dict(enumerate(self.urls)), self._settings)
-            take_pods(self._crawl_id, dict(enumerate(self.urls)), self._settings, here=self._here, complain=complain)
+            servers = dict(enumerate(self.urls))
+            take_pods(self._crawl_id, servers, self._settings, here=self._here, node=self._node, complain=complain)
+            for pod in self._here:
+                self._hold(pod)
+            if shared is not None:
+                self._settle(shared)
             for pod in self._here:
                 self._open(pod)
-            if 0 in self._frontiers:
-                self._frontiers[0].note("end", "")
             self._share_permits()
         except BaseException:
+            self._unbind()
             self.close()
             raise
 
@@ -92,30 +104,83 @@ class RedisPods:
 
     def close(self) -> None:
         """Lets the pods go, and ends the servers that this crawl runs."""
+        try:
+            if 0 in self._frontiers or 0 in self._clients:
+                self._client(0).decide(self._node, 0.0)
+        except ABSENT as why:
+            log.warning("the decision could not be let go", why=why)
         for frontier in self._frontiers.values():
             try:
                 frontier.hold_pod(self._node, 0.0)
-                frontier.decide(self._node, 0.0)
                 frontier.close()
             except ABSENT as why:
                 log.warning("a pod could not be let go", why=why)
         self._frontiers.clear()
         self._servers.stop()
 
-    def _open(self, pod: int) -> None:
-        connection = connect(self.urls[pod], self._settings)
+    def _hold(self, pod: int) -> None:
+        """Makes a pod this node's; nobody else may start it, or start the crawl over, from now on."""
+        connection, where = connect(self.urls[pod], self._settings), address(self.urls[pod], self._settings.db)
+        identity = PodIdentity(self._crawl_id, pod, len(self.urls), self._node)
+        if bind(connection, where, identity):
+            self._bound.append(pod)
         frontier = RedisFrontier(
             connection, self._folder.of_pod(pod), self._config.politeness,
             slot=f"pod{pod}-orchestrator", incarnation=int(time.time() * 1000), pod=pod, pods=len(self.urls),
-            where=address(self.urls[pod], self._settings.db), bloom_filter=bloom_of(self._config),
+            where=where, bloom_filter=bloom_of(self._config),
         )  # fmt: skip
-        self._frontiers[pod] = frontier
+        self._frontiers[pod], self._connections[pod] = frontier, connection
         frontier.hold_pod(self._node, HOLD_S)
+        if not is_taken(connection, where, identity):
+            raise BadInput(f"{where}: the crawl was started over from another node in this moment; start again")
+
+    def _unbind(self) -> None:
+        """A pod that was never run is no node's."""
+        for pod in self._bound:
+            connection = connect(self.urls[pod], self._settings)
+            try:
+                unbind(connection, address(self.urls[pod], self._settings.db), self._node)
+            except ABSENT as why:
+                log.warning("a pod could not be let go", why=why)
+            finally:
+                connection.close()
+
+    def _settle(self, shared: Shared) -> None:
+        """Sees that this node would crawl as the others do. After its pods are held: of two, one sees the other."""
+        may_change = shared.is_resumed and not self._others_run()
+        connection, where = connect(self.urls[0], self._settings), address(self.urls[0], self._settings.db)
+        try:
+            if differs := settle(connection, where, shared.values, may_change=may_change):
+                raise shared.refusal(differs)
+        finally:
+            connection.close()
+
+    def _others_run(self) -> bool:
+        """Whether another node runs, or may be running behind a server that is away."""
+        runners = self._runners()
+        return len(runners) < len(self.urls) - len(self._here) or any(runners.values())
+
+    def _runners(self) -> dict[int, str]:
+        """The nodes that run the pods of other nodes; those whose servers are away are left out."""
+        found = {}
+        settings = replace(self._settings, socket_timeout_s=PATIENCE_S, connect_timeout_s=PATIENCE_S)
+        for pod in sorted(set(range(len(self.urls))) - set(self._here)):
+            connection = connect(self.urls[pod], settings)
+            try:
+                found[pod] = runner(connection, address(self.urls[pod], settings.db))
+            except ABSENT:
+                continue
+            finally:
+                connection.close()
+        return found
+
+    def _open(self, pod: int) -> None:
+        frontier = self._frontiers[pod]
         frontier.open_crawl(CRAWL, self._limits())
         frontier.note("seeded", "")  # until this run's first fetcher has brought in seeds, and what is visited again
         for slot in self._slots(pod):
             frontier.release_owner(slot + "#")
-        hurry(connection, PATIENCE_S)
+        hurry(self._connections[pod], PATIENCE_S)
 
     def _slots(self, pod: int) -> list[str]:
         pods = self._config.pods
@@ -123,14 +188,41 @@ class RedisPods:
         return fetchers + [f"pod{pod}-parser{index}" for index in range(pods.parsers_per_pod)]
 
     def _share_permits(self) -> None:
-        """Before anything is claimed, each pod may have what it has; its first fetcher asks for more."""
-        if self._config.limits.max_pages is None or len(self.urls) == 1:
+        """Before anything is claimed, each pod may have what it has; its first fetcher asks for more.
+
+        Where pod 0 is another node's, and not open yet, there is nothing to be had so far. Pods of other nodes are told
+        of as they stand, if nobody has: the limit may be new, and they may have pages already.
+        """
+        most = self._config.limits.max_pages
+        if most is None or len(self.urls) == 1:
             return
-        for pod, frontier in self._frontiers.items():
+        for frontier in self._frontiers.values():
             crawl = frontier.open_crawl(CRAWL, self._limits())
             pages, flight, _ = frontier.given(crawl)
+            frontier.allow(crawl, pages + flight)
+        try:
             first = self._client(0)
-            frontier.allow(crawl, first.give_permits(first.find_crawl(CRAWL), pod, pages + flight))
+            crawl = first.find_crawl(CRAWL)
+            first.limit_pages(crawl, most)
+            told = first.permits_told(crawl)
+        except ABSENT as why:
+            log.warning("pod 0 has no permits to give yet", why=why)
+            return
+        for pod in range(len(self.urls)):
+            if pod in self._here:
+                first.give_permits(crawl, pod, self._used(pod))
+            elif pod not in told:
+                first.tell_permits(crawl, pod, self._used(pod))
+
+    def _used(self, pod: int) -> int:
+        """How many pages a pod has, or is about to have."""
+        connection = connect(self.urls[pod], self._settings)
+        try:
+            return used_permits(connection, address(self.urls[pod], self._settings.db), CRAWL)
+        except ABSENT as why:
+            raise BadInput(f"pod {pod}: {why}: how many pages it has must be known where max_pages is new") from None
+        finally:
+            connection.close()
 
     def _limits(self) -> CrawlLimits:
         limits = self._config.limits
@@ -153,6 +245,11 @@ class RedisPods:
                     frontier.hold_pod(self._node, HOLD_S)
             except ABSENT:
                 continue
+        unrun = [pod for pod, node in self._runners().items() if not node]
+        if unrun != self._unrun:
+            self._unrun = unrun
+            if unrun:
+                log.warning("no node runs these pods: the crawl ends when they are crawled, too", pods=unrun)
 
     def died(self, process: Process) -> None:
         """A process of a pod has died: what it held goes back at once."""
@@ -190,9 +287,12 @@ class RedisPods:
         try:
             with self._asking(0):
                 first = self._client(0)
+                if not self._has_begun:
+                    first.note("end", "")
+                    self._has_begun = True
                 if said := first.note("end"):
                     return Stop(said)
-                is_decider = first.decide(self._node, HOLD_S)
+                is_decider = first.decide(self._node, DECIDE_S)
             if is_decider and (reason := self._judge()) is not None:
                 first.note("end", str(reason))
                 return reason
@@ -230,8 +330,11 @@ class RedisPods:
 
 
 def check_servers(config: Config) -> None:
-    """Sees whether the servers that somebody else runs can be used, before anything is written."""
-    for pod in config.pods.here if config.pods.on_redis else ():
+    """Sees whether the servers that somebody else runs can be used, before anything is written.
+
+    Of other nodes' pods the first must be there: it has what all nodes share.
+    """
+    for pod in sorted({0, *config.pods.here}) if config.pods.on_redis else ():
         if url := config.pods.pods[pod].redis_url:
             client = connect(url, settings_of(config))
             try:
@@ -244,7 +347,10 @@ def check_servers(config: Config) -> None:
 
 def _reason(facts: Facts, max_pages: int | None) -> Stop | None:
     """Why nothing more will come, as far as one look can tell."""
-    if any(stats.leased or stats.to_parse or more["outboxes"] or not more["seeded"] for stats, more in facts):
+    if any(
+        stats.leased or stats.to_parse or more["outboxes"] or more["mail"] or not more["seeded"]
+        for stats, more in facts
+    ):
         return None
     if all(stats.admitted == stats.finished for stats, _ in facts):
         return Stop.DONE

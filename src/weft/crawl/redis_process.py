@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
@@ -23,6 +24,7 @@ TRY_AGAIN_S = 0.3
 OTHERS_TIMEOUT_S = 1.0  # for another pod's answer, which has an outbox to wait in: this pod's pages have none
 SCOPES_EVERY_S = 1.0
 OUTBOX_EVERY_S = 0.5
+MAIL_EVERY_S = 0.2
 TEND_EVERY_S = 0.5
 PERMITS_EVERY_S = 0.1
 LARGEST_BLOCK = 1000
@@ -55,7 +57,8 @@ def other_pod(order: Order, folder: CrawlFolder, pod: int) -> OtherPod:
     client = PodClient(
         connect(url, settings), order.config.politeness, pod=pod, pods=order.pods, where=address(url, settings.db)
     )
-    return OtherPod(pod, client, folder.of_pod(pod) / "robots.db", CRAWL)
+    shelf = folder.of_pod(pod) / "robots.db" if pod in order.config.pods.here else None
+    return OtherPod(pod, client, shelf, CRAWL)
 
 
 def bloom_of(config: Config) -> tuple[int, float] | None:
@@ -103,8 +106,13 @@ def every(seconds: float, work: Callable[[], object]) -> Chore:
     return chore
 
 
-def shared_chores(frontier: RoutedRedisFrontier, crawl: RunningCrawl, expand: Expand | None) -> Sequence[Chore]:
-    """Of every process: it hears of places that joined the scope, and empties its outbox."""
+def shared_chores(
+    order: Order, frontier: RoutedRedisFrontier, crawl: RunningCrawl, expand: Expand | None
+) -> Sequence[Chore]:
+    """Of every process: it hears of places that joined the scope, and empties its outbox.
+
+    `expand` is of who reads pages; the first of those takes what other nodes have left for the pod.
+    """
     known: set[str] = set()
 
     def hear_scopes() -> None:
@@ -118,7 +126,10 @@ def shared_chores(frontier: RoutedRedisFrontier, crawl: RunningCrawl, expand: Ex
             if admission.expand and expand is not None:
                 expand(crawl, admission.expand)
 
-    return [every(SCOPES_EVERY_S, hear_scopes), every(OUTBOX_EVERY_S, empty_outbox)]
+    chores = [every(SCOPES_EVERY_S, hear_scopes), every(OUTBOX_EVERY_S, empty_outbox)]
+    if expand is not None and order.index == 0 and len(order.config.pods.here) < order.pods:
+        chores.append(every(MAIL_EVERY_S, lambda: frontier.take_mail(partial(expand, crawl))))
+    return chores
 
 
 def lead_chores(

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from weft.errors import BadInput
 from weft.frontier.redis.connection import RedisSettings, ServerFacts, Unreachable, connect, inspect, refuse_shared
-from weft.frontier.redis.pod_info import PodIdentity, forget, is_taken, take
+from weft.frontier.redis.pod_info import PodIdentity, forget, is_crawls, is_taken, take
+from weft.frontier.redis.shared import hold_all
 from weft.supervise.redis_server import RedisServer
 
 LOOK_EVERY_S = 0.01
+FORGET_S = 60.0  # for emptying all databases
 
 
 def managed_folder(frontier: Path, pod: int) -> Path:
@@ -60,12 +63,13 @@ def take_pods(
     settings: RedisSettings,
     *,
     here: Collection[int],
+    node: str = "",
     complain: Callable[[str], None] = lambda _: None,
 ) -> dict[int, bool]:
     """Makes every pod's database this crawl's; by pod, whether it was empty. Raises what is wrong with the first.
 
-    `here` are the pods of this node: they must be there. One of another node's that is away is complained of alone:
-    links for it will wait.
+    `here` are the pods of this node: they must be there, and no other node's. One of another node's that is away is
+    complained of alone: links for it will wait.
     """
     clients = {pod: connect(url, settings) for pod, url in urls.items()}
     try:
@@ -83,7 +87,7 @@ def take_pods(
         for one in facts.values():
             for warning in one.warnings:
                 complain(warning)
-        identities = {pod: PodIdentity(crawl_id, pod, len(urls)) for pod in facts}
+        identities = {pod: PodIdentity(crawl_id, pod, len(urls), node if pod in here else "") for pod in facts}
         for pod, one in facts.items():
             is_taken(clients[pod], one.address, identities[pod])
         return {pod: take(clients[pod], one.address, identities[pod]) for pod, one in facts.items()}
@@ -92,12 +96,15 @@ def take_pods(
             client.close()
 
 
-def forget_pods(crawl_id: str, urls: Mapping[int, str], settings: RedisSettings) -> None:
-    """Empties the databases of a crawl that is started over; another crawl's is left as it is."""
-    for url in urls.values():
-        client = connect(url, settings)
-        try:
+def forget_pods(crawl_id: str, urls: Mapping[int, str], settings: RedisSettings, node: str = "") -> None:
+    """Empties the databases of a crawl that is started over; another's is left as it is. Busy while a node runs."""
+    with ExitStack() as opened:
+        clients = {}
+        for pod, url in urls.items():
+            client = opened.enter_context(closing(connect(url, settings)))
             where = inspect(url, client).address
+            if is_crawls(client, where, crawl_id):
+                clients[pod] = (client, where)
+        hold_all(clients, node, FORGET_S)
+        for client, where in clients.values():
             forget(client, where, crawl_id)
-        finally:
-            client.close()

@@ -14,10 +14,13 @@ from typing import Any
 from weft import urls
 from weft.config import Loaded, load
 from weft.crawl.folder import CrawlFolder
+from weft.crawl.nodes import Shared, check_nodes, is_part, join
 from weft.crawl.orchestrator import Orchestrator
 from weft.crawl.places import check_cores
 from weft.crawl.redis_pods import RedisPods, check_servers
+from weft.crawl.redis_process import settings_of
 from weft.crawl.seeds import check_email, read_seed_file
+from weft.crawl.servers import forget_pods
 from weft.errors import BadInput, Busy
 from weft.frontier.admission import read_domains
 from weft.supervise.node import NodeMetrics
@@ -67,29 +70,33 @@ def prepare(
     check_email(seeds, config.fetch)
     if config.scope.exclude_file:
         read_domains(config.scope.exclude_file)
-    _check_nodes(loaded)
+    check_nodes(loaded)
     check_cores(config.pods)
     check_servers(config)
     folder.hold()
     endpoint: Endpoint | None = None
-    fresh, is_new = None, False
+    pods: RedisPods | None = None
+    is_new = False
     try:
         if resume:
             identity = folder.go_on()
             _check_pods(folder, loaded)
             _check_suffixes(folder, identity.suffix_list)
-            folder.add_seeds(seeds)
         else:
-            fresh = _make_room(folder, loaded)
+            _make_room(folder, loaded)
+            crawl_id = join(config) if is_part(config) else None
             is_new = True
-            identity = folder.start(seeds, config.pods.num_pods, on_redis=config.pods.on_redis)
-        folder.keep_settings(loaded.given())
+            identity = folder.start(seeds, config.pods.num_pods, on_redis=config.pods.on_redis, crawl_id=crawl_id)
         log_to_file(Path(config.log.log_dir), Slot(0, "orchestrator"), config.log.log_level)
         endpoint = _endpoint(folder, loaded, complain)
-        pods = _open_pods(folder, loaded, identity.crawl_id, fresh, complain)
+        pods = _open_pods(folder, loaded, identity.crawl_id, seeds, complain)
+        folder.keep_settings(loaded.given())
+        folder.add_seeds(seeds)
         if endpoint is not None and pods is not None:
             endpoint.add(pods.metrics())
     except BaseException:
+        if pods is not None:
+            pods.close()
         if endpoint is not None:
             endpoint.close()
         if is_new:
@@ -100,7 +107,7 @@ def prepare(
 
 
 def _open_pods(
-    folder: CrawlFolder, loaded: Loaded, crawl_id: str, fresh: str | None, complain: Callable[[str], None]
+    folder: CrawlFolder, loaded: Loaded, crawl_id: str, seeds: Sequence[str], complain: Callable[[str], None]
 ) -> RedisPods | None:
     """The pods on Redis, taken for this crawl."""
     section = loaded.config.pods
@@ -110,18 +117,9 @@ def _open_pods(
         share = f"{section.bloom_error_rate:.2%}"
         complain(f"seen_filter is bloom: about {share} of the URLs will be taken for known ones, and never crawled")
     pods = RedisPods(loaded.config, folder, crawl_id)
-    pods.start(complain, fresh=fresh)
+    shared = Shared.of(loaded, [*folder.seeds(), *seeds]) if is_part(loaded.config) else None
+    pods.start(complain, shared)
     return pods
-
-
-def _check_nodes(loaded: Loaded) -> None:
-    """Each data dir is a crawl of its own, whose id its pods bear: a second node would be taken for another crawl."""
-    pods = loaded.config.pods
-    if set(pods.here) != set(range(pods.num_pods)):
-        raise BadInput(
-            f"only_pods ({loaded.origins['only_pods']}): {pods.only_pods} leaves pods to other nodes, and this Weft "
-            "runs all pods of a crawl from one node: leave it out; the Redis servers may be on other machines"
-        )
 
 
 def _check_pods(folder: CrawlFolder, loaded: Loaded) -> None:
@@ -174,17 +172,19 @@ def _kept(folder: CrawlFolder, loaded: Loaded) -> dict[str, Any]:
     return kept
 
 
-def _make_room(folder: CrawlFolder, loaded: Loaded) -> str | None:
-    """Sees that nothing is there; gives the id of a crawl that is started over."""
+def _make_room(folder: CrawlFolder, loaded: Loaded) -> None:
+    """Sees that nothing is there; a crawl that is started over is deleted, what it left in databases too."""
     if not folder.exists():
         if any(folder.home.glob("index-*.db")) or (folder.home / "warc").exists():
             raise BadInput(f"{folder.home}: holds pages, but no crawl.json: choose another data dir")
-        return None
+        return
     if not loaded.config.run.fresh:
         raise BadInput(
             f"{folder.home} holds a crawl already: go on with --resume, start over with --fresh, "
             "or choose another --data-dir"
         )
     before = folder.identity()
+    if before.on_redis:
+        servers = {pod: spec.redis_url for pod, spec in enumerate(loaded.config.pods.pods) if spec.redis_url}
+        forget_pods(before.crawl_id, servers, settings_of(loaded.config), folder.node)
     folder.clear()
-    return before.crawl_id if before.on_redis else None

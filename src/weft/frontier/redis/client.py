@@ -68,6 +68,8 @@ class CrawlFacts:
 class PodClient:
     """One pod. `server_clock` is for tests: it takes the place of the server's time, in seconds."""
 
+    mode = ""  # "afar": another node has the pod's pages, and reads them again where they turn out to be nearer
+
     def __init__(
         self,
         connection: Redis,
@@ -130,11 +132,11 @@ class PodClient:
 
     def admit(self, crawl: int, found: Sequence[Found]) -> Admission:
         """Queues what is new; redirect targets, robots.txt and sitemaps before the rest."""
-        return self._admit(crawl, found)
+        return self._admit(crawl, found, mode=self.mode)
 
     def deliver(self, crawl: int, sender: str, number: int, found: Sequence[Found]) -> Admission:
         """A batch from another pod's outbox: one that came before changes nothing."""
-        return self._admit(crawl, found, sender=sender, number=number)
+        return self._admit(crawl, found, mode=self.mode, sender=sender, number=number)
 
     def sent(self, amount: int) -> None:
         """So many URLs were put into an outbox for another pod."""
@@ -177,6 +179,10 @@ class PodClient:
         key, code = self._keys.of(origin)
         self._call("robots", [key, code, int(expires_s * 1e6), int(crawl_delay_s * 1e6), version])
 
+    def mail_robots(self, told: bytes) -> None:
+        """What an origin's robots.txt says, from another node than the one that has the pod's files."""
+        self._ask("RPUSH", "told", told)
+
     def facts(self) -> tuple[FrontierStats, dict[str, int]]:
         """For whoever decides that a crawl is over: the figures, and what waits where (see lua/common.lua)."""
         stats = self.stats()
@@ -187,6 +193,7 @@ class PodClient:
             "scheduled": int(self._ask("ZCARD", "due")),
             "blocked": blocked,
             "rejects": int(self._ask("LLEN", "rejects")) + int(self._ask("LLEN", "rejected")),
+            "mail": int(self._ask("LLEN", "nearer")) + int(self._ask("LLEN", "told")),
             "seeded": int(self._ask("HGET", "meta", "seeded") or 0),
         }
 
@@ -213,6 +220,18 @@ class PodClient:
         """On pod 0's frontier: how many pages a pod may have in all, of those it wants; may be asked again."""
         return int(self._call("permits", ["give", crawl, pod, wanted])[0])
 
+    def limit_pages(self, crawl: int, max_pages: int) -> None:
+        """On pod 0's frontier, from whatever node: how many pages all pods may have together."""
+        self._ask("HSET", f"c:{crawl}", "max", max_pages)
+
+    def permits_told(self, crawl: int) -> set[int]:
+        """On pod 0's frontier: the pods that were given permits, be it none."""
+        return {int(pod) for pod in self._ask("HKEYS", f"permits:{crawl}")}
+
+    def tell_permits(self, crawl: int, pod: int, used: int) -> None:
+        """On pod 0's frontier: what a pod has used, if it was never given any."""
+        self._ask("HSETNX", f"permits:{crawl}", pod, used)
+
     def allow(self, crawl: int, max_pages: int) -> None:
         """On the pod's own: holds it to so many pages from now on."""
         self._call("permits", ["set", crawl, max_pages])
@@ -234,7 +253,8 @@ class PodClient:
         """This node owns the pod for a time; Busy if another does. A time of 0 lets it go."""
         holder = self._hold("owner", node, ttl_s)
         if holder not in (node, ""):
-            raise Busy(f"{self._where}: pod {self._pod} is run by node {holder}; stop it there first")
+            where = holder.rpartition("@")[2]
+            raise Busy(f"{self._where}: pod {self._pod} is run by node {where}; stop it there first")
 
     def decide(self, node: str, ttl_s: float) -> bool:
         """Whether this node is the one that decides when the crawl is over, for a time. 0 lets it go."""

@@ -1,10 +1,12 @@
-"""Whose database this is: which crawl's, which pod's, of how many, in which layout.
+"""Whose database this is: which crawl's, which pod's, of how many, in which layout, and which node's.
 
     schema_version   string   the layout's number; written once, by the first who takes the database
     pod:info         hash     crawl, pod, pods, address (no credentials), made_at, weft; written with it, never changed
+                              node   the one that runs the pod, as ID@HOST:FOLDER; written by its first start
 
 Both are deleted by `forget` alone, with everything else. Invariant: a database that holds anything else, or another
-crawl's, another pod's or another layout's data, is refused and left as it is.
+crawl's, another pod's or another layout's data, is refused and left as it is. So is a pod that another node has run:
+its pages, its spool and the tails of its queues lie on that node's disk.
 """
 
 from __future__ import annotations
@@ -27,11 +29,12 @@ INFO_KEY = "pod:info"
 
 @dataclass(frozen=True, slots=True)
 class PodIdentity:
-    """Which part of which crawl a database shall hold."""
+    """Which part of which crawl a database shall hold. `node` runs it; empty: another one does, or whoever."""
 
     crawl_id: str
     pod: int
     pods: int
+    node: str = ""
 
 
 def take(client: Redis, where: str, identity: PodIdentity) -> bool:
@@ -70,11 +73,58 @@ def is_taken(client: Redis, where: str, identity: PodIdentity) -> bool:
     return False
 
 
+def agree(client: Redis, where: str, pods: int, wanted: str) -> str:
+    """The id of the crawl that pod 0's database holds; the wanted one if it was empty, and is taken by this."""
+    while True:
+        anyones = PodIdentity("", 0, pods)
+        if is_taken(client, where, anyones):
+            with asking(where):
+                return _text(client.hget(INFO_KEY, "crawl"))
+        try:
+            take(client, where, PodIdentity(wanted, 0, pods))
+        except BadInput:
+            continue  # another node was faster: see what it wrote
+        return wanted
+
+
+def bind(client: Redis, where: str, identity: PodIdentity) -> bool:
+    """The pod is this node's from now on; True when it was nobody's. BadInput when it is another's."""
+    from redis import exceptions as wrong
+
+    with asking(where):
+        while True:
+            with client.pipeline() as steps:
+                steps.watch(INFO_KEY)  # type: ignore[no-untyped-call]
+                if not is_taken(steps, where, identity):
+                    raise BadInput(f"{where}: was emptied in this moment; start again")
+                if steps.hget(INFO_KEY, "node"):
+                    return False
+                steps.multi()
+                steps.hset(INFO_KEY, "node", identity.node)
+                try:
+                    steps.execute()
+                except wrong.WatchError:
+                    continue
+                return True
+
+
+def unbind(client: Redis, where: str, node: str) -> None:
+    """A node that could not start leaves a pod that it had just bound."""
+    with asking(where):
+        if _text(client.hget(INFO_KEY, "node")) == node:
+            client.hdel(INFO_KEY, "node")
+
+
+def is_crawls(client: Redis, where: str, crawl_id: str) -> bool:
+    """Whether the database is that crawl's."""
+    with asking(where):
+        return _text(client.hget(INFO_KEY, "crawl")) == crawl_id
+
+
 def forget(client: Redis, where: str, crawl_id: str) -> None:
     """Empties the database if it is that crawl's; another's is left as it is."""
-    with asking(where):
-        owner: Any = client.hget(INFO_KEY, "crawl")
-        if owner is not None and _text(owner) == crawl_id:
+    if is_crawls(client, where, crawl_id):
+        with asking(where):
             client.flushdb()
 
 
@@ -96,7 +146,7 @@ def _check(schema: str, info: dict[str, str], where: str, identity: PodIdentity)
             f"{where}: its data has layout {schema or 'of another program'}, this Weft reads {SCHEMA}; "
             f"use the Weft that made it{f' ({made})' if made else ''}, or another redis_db"
         )
-    if info.get("crawl") != identity.crawl_id:
+    if identity.crawl_id and info.get("crawl") != identity.crawl_id:
         raise BadInput(
             f"{where}: holds another crawl ({info.get('crawl', 'unknown')}, made {info.get('made_at', 'unknown')}); "
             "choose another redis_db, or go on with that one in its data dir"
@@ -111,6 +161,17 @@ def _check(schema: str, info: dict[str, str], where: str, identity: PodIdentity)
             f"{where}: is pod {info.get('pod')} of this crawl, but stands in the list as pod {identity.pod}; "
             "give the pods in the order that the crawl was started with"
         )
+    holder = info.get("node", "")
+    if identity.node and holder and _node_id(holder) != _node_id(identity.node):
+        raise BadInput(
+            f"{where}: pod {identity.pod} is of node {holder.partition('@')[2]}, where its pages lie: "
+            "run it there (--resume), or leave it out with only_pods"
+        )
+
+
+def _node_id(node: str) -> str:
+    """What a node is known by, wherever its folder is moved to."""
+    return node.partition("@")[0]
 
 
 def _text(value: Any) -> str:

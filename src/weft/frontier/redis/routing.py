@@ -5,6 +5,8 @@ outbox, a file, before the page is finished; `deliver_waiting` brings it later. 
 pod's own Redis, so that nobody takes the crawl for ended.
 
     outboxes   hash   slot -> messages that wait in its outbox; in this pod's database
+    told       list   what robots.txt of this pod's origins said, from processes of other nodes, whose disks this pod's
+                      processes do not see; `take_mail` takes it, and what admit.lua left in `nearer`
 """
 
 from __future__ import annotations
@@ -24,10 +26,12 @@ from weft.frontier.contract import Admission, RobotsRecord
 from weft.frontier.outbox import Errand, Message, Recent, Told, read_message
 from weft.frontier.redis.client import PodClient
 from weft.frontier.redis.frontier import RedisFrontier
+from weft.frontier.redis.packing import unpacked, unpacked_item
 from weft.frontier.redis.shelf import Shelf
 from weft.records import Found, Purpose
 from weft.telemetry import Log
 
+MAIL = 100  # letters that are taken at a time
 AWAY_S = 1.0  # a pod that did not answer is not asked again sooner
 ABSENT = (ServerAway, ServerFull)
 T = TypeVar("T")
@@ -41,9 +45,12 @@ class OtherPod:
     what is sent, keeps whoever asks it for a whole timeout, and this pod has pages to fetch meanwhile.
     """
 
-    def __init__(self, pod: int, client: PodClient, shelf: Path, crawl: str) -> None:
+    def __init__(self, pod: int, client: PodClient, shelf: Path | None, crawl: str) -> None:
+        """`shelf` is the pod's on this node; None: the pod is another node's."""
         self.pod = pod
         self._client = client
+        if shelf is None:
+            client.mode = "afar"
         self._shelf_path = shelf
         self._shelf: Shelf | None = None
         self._crawl = crawl
@@ -88,6 +95,9 @@ class OtherPod:
 
     def tell_robots(self, told: Told, wall: float) -> None:
         """What an origin's robots.txt says, to the origin's pod: the body on disk, then its version."""
+        if self._shelf_path is None:
+            self.ask(lambda client, _: client.mail_robots(msgspec.msgpack.encode(told)))
+            return
         if self._shelf is None:
             self._shelf = Shelf(self._shelf_path)
         version = self._shelf.keep(told.origin, told.record, wall)
@@ -236,6 +246,24 @@ class RoutedRedisFrontier(RedisFrontier):
                 continue
         self._tell_waiting()
         return came
+
+    def take_mail(self, expand: Callable[[Sequence[tuple[int, str, int]]], None]) -> None:
+        """Does what other nodes have left for this one; for one process of the pod. A kill makes it do it again."""
+        told = self._ask("LRANGE", "told", 0, MAIL - 1)
+        for entry in told:
+            one = msgspec.msgpack.decode(entry, type=Told)
+            self.robots_known(one.origin, one.record, one.crawl_delay_s)
+        if told:
+            self._ask("LTRIM", "told", len(told), -1)
+        nearer = self._ask("LRANGE", "nearer", 0, MAIL - 1)
+        if nearer:
+            expand([self._nearer(entry) for entry in nearer])
+            self._ask("LTRIM", "nearer", len(nearer), -1)
+
+    def _nearer(self, entry: bytes) -> tuple[int, str, int]:
+        number, depth, site, rest = unpacked_item(entry)
+        origin, path, _, _ = unpacked(rest, site.decode())
+        return self._item(int(number)), origin + path, depth
 
     def close(self) -> None:
         """The outbox stays, for the next process of this slot."""

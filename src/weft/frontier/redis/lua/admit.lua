@@ -1,8 +1,9 @@
 -- Queues what is new, marked seen in the same step; what is over a budget or finds its queue full is not marked.
 --
--- ARGV: crawl, mode (empty, or "again": known or not), sender, number, cap, keep, hard, a note to keep with it (field and
+-- ARGV: crawl, mode (empty; "again": known or not; "afar": the caller is on another node than the pod's pages), sender, number, cap, keep, hard, a note to keep with it (field and
 -- value of the hash `meta`, or empty); then groups:
 --   senders   hash   sender -> number of its last batch
+--   nearer    list   what a caller from afar cannot expand: item, depth, site, rest; taken by the pod's own node
 --   p site depth count (fingerprint rest)*           pages in the order found
 --   u site depth purpose hops about fingerprint rest  a redirect's target, a sitemap, a robots.txt's next hop
 -- Reply: a letter for each (n new, d known, b over budget, f full, r a robots.txt), pairs of index and item to expand again,
@@ -147,7 +148,9 @@ local function move_up(s, l, d, fp, rest, index)
   local is = known(c, fp)
   if not is or is.depth <= tonumber(d) then return end
   know(c, fp, is.n, d, is.state)
-  if is.state == 'e' then
+  if is.state == 'e' and mode == 'afar' then
+    call('RPUSH', 'nearer', pack({ fmt('%.0f', is.n), tonumber(d), s.site, rest }))
+  elseif is.state == 'e' then
     expand[#expand + 1] = index
     expand[#expand + 1] = fmt('%.0f', is.n)
   elseif is.state == 'q' then

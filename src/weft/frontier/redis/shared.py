@@ -1,0 +1,82 @@
+"""What the nodes of one crawl have in common, beside the pods themselves: who runs which pod, and the same settings.
+
+owner    string   node that runs the pod just now, with a time to live; written by lua/hold.lua and by `hold_all`
+shared   hash     key of the configuration -> its value as JSON; in pod 0's database, written by the first node
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from weft.errors import Busy
+from weft.frontier.redis.connection import asking
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+OWNER_KEY = "owner"
+SHARED_KEY = "shared"
+
+
+def runner(client: Redis, where: str) -> str:
+    """The node that runs the pod just now; empty: none does."""
+    with asking(where):
+        node: Any = client.get(OWNER_KEY)
+    return node.decode() if node else ""
+
+
+def used_permits(client: Redis, where: str, crawl: str) -> int:
+    """Pages of a crawl that a pod has stored or under way, be it run by a node or not."""
+    with asking(where):
+        number: Any = client.hget("crawls", crawl)
+        if number is None:
+            return 0
+        figures: Any = client.hmget(f"c:{int(number)}", ["pages", "flight"])
+    return sum(int(figure or 0) for figure in figures)
+
+
+def hold_all(pods: Mapping[int, tuple[Redis, str]], node: str, ttl_s: float) -> None:
+    """Keeps all nodes from starting these pods for a time. Busy, with none held, if another node runs one."""
+    held: list[int] = []
+    for pod, (client, where) in pods.items():
+        with asking(where):
+            if client.set(OWNER_KEY, node, nx=True, px=int(ttl_s * 1000)):
+                held.append(pod)
+                continue
+        if (other := runner(client, where)) not in ("", node):
+            for mine in held:
+                pods[mine][0].delete(OWNER_KEY)
+            raise Busy(
+                f"{where}: pod {pod} is run by node {other.partition('@')[2]}, and --fresh starts the crawl over on "
+                "all nodes: stop it there first"
+            )
+
+
+def settle(
+    client: Redis, where: str, values: dict[Any, Any], *, may_change: bool
+) -> dict[str, tuple[str | None, str | None]]:
+    """Writes down what all nodes must have the same, or compares with it; gives what differs: there, and here."""
+    from redis import exceptions as wrong
+
+    with asking(where):
+        while True:
+            with client.pipeline() as steps:
+                steps.watch(SHARED_KEY)  # type: ignore[no-untyped-call]
+                read: Any = steps.hgetall(SHARED_KEY)
+                there = {name.decode(): value.decode() for name, value in read.items()}
+                differs = {
+                    name: (there.get(name), values.get(name))
+                    for name in sorted(there.keys() | values.keys())
+                    if there.get(name) != values.get(name)
+                }
+                if not differs or (there and not may_change):
+                    return differs
+                steps.multi()
+                steps.delete(SHARED_KEY)
+                steps.hset(SHARED_KEY, mapping=values)
+                try:
+                    steps.execute()
+                except wrong.WatchError:
+                    continue
+                return {}

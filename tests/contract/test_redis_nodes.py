@@ -1,0 +1,139 @@
+"""What the nodes of a crawl find in a pod's Redis: whose it is, what they agree on, what they leave each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft import urls
+from weft.config import PolitenessSection
+from weft.errors import BadInput, Busy
+from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.outbox import Told
+from weft.frontier.redis.client import PodClient
+from weft.frontier.redis.connection import connect
+from weft.frontier.redis.pod_info import PodIdentity, agree, bind, take, unbind
+from weft.frontier.redis.routing import OtherPod, RoutedRedisFrontier
+from weft.frontier.redis.shared import hold_all, runner, settle, used_permits
+from weft.records import Found
+from weft.supervise.redis_server import RedisServer
+
+ALLOW = RobotsRecord("ok", b"User-agent: *\nAllow: /", 9e12)
+POLITE = PolitenessSection(delay_s=0.0, places=9)
+HOST = next(host for host in (f"h{number}.test" for number in range(99)) if urls.pod_of(host, 2) == 0)
+ONE, TWO = "1@here:/one", "2@there:/two"
+
+
+@pytest.fixture
+def server(shared_server: Callable[[str], RedisServer]) -> str:
+    url = shared_server("redis").url
+    connect(url).flushall()
+    return url
+
+
+@pytest.fixture
+def client(server: str) -> Iterator[Any]:
+    client = connect(server)
+    yield client
+    client.close()
+
+
+def test_of_nodes_that_start_at_once_one_makes_the_crawl_and_all_are_a_part_of_it(server: str) -> None:
+    def start(number: int) -> str:
+        return agree(connect(server), "redis", 2, f"crawl{number}")
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(start, range(8)))) == 1
+    with pytest.raises(BadInput, match="the crawl has 2 pods, 3 were given"):
+        agree(connect(server), "redis", 3, "other")
+
+
+def test_a_pod_is_the_node_s_that_ran_it_first_wherever_its_folder_is_now(client: Any) -> None:
+    one, two = PodIdentity("crawl", 0, 2, ONE), PodIdentity("crawl", 0, 2, TWO)
+    with pytest.raises(BadInput, match="was emptied"):
+        bind(client, "redis", one)
+    take(client, "redis", one)
+    assert bind(client, "redis", one)
+    assert not bind(client, "redis", PodIdentity("crawl", 0, 2, "1@elsewhere:/moved"))
+    for refused in (bind, take):
+        with pytest.raises(BadInput, match="pod 0 is of node here:/one, where its pages lie"):
+            refused(client, "redis", two)
+    unbind(client, "redis", TWO)
+    assert not bind(client, "redis", one)
+    unbind(client, "redis", ONE)
+    assert bind(client, "redis", two)
+
+
+def test_settings_are_written_once_and_changed_only_while_nobody_else_runs(client: Any) -> None:
+    assert settle(client, "redis", {"a": "1", "b": "2"}, may_change=False) == {}
+    assert settle(client, "redis", {"b": "2", "a": "1"}, may_change=False) == {}
+    other = {"a": "9", "c": "3"}
+    assert settle(client, "redis", other, may_change=False) == {"a": ("1", "9"), "b": ("2", None), "c": (None, "3")}
+    assert settle(client, "redis", other, may_change=True) == {}
+    assert settle(client, "redis", other, may_change=False) == {}
+
+
+def test_all_pods_are_held_or_none(client: Any) -> None:
+    second = connect("unix://" + client.connection_pool.connection_kwargs["path"] + "?db=1")
+    pods = {0: (client, "zero"), 1: (second, "one")}
+    second.set("owner", TWO)
+    with pytest.raises(Busy, match=r"one: pod 1 is run by node there:/two, and --fresh"):
+        hold_all(pods, ONE, 30)
+    assert runner(client, "zero") == ""
+    second.delete("owner")
+    hold_all(pods, ONE, 30)
+    hold_all(pods, ONE, 30)
+    assert (runner(client, "zero"), runner(second, "one")) == (ONE, ONE)
+
+
+def own(server: str, folder: Path) -> RoutedRedisFrontier:
+    frontier = RoutedRedisFrontier(
+        connect(server), folder, POLITE, slot="pod0-parser0", pod=0, pods=2, others={}, outbox=folder / "outbox.db",
+        idle_s=0.0,
+    )  # fmt: skip
+    assert frontier.open_crawl("crawl", CrawlLimits(max_depth=5)) == 1
+    return frontier
+
+
+def test_what_another_node_cannot_do_is_left_for_the_pod_s_own(server: str, client: Any, tmp_path: Path) -> None:
+    """A page that is nearer than it was known to be is in the other node's store, and a robots.txt on its disk."""
+    frontier = own(server, tmp_path)
+    afar = OtherPod(0, PodClient(connect(server), POLITE, pod=0, pods=2), None, "crawl")
+    afar.tell_robots(Told(f"http://{HOST}", ALLOW, None), 0.0)
+    afar.admit([Found(f"http://{HOST}/", 3)])
+    nearer: list[tuple[int, str, int]] = []
+
+    def expand(known: Sequence[tuple[int, str, int]]) -> None:
+        nearer.extend(known)
+        assert frontier.facts()[1]["mail"] == 1, "until it is done it is there"
+
+    assert frontier.facts()[1]["mail"] == 1
+    frontier.take_mail(expand)
+    assert frontier.robots(f"http://{HOST}") == ALLOW
+    (lease,) = frontier.claim(frontier.owner, 9)
+    frontier.cool([Ended(lease, frontier.now(), ok=True)])
+    frontier.finish([Outcome(lease, End.PAGE)], batch=1)
+    assert afar.admit([Found(f"http://{HOST}/", 1)]).expand == ()
+    assert (
+        afar.ask(lambda there, crawl: there.deliver(crawl, "pod1-parser0", 1, [Found(f"http://{HOST}/", 2)])).new == 0
+    )
+    frontier.take_mail(expand)
+    assert nearer == [(lease.item, f"http://{HOST}/", 1)]
+    assert frontier.facts()[1]["mail"] == 0
+    assert used_permits(client, "redis", "crawl") == 1
+    frontier.close()
+
+
+def test_a_pod_that_was_never_given_permits_is_told_of_once(server: str, tmp_path: Path) -> None:
+    frontier = own(server, tmp_path)
+    frontier.limit_pages(1, 10)
+    frontier.tell_permits(1, 1, 4)
+    assert frontier.permits_told(1) == {1}
+    assert frontier.give_permits(1, 0, 9) == 6
+    frontier.tell_permits(1, 1, 0)
+    assert frontier.give_permits(1, 0, 9) == 6
+    frontier.close()
