@@ -1,7 +1,8 @@
 """Makes `crawling`, the harness of the crawl tests, importable from the tests beside it, and runs long crawls together.
 
 A test that is parametrised by `scenario` (a function of a folder) and asks for `crawls` gets its result from there: all
-scenarios of the session run side by side from the first such test on, because crawls wait more than they work.
+scenarios of its file run side by side from the first such test on, because crawls wait more than they work. Those of
+other files are for the workers that those files go to.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ AT_ONCE = 6
 Scenario = Callable[[Path], Any]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def crawls(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[Scenario, Future[Any]]]:
     """What became of each scenario."""
-    found = [getattr(item, "callspec", None) for item in request.session.items if "crawls" in _fixtures(item)]
+    mine = [item for item in request.session.items if item.path == request.path]
+    found = [getattr(item, "callspec", None) for item in mine if "crawls" in _fixtures(item)]
     scenarios = list(dict.fromkeys(spec.params["scenario"] for spec in found if spec and "scenario" in spec.params))
     with ThreadPoolExecutor(AT_ONCE) as pool:
         futures = {scenario: pool.submit(scenario, tmp_path_factory.mktemp("crawl")) for scenario in scenarios}
