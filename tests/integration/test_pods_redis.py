@@ -268,15 +268,23 @@ def test_a_redis_that_hangs_holds_up_its_own_pod_alone(tmp_path: Path, start_ser
             os.kill(second.pid, signal.SIGSTOP)
             before = asked_by(crawler, 0)
             try:
-                # Whoever waits for its answer waits 30 s.
-                until(lambda: asked_by(crawler, 0) >= before + 30, 20, "pages of pod 0")
+                # Whoever waits for its answer waits 30 s: neither the other pod does, nor who replaces its dead.
+                until(lambda: asked_by(crawler, 0) >= before + 15, 20, "pages of pod 0")
+                killed = kill_fetcher(pid_of(crawler, "pod0-fetcher0"), crawler.data_dir)
+                again = asked_by(crawler, 0)
+                until(lambda: asked_by(crawler, 0) >= again + 15, 20, "pages of pod 0 by another fetcher")
             finally:
                 os.kill(second.pid, signal.SIGCONT)
             assert running.wait(100) == 0, crawler.said
-        verdict, _ = judged_with_kills(web, crawler, [Kill(stopped, stopped)])
+        verdict, _ = judged_with_kills(web, crawler, [Kill(stopped, stopped), killed])
         assert verdict.ok, verdict
         check_corpus(crawler)
         check_pods(crawler)
+
+
+def pid_of(crawler: Crawler, slot: str) -> int:
+    """Who fills a slot, as it has told itself."""
+    return int(json.loads((crawler.data_dir / "status" / f"{slot}.json").read_bytes())["pid"])
 
 
 def asked_by(crawler: Crawler, pod: int) -> int:
