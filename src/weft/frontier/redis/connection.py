@@ -127,6 +127,7 @@ def hurry(client: Redis, timeout_s: float) -> None:
     for name in ("socket_timeout", "socket_connect_timeout"):
         pool.connection_kwargs[name] = min(pool.connection_kwargs[name], timeout_s)
     pool.disconnect()
+    pool.reset()  # or the connections that there are would be made again as they were
 
 
 def classify(error: BaseException) -> Trouble:
