@@ -25,6 +25,7 @@ from weft.frontier.wheel import Wheel
 from weft.records import Found, Purpose
 
 FORGET_AFTER_S = 60.0
+_KEYS = 50_000
 _FORGOTTEN_AT_ONCE = 20
 
 
@@ -54,6 +55,7 @@ class Queues:
         self.ended: Container[int] = ()  # items in the queues that have ended since those were written down
         self.retries: dict[int, tuple[int, float]] = {}  # attempts of items in the queues, and when they may run (wall)
         self._keys: dict[str, str] = {}
+        self._by_origin: dict[str, Site] = {}  # where pages wait, or have: a short way to the site of most links
         self._saved = SeenSet(0)  # keys of which the journal remembers something: for most it need not be asked
         self._saved.add_new(journal.keys("sites"))
         self._idle: deque[tuple[float, Site]] = deque()
@@ -65,7 +67,7 @@ class Queues:
         origin = url[: url.index("/", 8)]
         key = self._keys.get(origin)
         if key is None:
-            if len(self._keys) > 200_000:
+            if len(self._keys) > _KEYS:
                 self._keys.clear()
             host = urls.host_of(url)
             key = self._keys[origin] = urls.domain(host) if self.section.key_scope == "domain" else host
@@ -114,6 +116,10 @@ class Queues:
             site.idle = False
             if self._may_forget(site, now):
                 del self.sites[site.key]
+                site.gone = True
+                for lane in site.lanes:
+                    for origin in lane.origins:
+                        self._by_origin.pop(origin, None)
                 gone.append(site)
             else:
                 self._note_idle(site)
@@ -138,11 +144,16 @@ class Queues:
 
     def enqueue(self, crawl: Crawl, found: Found, item: int, attempt: int = 0, not_before: float = 0.0) -> None:
         """Queues an item under its site."""
-        site = self.site(self.key_of(found.url))
+        url = found.url
+        origin = url[: url.index("/", 8)]
+        known = self._by_origin.get(origin)
+        site = known if known is not None and not known.gone else self.site(self.key_of(url))
         lane = site.lane(crawl)
         was_empty = not lane.queued
         if found.purpose is Purpose.PAGE and not found.hops and not attempt:
-            lane.push(item, found.url, found.depth, found.parent, found.offsite)
+            lane.push(item, origin, url[len(origin) :], found.depth, found.parent, found.offsite)
+            if site is not known:
+                self._by_origin[origin] = site
         else:
             urgent = Item(
                 item, found.url, found.depth, found.parent, found.hops, found.purpose, found.about, attempt,

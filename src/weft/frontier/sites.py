@@ -116,13 +116,12 @@ class Lane:
         self.flight = 0
         self._sequence = 0
 
-    def push(self, item: int, url: str, depth: int, parent: int, offsite: int) -> None:
+    def push(self, item: int, origin: str, path: str, depth: int, parent: int, offsite: int) -> None:
         """Queues a page behind those of its depth."""
-        at = url.index("/", 8)
-        where = self.place_of(url[:at])
+        where = self.place_of(origin)
         queue = self.queues[-1] if self.queues and self.queues[-1].depth == depth else self.queue(depth)
         hops = f".{offsite}" if offsite else ""
-        queue.push(f"{item} {parent} {where}{hops} {url[at:]}")
+        queue.push(f"{item} {parent} {where}{hops} {path}")
         self.queued += 1
 
     def place_of(self, origin: str) -> int:
@@ -220,7 +219,7 @@ class Lane:
 class Site:
     """One politeness key with everything that waits for it."""
 
-    __slots__ = ("idle", "key", "lanes", "tick", "turn")
+    __slots__ = ("gone", "idle", "key", "lanes", "tick", "turn")
 
     def __init__(self, key: str, turn: Turn) -> None:
         self.key = key
@@ -228,6 +227,7 @@ class Site:
         self.lanes: list[Lane] = []
         self.tick = IDLE
         self.idle = False  # it waits to be forgotten
+        self.gone = False  # it was
 
     def lane(self, crawl: Crawl) -> Lane:
         """The crawl's lane, made when it is first needed."""
