@@ -504,9 +504,6 @@ def _pod_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "num_pods", f"is {values['num_pods']}, but pods lists {len(pods)}: leave num_pods out, or list as many"
     if values["parse_queue_soft_limit"] > values["parse_queue_hard_limit"]:
         yield "parse_queue_soft_limit", f"must not be above parse_queue_hard_limit ({values['parse_queue_hard_limit']})"
-    if values["num_pods"] > 1 and values["politeness_scope"] == "ip":
-        # An address may serve domains of several pods, and no pod knows of the others' requests.
-        yield "politeness_scope", "`ip` works with one pod alone: use domain or host, or one pod"
     if not pods:
         yield from _embedded_contradictions(values)
     if values["only_pods"] is None:
@@ -523,6 +520,9 @@ def _pod_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _embedded_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if values["num_pods"] > 1 and values["politeness_scope"] == "ip":
+        # An address may serve domains of several pods, and embedded ones know nothing of each other's requests.
+        yield "politeness_scope", "`ip` needs one embedded pod, or Redis pods (--pods): use those, or domain or host"
     if values["fetchers_per_pod"] != 1:
         yield "fetchers_per_pod", "an embedded pod is one process: use num_pods for more, or Redis pods"
     if values["parsers_per_pod"]:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,6 +18,8 @@ from weft.supervise.redis_server import RedisServer
 sys.path.insert(0, str(Path(__file__).parent / "workers"))
 # Tests kill it again and again: that is no crash loop.
 PATIENT = replace(redis_server.POLICY, first_delay_s=0.001, max_failures=1_000_000)
+if TYPE_CHECKING:
+    from harnesses import Harness
 SharedServer = Callable[[str], RedisServer]
 
 
@@ -48,3 +51,25 @@ def _program(kind: str) -> Path:
             pytest.fail(missing)
         pytest.skip(missing)
     return Path(found)
+
+
+@pytest.fixture(params=["embedded", "checkpointed", "redis", "valkey", "redis-killed"])
+def make(
+    request: pytest.FixtureRequest, tmp_path: Path, shared_server: Callable[[str], RedisServer]
+) -> Iterator[Callable[..., Harness]]:
+    from harnesses import HARNESSES
+
+    made: list[Harness] = []
+    kind, program = HARNESSES[request.param]
+
+    def build(**politeness: Any) -> Harness:
+        folder = tmp_path / f"f{len(made)}"
+        built: Any = kind
+        made.append(
+            built(folder, shared_server(program), len(made), **politeness) if program else built(folder, **politeness)
+        )
+        return made[-1]
+
+    yield build
+    for harness in made:
+        harness.close()

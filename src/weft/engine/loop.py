@@ -25,7 +25,7 @@ from weft.engine.robots import REFUSALS, ROBOTS_BYTES, RobotsBook
 from weft.engine.suspects import Suspects
 from weft.errors import DiskFull, ServerAway, ServerFull
 from weft.fetch.client import Client, Done
-from weft.frontier.contract import End, Frontier, FrontierStats
+from weft.frontier.contract import End, Frontier, FrontierStats, Wanted
 from weft.records import Lease, Purpose, Reason
 from weft.telemetry import Log
 
@@ -96,6 +96,7 @@ class Loop:
         self._clock = clock
         self._leases: dict[int, Lease] = {}
         self._looking_up: list[Lease] = []  # politeness is by address, and theirs is not known yet
+        self._wanted: list[Wanted] = []  # it is known, and must have room for them
         self._reason: Stop | None = None
         self._drain_until = 0.0
         self._next_commit = self._next_progress = self._next_idle = 0.0
@@ -201,14 +202,21 @@ class Loop:
             wall = time.time()
             for lease in leases:
                 self._begin(lease, wall)
+            self._send_wanted(wall)
             self._flush()
             if self._blocked is not None:
                 return
 
-    def _begin(self, lease: Lease, wall: float) -> None:
-        """Starts a transfer; what must be known for it and cannot be had now lets the lease go back."""
+    def _begin(self, lease: Lease, wall: float, address: str | None = None) -> None:
+        """Starts a transfer; what must be known for it and cannot be had now lets the lease go back.
+
+        `address`: where it goes, once that is settled.
+        """
         try:
-            self._start(lease, wall)
+            if address is None:
+                self._start(lease, wall)
+            else:
+                self._submit(lease, wall, address)
         except BLOCKING as why:
             self._leases.pop(lease.item, None)
             self._round.end(lease, End.RELEASE)
@@ -216,7 +224,7 @@ class Loop:
 
     def _room(self) -> int:
         """How many transfers may be begun now."""
-        free = self._client.free
+        free = self._client.free - len(self._looking_up)
         if self._pressure is None:
             return free
         try:
@@ -231,28 +239,55 @@ class Loop:
         if lease.purpose is not Purpose.ROBOTS and not self._allowed(lease, crawl):
             return
         self._leases[lease.item] = lease
-        if self._by_address and not self._has_turn(lease):
-            return
+        if self._by_address:
+            self._find_address(lease, now)
+        else:
+            self._submit(lease, now)
+
+    def _submit(self, lease: Lease, now: float, address: str | None = None) -> None:
+        headers = self._crawls[lease.crawl].headers(lease, now)
         keep_bytes = ROBOTS_BYTES if lease.purpose is Purpose.ROBOTS else 0
         # Whoever stood still has lost the lease: the site may be another's by then.
-        self._client.submit(lease.url, crawl.headers(lease, now), lease, keep_bytes=keep_bytes, until=lease.deadline)
+        self._client.submit(lease.url, headers, lease, keep_bytes=keep_bytes, until=lease.deadline, address=address)
 
-    def _has_turn(self, lease: Lease) -> bool:
-        """Whether the lease's address may be asked now; if not, it waits for the name or is given back."""
+    def _find_address(self, lease: Lease, now: float) -> None:
+        """Politeness by address: the request waits for its name, then for the address's place."""
         address = self._client.address_of(urls.host_of(lease.url))
         if address is None:
             self._looking_up.append(lease)
-            return False
-        if not address or self._frontier.share_turn(lease.url, address):
-            return True
-        del self._leases[lease.item]
-        self._round.end(lease, End.RELEASE)
-        return False
+        elif not address:
+            self._begin(lease, now, address)  # it ends there, with the reason
+        else:
+            asks = 0.0
+            if lease.purpose is not Purpose.ROBOTS:
+                asks = self._book.of(urls.origin_of(lease.url))[1].crawl_delay(self._book.agent) or 0.0
+            self._wanted.append(Wanted(lease, address, asks))
+
+    def _send_wanted(self, now: float) -> None:
+        """Sends what gets its address's place; the frontier has taken back the rest."""
+        if not self._wanted:
+            return
+        wanted, self._wanted = self._wanted, []
+        try:
+            granted = self._frontier.take_places(wanted)
+        except BLOCKING as why:
+            for one in wanted:
+                del self._leases[one.lease.item]
+                self._round.end(one.lease, End.RELEASE)
+            self._pause(why)
+            return
+        for one, has_place in zip(wanted, granted, strict=True):
+            if has_place:
+                self._begin(one.lease, now, one.address)
+            else:
+                del self._leases[one.lease.item]
 
     def _start_looked_up(self) -> None:
         waiting, self._looking_up = self._looking_up, []
+        now = time.time()
         for lease in waiting:
-            self._begin(lease, time.time())
+            self._find_address(lease, now)
+        self._send_wanted(now)
         self._flush()
 
     def _allowed(self, lease: Lease, crawl: RunningCrawl) -> bool:

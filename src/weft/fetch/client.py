@@ -125,11 +125,13 @@ class Client:
         *,
         keep_bytes: int = 0,
         until: float = math.inf,
+        address: str | None = None,
     ) -> None:
         """Begins one GET; `headers` join the usual ones, and take their place where the name is the same.
 
         Of a body that is too large the first `keep_bytes` are handed over. From `until` on, a time of the client's
         clock, nothing is sent, and what is under way is aborted: so it is also when this process stood still meanwhile.
+        `address`: what `address_of` gave; the request goes there and nowhere else, empty: it ends with the reason.
         """
         transfer = self._free.pop()
         transfer.url, transfer.tag, transfer.keep_bytes = url, tag, keep_bytes
@@ -148,7 +150,10 @@ class Client:
             self._end(transfer, *OVERDUE)
         else:
             self._prepare(transfer, found, headers)
-            self._resolve(transfer)
+            if address is None:
+                self._resolve(transfer)
+            else:
+                self._go_to(transfer, address)
 
     def address_of(self, host: str) -> str | None:
         """Where requests to a host go: empty if nowhere, None if that is being looked up (`poll` brings the answer)."""
@@ -253,6 +258,18 @@ class Client:
         else:
             self._end(transfer, "dns", answer.error)
 
+    def _go_to(self, transfer: Transfer, address: str) -> None:
+        """To one address alone: politeness was asked for that one."""
+        if address:
+            transfer.addresses = (address,)
+            self._start(transfer)
+            return
+        answer = self._resolver.find(transfer.host) or Answer((), "no address")
+        if any(self._refusal(other) is None for other in answer.addresses):
+            self._end(transfer, "dns", "its address has just changed")
+        else:
+            self._route(transfer, answer)
+
     def _start(self, transfer: Transfer) -> None:
         """Hands the transfer to libcurl, pinned to its next address; the time to connect is shared by those left."""
         address, transfer.addresses = transfer.addresses[0], transfer.addresses[1:]
@@ -308,6 +325,8 @@ class Client:
         else:
             if is_sloppy(code, message):
                 self._raw.remember(transfer.origin)
+            if code == pycurl.E_COULDNT_CONNECT:
+                self._resolver.put_last(transfer.host, transfer.pinned)
             self._end(transfer, kind(code, message), message)
 
     def _try_next(self, transfer: Transfer) -> None:
@@ -418,6 +437,8 @@ class Client:
             elif over.startswith("connect") and transfer.addresses:
                 self._try_next(transfer)
             elif over:
+                if transfer.running and over.startswith("connect"):
+                    self._resolver.put_last(transfer.host, transfer.pinned)
                 self._end(transfer, "timeout", over)
 
     def _out_of_time(self, transfer: Transfer, now: float) -> str:

@@ -119,6 +119,13 @@ class Resolver:
             ended.append((host, answer))
         return ended
 
+    def put_last(self, host: str, address: str) -> None:
+        """Nobody answers at this one of a name's addresses: the others are tried before it."""
+        answer = self._cache.get(host)
+        if answer is not None and address in answer.addresses:
+            others = tuple(other for other in answer.addresses if other != address)
+            self._cache[host] = Answer((*others, address), answer.error, answer.expires)
+
     def close(self) -> None:
         """Lets the idle threads end; busy ones end with their lookup."""
         for _ in range(self._threads):

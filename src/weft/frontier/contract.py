@@ -82,6 +82,14 @@ class Taken(Struct, frozen=True, gc=False):
     deaths: int  # parsers that have died on it
 
 
+class Wanted(Struct, frozen=True, gc=False):
+    """Politeness by address: a lease whose request goes to this address."""
+
+    lease: Lease
+    address: str
+    crawl_delay_s: float = 0.0  # what the host's robots.txt asks for
+
+
 class Rejection(Struct, frozen=True, gc=False):
     """An item that was taken out of its queue without being tried."""
 
@@ -154,8 +162,10 @@ class Frontier(Protocol):
     def claim(self, owner: str, limit: int) -> list[Lease]:
         """Leases for items that are due; durable before it returns."""
 
-    def share_turn(self, url: str, address: str) -> bool:
-        """Politeness by address: a claimed URL's site shares its address's clock. False: it must wait, release it."""
+    def take_places(self, wanted: Sequence[Wanted]) -> list[bool]:
+        """Politeness by address: whether each may be sent now. False: the lease is over, its item is queued again, and
+        is due when the address is. A place is given back with the lease: by `cool`, or by `finish` if nothing was sent.
+        """
 
     def depth_of(self, lease: Lease) -> int:
         """How deep a leased URL is known to be by now: it may have been found by a shorter way since it was claimed."""

@@ -34,8 +34,10 @@ from weft.frontier.contract import (
     Outcome,
     Rejection,
     RobotsRecord,
+    Wanted,
 )
 from weft.frontier.journal import Journal
+from weft.frontier.politeness import AddressTurn
 from weft.frontier.queues import Queues
 from weft.frontier.recovery import LETTER, Counts, Recovery
 from weft.frontier.requests import RequestLog, boot_id, last_requests
@@ -52,11 +54,12 @@ _LONGEST_REQUEST_S = 600.0
 class _State:
     """A lease that is out."""
 
-    __slots__ = ("cooled", "item", "lane", "lease", "site")
+    __slots__ = ("cooled", "item", "lane", "lease", "site", "turn")
 
     def __init__(self, lease: Lease, site: Site, lane: Lane, item: Item) -> None:
         self.lease = lease
         self.site = site
+        self.turn = site.turn  # in which it has its place: the site's may be another later
         self.lane = lane
         self.item = item
         self.cooled = False
@@ -271,7 +274,7 @@ class EmbeddedFrontier:
             state.cooled = True
             self._requests.end(one.lease.item, one.at, one.outcome or "-")
             self._end_turn(state, one)
-            self._queues.schedule(state.site)
+            self._schedule(state)
 
     def finish(self, outcomes: Iterable[Outcome], batch: int = 0) -> list[bool]:
         """Ends leases. `batch`: the store's, which `acknowledge` will name when it is safe on disk."""
@@ -284,11 +287,11 @@ class EmbeddedFrontier:
                 continue
             del self._leases[outcome.lease.item]
             if not state.cooled:
-                state.site.turn.active -= 1
+                state.turn.active -= 1
                 self._requests.end(outcome.lease.item, self.now(), "unasked")
                 unasked = True
             self._end_lease(state, outcome, batch)
-            self._queues.schedule(state.site)
+            self._schedule(state)
         if unasked:
             self._requests.try_flush()
         return accepted
@@ -423,19 +426,43 @@ class EmbeddedFrontier:
         """The politeness key of a URL."""
         return self._queues.key_of(url)
 
-    def share_turn(self, url: str, address: str) -> bool:
-        """This site and all others of that address are one from now on."""
-        site = self._queues.site(self._queues.key_of(url))
-        turn = self._queues.turns.get(address)
-        if turn is None:
-            self._queues.turns[address] = site.turn
+    def take_places(self, wanted: Sequence[Wanted]) -> list[bool]:
+        """A site and all others of its address are one from now on."""
+        granted = [self._take_place(one) for one in wanted]
+        if not all(granted):
+            self._requests.try_flush()
+        return granted
+
+    def _take_place(self, wanted: Wanted) -> bool:
+        state = self._valid(wanted.lease)
+        if state is None:
+            return False
+        turn, before, site, now = self._queues.turn_at(wanted.address), state.turn, state.site, self.now()
+        was = turn.crawl_delay_s
+        turn.wants(wanted.crawl_delay_s)
+        raised = turn.crawl_delay_s > was
+        if turn is before and not raised and turn.long_until <= now:
             return True
-        if turn is site.turn:
-            return True
-        may_go = turn.due <= self.now() and turn.active < turn.places(self._section)
-        turn.active += site.turn.active  # the lease that this is about
-        turn.crawl_delay_s = max(turn.crawl_delay_s, site.turn.crawl_delay_s)
-        site.turn = turn
+        before.active -= 1
+        may_go = max(turn.due, turn.long_until) <= now and turn.has_room(self._section)
+        if not isinstance(site.turn, AddressTurn):
+            turn.joined(site.turn)
+        site.turn = state.turn = turn
+        if raised:
+            self._save_site(site)
+        if may_go:
+            turn.started(now, self._section)
+        else:
+            del self._leases[wanted.lease.item]
+            self._requests.end(wanted.lease.item, now, "unasked")
+            self._give_back(state, state.item.attempt, 0.0, first=True)
+        if turn.long_until > now:
+            for lane in site.lanes:
+                self._reject(lane, Reason.RETRY_AFTER)
+        if before is not turn:
+            self._queues.wake(before)
+        if turn.has_room(self._section):
+            self._queues.schedule(site)
         return may_go
 
     # ── claiming ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -446,8 +473,7 @@ class EmbeddedFrontier:
             self._queues.wheel.put(site, turn.due)
             return None
         if turn.active >= turn.places(self._section):
-            turn.parked = turn.parked or []
-            turn.parked.append(site)
+            self._queues.schedule(site)  # of an address that is being asked: it waits for that
             return None
         if turn.broken(self._section):
             for lane in site.lanes:
@@ -522,13 +548,13 @@ class EmbeddedFrontier:
             if state.lease.deadline > now:
                 return
             del self._leases[state.lease.item]
-            turn = state.site.turn
+            turn = state.turn
             if not state.cooled:
                 turn.active -= 1
                 self._requests.end(state.lease.item, now, "expired")
                 turn.ended(now, self._section)
             self._give_back(state, state.item.attempt, 0.0, first=True)
-            self._queues.schedule(state.site)
+            self._schedule(state)
 
     def _valid(self, lease: Lease) -> _State | None:
         state = self._leases.get(lease.item)
@@ -536,8 +562,13 @@ class EmbeddedFrontier:
 
     # ── ending ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _schedule(self, state: _State) -> None:
+        self._queues.schedule(state.site)
+        if state.turn is not state.site.turn and state.turn.parked:
+            self._queues.wake(state.turn)
+
     def _end_turn(self, state: _State, ended: Ended) -> None:
-        turn, section = state.site.turn, self._section
+        turn, section = state.turn, self._section
         turn.active -= 1
         turn.ended(ended.at, section)
         before = (turn.extra_s, turn.open_until, turn.probes)

@@ -34,7 +34,7 @@ class Turn:
         self.failing: tuple[int, ...] = ()  # items that failed in a row
         self.open_until = 0.0  # the breaker's
         self.probes = 0
-        self.parked: list[Site] | None = None  # sites that wait for a place of this turn
+        self.parked: dict[Site, None] | None = None  # where sites share it: those that wait for a place, in order
 
     def delay_s(self, section: PolitenessSection) -> float:
         """The least time between two requests as things stand."""
@@ -43,6 +43,10 @@ class Turn:
     def places(self, section: PolitenessSection) -> int:
         """How many requests may be in flight."""
         return 1 if self.forced_single or self.open_until else section.places
+
+    def has_room(self, section: PolitenessSection) -> bool:
+        """Whether a place is free, now or when it is due."""
+        return self.active < self.places(section)
 
     def started(self, now: float, section: PolitenessSection) -> None:
         """A request is being made."""
@@ -88,3 +92,41 @@ class Turn:
         self.open_until = at + section.breaker_reset_s
         self.due = max(self.due, self.open_until)
         self.failing = ()
+
+
+class AddressTurn(Turn):
+    """The clock of an address, which the sites there share."""
+
+    __slots__ = ("address", "last_end", "long_until")
+
+    def __init__(self, address: str, due: float = 0.0) -> None:
+        super().__init__(due)
+        self.address = address
+        self.last_end = 0.0
+        self.long_until = 0.0  # it has asked for longer than anyone waits: what is queued for it is rejected
+        self.parked = {}
+
+    def ended(self, at: float, section: PolitenessSection) -> None:
+        """Remembers it too: a site that wants a longer delay may come only later."""
+        self.last_end = max(self.last_end, at)
+        super().ended(at, section)
+
+    def slow_down(self, at: float, retry_after_s: float | None, section: PolitenessSection) -> None:
+        """A wait that is too long is not waited for: whoever comes until then is turned away."""
+        if (retry_after_s or 0.0) > section.max_retry_after_s:
+            self.long_until = at + (retry_after_s or 0.0)
+            retry_after_s = None
+        super().slow_down(at, retry_after_s, section)
+
+    def wants(self, crawl_delay_s: float) -> None:
+        """A site of this address asks for so much between two requests."""
+        if crawl_delay_s > self.crawl_delay_s:
+            self.crawl_delay_s, self.forced_single = crawl_delay_s, True
+            self.due = max(self.due, self.last_end + crawl_delay_s)
+
+    def joined(self, turn: Turn) -> None:
+        """Takes over what a site knew before its address was."""
+        self.wants(turn.crawl_delay_s)
+        self.due = max(self.due, turn.due)
+        self.extra_s = max(self.extra_s, turn.extra_s)
+        self.forced_single = self.forced_single or turn.forced_single

@@ -18,7 +18,7 @@ from weft import urls
 from weft.config import PolitenessSection
 from weft.frontier.contract import Item
 from weft.frontier.journal import Journal
-from weft.frontier.politeness import Turn
+from weft.frontier.politeness import AddressTurn, Turn
 from weft.frontier.seen import SeenSet
 from weft.frontier.sites import Crawl, Lane, Site
 from weft.frontier.wheel import Wheel
@@ -27,6 +27,7 @@ from weft.records import Found, Purpose
 FORGET_AFTER_S = 60.0
 _KEYS = 50_000
 _FORGOTTEN_AT_ONCE = 20
+_KEPT_TURNS = 10_000  # of addresses, before it is looked which of them are idle
 
 
 class Queues:
@@ -47,7 +48,8 @@ class Queues:
         self._wall = wall
         self.crawls: dict[int, Crawl] = {}
         self.sites: dict[str, Site] = {}
-        self.turns: dict[str, Turn] = {}  # by address, where that is what politeness goes by
+        self._turns: dict[str, AddressTurn] = {}  # by address, where that is what politeness goes by
+        self._most_turns = _KEPT_TURNS
         self.wheel: Wheel[Site] = Wheel()
         self.queued = 0
         self.not_before = 0.0  # of every site
@@ -82,6 +84,38 @@ class Queues:
 
     def _turn(self, key: str) -> Turn:
         turn, now = Turn(self.not_before), self._now()
+        self._recall(turn, key, now)
+        if self.asked and key in self.asked:
+            ended = self.asked.pop(key)
+            turn.due = max(turn.due, (now if ended is None else ended) + turn.delay_s(self.section))
+        return turn
+
+    def turn_at(self, address: str) -> AddressTurn:
+        """The turn of an address. One that was forgotten was idle, and what it has asked for is in the journal."""
+        turn = self._turns.get(address)
+        if turn is None:
+            now = self._now()
+            self._forget_turns(now)
+            turn = self._turns[address] = AddressTurn(address, self.not_before)
+            self._recall(turn, _key_of(turn), now)
+            if turn.due > now + self.section.max_retry_after_s:
+                turn.due, turn.long_until = self.not_before, turn.due
+            if self.not_before:  # nobody knows when it was asked last: a full delay, which may be a longer one
+                turn.due = max(turn.due, self.not_before + turn.delay_s(self.section) - self.section.delay_s)
+        return turn
+
+    def _forget_turns(self, now: float) -> None:
+        if len(self._turns) < self._most_turns:
+            return
+        idle_since = now - FORGET_AFTER_S
+        self._turns = {
+            address: turn
+            for address, turn in self._turns.items()
+            if turn.active or turn.parked or max(turn.due, turn.last_end + turn.delay_s(self.section)) > idle_since
+        }
+        self._most_turns = max(_KEPT_TURNS, 2 * len(self._turns))
+
+    def _recall(self, turn: Turn, key: str, now: float) -> None:
         row = self._journal.row("sites", key) if key in self._saved else None
         if row is not None:
             state = msgspec.msgpack.decode(row[1])
@@ -89,24 +123,23 @@ class Queues:
             turn.forced_single, turn.probes = state["single"], state["probes"]
             turn.due = max(turn.due, now + state["due_wall"] - self._wall())
             turn.open_until = turn.due if state["open"] else 0.0
-        if self.asked and key in self.asked:
-            ended = self.asked.pop(key)
-            turn.due = max(turn.due, (now if ended is None else ended) + turn.delay_s(self.section))
-        return turn
 
     def save(self, site: Site) -> None:
-        """Has the journal remember what a site asked for."""
+        """Has the journal remember what a site, or its address, asked for."""
         turn = site.turn
+        key, due = site.key, turn.due
+        if isinstance(turn, AddressTurn):
+            key, due = _key_of(turn), max(due, turn.long_until)
         record = {
             "crawl_delay": turn.crawl_delay_s,
             "extra": turn.extra_s,
             "single": turn.forced_single,
             "probes": turn.probes,
             "open": bool(turn.open_until),
-            "due_wall": self._wall() + max(0.0, turn.due - self._now()),
+            "due_wall": self._wall() + max(0.0, due - self._now()),
         }
-        self._saved.add(site.key)
-        self._journal.put("sites", site.key, msgspec.msgpack.encode(record))
+        self._saved.add(key)
+        self._journal.put("sites", key, msgspec.msgpack.encode(record))
 
     def forget_idle(self, now: float) -> list[Site]:
         """Drops a few of the sites that have long been idle; gives them."""
@@ -191,12 +224,11 @@ class Queues:
         """Puts a site on the wheel for when it may be claimed from; `asked`: it just was, and gave nothing."""
         turn = site.turn
         if turn.active >= turn.places(self.section):
+            if turn.parked is not None and site.next_time() is not None:
+                turn.parked[site] = None
             return
         if turn.parked:
-            parked, turn.parked = turn.parked, None
-            for other in parked:
-                if other is not site:
-                    self.schedule(other)
+            self.wake(turn)
         if asked:
             # What it has now waits for a permit, a budget or a robots.txt, which will schedule it.
             times = [time for lane in site.lanes if (time := lane.later(self._now())) is not None]
@@ -211,9 +243,26 @@ class Queues:
         if not turn.active:
             self._note_idle(site)
 
+    def wake(self, turn: Turn) -> None:
+        """Lets as many parked sites go on as the turn has places: of a thousand on one address, not all at once."""
+        room = turn.places(self.section) - turn.active
+        now = self._now()
+        while room > 0 and turn.parked:
+            site = next(iter(turn.parked))
+            del turn.parked[site]
+            at = site.next_time()
+            if at is not None:
+                self.wheel.put(site, max(site.turn.due, at), now)
+                room -= at <= max(turn.due, now)
+
     def unblock(self, crawl: Crawl) -> None:
         """Lets as many sites go on as there are permits again."""
         for _ in range(min(len(crawl.blocked), max(0, crawl.permits()))):
             site = next(iter(crawl.blocked))
             del crawl.blocked[site]
             self.schedule(site)
+
+
+def _key_of(turn: AddressTurn) -> str:
+    """What the journal knows it by; no host has a space."""
+    return f"ip {turn.address}"

@@ -249,6 +249,11 @@ class PodClient:
         """On the pod's own, before pod 0 is told: gives back what is neither used nor under way; gives what is left."""
         return int(self._call("permits", ["lower", crawl, wanted])[0])
 
+    def places(self, arguments: Sequence[Argument]) -> list[bytes]:
+        """Takes or gives back places of addresses that are kept in this pod (see lua/address.lua)."""
+        answers: list[bytes] = self._call("address", arguments)[0]
+        return answers
+
     def hold_pod(self, node: str, ttl_s: float) -> None:
         """This node owns the pod for a time; Busy if another does. A time of 0 lets it go."""
         holder = self._hold("owner", node, ttl_s)

@@ -30,6 +30,7 @@ from weft.frontier.contract import (
     Rejection,
     RobotsRecord,
     Taken,
+    Wanted,
 )
 from weft.frontier.redis import bloom
 from weft.frontier.redis.client import LETTERS, NUMBER_MASK, POD_BITS, CrawlFacts, Limits, PodClient
@@ -37,6 +38,7 @@ from weft.frontier.redis.connection import asking
 from weft.frontier.redis.lead import Lead
 from weft.frontier.redis.marks import Marks
 from weft.frontier.redis.packing import unpacked, unpacked_item
+from weft.frontier.redis.places import AddressPlaces
 from weft.frontier.redis.scripts import Argument
 from weft.frontier.redis.shelf import Shelf
 from weft.frontier.requests import RequestLog
@@ -110,6 +112,9 @@ class RedisFrontier(PodClient):
         self._idle_until = 0.0
         self._robots: dict[str, tuple[int, RobotsRecord]] = {}
         self._robots_wanted: dict[str, int] = {}
+        self._places: AddressPlaces | None = None
+        if section.key_scope == "ip":
+            self._places = AddressPlaces(slot, self.owner, pod, pods, self._ask_places, self.now)
         self._cookies: dict[tuple[int, str], tuple[int, bytes]] = {}
         self._cookies_wanted: dict[tuple[int, str], int] = {}
         self._shelf = Shelf(folder / "robots.db")
@@ -169,6 +174,8 @@ class RedisFrontier(PodClient):
             self._call("budget", [key, count, *self._crawls])
         for earlier in (self._slot, self._slot + "#"):
             self.release_owner(earlier, but=self.owner)
+        if self._places is not None:
+            self._places.settle()
         return self.stats().queued
 
     def release_owner(self, owner: str, *, but: str = "") -> int:
@@ -283,6 +290,8 @@ class RedisFrontier(PodClient):
         if not cooling:
             return
         self._requests.try_flush()  # before another process may ask the site
+        if self._places is not None:
+            self._places.ended(one for _, one in cooling)
         self._scripts.later("cool", lambda: [field for out, one in cooling for field in self._cooling(out, one, b"")])
         if any(one.slow_down or one.ok is False for _, one in cooling):
             self._flush()
@@ -304,6 +313,8 @@ class RedisFrontier(PodClient):
         if not arguments:
             return valid
         self._requests.try_flush()  # before another process may ask the site
+        if self._places is not None:
+            self._places.ended(one.ended for one, was in zip(given, valid, strict=True) if was)
         (letters,) = self._call("cool", arguments)
         self._due_after(self._section.delay_s if self._section.places == 1 else 0.0)
         answers = iter(letters)
@@ -352,6 +363,8 @@ class RedisFrontier(PodClient):
             return [False] * len(given)
         if any(out is not None and not out.cooled for out in outs):
             self._requests.try_flush()  # before another process may ask the site
+        if self._places is not None:
+            self._places.finished(out.lease.item for out in outs if out is not None)
         (letters,) = self._call("finish", arguments)
         answers = iter(letters)
         for outcome, out in zip(given, outs, strict=True):
@@ -392,6 +405,8 @@ class RedisFrontier(PodClient):
         self._remember_robots(origin, version, record)
         key, code = self._keys.of(origin)
         delay = int((crawl_delay_s or 0.0) * 1e6)
+        if self._places is not None:
+            self._places.asks(origin, crawl_delay_s or 0.0)
         self._scripts.later("robots", lambda: [key, code, int((record.expires - self._wall()) * 1e6), delay, version])
         self._due_after(0.0)
 
@@ -467,10 +482,29 @@ class RedisFrontier(PodClient):
                         number = self._item(int.from_bytes(entry[:5], "big"))
                         yield Item(number, origin + path, int(depth), parent, offsite=offsite)
 
-    def share_turn(self, url: str, address: str) -> bool:
-        """This site and all others of that address are one from now on."""
-        (may,) = self._call("share", [self.key_of(url), address])
-        return bool(may)
+    def take_places(self, wanted: Sequence[Wanted]) -> list[bool]:
+        """Asks the pods that keep the addresses; what gets no place goes back, and its site waits for the address."""
+        assert self._places is not None, "politeness is not by address"
+        waits = self._places.take(wanted)
+        arguments: list[Argument] = []
+        for one, wait in zip(wanted, waits, strict=True):
+            out = self._valid(one.lease) if wait is not None else None
+            if wait is not None and out is not None:
+                self._requests.end(one.lease.item, self.now(), "unasked")
+                out.cooled = True  # it is told once
+                arguments += [self._number(one.lease.item), out.stamp, one.address, wait]
+        if arguments:
+            self._requests.try_flush()  # before another process may ask the site
+            self._call("wait", arguments)
+            self._due_after(0.0)
+        for one, wait in zip(wanted, waits, strict=True):
+            if wait is not None:
+                self._out.pop(one.lease.item, None)
+        return [wait is None for wait in waits]
+
+    def _ask_places(self, pod: int, arguments: Sequence[Argument]) -> list[bytes]:
+        assert pod == self._pod, "there are other pods"
+        return self.places(arguments)
 
     def depth_of(self, lease: Lease) -> int:
         """From what is known where depth decides; else the lease's own."""

@@ -27,6 +27,7 @@ from weft.frontier.outbox import Errand, Message, Recent, Told, read_message
 from weft.frontier.redis.client import PodClient
 from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.packing import unpacked, unpacked_item
+from weft.frontier.redis.scripts import Argument
 from weft.frontier.redis.shelf import Shelf
 from weft.records import Found, Purpose
 from weft.telemetry import Log
@@ -233,6 +234,11 @@ class RoutedRedisFrontier(RedisFrontier):
             self._others[pod].tell_robots(told, self._wall())
         except ABSENT:
             self._put(pod, Message([], [], [], [told]))
+
+    def _ask_places(self, pod: int, arguments: Sequence[Argument]) -> list[bytes]:
+        if pod == self._pod:
+            return self.places(arguments)
+        return self._others[pod].ask(lambda client, _: client.places(arguments))
 
     def deliver_waiting(self) -> list[Admission]:
         """Brings what waits to the pods that are back; what became of it. Tells here how much waits still."""

@@ -162,6 +162,7 @@ local function claim_at(site)
     else
       call('ZREM', 'due', site)
     end
+    if s.address then wake(s) end
     return
   end
   local delay, room = delay_of(s), places(s)
@@ -176,13 +177,10 @@ local function claim_at(site)
   call('HSET', 'lease', n, pack({ stamp, owner, site, l.c, 0, item, '', '' }))
   call('ZADD', 'deadline', fmt('%.0f', deadline), n)
   save(s)
-  if s.active < places(s) then
-    local at = next_time(s)
-    if at then
-      call('ZADD', 'due', fmt('%.0f', math.max(s.due, at)), site)
-    else
-      call('ZREM', 'due', site)
-    end
+  if s.address then
+    schedule(s)
+  elseif s.active < places(s) then
+    enter(s)
   else
     call('ZREM', 'due', site)
   end

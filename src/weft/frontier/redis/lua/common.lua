@@ -14,6 +14,7 @@
 --   s:SITE            hash   u due, a active, t rare state of the turn, T address of a shared turn, L lanes;
 --                            rORIGIN expiry:version of a robots.txt, RORIGIN it is being asked for
 --   t:ADDRESS         hash   u, a, t of a turn that sites share;  P:ADDRESS set, the sites that wait for a place of it
+--   a:ADDRESS, held          what all pods share of addresses: address.lua
 --   q: w: g:          lists  CRAWL:DEPTH:SITE: head of a queue, its tail, and between them the segments on disk
 --   u: r:             zsets  CRAWL:SITE: urgent entries, and robots.txt, by the time before which they must not run
 --   lease             hash   item -> record;  deadline zset item -> when it expires
@@ -209,21 +210,39 @@ local function next_time(s)
   return best
 end
 
--- Puts a site where `due` says when it may be claimed from; a site whose places are all taken is not there.
-local schedule
-function schedule(s)
-  if s.address and s.active < places(s) then
-    local parked = call('SPOP', 'P:' .. s.address, 100)
-    for _, other in ipairs(parked) do
-      if other ~= s.site then schedule(load(other)) end
-    end
-  end
-  if s.active >= places(s) then return end
+local function enter(s)
   local at = next_time(s)
   if at then
     call('ZADD', 'due', fmt('%.0f', math.max(s.due, at)), s.site)
   else
     call('ZREM', 'due', s.site)
+  end
+  return at
+end
+
+-- Of the sites that wait for a shared turn, as many go on as it has places, any of them: of a thousand on one address not
+-- all at once, and none always before the others.
+local function wake(s)
+  local room = places(s) - s.active
+  while room > 0 do
+    local other = call('SPOP', 'P:' .. s.address)
+    if not other then return end
+    local o = load(other)
+    local at = enter(o)
+    if at and at <= math.max(o.due, now) then room = room - 1 end
+  end
+end
+
+-- Puts a site where `due` says when it may be claimed from; a site whose places are all taken is not there.
+local function schedule(s)
+  if s.address then
+    if next_time(s) then
+      call('SADD', 'P:' .. s.address, s.site)
+    end
+    call('ZREM', 'due', s.site)
+    wake(s)
+  elseif s.active < places(s) then
+    enter(s)
   end
 end
 

@@ -1,0 +1,147 @@
+-- Politeness by address: the places of addresses, for the processes of all pods, in the pod that md5(address) names.
+--
+--   a:ADDRESS   hash   a requests under way, u not before, e when the last one ended, C x g s: what it has asked for (as
+--                      of a turn: Crawl-delay, slowed to, good answers since, one place alone), l until when it asked for a
+--                      wait that nobody waits for, w the pods that wait (POD:WHEN;)*; forgotten when it has long been idle
+--   held        zset   "ADDRESS OWNER NUMBER" -> when the place is taken back from an owner who has not given it back
+-- ARGV: "take", owner, pod, (address number crawl_delay)*
+--       "end", owner, (address number age ok slow retry_after crawl_delay)*; age "-": nothing was sent
+--       "release", owner, slot and "#": all that the slot's other incarnations hold, due a full delay from now
+-- Reply: for each that is to be taken "y" it has it, "x" its address asked for longer than anyone waits, else how long it
+-- must wait, in microseconds; for the rest nothing. What is given back or released may be told again.
+local SLOWEST, EASE_AFTER, ON_ITS_WAY = 60000000, 20, 1000000
+local GRACE = 500000 -- so long a free place is kept for the pod that waits longest
+local SOON = 20000 -- asked again no sooner, while nobody knows when
+local IDLE = 60000000
+local lost = tonumber(call('HGET', 'state', 'lost')) or 0
+
+local function look(address)
+  local v = call('HMGET', 'a:' .. address, 'a', 'u', 'e', 'C', 'x', 'g', 's', 'l', 'w')
+  return { address = address, active = tonumber(v[1]) or 0, due = tonumber(v[2]) or 0, last = tonumber(v[3]) or 0,
+    C = tonumber(v[4]) or 0, x = tonumber(v[5]) or 0, good = tonumber(v[6]) or 0, single = tonumber(v[7]) or 0,
+    long = tonumber(v[8]) or 0, w = v[9] or '', open = 0 }
+end
+
+-- When it may be asked next. After a loss nobody knows who asks it now: until no lease of that time can be left.
+local function ready(a)
+  local at = a.due
+  if places(a) == 1 then at = math.max(at, a.last + delay_of(a)) end
+  if lost > 0 then at = math.max(at, lost + D.lease + delay_of(a)) end
+  return at
+end
+
+local function keep(a)
+  local key = 'a:' .. a.address
+  call('HSET', key, 'a', a.active, 'u', fmt('%.0f', a.due), 'e', fmt('%.0f', a.last), 'C', fmt('%.0f', a.C),
+    'x', fmt('%.0f', a.x), 'g', a.good, 's', a.single, 'l', fmt('%.0f', a.long), 'w', a.w)
+  call('PEXPIRE', key, math.ceil((math.max(ready(a) - now, 0) + D.lease + IDLE) / 1000))
+end
+
+local function asks(a, crawl_delay)
+  if crawl_delay > a.C then a.C, a.single = crawl_delay, 1 end
+end
+
+-- Nobody has said when the request ended, if it was ever sent.
+local function taken_back(member, at)
+  call('ZREM', 'held', member)
+  local a = look(match(member, '^%S+'))
+  a.active = math.max(0, a.active - 1)
+  a.last = math.max(a.last, at)
+  keep(a)
+end
+
+-- The pods that wait, in the order in which they came; one that did not come when it was told to has lost its turn.
+local function waiting(a)
+  local pods = {}
+  for pod, at in string.gmatch(a.w, '(%d+):(%d+);') do
+    if now <= tonumber(at) + GRACE then pods[#pods + 1] = { pod = pod, at = tonumber(at) } end
+  end
+  return pods
+end
+
+local function remember(a, pods)
+  a.w = ''
+  for _, one in ipairs(pods) do a.w = a.w .. one.pod .. ':' .. fmt('%.0f', one.at) .. ';' end
+end
+
+local function position(pods, pod)
+  for i, one in ipairs(pods) do
+    if one.pod == pod then return i end
+  end
+  pods[#pods + 1] = { pod = pod, at = 0 }
+  return #pods
+end
+
+-- "y", "x" or when to come again. Pods take turns: a free place is for the first that waits, if it was to come by now.
+local function take(a, owner, pod, number)
+  if a.long > now then return 'x' end
+  local pods, at = waiting(a), ready(a)
+  local free = a.active < places(a)
+  local first = pods[1]
+  if free and at <= now and (not first or first.pod == pod or first.at > now) then
+    for i, one in ipairs(pods) do
+      if one.pod == pod then
+        table.remove(pods, i)
+        break
+      end
+    end
+    remember(a, pods)
+    a.active = a.active + 1
+    if places(a) > 1 then a.due = math.max(a.due, now + delay_of(a)) end
+    call('ZADD', 'held', fmt('%.0f', now + D.lease), a.address .. ' ' .. owner .. ' ' .. number)
+    return 'y'
+  end
+  local place = position(pods, pod)
+  -- What is under way now ends later than now.
+  at = math.max(at, free and now or now + delay_of(a)) + (place - 1) * delay_of(a)
+  if at <= now then at = now + SOON end
+  pods[place].at = at
+  remember(a, pods)
+  return fmt('%.0f', at - now)
+end
+
+local function finish(a, age, ok, slow, retry_after)
+  a.active = math.max(0, a.active - 1)
+  if age == '-' then return end
+  local at = now - tonumber(age)
+  a.last = math.max(a.last, at)
+  if slow then
+    a.good, a.single = 0, 1
+    a.x = math.min(SLOWEST, math.max(2 * delay_of(a), 1000000))
+    a.due = math.max(a.due, at + a.x, at + retry_after)
+    if retry_after > D.longest then a.long = at + retry_after end
+  elseif ok and a.x > 0 then
+    a.good = a.good + 1
+    if a.good % EASE_AFTER == 0 then a.x = a.x > 2 * D.delay and a.x / 2 or 0 end
+  end
+end
+
+local what, owner = ARGV[3], ARGV[4]
+local answers = {}
+if what == 'take' then
+  for _, member in ipairs(call('ZRANGEBYSCORE', 'held', '-inf', now, 'LIMIT', 0, 200)) do taken_back(member, now) end
+  for i = 6, #ARGV, 3 do
+    local a = look(ARGV[i])
+    asks(a, tonumber(ARGV[i + 2]))
+    answers[#answers + 1] = take(a, owner, ARGV[5], ARGV[i + 1])
+    keep(a)
+  end
+elseif what == 'end' then
+  for i = 5, #ARGV, 7 do
+    if call('ZREM', 'held', ARGV[i] .. ' ' .. owner .. ' ' .. ARGV[i + 1]) == 1 then
+      local a = look(ARGV[i])
+      asks(a, tonumber(ARGV[i + 6]))
+      finish(a, ARGV[i + 2], ARGV[i + 3] == '1', ARGV[i + 4] == '1', tonumber(ARGV[i + 5]) or 0)
+      keep(a)
+    end
+  end
+else
+  for _, member in ipairs(call('ZRANGE', 'held', 0, -1)) do
+    local holder = match(member, '^%S+ (%S+)')
+    if holder ~= owner and sub(holder, 1, #ARGV[5]) == ARGV[5] then
+      -- What it sent last may still be on its way, or wait to be read.
+      taken_back(member, now + (delay_of(look(match(member, '^%S+'))) > 0 and ON_ITS_WAY or 0))
+    end
+  end
+end
+return reply(answers)

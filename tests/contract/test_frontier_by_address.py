@@ -1,0 +1,394 @@
+"""Politeness by address, every frontier: hosts that share an address are asked one after the other.
+
+A small fetcher under the test's clock claims, asks for places, sends and ends; what it sent is judged by address. The
+same with several pods on Redis, whose hosts share addresses across the pods.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harnesses import ALLOW, Harness, done, no_robots, page
+
+from weft import urls
+from weft.config import PolitenessSection
+from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord, Wanted
+from weft.frontier.embedded import EmbeddedFrontier
+from weft.frontier.redis.client import PodClient
+from weft.frontier.redis.connection import RedisSettings, connect
+from weft.frontier.redis.frontier import RedisFrontier
+from weft.frontier.redis.routing import OtherPod, RoutedRedisFrontier
+from weft.records import Lease, Reason
+from weft.supervise.redis_server import RedisServer
+
+DELAY_S = 10.0
+Address = Callable[[str], str]
+
+
+class Fetcher:
+    """One process: what it has under way, and what all of them have sent."""
+
+    def __init__(self, frontier: EmbeddedFrontier | RedisFrontier, sent: list[tuple[float, float, str, str]]) -> None:
+        self.frontier = frontier
+        self.sent = sent
+        self.asked = 0
+        self._out: list[tuple[float, Lease, float, str]] = []
+
+    def step(self, address_of: Address, transfer_s: float = 2.5, delays: dict[str, float] | None = None) -> None:
+        now = self.frontier.now()
+        for end, lease, start, address in [one for one in self._out if one[0] <= now]:
+            self.frontier.cool([Ended(lease, end, ok=True)])
+            assert self.frontier.finish([Outcome(lease, End.PAGE)]) == [True]
+            self.sent.append((start, end, address, lease.url))
+        self._out = [one for one in self._out if one[0] > now]
+        while leases := self.frontier.claim("me", 50):
+            wanted = []
+            for lease in leases:
+                host = urls.host_of(lease.url)
+                wanted.append(Wanted(lease, address_of(host), (delays or {}).get(host, 0.0)))
+            self.asked += len(wanted)
+            for one, granted in zip(wanted, self.frontier.take_places(wanted), strict=True):
+                if granted:
+                    self._out.append((now + transfer_s, one.lease, now, one.address))
+
+
+def judged(sent: list[tuple[float, float, str, str]], delay_s: float = DELAY_S, places: int = 1) -> None:
+    by_address = defaultdict(list)
+    for start, end, address, url in sorted(sent):
+        by_address[address].append((start, end, url))
+    for one in by_address.values():
+        for before, after in pairwise(one):
+            assert after[0] >= (before[1] if places == 1 else before[0]) + delay_s - 1e-4, (before, after)
+        for start, _, url in one:
+            assert sum(other[0] <= start < other[1] for other in one) <= places, (start, url)
+
+
+def hosts_of(count: int) -> list[str]:
+    return [f"h{number}.test" for number in range(count)]
+
+
+def by_last_digit(host: str) -> str:
+    return f"127.0.0.{int(host[1:-5]) % 3}"
+
+
+def test_hosts_of_an_address_take_turns_and_few_of_them_try_at_once(make: Callable[..., Harness]) -> None:
+    harness = make(key_scope="ip")
+    frontier, hosts = harness.start(), hosts_of(36)
+    no_robots(harness, *hosts)
+    frontier.admit(harness.crawl, [page(f"http://{host}/{number}") for host in hosts for number in range(2)])
+    fetcher = Fetcher(frontier, [])
+    while len(fetcher.sent) < 72:
+        assert harness.time < 1000 + 72 * 20, (len(fetcher.sent), frontier.stats(), frontier.next_due())
+        fetcher.step(by_last_digit)
+        harness.advance(0.5)
+    judged(fetcher.sent)
+    assert harness.time - 1000 < 24 * (DELAY_S + 2.5) * 1.2, "an address is not left alone for long"
+    assert fetcher.asked < 36 + 2.5 * 72, "what must wait is not tried again and again"
+    first = Counter(url.rpartition("/")[0] for *_, url in fetcher.sent[:36])
+    assert len(first) > 18, "no host is always before the others"
+    assert frontier.stats().queued == frontier.stats().leased == 0
+
+
+def test_an_address_may_have_several_places(make: Callable[..., Harness]) -> None:
+    harness = make(key_scope="ip", delay_s=1.0, places=3)
+    frontier, hosts = harness.start(), hosts_of(9)
+    no_robots(harness, *hosts)
+    frontier.admit(harness.crawl, [page(f"http://{host}/{number}") for host in hosts for number in range(5)])
+    fetcher = Fetcher(frontier, [])
+    while len(fetcher.sent) < 45:
+        assert harness.time < 1000 + 45 * 5, (len(fetcher.sent), frontier.stats())
+        fetcher.step(lambda _: "127.0.0.1", 2.5)
+        harness.advance(0.25)
+    judged(fetcher.sent, 1.0, places=3)
+
+
+def test_hosts_whose_address_changes_get_stuck_nowhere(make: Callable[..., Harness]) -> None:
+    harness = make(key_scope="ip", delay_s=2.0, places=2)
+    frontier, hosts = harness.start(), hosts_of(8)
+    no_robots(harness, *hosts)
+    frontier.admit(harness.crawl, [page(f"http://{host}/{number}") for host in hosts for number in range(6)])
+    fetcher = Fetcher(frontier, [])
+    while len(fetcher.sent) < 48:
+        assert harness.time < 1000 + 48 * 6, (len(fetcher.sent), frontier.stats())
+        period = int(harness.time) // 7
+        fetcher.step(lambda host, period=period: f"127.0.0.{(int(host[1:-5]) + period) % 3}", 3.0)  # type: ignore[misc]
+        harness.advance(0.25)
+    judged(fetcher.sent, 2.0, places=2)
+
+
+def take(harness: Harness, lease: Lease, address: str = "127.0.0.1", crawl_delay_s: float = 0.0) -> bool:
+    (granted,) = harness.frontier.take_places([Wanted(lease, address, crawl_delay_s)])
+    return granted
+
+
+def claimed(harness: Harness, *hosts: str) -> list[Lease]:
+    """One lease of each host, in their order."""
+    no_robots(harness, *hosts)
+    harness.frontier.admit(harness.crawl, [page(f"http://{host}/{harness.time}") for host in hosts])
+    harness.frontier.commit()
+    leases = {lease.key: lease for lease in harness.frontier.claim("me", 50)}
+    return [leases[host] for host in hosts]
+
+
+def test_a_place_that_was_not_used_is_free_at_once(make: Callable[..., Harness]) -> None:
+    harness = make(key_scope="ip")
+    frontier = harness.start()
+    one, two = claimed(harness, "a", "b")
+    assert (take(harness, one), take(harness, two)) == (True, False)
+    assert frontier.finish([Outcome(two, End.PAGE)]) == [False], "its lease is over"
+    assert frontier.finish([Outcome(one, End.OTHER)]) == [True]
+    harness.advance(DELAY_S + 0.1)
+    (two,) = frontier.claim("me", 50)
+    assert (two.url, two.attempt, take(harness, two)) == ("http://b/1000.0", 0, True)
+
+
+def test_a_crawl_delay_and_a_retry_after_hold_for_the_whole_address(make: Callable[..., Harness]) -> None:
+    harness = make(key_scope="ip")
+    one, two = claimed(harness, "a", "b")
+    assert take(harness, one)
+    done(harness, one)
+    assert not take(harness, two, crawl_delay_s=40.0)
+    harness.advance(39)
+    assert harness.frontier.claim("me", 50) == [] or not take(harness, *harness.frontier.claim("me", 50))
+    harness.advance(2)
+    (two,) = harness.frontier.claim("me", 50)
+    assert take(harness, two)
+    harness.frontier.cool([Ended(two, harness.time, ok=None, slow_down=True, retry_after_s=300.0)])
+    harness.frontier.finish([Outcome(two, End.OTHER)])
+    (three,) = claimed(harness, "c")
+    assert not take(harness, three)
+    harness.crash()
+    harness.advance(290)
+    assert not any(take(harness, lease) for lease in harness.frontier.claim("me", 50))
+    harness.advance(11.5)
+    (three,) = harness.frontier.claim("me", 50)
+    assert (three.key, take(harness, three)) == ("c", True)
+
+
+def test_a_wait_that_is_too_long_rejects_what_is_queued_at_the_address(make: Callable[..., Harness]) -> None:
+    harness = make(key_scope="ip", max_retry_after_s=60.0)
+    one, two = claimed(harness, "a", "b")
+    assert take(harness, one)
+    assert not take(harness, two)
+    harness.frontier.cool([Ended(one, harness.time, slow_down=True, retry_after_s=1e6)])
+    harness.frontier.finish([Outcome(one, End.OTHER)])
+    for _ in range(40):
+        harness.advance(5)
+        for lease in harness.frontier.claim("me", 50):
+            assert not take(harness, lease)
+        if rejected := harness.frontier.rejections():
+            break
+    assert [(one.item.url, one.reason) for one in rejected] == [("http://b/1000.0", Reason.RETRY_AFTER)]
+
+
+def test_a_place_of_a_dead_process_returns_with_a_full_delay(make: Callable[..., Harness]) -> None:
+    harness = make(key_scope="ip")
+    one, two = claimed(harness, "a", "b")
+    assert (take(harness, one), take(harness, two)) == (True, False)
+    harness.advance(30)
+    harness.crash()
+    harness.advance(9.9)
+    assert not any(take(harness, lease) for lease in harness.frontier.claim("me", 50))
+    harness.advance(12)
+    assert any(take(harness, lease) for lease in harness.frontier.claim("me", 50))
+
+
+def test_a_place_that_nobody_gives_back_returns_at_its_deadline_with_a_full_delay(make: Callable[..., Harness]) -> None:
+    harness = make(key_scope="ip", lease_s=20.0)
+    one, two = claimed(harness, "a", "b")
+    assert (take(harness, one), take(harness, two)) == (True, False)
+    for _ in range(29):
+        harness.advance(1)
+        assert not any(take(harness, lease) for lease in harness.frontier.claim("me", 50)), harness.time
+    got = 0
+    for _ in range(30):
+        harness.advance(1)
+        got += sum(take(harness, lease) for lease in harness.frontier.claim("me", 50))
+    assert got
+
+
+# ── several pods on Redis ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Pods:
+    """Two pods in two databases of one server, a fetcher each, under one clock."""
+
+    def __init__(self, folder: Path, server: RedisServer, **politeness: Any) -> None:
+        self.time = 1000.0
+        self.folder, self.server = folder, server
+        self.section = PolitenessSection(**({"delay_s": DELAY_S, "places": 1, "key_scope": "ip"} | politeness))
+        self._connections: list[Any] = []
+        self.incarnation = 0
+        for db in (0, 1):
+            self.connection(db).flushdb()
+        self.frontiers = [self.process(pod) for pod in (0, 1)]
+
+    def connection(self, db: int) -> Any:
+        self._connections.append(connect(self.server.url, RedisSettings(db=db)))
+        return self._connections[-1]
+
+    def process(self, pod: int, other: Any = None) -> RoutedRedisFrontier:
+        self.incarnation += 1
+        client = PodClient(
+            other or self.connection(1 - pod), self.section, pod=1 - pod, pods=2, server_clock=lambda: self.time
+        )
+        slot = f"pod{pod}-fetcher0"
+        frontier = RoutedRedisFrontier(
+            self.connection(pod), self.folder / str(pod), self.section, slot=slot, incarnation=self.incarnation,
+            pod=pod, pods=2, clock=lambda: self.time, wall=lambda: self.time, server_clock=lambda: self.time,
+            idle_s=0.0, others={1 - pod: OtherPod(1 - pod, client, self.folder / str(1 - pod) / "robots.db", "test")},
+            outbox=self.folder / f"{slot}-{self.incarnation}.db",
+        )  # fmt: skip
+        frontier.open_crawl("test", CrawlLimits())
+        return frontier
+
+    def start(self) -> list[RoutedRedisFrontier]:
+        for frontier in self.frontiers:
+            frontier.recover()
+        return self.frontiers
+
+    def close(self) -> None:
+        for frontier in self.frontiers:
+            frontier.close()
+        for connection in self._connections:
+            connection.close()
+
+
+@pytest.fixture(params=["redis", "valkey"])
+def make_pods(
+    request: pytest.FixtureRequest, tmp_path: Path, shared_server: Callable[[str], RedisServer]
+) -> Iterator[Callable[..., Pods]]:
+    made: list[Pods] = []
+
+    def build(**politeness: Any) -> Pods:
+        made.append(Pods(tmp_path, shared_server(request.param), **politeness))
+        return made[-1]
+
+    yield build
+    for pods in made:
+        pods.close()
+
+
+def admit(frontier: RoutedRedisFrontier, pod: int, hosts: int, pages: int = 1) -> list[str]:
+    """URLs of so many hosts that belong to a pod."""
+    mine = [host for host in (f"h{number}.test" for number in range(1000)) if urls.pod_of(host, 2) == pod][:hosts]
+    for host in mine:
+        frontier.robots_known(f"http://{host}", ALLOW, None)
+    frontier.admit(1, [page(f"http://{host}/{number}") for host in mine for number in range(pages)])
+    return mine
+
+
+def address_in(pod: int) -> str:
+    """One whose place is kept in this pod."""
+    return next(one for one in (f"127.0.0.{number}" for number in range(1, 99)) if urls.pod_of(one, 2) == pod)
+
+
+def test_pods_take_turns_at_an_address(make_pods: Callable[..., Pods]) -> None:
+    pods = make_pods()
+    frontiers = pods.start()
+    for pod, frontier in enumerate(frontiers):
+        admit(frontier, pod, 4, 3)
+    sent: list[tuple[float, float, str, str]] = []
+    fetchers = [Fetcher(frontier, sent) for frontier in frontiers]
+    while len(sent) < 24:
+        assert pods.time < 1000 + 24 * 30, (len(sent), [one.stats() for one in frontiers])
+        for fetcher in fetchers:
+            fetcher.step(lambda _: "127.0.0.1")
+        pods.time += 0.25
+    judged(sent)
+    assert pods.time - 1000 < 24 * (DELAY_S + 2.5) * 1.2
+    assert sum(fetcher.asked for fetcher in fetchers) < 3.5 * 24
+    by_pod = Counter(urls.pod_of(urls.domain_of(url), 2) for *_, url in sent[:12])
+    assert min(by_pod.values()) >= 4, by_pod
+
+
+def test_an_address_whose_pod_is_away_is_not_asked(make_pods: Callable[..., Pods], tmp_path: Path) -> None:
+    pods = make_pods()
+    pods.start()
+    away = connect(f"unix://{tmp_path}/nobody.sock")
+    frontier = pods.frontiers[0] = pods.process(0, away)
+    frontier.recover()
+    one, two = admit(frontier, 0, 2)
+    for _ in range(3):
+        leases = frontier.claim("me", 9)
+        addresses = {one: address_in(0), two: address_in(1)}
+        wanted = [Wanted(lease, addresses[urls.host_of(lease.url)]) for lease in leases]
+        for lease, granted in zip(leases, frontier.take_places(wanted), strict=True):
+            assert granted is (urls.host_of(lease.url) == one)
+        pods.time += 0.1
+        assert frontier.claim("me", 9) == [], "it is tried again, but not at once"
+        pods.time += 1.0
+    assert [item.url for item in frontier.items(1)] == [f"http://{two}/0"]
+    away.close()
+
+
+def test_a_dead_process_gives_back_places_in_all_pods(make_pods: Callable[..., Pods]) -> None:
+    pods = make_pods()
+    first, other = pods.start()
+    admit(first, 0, 1)
+    admit(other, 1, 1)
+    (mine,), (theirs,) = first.claim("me", 9), other.claim("me", 9)
+    address = address_in(1)
+    assert first.take_places([Wanted(mine, address)]) == [True]
+    assert other.take_places([Wanted(theirs, address)]) == [False]
+    pods.time += 15
+    pods.frontiers[0] = pods.process(0)
+    pods.frontiers[0].recover()
+    assert not other.take_places([Wanted(lease, address) for lease in other.claim("me", 9)])[0]
+    pods.time += DELAY_S + 0.5
+    assert not any(other.take_places([Wanted(lease, address) for lease in other.claim("me", 9)])), "on its way"
+    pods.time += 1.0
+    assert any(other.take_places([Wanted(lease, address) for lease in other.claim("me", 9)]))
+
+
+def test_after_lost_data_an_address_waits_for_all_leases_of_that_time(make_pods: Callable[..., Pods]) -> None:
+    pods = make_pods(lease_s=30.0)
+    first, _ = pods.start()
+    admit(first, 0, 1)
+    server = pods.connection(1)
+    server.hset("state", "lost", int(pods.time * 1e6))
+    waited = 0
+    while not (leases := first.claim("me", 9)) or not first.take_places([Wanted(leases[0], address_in(1))])[0]:
+        pods.time += 1.0
+        waited += 1
+    assert 39 <= waited <= 42
+
+
+def test_robots_txt_keeps_its_place_until_it_was_read(make_pods: Callable[..., Pods]) -> None:
+    """Another pod must not slip in between the end of its transfer and the Crawl-delay that it brings."""
+    pods = make_pods(delay_s=1.0)
+    first, other = pods.start()
+    admit(other, 1, 1)
+    host = next(host for host in hosts_of(99) if urls.pod_of(host, 2) == 0)
+    first.admit(1, [page(f"http://{host}/")])
+    (robots,), (theirs,) = first.claim("me", 9), other.claim("me", 9)
+    address = address_in(0)
+    assert first.take_places([Wanted(robots, address)]) == [True]
+    pods.time += 1.0
+    end = pods.time
+    first.cool([Ended(robots, pods.time, ok=True)])
+    assert other.take_places([Wanted(theirs, address)]) == [False]
+    pods.time += 1.5
+    assert not any(other.take_places([Wanted(lease, address) for lease in other.claim("me", 9)]))
+    first.robots_known(f"http://{host}", RobotsRecord("ok", b"", 9e12), 20.0)
+    first.finish([Outcome(robots, End.OTHER)])
+    while not any(other.take_places([Wanted(lease, address) for lease in other.claim("me", 9)])):
+        pods.time += 0.25
+    assert end + 20 <= pods.time < end + 22
+
+
+def test_places_of_idle_addresses_are_forgotten(make_pods: Callable[..., Pods]) -> None:
+    pods = make_pods()
+    first, _ = pods.start()
+    admit(first, 0, 1)
+    (lease,) = first.claim("me", 9)
+    assert first.take_places([Wanted(lease, address_in(1))]) == [True]
+    first.cool([Ended(lease, pods.time, ok=True)])
+    server = pods.connection(1)
+    assert server.zcard("held") == 0
+    assert 0 < server.pttl(f"a:{address_in(1)}") <= (DELAY_S + 90 + 60) * 1000

@@ -1,0 +1,178 @@
+"""Every frontier under a clock that the test moves, and small steps for it. A backend joins by adding to HARNESSES."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from weft.config import PolitenessSection
+from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.embedded import EmbeddedFrontier
+from weft.frontier.redis.connection import RedisSettings, connect
+from weft.frontier.redis.frontier import RedisFrontier
+from weft.records import Found, Lease
+from weft.supervise.redis_server import RedisServer
+
+
+class EmbeddedHarness:
+    """An embedded frontier under a clock that the test moves. `crash` leaves what a killed process leaves."""
+
+    checkpoint_every: int | None = None
+
+    def __init__(self, folder: Path, **politeness: Any) -> None:
+        self.folder = folder
+        self.time = 1000.0
+        self.wall = 1_700_000_000.0
+        settings = {"delay_s": 10.0, "places": 1} | politeness
+        self.section = PolitenessSection(**settings)
+        self.limits = CrawlLimits()
+        self.frontier = self._open()
+
+    def _open(self) -> EmbeddedFrontier:
+        every: dict[str, Any] = {} if self.checkpoint_every is None else {"checkpoint_every": self.checkpoint_every}
+        frontier = EmbeddedFrontier(self.folder, self.section, clock=lambda: self.time, wall=lambda: self.wall, **every)
+        self.crawl = frontier.open_crawl("test", self.limits)
+        return frontier
+
+    def start(self, limits: CrawlLimits | None = None) -> EmbeddedFrontier:
+        if limits is not None:
+            self.limits = limits
+            self.frontier.open_crawl("test", limits)
+            self.frontier.close()
+            self.frontier = self._open()
+        self.frontier.recover()
+        return self.frontier
+
+    def advance(self, seconds: float) -> None:
+        self.time += seconds
+        self.wall += seconds
+
+    def crash(self, done: tuple[int, ...] = (), pages: int = 0) -> EmbeddedFrontier:
+        """What a SIGKILL leaves: the files as they are now, opened by a new process."""
+        copy = self.folder.with_name(self.folder.name + "x")
+        shutil.copytree(self.folder, copy)
+        self.frontier.close()
+        self.folder = copy
+        self.frontier = self._open()
+        self.frontier.recover(done, {self.crawl: pages})
+        return self.frontier
+
+    def close(self) -> None:
+        self.frontier.close()
+
+
+class CheckpointedHarness(EmbeddedHarness):
+    """A checkpoint at every commit: what comes back after a crash comes from there."""
+
+    checkpoint_every = -1_000_000
+
+    def crash(self, done: tuple[int, ...] = (), pages: int = 0) -> EmbeddedFrontier:
+        assert (self.folder / "checkpoint").exists()
+        return super().crash(done, pages)
+
+
+class RedisHarness:
+    """A pod's frontier on a real server, under the same clock. `crash` leaves what a killed process leaves."""
+
+    kills_server = False
+
+    def __init__(self, folder: Path, server: RedisServer, db: int, **politeness: Any) -> None:
+        self.folder = folder
+        self.server = server
+        self.db = db
+        self.time = 1000.0
+        self.wall = 1_700_000_000.0
+        settings = {"delay_s": 10.0, "places": 1} | politeness
+        self.section = PolitenessSection(**settings)
+        self.limits = CrawlLimits()
+        self.incarnation = 0
+        self.clients: list[Any] = []
+        self._client().flushdb()
+        self.frontier = self._open()
+
+    def _client(self) -> Any:
+        self.clients.append(connect(self.server.url, RedisSettings(db=self.db)))
+        return self.clients[-1]
+
+    def _open(self) -> RedisFrontier:
+        self.incarnation += 1
+        frontier = RedisFrontier(
+            self._client(), self.folder, self.section, slot="pod0-fetcher0", incarnation=self.incarnation,
+            clock=lambda: self.time, wall=lambda: self.wall, server_clock=lambda: self.time,
+        )  # fmt: skip
+        self.crawl = frontier.open_crawl("test", self.limits)
+        return frontier
+
+    def start(self, limits: CrawlLimits | None = None) -> RedisFrontier:
+        if limits is not None:
+            self.limits = limits
+            self.frontier.open_crawl("test", limits)
+            self.frontier.close()
+            self.frontier = self._open()
+        self.frontier.recover()
+        return self.frontier
+
+    def advance(self, seconds: float) -> None:
+        self.time += seconds
+        self.wall += seconds
+
+    def crash(self, done: tuple[int, ...] = (), pages: int = 0) -> RedisFrontier:
+        """What a SIGKILL leaves: nothing that was put off is sent; whoever watches gives back what the owner held."""
+        if self.kills_server:
+            self.server.kill()
+            self.server.start()
+        self.frontier = self._open()
+        self.frontier.recover(done, {self.crawl: pages})
+        self.frontier.release_owner("me")
+        return self.frontier
+
+    def close(self) -> None:
+        self.frontier.close()
+        for client in self.clients:
+            client.close()
+
+
+class KilledServerHarness(RedisHarness):
+    """The server is killed together with the process, and comes back from its append-only file."""
+
+    kills_server = True
+
+
+Harness = EmbeddedHarness | RedisHarness
+HARNESSES = {
+    "embedded": (EmbeddedHarness, ""),
+    "checkpointed": (CheckpointedHarness, ""),
+    "redis": (RedisHarness, "redis"),
+    "valkey": (RedisHarness, "valkey"),
+    "redis-killed": (KilledServerHarness, "redis killed"),
+}
+ALLOW = RobotsRecord("allow", b"", 9e12)
+
+
+def page(url: str, depth: int = 0, parent: int = 0) -> Found:
+    return Found(url, depth, parent)
+
+
+def no_robots(harness: Harness, *hosts: str) -> None:
+    for host in hosts:
+        harness.frontier.robots_known(f"http://{host}", ALLOW, None)
+
+
+def cool(harness: Harness, lease: Lease, **facts: Any) -> None:
+    harness.frontier.cool([Ended(lease, harness.frontier.now(), **facts)])
+
+
+def done(harness: Harness, lease: Lease, end: End = End.PAGE) -> None:
+    cool(harness, lease, ok=True)
+    assert harness.frontier.finish([Outcome(lease, end)]) == [True]
+
+
+def claim_one(harness: Harness) -> Lease:
+    leases = harness.frontier.claim("me", 10)
+    assert len(leases) == 1, leases
+    return leases[0]
+
+
+def urls_of(leases: list[Lease]) -> list[str]:
+    return [lease.url for lease in leases]
