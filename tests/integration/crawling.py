@@ -167,6 +167,43 @@ def is_gone(pid: int) -> bool:
     return process.state(pid) in (None, "Z", "X")
 
 
+# ── two pods on Redis ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+MANAGED = ("--pods", "managed", "--pods", "managed")
+
+
+def requests_by_pod(crawler: Crawler, pods: int) -> Iterator[tuple[int, str]]:
+    for pod in range(pods):
+        for path in (crawler.data_dir / "frontier" / f"pod_{pod}" / "requests").rglob("*.log"):
+            yield from ((pod, line.split("\t")[7]) for line in path.read_text().splitlines() if line[0] == "S")
+
+
+def check_pods(crawler: Crawler) -> None:
+    asked = set(requests_by_pod(crawler, 2))
+    assert {pod for pod, _ in asked} == {0, 1}
+    assert all(pod == urls.pod_of(urls.domain_of(url), 2) for pod, url in asked)
+    assert not any("wrong pod" in path.read_text() for path in (crawler.data_dir / "logs").rglob("*.log"))
+
+
+def processes(crawler: Crawler, running: int, role: str) -> list[int]:
+    """The pids of a crawl's fetchers, parsers or servers."""
+    words = {"server": b"valkey-server", "fetcher": b"weft.crawl.fetcher", "parser": b"weft.crawl.parser"}
+
+    def those() -> list[int]:
+        found = []
+        for pid in process.children(running):
+            try:
+                line = Path(f"/proc/{pid}/cmdline").read_bytes()
+            except OSError:
+                continue
+            if words[role] in line or (role == "server" and b"redis-server" in line):
+                found.append(pid)
+        return sorted(found)
+
+    pids: list[int] = until(those, 10, f"a {role}")
+    return pids
+
+
 # ── the corpus ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -365,6 +402,7 @@ def judged_with_kills(
     *,
     complete: bool = True,
     beside: Iterable[Crawler] = (),
+    key: str = "host",
     **plan: Any,
 ) -> tuple[Verdict, Killed]:
     """The verdict on a crawl that was killed: what was in flight may be asked for again (so duplicates are judged by
@@ -383,7 +421,7 @@ def judged_with_kills(
         _unread(arrival, expectation) if arrival.t < last[arrival.url] and killed.was_unread(arrival) else arrival
         for arrival in arrivals
     ]
-    verdict = judge(known, expectation, crawler.delay_s, complete=complete)
+    verdict = judge(known, expectation, crawler.delay_s, key, complete=complete)
     verdict.duplicates = []
     assert audited(crawler.data_dir).violations == [], "the crawl's own log tells what the server's does"
     return verdict, killed

@@ -189,5 +189,5 @@ def test_another_number_of_pods_is_refused(tmp_path: Path) -> None:
 def test_politeness_by_address_needs_one_pod(tmp_path: Path) -> None:
     refused = weft("crawl", "http://127.0.0.1/", "--num-pods", 2, "--politeness-scope", "ip", "--data-dir", tmp_path)
     assert refused.returncode == 2
-    assert "one pod alone" in refused.stderr
+    assert "`ip` needs one embedded pod, or Redis pods" in refused.stderr
     assert not (tmp_path / "crawl.json").exists()

@@ -11,7 +11,6 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Iterator
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -19,14 +18,18 @@ from typing import Any
 
 import pytest
 from crawling import (
+    MANAGED,
     Crawler,
     Kill,
     check_corpus,
+    check_pods,
     check_refusals,
     is_gone,
     judged_with_kills,
     kill_fetcher,
     kill_now,
+    processes,
+    requests_by_pod,
     until,
     weft,
 )
@@ -43,42 +46,9 @@ DELAY_S = 0.05
 MESSY: dict[str, Any] = {"hosts": 22, "pages": 130, "seed": 44, "profile": "messy"}
 OTHER: dict[str, Any] = {"hosts": 22, "pages": 130, "seed": 53, "profile": "messy"}
 CALM: dict[str, Any] = {"hosts": 12, "pages": 100, "seed": 2, "profile": "calm"}
-MANAGED = ("--pods", "managed", "--pods", "managed")
 BACK_S = 30.0  # tests/chaos holds it to 5 and 10 s: here several crawls share the machine
 SPLIT = (*MANAGED, "--fetchers-per-pod", 2, "--parsers-per-pod", 1)
 FUSED = (*MANAGED, "--fetchers-per-pod", 1, "--parsers-per-pod", 0)
-
-
-def requests_by_pod(crawler: Crawler, pods: int) -> Iterator[tuple[int, str]]:
-    for pod in range(pods):
-        for path in (crawler.data_dir / "frontier" / f"pod_{pod}" / "requests").rglob("*.log"):
-            yield from ((pod, line.split("\t")[7]) for line in path.read_text().splitlines() if line[0] == "S")
-
-
-def check_pods(crawler: Crawler) -> None:
-    asked = set(requests_by_pod(crawler, 2))
-    assert {pod for pod, _ in asked} == {0, 1}
-    assert all(pod == urls.pod_of(urls.domain_of(url), 2) for pod, url in asked)
-    assert not any("wrong pod" in path.read_text() for path in (crawler.data_dir / "logs").rglob("*.log"))
-
-
-def processes(crawler: Crawler, running: int, role: str) -> list[int]:
-    """The pids of a crawl's fetchers, parsers or servers."""
-    words = {"server": b"valkey-server", "fetcher": b"weft.crawl.fetcher", "parser": b"weft.crawl.parser"}
-
-    def those() -> list[int]:
-        found = []
-        for pid in process.children(running):
-            try:
-                line = Path(f"/proc/{pid}/cmdline").read_bytes()
-            except OSError:
-                continue
-            if words[role] in line or (role == "server" and b"redis-server" in line):
-                found.append(pid)
-        return sorted(found)
-
-    pids: list[int] = until(those, 10, f"a {role}")
-    return pids
 
 
 def undisturbed(folder: Path) -> None:

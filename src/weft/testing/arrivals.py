@@ -34,6 +34,8 @@ class Arrival(msgspec.Struct, kw_only=True, omit_defaults=True):
     note: str
     headers: list[tuple[str, str]] = []
     connection: int = 0
+    # where hosts are names: the address that was asked
+    address: str = ""
     scheme: str = "http"
     retry_after_s: float | None = None
     aborted: bool = False

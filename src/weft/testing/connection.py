@@ -270,6 +270,7 @@ class Connection(asyncio.Protocol):
                 note=note,
                 headers=request.headers,
                 connection=self.number,
+                address=self.address if self.server.world.spec.names else "",
                 scheme=self.server.scheme,
                 retry_after_s=retry_after_s,
                 aborted=aborted,

@@ -21,6 +21,8 @@ KEYS: dict[str, Key] = {
     "host": lambda arrival: arrival.host,
     "domain": lambda arrival: arrival.host,
     "all": lambda arrival: "all",  # noqa: ARG005
+    # a host that is no name is an address
+    "address": lambda arrival: arrival.address or arrival.host,
 }
 
 

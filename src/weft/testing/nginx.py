@@ -96,7 +96,7 @@ def _quoted(text: str) -> str:
 def _config(world: World, root: Path, maps: dict[str, list[str]]) -> str:
     spec = world.spec
     host = "$host" if spec.names else "$server_addr"
-    listens = ["127.0.0.1"] if spec.names else [site.host for site in world.sites]
+    listens = list(dict.fromkeys(site.address for site in world.sites))
     blocks = []
     for name, rows in maps.items():
         default = DEFAULT_TYPE if name == "type" else ""

@@ -42,6 +42,7 @@ class WorldSpec:
     tls: bool = False
     edition: int = 0
     changed: float = 0.05
+    addresses: int = 0  # with names: each host is a domain of its own, and they share so many addresses
 
     def __post_init__(self) -> None:
         if self.hosts < 1:
@@ -61,6 +62,8 @@ class WorldSpec:
                 f"the test certificate covers {CERTIFIED_ADDRESSES} host addresses: with tls, more hosts and the "
                 "hostile profile need names"
             )
+        if self.addresses and (self.tls or not self.names):
+            raise BadInput("addresses that hosts share need names, and the test certificate does not cover those")
         if self.hosts > MAX_HOSTS:
             raise BadInput(f"hosts must be at most {MAX_HOSTS}, not {self.hosts}")
 
@@ -157,6 +160,8 @@ def make_sites(spec: WorldSpec, hostile: tuple[str, ...] = ()) -> list[Site]:
 
 def _make_site(spec: WorldSpec, index: int, hostile: str | None = None) -> Site:
     host = name(index) if spec.names else address(index)
+    if spec.addresses:
+        host = f"www{index}.test"
     scheme, default = ("https", 443) if spec.tls else ("http", 80)
     origin = f"{scheme}://{host}" + ("" if spec.port == default else f":{spec.port}")
     key = mix(spec.seed & (1 << 64) - 1, index, 3)
@@ -174,7 +179,10 @@ def _make_site(spec: WorldSpec, index: int, hostile: str | None = None) -> Site:
         failures=1 + index // 16 % 2 if style == "late" else 0,
     )
     site = Site(index, host, origin, key, role, language, charset, robots, sitemap, hostile=hostile)
-    site.address = FAULT_ADDRESSES.get(hostile or "", "127.0.0.1") if spec.names else host
+    if spec.addresses:
+        site.address = address(index % spec.addresses)
+    else:
+        site.address = FAULT_ADDRESSES.get(hostile or "", "127.0.0.1") if spec.names else host
     if role == "trap":
         site.traps = TRAPS if spec.hosts < 100 else (TRAPS[index // 25 % 4],)
     return site

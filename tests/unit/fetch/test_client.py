@@ -411,6 +411,34 @@ def test_when_an_address_does_not_answer_the_next_is_tried() -> None:
     assert (result.error, result.ip) == (None, "127.0.0.1")
 
 
+def test_a_request_to_one_address_goes_nowhere_else_and_the_next_try_has_another() -> None:
+    resolver = Resolver(lookup=lambda _: ("127.0.0.9", "127.0.0.1"))
+    made = Client(FetchSection(), refusal=fine, handles=1, resolver=resolver)
+    with Server() as good:
+        url = good.on("/", page(b"hi"), host="two.example")
+        until(lambda: made.poll(0.05) == [] and made.address_of("two.example") is not None)
+        assert made.address_of("two.example") == "127.0.0.9"
+        made.submit(url, (), "first", address="127.0.0.9")
+        ((_, first),) = collect(made, 1)
+        assert (first.error, good.connections) == ("connect", 0)
+        assert made.address_of("two.example") == "127.0.0.1", "politeness is asked for this one now"
+        made.submit(url, (), "second", address="127.0.0.1")
+        ((_, second),) = collect(made, 1)
+        assert (second.status, second.ip) == (200, "127.0.0.1")
+    made.close()
+
+
+def test_a_name_that_had_no_address_is_not_asked_when_it_has_one_now() -> None:
+    made = Client(SECTION, refusal=fine, handles=1)
+    with Server() as server:
+        made.submit(server.on("/", page(b"hi"), host="now.test"), (), "tag", address="")
+        ((_, result),) = collect(made, 1)
+        assert (result.error, result.detail, server.connections) == ("dns", "its address has just changed", 0)
+        made.submit("http://127.0.0.1:1/", (), "tag", address="127.0.0.1")
+        assert collect(made, 1)[0][1].error == "connect"
+    made.close()
+
+
 @pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="no IPv6 here")
 def test_an_ipv6_literal_is_asked(client: Client) -> None:
     with Server(host="::1") as six:
