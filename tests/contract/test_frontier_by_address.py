@@ -154,7 +154,7 @@ def test_a_crawl_delay_and_a_retry_after_hold_for_the_whole_address(make: Callab
     done(harness, one)
     assert not take(harness, two, crawl_delay_s=40.0)
     harness.advance(39)
-    assert harness.frontier.claim("me", 50) == [] or not take(harness, *harness.frontier.claim("me", 50))
+    assert not any(take(harness, lease) for lease in harness.frontier.claim("me", 50))
     harness.advance(2)
     (two,) = harness.frontier.claim("me", 50)
     assert take(harness, two)
@@ -221,7 +221,8 @@ class Pods:
     def __init__(self, folder: Path, server: RedisServer, **politeness: Any) -> None:
         self.time = 1000.0
         self.folder, self.server = folder, server
-        self.section = PolitenessSection(**({"delay_s": DELAY_S, "places": 1, "key_scope": "ip"} | politeness))
+        settings: dict[str, Any] = {"delay_s": DELAY_S, "places": 1, "key_scope": "ip"}
+        self.section = PolitenessSection(**(settings | politeness))
         self._connections: list[Any] = []
         self.incarnation = 0
         for db in (0, 1):
