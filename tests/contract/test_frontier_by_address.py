@@ -149,6 +149,7 @@ def test_a_place_that_was_not_used_is_free_at_once(make: Callable[..., Harness])
 
 def test_a_crawl_delay_and_a_retry_after_hold_for_the_whole_address(make: Callable[..., Harness]) -> None:
     harness = make(key_scope="ip")
+    harness.start()
     one, two = claimed(harness, "a", "b")
     assert take(harness, one)
     done(harness, one)
@@ -172,6 +173,7 @@ def test_a_crawl_delay_and_a_retry_after_hold_for_the_whole_address(make: Callab
 
 def test_a_wait_that_is_too_long_rejects_what_is_queued_at_the_address(make: Callable[..., Harness]) -> None:
     harness = make(key_scope="ip", max_retry_after_s=60.0)
+    harness.start()
     one, two = claimed(harness, "a", "b")
     assert take(harness, one)
     assert not take(harness, two)
@@ -188,6 +190,7 @@ def test_a_wait_that_is_too_long_rejects_what_is_queued_at_the_address(make: Cal
 
 def test_a_place_of_a_dead_process_returns_with_a_full_delay(make: Callable[..., Harness]) -> None:
     harness = make(key_scope="ip")
+    harness.start()
     one, two = claimed(harness, "a", "b")
     assert (take(harness, one), take(harness, two)) == (True, False)
     harness.advance(30)
@@ -200,6 +203,7 @@ def test_a_place_of_a_dead_process_returns_with_a_full_delay(make: Callable[...,
 
 def test_a_place_that_nobody_gives_back_returns_at_its_deadline_with_a_full_delay(make: Callable[..., Harness]) -> None:
     harness = make(key_scope="ip", lease_s=20.0)
+    harness.start()
     one, two = claimed(harness, "a", "b")
     assert (take(harness, one), take(harness, two)) == (True, False)
     for _ in range(29):
