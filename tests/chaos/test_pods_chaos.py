@@ -118,6 +118,7 @@ class Campaign:
         self.kills.append(kill_fetcher(running.pid))
         running.wait()
         until(partial(_are_gone, children), 15, "the end of all")
+        self.kills[-1].after = time.monotonic()
         running = self._crawler.start(resume=True)
         until(partial(_has_children, running.pid, self._children), 60, "all processes")
         return running

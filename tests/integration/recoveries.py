@@ -89,14 +89,18 @@ def recoveries(crawler: Crawler, kills: Sequence[Kill], parsers: ParserWatch | N
         if kill.what in ("stopped", "unknown"):
             continue
         works_at = _works_at(kill, deeds)
-        others = (other for other in kills if other is not kill and kill.touches(other))
-        if any(kill.before <= other.before <= works_at for other in others):
+        if any(kill.before <= other.before <= works_at for other in kills if _overtakes(other, kill)):
             found.overtaken += 1
         elif math.isinf(works_at):
             found.never.append(kill)
         else:
             found.seconds[kill.what].append(works_at - kill.before)
     return found
+
+
+def _overtakes(other: Kill, kill: Kill) -> bool:
+    """Whether the one may have put off what is waited for after the other; of all processes any one will do."""
+    return other is not kill and kill.touches(other) and (kill.what != "all" or other.what == "all")
 
 
 def _works_at(kill: Kill, deeds: dict[str, list[float]]) -> float:
