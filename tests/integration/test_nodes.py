@@ -27,7 +27,7 @@ from weft.testing.web import SyntheticWeb, synthetic_web
 pytestmark = pytest.mark.timeout(360)
 
 DELAY_S = 0.05
-MESSY: dict[str, Any] = {"hosts": 12, "pages": 80, "seed": 44, "profile": "messy"}
+MESSY: dict[str, Any] = {"hosts": 6, "pages": 60, "seed": 44, "profile": "messy"}  # none with a long Crawl-delay
 CALM: dict[str, Any] = {"hosts": 14, "pages": 200, "seed": 2, "profile": "calm"}
 
 
