@@ -78,3 +78,12 @@ def test_what_is_wrong_is_raised(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput):
         next(weft.crawl("http://127.0.0.1/", data_dir=tmp_path / "file", **SETTINGS))
+
+
+def test_a_seed_that_was_a_link_before_leads_as_far_as_any_seed(web: SyntheticWeb, tmp_path: Path) -> None:
+    first, settings = web.seeds[0], SETTINGS | {"max_depth": 1}
+    near = {page.url: page for page in weft.crawl(first, data_dir=tmp_path / "data", **settings)}
+    alone = {url: {page.url for page in weft.crawl(url, **settings)} for url in [*near][1:4]}
+    later = next(url for url, reached in alone.items() if reached - {*near})
+    both = {page.url for page in weft.crawl(later, data_dir=tmp_path / "data", resume=True)}
+    assert both == {*near} | alone[later]

@@ -43,6 +43,7 @@ from weft.store.pages import PageStore
 from weft.telemetry import Log, Metrics
 
 LOCK_WAIT_S = 5.0
+SEEDS_EVERY_S = 0.05
 log = Log("weft.crawl.fetcher")
 
 
@@ -71,6 +72,7 @@ class Fetcher:
         if self._suspects.died_on:
             log.error("a page killed its parser", item=self._suspects.died_on)
         crawl = Opening(order, self.folder, self._frontier, self._store, self.progress).open()
+        self._await_seeds()
         self._client = Client(config.fetch, refusal=_refusal(config), handles=config.fetch.workers)
         book = RobotsBook(self._frontier, config.fetch.user_agent())
         self._metrics = EngineMetrics(Metrics(self.folder.metrics, slot), config.log.metrics_update_s)
@@ -96,6 +98,13 @@ class Fetcher:
         if order.servers:
             return open_frontier(order, self.folder, self.progress)
         return _open_embedded(home, order)
+
+    def _await_seeds(self) -> None:
+        """The pod's first fetcher brings them in. A seed that was fetched before that as some page's link would be a
+        step too deep, and what it leads to with it."""
+        while isinstance(self._frontier, RoutedRedisFrontier) and self._order.index and not self._frontier.note("seeded"):
+            self._suspects.beat()
+            time.sleep(SEEDS_EVERY_S)
 
     def _open_outlet(self) -> Outlet | None:
         pods, frontier = self._order.config.pods, self._frontier

@@ -129,7 +129,13 @@ class Opening:
                 admitted.append(Found(seed, 0))
             else:
                 self._progress.refused[reason] += 1
-        self._frontier.admit(crawl.number, admitted)
+        admission = self._frontier.admit(crawl.number, admitted)
+        if admission.expand:  # it was fetched before, as some page's link, and is nearer now
+            self._leads().expand(crawl, admission.expand)
+
+    def _leads(self) -> Leads:
+        fetch = self._order.config.fetch
+        return Leads(self._frontier, self._store, fetch, product_token(fetch.user_agent()))
 
     def _visit_again(self, number: int) -> None:
         order, frontier, run = self._order, self._frontier, self._order.config.run
