@@ -102,7 +102,8 @@ class Fetcher:
     def _await_seeds(self) -> None:
         """The pod's first fetcher brings them in. A seed that was fetched before that as some page's link would be a
         step too deep, and what it leads to with it."""
-        while isinstance(self._frontier, RoutedRedisFrontier) and self._order.index and not self._frontier.note("seeded"):
+        frontier = self._frontier
+        while self._order.index and isinstance(frontier, RoutedRedisFrontier) and not frontier.note("seeded"):
             self._suspects.beat()
             time.sleep(SEEDS_EVERY_S)
 

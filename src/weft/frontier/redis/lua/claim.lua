@@ -5,9 +5,11 @@
 local owner, limit, pod = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local keep, low = tonumber(ARGV[6]), tonumber(ARGV[7])
 local deadline = now + D.lease
+local until_ = fmt('%.0f', deadline)
 -- After a loss the slots are started anew and tell what their stores have: until then nothing is given out twice.
 local SETTLE = 10000000
 local leases, expired = {}, {}
+local records, deadlines = {}, {}
 local stamp = tonumber(call('HGET', 'n', 'stamp')) or 0
 local lost = tonumber(call('HGET', 'state', 'lost')) or 0
 local has_gone = call('EXISTS', 'gone') == 1
@@ -174,8 +176,8 @@ local function claim_at(site)
   end
   stamp = stamp + 1
   local n = fmt('%.0f', item[1])
-  call('HSET', 'lease', n, pack({ stamp, owner, site, l.c, 0, item, '', '' }))
-  call('ZADD', 'deadline', fmt('%.0f', deadline), n)
+  append(records, n, pack({ stamp, owner, site, l.c, 0, item, '', '' }))
+  append(deadlines, until_, n)
   save(s)
   if s.address then
     schedule(s)
@@ -197,7 +199,9 @@ while #leases < limit and tries < limit + 1000 do
     claim_at(site)
   end
 end
+many('HSET', 'lease', records)
+many('ZADD', 'deadline', deadlines)
 if stamp > 0 then call('HSET', 'n', 'stamp', fmt('%.0f', stamp)) end
 for _, c in ipairs(call('HVALS', 'crawls')) do unblock(crawl(c), 200) end
 local first = call('ZRANGE', 'due', 0, 0, 'WITHSCORES')
-return reply(first[2] and fmt('%.0f', tonumber(first[2])) or '', fmt('%.0f', deadline), expired, leases)
+return reply(first[2] and fmt('%.0f', tonumber(first[2])) or '', until_, expired, leases)

@@ -306,6 +306,31 @@ local function give_back(s, c, item, not_before, first)
   push_urgent(s, l, item, not_before, first)
 end
 
+-- One command for many members, or pairs of them: a call from here costs more than what it does.
+local MANY = 1000
+
+local function many(command, key, list)
+  for at = 1, #list, MANY do
+    call(command, key, unpack(list, at, math.min(at + MANY - 1, #list)))
+  end
+end
+
+-- The fields of a hash, false where there is none.
+local function fields(key, names)
+  local values = {}
+  for at = 1, #names, MANY do
+    for i, value in ipairs(call('HMGET', key, unpack(names, at, math.min(at + MANY - 1, #names)))) do
+      values[names[at + i - 1]] = value
+    end
+  end
+  return values
+end
+
+local function append(list, a, b)
+  list[#list + 1] = a
+  if b then list[#list + 1] = b end
+end
+
 -- A record of a lease: { stamp, owner, site, crawl, cooled, item, reference, reason }
 local function drop_lease(n)
   call('HDEL', 'lease', n)

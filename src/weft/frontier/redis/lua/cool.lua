@@ -44,10 +44,14 @@ local function end_turn(s, n, at, ok, slow, retry_after)
   if s.probes >= D.probes then reject_site(s, 'breaker') end
 end
 
+local names = {}
+for i = 3, #ARGV, 7 do append(names, ARGV[i]) end
+local records = fields('lease', names)
+local kept, fetched, parse = {}, {}, {}
+
 for i = 3, #ARGV, 7 do
   local n, reference = ARGV[i], ARGV[i + 6]
-  local text = call('HGET', 'lease', n)
-  local rec = text and unpack_(text)
+  local rec = records[n] and unpack_(records[n])
   if not rec or rec[1] ~= tonumber(ARGV[i + 1]) then
     valid[#valid + 1] = '0'
   else
@@ -61,12 +65,18 @@ for i = 3, #ARGV, 7 do
     end
     if reference ~= '' then
       rec[7] = reference
-      drop_lease(n)
-      call('HSET', 'fetched', n, pack(rec))
-      call('RPUSH', 'parse', n)
+      records[n] = false
+      append(fetched, n, pack(rec))
+      append(parse, n)
     else
-      call('HSET', 'lease', n, pack(rec))
+      records[n] = pack(rec)
+      append(kept, n, records[n])
     end
   end
 end
+many('HSET', 'lease', kept)
+many('HDEL', 'lease', parse)
+many('ZREM', 'deadline', parse)
+many('HSET', 'fetched', fetched)
+many('RPUSH', 'parse', parse)
 return reply(table.concat(valid))

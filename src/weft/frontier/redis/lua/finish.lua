@@ -4,6 +4,8 @@
 -- another, and `acknowledge` ends it or `recover` queues it again. Reply: 1 or 0 for each, whether the lease was valid.
 local slot, batch = ARGV[3], ARGV[4]
 local valid = {}
+local prep = 'prep:' .. slot .. ':' .. batch
+local stored, over, prepared = {}, {}, {}
 
 local function again(rec, how, wait)
   if rec[8] ~= '' or (rec[7] ~= '' and how == 'l') then
@@ -27,7 +29,7 @@ local function done(rec, page)
     mark(k, item, 'e')
     if page then
       pages(k, 1)
-      call('HINCRBY', 'pages:' .. rec[4], slot, 1)
+      stored[rec[4]] = (stored[rec[4]] or 0) + 1
     end
   elseif is_page then
     mark(k, item, 'e')
@@ -51,30 +53,32 @@ local function done(rec, page)
     schedule(s)
   end
   if item[1] < 0 then return end
-  call('HDEL', 'deaths', item[1])
+  append(over, fmt('%.0f', item[1]))
   if batch == '0' then
     count('finished', 1)
   else
-    call('HSET', 'prep:' .. slot .. ':' .. batch, fmt('%.0f', item[1]), pack({ rec[3], rec[4], page and 1 or 0, item, rec[8], rec[1], rec[7] }))
-    call('ZADD', 'preps:' .. slot, batch, batch)
+    append(prepared, fmt('%.0f', item[1]), pack({ rec[3], rec[4], page and 1 or 0, item, rec[8], rec[1], rec[7] }))
   end
 end
 
 -- A caller that never got the answer asks again, and must hear the same.
 local function was_done(n, stamp)
-  local text = batch ~= '0' and call('HGET', 'prep:' .. slot .. ':' .. batch, n)
+  local text = batch ~= '0' and call('HGET', prep, n)
   return text and unpack_(text)[6] == stamp
 end
 
+local names = {}
+for i = 5, #ARGV, 4 do append(names, ARGV[i]) end
+local records, dropped = fields('lease', names), {}
 for i = 5, #ARGV, 4 do
   local n = ARGV[i]
-  local text = call('HGET', 'lease', n)
-  local rec = text and unpack_(text)
+  local rec = records[n] and unpack_(records[n])
   if not rec or rec[1] ~= tonumber(ARGV[i + 1]) then
     valid[#valid + 1] = was_done(n, tonumber(ARGV[i + 1])) and '1' or '0'
   else
     valid[#valid + 1] = '1'
-    drop_lease(n)
+    records[n] = false
+    append(dropped, n)
     local how = ARGV[i + 2]
     if how == 'p' or how == 'o' then
       done(rec, how == 'p')
@@ -82,5 +86,13 @@ for i = 5, #ARGV, 4 do
       again(rec, how, tonumber(ARGV[i + 3]))
     end
   end
+end
+many('HDEL', 'lease', dropped)
+many('ZREM', 'deadline', dropped)
+for c, amount in pairs(stored) do call('HINCRBY', 'pages:' .. c, slot, amount) end
+if call('EXISTS', 'deaths') == 1 then many('HDEL', 'deaths', over) end
+if #prepared > 0 then
+  many('HSET', prep, prepared)
+  call('ZADD', 'preps:' .. slot, batch, batch)
 end
 return reply(table.concat(valid))

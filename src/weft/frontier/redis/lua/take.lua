@@ -11,16 +11,21 @@ for _, n in ipairs(call('ZRANGEBYSCORE', 'deadline', '-inf', now, 'LIMIT', 0, 50
     returned(rec)
   end
 end
-for _, n in ipairs(call('LPOP', 'parse', limit) or {}) do
-  local rec = unpack_(call('HGET', 'fetched', n))
-  call('HDEL', 'fetched', n)
+local names = call('LPOP', 'parse', limit) or {}
+local records, deaths = fields('fetched', names), fields('deaths', names)
+local taken, deadlines = {}, {}
+for _, n in ipairs(names) do
+  local rec = unpack_(records[n])
   stamp = stamp + 1
   rec[1], rec[2] = stamp, owner
-  call('HSET', 'lease', n, pack(rec))
-  call('ZADD', 'deadline', deadline, n)
+  append(taken, n, pack(rec))
+  append(deadlines, deadline, n)
   local item = rec[6]
   out[#out + 1] = { n, stamp, rec[4], rec[3], item[2], item[3], item[4], item[5], item[6], item[7],
-    fmt('%.0f', D.delay), rec[7], tonumber(call('HGET', 'deaths', n)) or 0 }
+    fmt('%.0f', D.delay), rec[7], tonumber(deaths[n]) or 0 }
 end
+many('HDEL', 'fetched', names)
+many('HSET', 'lease', taken)
+many('ZADD', 'deadline', deadlines)
 if #out > 0 then call('HSET', 'n', 'stamp', fmt('%.0f', stamp)) end
 return reply(deadline, out)
