@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +12,10 @@ import pytest
 
 from weft.supervise import redis_server
 from weft.supervise.redis_server import RedisServer
+
+# A run in the background of a shell is deaf to Ctrl-C, and so would be every process that a test interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 KINDS = ("redis", "valkey")
 StartServer = Callable[..., RedisServer]

@@ -144,6 +144,7 @@ end
 
 local function claim_at(site)
   local s = load(site)
+  s.later = nil
   local waits = s.due
   if lost > 0 then waits = math.max(waits, lost + math.max(delay_of(s), SETTLE)) end
   if waits > now then

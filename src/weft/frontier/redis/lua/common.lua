@@ -116,7 +116,12 @@ local function turn_of(s, v1, v2, v3)
   end
 end
 
+-- Sites as this script has them, and which of them are to be written at its end. One that shares a turn is read anew each
+-- time and written at once, since another may have changed that turn meanwhile.
+local sites, changed = {}, {}
+
 local function load(site)
+  if sites[site] then return sites[site] end
   local v = call('HMGET', 's:' .. site, 'u', 'a', 't', 'T', 'L')
   local s = { site = site, lanes = {}, fresh = not v[1] and not v[5], address = v[4] or nil }
   if v[4] then
@@ -130,10 +135,11 @@ local function load(site)
       s.lanes[#s.lanes + 1] = { c = c, q = tonumber(q), n = tonumber(n), p = tonumber(p), f = tonumber(f), k = k, d = d }
     end
   end
+  if not s.address then sites[site] = s end
   return s
 end
 
-local function save(s)
+local function write(s)
   local lanes = ''
   for _, l in ipairs(s.lanes) do
     lanes = lanes .. l.c .. ':' .. l.q .. ':' .. l.n .. ':' .. l.p .. ':' .. l.f .. ':' .. l.k .. ':' .. l.d .. ';'
@@ -158,6 +164,20 @@ local function save(s)
   if s.fresh then
     s.fresh = false
     count('sites', 1)
+  end
+end
+
+-- Writes a site at once; whoever wants it then reads it anew.
+local function settle(s)
+  sites[s.site], changed[s.site] = nil, nil
+  write(s)
+end
+
+local function save(s)
+  if s.address then
+    settle(s)
+  else
+    changed[s.site] = s
   end
 end
 
@@ -410,6 +430,7 @@ local function flush()
     if k.dpages ~= 0 then call('HINCRBY', 'c:' .. c, 'pages', k.dpages) end
     if k.dseen then call('HSET', 'c:' .. c, 'size', k.size, 'split', k.split, 'seen', fmt('%.0f', k.seen)) end
   end
+  for _, s in pairs(changed) do write(s) end
   for name, by in pairs(delta) do
     if by ~= 0 then call('HINCRBY', 'n', name, by) end
   end

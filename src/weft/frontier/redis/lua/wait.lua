@@ -5,7 +5,7 @@
 local function join(s, address)
   -- What else is under way counts in the turn it was claimed under.
   if s.address == address or s.active > 0 then return s end
-  save(s)
+  settle(s)
   call('HSET', 's:' .. s.site, 'T', address)
   if s.address then
     call('SREM', 'P:' .. s.address, s.site)
