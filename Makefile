@@ -26,7 +26,7 @@ chaos: $(DEV)            ## the long crash campaigns
 	@scripts/tools
 	@WEFT_TEST_CHAOS=1 scripts/test tests/chaos
 
-bench: $(DEV)            ## Weft beside its peers, and what it must reach: half an hour
+bench: $(DEV)            ## Weft beside its peers, and what it must reach: three quarters of an hour
 	@scripts/tools
 	@scripts/bench
 
