@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harnesses import kill_written
 
 from weft import urls
 from weft.config import PolitenessSection
@@ -173,7 +174,7 @@ def test_a_server_that_only_restarts_keeps_every_clock(pod: Pod) -> None:
     first = frontier.claim(frontier.owner, 1)[0]
     frontier.cool([ended(frontier, first)])
     frontier.finish([Outcome(first, End.PAGE)])
-    pod.server.kill()
+    kill_written(pod.server)
     with pytest.raises(ServerAway):
         frontier.stats()
     pod.server.start()
@@ -187,7 +188,7 @@ def test_a_server_that_has_lost_data_makes_every_site_wait_and_uses_no_number_tw
     admit(frontier, "a", pages=2)
     (lease,) = frontier.claim(frontier.owner, 9)
     frontier.commit()
-    pod.server.kill()
+    kill_written(pod.server)
     pod.server.start()
     pod.client.hincrby("n", "ops", -3)  # what an append-only file without its last second holds
     assert watcher.stats().queued == 1, "who only watches goes on"
@@ -316,7 +317,7 @@ def test_another_pods_process_sends_links_but_never_judges_a_server_that_was_sta
     crawl = sender.find_crawl("test")
     assert sender.admit(crawl, [Found("http://a/1", 1), Found("http://a/2", 1)]).new == 2
     assert sender.unseen(crawl, ["http://a/1", "http://a/3"]) == ["http://a/3"]
-    pod.server.kill()
+    kill_written(pod.server)
     pod.server.start()
     pod.client.hincrby("n", "ops", -2)
     with pytest.raises(ServerAway, match="opened anew"):

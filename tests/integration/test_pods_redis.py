@@ -137,6 +137,22 @@ def pages_in_all(folder: Path) -> None:
         assert verdict.ok, verdict
 
 
+def one_core_each(folder: Path) -> None:
+    """Orchestrator and fetcher on the first core, the parser on the next."""
+    if not {0, 1} <= os.sched_getaffinity(0):
+        pytest.skip("needs the cores 0 and 1")
+    pod = ("--pods", "managed", "--fetchers-per-pod", 1, "--parsers-per-pod", 1, "--enable-cpu-affinity")
+    with synthetic_web(**CALM) as web:
+        crawler = Crawler(web.seeds, folder, *pod, delay_s=0.02)
+        with crawler.running() as running:
+            crawler.pages_at_least(5)
+            (fetcher,), (parser,) = (processes(crawler, running.pid, role) for role in ("fetcher", "parser"))
+            assert [os.sched_getaffinity(pid) for pid in (running.pid, fetcher, parser)] == [{0}, {0}, {1}]
+            assert running.wait(100) == 0, crawler.said
+        verdict = web.judge(delay_s=0.02)
+        assert verdict.ok, verdict
+
+
 def depth(folder: Path) -> None:
     with synthetic_web(**MESSY) as web:
         crawler = Crawler(web.seeds, folder, *FUSED, "--max-depth", 2, delay_s=0.02)
@@ -145,7 +161,7 @@ def depth(folder: Path) -> None:
         assert verdict.ok, verdict
 
 
-SCENARIOS = [undisturbed, all_roles_killed, orchestrator_killed, pages_in_all, depth]
+SCENARIOS = [undisturbed, all_roles_killed, orchestrator_killed, pages_in_all, one_core_each, depth]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
