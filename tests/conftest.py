@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -30,6 +31,26 @@ def server_program(kind: str) -> Path:
             pytest.fail(missing)
         pytest.skip(missing)
     return Path(found)
+
+
+@pytest.fixture
+def mount_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """Mounts a disk of its own, as small as wanted: `mount_disk("1m")`."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a tmpfs needs root")
+    folder = tmp_path / "small-disk"
+
+    def mount(size: str) -> Path:
+        folder.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "weft", str(folder)]
+        mounted = subprocess.run(command, capture_output=True, text=True)
+        if mounted.returncode:
+            pytest.skip(f"mounting a tmpfs is not allowed here: {mounted.stderr.strip()}")
+        return folder
+
+    yield mount
+    if folder.is_mount():
+        subprocess.run(["umount", "-l", folder], check=True)
 
 
 @pytest.fixture

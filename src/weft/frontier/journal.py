@@ -183,18 +183,23 @@ class Journal:
 
     def sync(self) -> None:
         """Makes what was committed safe against a power cut."""
-        wal = Path(f"{self._path}-wal")
-        if wal.exists():
-            fd = os.open(wal, os.O_RDONLY)
-            try:
-                os.fdatasync(fd)
-            finally:
-                os.close(fd)
+        sync_log(self._path)
 
     def close(self) -> None:
         """Commits and closes."""
         self.commit()
         self._db.close()
+
+
+def sync_log(database: Path) -> None:
+    """Puts SQLite's write-ahead log on the disk, which it does not do by itself at every commit."""
+    log = Path(f"{database}-wal")
+    if log.exists():
+        fd = os.open(log, os.O_RDONLY)
+        try:
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
 
 
 _KEYS = {

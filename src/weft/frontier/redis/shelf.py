@@ -11,7 +11,6 @@ before Redis tells its version, so whoever hears of a version finds it here.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from pathlib import Path
 
@@ -19,6 +18,7 @@ import msgspec
 
 from weft.errors import BadInput, writing
 from weft.frontier.contract import RobotsRecord
+from weft.frontier.journal import sync_log
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS robots (origin TEXT PRIMARY KEY, version INTEGER, record BLOB) WITHOUT ROWID;
@@ -99,13 +99,7 @@ class Shelf:
 
     def sync(self) -> None:
         """Makes what was written safe against a power cut."""
-        wal = Path(f"{self._path}-wal")
-        if wal.exists():
-            fd = os.open(wal, os.O_RDONLY)
-            try:
-                os.fdatasync(fd)
-            finally:
-                os.close(fd)
+        sync_log(self._path)
 
     def close(self) -> None:
         """Writes the rest and closes."""

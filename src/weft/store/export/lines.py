@@ -17,7 +17,7 @@ import msgspec
 from weft.records import Row
 from weft.store.errors import writing
 from weft.store.export.facts import Facts
-from weft.store.export.part import Part, State
+from weft.store.export.part import Part, Passing, State
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -109,30 +109,18 @@ class LineFile:
             self._file.close()
 
 
-class LineStream:
+class LineStream(Passing):
     """Lines to somebody who reads along."""
 
     def __init__(self, out: BinaryIO, lines: Lines) -> None:
-        self._out, self._lines = out, lines
+        super().__init__(out)
+        self._lines = lines
         out.write(lines.header())
 
     def add(self, row: Row) -> bool:
         """Writes a row."""
         self._out.write(self._lines.line(row))
         return True
-
-    def save(self, state: State) -> bool:  # noqa: ARG002
-        """Passes on what was written."""
-        self._out.flush()
-        return False
-
-    def finish(self) -> Path | None:
-        """Passes on the rest."""
-        self._out.flush()
-        return None
-
-    def close(self) -> None:
-        """The stream is not ours."""
 
 
 def _cell(value: object) -> object:

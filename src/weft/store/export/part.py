@@ -15,7 +15,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -34,6 +34,26 @@ class State(msgspec.Struct):
     length: int = 0
     pieces: int = 0
     rows: int = 0
+
+
+class Passing:
+    """What every output to somebody who reads along has in common: nothing of it can be taken up again."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+
+    def save(self, state: State) -> bool:  # noqa: ARG002
+        """Passes on what was written."""
+        self._out.flush()
+        return False
+
+    def finish(self) -> Path | None:
+        """Passes on the rest."""
+        self._out.flush()
+        return None
+
+    def close(self) -> None:
+        """The stream is not ours."""
 
 
 class Part:

@@ -16,7 +16,7 @@ from isal import isal_zlib
 
 from weft.records import Row
 from weft.store.errors import StoreError, writing
-from weft.store.export.part import Part, State
+from weft.store.export.part import Part, Passing, State
 from weft.store.export.source import Source
 from weft.store.warc import RecordMaker
 from weft.store.warc_read import BROKEN, parse
@@ -134,29 +134,16 @@ class WarcFiles:
         os.fdatasync(self._file.fileno())
 
 
-class WarcStream:
+class WarcStream(Passing):
     """Records to somebody who reads along."""
 
     def __init__(self, out: BinaryIO, info: Mapping[str, str]) -> None:
-        self._out = out
+        super().__init__(out)
         out.write(RecordMaker().info("-", info))
 
     def write(self, members: bytes) -> None:
         """Appends a page's records."""
         self._out.write(members)
-
-    def save(self, state: State) -> bool:  # noqa: ARG002
-        """Passes on what was written."""
-        self._out.flush()
-        return False
-
-    def finish(self) -> Path | None:
-        """Passes on the rest."""
-        self._out.flush()
-        return None
-
-    def close(self) -> None:
-        """The stream is not ours."""
 
 
 def _last_request(before: bytes) -> bytes:
