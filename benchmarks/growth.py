@@ -2,7 +2,7 @@
 
     python benchmarks/growth.py [--quick]
 
-Three processes, one after the other: URLs from 10 k to 10 M on 10 k domains, domains from 1 k to 1 M with 1 M URLs, and
+Processes one after the other: URLs from 10 k to 10 M on 10 k domains, domains from 1 k to 1 M with 1 M URLs, and
 memory: bytes of resident memory for each seen URL (the seen set alone) and for each queued one (the frontier's growth
 less the seen set's). Times are CPU microseconds a URL, in batches as the engine has them, commits included.
 """
@@ -18,12 +18,14 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from harness import results
 from harness.frontiers import Driven, rss, url
 
-WINDOW = 30_000
+WINDOW = 3_000
+WINDOWS = 15
 
 
 def main() -> int:
@@ -51,43 +53,37 @@ def in_process(part: str, quick: bool) -> Any:
 
 def urls_grow(folder: Path, scale: int) -> list[dict[str, float]]:
     """The same number of domains, ever more URLs."""
-    driven = Driven(folder / "f", 10_000)
-    driven.know_robots()
-    rows = []
-    for size in (10_000, 100_000, 1_000_000, 10_000_000 // scale):
-        driven.admit(size - driven.next)
-        rows.append({"urls": size, "domains": driven.domains, **window(driven)})
-    return rows
+    return grown(folder, [(size, 10_000) for size in (10_000, 100_000, 1_000_000, 10_000_000 // scale)])
 
 
 def domains_grow(folder: Path, scale: int) -> list[dict[str, float]]:
     """The same number of URLs, ever more domains."""
-    rows = []
-    for place, domains in enumerate((1_000, 10_000, 100_000, 1_000_000 // scale)):
+    return grown(folder, [(1_000_000, domains) for domains in (1_000, 10_000, 100_000, 1_000_000 // scale)])
+
+
+def grown(folder: Path, sizes: list[tuple[int, int]]) -> list[dict[str, float]]:
+    """Frontiers of all sizes beside each other: what they cost is measured in turn, since machines have moods."""
+    all_driven, rows = [], []
+    for place, (urls, domains) in enumerate(sizes):
+        gc.collect()
+        before = rss()
         driven = Driven(folder / str(place), domains)
         driven.know_robots()
-        driven.admit(1_000_000)
-        rows.append({"urls": 1_000_000, "domains": domains, **window(driven)})
-        driven.frontier.close()
-        del driven
-        gc.collect()
+        driven.admit(urls)
+        all_driven.append(driven)
+        rows.append({"urls": urls, "domains": domains, "rss_mb": round((rss() - before) / (1 << 20), 1)})
+    windows = [[window(driven) for driven in all_driven] for _ in range(WINDOWS)]
+    for place, row in enumerate(rows):
+        for at, name in enumerate(("admit_us", "claim_us", "end_us")):
+            row[name] = round(1e6 * median(round_[place][at] for round_ in windows), 2)
     return rows
 
 
-def window(driven: Driven) -> dict[str, float]:
-    """The cost of the next URLs, at this size; the median of three windows."""
-    admits, claims, ends = [], [], []
-    for _ in range(3):
-        admits.append(driven.admit(WINDOW // 3) / (WINDOW // 3))
-        claiming, ending, done = driven.work(WINDOW // 3)
-        claims.append(claiming / done)
-        ends.append(ending / done)
-    return {
-        "admit_us": round(1e6 * sorted(admits)[1], 2),
-        "claim_us": round(1e6 * sorted(claims)[1], 2),
-        "end_us": round(1e6 * sorted(ends)[1], 2),
-        "rss_mb": round(rss() / (1 << 20), 1),
-    }
+def window(driven: Driven) -> tuple[float, float, float]:
+    """The cost of the next URLs, at this size: admitting, claiming, ending one."""
+    admitting = driven.admit(WINDOW) / WINDOW
+    claiming, ending, done = driven.work(WINDOW)
+    return admitting, claiming / done, ending / done
 
 
 def seen_memory(folder: Path, scale: int) -> dict[str, float]:

@@ -30,7 +30,7 @@ from weft.errors import BadUrl
 from weft.frontier.contract import End, Ended, Rejection
 from weft.records import FetchResult, Found, Lease, Purpose, Reason
 
-UNREAD_BYTES = 8 << 20  # more than this is not kept waiting
+UNREAD_BYTES = 16 << 20  # more than this is not kept waiting
 
 
 class Results:
