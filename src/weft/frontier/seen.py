@@ -15,7 +15,7 @@ from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
 from weft.records import Found, Purpose
 
-_ENTRIES = 32  # fingerprints a bucket holds on average: fewer are faster to search, more waste less memory
+_ENTRIES = 128  # fingerprints a bucket holds on average: fewer are faster to search, more waste less memory
 _FIRST = 64
 _PIECE = 1024  # buckets dumped together
 
