@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from weft.supervise import redis_server
 from weft.supervise.redis_server import RedisServer
 
+sys.path.insert(0, str(Path(__file__).parent / "shared"))  # what tests of all kinds import
 # A run in the background of a shell is deaf to Ctrl-C, and so would be every process that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

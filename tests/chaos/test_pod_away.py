@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from crawling import Crawler, Kill, judged_with_kills, until
 from flights import Flight, read_flights
+from server_kills import kill_written
 
 from weft import urls
 from weft.frontier.redis.connection import connect
@@ -66,7 +67,7 @@ def test_the_others_keep_their_rate(tmp_path: Path, start_server: Any, parsers: 
 
 
 def _take_away(server: Any, how: str) -> None:
-    server.kill() if how == "killed" else os.kill(server.pid, signal.SIGSTOP)
+    kill_written(server) if how == "killed" else os.kill(server.pid, signal.SIGSTOP)
 
 
 def _bring_back(server: Any, how: str) -> None:

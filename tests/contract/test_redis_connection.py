@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import redis
+from server_kills import kill_written
 
 from weft.errors import BadInput, ServerAway, ServerFull
 from weft.frontier.redis import pod_info
@@ -208,7 +209,7 @@ def test_a_user_without_rights_is_told(start_server: StartServer) -> None:
 def test_a_loading_server_is_waited_for(start_server: StartServer) -> None:
     server = start_server()
     connect(server.url).eval("for i = 1, 10000 do redis.call('set', 'k' .. i, string.rep('x', 50)) end", 0)
-    server.kill()
+    kill_written(server)
     slowly = {"key-load-delay": "50", "loading-process-events-interval-bytes": "1024"}
     slow = start_server(folder=server.folder, settings=slowly, wait=False)
     until = time.monotonic() + 20
@@ -301,7 +302,7 @@ def test_a_server_that_goes_away_is_away_and_comes_back(start_server: StartServe
     server = start_server()
     client = connect(server.url, QUICK)
     client.set("a", 1)
-    server.kill()
+    kill_written(server)
     for _ in range(2):
         with pytest.raises(ServerAway), asking("pod 0"):
             client.get("a")

@@ -12,6 +12,7 @@ from typing import Any
 
 import redis_worker
 from redis_worker import DELAY_S, PAGES, url_of
+from server_kills import kill_written
 
 from weft.config import PolitenessSection
 from weft.errors import ServerAway
@@ -88,7 +89,7 @@ def _run(processes: Processes, server: RedisServer, watcher: RedisFrontier, rng:
         if stats.finished - last >= PAGES // 14 and kills < 12:
             kills, last = kills + 1, stats.finished
             if kills % 4 == 0:
-                server.kill()
+                kill_written(server)
                 server.start()
             else:
                 slot = rng.choice(SLOTS)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harnesses import kill_written
+from server_kills import kill_written
 
 from weft import urls
 from weft.config import PolitenessSection

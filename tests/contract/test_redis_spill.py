@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from server_kills import kill_written
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, End, Outcome, RobotsRecord
@@ -131,7 +132,7 @@ def test_a_server_that_is_killed_with_queues_on_disk_loses_nothing(pod: Pod) -> 
     frontier.admit(crawl, [Found(url, 1) for url in names(0, 2000)])
     frontier.tend()
     done = drained(frontier, most=450)
-    pod.server.kill()
+    kill_written(pod.server)
     pod.server.start()
     frontier, crawl = pod.process()
     assert done + drained(frontier) == names(0, 2000)

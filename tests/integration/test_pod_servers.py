@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 from crawling import weft
+from server_kills import kill_written_at
 
 from weft.config import PolitenessSection
 from weft.crawl.folder import CrawlFolder
@@ -36,12 +34,8 @@ def test_managed_servers_come_together_and_come_back(tmp_path: Path) -> None:
     servers.start()
     try:
         assert take_pods("crawl1", servers.urls, SETTINGS, here=range(3)) == {0: True, 1: True, 2: True}
-        client: Any = connect(servers.urls[1])
-        pid = int(client.info("server")["process_id"])
+        kill_written_at(servers.urls[1])
         until = time.monotonic() + 20
-        while client.info("persistence")["aof_buffer_length"]:  # while it syncs, a write is acknowledged and kept back
-            assert time.monotonic() < until
-        os.kill(pid, signal.SIGKILL)
         for is_back in (False, True):  # its threads end after it, and only then is its death told
             while servers.look() != is_back:
                 assert time.monotonic() < until

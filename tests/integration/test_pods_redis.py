@@ -34,6 +34,7 @@ from crawling import (
     weft,
 )
 from recoveries import ParserWatch, recoveries
+from server_kills import kill_written
 
 from weft import urls
 from weft.supervise import process
@@ -228,7 +229,7 @@ def test_a_pod_whose_redis_is_away_pauses_and_links_for_it_wait(tmp_path: Path, 
         with crawler.running() as running:
             crawler.pages_at_least(20, 60)
             died = time.monotonic()
-            second.kill()
+            kill_written(second)
             until(lambda: crawler.status()["pods"][1]["state"] == "paused", 30, "a pause of pod 1")
             gone_on = crawler.status()["pods"][0]["requests"] + 10
             until(lambda: crawler.status()["pods"][0]["requests"] >= gone_on, 30, "pages of pod 0")

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from crawling import check_corpus, until
 from redis_pod import Pod
+from server_kills import kill_written
 
 from weft.engine.steps import SPLIT_STEPS
 from weft.records import Row
@@ -155,7 +156,7 @@ def test_a_server_that_goes_away_pauses_the_pod_and_comes_back_with_it(
             for name in SPLIT:
                 crawl.start(name)
             until(lambda: crawl.frontier.stats().finished >= 30, what="item 30")
-            server.kill()
+            kill_written(server)
             for slot in ("pod0-fetcher0", "pod0-parser0"):
                 until(partial(is_paused, crawl, slot), what=f"a pause of {slot}")
             server.start()

@@ -6,9 +6,11 @@
     FOLDER/redis.lock      held by the server itself, as long as it lives; its pid
     FOLDER/redis.sock      where it listens; no TCP port. A path too long for a socket: see `socket_path`
 
-Invariants: a folder never has two servers; the server dies with the process that started it; what it acknowledged is
-there again after it was killed; it is running once it has loaded what its file holds. A server that dies is started
-again when `look` is called; one that dies again and again is given up with the last words of its log.
+Invariants: a folder never has two servers; the server dies with the process that started it; what it wrote to its file
+is there again after it was killed, and after `stop` all that it acknowledged; it is running once it has loaded what its
+file holds. While a sync is under way a server keeps acknowledged writes back: a kill may cost the last two seconds.
+A server that dies is started again when `look` is called; one that dies again and again is given up with the last words
+of its log.
 """
 
 from __future__ import annotations

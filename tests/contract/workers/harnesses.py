@@ -6,6 +6,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from server_kills import kill_written
+
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
 from weft.frontier.embedded import EmbeddedFrontier
@@ -13,15 +15,6 @@ from weft.frontier.redis.connection import RedisSettings, connect
 from weft.frontier.redis.frontier import RedisFrontier
 from weft.records import Found, Lease
 from weft.supervise.redis_server import RedisServer
-
-
-def kill_written(server: RedisServer) -> None:
-    """SIGKILL, when its file has everything: while a server syncs, it acknowledges writes and keeps them back."""
-    client: Any = connect(server.url)
-    while client.info("persistence")["aof_buffer_length"]:
-        pass
-    client.close()
-    server.kill()
 
 
 class EmbeddedHarness:

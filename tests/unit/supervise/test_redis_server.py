@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import redis
+from server_kills import kill_written
 
 from weft.errors import BadInput, Busy, Missing
 from weft.supervise import process, redis_server
@@ -35,7 +36,9 @@ def until(condition: Callable[[], object], limit_s: float = 20) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_was_acknowledged_is_there_after_a_kill_and_after_a_stop(kind: str, start_server: StartServer) -> None:
+def test_what_was_written_is_there_after_a_kill_and_all_of_it_after_a_stop(
+    kind: str, start_server: StartServer
+) -> None:
     server = start_server(kind)
     client = client_of(server)
     assert client.config_get("port")["port"] == "0"
@@ -46,7 +49,7 @@ def test_what_was_acknowledged_is_there_after_a_kill_and_after_a_stop(kind: str,
     for number in range(200):
         client.set(f"key{number}", number)
     first = server.pid
-    server.kill()
+    kill_written(server)
     server.start()
     assert server.pid != first
     assert client.dbsize() == 200
@@ -72,7 +75,7 @@ def test_start_waits_until_the_file_is_loaded(start_server: StartServer) -> None
     server = start_server()
     client = client_of(server)
     client.eval("for i = 1, 10000 do redis.call('set', 'k' .. i, string.rep('x', 50)) end", 0)
-    server.kill()
+    kill_written(server)
     slowly = {"key-load-delay": "50", "loading-process-events-interval-bytes": "1024"}
     slow = start_server(folder=server.folder, settings=slowly, wait=False)
     seen: list[bytes] = []
@@ -102,7 +105,7 @@ def test_what_a_killed_server_leaves_behind_does_not_keep_the_next_from_starting
     assert server.pid is not None
     until(lambda: process.children(server.pid or 0))
     (rewriting,) = process.children(server.pid)
-    server.kill()
+    kill_written(server)
     assert process.state(rewriting) is not None
     began = time.monotonic()
     server.start()
