@@ -79,9 +79,11 @@ class Committer:
     def _keep_syncing(self) -> None:
         while not self._stop.wait(SYNC_EVERY_S):
             try:
+                batch = self._store.batch
                 self._also_sync()
                 self._frontier.sync()
-                self._synced = self._store.sync()
+                # A batch that was committed since has its links in a file that was synced too early.
+                self._synced = min(batch, self._store.sync())
             except (OSError, WeftError) as error:
                 # The next round tries again; until then nothing is acknowledged, so nothing can be lost.
                 log.error("sync failed", error=error)

@@ -19,7 +19,9 @@ from weft.store.warc_read import Http, Record
 
 
 class Pages(Protocol):
-    """The engine's side of a page store."""
+    """The engine's side of a page store. `batch` is the last one that was committed."""
+
+    batch: int
 
     def add(
         self, row: Row, result: FetchResult | None, *, truncated: str | None = None, text: str | None = None
