@@ -104,7 +104,7 @@ def test_what_another_node_cannot_do_is_left_for_the_pod_s_own(server: str, clie
     frontier = own(server, tmp_path)
     afar = OtherPod(0, PodClient(connect(server), POLITE, pod=0, pods=2), None, "crawl")
     afar.tell_robots(Told(f"http://{HOST}", ALLOW, None), 0.0)
-    afar.admit([Found(f"http://{HOST}/", 3)])
+    afar.deliver("pod1-parser1", 1, [Found(f"http://{HOST}/", 3)], 0)
     nearer: list[tuple[int, str, int]] = []
 
     def expand(known: Sequence[tuple[int, str, int]]) -> None:
@@ -117,10 +117,8 @@ def test_what_another_node_cannot_do_is_left_for_the_pod_s_own(server: str, clie
     (lease,) = frontier.claim(frontier.owner, 9)
     frontier.cool([Ended(lease, frontier.now(), ok=True)])
     frontier.finish([Outcome(lease, End.PAGE)], batch=1)
-    assert afar.admit([Found(f"http://{HOST}/", 1)]).expand == ()
-    assert (
-        afar.ask(lambda there, crawl: there.deliver(crawl, "pod1-parser0", 1, [Found(f"http://{HOST}/", 2)])).new == 0
-    )
+    assert afar.deliver("pod1-parser1", 2, [Found(f"http://{HOST}/", 1)], 1).expand == ()
+    assert afar.deliver("pod1-parser0", 1, [Found(f"http://{HOST}/", 2)], 0).new == 0
     frontier.take_mail(expand)
     assert nearer == [(lease.item, f"http://{HOST}/", 1)]
     assert frontier.facts()[1]["mail"] == 0

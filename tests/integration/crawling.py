@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import socket
 import subprocess
 import sys
@@ -273,7 +274,7 @@ class Kill:
     before: float
     after: float
     slots: tuple[str, ...] = ("",)
-    what: str = "all"  # process, server, all; unknown; stopped
+    what: str = "all"  # process, server, loss (of a server's last moments), all; unknown; stopped
 
     def touches(self, other: Kill) -> bool:
         """Whether both cost the same slots something."""
@@ -352,6 +353,29 @@ def kill_fetcher(pid: int, data_dir: Path | None = None) -> Kill:
         return Kill(before, time.monotonic())
     what = "unknown" if slots == ("",) else "server" if slots[0].endswith("-") else "process"
     return Kill(before, time.monotonic(), slots, what)
+
+
+def kill_losing(orchestrator: int, server: int, data_dir: Path, lost_s: float) -> Kill:
+    """kill -9 of a pod's server, which comes back without what it wrote in its last moments.
+
+    A real one loses them while it syncs, or in a power cut. Whoever starts it again is held back meanwhile.
+    """
+    slots = slots_of(data_dir, server)
+    pod = slots[0].removeprefix("pod").removesuffix("-")
+    folder = data_dir / "frontier" / f"pod_{pod}" / "redis" / "appendonlydir"
+    before = time.monotonic()
+    sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
+    time.sleep(lost_s)
+    process.kill(orchestrator, signal.SIGSTOP)
+    try:
+        process.kill(server)
+        until(lambda: is_gone(server), 5, "the end of the server")
+        assert {path.name for path in folder.iterdir()} == {*sizes}, "it has not rewritten its file"
+        for name, size in sizes.items():
+            os.truncate(folder / name, size)
+    finally:
+        process.kill(orchestrator, signal.SIGCONT)
+    return Kill(before, time.monotonic(), slots, "loss")
 
 
 def crawl_with_kills(crawler: Crawler, kills: int, *, seed: int, pause_s: tuple[float, float]) -> list[Kill]:

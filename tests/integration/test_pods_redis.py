@@ -27,6 +27,7 @@ from crawling import (
     is_gone,
     judged_with_kills,
     kill_fetcher,
+    kill_losing,
     kill_now,
     processes,
     requests_by_pod,
@@ -47,6 +48,7 @@ DELAY_S = 0.05
 MESSY: dict[str, Any] = {"hosts": 22, "pages": 130, "seed": 44, "profile": "messy"}
 OTHER: dict[str, Any] = {"hosts": 22, "pages": 130, "seed": 53, "profile": "messy"}
 CALM: dict[str, Any] = {"hosts": 12, "pages": 100, "seed": 2, "profile": "calm"}
+LOST_S = 0.5
 BACK_S = 30.0  # tests/chaos holds it to 5 and 10 s: here several crawls share the machine
 SPLIT = (*MANAGED, "--fetchers-per-pod", 2, "--parsers-per-pod", 1)
 FUSED = (*MANAGED, "--fetchers-per-pod", 1, "--parsers-per-pod", 0)
@@ -80,7 +82,8 @@ def check_commands(crawler: Crawler) -> None:
 
 
 def all_roles_killed(folder: Path) -> None:
-    """A fetcher, a parser, a server, and another fetcher and server: each is started again, and nothing is lost."""
+    """A fetcher, a parser, a server, another fetcher, and a server whose last moments are lost: each is started again,
+    and no page is missing, or there twice."""
     with synthetic_web(**OTHER) as web:
         crawler = Crawler(web.seeds, folder, *SPLIT, delay_s=DELAY_S)
         kills = []
@@ -93,7 +96,11 @@ def all_roles_killed(folder: Path) -> None:
                 (150, "server", -1),
             ):
                 crawler.pages_at_least(pages, 60)
-                kills.append(kill_fetcher(processes(crawler, running.pid, role)[which], crawler.data_dir))
+                victim = processes(crawler, running.pid, role)[which]
+                if which == -1 and role == "server":
+                    kills.append(kill_losing(running.pid, victim, crawler.data_dir, LOST_S))
+                else:
+                    kills.append(kill_fetcher(victim, crawler.data_dir))
             assert running.wait(150) == 0, crawler.said
         back = recoveries(crawler, kills, parsers)
         assert back.seconds, back

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 from weft.frontier.redis.connection import connect
@@ -40,3 +42,28 @@ def kill_written_at(url: str) -> None:
     client.close()
     wait_written(url)
     os.kill(pid, signal.SIGKILL)
+
+
+class Past:
+    """What a server's file held at a moment: `bring_back` kills the server and starts it with that, the rest lost.
+
+    So a kill ends that comes while acknowledged writes are kept back, and a power cut before a sync.
+    """
+
+    def __init__(self, server: RedisServer, copy: Path) -> None:
+        client: Any = connect(server.url)
+        until = time.monotonic() + LIMIT_S
+        while client.info("persistence")["aof_buffer_length"]:
+            assert time.monotonic() < until, "the server does not write"
+        client.close()
+        self._server = server
+        self._file, self._copy = server.folder / "appendonlydir", copy
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(self._file, copy)
+
+    def bring_back(self, *, start: bool = True) -> None:
+        self._server.kill()
+        shutil.rmtree(self._file)
+        shutil.copytree(self._copy, self._file)
+        if start:
+            self._server.start()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol
@@ -16,6 +17,7 @@ from weft.engine.crawls import RunningCrawl
 from weft.engine.leads import Leads
 from weft.engine.progress import Progress
 from weft.engine.revisits import Revisits
+from weft.engine.suspects import beat
 from weft.engine.verdict import RETRYABLE
 from weft.fetch.robots import product_token
 from weft.frontier.admission import Rules
@@ -29,6 +31,7 @@ from weft.store.query import Where
 from weft.telemetry import Log
 
 MAY_SUCCEED = RETRYABLE | {Reason.ROBOTS_UNREACHABLE, Reason.BREAKER, Reason.RETRY_AFTER}
+WAIT_S = 0.1
 CRAWL = "crawl"  # the name of the one crawl that is in a frontier
 log = Log("weft.crawl.opening")
 
@@ -39,26 +42,36 @@ def limits_of(order: Order) -> CrawlLimits:
     return CrawlLimits(limits.max_pages, limits.max_pages_per_domain, order.config.scope.max_depth)
 
 
-class Readmitting(Frontier, Protocol):
-    """A frontier that takes a known URL in once more."""
+class Losing(Frontier, Protocol):
+    """A frontier on a server that may lose what it was told."""
+
+    lost_ends: list[int]
+    settled_at: float
 
     def readmit(self, crawl: int, found: Found) -> None: ...
 
+    def had(self, crawl: int, rows: Iterable[tuple[str, int, int]]) -> None: ...
+
 
 def read_lost(
-    frontier: Readmitting, store: PageStore, fetch: FetchSection, crawl: RunningCrawl, lost: Collection[int]
+    frontier: Losing, store: PageStore, fetch: FetchSection, crawl: RunningCrawl, alive: Callable[[], None]
 ) -> None:
     """Lets in once more what stored pages lead to whose ends a server has lost: it may have lost their links, too.
 
-    A page that is not kept (noindex) is visited again. A row does not tell how many redirects led to it: a chain that
-    was cut by the loss is counted anew.
+    What the pages' own URLs are is told first, by all processes of the pod: the links of one may lead to a page of
+    another, which must not be fetched again. A page that is not kept (noindex) is visited again. A row does not tell
+    how many redirects led to it: a chain that was cut by the loss is counted anew.
     """
-    if not lost:
+    wanted = set(frontier.lost_ends)
+    rows = [row for row in store.rows() if row.item in wanted] if wanted else []
+    frontier.had(crawl.number, ((row.url, row.depth, row.item) for row in rows))
+    while frontier.now() < frontier.settled_at:
+        alive()
+        time.sleep(WAIT_S)
+    if not rows:
         return
-    log.warning("the server has lost ends of pages: their links are read again", pages=len(lost))
+    log.warning("the server has lost ends of pages: their links are read again", pages=len(rows))
     leads = Leads(frontier, store, fetch, product_token(fetch.user_agent()))
-    wanted = set(lost)
-    rows = [row for row in store.rows() if row.item in wanted]
     leads.expand(crawl, ((row.item, row.url, row.depth) for row in rows))
     for row in rows:
         if row.error == "noindex":
@@ -98,7 +111,8 @@ class Opening:
             # A power cut took these pages' bytes: their URLs come in again under a new number.
             frontier.readmit(number, Found(row.url, row.depth, row.parent))
         if isinstance(frontier, RoutedRedisFrontier):
-            read_lost(frontier, self._store, order.config.fetch, crawl, frontier.lost_ends)
+            alive = partial(beat, self._folder.pulse_of(order.slot))
+            read_lost(frontier, self._store, order.config.fetch, crawl, alive)
         if order.index == 0:
             self._admit_seeds(crawl, seeds)
             self._visit_again(number)

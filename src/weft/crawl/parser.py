@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -17,7 +18,7 @@ from weft.config import Config
 from weft.crawl.child import progress_of, run_child
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.handoff import spool_of
-from weft.crawl.opening import read_lost
+from weft.crawl.opening import Losing, read_lost
 from weft.crawl.order import Control, Order
 from weft.crawl.redis_process import open_frontier, shared_chores
 from weft.engine.commit import Committer
@@ -29,9 +30,9 @@ from weft.engine.progress import Progress
 from weft.engine.round import Round
 from weft.engine.spool import SpoolReader, Sweeper
 from weft.engine.steps import crash_point
-from weft.engine.suspects import Suspects, take_suspect
+from weft.engine.suspects import Suspects, beat, take_suspect
 from weft.frontier.admission import Rules
-from weft.frontier.contract import CrawlLimits, Frontier, ParseQueue
+from weft.frontier.contract import CrawlLimits, ParseQueue
 from weft.records import Found
 from weft.store.pages import PageStore
 from weft.telemetry import Log, Metrics, Slot
@@ -39,19 +40,16 @@ from weft.telemetry import Log, Metrics, Slot
 log = Log("weft.crawl.parser")
 
 
-class ParsersFrontier(Frontier, ParseQueue, Protocol):
+class ParsersFrontier(Losing, ParseQueue, Protocol):
     """What a parser needs of its pod's frontier, or of a router before it."""
 
     acknowledged: int
-    lost_ends: list[int]
 
     def open_crawl(self, name: str, limits: CrawlLimits) -> int: ...
 
     def recover(self, done: Sequence[int] = (), pages: dict[int, int] | None = None) -> int: ...
 
     def scope_extensions(self, crawl: int) -> list[str]: ...
-
-    def readmit(self, crawl: int, found: Found) -> None: ...
 
     def close(self) -> None: ...
 
@@ -73,6 +71,7 @@ class Parser:
         chores: Callable[[Parser], Sequence[Callable[[float], None]]] = lambda _: (),
     ) -> None:
         step = crash_point()
+        self._pulse = pulse
         self._frontier = frontier
         self.progress = progress
         if suspect := take_suspect(pulse):
@@ -115,7 +114,7 @@ class Parser:
         seeds, extensions = folder.seeds(), frontier.scope_extensions(number)
         rules = Rules(config.scope, seeds, this_year=datetime.now(UTC).year, extensions=extensions)
         crawl = RunningCrawl(number, rules, config.scope, config.fetch, frontier, self.progress, seeds)
-        read_lost(frontier, store, config.fetch, crawl, frontier.lost_ends)
+        read_lost(frontier, store, config.fetch, crawl, partial(beat, self._pulse))
         return crawl
 
     @property

@@ -67,9 +67,40 @@ class Message(msgspec.Struct, array_like=True):
     scopes: list[tuple[int, str]] = []
     robots: list[Told] = []
 
+    def add(self, crawl: int, one: Found) -> None:
+        """A URL."""
+        if one.hops or one.about or one.purpose is not Purpose.PAGE:
+            self.errands.append(
+                Errand(crawl, one.url, one.depth, one.parent, one.hops, one.purpose, one.about, one.offsite)
+            )
+            return
+        last = self.links[-1] if self.links else None
+        facts = (crawl, one.depth, one.parent, one.offsite)
+        if last is not None and (last.crawl, last.depth, last.parent, last.offsite) == facts:
+            last.urls.append(one.url)
+        else:
+            self.links.append(Links(*facts, [one.url]))
+
+    @property
+    def crawl(self) -> int:
+        """The crawl that its URLs are of."""
+        return (self.links or self.errands)[0].crawl
+
+    def found(self) -> list[Found]:
+        """Its URLs: those that are more than links first."""
+        found = [errand.found() for errand in self.errands]
+        for links in self.links:
+            found += [Found(url, links.depth, links.parent, offsite=links.offsite) for url in links.urls]
+        return found
+
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Message)
+
+
+def written(message: Message) -> bytes:
+    """A message as it is sent."""
+    return _ENCODER.encode(message)
 
 
 def read_message(body: bytes) -> Message:
@@ -100,18 +131,7 @@ class Outbox:
 
     def add(self, pod: int, crawl: int, one: Found) -> None:
         """A URL for another pod."""
-        message = self._message(pod)
-        if one.hops or one.about or one.purpose is not Purpose.PAGE:
-            message.errands.append(
-                Errand(crawl, one.url, one.depth, one.parent, one.hops, one.purpose, one.about, one.offsite)
-            )
-            return
-        last = message.links[-1] if message.links else None
-        facts = (crawl, one.depth, one.parent, one.offsite)
-        if last is not None and (last.crawl, last.depth, last.parent, last.offsite) == facts:
-            last.urls.append(one.url)
-        else:
-            message.links.append(Links(*facts, [one.url]))
+        self._message(pod).add(crawl, one)
 
     def add_scope(self, crawl: int, url: str) -> None:
         """To all pods: this place is a part of the scope from now on."""
@@ -134,7 +154,7 @@ class Outbox:
         for pod, message in self._pending.items():
             number = self._numbers[pod] = self._numbers[pod] + 1
             self._links[pod, number] = sum(len(links.urls) for links in message.links) + len(message.errands)
-            self._journal.put("outbox", (pod, number), _ENCODER.encode(message))
+            self._journal.put("outbox", (pod, number), written(message))
             self._journal.put_meta(f"sent:{pod}", number)
         self._pending.clear()
 

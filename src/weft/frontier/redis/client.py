@@ -20,6 +20,7 @@ from weft.errors import Busy, ServerAway, ServerFull
 from weft.frontier.contract import Admission, CrawlLimits, FrontierStats
 from weft.frontier.redis.connection import asking
 from weft.frontier.redis.known import KnownUrls
+from weft.frontier.redis.outbox import Arrived, Behind
 from weft.frontier.redis.packing import Keys, parent_code
 from weft.frontier.redis.scripts import Argument, Scripts
 from weft.frontier.seen import known_as
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 POD_BITS = 48
 NUMBER_MASK = (1 << POD_BITS) - 1
+_BEHIND, _EARLY = 2, 3
 LETTERS = {Purpose.PAGE: "p", Purpose.SITEMAP: "s", Purpose.ROBOTS: "r"}
 log = Log("weft.frontier.redis")
 
@@ -134,9 +136,24 @@ class PodClient:
         """Queues what is new; redirect targets, robots.txt and sitemaps before the rest."""
         return self._admit(crawl, found, mode=self.mode)
 
-    def deliver(self, crawl: int, sender: str, number: int, found: Sequence[Found]) -> Admission:
-        """A batch from another pod's outbox: one that came before changes nothing."""
-        return self._admit(crawl, found, mode=self.mode, sender=sender, number=number)
+    def deliver(self, crawl: int, sender: str, number: int, found: Sequence[Found], after: int = 0) -> Admission:
+        """A batch from an outbox: one that came before changes nothing; one of which some is `full` must come again.
+
+        `after` is the sender's batch that must have come before: `Behind` if it has not.
+        """
+        return self._admit(crawl, found, mode=self.mode, sender=sender, number=number, after=after)
+
+    def arrived(self, sender: str) -> Arrived:
+        """How far a sender's batches have come, and whether a kill of the server could take them back."""
+        steps: Any = self._client.pipeline(transaction=False)
+        with asking(self._where), steps:
+            steps.execute_command("HGET", "senders", sender)
+            steps.execute_command("INFO", "server", "persistence")
+            last, info = steps.execute()
+        # A server without an append-only file has no more to say.
+        return Arrived(
+            int(last or 0), info["run_id"], info.get("aof_current_size", 0), info.get("aof_buffer_length", 0)
+        )
 
     def sent(self, amount: int) -> None:
         """So many URLs were put into an outbox for another pod."""
@@ -276,18 +293,23 @@ class PodClient:
         mode: str = "",
         sender: str = "",
         number: int = 0,
+        after: int = 0,
         then: tuple[str, str] = ("", ""),
     ) -> Admission:
-        if not found and not then[0]:
+        if not (found or then[0] or sender):
             return Admission(0, 0)
         if self._checks_pods:
             self._check_pods(found)
         limits, owner = self._limits, self._crawls[crawl]
         order, groups = self._grouped(owner, found)
-        header: list[Argument] = [crawl, mode, sender, number, limits.cap, limits.keep, limits.hard, *then]
-        letters, expand, repeated, last = self._call("admit", [*header, *groups])
+        header: list[Argument] = [crawl, mode, sender, number, limits.cap, limits.keep, limits.hard, *then, after]
+        letters, expand, refused, last = self._call("admit", [*header, *groups])
         self._seen_item(last)
-        if repeated:
+        if refused == _BEHIND:
+            raise Behind
+        if refused == _EARLY:
+            raise ServerAway(f"{self._where}: pod {self._pod} has lost data: its own processes come first")
+        if refused:
             return Admission(0, len(found))
         text = letters.decode()
         owner.known.add(known_as(one) for one, letter in zip(order, text, strict=True) if letter in "nd")

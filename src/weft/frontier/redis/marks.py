@@ -33,6 +33,7 @@ class Marks:
             beside.replace(path)
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), _LAYOUT.size)
+        self.rebooted = self._map[:16] != self._boot  # the machine was, since this slot's last process; or it had none
         self._item = 0
 
     def known(self) -> tuple[int | None, int]:

@@ -1,17 +1,18 @@
 """The frontier of one process of a pod on Redis, among several pods: links go to the pod that they belong to.
 
-Another pod's frontier is called directly. While its Redis is away, or has no room, what is for it goes into this slot's
-outbox, a file, before the page is finished; `deliver_waiting` brings it later. How much waits there is told in this
-pod's own Redis, so that nobody takes the crawl for ended.
+What is for another pod goes into this slot's outbox, a file, before the page is finished, and from there to that pod's
+frontier at once. While its Redis is away, or has no room, it waits; and it is kept until that Redis has it in a file of
+its own, because a server that is killed loses its last moments (see outbox.py). `deliver_waiting` brings what waits,
+brings again what was lost, and asks what is safe. How much is not yet safe is told in this pod's own Redis before the
+page is finished, so that nobody takes the crawl for ended.
 
-    outboxes   hash   slot -> messages that wait in its outbox; in this pod's database
+    outboxes   hash   slot -> messages in its outbox that other pods may not have, or lose; in this pod's database
     told       list   what robots.txt of this pod's origins said, from processes of other nodes, whose disks this pod's
                       processes do not see; `take_mail` takes it, and what admit.lua left in `nearer`
 """
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,11 +22,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from weft import urls
-from weft.errors import ServerAway, ServerFull, writing
+from weft.errors import ServerAway, ServerFull
 from weft.frontier.contract import Admission, RobotsRecord
-from weft.frontier.outbox import Errand, Message, Recent, Told, read_message
+from weft.frontier.outbox import Message, Recent, Told, read_message, written
 from weft.frontier.redis.client import PodClient
 from weft.frontier.redis.frontier import RedisFrontier
+from weft.frontier.redis.outbox import Arrived, Behind, FileOutbox, Sent
 from weft.frontier.redis.packing import unpacked, unpacked_item
 from weft.frontier.redis.scripts import Argument
 from weft.frontier.redis.shelf import Shelf
@@ -33,6 +35,7 @@ from weft.records import Found, Purpose
 from weft.telemetry import Log
 
 MAIL = 100  # letters that are taken at a time
+ASK_EVERY_S = 1.0  # a pod that takes much is asked so often what it surely has
 AWAY_S = 1.0  # a pod that did not answer is not asked again sooner
 ABSENT = (ServerAway, ServerFull)
 T = TypeVar("T")
@@ -60,6 +63,11 @@ class OtherPod:
         self._here.set()
         self.kept = Recent()  # what waits for it in the outbox
 
+    @property
+    def is_away(self) -> bool:
+        """It did not answer."""
+        return not self._here.is_set()
+
     def ask(self, what: Callable[[PodClient, int], T]) -> T:
         """Asks it something about the crawl; ServerAway, without a journey, while it is known not to answer."""
         if not self._here.is_set():
@@ -81,9 +89,9 @@ class OtherPod:
             time.sleep(AWAY_S)
         self._here.set()
 
-    def admit(self, found: Sequence[Found]) -> Admission:
-        """Queues what is new there."""
-        return self.ask(lambda client, number: client.admit(number, found))
+    def deliver(self, sender: str, number: int, found: Sequence[Found], after: int) -> Admission:
+        """Queues what is new there, once for each number."""
+        return self.ask(lambda client, crawl: client.deliver(crawl, sender, number, found, after))
 
     def scope_extended(self, url: str) -> None:
         """Makes a place a part of the scope there."""
@@ -106,63 +114,21 @@ class OtherPod:
         self.ask(lambda client, _: client.tell_robots(told.origin, version, expires_s, told.crawl_delay_s or 0.0))
 
 
-class FileOutbox:
-    """What waits for pods that are away: numbered messages in one SQLite file of this slot."""
-
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._path = path
-        self._db = sqlite3.connect(path, isolation_level=None)
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=FULL")  # a number that was used must not be used again
-        self._db.executescript(
-            "CREATE TABLE IF NOT EXISTS waiting (pod INTEGER, number INTEGER, message BLOB, PRIMARY KEY (pod, number));"
-            "CREATE TABLE IF NOT EXISTS numbers (pod INTEGER PRIMARY KEY, last INTEGER);"
-        )
-
-    def put(self, pod: int, message: bytes) -> None:
-        """Keeps a message; on disk when this returns."""
-        with writing(self._path), self._db:
-            self._db.execute("BEGIN IMMEDIATE")
-            row = self._db.execute("SELECT last FROM numbers WHERE pod = ?", (pod,)).fetchone()
-            number = (row[0] if row else 0) + 1
-            self._db.execute("INSERT OR REPLACE INTO numbers VALUES (?, ?)", (pod, number))
-            self._db.execute("INSERT INTO waiting VALUES (?, ?, ?)", (pod, number, message))
-
-    def first(self, pod: int) -> tuple[int, bytes] | None:
-        """The oldest message to a pod."""
-        row: Any = self._db.execute(
-            "SELECT number, message FROM waiting WHERE pod = ? ORDER BY number LIMIT 1", (pod,)
-        ).fetchone()
-        return (int(row[0]), bytes(row[1])) if row else None
-
-    def delivered(self, pod: int, number: int) -> None:
-        """It is there."""
-        self._db.execute("DELETE FROM waiting WHERE pod = ? AND number = ?", (pod, number))
-
-    def pods(self) -> list[int]:
-        """The pods that something waits for."""
-        return [int(pod) for (pod,) in self._db.execute("SELECT DISTINCT pod FROM waiting ORDER BY pod")]
-
-    def __len__(self) -> int:
-        return int(self._db.execute("SELECT count(*) FROM waiting").fetchone()[0])
-
-    def close(self) -> None:
-        """Lets the file go."""
-        self._db.close()
-
-
 class RoutedRedisFrontier(RedisFrontier):
     """See the contract."""
 
     def __init__(self, *args: Any, others: Mapping[int, OtherPod], outbox: Path, **more: Any) -> None:
         super().__init__(*args, **more)
         self._others = others
-        self._box = FileOutbox(outbox)
+        self._box = FileOutbox(outbox, self._wall)
+        self._sent = {pod: Sent(self._box.numbers(pod)) for pod in range(self._pods)}
+        self._ask_at = dict.fromkeys(self._sent, 0.0)
         self._by_origin: dict[str, int] = {}
-        self._waiting = -1
-        self.crossed: Callable[[int, float], None] = lambda _links, _seconds: None  # told of links to another pod
+        self._told = 0  # how many messages this pod's server knows not to be safe
         self._next_telling = 0.0
+        self._has_put = False  # since it was asked last what is safe
+        self.crossed: Callable[[int, float], None] = lambda _links, _seconds: None  # told of links to another pod
+        self._tell_unsafe(at_once=True)
 
     def pod_of(self, url: str) -> int:
         """The pod that a URL belongs to."""
@@ -176,8 +142,8 @@ class RoutedRedisFrontier(RedisFrontier):
 
     @property
     def waiting(self) -> int:
-        """How many messages wait in the outbox."""
-        return max(0, self._waiting)
+        """How many messages wait for pods that have not taken them."""
+        return sum(sent.waiting for sent in self._sent.values())
 
     def owns(self, url: str) -> bool:
         """Whether a URL belongs to this pod."""
@@ -199,15 +165,11 @@ class RoutedRedisFrontier(RedisFrontier):
         for one in found:
             by_pod.setdefault(self.pod_of(one.url), []).append(one)
         own = by_pod.pop(self._pod, [])
-        all_ = [self._roomy(crawl, self._pod, super().admit(crawl, own))] if own else []
-        for pod, some in by_pod.items():
-            try:
-                asked = self.now()
-                there = self._others[pod].admit(some)
-                self.crossed(len(some), self.now() - asked)
-            except ABSENT:
-                there = self._keep(crawl, pod, some)
-            all_.append(self._roomy(crawl, pod, there))
+        all_ = [super().admit(crawl, own)] if own else []
+        if own and all_[0].full:
+            by_pod[self._pod] = list(all_[0].full)
+        if by_pod:
+            all_ += self._send(crawl, by_pod)
         return Admission(
             sum(one.new for one in all_),
             sum(one.duplicates for one in all_),
@@ -217,23 +179,15 @@ class RoutedRedisFrontier(RedisFrontier):
     def scope_extended(self, crawl: int, url: str) -> None:
         """Kept in every pod."""
         super().scope_extended(crawl, url)
-        for pod, other in self._others.items():
-            try:
-                other.scope_extended(url)
-            except ABSENT:
-                self._put(pod, Message([], [], [(crawl, url)], []))
+        self._tell({pod: Message([], [], [(crawl, url)], []) for pod in self._others})
 
     def robots_known(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
         """Kept in the origin's pod."""
         pod = self.pod_of(origin + "/")
         if pod == self._pod:
             super().robots_known(origin, record, crawl_delay_s)
-            return
-        told = Told(origin, record, crawl_delay_s)
-        try:
-            self._others[pod].tell_robots(told, self._wall())
-        except ABSENT:
-            self._put(pod, Message([], [], [], [told]))
+        else:
+            self._tell({pod: Message([], [], [], [Told(origin, record, crawl_delay_s)])})
 
     def _ask_places(self, pod: int, arguments: Sequence[Argument]) -> list[bytes]:
         if pod == self._pod:
@@ -241,17 +195,58 @@ class RoutedRedisFrontier(RedisFrontier):
         return self._others[pod].ask(lambda client, _: client.places(arguments))
 
     def deliver_waiting(self) -> list[Admission]:
-        """Brings what waits to the pods that are back; what became of it. Tells here how much waits still."""
+        """Brings what waits to the pods that are back; what became of it. Tells here how much may still be lost."""
         came: list[Admission] = []
-        for pod in self._box.pods():
+        forgotten: dict[int, int] = {}
+        now, hurry = self.now(), not self._has_put
+        for pod, sent in self._sent.items():
             try:
-                while (entry := self._box.first(pod)) is not None:
-                    came.append(self._bring(pod, *entry))
-                    self._box.delivered(pod, entry[0])
+                self._empty(pod, sent, came)
+                if sent.is_due(now) and (hurry or now >= self._ask_at[pod]):
+                    self._ask_at[pod] = now + ASK_EVERY_S
+                    if number := sent.heard(self._arrived(pod), now):
+                        forgotten[pod] = number
+            except Behind:
+                self._send_again(pod)
             except ABSENT:
                 continue
-        self._tell_waiting()
+        self._has_put = False
+        if forgotten:
+            self._box.forget(forgotten)
+        self._tell_unsafe()
         return came
+
+    def _empty(self, pod: int, sent: Sent, came: list[Admission]) -> None:
+        while sent.waits and (entry := self._box.next(pod, sent.after)) is not None:
+            number, body = entry
+            message = read_message(body)
+            admission = self._bring(pod, number, message, message.found())
+            came.append(admission)
+            if admission.full:
+                return
+
+    def _arrived(self, pod: int) -> Arrived:
+        if pod == self._pod:
+            return self.arrived(self._slot)
+        return self._others[pod].ask(lambda client, _: client.arrived(self._slot))
+
+    def _send_again(self, pod: int) -> None:
+        """Everything that is kept for a pod."""
+        log.warning("another pod has lost what was sent to it: it is sent again", pod=pod)
+        self._sent[pod].rewind()
+
+    def adopt(self, path: Path) -> None:
+        """Takes over the outbox of a slot that nobody fills any more. A kill makes it do it again."""
+        left = FileOutbox(path, self._wall)
+        for pod, sent in self._sent.items():
+            for _, body in left.all(pod):
+                sent.put(self._box.put({pod: body})[pod])
+        self._box.sync()
+        self._tell_unsafe(at_once=True)
+        self._ask("HDEL", "outboxes", path.stem)
+        left.close()
+        for file in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+            file.unlink(missing_ok=True)
 
     def take_mail(self, expand: Callable[[Sequence[tuple[int, str, int]]], None]) -> None:
         """Does what other nodes have left for this one; for one process of the pod. A kill makes it do it again."""
@@ -276,53 +271,109 @@ class RoutedRedisFrontier(RedisFrontier):
         super().close()
         self._box.close()
 
-    def _bring(self, pod: int, number: int, body: bytes) -> Admission:
-        message, sender = read_message(body), self._slot
-        found = [errand.found() for errand in message.errands]
+    def _bring(self, pod: int, number: int, message: Message, found: Sequence[Found]) -> Admission:
+        """One message to its pod. What finds its queue full makes it come again."""
+        sent = self._sent[pod]
         if pod == self._pod:
-            return self.deliver(message.errands[0].crawl, sender, number, found) if found else Admission(0, 0)
-        other = self._others[pod]
-        for _, url in message.scopes:
-            other.scope_extended(url)
-        for told in message.robots:
-            other.tell_robots(told, self._wall())
-        if not found:
-            return Admission(0, 0)
-        came = other.ask(lambda client, crawl: client.deliver(crawl, sender, number, found))
-        return self._roomy(message.errands[0].crawl, pod, came)
+            came = self.deliver(message.crawl, self._slot, number, found, sent.after)
+        else:
+            other = self._others[pod]
+            for _, url in message.scopes:
+                other.scope_extended(url)
+            for told in message.robots:
+                other.tell_robots(told, self._wall())
+            asked = self.now()
+            came = other.deliver(self._slot, number, found, sent.after)
+            if found:
+                self.crossed(len(found), self.now() - asked)
+        if not came.full:
+            sent.delivered(number)
+        return came
 
-    def _keep(self, crawl: int, pod: int, found: Sequence[Found]) -> Admission:
-        """Into the outbox, but for what waits there already."""
-        kept = self._others[pod].kept if pod in self._others else Recent()
-        new = [one for one in found if self._is_urgent(one) or kept.add(self._named(crawl, one))]
-        if new:
-            errands = [
-                Errand(crawl, one.url, one.depth, one.parent, one.hops, one.purpose, one.about, one.offsite)
-                for one in new
-            ]
-            self._put(pod, Message([], errands, [], []))
-        return Admission(len(new), len(found) - len(new))
+    def _send(self, crawl: int, by_pod: Mapping[int, Sequence[Found]]) -> list[Admission]:
+        """URLs to other pods, or to this one when its queue was full."""
+        going = {pod: self._not_waiting(crawl, pod, found) for pod, found in by_pod.items()}
+        messages = {pod: _message(crawl, found) for pod, found in going.items() if found}
+        came = self._tell(messages, going)
+        for pod, found in by_pod.items():
+            if pod not in came:
+                came[pod] = Admission(len(going[pod]), len(found) - len(going[pod]))
+            elif came[pod].full:
+                came[pod] = Admission(came[pod].new + len(came[pod].full), came[pod].duplicates, came[pod].expand)
+            else:
+                continue
+            self._remember(crawl, pod, going[pod])
+        return list(came.values())
 
-    def _put(self, pod: int, message: Message) -> None:
-        self._box.put(pod, msgspec.msgpack.encode(message))
-        self._tell_waiting(at_once=True)
+    def _tell(
+        self, messages: Mapping[int, Message], found: Mapping[int, Sequence[Found]] | None = None
+    ) -> dict[int, Admission]:
+        """Puts messages into the outbox and brings them; what became of those that arrived."""
+        came: dict[int, Admission] = {}
+        if not messages:
+            return came
+        behind = {pod for pod in messages if self._sent[pod].waits or pod == self._pod}
+        numbers = self._box.put({pod: written(message) for pod, message in messages.items()})
+        if any(message.scopes or message.robots or _is_for_robots(message) for message in messages.values()):
+            self._box.sync()  # no stored page tells of it after a power cut
+        for pod, number in numbers.items():
+            self._sent[pod].put(number)
+        self._has_put = True
+        if not self._told:
+            self._tell_unsafe(at_once=True)
+        for pod, message in messages.items():
+            if pod in behind:
+                continue
+            try:
+                admission = self._bring(pod, numbers[pod], message, found[pod] if found else ())
+            except ABSENT:
+                continue
+            except Behind:
+                self._send_again(pod)
+                continue
+            came[pod] = admission
+        return came
 
-    def _tell_waiting(self, *, at_once: bool = False) -> None:
+    def _not_waiting(self, crawl: int, pod: int, found: Sequence[Found]) -> Sequence[Found]:
+        """Without those that wait for a pod that is away."""
+        if pod == self._pod or not (self._others[pod].is_away or self._sent[pod].waits):
+            return found
+        kept = self._others[pod].kept
+        names = [one for one in found if not self._is_urgent(one)]
+        new = set(kept.unknown(self._named(crawl, one) for one in names))
+        return [one for one in found if self._is_urgent(one) or self._named(crawl, one) in new]
+
+    def _remember(self, crawl: int, pod: int, found: Sequence[Found]) -> None:
+        if pod != self._pod:
+            for one in found:
+                if not self._is_urgent(one):
+                    self._others[pod].kept.add(self._named(crawl, one))
+
+    def _tell_unsafe(self, *, at_once: bool = False) -> None:
         """An absolute number, told again now and then: it may be repeated, and a server that lost it has it again."""
-        waiting = len(self._box)
-        if waiting != self._waiting or (waiting and self.now() >= self._next_telling) or at_once:
-            self._ask("HSET", "outboxes", self._slot, waiting)
-            self._waiting, self._next_telling = waiting, self.now() + 1.0
+        unsafe = sum(sent.unsafe for sent in self._sent.values())
+        if unsafe != self._told or (unsafe and self.now() >= self._next_telling) or at_once:
+            self._ask("HSET", "outboxes", self._slot, unsafe)
+            self._told, self._next_telling = unsafe, self.now() + 1.0
 
-    def _roomy(self, crawl: int, pod: int, admission: Admission) -> Admission:
-        """What found its queue full waits in the outbox."""
-        if admission.full:
-            kept = self._keep(crawl, pod, admission.full)
-            return Admission(admission.new + kept.new, admission.duplicates + kept.duplicates, admission.expand)
-        return admission
+    def sync(self) -> None:
+        """Also what is on its way to other pods."""
+        super().sync()
+        self._box.sync()
 
     def _is_urgent(self, one: Found) -> bool:
         return bool(one.hops) or one.purpose is not Purpose.PAGE
 
     def _named(self, crawl: int, one: Found) -> str:
         return f"{one.depth} {one.url}" if self._crawls[crawl].limits.max_depth is not None else one.url
+
+
+def _message(crawl: int, found: Sequence[Found]) -> Message:
+    message = Message([], [], [], [])
+    for one in found:
+        message.add(crawl, one)
+    return message
+
+
+def _is_for_robots(message: Message) -> bool:
+    return any(errand.purpose is Purpose.ROBOTS for errand in message.errands)

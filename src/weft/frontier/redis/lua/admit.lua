@@ -1,14 +1,14 @@
 -- Queues what is new, marked seen in the same step; what is over a budget or finds its queue full is not marked.
 --
--- ARGV: crawl, mode (empty; "again": known or not; "afar": the caller is on another node than the pod's pages), sender, number, cap, keep, hard, a note to keep with it (field and
--- value of the hash `meta`, or empty); then groups:
+-- ARGV: crawl, mode (empty; "again": known or not; "had": pages that are stored are marked seen, `rest` is their item's number; "afar": the caller is on another node than the pod's pages), sender, number, cap, keep, hard, a note to keep with it (field and
+-- value of the hash `meta`, or empty), the sender's batch that must be here before (0: none must); then groups:
 --   senders   hash   sender -> number of its last batch
 --   nearer    list   what a caller from afar cannot expand: item, depth, site, rest; taken by the pod's own node
 --   p site depth count (fingerprint rest)*           pages in the order found
 --   u site depth purpose hops about fingerprint rest  a redirect's target, a sitemap, a robots.txt's next hop
--- Reply: a letter for each (n new, d known, b over budget, f full, r a robots.txt), pairs of index and item to expand again,
--- whether the batch was there before, the last item's number.
--- A sender's batch that was delivered before changes nothing: all are known.
+-- Reply: a letter for each (n new, d known, h had, b over budget, f full, r a robots.txt), pairs of index and item to expand again,
+-- 0, 1 if the batch was there before, 2 if one before it is missing, 3 if it is too early after a loss; the last item's number.
+-- A sender's batch that was delivered before changes nothing: all are known. One that found a queue full will come again.
 local c, mode, sender, number = ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 local cap, keep, hard = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local k = crawl(c)
@@ -158,6 +158,11 @@ local function move_up(s, l, d, fp, rest, index)
   end
 end
 
+local function had(fp, rest, d)
+  if see(fp) and k.depths then know(c, fp, tonumber(rest), d, 'e') end
+  return 'h'
+end
+
 local function verdict(s, l, fp, left)
   if mode == 'again' then
     see(fp)
@@ -170,16 +175,21 @@ local function verdict(s, l, fp, left)
   return see(fp) and 'n' or 'd'
 end
 
-local repeated = false
+local refused = 0
 if sender ~= '' then
   local last = tonumber(call('HGET', 'senders', sender)) or 0
-  repeated = number <= last
-  if not repeated then call('HSET', 'senders', sender, fmt('%.0f', number)) end
+  if now < (tonumber(call('HGET', 'state', 'lost')) or -TAKE_IN) + TAKE_IN then
+    refused = 3
+  elseif number <= last then
+    refused = 1
+  elseif last < tonumber(ARGV[12]) then
+    refused = 2
+  end
 end
 
 if ARGV[10] ~= '' then call('HSET', 'meta', ARGV[10], ARGV[11]) end
-local at, index = 12, 0
-while at <= #ARGV and not repeated do
+local at, index = 13, 0
+while at <= #ARGV and refused == 0 do
   local kind, site, d = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local s = load(site)
   local l = lane(s, c)
@@ -191,7 +201,7 @@ while at <= #ARGV and not repeated do
     local entries = {}
     for i = 0, amount - 1 do
       local fp, rest = ARGV[at + 2 * i], ARGV[at + 2 * i + 1]
-      local letter = verdict(s, l, fp, left)
+      local letter = mode == 'had' and had(fp, rest, d) or verdict(s, l, fp, left)
       if letter == 'n' then
         entries[#entries + 1] = entry(fp, rest)
         left.taken, left.room = left.taken + 1, left.room - 1
@@ -232,11 +242,9 @@ if next_item > first_item then
   call('HSET', 'n', 'item', fmt('%.0f', next_item))
   count('admitted', next_item - first_item)
 end
-if sender ~= '' and not repeated then
-  local kept = 0
-  for _, letter in ipairs(letters) do
-    if letter ~= 'f' then kept = kept + 1 end
-  end
-  count('received', kept)
+local text = table.concat(letters)
+if sender ~= '' and refused == 0 and not find(text, 'f', 1, true) then
+  call('HSET', 'senders', sender, fmt('%.0f', number))
+  count('received', #letters)
 end
-return reply(table.concat(letters), expand, repeated and 1 or 0, next_item)
+return reply(text, expand, refused, next_item)

@@ -6,8 +6,6 @@ local owner, limit, pod = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local keep, low = tonumber(ARGV[6]), tonumber(ARGV[7])
 local deadline = now + D.lease
 local until_ = fmt('%.0f', deadline)
--- After a loss the slots are started anew and tell what their stores have: until then nothing is given out twice.
-local SETTLE = 10000000
 local leases, expired = {}, {}
 local records, deadlines = {}, {}
 local stamp = tonumber(call('HGET', 'n', 'stamp')) or 0

@@ -27,6 +27,9 @@
 --   gone              set    items that the store has and whose end was lost with the server's data
 local call, fmt, find, sub, match = redis.call, string.format, string.find, string.sub, string.match
 local pack, unpack_ = cmsgpack.pack, cmsgpack.unpack
+-- After a loss the slots are started anew and tell what their stores have: until then nothing is given out twice, and what
+-- is only then told again (by other pods, and by links of stored pages) is not taken in before them.
+local SETTLE, TAKE_IN = 10000000, 6000000
 local MIDDLE = 70368744177664 -- 2^46: urgent entries count up from here, those that go to the head count down
 
 local function clock()

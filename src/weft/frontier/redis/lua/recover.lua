@@ -1,10 +1,12 @@
 -- A slot's process was started anew: what it had prepared and its store holds has ended, the rest is queued again, or
 -- goes back to the parsers.
 --
--- ARGV: slot, number of (crawl pages) pairs, these, then items that the store has since the last acknowledged batch.
--- Reply: the items that were under way; those that the store has though their end was never heard of here.
-local slot, pairs_ = ARGV[3], tonumber(ARGV[4])
-local at = 5
+-- ARGV: slot, 1 if the machine was started anew since, number of (crawl pages) pairs, these, then items that the store has
+-- since the last acknowledged batch.
+-- Reply: the items that were under way; those that the store has and whose links may be missing: their end was never heard
+-- of here, or a power cut may have taken what was on its way to other pods; how long nothing is to be taken in.
+local slot, rebooted, pairs_ = ARGV[3], ARGV[4] == '1', tonumber(ARGV[5])
+local at = 6
 for _ = 1, pairs_ do
   local c, stored = ARGV[at], tonumber(ARGV[at + 1])
   local had = tonumber(call('HGET', 'pages:' .. c, slot)) or 0
@@ -24,6 +26,7 @@ for _, batch in ipairs(call('ZRANGE', 'preps:' .. slot, 0, -1)) do
     if has[all[i]] then
       count('finished', 1)
       has[all[i]] = nil
+      if rebooted then unsure[#unsure + 1] = all[i] end
     else
       again[#again + 1] = unpack_(all[i + 1])
     end
@@ -93,4 +96,5 @@ for n in pairs(has) do
     call('SADD', 'gone', n)
   end
 end
-return reply(under_way, unsure)
+local settled = (tonumber(call('HGET', 'state', 'lost')) or -TAKE_IN) + TAKE_IN
+return reply(under_way, unsure, fmt('%.0f', math.max(0, settled - now)))

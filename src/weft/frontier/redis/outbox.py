@@ -1,0 +1,205 @@
+"""What is on its way from one process to other pods: a file of numbered messages, and how far each pod has them.
+
+A message is in the file before the page is finished that it comes from, and stays there until the pod surely has it:
+
+    put        in the file, which survives a kill; on the disk before the page's batch is acknowledged (`sync`)
+    delivered  the pod's server took it, and may lose it again: it acknowledges before it writes
+    safe       the server's append-only file has it: a kill there costs nothing any more
+    forgotten  safe for KEEP_S: the server has synced its file meanwhile, so a power cut costs nothing either
+
+The server keeps the last number of each sender beside what that message changed, and loses both or none. A message says
+which one must be there before it, so a server that went back in time takes none too early: everything from there on is
+delivered once more, in order. What it has already it knows by its number.
+
+    waiting   pod, number -> message        numbers   pod -> the last one used        meta   boot, least (number)
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from weft.errors import writing
+from weft.frontier.journal import sync_log
+from weft.frontier.requests import boot_id
+
+KEEP_S = 5.0  # a server syncs every second, two at most
+
+
+class Behind(Exception):
+    """The pod has lost a message that it had: what was sent since must be sent again."""
+
+
+class Arrived(NamedTuple):
+    """What a pod's server says of one sender's messages."""
+
+    last: int  # the number of the last one it has
+    run: str  # differs from one start of the server to the next
+    written: int  # bytes in its append-only file
+    unwritten: int  # that it has acknowledged and keeps back
+
+
+class Sent:
+    """How far one pod has what the file holds for it."""
+
+    def __init__(self, kept: list[int]) -> None:
+        self._kept = deque(kept)
+        self._unsafe = deque(kept)
+        self._delivered = 0
+        self._ages: deque[tuple[float, int]] = deque()  # since when messages up to a number are safe
+        self._safe = 0
+        self._mark: tuple[str, int, int] | None = None  # of a run: once its file is that long, it has that number
+
+    @property
+    def waits(self) -> bool:
+        """Whether something must still be delivered."""
+        return bool(self._kept) and self._kept[-1] > self._delivered
+
+    @property
+    def waiting(self) -> int:
+        """How many messages must still be delivered."""
+        return sum(number > self._delivered for number in self._kept) if self.waits else 0
+
+    @property
+    def unsafe(self) -> int:
+        """How many messages the pod may lose, or does not have yet."""
+        return len(self._unsafe)
+
+    @property
+    def after(self) -> int:
+        """What the pod must have before the next message; 0: whatever it has."""
+        return self._delivered if self._kept and self._kept[0] <= self._delivered else 0
+
+    def is_due(self, now: float) -> bool:
+        """Whether there is something to ask the pod for: is it safe, can it be forgotten."""
+        is_old = bool(self._ages) and self._ages[0][0] <= now - KEEP_S
+        return is_old or (bool(self._unsafe) and self.after > 0)
+
+    def put(self, number: int) -> None:
+        """The file has one more."""
+        self._kept.append(number)
+        self._unsafe.append(number)
+
+    def delivered(self, number: int) -> None:
+        """The pod's server has taken it."""
+        self._delivered = number
+
+    def rewind(self) -> None:
+        """The pod's server has lost some: all are delivered again."""
+        self._delivered = 0
+        self._unsafe = deque(self._kept)
+        self._ages.clear()
+        self._safe, self._mark = 0, None
+
+    def heard(self, arrived: Arrived, now: float) -> int:
+        """What the pod's server said; gives the number up to which messages can be forgotten. Behind: to be rewound."""
+        if arrived.last < self.after:
+            raise Behind
+        mark = (arrived.run, arrived.last, arrived.written + arrived.unwritten)
+        if self._mark is None or self._mark[0] != arrived.run or not arrived.unwritten:
+            self._mark = mark
+        _, number, end = self._mark
+        if arrived.written >= end:
+            self._mark = mark
+            self._is_safe(number, now)
+        return self._forget(now)
+
+    def _is_safe(self, number: int, now: float) -> None:
+        while self._unsafe and self._unsafe[0] <= number:
+            self._unsafe.popleft()
+        if number > self._safe:
+            self._safe = number
+            self._ages.append((now, number))
+
+    def _forget(self, now: float) -> int:
+        number = 0
+        while self._ages and self._ages[0][0] <= now - KEEP_S:
+            number = self._ages.popleft()[1]
+        while self._kept and self._kept[0] <= number:
+            self._kept.popleft()
+        return number
+
+
+class FileOutbox:
+    """The file. A kill loses nothing that was put; `sync` makes it safe against a power cut, too."""
+
+    def __init__(self, path: Path, wall: Callable[[], float] = time.time) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        self._db = sqlite3.connect(path, isolation_level=None)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=NORMAL")
+        self._db.executescript(
+            "CREATE TABLE IF NOT EXISTS waiting (pod INTEGER, number INTEGER, message BLOB, PRIMARY KEY (pod, number));"
+            "CREATE TABLE IF NOT EXISTS numbers (pod INTEGER PRIMARY KEY, last INTEGER);"
+            "CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT);"
+        )
+        self._last: dict[int, int] = dict(self._db.execute("SELECT pod, last FROM numbers"))
+        for pod, last in self._db.execute("SELECT pod, max(number) FROM waiting GROUP BY pod").fetchall():
+            self._last[pod] = max(last, self._last.get(pod, 0))
+        self._least = self._least_number(wall())
+
+    def _least_number(self, wall: float) -> int:
+        """A power cut may have taken numbers that were used, or the file: none is used twice."""
+        meta = dict(self._db.execute("SELECT name, value FROM meta"))
+        if meta.get("boot") != boot_id():
+            meta = {"boot": boot_id(), "least": str(int(wall * 1000) * 1000)}
+            with writing(self._path), self._db:
+                self._db.execute("BEGIN IMMEDIATE")
+                self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", meta.items())
+        return int(meta["least"])
+
+    def put(self, messages: Mapping[int, bytes]) -> dict[int, int]:
+        """Keeps a message for each of these pods, all or none of them; gives their numbers."""
+        numbers = {pod: max(self._last.get(pod, 0), self._least) + 1 for pod in messages}
+        with writing(self._path):
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                rows = [(pod, numbers[pod], message) for pod, message in messages.items()]
+                self._db.executemany("INSERT INTO waiting VALUES (?, ?, ?)", rows)
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+        self._last |= numbers
+        return numbers
+
+    def numbers(self, pod: int) -> list[int]:
+        """The numbers of all messages to a pod, in order."""
+        rows = self._db.execute("SELECT number FROM waiting WHERE pod = ? ORDER BY number", (pod,))
+        return [int(number) for (number,) in rows]
+
+    def all(self, pod: int) -> Iterator[tuple[int, bytes]]:
+        """All messages to a pod, in order."""
+        yield from self._db.execute("SELECT number, message FROM waiting WHERE pod = ? ORDER BY number", (pod,))
+
+    def next(self, pod: int, after: int) -> tuple[int, bytes] | None:
+        """The first message to a pod after a number."""
+        row = self._db.execute(
+            "SELECT number, message FROM waiting WHERE pod = ? AND number > ? ORDER BY number LIMIT 1", (pod, after)
+        ).fetchone()
+        return (int(row[0]), bytes(row[1])) if row else None
+
+    def forget(self, numbers: Mapping[int, int]) -> None:
+        """These pods have everything up to these numbers for good."""
+        with writing(self._path), self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            for pod, number in numbers.items():
+                self._db.execute("INSERT OR REPLACE INTO numbers VALUES (?, ?)", (pod, self._last[pod]))
+                self._db.execute("DELETE FROM waiting WHERE pod = ? AND number <= ?", (pod, number))
+
+    def sync(self) -> None:
+        """Puts what was put on the disk; for any thread."""
+        sync_log(self._path)
+
+    def __len__(self) -> int:
+        return int(self._db.execute("SELECT count(*) FROM waiting").fetchone()[0])
+
+    def close(self) -> None:
+        """Lets the file go."""
+        self._db.close()

@@ -1,0 +1,243 @@
+"""What one pod has sent to another is there again after that one's server has lost its last moments: all, and once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from server_kills import Past
+
+from weft import urls
+from weft.config import PolitenessSection
+from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.redis.client import Limits, PodClient
+from weft.frontier.redis.connection import connect
+from weft.frontier.redis.routing import OtherPod, RoutedRedisFrontier
+from weft.records import Found
+from weft.supervise.redis_server import RedisServer
+
+ALLOW = RobotsRecord("allow", b"", 9e12)
+HOSTS = {
+    pod: [host for host in (f"h{number}.test" for number in range(60)) if urls.pod_of(host, 2) == pod]
+    for pod in range(2)
+}
+
+
+class Pods:
+    """Two pods, a process each, under a clock that the test moves."""
+
+    def __init__(self, folder: Path, servers: list[RedisServer], limits: CrawlLimits, afar: bool) -> None:
+        self.folder = folder
+        self.servers = servers
+        self.limits = limits
+        self.afar = afar
+        self.time = 1000.0
+        self._connections: list[Any] = []
+        self._incarnation = 0
+        for server in servers:
+            self.connection(server).flushall()
+        self.frontiers = [self.process(0), self.process(1)]
+        for pod, frontier in enumerate(self.frontiers):
+            for host in HOSTS[pod]:
+                frontier.robots_known(f"http://{host}", ALLOW, None)
+            frontier.commit()
+
+    def connection(self, server: RedisServer) -> Any:
+        self._connections.append(connect(server.url))
+        return self._connections[-1]
+
+    def process(self, pod: int) -> RoutedRedisFrontier:
+        self._incarnation += 1
+        other, section = 1 - pod, PolitenessSection(delay_s=0.0, places=1)
+        client = PodClient(
+            self.connection(self.servers[other]), section, pod=other, pods=2, server_clock=lambda: self.time
+        )
+        there = OtherPod(other, client, None if self.afar else self.folder / str(other) / "robots.db", "test")
+        frontier = RoutedRedisFrontier(
+            self.connection(self.servers[pod]), self.folder / str(pod), section, slot=f"pod{pod}-fetcher0",
+            incarnation=self._incarnation, pod=pod, pods=2, clock=lambda: self.time, wall=lambda: self.time,
+            server_clock=lambda: self.time, idle_s=0.0, others={other: there}, outbox=self.folder / str(pod) / "box.db",
+        )  # fmt: skip
+        frontier.open_crawl("test", self.limits)
+        frontier.recover()
+        return frontier
+
+    def restart(self, pod: int) -> RoutedRedisFrontier:
+        """A process that was killed, or has died of a loss, and the next one in its slot."""
+        self.frontiers[pod] = self.process(pod)
+        return self.frontiers[pod]
+
+    def chores(self, pod: int, turns: int) -> None:
+        for _ in range(turns):
+            self.time += 1.0
+            self.frontiers[pod].deliver_waiting()
+
+    def delivered(self, pod: int) -> None:
+        """Until all is safe that a pod has sent: a server that lost something is away at first."""
+        until = time.monotonic() + 20
+        while True:
+            self.chores(pod, 1)
+            if not self.waiting():
+                return
+            assert time.monotonic() < until
+            time.sleep(0.02)
+
+    def waiting(self) -> int:
+        return sum(frontier.facts()[1]["outboxes"] for frontier in self.frontiers)
+
+    def crawled(self, pod: int) -> list[str]:
+        """Everything that a pod has queued, claimed and ended."""
+        frontier, done = self.frontiers[pod], []
+        for _ in range(2):  # after a loss every site waits
+            self.time += 11.0
+            while leases := frontier.claim(frontier.owner, 1000):
+                done += [lease.url for lease in leases]
+                frontier.cool(Ended(lease, frontier.now(), ok=True) for lease in leases)
+                frontier.finish([Outcome(lease, End.PAGE) for lease in leases], batch=1)
+                frontier.acknowledge(1)
+                frontier.commit()
+        return sorted(done)
+
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.close()
+
+
+@pytest.fixture
+def make_pods(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterator[Callable[..., Pods]]:
+    made: list[Pods] = []
+
+    def build(limits: CrawlLimits | None = None, *, afar: bool = False) -> Pods:
+        servers = [shared_server("redis killed"), shared_server("redis killed too")]
+        made.append(Pods(tmp_path, servers, limits or CrawlLimits(), afar))
+        return made[-1]
+
+    yield build
+    for pods in made:
+        pods.close()
+
+
+def links(first: int, last: int, depth: int = 1) -> list[Found]:
+    """Pages of pod 1's hosts."""
+    hosts = HOSTS[1][:3]
+    return [Found(f"http://{hosts[number % 3]}/{number}", depth) for number in range(first, last)]
+
+
+def names(first: int, last: int) -> list[str]:
+    return sorted(found.url for found in links(first, last))
+
+
+@pytest.mark.parametrize("afar", [False, True], ids=["one node", "two nodes"])
+@pytest.mark.parametrize("sender", ["lives", "was killed", "lost data too"])
+def test_links_that_another_server_has_lost_come_again_once(
+    make_pods: Callable[..., Pods], tmp_path: Path, sender: str, afar: bool
+) -> None:
+    pods = make_pods(afar=afar)
+    assert pods.frontiers[0].admit(1, links(0, 10)).new == 10
+    past = [Past(server, tmp_path / f"past{pod}") for pod, server in enumerate(pods.servers)]
+    for at in range(10, 40, 10):
+        assert pods.frontiers[0].admit(1, links(at - 3, at + 10)).new == 10
+    pods.frontiers[0].scope_extended(1, "http://elsewhere.test/")
+    if sender == "lost data too":
+        past[0].bring_back()
+    past[1].bring_back()
+    pods.restart(1)
+    if sender != "lives":
+        pods.restart(0)
+        pods.time += 5.0
+    if not afar:
+        pods.frontiers[0].admit(1, links(40, 50))
+    pods.delivered(0)
+    pods.frontiers[0].admit(1, links(40, 50))
+    pods.delivered(0)
+    assert pods.crawled(1) == names(0, 50), "each is there, and once"
+    assert pods.frontiers[1].scope_extensions(1) == ["http://elsewhere.test/"]
+    stats = pods.frontiers[1].stats()
+    assert (stats.admitted, stats.finished, stats.queued, stats.pages) == (50, 50, 0, 50)
+    assert pods.waiting() == 0
+
+
+def test_the_crawl_waits_until_the_other_server_has_written_what_it_took(
+    make_pods: Callable[..., Pods], tmp_path: Path
+) -> None:
+    pods = make_pods()
+    past = Past(pods.servers[1], tmp_path / "past")
+    pods.frontiers[0].admit(1, links(0, 10))
+    assert pods.crawled(1) == names(0, 10)
+    assert pods.waiting() == 1, "it may be lost, though it was crawled"
+    past.bring_back()
+    assert pods.frontiers[0].facts()[1]["outboxes"] == 1, "a loss that nobody has noticed"
+    pods.restart(1)
+    pods.delivered(0)
+    assert pods.crawled(1) == names(0, 10)
+    assert pods.waiting() == 0
+
+
+def test_what_a_pod_surely_has_is_not_kept_for_long(make_pods: Callable[..., Pods]) -> None:
+    pods = make_pods()
+    box = pods.frontiers[0]._box
+    for at in range(0, 100, 10):
+        pods.frontiers[0].admit(1, links(at, at + 10))
+    assert len(box) == 10
+    pods.chores(0, 2)
+    assert (pods.waiting(), len(box)) == (0, 10), "until the other server has synced"
+    pods.chores(0, 12)
+    assert len(box) == 0
+    pods.restart(0).admit(1, links(100, 110))
+    pods.delivered(0)
+    assert pods.crawled(1) == names(0, 110)
+
+
+def test_depths_are_the_nearest_after_a_loss(make_pods: Callable[..., Pods], tmp_path: Path) -> None:
+    pods = make_pods(CrawlLimits(max_depth=5))
+    pods.frontiers[0].admit(1, links(0, 6, depth=4))
+    past = Past(pods.servers[1], tmp_path / "past")
+    pods.frontiers[0].admit(1, links(0, 3, depth=2))
+    pods.frontiers[0].admit(1, links(3, 9, depth=3))
+    past.bring_back()
+    pods.restart(1)
+    pods.delivered(0)
+    depths = {lease.url: lease.depth for lease in pods.frontiers[1].claim("me", 1000)}
+    nearest = {found.url: found.depth for found in [*links(0, 3, 2), *links(3, 9, 3)]}
+    assert depths == {url: nearest[url] for url in depths}
+
+
+def test_the_outbox_of_a_slot_that_nobody_fills_any_more_is_taken_over(
+    make_pods: Callable[..., Pods], tmp_path: Path
+) -> None:
+    pods = make_pods()
+    pods.servers[1].kill()
+    pods.frontiers[0].admit(1, links(0, 10))
+    pods.frontiers[0].admit(1, links(5, 20))
+    pods.servers[1].start()
+    pods.restart(1)
+    left = tmp_path / "0" / "pod0-fetcher9.db"
+    pods.frontiers[0]._box.close()
+    (tmp_path / "0" / "box.db").rename(left)
+    pods.connection(pods.servers[0]).hset("outboxes", "pod0-fetcher9", 2)
+    pods.restart(0).adopt(left)
+    assert pods.waiting() == 2
+    pods.delivered(0)
+    assert pods.crawled(1) == names(0, 20)
+    assert not left.exists()
+
+
+def test_what_finds_its_queue_full_comes_again(make_pods: Callable[..., Pods], monkeypatch: pytest.MonkeyPatch) -> None:
+    pods = make_pods()
+    tight = Limits(cap=20, keep=5, low=2, hard=30)
+    monkeypatch.setattr(pods.frontiers[0]._others[1]._client, "_limits", tight)
+    monkeypatch.setattr(pods.frontiers[1], "_limits", tight)
+    host = HOSTS[1][0]
+    many = [Found(f"http://{host}/{number}", 1) for number in range(100)]
+    for at in range(0, 100, 10):
+        pods.frontiers[0].admit(1, many[at : at + 10])
+    assert pods.frontiers[0].waiting, "the tail is full, and nobody has spilled it"
+    done: list[str] = []
+    while pods.waiting():
+        pods.chores(0, 1)
+        done += pods.crawled(1)
+    done += pods.crawled(1)
+    assert sorted(done) == sorted(found.url for found in many)
