@@ -6,11 +6,14 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from typing import TypeVar
 
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.opening import CRAWL
 from weft.crawl.order import Order
+from weft.crawl.places import slots
 from weft.engine.crawls import RunningCrawl
 from weft.engine.loop import BLOCKING
 from weft.engine.progress import Progress
@@ -28,6 +31,8 @@ MAIL_EVERY_S = 0.2
 TEND_EVERY_S = 0.5
 PERMITS_EVERY_S = 0.1
 LARGEST_BLOCK = 1000
+WRITTEN_S = 3.0  # a server that syncs writes after two
+T = TypeVar("T")
 Chore = Callable[[float], None]
 Expand = Callable[[RunningCrawl, Iterable[tuple[int, str, int]]], None]
 
@@ -79,15 +84,25 @@ def open_frontier(order: Order, folder: CrawlFolder, progress: Progress) -> Rout
         try:
             with asking(where):
                 connection.ping()
-            return RoutedRedisFrontier(
+            frontier = RoutedRedisFrontier(
                 connection, home, config.politeness, slot=order.slot.name, incarnation=order.incarnation,
                 pod=order.pod, pods=order.pods, where=where, bloom_filter=bloom_of(config), others=others,
                 outbox=home / "outbox" / f"{order.slot.name}.db",
             )  # fmt: skip
+            if order.slot.role == "fetcher" and order.index == 0:
+                for left in _outboxes_left(order, home / "outbox"):
+                    frontier.adopt(left)
+            return frontier
         except (ServerAway, ServerFull) as why:
             progress.write("paused", str(why))
             beat(folder.pulse_of(order.slot))
             time.sleep(TRY_AGAIN_S)
+
+
+def _outboxes_left(order: Order, folder: Path) -> list[Path]:
+    """Of slots that an earlier run had, with more processes."""
+    filled = {slot.name for slot in slots(order.config.pods) if slot.pod == order.pod}
+    return [path for path in folder.glob("*.db") if path.stem not in filled]
 
 
 def every(seconds: float, work: Callable[[], object]) -> Chore:
@@ -143,7 +158,11 @@ def lead_chores(
 
 
 class RedisPermits:
-    """Keeps a pod in permits for pages: pod 0's database holds how many each may have."""
+    """Keeps a pod in permits for pages: pod 0's database holds how many each may have.
+
+    A server that is killed forgets its last moments: a permit is used when pod 0's file has that it was given, and goes
+    back when this pod's file has that it is gone. So no two pods ever have the same.
+    """
 
     def __init__(self, order: Order, folder: CrawlFolder, frontier: RoutedRedisFrontier, crawl: int) -> None:
         config = order.config
@@ -158,11 +177,26 @@ class RedisPermits:
         stats = self._frontier.stats()
         pages, flight, given = self._frontier.given(self._crawl)
         if stats.queued and given - pages - flight <= 0:
-            self._frontier.allow(self._crawl, self._give(max(given, pages + flight) + self._block))
+            run = self._ask_first(lambda client, _: client.arrived("")).run
+            granted = self._give(max(given, pages + flight) + self._block)
+            told = self._ask_first(lambda client, _: client.arrived(""))
+            if told.run == run and not told.unwritten:  # else it is asked for again
+                self._frontier.allow(self._crawl, granted)
         elif given > pages and not (stats.queued or stats.leased or stats.to_parse):
-            self._give(self._frontier.lower_permits(self._crawl, pages))
+            left = self._frontier.lower_permits(self._crawl, pages)
+            self._wait_written()
+            self._give(left)
+
+    def _wait_written(self) -> None:
+        """There is nothing else to do in this pod."""
+        until = time.monotonic() + WRITTEN_S
+        while self._frontier.arrived("").unwritten:
+            if time.monotonic() > until:
+                raise ServerAway("the pod's Redis does not write what it is told")
+            time.sleep(0.01)
 
     def _give(self, wanted: int) -> int:
-        if self._first is None:
-            return self._frontier.give_permits(self._crawl, self._pod, wanted)
-        return self._first.ask(lambda client, crawl: client.give_permits(crawl, self._pod, wanted))
+        return self._ask_first(lambda client, crawl: client.give_permits(crawl, self._pod, wanted))
+
+    def _ask_first(self, what: Callable[[PodClient, int], T]) -> T:
+        return what(self._frontier, self._crawl) if self._first is None else self._first.ask(what)
