@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from server_kills import Past
 from weft import urls
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.redis import marks
 from weft.frontier.redis.client import Limits, PodClient
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.routing import OtherPod, RoutedRedisFrontier
@@ -49,7 +50,7 @@ class Pods:
         self._connections.append(connect(server.url))
         return self._connections[-1]
 
-    def process(self, pod: int) -> RoutedRedisFrontier:
+    def process(self, pod: int, done: Sequence[int] = ()) -> RoutedRedisFrontier:
         self._incarnation += 1
         other, section = 1 - pod, PolitenessSection(delay_s=0.0, places=1)
         client = PodClient(
@@ -62,12 +63,12 @@ class Pods:
             server_clock=lambda: self.time, idle_s=0.0, others={other: there}, outbox=self.folder / str(pod) / "box.db",
         )  # fmt: skip
         frontier.open_crawl("test", self.limits)
-        frontier.recover()
+        frontier.recover(done)
         return frontier
 
-    def restart(self, pod: int) -> RoutedRedisFrontier:
-        """A process that was killed, or has died of a loss, and the next one in its slot."""
-        self.frontiers[pod] = self.process(pod)
+    def restart(self, pod: int, done: Sequence[int] = ()) -> RoutedRedisFrontier:
+        """A process that was killed, or has died of a loss, and the next one in its slot; its store has some items."""
+        self.frontiers[pod] = self.process(pod, done)
         return self.frontiers[pod]
 
     def chores(self, pod: int, turns: int) -> None:
@@ -174,6 +175,49 @@ def test_the_crawl_waits_until_the_other_server_has_written_what_it_took(
     pods.delivered(0)
     assert pods.crawled(1) == names(0, 10)
     assert pods.waiting() == 0
+
+
+def test_a_page_that_is_stored_is_not_fetched_again_when_its_link_comes_again(
+    make_pods: Callable[..., Pods], tmp_path: Path
+) -> None:
+    pods = make_pods(CrawlLimits(max_depth=5))
+    past = Past(pods.servers[1], tmp_path / "past")
+    pods.frontiers[0].admit(1, links(0, 4, depth=3))
+    before = pods.frontiers[1]
+    leases = before.claim(before.owner, 2)
+    before.cool(Ended(lease, before.now(), ok=True) for lease in leases)
+    before.finish([Outcome(lease, End.PAGE) for lease in leases], batch=1)
+    past.bring_back()
+    after = pods.restart(1, [lease.item for lease in leases])
+    assert sorted(after.lost_ends) == sorted(lease.item for lease in leases)
+    after.had(1, [(lease.url, lease.depth, lease.item) for lease in leases])
+    assert after.settled_at > after.now(), "other processes of the pod tell first what they have"
+    pods.delivered(0)
+    assert pods.crawled(1) == sorted({found.url for found in links(0, 4)} - {lease.url for lease in leases})
+    stats = after.stats()
+    assert (stats.admitted, stats.finished, stats.queued) == (2, 2, 0)
+    nearer = pods.frontiers[0].admit(1, [Found(lease.url, 2) for lease in leases])
+    assert sorted(nearer.expand) == sorted((lease.item, lease.url, 2) for lease in leases)
+
+
+def test_after_a_power_cut_the_links_of_all_pages_since_the_last_sync_are_read_again(
+    make_pods: Callable[..., Pods], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pages' rows may be on the disk, and what was on its way to other pods not."""
+    pods = make_pods()
+    pods.frontiers[0].admit(1, links(0, 3))
+    frontier = pods.frontiers[1]
+    leases = frontier.claim(frontier.owner, 3)
+    items = sorted(lease.item for lease in leases)
+    frontier.cool(Ended(lease, frontier.now(), ok=True) for lease in leases)
+    frontier.finish([Outcome(lease, End.PAGE) for lease in leases], batch=1)
+    assert pods.restart(1, items[:2]).lost_ends == []
+    frontier = pods.frontiers[1]
+    (lease,) = frontier.claim(frontier.owner, 3)
+    frontier.cool([Ended(lease, frontier.now(), ok=True)])
+    frontier.finish([Outcome(lease, End.PAGE)], batch=2)
+    monkeypatch.setattr(marks, "boot_id", lambda: "another")
+    assert pods.restart(1, [lease.item]).lost_ends == [lease.item]
 
 
 def test_what_a_pod_surely_has_is_not_kept_for_long(make_pods: Callable[..., Pods]) -> None:
