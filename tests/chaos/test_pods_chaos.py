@@ -146,7 +146,8 @@ def _campaign(
         back = recoveries(crawler, happened, parsers)
         print(f"\n{back}")
         verdict, killed = judged_with_kills(web, crawler, happened)
-        print(f"{verdict}; {killed}, {len(campaign.stops)} of them stops")
+        losses = sum(kill.what == "loss" for kill in campaign.kills)
+        print(f"{verdict}; {killed}, {len(campaign.stops)} of them stops, {losses} of servers that lost data")
         assert verdict.ok, verdict
         assert len(campaign.kills) == kills
         assert len(campaign.stops) >= kills // ROUND

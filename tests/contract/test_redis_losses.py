@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,10 +13,13 @@ from server_kills import Past
 
 from weft import urls
 from weft.config import PolitenessSection
+from weft.crawl.folder import CrawlFolder
+from weft.crawl.redis_process import RedisPermits
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
 from weft.frontier.redis import marks
 from weft.frontier.redis.client import Limits, PodClient
 from weft.frontier.redis.connection import connect
+from weft.frontier.redis.outbox import Arrived
 from weft.frontier.redis.routing import OtherPod, RoutedRedisFrontier
 from weft.records import Found
 from weft.supervise.redis_server import RedisServer
@@ -285,3 +289,25 @@ def test_what_finds_its_queue_full_comes_again(make_pods: Callable[..., Pods], m
         done += pods.crawled(1)
     done += pods.crawled(1)
     assert sorted(done) == sorted(found.url for found in many)
+
+
+def test_a_permit_is_used_when_the_server_that_gave_it_has_written_so(
+    make_pods: Callable[..., Pods], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pods = make_pods(CrawlLimits(max_pages=160))
+    frontier = pods.frontiers[0]
+    frontier.allow(1, 0)
+    frontier.admit(1, [Found(f"http://{HOSTS[0][0]}/{number}", 1) for number in range(20)])
+    config = SimpleNamespace(limits=SimpleNamespace(max_pages=160))
+    order: Any = SimpleNamespace(config=config, pod=0, pods=2)
+    permits = RedisPermits(order, CrawlFolder([tmp_path]), frontier, 1)
+    with monkeypatch.context() as patch:
+        for runs, unwritten in (("aa", 5), ("ab", 0)):
+            said = [Arrived(0, run, 100, unwritten) for run in runs]
+            patch.setattr(frontier, "arrived", lambda _, said=said: said.pop(0))
+            permits()
+            assert frontier.given(1) == (0, 0, 0), "it may be forgotten, and given to another"
+    until = time.monotonic() + 20
+    while frontier.given(1) != (0, 0, 10):
+        permits()
+        assert time.monotonic() < until

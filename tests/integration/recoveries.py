@@ -3,7 +3,8 @@
 A fetcher works again when its slot's request log has a new claim, a pod's Redis when any of the pod's logs has one, a
 parser when its slot's status tells of a page that its successor has parsed (told twice a second: that is counted in).
 After the orchestrator's death it is the first claim of any, with the time in which somebody starts it again counted in.
-A kill that hits again before that says nothing about the first one, which is left out (`overtaken`).
+A kill that hits again before that says nothing about the first one, which is left out (`overtaken`); so is one in a pod
+whose Redis has just lost data, because nothing is given out there for ten seconds.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from crawling import Crawler, Kill
 from flights import claims
 
 LOOK_EVERY_S = 0.05
+LOSS_S = 12.0
 
 
 class ParserWatch(threading.Thread):
@@ -89,7 +91,7 @@ def recoveries(crawler: Crawler, kills: Sequence[Kill], parsers: ParserWatch | N
         if kill.what in ("stopped", "unknown"):
             continue
         works_at = _works_at(kill, deeds)
-        if any(kill.before <= other.before <= works_at for other in kills if _overtakes(other, kill)):
+        if any(_overtakes(other, kill, works_at) for other in kills):
             found.overtaken += 1
         elif math.isinf(works_at):
             found.never.append(kill)
@@ -98,9 +100,13 @@ def recoveries(crawler: Crawler, kills: Sequence[Kill], parsers: ParserWatch | N
     return found
 
 
-def _overtakes(other: Kill, kill: Kill) -> bool:
+def _overtakes(other: Kill, kill: Kill, works_at: float) -> bool:
     """Whether the one may have put off what is waited for after the other; of all processes any one will do."""
-    return other is not kill and kill.touches(other) and (kill.what != "all" or other.what == "all")
+    if other is kill or not kill.touches(other) or (kill.what == "all" and other.what != "all"):
+        return False
+    return kill.before <= other.before <= works_at or (
+        other.what == "loss" and other.before <= kill.before <= other.after + LOSS_S
+    )
 
 
 def _works_at(kill: Kill, deeds: dict[str, list[float]]) -> float:
