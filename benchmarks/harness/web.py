@@ -1,6 +1,7 @@
 """The web that every crawler is measured on: pages of 42 KB with 50 links, served by nginx from files.
 
-It is made of the synthetic web's texts and paths, but plain, so that every crawler must fetch the same set of pages:
+It is made of the synthetic web's texts and paths in the markup of real pages (`markup.py`), and is otherwise plain, so
+that every crawler must fetch the same set of pages:
 UTF-8, no redirects, no sitemaps, one robots.txt that forbids /private/. Every page is reachable from the first host's
 home page; 3 links in 100 lead to /private/, and the server counts who goes there; 1 in 10 leads to another host.
 
@@ -29,8 +30,8 @@ from typing import Literal
 
 import isal.igzip as igzip
 
+from harness import markup
 from harness.measure import one_at_a_time
-from weft.testing import pages
 from weft.testing.nginx import file_name
 from weft.testing.resources import Reference, Resource, mix
 from weft.testing.sites import Site, WorldSpec, address
@@ -43,7 +44,7 @@ FAN = 3
 SIZES = (14_000, 70_000)
 DEGREES = (20, 81)
 ROBOTS = b"User-agent: *\nDisallow: /private/\n"
-VERSION = 2
+VERSION = 3
 START = 30.0
 ADDRESSES = [address(number) for number in range(3 * HOSTS + 1)]
 
@@ -101,7 +102,7 @@ def _write_web(web: Web, root: Path, port: int) -> None:
         _write(base + b"/robots.txt.page", ROBOTS)
         for number, path in enumerate(site.paths):
             resource = _page(sites, site, number)
-            _write(base + file_name(path), pages.render(resource, world.texts))
+            _write(base + file_name(path), markup.render(resource, world.texts))
 
 
 def _write(name: bytes, body: bytes) -> None:

@@ -21,7 +21,9 @@ MAX_HREFS = 10_000
 MAX_TITLE = 500
 MAX_ANCHOR = 500
 
-_TAGS = ("a", "area", "iframe", "frame", "base", "link", "meta", "title", "template")
+_LINKS = "a[href]:not([rel~=nofollow i])"
+_AREAS = "area[href]:not([rel~=nofollow i])"
+_TAGS = ("a", "area", "iframe", "frame")
 _INERT = "template:not([shadowrootmode], [data-shadowrootmode])"
 _EDGES = "".join(map(chr, range(0x21)))
 _INVISIBLE = str.maketrans("", "", "\t\n\r")
@@ -59,32 +61,34 @@ class Scan:
 
 
 def scan(document: Document) -> Scan:
-    """All that the crawl needs, in document order."""
+    """All that the crawl needs: what the head says, then the links in document order, then areas and frames.
+
+    The parser knows where elements of one tag are: asking for one after the other is quicker than for all at once.
+    """
     found = Scan()
     hrefs: dict[str, None] = {}
-    templates = False
-    for element in document.iter_elements(_TAGS):
-        tag = element.tag
-        if templates and element.closest(_INERT):
-            continue
-        if tag == "a" or tag == "area":
-            raw = element.attr("href")
-            rel = element.attr("rel")
-            if rel is not None and "nofollow" in rel.lower().split():
-                continue
-            if raw and raw[0] == "/" and raw[-1] != " " and raw.isprintable():  # what most look like
-                hrefs[raw] = None
-                continue
-        elif tag == "iframe" or tag == "frame":
-            raw = element.attr("src")
-        elif tag == "template":
-            templates = True
-            continue
-        else:
+    select = document.select
+    inert = bool(select("template"))
+
+    def live(elements: list[Element]) -> list[Element]:
+        return [element for element in elements if not element.closest(_INERT)] if inert else elements
+
+    for tag in ("base", "title", "link", "meta"):
+        for element in live(select(tag)):
             raw = _head_fact(found, element, tag)
-        if raw is not None and (href := followable(raw)) is not None:
+            if raw is not None and (href := followable(raw)) is not None:
+                hrefs[href] = None
+    raws = [element.attr("href") or "" for element in live(select(_LINKS))]
+    raws += [element.attr("href") or "" for element in live(select(_AREAS))]
+    raws += [element.attr("src") or "" for tag in ("iframe", "frame") for element in live(select(tag))]
+    together = "".join(raws)
+    clean = " " not in together and together.isprintable()  # nothing is to be taken off anywhere
+    for raw in raws:
+        if clean and raw[:1] == "/":  # what most look like
+            hrefs[raw] = None
+        elif (href := followable(raw)) is not None:
             hrefs[href] = None
-        elif raw is not None and raw.lstrip(_EDGES)[:1] == "#":
+        elif raw.lstrip(_EDGES)[:1] == "#":
             found.fragments = True
     found.capped = len(hrefs) > MAX_HREFS
     if not found.nofollow:
@@ -108,7 +112,7 @@ def followable(raw: str) -> str | None:
 def links(document: Document) -> list[Link]:
     """Every link that leads somewhere, nofollow ones and repeated ones too, with its text."""
     found: list[Link] = []
-    for element in document.iter_elements(_TAGS[:4]):
+    for element in document.iter_elements(_TAGS):
         raw = element.attr("src" if element.tag in ("iframe", "frame") else "href")
         if raw is None or (href := followable(raw)) is None or element.closest(_INERT):
             continue

@@ -19,9 +19,9 @@ def hrefs(html: str) -> list[str]:
     return page(html).hrefs
 
 
-def test_links_areas_and_frames_are_followed_in_document_order() -> None:
+def test_links_areas_and_frames_are_followed_each_in_document_order() -> None:
     html = """<map><area href=/area></map><a href=/a>x</a><iframe src=/iframe></iframe><a href=b>y</a>"""
-    assert hrefs(html) == ["/area", "/a", "/iframe", "b"]
+    assert hrefs(html) == ["/a", "b", "/area", "/iframe"]
 
 
 def test_frames_of_a_frameset_are_followed() -> None:
@@ -111,7 +111,11 @@ def test_ugc_and_sponsored_links_are_followed() -> None:
 
 
 def test_repeated_references_are_told_once_at_their_first_place() -> None:
-    assert hrefs("<a href=/1>x</a><a href=/2>y</a><a href=' /1 '>z</a><link rel=canonical href=/2>") == ["/1", "/2"]
+    assert hrefs("<a href=/1>x</a><a href=/2>y</a><a href=' /1 '>z</a><area href=/1>") == ["/1", "/2"]
+    assert hrefs("<a href=/1>x</a><a href=/2>y</a><link rel=canonical href=/2>") == [
+        "/2",
+        "/1",
+    ]  # the head's comes first
 
 
 def test_a_link_after_a_template_is_followed() -> None:
