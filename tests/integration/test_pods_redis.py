@@ -107,7 +107,7 @@ def all_roles_killed(folder: Path) -> None:
         assert max(max(took) for took in back.seconds.values()) < BACK_S, back
         verdict, _ = judged_with_kills(web, crawler, kills)
         assert verdict.ok, verdict
-        check_corpus(crawler)
+        check_corpus(crawler, lossy=True)
         check_pods(crawler)
 
 

@@ -59,8 +59,7 @@ def read_lost(
     """Lets in once more what stored pages lead to whose ends a server has lost: it may have lost their links, too.
 
     What the pages' own URLs are is told first, by all processes of the pod: the links of one may lead to a page of
-    another, which must not be fetched again. A page that is not kept (noindex) is visited again. A row does not tell
-    how many redirects led to it: a chain that was cut by the loss is counted anew.
+    another, which must not be fetched again. A page that is not kept (noindex) is visited again, and has a second row.
     """
     wanted = set(frontier.lost_ends)
     rows = [row for row in store.rows() if row.item in wanted] if wanted else []
@@ -72,7 +71,7 @@ def read_lost(
         return
     log.warning("the server has lost ends of pages: their links are read again", pages=len(rows))
     leads = Leads(frontier, store, fetch, product_token(fetch.user_agent()))
-    leads.expand(crawl, ((row.item, row.url, row.depth) for row in rows))
+    leads.expand(crawl, ((row.item, row.url, row.depth) for row in rows), {row.item: row.hops for row in rows})
     for row in rows:
         if row.error == "noindex":
             frontier.readmit(crawl.number, Found(row.url, row.depth, row.parent))

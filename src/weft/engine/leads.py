@@ -78,9 +78,15 @@ class Leads:
             if lead is not None and (depth := self._frontier.depth_of(lease)) < lead.depth:
                 self.expand(crawls[lease.crawl], [(lease.item, lease.url, depth)])
 
-    def expand(self, crawl: RunningCrawl, known: Iterable[tuple[int, str, int]]) -> None:
-        """Lets in once more what pages lead to that were fetched at a greater depth and turned out to be nearer."""
+    def expand(
+        self, crawl: RunningCrawl, known: Iterable[tuple[int, str, int]], hops: Mapping[int, int] | None = None
+    ) -> None:
+        """Lets in once more what pages lead to that were fetched at a greater depth and turned out to be nearer.
+
+        `hops`: how many redirects had led to some of them.
+        """
         waiting = list(known)
+        hops = hops or {}
         while waiting:
             item, url, depth = waiting.pop()
             lead = self._leads.get(item) or self._stored(url)
@@ -89,8 +95,11 @@ class Leads:
                 self._later.append((crawl, (item, url, depth)))
                 continue
             lead.depth = depth
-            near = Lease(item, crawl.number, url, "", depth, 0, 0, Purpose.PAGE, "", 0, 0, "", 0, 0.0, 0.0)
-            found = _found(crawl, near, lead)
+            near = Lease(
+                item, crawl.number, url, "", depth, 0, hops.get(item, 0), Purpose.PAGE, "", 0, 0, "", 0, 0.0, 0.0
+            )
+            is_last = bool(lead.redirect) and near.hops >= self._fetch.max_redirects
+            found = [] if is_last else _found(crawl, near, lead)
             if found:
                 again = self._frontier.admit(crawl.number, found)
                 crawl.count(len(found), again)
