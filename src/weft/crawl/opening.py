@@ -31,7 +31,7 @@ from weft.store.query import Where
 from weft.telemetry import Log
 
 MAY_SUCCEED = RETRYABLE | {Reason.ROBOTS_UNREACHABLE, Reason.BREAKER, Reason.RETRY_AFTER}
-WAIT_S = 0.1
+WAIT_S, SETTLE_S = 0.1, 60.0
 CRAWL = "crawl"  # the name of the one crawl that is in a frontier
 log = Log("weft.crawl.opening")
 
@@ -46,11 +46,12 @@ class Losing(Frontier, Protocol):
     """A frontier on a server that may lose what it was told."""
 
     lost_ends: list[int]
-    settled_at: float
 
     def readmit(self, crawl: int, found: Found) -> None: ...
 
     def had(self, crawl: int, rows: Iterable[tuple[str, int, int]]) -> None: ...
+
+    def settled(self) -> bool: ...
 
 
 def read_lost(
@@ -64,7 +65,8 @@ def read_lost(
     wanted = set(frontier.lost_ends)
     rows = [row for row in store.rows() if row.item in wanted] if wanted else []
     frontier.had(crawl.number, ((row.url, row.depth, row.item) for row in rows))
-    while frontier.now() < frontier.settled_at:
+    until = time.monotonic() + SETTLE_S
+    while not frontier.settled() and time.monotonic() < until:
         alive()
         time.sleep(WAIT_S)
     if not rows:

@@ -178,6 +178,7 @@ class RedisPods:
         frontier = self._frontiers[pod]
         frontier.open_crawl(CRAWL, self._limits())
         frontier.note("seeded", "")  # until this run's first fetcher has brought in seeds, and what is visited again
+        frontier.crew(self._slots(pod))
         for slot in self._slots(pod):
             frontier.release_owner(slot + "#")
         hurry(self._connections[pod], PATIENCE_S)

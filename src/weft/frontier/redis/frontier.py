@@ -122,7 +122,6 @@ class RedisFrontier(PodClient):
         self._requests = RequestLog(folder / "requests" / slot, self.now())
         self._lead = Lead(folder / "spill", self._call, self._ask, self._scan, self._limits.cap, clock)
         self.lost_ends: list[int] = []  # items that the store has and whose links may have been lost with server data
-        self.settled_at = 0.0  # after a loss nothing is to be taken in before
         self.epoch = self._open(new_epoch=True)
         acknowledged: Any = self._ask("HGET", "slots", slot)
         self.acknowledged = int(acknowledged or 0)
@@ -168,12 +167,11 @@ class RedisFrontier(PodClient):
         """
         numbers = [item & NUMBER_MASK for item in done if item > 0 and item >> POD_BITS == self._pod]
         counts = [figure for pair in (pages or {}).items() for figure in pair]
-        under_way, unsure, early = self._call(
+        under_way, unsure = self._call(
             "recover", [self._slot, int(self._marks.rebooted), len(counts) // 2, *counts, *numbers]
         )
         self._worked = True  # what it has settled can be lost
         self._log_expired(under_way)
-        self.settled_at = self.now() + int(early) / 1e6
         self.lost_ends = [self._item(int(number)) for number in unsure]
         for key, count in (by_key or {}).items():
             self._call("budget", [key, count, *self._crawls])
@@ -209,13 +207,24 @@ class RedisFrontier(PodClient):
         self._admit(crawl, [found], mode="again")
 
     def had(self, crawl: int, rows: Iterable[tuple[str, int, int]]) -> None:
-        """Pages that a store has (URL, depth, item): if the server has lost that it knew them, it knows them again."""
+        """The pages of `lost_ends` (URL, depth, item): if the server has forgotten them, it knows them again."""
         facts, arguments = self._crawls[crawl], list[Argument]()
         for url, depth, item in rows:
             key = self.key_of(url)
             arguments += ["p", key, depth, 1, facts.fingerprint(url), self._number(item)]
         if arguments:
             self._call("admit", [crawl, "had", "", 0, 1, 1, 1, "", "", 0, *arguments])
+        self._ask("SREM", "settling", self._slot)
+
+    def settled(self) -> bool:
+        """Whether all processes of the pod have told what they have, since the server has lost data."""
+        return not self._ask("EXISTS", "settling")
+
+    def crew(self, slots: Iterable[str]) -> None:
+        """The slots of this pod that are filled from now on; others are not waited for."""
+        self._ask("DEL", "crew")
+        self._ask("SADD", "crew", *slots)
+        self._ask("SINTERSTORE", "settling", "settling", "crew")
 
     def recrawl(self, crawl: int, run: str, known: Iterable[Found], begin: Callable[[int], None]) -> None:
         """Queues known pages once more, once for each run, whoever dies; `begin` hears the last item before."""

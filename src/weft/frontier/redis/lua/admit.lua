@@ -178,7 +178,7 @@ end
 local refused = 0
 if sender ~= '' then
   local last = tonumber(call('HGET', 'senders', sender)) or 0
-  if now < (tonumber(call('HGET', 'state', 'lost')) or -TAKE_IN) + TAKE_IN then
+  if is_settling() then
     refused = 3
   elseif number <= last then
     refused = 1

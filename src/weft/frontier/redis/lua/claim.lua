@@ -189,8 +189,8 @@ local function claim_at(site)
     version or '0', l.k }
 end
 
-local tries = 0
-while #leases < limit and tries < limit + 1000 do
+local tries, settling = 0, is_settling()
+while not settling and #leases < limit and tries < limit + 1000 do
   local sites = call('ZRANGEBYSCORE', 'due', '-inf', now, 'LIMIT', 0, math.min(limit - #leases, 500))
   if #sites == 0 then break end
   for _, site in ipairs(sites) do
@@ -203,4 +203,6 @@ many('ZADD', 'deadline', deadlines)
 if stamp > 0 then call('HSET', 'n', 'stamp', fmt('%.0f', stamp)) end
 for _, c in ipairs(call('HVALS', 'crawls')) do unblock(crawl(c), 200) end
 local first = call('ZRANGE', 'due', 0, 0, 'WITHSCORES')
-return reply(first[2] and fmt('%.0f', tonumber(first[2])) or '', until_, expired, leases)
+local due = first[2] and tonumber(first[2])
+if due and settling then due = math.max(due, now + 100000) end
+return reply(due and fmt('%.0f', due) or '', until_, expired, leases)

@@ -24,12 +24,11 @@
 --   blocked:CRAWL     zset   sites that wait for a permit
 --   long, low         sets   queues to spill, queues to refill
 --   rejects, rejected lists  queues taken out whole; their items, one by one;  x:NUMBER such a queue
+--   crew, settling    sets   the pod's slots; those that have yet to tell after a loss what their stores have
 --   gone              set    items that the store has and whose end was lost with the server's data
 local call, fmt, find, sub, match = redis.call, string.format, string.find, string.sub, string.match
 local pack, unpack_ = cmsgpack.pack, cmsgpack.unpack
--- After a loss the slots are started anew and tell what their stores have: until then nothing is given out twice, and what
--- is only then told again (by other pods, and by links of stored pages) is not taken in before them.
-local SETTLE, TAKE_IN = 10000000, 6000000
+local SETTLE, LONGEST = 10000000, 60000000
 local MIDDLE = 70368744177664 -- 2^46: urgent entries count up from here, those that go to the head count down
 
 local function clock()
@@ -54,6 +53,13 @@ end
 
 local now = clock()
 local delta = {}
+
+-- After a loss the slots are started anew and tell what their stores have: until then nothing is given out, and what is told
+-- again only then (by other pods, and by links of stored pages) is not taken in. A slot that never comes is not waited for.
+local function is_settling()
+  local lost = tonumber(call('HGET', 'state', 'lost'))
+  return lost and now < lost + LONGEST and call('EXISTS', 'settling') == 1
+end
 
 local function count(name, by)
   delta[name] = (delta[name] or 0) + by

@@ -15,6 +15,7 @@ if before ~= run then
     local item = math.max(tonumber(call('HGET', 'n', 'item')) or 0, tonumber(ARGV[5]))
     call('HSET', 'n', 'item', fmt('%.0f', item + 1000000))
     call('HINCRBY', 'state', 'losses', 1)
+    call('SUNIONSTORE', 'settling', 'crew')
     call('HINCRBY', 'n', 'transient', 1000000)
     call('HINCRBY', 'n', 'stamp', 1000000)
     if mark ~= '?' then call('HSET', 'n', 'ops', mark) end

@@ -4,7 +4,7 @@
 -- ARGV: slot, 1 if the machine was started anew since, number of (crawl pages) pairs, these, then items that the store has
 -- since the last acknowledged batch.
 -- Reply: the items that were under way; those that the store has and whose links may be missing: their end was never heard
--- of here, or a power cut may have taken what was on its way to other pods; how long nothing is to be taken in.
+-- of here, or a power cut may have taken what was on its way to other pods. Without such it has told all that it has.
 local slot, rebooted, pairs_ = ARGV[3], ARGV[4] == '1', tonumber(ARGV[5])
 local at = 6
 for _ = 1, pairs_ do
@@ -96,5 +96,6 @@ for n in pairs(has) do
     call('SADD', 'gone', n)
   end
 end
-local settled = (tonumber(call('HGET', 'state', 'lost')) or -TAKE_IN) + TAKE_IN
-return reply(under_way, unsure, fmt('%.0f', math.max(0, settled - now)))
+call('SADD', 'crew', slot)
+if #unsure == 0 then call('SREM', 'settling', slot) end
+return reply(under_way, unsure)
