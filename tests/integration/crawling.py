@@ -358,10 +358,14 @@ def kill_fetcher(pid: int, data_dir: Path | None = None) -> Kill:
     return Kill(before, time.monotonic(), slots, what)
 
 
+NOTICE_S = 3.0
+
+
 def kill_losing(orchestrator: int, server: int, data_dir: Path, lost_s: float) -> Kill:
     """kill -9 of a pod's server, which comes back without what it wrote in its last moments.
 
-    A real one loses them while it syncs, or in a power cut. Whoever starts it again is held back meanwhile.
+    A real one loses them while it syncs, or in a power cut. Whoever starts it again is held back meanwhile. Until the
+    pod's processes notice, they go on with what they had claimed, and what they fetch is asked for again.
     """
     slots = slots_of(data_dir, server)
     pod = slots[0].removeprefix("pod").removesuffix("-")
@@ -378,7 +382,7 @@ def kill_losing(orchestrator: int, server: int, data_dir: Path, lost_s: float) -
             os.truncate(folder / name, size)
     finally:
         process.kill(orchestrator, signal.SIGCONT)
-    return Kill(before, time.monotonic(), slots, "loss")
+    return Kill(before, time.monotonic() + NOTICE_S, slots, "loss")
 
 
 def crawl_with_kills(crawler: Crawler, kills: int, *, seed: int, pause_s: tuple[float, float]) -> list[Kill]:
