@@ -66,7 +66,7 @@ def weft(*arguments: object, timeout_s: float = 60, **variables: str) -> subproc
     )  # fmt: skip
 
 
-def until(happened: Callable[[], Any], timeout_s: float = 30.0, what: str = "it") -> Any:
+def until(happened: Callable[[], Any], timeout_s: float = 60.0, what: str = "it") -> Any:
     """Waits for what another process is about to do, and gives the first answer that is true."""
     limit = time.monotonic() + timeout_s
     while time.monotonic() < limit:
@@ -132,7 +132,7 @@ class Crawler:
             return {}
         return status
 
-    def pages_at_least(self, pages: int, timeout_s: float = 30.0) -> None:
+    def pages_at_least(self, pages: int, timeout_s: float = 60.0) -> None:
         """Waits until the status tells of so many pages."""
         until(lambda: self.status().get("pages", 0) >= pages, timeout_s, f"page {pages}")
 
