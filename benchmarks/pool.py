@@ -5,8 +5,9 @@
 Peers (loky, pebble) live in an environment of this benchmark's own, .bench/pool, made on the first run; every contender
 is measured by that interpreter, one process per measurement, the contenders taking turns in every round. Starting and
 ending the workers does not count: overhead is wall time from the first result to the last, and the speed-up is that of
-the items that a long run has more than a short one, against the same items one after the other, half before, half
-after. The table shows the median of the rounds, and in brackets the run that was disturbed least; the median is judged.
+the items in the middle of a run, against as many one after the other, half before, half after, in short turns whose
+median counts. The table shows the median of the rounds, and in brackets the run that was disturbed least; the median
+is judged.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ VENV = ROOT / ".bench" / "pool"
 PEERS = ["loky==3.7.0", "pebble==5.2.3", "msgspec==0.22.0", "click"]
 CONTENDERS = ["weft", "weft+journal", "mp.Pool", "concurrent.futures", "loky", "pebble"]
 SLOW = {"pebble": 4}
+TURNS = 6
 """Contenders that get fewer items, by this factor, so that a round ends today."""
 
 
@@ -163,20 +165,32 @@ def _one_overhead(name: str, batch: int, count: int) -> float:
 
 
 def measure_speedup(name: str, batch: int, count: int) -> dict[str, float]:
-    """How much faster than one after the other, with a worker for each of the processors."""
+    """How much faster than one after the other, with a worker for each of the processors: the median of short turns,
+    each held against what the machine gave right before and after it."""
     cores = len(os.sched_getaffinity(0))
+    turns = [_one_speedup(name, batch, count // TURNS, cores) for _ in range(TURNS)]
+    speedup, bare = (statistics.median(turn) for turn in zip(*turns, strict=True))
+    return {"speedup": speedup, "bare_speedup": bare, "cores": cores}
+
+
+def _one_speedup(name: str, batch: int, count: int, cores: int) -> tuple[float, float]:
     serial_s = _serial(count // 2)
-    few = 2 * batch * cores
-    pool_s = _whole(name, batch, count + few, cores) - _whole(name, batch, few, cores)
+    pool_s = _steady(name, batch, count, cores)
     bare_s = _bare(count, cores)
     serial_s += _serial(count - count // 2)
-    return {"speedup": serial_s / pool_s, "bare_speedup": serial_s / bare_s, "cores": cores}
+    return serial_s / pool_s, serial_s / bare_s
 
 
-def _whole(name: str, batch: int, count: int, cores: int) -> float:
-    began_s = time.perf_counter()
-    assert sum(1 for _ in RUNS[name](burn, range(count), cores, batch)) == count
-    return time.perf_counter() - began_s
+def _steady(name: str, batch: int, count: int, cores: int) -> float:
+    """The time for so many items in the middle of a run, when all workers have begun and none has run out of work."""
+    edge = 2 * batch * cores
+    began_s = ended_s = 0.0
+    for seen, _ in enumerate(RUNS[name](burn, range(count + 2 * edge), cores, batch), 1):
+        if seen == edge:
+            began_s = time.perf_counter()
+        if seen == edge + count:
+            ended_s = time.perf_counter()
+    return ended_s - began_s
 
 
 def _serial(count: int) -> float:
@@ -307,7 +321,7 @@ def collect(rounds: int, quick: bool) -> dict[str, Any]:
                 rows[name].setdefault(f"overhead@{batch}", []).append(
                     ask(python, "overhead", name, batch, count // less)
                 )
-            rows[name].setdefault("speedup", []).append(ask(python, "speedup", name, 8, 400 // scale))
+            rows[name].setdefault("speedup", []).append(ask(python, "speedup", name, 8, 1200 // scale))
         print(f"round {number + 1} of {rounds} done", file=sys.stderr, flush=True)
     for name in CONTENDERS:
         rows[name]["kill"] = [ask(python, "kill", name, 10, 200)]
