@@ -156,16 +156,10 @@ class FileOutbox:
     def put(self, messages: Mapping[int, bytes]) -> dict[int, int]:
         """Keeps a message for each of these pods, all or none of them; gives their numbers."""
         numbers = {pod: max(self._last.get(pod, 0), self._least) + 1 for pod in messages}
-        with writing(self._path):
+        rows = [(pod, numbers[pod], message) for pod, message in messages.items()]
+        with writing(self._path), self._db:
             self._db.execute("BEGIN IMMEDIATE")
-            try:
-                rows = [(pod, numbers[pod], message) for pod, message in messages.items()]
-                self._db.executemany("INSERT INTO waiting VALUES (?, ?, ?)", rows)
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
+            self._db.executemany("INSERT INTO waiting VALUES (?, ?, ?)", rows)
         self._last |= numbers
         return numbers
 
