@@ -21,7 +21,7 @@ from weft.frontier.contract import Item
 from weft.frontier.queues import Queues
 from weft.frontier.sites import Crawl, Known, Lane
 
-LAYOUT = 1
+LAYOUT = 2
 _TOGETHER = 500
 _encode = msgspec.msgpack.Encoder().encode
 _END = b"\x04\x00\x00\x00" + _encode("end")

@@ -1,8 +1,9 @@
-"""Which URLs are known already: exact 64-bit fingerprints at under 12 bytes each.
+"""Which URLs are known already: exact 64-bit fingerprints at under 8 bytes each.
 
 A Python set would take 60 bytes and more for each. Here fingerprints lie end to end in small `bytes` buckets that are
 searched with `find`; the table grows by splitting one bucket at a time (linear hashing), so that adding costs the same
-at a thousand URLs as at a hundred million, and there is never a moment when everything is moved.
+at a thousand URLs as at a hundred million, and there is never a moment when everything is moved. A fingerprint's last
+byte is that of its bucket's number, so seven are kept.
 
 The hash is seeded for each crawl: nobody can make up URLs that collide with those of another site.
 """
@@ -16,7 +17,8 @@ from xxhash import xxh3_64_digest, xxh3_64_intdigest
 from weft.records import Found, Purpose
 
 _ENTRIES = 128  # fingerprints a bucket holds on average: fewer are faster to search, more waste less memory
-_FIRST = 64
+_FIRST = 256  # buckets: as many as a byte can tell apart, or more
+_KEPT = 7  # bytes of a fingerprint that lie in its bucket
 _PIECE = 1024  # buckets dumped together
 
 
@@ -37,8 +39,7 @@ class SeenSet:
 
     def __contains__(self, url: str) -> bool:
         fingerprint = xxh3_64_digest(url.encode(), self._seed)
-        bucket = self._buckets[self._place(fingerprint)]
-        return _has(bucket, fingerprint)
+        return _has(self._buckets[self._place(fingerprint)], fingerprint[:_KEPT])
 
     def unknown(self, urls: Iterable[str]) -> list[str]:
         """Those that are not there, in order."""
@@ -50,9 +51,9 @@ class SeenSet:
             place = number & mask
             if place < split:
                 place = number & (mask * 2 + 1)
-            bucket = buckets[place]
-            at = bucket.find(fingerprint)
-            if at < 0 or (at % 8 and not _has(bucket, fingerprint)):
+            bucket, entry = buckets[place], fingerprint[:7]
+            at = bucket.find(entry)
+            if at < 0 or (at % 7 and not _has(bucket, entry)):
                 new.append(url)
         return new
 
@@ -74,12 +75,12 @@ class SeenSet:
             place = number & self._mask
             if place < self._split:
                 place = number & (self._mask * 2 + 1)
-            bucket = buckets[place]
-            at = bucket.find(fingerprint)
+            bucket, entry = buckets[place], fingerprint[:7]
+            at = bucket.find(entry)
             # A hit off the grid is the end of one fingerprint and the start of the next: look properly.
-            if at >= 0 and (not at % 8 or _has(bucket, fingerprint)):
+            if at >= 0 and (not at % 7 or _has(bucket, entry)):
                 continue
-            buckets[place] = bucket + fingerprint
+            buckets[place] = bucket + entry
             new.append(url)
             self._count += 1
             if self._count > len(buckets) * _ENTRIES:
@@ -90,8 +91,8 @@ class SeenSet:
         """Forgets one, so that it can be found again."""
         fingerprint = xxh3_64_digest(url.encode(), self._seed)
         place = self._place(fingerprint)
-        kept = [entry for entry in _entries(self._buckets[place]) if entry != fingerprint]
-        self._count -= len(self._buckets[place]) // 8 - len(kept)
+        kept = [entry for entry in _entries(self._buckets[place]) if entry != fingerprint[:_KEPT]]
+        self._count -= len(self._buckets[place]) // _KEPT - len(kept)
         self._buckets[place] = b"".join(kept)
 
     def shape(self) -> tuple[int, int, int]:
@@ -118,7 +119,7 @@ class SeenSet:
         for size in sizes:
             self._buckets.append(content[at : at + size])
             at += size
-        self._count += len(content) // 8
+        self._count += len(content) // _KEPT
 
     def _place(self, fingerprint: bytes) -> int:
         number = int.from_bytes(fingerprint[4:], "big")
@@ -126,11 +127,11 @@ class SeenSet:
         return place if place >= self._split else number & (self._mask * 2 + 1)
 
     def _split_one(self) -> None:
-        bit = self._mask + 1
+        bit = (self._mask + 1) >> 8  # among those that lie in the bucket
         stay: list[bytes] = []
         move: list[bytes] = []
-        for fingerprint in _entries(self._buckets[self._split]):
-            (move if int.from_bytes(fingerprint[4:], "big") & bit else stay).append(fingerprint)
+        for entry in _entries(self._buckets[self._split]):
+            (move if int.from_bytes(entry[4:], "big") & bit else stay).append(entry)
         self._buckets[self._split] = b"".join(stay)
         self._buckets.append(b"".join(move))
         self._split += 1
@@ -149,11 +150,11 @@ def known_as(found: Found) -> str:
 
 
 def _entries(bucket: bytes) -> list[bytes]:
-    return [bucket[at : at + 8] for at in range(0, len(bucket), 8)]
+    return [bucket[at : at + _KEPT] for at in range(0, len(bucket), _KEPT)]
 
 
-def _has(bucket: bytes, fingerprint: bytes) -> bool:
-    at = bucket.find(fingerprint)
-    while at >= 0 and at % 8:
-        at = bucket.find(fingerprint, at + 1)
+def _has(bucket: bytes, entry: bytes) -> bool:
+    at = bucket.find(entry)
+    while at >= 0 and at % _KEPT:
+        at = bucket.find(entry, at + 1)
     return at >= 0

@@ -44,6 +44,20 @@ def test_the_seen_set_keeps_every_url_while_it_grows() -> None:
     assert copy.add_new(urls) == [urls[5]]
 
 
+def test_all_64_bits_of_a_fingerprint_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft.frontier.seen.xxh3_64_digest", lambda data, _seed: bytes.fromhex(data.decode()))
+    chance = random.Random(5)
+    fingerprints = [chance.randbytes(8) for _ in range(3000)]
+    for bit in range(64):  # each has neighbours that differ from it in one bit
+        fingerprints += [(int.from_bytes(one, "big") ^ 1 << bit).to_bytes(8, "big") for one in fingerprints[:700]]
+    urls = [fingerprint.hex() for fingerprint in fingerprints]
+    seen = SeenSet(1)
+    assert seen.add_new(urls[::2]) == urls[::2]
+    assert seen.unknown(urls) == urls[1::2]
+    assert seen.add_new(urls) == urls[1::2]
+    assert len(seen) == len(urls)
+
+
 class QueueAt(SpillQueue):
     def __init__(self, path: Path) -> None:
         super().__init__()
