@@ -24,13 +24,26 @@ SAME_PAYLOAD = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest
 NOT_MODIFIED = "http://netpreserve.org/warc/1.1/revisit/server-not-modified"
 
 _RESPONSE = "application/http; msgtype=response"
-_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
-_BASE32 = [first + second for first in _LETTERS for second in _LETTERS]
 _REQUEST = "application/http; msgtype=request"
 _TRANSFER_ENCODING = re.compile(rb"\n(?=transfer-encoding[ \t]*:)", re.IGNORECASE).sub
 _CONTENT_LENGTH = re.compile(rb"\n(?=content-length[ \t]*:)", re.IGNORECASE).sub
 _LENGTHS = re.compile(rb"\ncontent-length[ \t]*:[ \t]*([^\r\n]*)").findall
 _VERSION = re.compile(rb"HTTP/([0-9.]+)").match
+
+
+def _spread() -> list[tuple[int, int]]:
+    """How 160 bits become 32 bytes of 5 bits each, in five steps instead of 32: each moves the upper halves of all
+    groups, which `x + upper * (2**shift - 1)` does at once."""
+    steps = []
+    for width in (80, 40, 20, 10, 5):
+        apart = 2 * width * 8 // 5  # where the groups lie once those above them have moved
+        groups = range(0, 160 // (2 * width) * apart, apart)
+        steps.append((sum(((1 << width) - 1) << (at + width) for at in groups), (1 << width * 3 // 5) - 1))
+    return steps
+
+
+_SPREAD = _spread()
+_BASE32 = bytes.maketrans(bytes(range(32)), b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567")
 
 
 class Page:
@@ -136,7 +149,9 @@ class RecordMaker:
 def payload_digest(body: bytes) -> str:
     """The digest by which WARC knows a payload: `sha1:` and 32 base32 characters."""
     number = int.from_bytes(sha1(body, usedforsecurity=False).digest(), "big")
-    return "sha1:" + "".join([_BASE32[(number >> shift) & 1023] for shift in range(150, -1, -10)])
+    for upper_halves, factor in _SPREAD:
+        number += (number & upper_halves) * factor
+    return "sha1:" + number.to_bytes(32, "big").translate(_BASE32).decode()
 
 
 def _record(kind: str, uuid: str, date: str, more: str, content_type: str, block: bytes, body: bytes = b"") -> bytes:
