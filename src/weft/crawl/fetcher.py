@@ -75,6 +75,8 @@ class Fetcher:
         self._await_seeds()
         self._client = Client(config.fetch, refusal=_refusal(config), handles=config.fetch.workers)
         book = RobotsBook(self._frontier, config.fetch.user_agent())
+        if isinstance(self._frontier, EmbeddedFrontier):
+            self._frontier.forbids = book.forbids
         self._metrics = EngineMetrics(Metrics(self.folder.metrics, slot), config.log.metrics_update_s)
         self._outlet = self._open_outlet()
         results = self._results(crawl, book)

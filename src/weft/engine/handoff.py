@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from weft.engine.answer import Answer
 from weft.engine.pressure import Pressure
@@ -25,12 +25,13 @@ class Handoff:
         self._step = step
         self._handed: list[Handed] = []
 
-    def put(self, answer: Answer) -> None:
-        """The end of the transfer goes with it: its site's place is free when the page is handed over."""
-        assert answer.ended is not None
-        reference = self._spool.add(answer.lease.item, spooled(answer.result, answer.asked_at))
-        self._handed.append(Handed(answer.ended, reference))
-        answer.handed = True
+    def put(self, answers: Iterable[Answer]) -> None:
+        """The ends of the transfers go with them: a site's place is free when the page is handed over."""
+        for answer in answers:
+            assert answer.ended is not None
+            reference = self._spool.add(answer.lease.item, spooled(answer.result, answer.asked_at))
+            self._handed.append(Handed(answer.ended, reference))
+            answer.handed = True
 
     def flush(self) -> None:
         """First the bytes, then the references. A call that fails is to be made again."""

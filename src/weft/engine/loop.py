@@ -125,6 +125,8 @@ class Loop:
                     break
                 self._say_idle(ended)
             self._work(now)
+        self._flush()
+        self._record_rejections()
         self._committed(wait=True)
         return ended
 
@@ -296,9 +298,8 @@ class Loop:
         if (reason := REFUSALS.get(record.status)) is not None:
             self._results.refuse(lease, reason, record.detail)
             return False
-        if not robots.allows(self._book.agent, lease.url):
-            rule = robots.verdict(self._book.agent, lease.url)
-            self._results.refuse(lease, Reason.ROBOTS, f"{rule.rule} (line {rule.line})")
+        if rule := self._book.rule_against(lease.url, robots):
+            self._results.refuse(lease, Reason.ROBOTS, rule)
             return False
         if lease.depth and crawl.rules.sameness.stops(lease.url):
             self._results.refuse(lease, Reason.TRAP, "pages of this pattern keep being the same")

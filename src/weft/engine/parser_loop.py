@@ -15,7 +15,7 @@ from weft.engine.commit import Committer
 from weft.engine.crawls import RunningCrawl
 from weft.engine.loop import BLOCKING, COMMIT_EVERY_S, COMMIT_WHEN_IDLE_S, DRAIN_S, PROGRESS_EVERY_S
 from weft.engine.metrics import EngineMetrics
-from weft.engine.parsing import Parsing
+from weft.engine.parsing import AT_ONCE, Parsing
 from weft.engine.progress import Progress
 from weft.engine.round import Round
 from weft.engine.spool import SpoolReader, Unreadable
@@ -85,8 +85,8 @@ class ParserLoop:
             self._suspects.beat()
             self._do_chores(now)
             taken = self._take() if self._blocked is None else []
-            for page in taken:
-                self._parse(page)
+            for at in range(0, len(taken), AT_ONCE):
+                self._parse(taken[at : at + AT_ONCE])
             self._flush()
             self._keep(busy=bool(taken))
             if self._drain_until is not None and (not taken or self._clock() >= self._drain_until):
@@ -109,19 +109,24 @@ class ParserLoop:
             self._pause(why)
             return []
 
-    def _parse(self, page: Taken) -> None:
-        lease = page.lease
+    def _parse(self, pages: list[Taken]) -> None:
         self._suspects.beat()
+        answers = [answer for page in pages if (answer := self._answer(page)) is not None]
+        self._parsing.take(answers)
+        for answer in answers:
+            self._suspects.forget(answer.lease.item)
+
+    def _answer(self, page: Taken) -> Answer | None:
+        lease = page.lease
         try:
             entry = self._spool.read(page.reference, lease.item)
         except Unreadable as why:
             log.warning("fetched again", url=lease.url, why=why)
             self._round.end(lease, End.RETRY)
-            return
+            return None
         self._step("taken")
         self._suspects.told(lease.item, page.deaths)
-        self._parsing.take(Answer(self._crawls[lease.crawl], lease, entry.result(lease.url), entry.asked_at))
-        self._suspects.forget(lease.item)
+        return Answer(self._crawls[lease.crawl], lease, entry.result(lease.url), entry.asked_at)
 
     def _rest(self, began: float, *, busy: bool) -> None:
         self._sleep(max(0.0, (began + TAKE_EVERY_S - self._clock()) if busy else IDLE_S))

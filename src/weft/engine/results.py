@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from weft import urls
 from weft.config import PolitenessSection
@@ -21,6 +21,7 @@ from weft.engine import robots as robots_txt
 from weft.engine.answer import Answer
 from weft.engine.crawls import RunningCrawl
 from weft.engine.metrics import EngineMetrics
+from weft.engine.parsing import AT_ONCE
 from weft.engine.revisits import is_unchanged
 from weft.engine.robots import RobotsBook
 from weft.engine.round import Round
@@ -31,6 +32,7 @@ from weft.frontier.contract import End, Ended, Rejection
 from weft.records import FetchResult, Found, Lease, Purpose, Reason
 
 UNREAD_BYTES = 16 << 20  # more than this is not kept waiting
+BYTES_AT_ONCE = 1 << 20  # with this many, those read together are enough: large ones take long
 
 
 class Results:
@@ -40,7 +42,7 @@ class Results:
         self,
         round_: Round,
         rows: Rows,
-        onward: Callable[[Answer], None],
+        onward: Callable[[Sequence[Answer]], None],
         crawls: dict[int, RunningCrawl],
         book: RobotsBook,
         politeness: PolitenessSection,
@@ -81,8 +83,8 @@ class Results:
             self._unread.extend(answers)
             self.round.cooled()
             return
+        self._take(answers)
         for answer in answers:
-            self._take(answer)
             if not answer.handed:
                 self._cool(answer)
 
@@ -90,9 +92,12 @@ class Results:
         """Reads what came, for so long; and on, while too much would be left."""
         until, unread = time.monotonic() + slice_s, self._unread
         while unread and (self._unread_bytes > UNREAD_BYTES or time.monotonic() < until):
-            answer = unread.popleft()
-            self._unread_bytes -= len(answer.result.body)
-            self._take(answer)
+            answers, left_bytes = list[Answer](), BYTES_AT_ONCE
+            while unread and len(answers) < AT_ONCE and left_bytes > 0:
+                answers.append(unread.popleft())
+                left_bytes -= len(answers[-1].result.body)
+            self._unread_bytes += left_bytes - BYTES_AT_ONCE
+            self._take(answers)
 
     def _answer(self, lease: Lease, result: FetchResult) -> Answer:
         crawl, spent_s, wall = self._crawls[lease.crawl], result.ended - result.started, self._wall()
@@ -111,7 +116,11 @@ class Results:
         assert answer.ended is not None
         self.round.cool(answer.ended)
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, answers: Sequence[Answer]) -> None:
+        self._onward([answer for answer in answers if not self._is_settled(answer)])
+
+    def _is_settled(self, answer: Answer) -> bool:
+        """Ends an answer for which nothing must be read; False for the others."""
         crawl, lease, result, kind = answer.crawl, answer.lease, answer.result, answer.kind
         before = crawl.revisits.known(lease) if crawl.revisits is not None else None
         if kind is Kind.AGAIN:
@@ -123,13 +132,14 @@ class Results:
         elif kind in (Kind.RETRY, Kind.SLOW_DOWN):
             self._take_failure(answer)
         elif kind is Kind.PAGE or lease.purpose is Purpose.SITEMAP or answer.redirects:
-            self._onward(answer)
+            return False
         elif result.status == 401 and crawl.answers(
             lease, answer.head.get_all("www-authenticate"), sent=b"\r\nAuthorization: " in result.request_head
         ):
             self.round.end(lease, End.RETRY)
         else:
             self._rows.record(answer, error=result.error or "", stored=result.error != "too_large")
+        return True
 
     def refuse(self, lease: Lease, reason: Reason, detail: str = "") -> None:
         """Ends a lease for which no request was made."""
@@ -141,10 +151,11 @@ class Results:
         self.round.row(lease, End.OTHER)
 
     def reject(self, rejection: Rejection) -> None:
-        """Records an item that the frontier took out of its queue."""
-        self._crawls[rejection.crawl].progress.refused[rejection.reason] += 1
+        """Records an item that the frontier took out of its queue, or did not let into it."""
+        reason, detail = rejection.reason, rejection.detail
+        self._crawls[rejection.crawl].progress.refused[reason] += 1
         if rejection.item.purpose is Purpose.PAGE:
-            self._rows.refused(rejection.item, rejection.crawl, str(rejection.reason))
+            self._rows.refused(rejection.item, rejection.crawl, f"{reason}: {detail}" if detail else str(reason))
 
     def _take_failure(self, answer: Answer) -> None:
         lease, result = answer.lease, answer.result

@@ -41,6 +41,20 @@ class RobotsBook:
                 self._parsed.popitem(last=False)
         return entry
 
+    def rule_against(self, url: str, robots: Robots) -> str:
+        """The rule that forbids a URL, with its line; nothing where it is allowed."""
+        if robots.allows(self.agent, url):
+            return ""
+        verdict = robots.verdict(self.agent, url)
+        return f"{verdict.rule} (line {verdict.line})"
+
+    def forbids(self, record: RobotsRecord, origin: str, url: str) -> str:
+        """The same for a URL that was just found, where its rules are at hand; where not, who claims it asks."""
+        entry = self._parsed.get(origin)
+        if entry is None or entry[0] is not record or record.status != "ok":
+            return ""
+        return self.rule_against(url, entry[1])
+
     def learn(self, origin: str, record: RobotsRecord) -> Robots:
         """Tells the frontier, with the Crawl-delay."""
         rules = rules_of(record)

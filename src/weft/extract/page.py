@@ -113,6 +113,10 @@ class Page:
     def __repr__(self) -> str:
         return f"Page({self.url!r}, {self.kind}, {len(self.hrefs)} hrefs)"
 
+    def let_go(self) -> None:
+        """Frees the tree and the text; of what is computed when first asked for, only what was asked for stays."""
+        self._document, self._text = None, ""
+
     @lazy
     def links(self) -> list[Link]:
         """Every link with its text and rel, nofollow ones and repeated ones too."""

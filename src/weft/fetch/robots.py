@@ -77,18 +77,19 @@ def product_token(user_agent: str) -> str:
 
 
 class Rules:
-    """What one agent may fetch from one origin. Immutable once built; holds nothing of the file but its own rules.
+    """What one agent may fetch from one origin. Answers as built for ever; holds nothing of the file but its rules.
 
     Rules are one sorted list of literal heads, each linked to its longest proper prefix in the list. The greatest head
     that is not greater than a path descends from every head that is a prefix of that path, so the links alone lead to
     all rules that may match. A rank is `(pattern length, allows, earlier line)` in one integer: the greatest wins.
     """
 
-    __slots__ = ("_exact", "_globs", "_heads", "_literals", "_parents", "crawl_delay")
+    __slots__ = ("_exact", "_globs", "_heads", "_literals", "_parents", "_told", "crawl_delay")
 
     def __init__(self, rules: list[tuple[str, bool, int]], crawl_delay: float | None = None) -> None:
         self.crawl_delay = crawl_delay
         self._exact: dict[str, int] = {}
+        self._told: dict[int, Verdict] = {}  # by rank, those that were asked for
         literals: dict[str, int] = {}
         globs: dict[str, list[Glob]] = {}
         for pattern, allow, line in rules:
@@ -118,9 +119,12 @@ class Rules:
         rank = self._best(path)
         if not rank or path == "/robots.txt":
             return Verdict(allowed=True)
-        allowed = bool(rank >> _LINE_BITS & 1)
-        text = f"{'Allow' if allowed else 'Disallow'}: {self._pattern(rank)}"
-        return Verdict(allowed, text, _LINE_MASK - (rank & _LINE_MASK))
+        told = self._told.get(rank)
+        if told is None:
+            allowed = bool(rank >> _LINE_BITS & 1)
+            text = f"{'Allow' if allowed else 'Disallow'}: {self._pattern(rank)}"
+            told = self._told[rank] = Verdict(allowed, text, _LINE_MASK - (rank & _LINE_MASK))
+        return told
 
     def _best(self, path: str) -> int:
         """The rank of the rule that decides; 0 when none matches."""

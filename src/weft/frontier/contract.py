@@ -91,11 +91,12 @@ class Wanted(Struct, frozen=True, gc=False):
 
 
 class Rejection(Struct, frozen=True, gc=False):
-    """An item that was taken out of its queue without being tried."""
+    """An item that was taken out of its queue without being tried, or never came into it."""
 
     item: Item
     crawl: int
     reason: Reason
+    detail: str = ""
 
 
 class Admission(Struct, frozen=True):

@@ -107,6 +107,8 @@ class EmbeddedFrontier:
         self._since_checkpoint = 0
         self._refusals_kept = 0
         self._requests = RequestLog(folder / "requests", self.now())
+        # Told by the engine, which can read robots.txt: the rule in it that forbids an origin's URL, if there is one.
+        self.forbids: Callable[[RobotsRecord, str, str], str] = lambda _record, _origin, _url: ""
 
     # ── opening ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -190,7 +192,11 @@ class EmbeddedFrontier:
                 self.refused(Reason.BUDGET, one.url, one.parent)
                 continue
             new += 1
-            self._admit_new(owner, one)
+            item = self._numbered(owner, one)
+            if one.purpose is Purpose.PAGE and (rule := self._forbidden(one.url)):
+                self._turn_away(owner, one, item, rule)
+            else:
+                self._queues.enqueue(owner, one, item)
         return Admission(new, duplicates, tuple(expand))
 
     def recrawl(self, crawl: int, run: str, known: Iterable[Found], begin: Callable[[int], None]) -> None:
@@ -217,8 +223,9 @@ class EmbeddedFrontier:
         robots = self.robots(origin)
         if robots is not None and robots.status == "unreachable":
             self._robots_expiry[origin] = 0.0
-        self._queues.crawls[crawl].seen.add(found.url)
-        self._admit_new(self._queues.crawls[crawl], found)
+        owner = self._queues.crawls[crawl]
+        owner.seen.add(found.url)
+        self._queues.enqueue(owner, found, self._numbered(owner, found))
 
     def claim(self, owner: str, limit: int) -> list[Lease]:
         """Leases for what is due, in the request log before it returns."""
@@ -648,14 +655,30 @@ class EmbeddedFrontier:
 
     # ── queueing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _admit_new(self, crawl: Crawl, found: Found) -> None:
+    def _numbered(self, crawl: Crawl, found: Found) -> int:
+        """The number of a new item, which the journal has with the next commit."""
         item = self._counts.next_item
         self._counts.next_item += 1
         self._counts.admitted += 1
         if crawl.depths is not None:
             crawl.depths[crawl.seen.fingerprint(found.url)] = Known(found.depth, item)
         self._write_line(crawl, found, item)
-        self._queues.enqueue(crawl, found, item)
+        return item
+
+    def _forbidden(self, url: str) -> str:
+        """The rule that forbids a page, where its robots.txt is known now; who claims it asks again."""
+        origin = url[: url.index("/", 8)]
+        record = self._robots_cache.get(origin)
+        return "" if record is None or record.expires <= self._wall() else self.forbids(record, origin, url)
+
+    def _turn_away(self, crawl: Crawl, found: Found, number: int, rule: str) -> None:
+        """Rejects a new item that would only be claimed to be refused."""
+        item = Item(
+            number, found.url, found.depth, found.parent, found.hops, found.purpose, found.about, 0, found.offsite
+        )
+        self._mark(item, crawl, leased=False, ended=True)
+        self._rejected.append(Rejection(item, crawl.number, Reason.ROBOTS, rule))
+        self._rejected_out[number] = Open(crawl.number, item)
 
     def _write_line(self, crawl: Crawl, found: Found, item: int) -> None:
         about = " " + found.about if found.about else ""

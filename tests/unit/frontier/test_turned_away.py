@@ -1,0 +1,115 @@
+"""URLs that a robots.txt known already forbids: recorded when they are found, never queued, never claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from weft.config import PolitenessSection
+from weft.frontier.contract import CrawlLimits, Item, RobotsRecord
+from weft.frontier.embedded import EmbeddedFrontier
+from weft.records import Found, Purpose, Reason
+
+WALL = 1_700_000_000.0
+RULE = "Disallow: /private (line 2)"
+
+
+class Bench:
+    """A frontier that is told what `/private` is, and can be killed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.wall = WALL
+        self.crawl = 0
+        self.frontier = self.open()
+
+    def open(self, limits: CrawlLimits | None = None) -> EmbeddedFrontier:
+        section = PolitenessSection(delay_s=0.0, places=1)
+        frontier = EmbeddedFrontier(self.folder, section, clock=lambda: 1000.0, wall=lambda: self.wall)
+        frontier.forbids = lambda _record, origin, url: RULE if url.startswith(origin + "/private") else ""
+        self.crawl = frontier.open_crawl("test", limits or CrawlLimits())
+        frontier.recover()
+        self.frontier = frontier
+        return frontier
+
+    def again(self, limits: CrawlLimits | None = None) -> EmbeddedFrontier:
+        self.frontier.close()
+        return self.open(limits)
+
+    def know_robots(self, origin: str = "http://a") -> None:
+        self.frontier.robots_known(origin, RobotsRecord("ok", b"", WALL + 3600), None)
+
+    def claimed(self) -> list[str]:
+        return [lease.url for lease in self.frontier.claim("me", 9)]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path / "f")
+    yield made
+    made.frontier.close()
+
+
+def test_what_robots_forbids_is_rejected_with_its_rule_and_not_queued(bench: Bench) -> None:
+    bench.know_robots()
+    admission = bench.frontier.admit(
+        bench.crawl, [Found("http://a/private/1", 3, 7, 1, Purpose.PAGE, "http://a/0", 1), Found("http://a/open", 1)]
+    )
+    assert (admission.new, admission.duplicates) == (2, 0)
+    assert bench.frontier.stats().queued == 1
+    (rejection,) = bench.frontier.rejections()
+    assert (rejection.reason, rejection.detail, rejection.crawl) == (Reason.ROBOTS, RULE, bench.crawl)
+    item = rejection.item
+    assert item == Item(item.item, "http://a/private/1", 3, 7, 1, Purpose.PAGE, "http://a/0", 0, 1)
+    assert bench.claimed() == ["http://a/open"]
+
+
+def test_it_is_known_from_then_on(bench: Bench) -> None:
+    bench.know_robots()
+    for _ in range(2):
+        bench.frontier.admit(bench.crawl, [Found("http://a/private/1", 1)])
+    assert len(bench.frontier.rejections()) == 1
+    assert bench.frontier.unseen(bench.crawl, ["http://a/private/1"]) == []
+
+
+def test_where_robots_is_not_known_or_too_old_it_is_queued(bench: Bench) -> None:
+    bench.frontier.admit(bench.crawl, [Found("http://b/private/1", 1)])
+    bench.know_robots()
+    bench.wall += 3601
+    bench.frontier.admit(bench.crawl, [Found("http://a/private/1", 1)])
+    assert bench.frontier.rejections() == []
+    assert bench.frontier.stats().queued == 2
+
+
+def test_a_kill_before_its_row_was_stored_queues_it(bench: Bench) -> None:
+    bench.know_robots()
+    bench.frontier.admit(bench.crawl, [Found("http://a/private/1", 1), Found("http://a/private/2", 1)])
+    first, second = bench.frontier.rejections()
+    bench.frontier.commit()
+    bench.frontier.ended([first.item.item], batch=1)
+    bench.frontier.acknowledge(1)
+    bench.frontier.commit()
+    frontier = bench.again()
+    assert [item.item for item in frontier.items(bench.crawl)] == [second.item.item]
+    assert bench.claimed() == [second.item.url], "who claims it asks the robots.txt again"
+
+
+def test_a_shorter_way_to_it_does_not_queue_it(bench: Bench) -> None:
+    bench.again(CrawlLimits(max_depth=5))
+    bench.know_robots()
+    bench.frontier.admit(bench.crawl, [Found("http://a/private/1", 4)])
+    (rejection,) = bench.frontier.rejections()
+    bench.frontier.admit(bench.crawl, [Found("http://a/private/1", 2)])
+    assert bench.frontier.rejections() == []
+    assert bench.frontier.stats().queued == 0
+    bench.frontier.ended([rejection.item.item])
+    assert bench.frontier.stats().finished == bench.frontier.stats().admitted == 1
+
+
+def test_sitemaps_are_left_to_who_claims_them(bench: Bench) -> None:
+    bench.know_robots()
+    bench.frontier.admit(bench.crawl, [Found("http://a/private/map.xml", 0, 0, 0, Purpose.SITEMAP, "http://a")])
+    assert bench.frontier.rejections() == []
+    assert bench.frontier.stats().queued == 1
