@@ -80,7 +80,7 @@ OWN = "our own Python"
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pages", type=int, default=20_000, help="of the large web; the medium one is crawled")
+    parser.add_argument("--pages", type=int, default=20_000, help="of the large web, which is crawled")
     parser.add_argument("--port", type=int, default=8480)
     parser.add_argument("--raw", type=Path, help="a file of py-spy's raw format, instead of a crawl")
     args = parser.parse_args()
@@ -99,9 +99,9 @@ def main() -> int:
 
 
 def record(pages: int, port: int) -> Path:
-    """One crawl of the medium web under py-spy."""
+    """One crawl of the large web under py-spy."""
     folder = ROOT / ".bench" / f"web-{port}"
-    web = make(folder, pages, port)["medium"]
+    web = make(folder, pages, port)["large"]
     shutil.rmtree(SCRATCH, ignore_errors=True)
     SCRATCH.mkdir(parents=True)
     raw = ROOT / ".bench" / "budget.raw"

@@ -41,7 +41,8 @@ from weft.frontier.politeness import AddressTurn
 from weft.frontier.queues import Queues
 from weft.frontier.recovery import LETTER, Counts, Recovery
 from weft.frontier.requests import RequestLog, boot_id, last_requests
-from weft.frontier.seen import SeenSet, known_as
+from weft.frontier.robots_files import RobotsFiles
+from weft.frontier.seen import known_as
 from weft.frontier.sites import Crawl, Known, Lane, Site
 from weft.records import POD_SHIFT, Found, Lease, Purpose, Reason
 
@@ -91,13 +92,7 @@ class EmbeddedFrontier:
         self._queues = Queues(section, self._journal, folder / "spill", self.now, wall)
         self._recovery = Recovery(folder, self._journal, self._queues, wall)
         self._leases: dict[int, _State] = {}
-        self._robots_expiry: dict[str, float] = {}
-        self._robots_cache: dict[str, RobotsRecord] = {}
-        self._robots_saved = SeenSet(0)  # origins that the journal knows: for most it need not be asked
-        self._robots_saved.add_new(self._journal.keys("robots"))
-        self._robots_pending: set[str] = set()
-        # Failed ones by origin, and when the next may come (wall).
-        self._robots_tries: dict[str, tuple[int, float]] = {}
+        self._robots = RobotsFiles(self._journal, wall)
         self._counts = Counts(next_item=(pod << POD_SHIFT) + 1)
         self._next_transient = -1
         self._rejected: list[Rejection] = []
@@ -144,8 +139,7 @@ class EmbeddedFrontier:
             self._queues.not_before = now + self._section.delay_s
         longest = max(self._section.delay_s, self._journal.meta("longest_delay") or 0.0)
         self._queues.asked = last_requests(self._folder / "requests", now - longest - _LONGEST_REQUEST_S)
-        for origin, attempt, wall in self._journal.rows("robots_tries"):
-            self._robots_tries[origin] = (attempt, wall)
+        self._robots.restore()
         self._journal.done += self._recovery.restore(self._counts, done, now)
         self._restore_counts(pages or {}, by_key or {})
         self._journal.put_meta("epoch", self.epoch)
@@ -219,10 +213,7 @@ class EmbeddedFrontier:
 
         A robots.txt that could not be had is asked for again, or the visit would only be refused again.
         """
-        origin = found.url[: found.url.index("/", 8)]
-        robots = self.robots(origin)
-        if robots is not None and robots.status == "unreachable":
-            self._robots_expiry[origin] = 0.0
+        self._robots.ask_again(found.url[: found.url.index("/", 8)])
         owner = self._queues.crawls[crawl]
         owner.seen.add(found.url)
         self._queues.enqueue(owner, found, self._numbered(owner, found))
@@ -305,22 +296,11 @@ class EmbeddedFrontier:
 
     def robots(self, origin: str) -> RobotsRecord | None:
         """From memory, else from the journal."""
-        record = self._robots_cache.get(origin)
-        if record is None and (row := self._journal.row("robots", origin)) is not None:
-            record = self._remember_robots(origin, msgspec.msgpack.decode(row[2], type=RobotsRecord))
-        return record
+        return self._robots.get(origin)
 
     def robots_known(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
         """Remembers an origin's robots.txt; its Crawl-delay raises the site's delay."""
-        self._robots_pending.discard(origin)
-        if self._robots_tries.pop(origin, None) is not None:
-            self._journal.delete("robots_tries", origin)
-        self._robots_expiry[origin] = record.expires
-        self._remember_robots(origin, record)
-        encoded = msgspec.msgpack.encode(record)
-        self._journal.put("robots", origin, record.expires, encoded)
-        self._robots_saved.add(origin)
-        self._journal.robots_told(origin, self._wall(), encoded)
+        self._robots.learn(origin, record)
         site = self._queues.site(self._queues.key_of(origin + "/"))
         if crawl_delay_s and crawl_delay_s > site.turn.crawl_delay_s:
             site.turn.crawl_delay_s = crawl_delay_s
@@ -513,13 +493,13 @@ class EmbeddedFrontier:
             if item.purpose is Purpose.ROBOTS:
                 return lane, item
             origin = item.url[: item.url.index("/", 8)]
-            if self._robots_expires(origin) > self._wall():
+            if self._robots.is_in_force(origin):
                 return lane, item
             self._queues.push_urgent(lane, item, first=True)
-            if origin in self._robots_pending:
+            if origin in self._robots.pending:
                 continue
-            self._robots_pending.add(origin)
-            attempt, wall = self._robots_tries.get(origin, (0, 0.0))
+            self._robots.pending.add(origin)
+            attempt, wall = self._robots.tried(origin)
             robots = Item(
                 self._transient(), origin + "/robots.txt", item.depth, item.item, 0, Purpose.ROBOTS, origin, attempt
             )
@@ -627,8 +607,7 @@ class EmbeddedFrontier:
             item = msgspec.structs.replace(item, attempt=attempt)
             wall = self._wall() + max(0.0, not_before - self.now())
             if item.purpose is Purpose.ROBOTS:
-                self._robots_tries[item.about] = (attempt, wall)
-                self._journal.put("robots_tries", item.about, attempt, wall)
+                self._robots.failed(item.about, attempt, wall)
             else:
                 self._journal.put("retries", item.item, attempt, wall)
         # The site may have been forgotten while this was out.
@@ -648,7 +627,7 @@ class EmbeddedFrontier:
         lane.clear()
         for item in waiting:
             if item.purpose is Purpose.ROBOTS:
-                self._robots_pending.discard(item.about)
+                self._robots.pending.discard(item.about)
             elif item.item not in self._queues.ended:
                 self._rejected.append(Rejection(item, lane.crawl.number, reason))
                 self._rejected_out[item.item] = Open(lane.crawl.number, item)
@@ -668,8 +647,8 @@ class EmbeddedFrontier:
     def _forbidden(self, url: str) -> str:
         """The rule that forbids a page, where its robots.txt is known now; who claims it asks again."""
         origin = url[: url.index("/", 8)]
-        record = self._robots_cache.get(origin)
-        return "" if record is None or record.expires <= self._wall() else self.forbids(record, origin, url)
+        record = self._robots.at_hand(origin)
+        return self.forbids(record, origin, url) if record is not None else ""
 
     def _turn_away(self, crawl: Crawl, found: Found, number: int, rule: str) -> None:
         """Rejects a new item that would only be claimed to be refused."""
@@ -743,21 +722,7 @@ class EmbeddedFrontier:
         for site in self._queues.forget_idle(now):
             for lane in site.lanes:
                 for origin in lane.origins:
-                    self._robots_expiry.pop(origin, None)
-
-    def _robots_expires(self, origin: str) -> float:
-        """Until when (wall) an origin's robots.txt is known."""
-        expires = self._robots_expiry.get(origin)
-        if expires is None:
-            row = self._journal.row("robots", origin) if origin in self._robots_saved else None
-            expires = self._robots_expiry[origin] = float(row[1]) if row is not None else 0.0
-        return expires
-
-    def _remember_robots(self, origin: str, record: RobotsRecord) -> RobotsRecord:
-        if len(self._robots_cache) > 20_000:
-            self._robots_cache.clear()
-        self._robots_cache[origin] = record
-        return record
+                    self._robots.forget(origin)
 
     def _transient(self) -> int:
         """A number for what is not kept: a robots.txt request that a crash may forget."""
