@@ -147,15 +147,14 @@ class Results:
         if lease.purpose is not Purpose.PAGE:
             self.round.end(lease, End.OTHER)
             return
-        self._rows.refused(lease, lease.crawl, f"{reason}: {detail}" if detail else str(reason))
+        self._rows.refused(lease, lease.crawl, reason, detail)
         self.round.row(lease, End.OTHER)
 
     def reject(self, rejection: Rejection) -> None:
         """Records an item that the frontier took out of its queue, or did not let into it."""
-        reason, detail = rejection.reason, rejection.detail
-        self._crawls[rejection.crawl].progress.refused[reason] += 1
+        self._crawls[rejection.crawl].progress.refused[rejection.reason] += 1
         if rejection.item.purpose is Purpose.PAGE:
-            self._rows.refused(rejection.item, rejection.crawl, f"{reason}: {detail}" if detail else str(reason))
+            self._rows.refused(rejection.item, rejection.crawl, rejection.reason, rejection.detail)
 
     def _take_failure(self, answer: Answer) -> None:
         lease, result = answer.lease, answer.result

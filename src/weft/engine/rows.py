@@ -13,7 +13,7 @@ from weft.engine.verdict import error_kind
 from weft.extract.kind import Kind as PageKind
 from weft.extract.page import Page
 from weft.frontier.contract import End, Item
-from weft.records import Lease, Row
+from weft.records import Lease, Reason, Row
 from weft.store.pages import PageStore
 
 # Why a stored body is not whole, in WARC's words.
@@ -62,8 +62,9 @@ class Rows:
         self._store.add_revisit(row, result, of_date=before.fetched_at, not_modified=result.status == 304)
         self._round.row(lease, End.OTHER)
 
-    def refused(self, item: Item | Lease, crawl: int, error: str) -> None:
+    def refused(self, item: Item | Lease, crawl: int, reason: Reason, detail: str = "") -> None:
         """The row of an item that was not asked for; whoever holds its lease ends it."""
+        error = f"{reason}: {detail}" if detail else str(reason)
         row = Row(
             item.item, crawl, item.url, item.url, 0, self._wall(), "", "", "", "",
             item.depth, item.parent, "", 0, error, item.hops,

@@ -199,7 +199,7 @@ class Frontier(Protocol):
         """Remembers a refusal that could not be worked out again later, up to a bound."""
 
     def rejections(self) -> list[Rejection]:
-        """Items taken out of the queues since the last call: record them, then tell `ended`."""
+        """Items taken out of the queues, or not let in, since the last call: record them, then tell `ended`."""
 
     def ended(self, items: Iterable[int], batch: int = 0) -> None:
         """Rejected items whose reasons are stored."""

@@ -358,7 +358,7 @@ class EmbeddedFrontier:
             self._journal.refuse(reason, url, parent)
 
     def rejections(self) -> list[Rejection]:
-        """What was taken out of the queues since the last call: record it, then tell `ended`."""
+        """What was taken out of the queues, or not let in, since the last call: record it, then tell `ended`."""
         rejected, self._rejected = self._rejected, []
         return rejected
 
