@@ -2,7 +2,7 @@
 
     python benchmarks/budget.py [--pages 6000] [--raw FILE]
 
-py-spy looks at the crawling process 250 times a second, C frames included. A sample's stage is that of the innermost
+py-spy looks at three crawls 250 times a second, C frames included. A sample's stage is that of the innermost
 function of Weft's; what it is spent on is told by the innermost frame: a library, the kernel (a system call), the
 interpreter's regular expressions and text decoding, or our own Python, which is everything else that the interpreter
 does for a function of Weft's: bytecode, objects, strings, dicts, memory. Start and end of the process are left out, and
@@ -76,6 +76,7 @@ CALLS = {
 }
 FRAME = re.compile(r"^(?P<name>.*) \((?P<where>[^()]*?)(?::\d+)?\)$")
 OWN = "our own Python"
+CRAWLS = 3  # one tells a share to a point or two
 
 
 def main() -> int:
@@ -84,9 +85,9 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=8480)
     parser.add_argument("--raw", type=Path, help="a file of py-spy's raw format, instead of a crawl")
     args = parser.parse_args()
-    raw = args.raw or record(args.pages, args.port)
+    raws = [args.raw.read_text()] if args.raw else [record(args.pages, args.port) for _ in range(CRAWLS)]
     table = Counter[tuple[str, str]]()
-    for line in raw.read_text().splitlines():
+    for line in "".join(raws).splitlines():
         stack, _, count = line.rpartition(" ")
         frames = stack.split(";")
         if not any("Loop.run (weft/engine/loop.py" in frame for frame in frames):
@@ -98,7 +99,7 @@ def main() -> int:
     return 0
 
 
-def record(pages: int, port: int) -> Path:
+def record(pages: int, port: int) -> str:
     """One crawl of the large web under py-spy."""
     folder = ROOT / ".bench" / f"web-{port}"
     web = make(folder, pages, port)["large"]
@@ -119,7 +120,7 @@ def record(pages: int, port: int) -> Path:
     ]
     with served(folder, "keep-alive", port, cores()[1]) as server:
         run([*spy, "--", *CRAWLERS["weft"].command(web, server)], cores()[0])
-    return raw
+    return raw.read_text()
 
 
 def classify(frames: list[str]) -> tuple[str, str] | None:
