@@ -16,10 +16,11 @@ from functools import lru_cache
 from hashlib import md5, sha256
 from importlib.metadata import version
 from ipaddress import ip_address
+from pathlib import Path
 from urllib.parse import quote_from_bytes
 
 import ada_url
-from publicsuffixlist import PublicSuffixList
+from publicsuffixlist import PSLFILE, PublicSuffixList, encode_idn
 
 from weft.errors import BadUrl
 
@@ -226,16 +227,24 @@ def _suffixes() -> PublicSuffixList:
 
 
 @lru_cache(maxsize=1)
+def _rules() -> frozenset[str]:
+    """The list's rules, written as canonical hosts are."""
+    lines = Path(PSLFILE).read_text("utf-8").splitlines()
+    rules = (line.split()[0].lower() for line in lines if line.strip() and not line.startswith("//"))
+    return frozenset(rule if rule.isascii() else encode_idn(rule) for rule in rules)
+
+
+@lru_cache(maxsize=1)
 def _plain_suffixes() -> frozenset[str]:
     """The suffixes of one label under which not every name is a suffix in turn (`*.ck`)."""
-    rules: frozenset[str] = _suffixes()._publicsuffix
+    rules = _rules()
     return frozenset(rule for rule in rules if "." not in rule and f"*.{rule}" not in rules)
 
 
 @lru_cache(maxsize=1)
 def _longer_suffixes() -> frozenset[str]:
     """The last two labels of every rule that has more than one."""
-    rules: frozenset[str] = _suffixes()._publicsuffix
+    rules = _rules()
     return frozenset(".".join(rule.lstrip("!").split(".")[-2:]) for rule in rules if "." in rule)
 
 

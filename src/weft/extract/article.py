@@ -9,6 +9,8 @@ def article(html: str, url: str) -> str:
     """The text of an article, empty where there is none."""
     try:
         from trafilatura import extract
-    except ImportError:
+    except ModuleNotFoundError as error:
+        if error.name != "trafilatura":
+            raise  # it is there, and something that it needs is not: naming trafilatura would mislead
         raise Missing("trafilatura", "pip install 'weft[article]'") from None
     return extract(html, url=url, include_comments=False, include_tables=True) or ""

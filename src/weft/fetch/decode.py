@@ -7,24 +7,30 @@ broken, cut or mislabelled body gives what could be read of it, and says that it
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import brotli
-import zstandard
 from isal import isal_zlib
 
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
 MAX_LAYERS = 3
-MAX_MEMBERS = 10_000  # of one gzip body: each costs a call, and an empty one needs only 20 bytes
+MAX_MEMBERS = 10_000  # of one gzip or zstd body: each costs a call, and an empty one needs only a few bytes
 MEMBER_BYTES = 64 * 1024  # fed at a time after the first member: what lies behind a member's end is copied
 BROTLI_STEP = 1024 * 1024
-ZSTD_WINDOW = 8 * 1024 * 1024  # RFC 9659: no server may ask for more
+ZSTD_WINDOW_LOG = 23  # 8 MiB; RFC 9659: no server may ask for more
 
 _GZIP, _ZLIB, _RAW = 31, 15, -15
 _MAGIC = b"\x1f\x8b"
 _EARLY = "ends early"
 # isal's stubs call its exception class an instance
-_BROKEN = cast("tuple[type[Exception], ...]", (isal_zlib.error, brotli.error, zstandard.ZstdError))
+_BROKEN = cast("tuple[type[Exception], ...]", (isal_zlib.error, brotli.error, zstd.ZstdError))
+_ZSTD_OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: ZSTD_WINDOW_LOG}
 
 
 class Decoded(NamedTuple):
@@ -92,16 +98,27 @@ def _inflate(body: bytes, wbits: int, limit: int) -> Decoded:
     if not inflater.eof:
         return Decoded(out, truncated=True, error=_EARLY)
     rest = inflater.unused_data
-    return _members(out, rest, limit) if wbits == _GZIP and rest.startswith(_MAGIC) else Decoded(out)
+    return _members(out, rest, limit, _gzip_member, _MAGIC) if wbits == _GZIP else Decoded(out)
 
 
-def _members(first: bytes, rest: bytes, limit: int) -> Decoded:
-    """The further members of a gzip body."""
+def _gzip_member() -> Any:
+    return isal_zlib.decompressobj(_GZIP)
+
+
+def _zstd_frame() -> Any:
+    return zstd.ZstdDecompressor(options=_ZSTD_OPTIONS)
+
+
+def _members(first: bytes, rest: bytes, limit: int, make: Callable[[], Any], magic: bytes = b"") -> Decoded:
+    """The further members of a gzip body, or frames of a zstd one, each unpacked by a new decoder.
+
+    What does not begin with `magic` ends the body and is ignored.
+    """
     out, room, start = [first], limit - len(first), 0
     for _ in range(MAX_MEMBERS):
-        if rest[start : start + 2] != _MAGIC:
+        if start >= len(rest) or not rest.startswith(magic, start):
             return Decoded(b"".join(out))
-        member, start = _member(rest, start, room)
+        member, start = _member(rest, start, room, make)
         out.append(member.body)
         room -= len(member.body)
         if member.truncated:
@@ -109,21 +126,21 @@ def _members(first: bytes, rest: bytes, limit: int) -> Decoded:
     return Decoded(b"".join(out), truncated=True, error=f"more than {MAX_MEMBERS} members")
 
 
-def _member(rest: bytes, start: int, room: int) -> tuple[Decoded, int]:
+def _member(rest: bytes, start: int, room: int, make: Callable[[], Any]) -> tuple[Decoded, int]:
     """The member that begins at `start`, and where it ends."""
-    inflater, view, fed = isal_zlib.decompressobj(_GZIP), memoryview(rest), start
+    decoder, view, fed = make(), memoryview(rest), start
     out = bytearray()
     try:
-        while not inflater.eof and fed < len(rest) and len(out) <= room:
-            out += inflater.decompress(view[fed : fed + MEMBER_BYTES], room + 1 - len(out))
+        while not decoder.eof and fed < len(rest) and len(out) <= room:
+            out += decoder.decompress(view[fed : fed + MEMBER_BYTES], room + 1 - len(out))
             fed = min(fed + MEMBER_BYTES, len(rest))
     except _BROKEN as error:
         whole = rest[start : fed + MEMBER_BYTES]
-        return _broken(error, whole, room, lambda: isal_zlib.decompressobj(_GZIP).decompress), fed
+        return _broken(error, whole, room, lambda: make().decompress), fed
     if len(out) > room:
         return Decoded(bytes(out[:room]), truncated=True), fed
-    cut = not inflater.eof
-    return Decoded(bytes(out), cut, _EARLY if cut else None), fed - len(inflater.unused_data)
+    cut = not decoder.eof
+    return Decoded(bytes(out), cut, _EARLY if cut else None), fed - len(decoder.unused_data)
 
 
 def _brotli(body: bytes, limit: int) -> Decoded:
@@ -145,51 +162,18 @@ def _brotli(body: bytes, limit: int) -> Decoded:
 
 
 def _zstd(body: bytes, limit: int) -> Decoded:
-    """All frames. The reader cannot tell a cut body from a whole one, the frames' own headers can."""
-    decoder = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW)
-    reader = decoder.stream_reader(body, read_across_frames=True)
+    """All frames, skippable ones too."""
+    decoder = _zstd_frame()
     try:
-        guess = min(limit, max(64 * 1024, 16 * len(body)))  # a buffer of the whole limit costs more than the page
-        out = reader.read(guess)
-        if len(out) == guess < limit:
-            out += reader.read(limit - guess)
-        if len(out) == limit and reader.read(1):
-            return Decoded(out, truncated=True)
+        out = decoder.decompress(body, limit)
+        more = decoder.decompress(b"", 1) if len(out) == limit and not decoder.eof else b""
     except _BROKEN as error:
-        return _broken(error, body, limit, lambda: decoder.decompressobj(read_across_frames=True).decompress)
-    cut = not _zstd_whole(body)
-    return Decoded(out, cut, _EARLY if cut else None)
-
-
-def _zstd_whole(body: bytes) -> bool:
-    """Whether the last frame ends where the body does (RFC 8878 §3.1); the frames are known to be sound."""
-    at = 0
-    while at < len(body):
-        magic = int.from_bytes(body[at : at + 4], "little")
-        if magic >> 4 == 0x184D2A5:  # skippable
-            at += 8 + int.from_bytes(body[at + 4 : at + 8], "little")
-            continue
-        if len(body) - at < 18 and _short_header(body[at:]):
-            return False
-        checksum = 4 if body[at + 4] & 4 else 0
-        at += zstandard.frame_header_size(body[at : at + 18])
-        last = False
-        while not last:
-            header = int.from_bytes(body[at : at + 3], "little")
-            last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
-            at += 3 + (1 if kind == 1 else size)
-            if at > len(body):
-                return False
-        at += checksum
-    return at == len(body)
-
-
-def _short_header(start: bytes) -> bool:
-    """Whether a frame's header is cut."""
-    try:
-        return int(zstandard.frame_header_size(start)) > len(start)
-    except _BROKEN:
-        return True
+        return _broken(error, body, limit, lambda: _zstd_frame().decompress)
+    if more:
+        return Decoded(out, truncated=True)
+    if not decoder.eof:
+        return Decoded(out, truncated=True, error=_EARLY)
+    return _members(out, decoder.unused_data, limit, _zstd_frame)
 
 
 def _broken(error: Exception, body: bytes, limit: int, make: Callable[[], Callable[[bytes], bytes]]) -> Decoded:

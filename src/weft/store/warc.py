@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from base64 import b32encode
 from collections.abc import Mapping
 from hashlib import sha1
 
@@ -29,21 +30,6 @@ _TRANSFER_ENCODING = re.compile(rb"\n(?=transfer-encoding[ \t]*:)", re.IGNORECAS
 _CONTENT_LENGTH = re.compile(rb"\n(?=content-length[ \t]*:)", re.IGNORECASE).sub
 _LENGTHS = re.compile(rb"\ncontent-length[ \t]*:[ \t]*([^\r\n]*)").findall
 _VERSION = re.compile(rb"HTTP/([0-9.]+)").match
-
-
-def _spread() -> list[tuple[int, int]]:
-    """How 160 bits become 32 bytes of 5 bits each, in five steps instead of 32: each moves the upper halves of all
-    groups, which `x + upper * (2**shift - 1)` does at once."""
-    steps = []
-    for width in (80, 40, 20, 10, 5):
-        apart = 2 * width * 8 // 5  # where the groups lie once those above them have moved
-        groups = range(0, 160 // (2 * width) * apart, apart)
-        steps.append((sum(((1 << width) - 1) << (at + width) for at in groups), (1 << width * 3 // 5) - 1))
-    return steps
-
-
-_SPREAD = _spread()
-_BASE32 = bytes.maketrans(bytes(range(32)), b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567")
 
 
 class Page:
@@ -148,10 +134,7 @@ class RecordMaker:
 
 def payload_digest(body: bytes) -> str:
     """The digest by which WARC knows a payload: `sha1:` and 32 base32 characters."""
-    number = int.from_bytes(sha1(body, usedforsecurity=False).digest(), "big")
-    for upper_halves, factor in _SPREAD:
-        number += (number & upper_halves) * factor
-    return "sha1:" + number.to_bytes(32, "big").translate(_BASE32).decode()
+    return "sha1:" + b32encode(sha1(body, usedforsecurity=False).digest()).decode()
 
 
 def _record(kind: str, uuid: str, date: str, more: str, content_type: str, block: bytes, body: bytes = b"") -> bytes:
