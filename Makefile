@@ -1,5 +1,5 @@
 # Each target sets up what it needs by itself; run any of them on a fresh machine.
-.PHONY: setup demo test check bench bench-quick bench-profile bench-record chaos clean format lock
+.PHONY: setup demo test check versions bench bench-quick bench-profile bench-record chaos clean format lock
 BIN := .venv/bin
 RUN := .venv/.ready-run
 DEV := .venv/.ready-dev
@@ -21,6 +21,10 @@ test: $(DEV)             ## every test, real servers included
 
 check: $(DEV)            ## formatting, lint, types, layering
 	@scripts/check
+
+versions: $(DEV)         ## the unit tests on the oldest dependencies, and on Python 3.11 to 3.14
+	@scripts/tools
+	@scripts/versions
 
 chaos: $(DEV)            ## the long crash campaigns
 	@scripts/tools
