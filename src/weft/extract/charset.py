@@ -1,8 +1,8 @@
 """Bytes to text: which encoding a body is in, how that is known, and its decoding.
 
 The order is WHATWG's: byte order mark, HTTP header, declaration in the first 1024 bytes. A body that declares nothing
-is UTF-8 when it is valid UTF-8; else a late declaration or, last, the statistics of its letters decide (turbohtml's,
-after chardetng), helped by the page's language and its host's top-level domain.
+is UTF-8 when it is valid UTF-8; else a late declaration or, last, the statistics of its letters decide (after
+chardetng), helped by the page's language and its host's top-level domain.
 
 Invariant: `decode` never raises, whatever the bytes and labels: what cannot be decoded becomes U+FFFD.
 """
@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from weft.extract.labels import decoder_of, encoding_of
+from weft.extract.turbo import detect_encoding
 
 Source = Literal["bom", "header", "meta", "detected", "fallback"]
 
@@ -160,12 +161,10 @@ def _escaped(text: str) -> str | None:
 
 def _guess(body: bytes, url: str) -> tuple[str, Source]:
     """The likeliest encoding by its letters."""
-    from turbohtml.detect import Detection, detect
-
     sample, tld = _sample(body), _hint(body, url)
-    match = detect(sample, Detection(tld=tld))
-    encoding = encoding_of(match.encoding or "")
-    if encoding is None or not match.confidence:
+    name, sureness = detect_encoding(sample, tld)
+    encoding = encoding_of(name or "")
+    if encoding is None or not sureness:
         return FALLBACK, "fallback"
     if encoding in _OTHER_LATIN and tld is None and len(sample.translate(None, _ASCII)) < FEW_LETTERS:
         return FALLBACK, "fallback"

@@ -5,12 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 
-from turbohtml import Document, PlainText, unescape
-
+from weft.extract.dom import Document, Element
 from weft.extract.main_text import without_empty_lines
+from weft.extract.turbo import LAYOUT, unescape
 
 _UNREAD = "script, style, template, noscript, iframe, object, svg, select, textarea"
-_LAYOUT = PlainText(bullet="- ", table_cell_separator=" ")
 _CDATA = "<![CDATA["
 _COMMENT = "<!--"
 
@@ -20,9 +19,9 @@ def full_text(document: Document) -> str:
     body = document.find("body")
     if body is None:
         return ""
-    root = copy.deepcopy(body)
+    root: Element = copy.deepcopy(body)
     root.remove(_UNREAD)
-    return without_empty_lines(root.to_text(_LAYOUT))
+    return without_empty_lines(root.to_text(LAYOUT))
 
 
 def without_markup(xml: str) -> str:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from weft.extract.turbo import register_decoders
+
 # encoding -> its labels besides its own name
 _LABELS = {
     "utf-8": "unicode-1-1-utf-8 unicode11utf8 unicode20utf8 utf8 x-unicode20utf8",
@@ -77,7 +79,7 @@ _LABELS = {
     "x-mac-turkish": "",
 }
 
-# Where the WHATWG decoder is not turbohtml's `whatwg-*` codec of the same name: Python's codec.
+# Where the WHATWG decoder is not the registered `whatwg-*` codec of the same name: Python's codec.
 _PYTHON = {
     "utf-8": "utf-8",
     "utf-16be": "utf-16-be",
@@ -115,6 +117,5 @@ def decoder_of(encoding: str) -> str:
     """The name of the Python codec that decodes an encoding as the standard says."""
     if encoding in _PYTHON:
         return _PYTHON[encoding]
-    import turbohtml.detect  # noqa: F401 - importing it registers the whatwg-* codecs
-
+    register_decoders()
     return "whatwg-" + encoding

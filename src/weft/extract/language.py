@@ -1,14 +1,15 @@
 """The language of a page: what it declares, checked against what it is written in.
 
 Declarations lie: a template says `en` and the text is Polish. So a text that is long enough to be told apart decides,
-except against a language the detector (turbohtml's, by trigrams) does not know. Codes are the two letters of ISO 639-1.
+except against a language the detector (by trigrams) does not know. Codes are the two letters of ISO 639-1.
 """
 
 from __future__ import annotations
 
 import re
 
-from turbohtml import Document
+from weft.extract.dom import Document
+from weft.extract.turbo import detect_language
 
 # Below this length the detector errs too often to overrule a page, below this one to be asked at all.
 SURE_CHARS = 400
@@ -58,7 +59,5 @@ def _detected(text: str, confidence: float) -> str | None:
     """What the text is written in, by its beginning."""
     if len(text) < LEAST_CHARS:
         return None
-    from turbohtml.detect import detect_language
-
-    match = detect_language(text[:SAMPLE_CHARS])
-    return _KNOWN.get(match.language or "") if match.confidence >= confidence else None
+    code, sureness = detect_language(text[:SAMPLE_CHARS])
+    return _KNOWN.get(code or "") if sureness >= confidence else None

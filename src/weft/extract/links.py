@@ -13,8 +13,7 @@ import re
 from itertools import islice
 from typing import NamedTuple
 
-from turbohtml import Document, Element, Namespace
-
+from weft.extract.dom import Document, Element
 from weft.extract.robots_meta import PRODUCT, directives
 
 MAX_HREFS = 10_000
@@ -140,7 +139,7 @@ def _head_fact(found: Scan, element: Element, tag: str) -> str | None:
             found.canonical = _stripped(element.attr("href"))
             return found.canonical
     elif tag == "title":
-        if found.title is None and element.namespace is Namespace.HTML:
+        if found.title is None and element.closest("svg, math") is None:
             found.title = collapse(element.text, MAX_TITLE) or None
     elif found.base is None:
         found.base = _stripped(element.attr("href"))

@@ -16,8 +16,10 @@ from collections.abc import Iterable, Iterator
 from enum import Enum, auto
 from functools import lru_cache
 from itertools import islice
+from typing import cast
 
-from turbohtml import Comment, Document, Element, PlainText
+from weft.extract.dom import Document, Element
+from weft.extract.turbo import LAYOUT, is_comment
 
 # An element that calls itself the content is it when more text than this is left of it.
 ROOT_CHARS = 600
@@ -99,7 +101,6 @@ _ASIDE_HEADING = re.compile(
 ).match
 _HEADING_CHARS = 80
 
-_LAYOUT = PlainText(bullet="- ", table_cell_separator=" ")
 _EMPTY_ITEMS = re.compile(r"(?m)^[ \t]*(?:[-*•|]|\d+\.)[ \t]*$")
 _EMPTY_LINES = re.compile(r"\n[ \t]*\n\s*\n")
 
@@ -124,7 +125,7 @@ def main_content(document: Document) -> Element | None:
 
 def main_text(document: Document, root: Element | None) -> str:
     """The text of a pruned tree; of a page that shows nothing without scripts, the excerpt it gives of itself."""
-    text = without_repeats(root.to_text(_LAYOUT)) if root is not None else ""
+    text = without_repeats(root.to_text(LAYOUT)) if root is not None else ""
     return text if len(text) >= EMPTY_CHARS else _excerpt(document) or text
 
 
@@ -161,7 +162,7 @@ def _candidates(document: Document) -> Iterator[Element]:
 
 def _pruned(element: Element) -> Element:
     """A copy of an element without what is no content."""
-    root = copy.deepcopy(element)
+    root: Element = copy.deepcopy(element)
     _reveal_noscript(root)
     # Forms that ask for something to be typed. Others may hold the whole page, as ASP.NET's do.
     forms = [form for form in root.find_all("form") if form.select_one(_ENTRY)]
@@ -178,6 +179,11 @@ def _pruned(element: Element) -> Element:
     _drop_comments(root, named[_Name.COMMENTS][:MAX_COMMENTS])
     _drop_link_blocks(root)
     return root
+
+
+def _tag(node: object) -> str:
+    """The tag of an element; empty for a document, and for no node at all."""
+    return getattr(node, "tag", "")
 
 
 def _size(element: Element) -> int:
@@ -216,7 +222,7 @@ def _named(root: Element) -> dict[_Name, list[Element]]:
 
 def _is_in_prose(element: Element) -> bool:
     """Whether an element is a word or a link in a paragraph, which would be a torso without it."""
-    return element.tag in _INLINE and isinstance(parent := element.parent, Element) and parent.tag == "p"
+    return element.tag in _INLINE and _tag(element.parent) == "p"
 
 
 @lru_cache(maxsize=20_000)
@@ -248,9 +254,9 @@ def _drop_sections(root: Element, limit: float) -> None:
 def _section(root: Element, heading: Element, title_chars: int) -> Element | None:
     """The smallest element that begins with a heading and has more text than it."""
     element = heading
-    while _is_first(element) and isinstance(parent := element.parent, Element) and parent != root:
+    while _is_first(element) and _tag(parent := element.parent) and parent != root:
         if len(parent.text.strip()) > title_chars + 20:
-            return parent
+            return cast(Element, parent)
         element = parent
     return None
 
@@ -258,7 +264,7 @@ def _section(root: Element, heading: Element, title_chars: int) -> Element | Non
 def _is_first(element: Element) -> bool:
     """Whether no text stands before an element in its parent (a few icons may)."""
     for sibling in islice(element.previous_siblings, 6):
-        if not isinstance(sibling, Comment) and sibling.text.strip():
+        if not is_comment(sibling) and sibling.text.strip():
             return False
     return True
 
@@ -299,7 +305,7 @@ def _small_blocks(root: Element) -> Iterator[Element]:
     for link in root.find_all("a"):
         inner: list[Element] = []
         for block in link.ancestors:
-            if block == root or block in seen or not isinstance(block, Element):
+            if block == root or block in seen or not _tag(block):
                 break
             seen.add(block)
             if block.tag in _BLOCKS:

@@ -1,6 +1,6 @@
 """The main content as Markdown (GitHub's): headings, lists, tables, code blocks, links and images are kept.
 
-Takes the pruned tree of main_text.py, makes its references absolute and has turbohtml write it down.
+Takes the pruned tree of main_text.py, makes its references absolute and has the parser write it down.
 
 Invariant: code blocks and tables come out as they are in the page; only prose is rid of repeated lines.
 """
@@ -10,13 +10,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 
-from turbohtml import Element, Markdown
-
 from weft import urls
 from weft.errors import BadUrl
+from weft.extract.dom import Element
 from weft.extract.main_text import REPEATED_CHARS
+from weft.extract.turbo import STYLE
 
-_STYLE = Markdown(tables=Markdown.Tables(cell_blocks="text"))
 # Links that lead nowhere outside a browser; their text stays.
 _DEAD_LINKS = 'a[href^="javascript:" i], a[href=""], a:not([href])'
 _INLINE_IMAGES = 'img:not([src]), img[src=""], img[src^="data:" i]'
@@ -28,7 +27,7 @@ def markdown(root: Element | None, base: str) -> str:
     """A pruned tree as Markdown, its references resolved against `base`."""
     if root is None:
         return ""
-    tree = copy.deepcopy(root)
+    tree: Element = copy.deepcopy(root)
     tree.remove(_INLINE_IMAGES)
     for link in tree.select('a[href*="#"]'):
         if link.text.strip() in _PERMALINK_SIGNS and link.find("img") is None:
@@ -36,7 +35,7 @@ def markdown(root: Element | None, base: str) -> str:
     tree.strip_tags(_DEAD_LINKS)
     _resolve(tree, base)
     # A no-break space is written as a reference, which nobody wants to read; outside code it is a space.
-    written = tree.to_markdown(_STYLE).replace("&#160;", " ")
+    written = tree.to_markdown(STYLE).replace("&#160;", " ")
     return "\n".join(_tidied(written.split("\n"))).strip()
 
 

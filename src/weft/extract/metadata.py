@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeAlias
 
-from turbohtml import Document, MicrodataItem
-
+from weft.extract.dom import Document, MicrodataItem
 from weft.extract.links import collapse
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
@@ -71,7 +70,7 @@ def open_graph(document: Document) -> dict[str, str]:
 def json_ld(document: Document) -> list[Json]:
     """The page's JSON-LD blocks, decoded; broken ones are left out."""
     found: list[Json] = []
-    for script in document.find_all("script", limit=MAX_VALUES):
+    for script in islice(document.find_all("script"), MAX_VALUES):
         if (script.attr("type") or "").partition(";")[0].strip().lower() == "application/ld+json":
             try:
                 found.append(json.loads(script.text, strict=False, parse_constant=lambda _: None))
@@ -94,7 +93,7 @@ def microdata(document: Document, base: str) -> list[Json]:
 def _tags(document: Document) -> dict[str, str]:
     """Content by name of all meta tags, names in lower case; the first of each name counts."""
     tags: dict[str, str] = {}
-    for tag in document.find_all("meta", limit=MAX_VALUES):
+    for tag in islice(document.find_all("meta"), MAX_VALUES):
         name = tag.attr("name") or tag.attr("property") or tag.attr("itemprop") or tag.attr("http-equiv")
         content = collapse(tag.attr("content") or "", MAX_CHARS) if name else ""
         if name and content:

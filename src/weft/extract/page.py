@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar, cast, overload
 
-from turbohtml import Document, Element
-
 from weft import urls
 from weft.errors import BadUrl
 from weft.extract import full_text as _text
@@ -23,6 +21,7 @@ from weft.extract import main_text as _main
 from weft.extract import markdown as _markdown
 from weft.extract import metadata as _metadata
 from weft.extract.charset import Source, decode
+from weft.extract.dom import Document, Element
 from weft.extract.kind import Kind, kind_of
 from weft.extract.links import Link
 from weft.extract.metadata import Json, Meta

@@ -1,0 +1,64 @@
+"""turbohtml, which parses by default: the only module that imports it, so that another can take its place.
+
+Its classes are used as they are (see dom.py). What it has beside the parser, and what must be replaced with it: writing
+text and Markdown, microdata, character references, the statistics that tell encodings and languages apart, and the
+WHATWG decoders that Python lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import turbohtml
+from turbohtml import Comment, IncrementalParser, unescape
+
+if TYPE_CHECKING:
+    from weft.extract import dom
+
+__all__ = ["LAYOUT", "STYLE", "detect_encoding", "detect_language", "is_comment", "parse_at_once", "parse_in_steps",
+           "register_decoders", "unescape"]  # fmt: skip
+
+LAYOUT = turbohtml.PlainText(bullet="- ", table_cell_separator=" ")
+STYLE = turbohtml.Markdown(tables=turbohtml.Markdown.Tables(cell_blocks="text"))
+
+
+def parse_at_once(text: str) -> dom.Document:
+    """The tree of a page."""
+    return turbohtml.parse(text, positions=False, allow_declarative_shadow_roots=False)
+
+
+def parse_in_steps(text: str, step: int, is_over: Callable[[], bool]) -> tuple[dom.Document, bool]:
+    """The tree of a page as far as it was read when `is_over`, and whether it was cut; 1.5 times as dear as at once."""
+    parser = IncrementalParser(positions=False)
+    for start in range(0, len(text), step):
+        parser.feed(text[start : start + step])
+        if is_over():
+            return parser.close(), start + step < len(text)
+    return parser.close(), False
+
+
+def is_comment(node: object) -> bool:
+    """Whether a node is a comment."""
+    return isinstance(node, Comment)
+
+
+def detect_language(text: str) -> tuple[str | None, float]:
+    """The language of a text as three letters of ISO 639-3, and how sure that is."""
+    from turbohtml.detect import detect_language as detect
+
+    match = detect(text)
+    return match.language, match.confidence
+
+
+def detect_encoding(sample: bytes, top_level_domain: str | None) -> tuple[str | None, float]:
+    """The likeliest encoding of some bytes from a site there, and how sure that is."""
+    from turbohtml.detect import Detection, detect
+
+    match = detect(sample, Detection(tld=top_level_domain))
+    return match.encoding, match.confidence
+
+
+def register_decoders() -> None:
+    """Makes `whatwg-NAME` a codec, for each encoding of the standard."""
+    import turbohtml.detect  # noqa: F401 - importing it registers them
