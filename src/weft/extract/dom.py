@@ -1,8 +1,8 @@
 """What extraction asks of an HTML tree, whichever parser made it.
 
-turbohtml's own classes fit these protocols as they are (turbo.py), so that a crawl pays for no layer in between; lexbor's
-nodes are wrapped (lexbor.py). Invariant of both: searches give document order; equality means the same node of the same
-tree; `copy.deepcopy` of an element copies its subtree and leaves the document alone.
+turbohtml's own classes fit these protocols as they are (turbo.py), so that a crawl pays for no layer in between;
+lexbor's nodes are wrapped (lexbor.py). Invariant of both: searches give document order; equality means the same node of
+the same tree; `copy.deepcopy` of an element copies its subtree and leaves the document alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """lexbor, by selectolax: the parser that stands in for turbohtml (`html_parser: lexbor`), an extra, `weft[lexbor]`.
 
-Slower (three times a page), but older and used by many. It has no budget of its own and is quadratic where elements nest
-deeply or one tag has many attributes, so `tamed` takes out of a page what could cost too much before lexbor sees it.
+Slower, but older and used by many. It has no budget of its own and is quadratic where elements nest deeply or one tag has
+many attributes, so `tamed` takes out of a page what could cost too much before lexbor sees it.
 
 Must stay true: what dom.py says of a tree; a `<template>` that is a declarative shadow root is searched with the page.
 """
@@ -20,7 +20,7 @@ from weft.errors import BadUrl, Missing
 from weft.extract import lexbor_writer
 
 if TYPE_CHECKING:
-    from selectolax.lexbor import LexborNode
+    pass
 
 MAX_DEPTH = 400
 # Formatting elements are opened anew in every block that follows: more of them than this, left open, are taken out.
@@ -63,8 +63,8 @@ def parse(text: str) -> tuple[LexborDocument, bool]:
 def tamed(text: str) -> str:
     """A page without what would make the parser slow: tags nested too deeply, formatting left open, stuffed tags.
 
-    Depth is counted by start and end tags alone. The parser closes some elements by itself, so this counts too deep, not
-    too shallow, but for end tags in the wrong order, which close nothing here beyond NEAR.
+    Depth is counted by start and end tags alone. The parser closes some elements by itself, so this errs by counting too
+    deep; an end tag whose start is not NEAR closes nothing here.
     """
     if text.count("<") <= FEW_TAGS and not _has_long_tag(text):
         return text
@@ -214,7 +214,7 @@ class LexborElement(_Searchable):
     def __hash__(self) -> int:
         return int(self.node.mem_id)
 
-    def __deepcopy__(self, memo: object) -> LexborElement:
+    def __deepcopy__(self, _memo: object) -> LexborElement:
         return LexborElement(self.node.clone())
 
     @property
@@ -296,11 +296,11 @@ class LexborElement(_Searchable):
         """Takes it out of its tree."""
         self.node.remove(recursive=True)
 
-    def to_text(self, layout: Any, /) -> str:
+    def to_text(self, _layout: Any, /) -> str:
         """As plain lines."""
         return lexbor_writer.text(self.node)
 
-    def to_markdown(self, style: Any, /) -> str:
+    def to_markdown(self, _style: Any, /) -> str:
         """As Markdown."""
         return lexbor_writer.markdown(self.node)
 

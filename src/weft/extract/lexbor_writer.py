@@ -212,11 +212,11 @@ class _Plain:
         """A piece of text."""
         return data
 
-    def inline(self, node: Any, tag: str, inner: str) -> str:
+    def inline(self, _node: Any, _tag: str, inner: str, /) -> str:
         """An element inside a line."""
         return inner
 
-    def image(self, node: Any) -> str:
+    def image(self, _node: Any, /) -> str:
         """A picture."""
         return ""
 
@@ -228,7 +228,7 @@ class _Plain:
         """Lines of running text as one block."""
         return "\n".join(lines).strip("\n")
 
-    def heading(self, title: str, level: int) -> list[str]:
+    def heading(self, title: str, _level: int, /) -> list[str]:
         """A heading."""
         return [title] if title else []
 
@@ -264,7 +264,7 @@ class _Markdown(_Plain):
         """A piece of text, what would mean something to Markdown escaped."""
         return _SPECIAL(r"\\\1", data).replace("\N{NO-BREAK SPACE}", "&#160;")
 
-    def inline(self, node: Any, tag: str, inner: str) -> str:
+    def inline(self, node: Any, tag: str, inner: str, /) -> str:
         """An element inside a line."""
         bare = inner.strip(_EDGES)
         if mark := _MARKS.get(tag):
@@ -276,7 +276,7 @@ class _Markdown(_Plain):
             return _spaced(inner, f"[{label}]({_target(url, node.attributes.get('title'))})") if label else ""
         return inner
 
-    def image(self, node: Any) -> str:
+    def image(self, node: Any, /) -> str:
         """A picture."""
         alt = " ".join((node.attributes.get("alt") or "").split())
         return f"![{alt}]({_target(node.attributes.get('src'), node.attributes.get('title'))})"
@@ -294,7 +294,7 @@ class _Markdown(_Plain):
         """Lines of running text as one block; what would begin a list or a heading is escaped."""
         return "  \n".join(_LINE_START(_escaped, line) for line in lines).strip(" \n")
 
-    def heading(self, title: str, level: int) -> list[str]:
+    def heading(self, title: str, level: int, /) -> list[str]:
         """A heading."""
         return [f"{'#' * level} {title}"] if title else []
 
