@@ -1,7 +1,7 @@
 """lexbor, by selectolax: the parser that stands in for turbohtml (`html_parser: lexbor`), an extra, `weft[lexbor]`.
 
-Slower, but older and used by many. It has no budget of its own and is quadratic where elements nest deeply or one tag has
-many attributes, so `tamed` takes out of a page what could cost too much before lexbor sees it.
+Slower, but older and used by many. It has no budget of its own and is quadratic where elements nest deeply or one tag
+has many attributes, so `tamed` takes out of a page what could cost too much before lexbor sees it.
 
 Must stay true: what dom.py says of a tree; a `<template>` that is a declarative shadow root is searched with the page.
 """
@@ -63,8 +63,8 @@ def parse(text: str) -> tuple[LexborDocument, bool]:
 def tamed(text: str) -> str:
     """A page without what would make the parser slow: tags nested too deeply, formatting left open, stuffed tags.
 
-    Depth is counted by start and end tags alone. The parser closes some elements by itself, so this errs by counting too
-    deep; an end tag whose start is not NEAR closes nothing here.
+    Depth is counted by start and end tags alone. The parser closes some elements by itself, so this errs by counting
+    too deep; an end tag whose start is not NEAR closes nothing here.
     """
     if text.count("<") <= FEW_TAGS and not _has_long_tag(text):
         return text
