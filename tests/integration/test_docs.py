@@ -19,10 +19,8 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -31,6 +29,7 @@ from pathlib import Path
 import click
 import pytest
 from crawling import environment, until
+from pace import patience
 
 from weft.cli.main import COMMANDS
 from weft.engine.verdict import RETRYABLE
@@ -229,7 +228,7 @@ class Runner:
     ) -> None:
         began = time.monotonic()
         done = subprocess.run(
-            command, cwd=self._folder, env=self._environment, capture_output=True, text=True, timeout=60
+            command, cwd=self._folder, env=self._environment, capture_output=True, text=True, timeout=patience(60)
         )
         if done.returncode not in accepted:
             tail = (done.stdout + done.stderr)[-800:]
@@ -270,24 +269,15 @@ def extras() -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def outcomes() -> Iterator[dict[str, Outcome]]:
-    """All documents, several at a time."""
-    with (
-        synthetic_web(hosts=3, pages=30) as web,
-        tempfile.TemporaryDirectory(prefix="weft-docs-") as scratch,
-        ThreadPoolExecutor(3) as threads,
-    ):
-        runners = []
-        for number, document in enumerate(DOCUMENTS):
-            folder = Path(scratch) / str(number)
-            folder.mkdir()
-            runners.append(Runner(document, folder, web))
-        yield dict(zip(DOCUMENTS, threads.map(Runner.run, runners), strict=True))
+def web() -> Iterator[SyntheticWeb]:
+    """What all documents crawl."""
+    with synthetic_web(hosts=3, pages=30) as web:
+        yield web
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_every_block_of_the_document_is_run(document: str, outcomes: dict[str, Outcome]) -> None:
-    outcome = outcomes[document]
+def test_every_block_of_the_document_is_run(document: str, web: SyntheticWeb, tmp_path: Path) -> None:
+    outcome = Runner(document, tmp_path, web).run()
     print("\n".join(outcome.ran))
     assert not outcome.faults, "\n\n".join(outcome.faults)
     assert len(outcome.ran) >= len(list(blocks_of(document)))
