@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import redis
+from pace import patience
 from server_kills import kill_written
 
 from weft.errors import BadInput, ServerAway, ServerFull
@@ -212,7 +213,7 @@ def test_a_loading_server_is_waited_for(start_server: StartServer) -> None:
     kill_written(server)
     slowly = {"key-load-delay": "50", "loading-process-events-interval-bytes": "1024"}
     slow = start_server(folder=server.folder, settings=slowly, wait=False)
-    until = time.monotonic() + 20
+    until = time.monotonic() + patience(20)
     while not ping(slow.socket).startswith(b"-LOADING"):
         slow.look()
         assert time.monotonic() < until
@@ -329,7 +330,7 @@ def test_a_command_is_never_sent_twice(start_server: StartServer) -> None:
         client.incr("count")
     os.kill(server.pid, signal.SIGCONT)
     other = connect(server.url)
-    until = time.monotonic() + 10
+    until = time.monotonic() + patience(10)
     while other.get("count") is None and time.monotonic() < until:
         time.sleep(0.01)
     assert other.get("count") == b"1"

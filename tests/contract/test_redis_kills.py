@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import redis_worker
+from pace import patience
 from redis_worker import DELAY_S, PAGES, url_of
 from server_kills import kill_written
 
@@ -45,7 +46,7 @@ class Processes:
         (self.folder / "stop").touch()
         for process in self.running.values():
             try:
-                process.wait(20)
+                process.wait(patience(20))
             finally:
                 process.kill()
 
@@ -76,7 +77,7 @@ def test_kills_of_processes_and_server_lose_and_double_nothing(
 
 def _run(processes: Processes, server: RedisServer, watcher: RedisFrontier, rng: random.Random) -> FrontierStats:
     """Kills somebody every now and then, as long as there is something to lose."""
-    until, kills, last = time.monotonic() + LIMIT_S, 0, 0
+    until, kills, last = time.monotonic() + patience(LIMIT_S), 0, 0
     while True:
         time.sleep(0.05)
         try:

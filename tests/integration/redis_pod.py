@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from crawling import Kill
+from pace import patience
 
 from weft import config as settings
 from weft.config import Config
@@ -189,7 +190,7 @@ class Pod:
             for process in some.values():
                 process.send_signal(signal.SIGTERM)
             for name, process in some.items():
-                assert process.wait(30) == 0, name
+                assert process.wait(patience(30)) == 0, name
                 del self.running[name]
 
     def close(self) -> None:
@@ -205,7 +206,7 @@ class Pod:
 
     def until_ended(self, timeout_s: float = 60.0, **restart: Any) -> None:
         """Waits for the end; a process that dies is started again, as the orchestrator would."""
-        until = time.monotonic() + timeout_s
+        until = time.monotonic() + patience(timeout_s)
         while not self.ended():
             assert time.monotonic() < until, self.frontier.stats()
             for name, process in list(self.running.items()):

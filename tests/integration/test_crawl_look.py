@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from crawling import Crawler, fetcher_of, until, weft
+from pace import patience
 
 from weft.testing.web import SyntheticWeb, synthetic_web
 
@@ -89,7 +90,7 @@ def test_watch_ends_with_the_crawl(web: SyntheticWeb, tmp_path: Path) -> None:
         until(lambda: crawler.status().get("state") == "running", 40, "the start")
         watched = weft("watch", crawler.data_dir, timeout_s=20)
         assert watched.returncode == 0 and watched.stderr.splitlines()[-1].startswith("limit: ")
-        assert running.wait(40) == 3
+        assert running.wait(patience(40)) == 3
 
 
 def test_json_summary_of_a_crawl(web: SyntheticWeb, tmp_path: Path) -> None:

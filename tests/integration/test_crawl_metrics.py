@@ -12,6 +12,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from pace import patience
 
 from weft.crawl.start import prepare
 from weft.errors import Busy
@@ -25,7 +26,7 @@ def free_port() -> int:
 
 
 def scrape(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=patience(5)) as answer:
         return str(answer.read().decode())
 
 
@@ -40,7 +41,7 @@ def test_a_running_crawl_tells_its_numbers_and_promtool_accepts_them(tmp_path: P
         thread = threading.Thread(target=prepared.orchestrator.run)
         thread.start()
         try:
-            until = time.monotonic() + 30
+            until = time.monotonic() + patience(30)
             while "weft_responses_total" not in (text := scrape(port)) and time.monotonic() < until:
                 time.sleep(0.1)
             with pytest.raises(Busy, match=f"prometheus_port {port}"):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import resource
-import statistics
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from pace import patience
 
 WEFT = [sys.executable, "-m", "weft"]
 
@@ -18,7 +17,7 @@ WEFT = [sys.executable, "-m", "weft"]
 def weft(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
     return subprocess.run(
-        [*WEFT, *args], capture_output=True, text=True, env=env | environment, check=False, timeout=60
+        [*WEFT, *args], capture_output=True, text=True, env=env | environment, check=False, timeout=patience(60)
     )
 
 
@@ -52,17 +51,6 @@ def test_version() -> None:
     from weft import __version__
 
     assert weft("--version").stdout == f"weft {__version__}\n"
-
-
-def test_help_comes_in_a_blink() -> None:
-    times = []
-    for _ in range(10):
-        # CPU time: what the clock says depends on what else this machine does
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([Path(sys.executable).with_name("weft"), "--help"], capture_output=True, check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert statistics.median(times) < 0.3
 
 
 def test_a_misspelt_command_is_corrected() -> None:

@@ -17,6 +17,7 @@ from urllib.request import urlopen
 import pytest
 import yaml
 from crawling import environment, weft
+from pace import patience
 
 from weft.config import load
 from weft.crawl.places import places, slots
@@ -57,7 +58,7 @@ def run(name: str, *arguments: object, code: int = 0, text: str = "", few: bool 
     """The lines that an example prints."""
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / name), *map(str, arguments)],
-        capture_output=True, text=True, timeout=60, env=settings(**FEW if few else {}), input=text,
+        capture_output=True, text=True, timeout=patience(60), env=settings(**FEW if few else {}), input=text,
     )  # fmt: skip
     assert done.returncode == code, done
     return done.stdout.splitlines()
@@ -81,7 +82,7 @@ def test_examples_without_arguments_say_what_they_are_for() -> None:
 
 
 def run_bare(name: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=patience(60))
 
 
 def test_titles(seed: str) -> None:

@@ -19,6 +19,7 @@ from cdxj_indexer.main import CDXJIndexer
 from crawling import WEFT, environment, weft
 from exporting import AT, ODD_TITLES, make_crawl, page, run, url_of
 from fastwarc.warc import ArchiveIterator as FastIterator
+from pace import patience
 from warcio.archiveiterator import ArchiveIterator
 
 from weft.crawl.export import reader
@@ -275,7 +276,7 @@ def test_the_command_writes_to_a_file_and_to_a_pipe(crawl: list[Path], tmp_path:
     assert json.loads(told.stdout) == {"path": str(tmp_path / "o.jsonl"), "rows": rows, "resumed_rows": 0}
     for name in ("jsonl", "csv", "cdxj", "warc"):
         command = [*WEFT, *map(str, begin), name, "--out", "-"]
-        piped = subprocess.run(command, capture_output=True, timeout=60, env=environment())
+        piped = subprocess.run(command, capture_output=True, timeout=patience(60), env=environment())
         assert piped.returncode == 0 and piped.stderr == b""
         if name != "warc":
             run(crawl, Order(name), tmp_path / f"p.{name}")

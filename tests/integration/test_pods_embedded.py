@@ -23,6 +23,7 @@ from crawling import (
     until,
     weft,
 )
+from pace import patience
 
 from weft import urls
 from weft.supervise import process
@@ -92,7 +93,7 @@ def pods_killed(folder: Path) -> None:
                 crawler.pages_at_least(pages)
                 children = sorted(until(lambda: process.children(running.pid), 10, "a pod"))
                 kills.append(kill_fetcher(children[number % len(children)]))
-            assert running.wait(100) == 0, crawler.said
+            assert running.wait(patience(100)) == 0, crawler.said
         verdict, killed = judged_with_kills(web, crawler, kills)
         assert verdict.ok, verdict
         assert killed.in_flight, "no kill hit anything"

@@ -34,6 +34,7 @@ from crawling import (
     until,
     weft,
 )
+from pace import patience
 from recoveries import ParserWatch, recoveries
 from server_kills import kill_written
 
@@ -49,7 +50,7 @@ MESSY: dict[str, Any] = {"hosts": 22, "pages": 130, "seed": 44, "profile": "mess
 OTHER: dict[str, Any] = {"hosts": 22, "pages": 130, "seed": 53, "profile": "messy"}
 CALM: dict[str, Any] = {"hosts": 12, "pages": 100, "seed": 2, "profile": "calm"}
 LOST_S = 0.5
-BACK_S = 30.0  # tests/chaos holds it to 5 and 10 s: here several crawls share the machine
+BACK_S = patience(10)  # tests/chaos holds it to 5 and 10 s: here several crawls share the machine
 SPLIT = (*MANAGED, "--fetchers-per-pod", 2, "--parsers-per-pod", 1)
 FUSED = (*MANAGED, "--fetchers-per-pod", 1, "--parsers-per-pod", 0)
 
@@ -101,7 +102,7 @@ def all_roles_killed(folder: Path) -> None:
                     kills.append(kill_losing(running.pid, victim, crawler.data_dir, LOST_S))
                 else:
                     kills.append(kill_fetcher(victim, crawler.data_dir))
-            assert running.wait(150) == 0, crawler.said
+            assert running.wait(patience(150)) == 0, crawler.said
         back = recoveries(crawler, kills, parsers)
         assert back.seconds, back
         assert max(max(took) for took in back.seconds.values()) < BACK_S, back
@@ -156,7 +157,7 @@ def one_core_each(folder: Path) -> None:
             crawler.pages_at_least(5)
             (fetcher,), (parser,) = (processes(crawler, running.pid, role) for role in ("fetcher", "parser"))
             assert [os.sched_getaffinity(pid) for pid in (running.pid, fetcher, parser)] == [{0}, {0}, {1}]
-            assert running.wait(100) == 0, crawler.said
+            assert running.wait(patience(100)) == 0, crawler.said
         verdict = web.judge(delay_s=0.02)
         assert verdict.ok, verdict
 
@@ -244,7 +245,7 @@ def test_a_pod_whose_redis_is_away_pauses_and_links_for_it_wait(tmp_path: Path, 
             until(lambda: any(path.stat().st_size for path in kept.glob("*.db-wal")), 30, "links in an outbox")
             assert running.poll() is None, crawler.said
             second.start()
-            assert running.wait(100) == 0, crawler.said
+            assert running.wait(patience(100)) == 0, crawler.said
         verdict, _ = judged_with_kills(web, crawler, [Kill(died, died)])
         assert verdict.ok, verdict
         check_corpus(crawler)
@@ -269,7 +270,7 @@ def test_a_redis_that_hangs_holds_up_its_own_pod_alone(tmp_path: Path, start_ser
                 until(lambda: asked_by(crawler, 0) >= again + 15, 20, "pages of pod 0 by another fetcher")
             finally:
                 os.kill(second.pid, signal.SIGCONT)
-            assert running.wait(100) == 0, crawler.said
+            assert running.wait(patience(100)) == 0, crawler.said
         verdict, _ = judged_with_kills(web, crawler, [Kill(stopped, stopped), killed])
         assert verdict.ok, verdict
         check_corpus(crawler)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pace import patience
 
 from weft.crawl.start import prepare
 from weft.supervise.node import NodeMetrics
@@ -89,12 +90,12 @@ def free_port() -> int:
 
 
 def get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=5) as answer:
+    with urllib.request.urlopen(url, timeout=patience(5)) as answer:
         return str(answer.read().decode())
 
 
 def until(condition: Callable[[], Any], limit_s: float = 60) -> Any:
-    end = time.monotonic() + limit_s
+    end = time.monotonic() + patience(limit_s)
     while True:
         try:
             value = condition()
@@ -153,7 +154,7 @@ def _scraping(prometheus: str, folder: Path, target: int) -> Iterator[Scraped]:
         yield scraped
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(patience(20))
 
 
 def test_the_endpoint_serves_what_is_documented_and_nothing_else(scraped: Scraped) -> None:

@@ -13,6 +13,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from pace import patience
 
 from weft import telemetry
 from weft.errors import BadInput, Busy
@@ -66,7 +67,7 @@ def test_a_log_dir_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 
 def scrape(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=patience(5)) as answer:
         return str(answer.read().decode())
 
 

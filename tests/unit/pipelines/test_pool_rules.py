@@ -20,6 +20,7 @@ from rich.cells import cell_len
 
 sys.path.insert(0, str(Path(__file__).parent))
 import misbehaving
+from pace import patience
 
 from weft.errors import BadInput
 from weft.pipelines import WorkerPool
@@ -443,7 +444,7 @@ class TestItems:
 
         class Slow(io.BytesIO):
             def readline(self, size: int | None = -1, /) -> bytes:
-                gate.wait(5)
+                gate.wait(patience(5))
                 return super().readline(size)
 
         feeder = Feeder(Slow(b'{"id":1}\n{"id":2}\n'))

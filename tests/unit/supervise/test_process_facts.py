@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+from pace import patience
 
 from weft.supervise import process
 from weft.supervise.process import Exit
@@ -44,7 +45,7 @@ def test_state_memory_birth_and_children_of_a_live_process() -> None:
         assert process.rss_bytes(child.pid) > 0
         assert (process.birth(child.pid) or 0) >= (process.birth(os.getpid()) or 0) > 0
         child.send_signal(signal.SIGSTOP)
-        until_s = time.monotonic() + 5
+        until_s = time.monotonic() + patience(5)
         while process.state(child.pid) != "T" and time.monotonic() < until_s:
             time.sleep(0.01)
         assert process.state(child.pid) == "T"
@@ -79,7 +80,7 @@ def test_child_dies_with_its_parent() -> None:
     child = int(told.replace(b"x", b"").split()[0])
     parent.kill()
     parent.wait()
-    until_s = time.monotonic() + 5
+    until_s = time.monotonic() + patience(5)
     while process.state(child) not in (None, "Z") and time.monotonic() < until_s:
         time.sleep(0.01)
     assert process.state(child) in (None, "Z")
