@@ -48,10 +48,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    least_s, slower = float(config.getini("timeout")), pace.factor() / pace.LEAST
     for item in items:
         own = item.get_closest_marker("timeout")
-        limit_s = max(float(config.getini("timeout")), own.args[0] if own else 0.0)
-        item.add_marker(pytest.mark.timeout(limit_s * pace.factor() / pace.LEAST), append=False)
+        limit_s = max(least_s, own.args[0]) if own else least_s
+        item.add_marker(pytest.mark.timeout(limit_s * slower), append=False)
     if hasattr(config, "workerinput"):
         schedule.sort(items)
 

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import duckdb
 import msgspec
-import pandas as pd
 import pytest
 from cdxj_indexer.main import CDXJIndexer
 from crawling import WEFT, environment, weft
@@ -66,6 +65,8 @@ def test_jsonl_has_the_fields_of_the_index(crawl: list[Path], tmp_path: Path) ->
 
 
 def test_jsonl_opens_in_duckdb_and_pandas(crawl: list[Path], tmp_path: Path) -> None:
+    import pandas as pd  # half a second, which nobody else needs
+
     path = tmp_path / "o.jsonl"
     run(crawl, Order("jsonl", content="text"), path)
     by_status = duckdb.execute(f"select status, count(*) from '{path}' group by status").fetchall()
@@ -77,6 +78,8 @@ def test_jsonl_opens_in_duckdb_and_pandas(crawl: list[Path], tmp_path: Path) -> 
 
 
 def test_csv_is_read_back_and_holds_no_formula(crawl: list[Path], tmp_path: Path) -> None:
+    import pandas as pd  # half a second, which nobody else needs
+
     path = tmp_path / "o.csv"
     run(crawl, Order("csv"), path)
     data = path.read_bytes()
@@ -101,6 +104,8 @@ def test_content_is_added_when_asked_for(crawl: list[Path], tmp_path: Path, cont
 
 
 def test_filters_hold_together(crawl: list[Path], tmp_path: Path) -> None:
+    import pandas as pd  # half a second, which nobody else needs
+
     since = pd.Timestamp(AT + 200, unit="s").isoformat()
     order = Order("jsonl", fields=("url", "status"), statuses=("2xx",), hosts=("www.h1.example.com",), since=since)
     done = run(crawl, order, tmp_path / "o.jsonl")
@@ -223,6 +228,8 @@ def test_warc_is_split_by_size(crawl: list[Path], tmp_path: Path) -> None:
 
 
 def test_parquet_has_the_names_of_common_crawl(crawl: list[Path], tmp_path: Path) -> None:
+    import pandas as pd  # half a second, which nobody else needs
+
     path = tmp_path / "o.parquet"
     run(crawl, Order("parquet", content="text"), path)
     query = f"""select fetch_status, count(*) from '{path}' where url_host_registered_domain = 'example.com'
@@ -240,6 +247,8 @@ def test_parquet_has_the_names_of_common_crawl(crawl: list[Path], tmp_path: Path
 
 
 def test_parquet_columns_can_be_chosen(crawl: list[Path], tmp_path: Path) -> None:
+    import pandas as pd  # half a second, which nobody else needs
+
     run(crawl, Order("parquet", fields=("url", "fetch_status")), tmp_path / "o.parquet")
     assert list(pd.read_parquet(tmp_path / "o.parquet").columns) == ["url", "fetch_status"]
 

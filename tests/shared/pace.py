@@ -17,7 +17,7 @@ from functools import cache
 # What `_measured_s` takes on a quiet machine of 2024.
 REFERENCE_S = 0.06
 LEAST = 5.0
-MOST = 100.0
+MOST = 40.0
 # Whoever measures leaves it to the processes that it starts: the workers of one run wait equally long.
 VARIABLE = "PACE_OF_THIS_TEST_RUN"
 

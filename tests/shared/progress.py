@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Generator, Sequence
 from typing import Any
 
@@ -30,7 +30,7 @@ class Progress:
         self._began = time.monotonic()
         self._running: dict[str, float] = {}
         self._total = self._done = self._failed = 0
-        self.seconds_by_file: Counter[str] = Counter()
+        self.seconds_by_file: defaultdict[str, float] = defaultdict(float)
 
     def pytest_sessionstart(self) -> None:
         self._thread.start()

@@ -183,7 +183,12 @@ def test_a_stall_does_not_hold_up_the_others(client: Client, server: Server) -> 
     client.submit(server.on("/never", say_nothing), (), "stalled")
     client.submit(server.on("/quick", page(b"hi")), (), "quick")
     ended: list[tuple[object, FetchResult]] = []
-    until(lambda: ended.extend(client.poll(0.5)) or len(ended) == 2)
+
+    def both_have_ended() -> bool:
+        ended.extend(client.poll(0.5))
+        return len(ended) == 2
+
+    until(both_have_ended)
     assert [(tag, result.error) for tag, result in ended] == [("quick", None), ("stalled", "timeout")]
     assert ended[0][1].ended < ended[1][1].ended
 

@@ -522,7 +522,7 @@ PATTERNS = st.builds("/".__add__, st.text("ab/*$", max_size=8)) | st.text("ab/*$
 PATHS = st.builds("/".__add__, st.text("ab/$", max_size=10))
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), PATTERNS), max_size=12), st.lists(PATHS, min_size=1, max_size=8))
 def test_the_compiled_rules_agree_with_the_definition(rules: list[tuple[bool, str]], paths: list[str]) -> None:
     robots = Robots.parse(
