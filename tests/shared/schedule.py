@@ -16,7 +16,19 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 DURATIONS = Path(__file__).with_name("durations.json")
-SPREAD = {"tests/integration/test_docs.py"}
+SPREAD = {
+    "tests/integration/test_docs.py",
+    "tests/integration/test_pods_again.py",
+    "tests/integration/test_pods_split.py",
+}
+# Here the cases of one test function share something, and the functions nothing.
+SPREAD_BY_FUNCTION = {
+    "tests/integration/test_pods_redis.py",
+    "tests/integration/test_nodes.py",
+    "tests/integration/test_pods_embedded.py",
+    "tests/integration/test_crawl_signals.py",
+    "tests/integration/test_rebuild.py",
+}
 BY_FOLDER_S = {"chaos": 60.0, "integration": 20.0, "contract": 5.0}
 WORTH_TELLING_S = 1.0
 
@@ -30,7 +42,9 @@ class SlowFirst(LoadFileScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
-        return nodeid if path in SPREAD else path
+        if path in SPREAD:
+            return nodeid
+        return nodeid.partition("[")[0] if path in SPREAD_BY_FUNCTION else path
 
     def _reschedule(self, node: Any) -> None:
         """A worker must know its next test before it runs one; it gets no further file while it has that."""
