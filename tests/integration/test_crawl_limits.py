@@ -21,7 +21,7 @@ from weft.testing.web import SyntheticWeb, synthetic_web
 DELAY_S = 0.02
 CALM: dict[str, Any] = {"hosts": 12, "pages": 100, "seed": 2, "profile": "calm"}
 # Several seeds, one of which redirects; slow hosts, so that what is deep may be found before what is near.
-MESSY: dict[str, Any] = {"hosts": 22, "pages": 130, "seed": 44, "profile": "messy"}
+MESSY: dict[str, Any] = {"hosts": 10, "pages": 60, "seed": 12, "profile": "messy"}
 
 
 def against_the_oracle(

@@ -46,7 +46,7 @@ from weft.testing.web import synthetic_web
 pytestmark = pytest.mark.timeout(360)  # many processes each, and several crawls at once
 
 DELAY_S = 0.05
-MESSY: dict[str, Any] = {"hosts": 22, "pages": 130, "seed": 44, "profile": "messy"}
+MESSY: dict[str, Any] = {"hosts": 10, "pages": 60, "seed": 12, "profile": "messy"}
 OTHER: dict[str, Any] = {"hosts": 22, "pages": 130, "seed": 53, "profile": "messy"}
 CALM: dict[str, Any] = {"hosts": 12, "pages": 100, "seed": 2, "profile": "calm"}
 LOST_S = 0.5
