@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from weft.supervise.redis_server import RedisServer
 
 SLOTS = ("pod0-fetcher0", "pod0-fetcher1", "pod0-parser0", "pod0-parser1")
 LIMIT_S = 90.0
+KILLS = 12 if os.environ.get("WEFT_TEST_CHAOS") else 4
 
 
 class Processes:
@@ -87,7 +89,7 @@ def _run(processes: Processes, server: RedisServer, watcher: RedisFrontier, rng:
         if stats.finished == stats.admitted == PAGES:
             return stats
         assert time.monotonic() < until, stats
-        if stats.finished - last >= PAGES // 14 and kills < 12:
+        if stats.finished - last >= PAGES // 14 and kills < KILLS:
             kills, last = kills + 1, stats.finished
             if kills % 4 == 0:
                 kill_written(server)

@@ -27,7 +27,7 @@ def all_killed(folder: Path) -> str:
 
 
 def fetchers_killed(folder: Path) -> str:
-    return crawl_while_fetchers_are_killed(folder, OTHER, delay_s=0.05, at_pages=(0, 20, 100, 180))
+    return crawl_while_fetchers_are_killed(folder, OTHER, delay_s=0.05, at_pages=(0, 20, 100))
 
 
 @pytest.mark.parametrize("scenario", [undisturbed, all_killed, fetchers_killed])

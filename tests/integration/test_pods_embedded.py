@@ -89,7 +89,7 @@ def pods_killed(folder: Path) -> None:
         crawler = Crawler(web.seeds, folder, "--num-pods", 2, delay_s=0.05)
         kills = []
         with crawler.running() as running:
-            for number, pages in enumerate((10, 60, 120, 170)):
+            for number, pages in enumerate((10, 60, 120)):
                 crawler.pages_at_least(pages)
                 children = sorted(until(lambda: process.children(running.pid), 10, "a pod"))
                 kills.append(kill_fetcher(children[number % len(children)]))
@@ -104,7 +104,7 @@ def pods_killed(folder: Path) -> None:
 def all_killed(folder: Path) -> None:
     with synthetic_web(**MESSY) as web:
         crawler = Crawler(web.seeds, folder, "--num-pods", 2, delay_s=0.05)
-        done = crawl_with_kills(crawler, 4, seed=3, pause_s=(0.2, 2.0))
+        done = crawl_with_kills(crawler, 3, seed=3, pause_s=(0.2, 1.0))
         verdict, _ = judged_with_kills(web, crawler, done)
         assert verdict.ok, verdict
         check_corpus(crawler)

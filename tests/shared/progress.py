@@ -50,8 +50,9 @@ class Progress:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_report_teststatus(self, report: Any) -> Generator[None, Any, Any]:
-        category, _letter, _word = yield
-        return category, "", ""  # neither a dot nor a word: nothing is written for it
+        category, letter, word = yield
+        # Neither a dot nor a word while it runs: nothing is written for it. The summary needs them.
+        return (category, letter, word) if self._over.is_set() else (category, "", "")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.seconds_by_file[report.nodeid.partition("::")[0]] += report.duration
