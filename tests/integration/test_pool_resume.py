@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -56,7 +57,9 @@ class Run:
         lines = [json.loads(line) for line in (self.place / "out.jsonl").read_text().splitlines()]
         counts = Counter(line["item_id"] for line in lines)
         assert set(counts.values()) <= {1}
-        return {line["item_id"]: (line["status"], line["value"], line["error"]) for line in lines}
+        # How much memory a worker had is not the same twice.
+        errors = {line["item_id"]: re.sub(r" \(peak \d+ MB\)", "", line["error"] or "") for line in lines}
+        return {line["item_id"]: (line["status"], line["value"], errors[line["item_id"]]) for line in lines}
 
 
 def work(count: int) -> list[dict[str, Any]]:
