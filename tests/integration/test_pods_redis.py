@@ -52,7 +52,8 @@ CALM: dict[str, Any] = {"hosts": 12, "pages": 100, "seed": 2, "profile": "calm"}
 LOST_S = 0.5
 BACK_S = patience(10)  # tests/chaos holds it to 5 and 10 s: here several crawls share the machine
 SPLIT = (*MANAGED, "--fetchers-per-pod", 2, "--parsers-per-pod", 1)
-FUSED = (*MANAGED, "--fetchers-per-pod", 1, "--parsers-per-pod", 0)
+ONE_EACH = ("--fetchers-per-pod", 1, "--parsers-per-pod", 0)
+FUSED = (*MANAGED, *ONE_EACH)
 
 
 def undisturbed(folder: Path) -> None:
@@ -316,7 +317,7 @@ def test_explain_asks_the_pods_what_is_queued(tmp_path: Path, start_server: Any)
     servers = [start_server(), start_server()]
     pods = [flag for server in servers for flag in ("--pods", server.url)]
     with synthetic_web(**CALM) as web:
-        crawler = Crawler(web.seeds, tmp_path, *pods, "--max-pages", 30, delay_s=DELAY_S)
+        crawler = Crawler(web.seeds, tmp_path, *pods, *ONE_EACH, "--max-pages", 30, delay_s=DELAY_S)
         assert crawler.run() == 3, crawler.said
         missing = sorted({*web.expect().must} - {row.url for row in crawler.rows()})
     told = explained(crawler, missing)
