@@ -34,6 +34,9 @@ POD_BITS = 48
 NUMBER_MASK = (1 << POD_BITS) - 1
 _BEHIND, _EARLY = 2, 3
 LETTERS = {Purpose.PAGE: "p", Purpose.SITEMAP: "s", Purpose.ROBOTS: "r"}
+# What may keep a crawl from being over, in the order of lua/stats.lua.
+WAITS = ("outboxes", "scheduled", "blocked", "rejects", "mail", "seeded")
+Figures = tuple[list[int], int, int, list[list[int]], int, list[int]]
 log = Log("weft.frontier.redis")
 
 
@@ -167,21 +170,7 @@ class PodClient:
 
     def stats(self) -> FrontierStats:
         """Where things stand."""
-        counters, leased, to_parse, crawls, due = self._figures()
-        queued, sites, admitted, finished, sent, received, _ = counters
-        return FrontierStats(
-            queued=queued,
-            leased=leased,
-            seen=sum(crawl[2] for crawl in crawls),
-            sites=sites,
-            admitted=admitted,
-            finished=finished,
-            pages=sum(crawl[1] for crawl in crawls),
-            to_parse=to_parse,
-            due=due,
-            sent=sent,
-            received=received,
-        )
+        return _stats(self._figures())
 
     def scope_extended(self, crawl: int, url: str) -> None:
         """Kept with the crawl, for all processes; `scope_extensions` gives them back."""
@@ -201,18 +190,10 @@ class PodClient:
         self._ask("RPUSH", "told", told)
 
     def facts(self) -> tuple[FrontierStats, dict[str, int]]:
-        """For whoever decides that a crawl is over: the figures, and what waits where (see lua/common.lua)."""
-        stats = self.stats()
-        boxes: Any = self._ask("HVALS", "outboxes")
-        blocked = sum(int(self._ask("ZCARD", f"blocked:{crawl}")) for crawl in self._crawls)
-        return stats, {
-            "outboxes": sum(map(int, boxes)),
-            "scheduled": int(self._ask("ZCARD", "due")),
-            "blocked": blocked,
-            "rejects": int(self._ask("LLEN", "rejects")) + int(self._ask("LLEN", "rejected")),
-            "mail": int(self._ask("LLEN", "nearer")) + int(self._ask("LLEN", "told")),
-            "seeded": int(self._ask("HGET", "meta", "seeded") or 0),
-        }
+        """For whoever decides that a crawl is over: the figures, and what waits where (see lua/common.lua), of one
+        instant: else what is claimed while it is read stands in neither place, and the crawl ends without it."""
+        figures = self._figures()
+        return _stats(figures), dict(zip(WAITS, figures[5], strict=True))
 
     def note(self, name: str, value: str | None = None) -> str:
         """A word that is kept with the pod; with a value it is changed (empty: taken away)."""
@@ -370,9 +351,9 @@ class PodClient:
         """Its number in this pod."""
         return item - (self._pod << POD_BITS) if item > 0 else item + (self._pod << POD_BITS)
 
-    def _figures(self) -> tuple[list[int], int, int, list[list[int]], int]:
-        counters, leased, to_parse, crawls, due = self._call("stats", [])
-        return counters, leased, to_parse, crawls, due
+    def _figures(self) -> Figures:
+        counters, leased, to_parse, crawls, due, waits = self._call("stats", [])
+        return counters, leased, to_parse, crawls, due, waits
 
     def _call(self, name: str, arguments: Sequence[Argument]) -> list[Any]:
         self._check_server()
@@ -436,6 +417,24 @@ class PodClient:
 
     def _seen_item(self, number: int) -> None:
         """Items up to this number were given out."""
+
+
+def _stats(figures: Figures) -> FrontierStats:
+    counters, leased, to_parse, crawls, due, _ = figures
+    queued, sites, admitted, finished, sent, received, _ = counters
+    return FrontierStats(
+        queued=queued,
+        leased=leased,
+        seen=sum(crawl[2] for crawl in crawls),
+        sites=sites,
+        admitted=admitted,
+        finished=finished,
+        pages=sum(crawl[1] for crawl in crawls),
+        to_parse=to_parse,
+        due=due,
+        sent=sent,
+        received=received,
+    )
 
 
 def _section_text(section: PolitenessSection) -> str:
