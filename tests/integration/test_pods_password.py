@@ -29,7 +29,8 @@ def test_a_crawl_with_a_password_runs_is_looked_at_and_resumes(tmp_path: Path) -
             with pytest.raises(BadInput, match="needs a password"):
                 inspect(url, connect(url))
             assert inspect(url, connect(url, RedisSettings(password=PASSWORD))).address == url + "?db=0"
-            assert "pods " in weft("stats", crawler.data_dir).stdout
+            looked = weft("explain", crawler.data_dir, "http://127.1.0.1:1/never-found")
+            assert "password" not in looked.stdout + looked.stderr, looked
             (server,) = processes(crawler, running.pid, "server")
             assert PASSWORD.encode() not in Path(f"/proc/{server}/cmdline").read_bytes()
             running.terminate()
