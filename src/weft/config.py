@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -24,10 +25,14 @@ from weft import __version__
 from weft.errors import BadConfig
 
 Scope = Literal["any", "domain", "host", "prefix"]
-Positive = Annotated[int, Meta(ge=1)]
-Count = Annotated[int, Meta(ge=0)]
-Seconds = Annotated[float, Meta(ge=0)]
-Timeout = Annotated[float, Meta(gt=0)]
+# Beyond any use, and still exact wherever a value goes: 64 bits, a double of a Lua script, milliseconds for libcurl.
+LARGEST = 10**15
+LONGEST_S = 1e9
+Positive = Annotated[int, Meta(ge=1, le=LARGEST)]
+Count = Annotated[int, Meta(ge=0, le=LARGEST)]
+Seconds = Annotated[float, Meta(ge=0, le=LONGEST_S)]
+Timeout = Annotated[float, Meta(gt=0, le=LONGEST_S)]
+SocketTimeout = Annotated[float, Meta(gt=0, le=1e6)]  # a poll takes no more than 2**31 milliseconds
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Texts = tuple[str, ...]
 
@@ -92,7 +97,7 @@ class FetchSection(Section, frozen=True, kw_only=True):
     user_agent_template: Annotated[str, Help("the user agent, with {version} and {email}")] = (
         "Weft/{version} (+{email})"
     )
-    workers: Annotated[Positive, Help("transfers in flight in a fetcher process")] = field(
+    workers: Annotated[Annotated[int, Meta(ge=1, le=10_000)], Help("transfers in flight in a fetcher process")] = field(
         default=200, name="fetcher_workers"
     )
     max_body_bytes: Annotated[Positive, Help("longest body, before and after decompression")] = 10 * 1024 * 1024
@@ -161,8 +166,10 @@ class PodsSection(Section, frozen=True, kw_only=True):
     pods: Annotated[tuple[PodSpec, ...], Help("Redis of each pod (redis_url, or `managed`); none: embedded pods")] = ()
     num_pods: Annotated[Annotated[int, Meta(ge=1, le=256)], Help("pods; each owns its part of the domains")]
     only_pods: Annotated[str | None, Help("pods that run on this node, as 0-3 or 0,2; none: all")] = None
-    fetchers_per_pod: Annotated[Positive, Help("fetcher processes of a pod")]
-    parsers_per_pod: Annotated[Count, Help("parser processes of a pod; 0: fetchers parse themselves")]
+    fetchers_per_pod: Annotated[Annotated[int, Meta(ge=1, le=1000)], Help("fetcher processes of a pod")]
+    parsers_per_pod: Annotated[
+        Annotated[int, Meta(ge=0, le=1000)], Help("parser processes of a pod; 0: fetchers parse themselves")
+    ]
     parser_workers: Annotated[Positive, Help("pages that a parser takes at a time")] = 50
     affinity: Annotated[bool, Help("one core for each process")] = field(default=False, name="enable_cpu_affinity")
     parse_soft: Annotated[Positive, Help("pages waiting for a pod's parsers at which fetchers slow down")] = field(
@@ -197,10 +204,10 @@ class RedisSection(Section, frozen=True, kw_only=True):
 
     db: Annotated[Count, Help("database of every pod's Redis")] = field(default=0, name="redis_db")
     password: Annotated[str | None, Help("password of every pod's Redis")] = field(default=None, name="redis_password")
-    socket_timeout_s: Annotated[Timeout, Help("seconds to wait for an answer of Redis")] = field(
+    socket_timeout_s: Annotated[SocketTimeout, Help("seconds to wait for an answer of Redis")] = field(
         default=30.0, name="redis_socket_timeout"
     )
-    connect_timeout_s: Annotated[Timeout, Help("seconds to connect to Redis")] = field(
+    connect_timeout_s: Annotated[SocketTimeout, Help("seconds to connect to Redis")] = field(
         default=10.0, name="redis_socket_connect_timeout"
     )
     keepalive: Annotated[bool, Help("keep idle connections to Redis alive")] = field(
@@ -389,6 +396,8 @@ def numbers(text: str) -> tuple[int, ...]:
     found: set[int] = set()
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
+        if int(last or first) >= 10_000:  # far more pods than there can be, and not yet a list that fills the memory
+            raise ValueError(text)
         found.update(range(int(first), int(last or first) + 1))
     if not found:
         raise ValueError(text)
@@ -406,10 +415,52 @@ def _typed(
         origins[name] = value.origin
         try:
             values[name] = msgspec.convert(_listed(value, item), item.type, strict=not value.lax)
-        except (msgspec.ValidationError, yaml.YAMLError):
-            shown = "***" if name in SECRET_KEYS else repr(value.value)[:80]
-            problems.append(f"{value.origin}: {name}: {shown} is not accepted; use {accepted(item.schema)}")
+            for text in _texts(values[name]):
+                text.encode()
+        except UnicodeEncodeError:
+            problems.append(f"{value.origin}: {name}: {_shown(name, value)} is not UTF-8 text; write it in UTF-8")
+        except (msgspec.ValidationError, yaml.YAMLError, ValueError, RecursionError):
+            more = _at_most(item.schema, value.value)
+            shown = _shown(name, value)
+            problems.append(f"{value.origin}: {name}: {shown} is not accepted; use {accepted(item.schema)}{more}")
     return values, origins
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in a value that is of its key's type; ValueError for one that no file name or header can hold."""
+    if isinstance(value, str):
+        if "\0" in value:
+            raise ValueError("a NUL")
+        yield value
+    elif isinstance(value, PodSpec):
+        yield from _texts(value.redis_url)
+    elif isinstance(value, dict):
+        yield from _texts((*value, *value.values()))
+    elif isinstance(value, tuple):
+        for one in value:
+            yield from _texts(one)
+
+
+def _shown(name: str, given: Value) -> str:
+    """A value as a message has it: not long, and no secret."""
+    if name in SECRET_KEYS:
+        return "***"
+    try:
+        # An alias in a YAML file can stand for more than any memory holds: only its beginning is written out.
+        return (repr if isinstance(given.value, str) else reprlib.repr)(given.value)[:80]
+    except ValueError:
+        return "the number"
+
+
+def _at_most(schema: dict[str, Any], value: Any) -> str:
+    """What to add to a message about a number that is above a limit which `accepted` does not name."""
+    limits = [one["maximum"] for one in schema.get("anyOf", [schema]) if one.get("maximum") in (LARGEST, LONGEST_S)]
+    try:
+        return f", at most {int(limits[0]):,}" if limits and float(value) > limits[0] else ""
+    except OverflowError:
+        return f", at most {int(limits[0]):,}"
+    except (TypeError, ValueError):
+        return ""
 
 
 def _compute(values: dict[str, Any], origins: dict[str, str]) -> None:
@@ -457,10 +508,12 @@ def accepted(schema: dict[str, Any]) -> str:
         "object": "a mapping of texts",
     }
     text = words.get(schema.get("type", ""), "another value")
+    most = schema.get("maximum", LARGEST)
+    end = "" if most in (LARGEST, LONGEST_S) else f" to {most:,.0f}"
     if "minimum" in schema:
-        text += f" from {schema['minimum']:g}" + (f" to {schema['maximum']:g}" if "maximum" in schema else " up")
+        text += f" from {schema['minimum']:g}" + (end or " up")
     if "exclusiveMinimum" in schema:
-        text += f" above {schema['exclusiveMinimum']:g}"
+        text += f" above {schema['exclusiveMinimum']:g}" + end.replace(" to ", ", at most ")
     return text
 
 
@@ -574,7 +627,7 @@ def _from_file(
         loader = yaml.SafeLoader("")
         try:
             yield name, Value(loader.construct_document(node), place, lax)
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that is none, a number of 5,000 digits
             problems.append(f"{place}: {name}: {_first_line(error)}")
         finally:
             loader.dispose()
@@ -593,12 +646,16 @@ def _mapping(path: Path, problems: list[str]) -> list[tuple[yaml.Node, yaml.Node
         raise BadConfig([f"{path}:{line}: is not YAML: {error.problem}"]) from None
     except yaml.YAMLError as error:
         raise BadConfig([f"{path}: is not YAML: {_first_line(error)}"]) from None
+    except RecursionError:
+        raise BadConfig([f"{path}: is nested too deeply"]) from None
     if root is None:
         return []
     if not isinstance(root, yaml.MappingNode):
         kind = "a list" if isinstance(root, yaml.SequenceNode) else "a single value"
         raise BadConfig([f"{path}:1: holds {kind}; write `key: value` lines"])
-    problems += [f"{path}:{line}: {text}" for line, text in _repeated(root)]
+    if (own := _holds_itself(root, {})) is not None:
+        raise BadConfig([f"{path}:{own}: this value holds itself, by an alias (*name); write it out"])
+    problems += [f"{path}:{line}: {text}" for line, text in _repeated(root, set())]
     problems += [
         f"{path}:{name.start_mark.line + 1}: a key must be a plain word"
         for name, _ in root.value
@@ -607,8 +664,27 @@ def _mapping(path: Path, problems: list[str]) -> list[tuple[yaml.Node, yaml.Node
     return [pair for pair in root.value if isinstance(pair[0], yaml.ScalarNode)]
 
 
-def _repeated(root: yaml.MappingNode) -> Iterator[tuple[int, str]]:
-    """Keys that stand twice in one mapping, at any depth: YAML would silently keep the last."""
+def _holds_itself(node: yaml.Node, within: dict[int, bool]) -> int | None:
+    """The line of a node that is a part of itself; `within` has the nodes met, and whether this one lies in them."""
+    if isinstance(node, yaml.ScalarNode) or id(node) in within:
+        return node.start_mark.line + 1 if within.get(id(node)) else None
+    within[id(node)] = True
+    parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
+    for part in parts:
+        if (line := _holds_itself(part, within)) is not None:
+            return line
+    within[id(node)] = False
+    return None
+
+
+def _repeated(root: yaml.MappingNode, met: set[int]) -> Iterator[tuple[int, str]]:
+    """Keys that stand twice in one mapping, at any depth: YAML would silently keep the last.
+
+    `met`: a mapping that aliases put at many places is looked at once.
+    """
+    if id(root) in met:
+        return
+    met.add(id(root))
     first: dict[str, int] = {}
     for name, value in root.value:
         line, text = name.start_mark.line + 1, str(name.value)
@@ -616,7 +692,7 @@ def _repeated(root: yaml.MappingNode) -> Iterator[tuple[int, str]]:
             yield line, f"key {text!r} stands here again; it is on line {first[text]} already"
         first.setdefault(text, line)
         if isinstance(value, yaml.MappingNode):
-            yield from _repeated(value)
+            yield from _repeated(value, met)
 
 
 _VARIABLE = re.compile(r"\$(\$)?\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
@@ -641,21 +717,25 @@ def _fill_in(node: yaml.Node, path: Path, environment: Mapping[str, str], proble
             )
         return text or ""
 
-    for scalar in _scalars(node):
+    for scalar in _scalars(node, set()):
         scalar.value = _VARIABLE.sub(put, scalar.value)
     return None if missing else filled
 
 
-def _scalars(node: yaml.Node) -> Iterator[yaml.ScalarNode]:
+def _scalars(node: yaml.Node, met: set[int]) -> Iterator[yaml.ScalarNode]:
+    """The texts of a value, each once, at however many places aliases put it."""
+    if id(node) in met:
+        return
+    met.add(id(node))
     if isinstance(node, yaml.ScalarNode):
         if node.tag.endswith(":str"):
             yield node
     elif isinstance(node, yaml.MappingNode):
         for _, value in node.value:
-            yield from _scalars(value)
+            yield from _scalars(value, met)
     elif isinstance(node, yaml.SequenceNode):
         for value in node.value:
-            yield from _scalars(value)
+            yield from _scalars(value, met)
 
 
 def _nearest(name: str, known: Mapping[str, Key], prefix: str = "") -> str:

@@ -226,7 +226,9 @@ class Explainer:
         if reason is Reason.EXTENSION:
             return f"extension {urls.skipped_extension(url)}"
         if reason is Reason.TRAP:
-            return self._rules.looks_like_a_trap(url) or "too many variants of one path and its parameters"
+            many = "too many variants of one path and its parameters"
+            same = "it was found on pages that keep being the same and lead to ever more like them"
+            return self._rules.looks_like_a_trap(url) or (many if url.count("=") >= 3 else same)
         if reason is Reason.PATTERN:
             return f"include {list(scope.include)}, exclude {list(scope.exclude)}"
         return ""

@@ -59,10 +59,11 @@ class RedisPods:
         self._crawl_id = crawl_id
         self._here = pods.here
         managed = [pod for pod, spec in enumerate(pods.pods) if spec.managed]
-        self._servers = ManagedServers(folder.frontier, [pod for pod in managed if pod in self._here])
+        self._settings = settings_of(config)
+        ours = [pod for pod in managed if pod in self._here]
+        self._servers = ManagedServers(folder.frontier, ours, self._settings.password)
         elsewhere = ManagedServers(folder.frontier, managed).urls
         self.urls = [spec.redis_url or elsewhere[pod] for pod, spec in enumerate(pods.pods)]
-        self._settings = settings_of(config)
         self._frontiers: dict[int, RedisFrontier] = {}
         self._connections: dict[int, Any] = {}  # theirs
         self._clients: dict[int, PodClient] = {}

@@ -301,9 +301,6 @@ class Loop:
         if rule := self._book.rule_against(lease.url, robots):
             self._results.refuse(lease, Reason.ROBOTS, rule)
             return False
-        if lease.depth and crawl.rules.sameness.stops(lease.url):
-            self._results.refuse(lease, Reason.TRAP, "pages of this pattern keep being the same")
-            return False
         if lease.purpose is Purpose.PAGE and origin not in crawl.known_origins:
             self._round.aside(crawl, crawl.sitemaps(lease, origin, robots.sitemaps))
         return True

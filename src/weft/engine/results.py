@@ -26,7 +26,7 @@ from weft.engine.revisits import is_unchanged
 from weft.engine.robots import RobotsBook
 from weft.engine.round import Round
 from weft.engine.rows import Rows
-from weft.engine.verdict import Kind, backoff_s, site_health
+from weft.engine.verdict import REDIRECTS, Kind, backoff_s, site_health
 from weft.errors import BadUrl
 from weft.frontier.contract import End, Ended, Rejection
 from weft.records import FetchResult, Found, Lease, Purpose, Reason
@@ -171,7 +171,8 @@ class Results:
 
     def _take_robots(self, answer: Answer) -> None:
         lease, result, head = answer.lease, answer.result, answer.head
-        if answer.kind is Kind.REDIRECT and head.location is not None and lease.hops < robots_txt.MAX_HOPS:
+        led_on = answer.kind is Kind.REDIRECT or (result.error == "too_large" and result.status in REDIRECTS)
+        if led_on and head.location is not None and lease.hops < robots_txt.MAX_HOPS:
             try:
                 target = urls.join(lease.url, head.location)
             except BadUrl:

@@ -158,7 +158,16 @@ class Round:
 
     def _near(self, crawl: RunningCrawl, pages: list[_Entry]) -> list[Found]:
         """With a depth limit a known URL may be found by a shorter way, so it must be told again."""
-        return [found for _, links in pages for found in crawl.links(links, links)]
+        found, sameness = list[Found](), crawl.rules.sameness
+        for page, links in pages:
+            let_in = crawl.links(links, links, are_new=False)
+            if sameness.counts(page.url):
+                new = set(self._frontier.unseen(crawl.number, links))
+                for one in let_in:
+                    if one.url in new:
+                        sameness.leads(page.url, one.url)
+            found += let_in
+        return found
 
     def _finish(self, rows: list[Outcome]) -> None:
         accepted = self._frontier.finish(rows, self._store.batch + 1)

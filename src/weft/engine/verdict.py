@@ -61,4 +61,4 @@ def error_kind(result: FetchResult) -> str:
 
 def backoff_s(first_s: float, attempt: int, chance: float) -> float:
     """The wait before a retry: doubling from the first, at most a minute, jittered by up to half."""
-    return float(min(60.0, first_s * 2**attempt)) * (0.5 + chance / 2)
+    return float(min(60.0, first_s * 2 ** min(attempt, 64))) * (0.5 + chance / 2)

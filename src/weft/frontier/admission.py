@@ -63,11 +63,18 @@ class Rules:
         return trap(url, self._this_year)
 
     def refusal(
-        self, url: str, depth: int, *, is_link: bool = True, offsite: int = 0, included: bool = False
+        self,
+        url: str,
+        depth: int,
+        *,
+        is_link: bool = True,
+        offsite: int = 0,
+        included: bool = False,
+        page: str | None = None,
     ) -> Reason | None:
         """Why a URL may not come in, or None. `offsite` counts the hops already made outside the scope.
 
-        `included`: a seed or a sitemap, which is wanted whatever `include` says.
+        `included`: a seed or a sitemap, which is wanted whatever `include` says. `page`: where the link was found.
         """
         by_origin = self._of_origin(url[: url.index("/", 8)])
         if by_origin is Reason.EXCLUDED:
@@ -83,7 +90,9 @@ class Rules:
             return Reason.PATTERN
         if self._section.max_depth is not None and depth > self._section.max_depth:
             return Reason.DEPTH
-        if is_link and (self.looks_like_a_trap(url) or self.sameness.stops(url) or self._parameters.explodes(url)):
+        if is_link and (self.looks_like_a_trap(url) or self._parameters.explodes(url)):
+            return Reason.TRAP
+        if page is not None and self.sameness.stops(url, page):
             return Reason.TRAP
         return None
 

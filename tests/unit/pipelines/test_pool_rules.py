@@ -291,6 +291,9 @@ class TestSettings:
             ({"item_timeout": float("nan")}, "item_timeout"),
             ({"batch_timeout": "x"}, "batch_timeout must be a number"),
             ({"memory_limit_mb": 0}, "memory_limit_mb"),
+            ({"item_timeout": 1e300}, "item_timeout must be at most 1000000000"),
+            ({"batch_timeout": float("inf")}, "batch_timeout must be at most 1000000000"),
+            ({"recycle_after": 10**23}, "recycle_after must be at most 1000000000"),
             ({"heartbeat_timeout": None}, "heartbeat_timeout"),
         ],
     )
