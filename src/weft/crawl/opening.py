@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol
 
-from weft.config import FetchSection
+from weft.config import Config, FetchSection
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.order import Order
 from weft.engine.crawls import RunningCrawl
@@ -32,14 +32,16 @@ from weft.telemetry import Log
 
 MAY_SUCCEED = RETRYABLE | {Reason.ROBOTS_UNREACHABLE, Reason.BREAKER, Reason.RETRY_AFTER}
 WAIT_S, SETTLE_S = 0.1, 60.0
+MOST_SITEMAPS, FEW_SITEMAPS = 2000, 20  # of one site: at 50,000 URLs each, that is more than most crawls ever fetch
 CRAWL = "crawl"  # the name of the one crawl that is in a frontier
 log = Log("weft.crawl.opening")
 
 
-def limits_of(order: Order) -> CrawlLimits:
-    """The bounds that the frontier keeps."""
-    limits = order.config.limits
-    return CrawlLimits(limits.max_pages, limits.max_pages_per_domain, order.config.scope.max_depth)
+def limits_of(config: Config) -> CrawlLimits:
+    """The bounds that the frontier keeps. Of a site's sitemaps no crawl needs more than it may take pages."""
+    limits = config.limits
+    sitemaps = MOST_SITEMAPS if limits.max_pages is None else min(MOST_SITEMAPS, max(FEW_SITEMAPS, limits.max_pages))
+    return CrawlLimits(limits.max_pages, limits.max_pages_per_domain, config.scope.max_depth, max_sitemaps=sitemaps)
 
 
 class Losing(Frontier, Protocol):
@@ -102,7 +104,7 @@ class Opening:
     def open(self) -> RunningCrawl:
         """The crawl, ready to run; what its pod as a whole must do is done by the pod's first fetcher."""
         order, frontier = self._order, self._frontier
-        limits, scope = limits_of(order), order.config.scope
+        limits, scope = limits_of(order.config), order.config.scope
         number = frontier.open_crawl(CRAWL, limits)
         self._recover(number, limits)
         seeds, extensions = self._folder.seeds(), frontier.scope_extensions(number)

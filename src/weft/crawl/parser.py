@@ -18,7 +18,7 @@ from weft.config import Config
 from weft.crawl.child import progress_of, run_child
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.handoff import spool_of
-from weft.crawl.opening import Losing, read_lost
+from weft.crawl.opening import Losing, limits_of, read_lost
 from weft.crawl.order import Control, Order
 from weft.crawl.redis_process import open_frontier, shared_chores
 from weft.engine.commit import Committer
@@ -101,9 +101,8 @@ class Parser:
         )  # fmt: skip
 
     def _open_crawl(self, config: Config, folder: CrawlFolder, slot: Slot) -> RunningCrawl:
-        limits = CrawlLimits(config.limits.max_pages, config.limits.max_pages_per_domain, config.scope.max_depth)
         frontier, store = self._frontier, self._store
-        number = frontier.open_crawl("crawl", limits)
+        number = frontier.open_crawl("crawl", limits_of(config))
         stats = store.stats(0, slot.name + ".")
         self.progress.status.pages = self.progress.status.pages_at_start = stats.pages
         self.progress.status.body_bytes = stats.body_bytes

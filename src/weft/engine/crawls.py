@@ -204,6 +204,12 @@ class RunningCrawl:
             if self.rules.refusal(url, lease.depth, is_link=False, included=True) is None
         ]
 
+    def too_many(self, found: Sequence[Found]) -> None:
+        """Refuses what lies beyond a bound."""
+        self.progress.refused[Reason.BUDGET] += len(found)
+        for one in found:
+            self._frontier.refused(Reason.BUDGET, one.url, one.parent)
+
     def count(self, found: int, admission: Admission) -> None:
         """Counts what the frontier did not take of so many URLs: what it knew already, what a budget kept out."""
         self.progress.refused[Reason.DUPLICATE] += admission.duplicates

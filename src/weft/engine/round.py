@@ -15,7 +15,7 @@ from weft.engine.handoff import Handoff
 from weft.engine.leads import Leads
 from weft.errors import ServerAway
 from weft.frontier.contract import End, Ended, Frontier, Outcome
-from weft.records import Found, Lease, Reason
+from weft.records import Found, Lease, Purpose, Reason
 from weft.store.pages import PageStore
 from weft.telemetry import Log
 
@@ -70,7 +70,7 @@ class Round:
         self._of(crawl).found += found
 
     def aside(self, crawl: RunningCrawl, found: list[Found]) -> None:
-        """The same for robots.txt and sitemaps, which no figure counts."""
+        """The same for robots.txt and sitemaps, of which only what a budget keeps out is counted."""
         self._of(crawl).asides += found
 
     def end(self, lease: Lease, end: End, wait_s: float = 0.0) -> None:
@@ -141,7 +141,9 @@ class Round:
             if admission.expand:
                 self.expand(crawl, admission.expand)
         if waiting.asides:
-            self._frontier.admit(crawl.number, waiting.asides)
+            sitemaps = sum(one.purpose is Purpose.SITEMAP for one in waiting.asides)
+            admission = self._frontier.admit(crawl.number, waiting.asides)
+            crawl.progress.refused[Reason.BUDGET] += max(0, sitemaps - admission.new - admission.duplicates)
 
     def _new(self, crawl: RunningCrawl, pages: list[_Entry]) -> list[Found]:
         """What is not known yet; the first page of several that link to it is its parent."""

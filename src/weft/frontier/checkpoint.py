@@ -101,7 +101,8 @@ class Writer:
         return (lane for site in self._queues.sites.values() for lane in site.lanes if lane.queued)
 
     def _lane(self, lane: Lane, pieces: list[bytes]) -> LaneRecord:
-        urgent = [(time + self._late if time else 0.0, item) for time, _, item in lane.urgent or ()]
+        waiting = [*(lane.urgent or ()), *(lane.sitemaps or ())]
+        urgent = [(time + self._late if time else 0.0, item) for time, _, item in waiting]
         record = LaneRecord(lane.crawl.number, lane.key, lane.origins, urgent, [], [])
         for queue in lane.queues:
             first, *others = queue.dump()

@@ -682,12 +682,27 @@ class EmbeddedFrontier:
         return None
 
     def _over_budget(self, crawl: Crawl, found: Found) -> bool:
+        if found.purpose is Purpose.SITEMAP and crawl.limits.max_sitemaps is not None:
+            return self._has_sitemaps(crawl, found.url, crawl.limits.max_sitemaps)
         cap = crawl.limits.max_pages_per_domain
         if cap is None:
             return False
         site = self._queues.sites.get(self._queues.key_of(found.url))
         lane = next((lane for lane in site.lanes if lane.crawl is crawl), None) if site else None
         return lane is not None and lane.queued + lane.pages >= _OVERFLOW * cap + 1000
+
+    def _has_sitemaps(self, crawl: Crawl, url: str, most: int) -> bool:
+        """Whether a site has had all its sitemaps; if not, this is one of them. The count is written with its item."""
+        key = self._queues.key_of(url)
+        lane, name = self._queues.site(key).lane(crawl), f"{crawl.number} {key}"
+        if lane.sitemaps_found is None:
+            row = self._journal.latest("sitemaps", name)
+            lane.sitemaps_found = row[1] if row is not None else 0
+        if lane.sitemaps_found >= most:
+            return True
+        lane.sitemaps_found += 1
+        self._journal.put("sitemaps", name, lane.sitemaps_found)
+        return False
 
     def _spill(self, crawl: int) -> Path:
         return self._folder / "spill" / str(crawl)

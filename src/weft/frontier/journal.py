@@ -9,6 +9,7 @@
     robots_history   origin, when → record   every robots.txt that was ever in force, for the audit
     robots_tries   origin → attempt, when    robots.txt that could not be had yet
     outbox    pod, number → message     what is on its way to another pod (see outbox.py)
+    sitemaps  crawl and site → count    sitemaps that were let in, which are few for each site
 
 What is queued is what was admitted less what is done: nothing else needs to be written when a URL is found or fetched,
 which is one compressed blob for each commit instead of a row for each URL. WAL and synchronous=NORMAL: a killed process
@@ -43,6 +44,7 @@ CREATE TABLE IF NOT EXISTS robots_history (
     origin TEXT, wall REAL, record BLOB, PRIMARY KEY (origin, wall)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS outbox (pod INTEGER, number INTEGER, message BLOB, PRIMARY KEY (pod, number)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS refusals (reason TEXT, url TEXT, parent INTEGER);
+CREATE TABLE IF NOT EXISTS sitemaps (site TEXT PRIMARY KEY, count INTEGER) WITHOUT ROWID;
 """
 
 
@@ -80,6 +82,10 @@ class Journal:
     def put(self, table: str, key: Any, *values: Any) -> None:
         """A whole row, written at the next commit; a key of several columns is a tuple."""
         self._puts[table, key] = (*key, *values) if isinstance(key, tuple) else (key, *values)
+
+    def latest(self, table: str, key: Any) -> tuple[Any, ...] | None:
+        """One row by its key, as it will be after the next commit."""
+        return self._puts[table, key] if (table, key) in self._puts else self.row(table, key)
 
     def delete(self, table: str, key: Any) -> None:
         """A row to be gone at the next commit."""
@@ -209,4 +215,5 @@ _KEYS = {
     "sites": "key",
     "robots": "origin",
     "robots_tries": "origin",
+    "sitemaps": "site",
 }
