@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weft.cli.output import output_flags, print_json
-from weft.cli.settings import config_flags, given
+from weft.cli.settings import SettingsCommand, config_flags, given
 
 if TYPE_CHECKING:
     from weft.crawl.start import Prepared
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LINE_EVERY_S = 5.0
 
 
-@click.command(context_settings={"max_content_width": 120})
+@click.command(cls=SettingsCommand, context_settings={"max_content_width": 120})
 @click.argument("urls", metavar="[URL]...", nargs=-1)
 @click.option("--config", "config_file", metavar="FILE", help="YAML file of settings.")
 @click.option("--no-progress", is_flag=True, help="No live display; one line every few seconds.")
