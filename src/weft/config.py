@@ -346,10 +346,13 @@ def load(
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, Any] | None = None,
     earlier: Mapping[str, Any] | None = None,
+    *,
+    is_judged: bool = True,
 ) -> Loaded:
     """Merges all sources into one configuration, or raises BadConfig with every problem found.
 
-    `earlier` is what a crawl that is resumed was started with: it counts before the defaults.
+    `earlier` is what a crawl that is resumed was started with: it counts before the defaults. Whether the values fit
+    together is left open where that is not known yet (`is_judged`).
     """
     known, problems = keys(), list[str]()
     environment = os.environ if environment is None else environment
@@ -363,7 +366,8 @@ def load(
     values, origins = _typed(given, known, problems)
     if not problems:
         _compute(values, origins)
-        problems += [f"{origins[name]}: {name}: {text}" for name, text in _contradictions(values, origins)]
+        told = _contradictions(values, origins) if is_judged else ()
+        problems += [f"{origins[name]}: {name}: {text}" for name, text in told]
     if problems:
         raise BadConfig(sorted(problems, key=_line))
     _take_first_pods(values, origins)

@@ -40,7 +40,11 @@ def crawl(
     """
     from weft.crawl.start import prepare
 
-    prepared = prepare(urls, given(values), config_file, complain=lambda text: click.echo(f"weft: {text}", err=True))
+    def say(text: str) -> None:
+        click.echo(f"weft: {text}", err=True)
+
+    silent = quiet or as_json
+    prepared = prepare(urls, given(values), config_file, complain=say, announce=(lambda _: None) if silent else say)
     return run(prepared, show=_shower(prepared, quiet or as_json, no_progress), as_json=as_json, quiet=quiet)
 
 

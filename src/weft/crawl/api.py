@@ -79,7 +79,7 @@ def crawl(
     config: str | os.PathLike[str] | None = None,
     **settings: Any,
 ) -> Iterator[CrawledPage]:
-    """Crawls and yields the pages as they are stored. Settings are the keys of the configuration, or their flags' names.
+    """Crawls and yields the pages as they are stored. Settings are the configuration's keys, or their flags' names.
 
     `config` is a YAML file of settings. Without a `data_dir` (or several) the crawl lives in a temporary folder and is
     gone at the end. A name that is no setting is refused at once, everything else when the first page is asked for.

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from weft import urls
-from weft.config import Loaded, load
+from weft.config import DEBUG_PODS, Loaded, checks_pod_assignment, load
+from weft.crawl.distribution import SeedShares
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.nodes import Shared, check_nodes, is_part, join
 from weft.crawl.orchestrator import Orchestrator
@@ -24,7 +25,9 @@ from weft.crawl.servers import forget_pods
 from weft.errors import BadInput, Busy
 from weft.frontier.admission import read_domains
 from weft.supervise.node import NodeMetrics
-from weft.telemetry import Endpoint, Slot, log_to_file
+from weft.telemetry import Endpoint, Log, Slot, log_to_file
+
+log = Log("weft.crawl.start")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +56,19 @@ def prepare(
     *,
     environment: Mapping[str, str] | None = None,
     complain: Callable[[str], None] = lambda _: None,
+    announce: Callable[[str], None] = lambda _: None,
 ) -> Prepared:
-    """Checks everything and takes the folder, or raises what is wrong."""
-    loaded = load(config_file, environment, flags)
-    folder = CrawlFolder(loaded.config.store.data_dirs)
-    resume = loaded.config.run.resume
+    """Checks everything and takes the folder, or raises what is wrong.
+
+    `complain` is told what a person should mend, `announce` what is only good to know.
+    """
+    # What fits together depends on what a resumed crawl was started with, which lies in its data dir.
+    asked = load(config_file, environment, flags, is_judged=False)
+    folder = CrawlFolder(asked.config.store.data_dirs)
+    resume = asked.config.run.resume
+    loaded = load(config_file, environment, flags, _kept(folder, asked) if resume and folder.exists() else None)
     if resume:
         identity = folder.identity()
-        loaded = load(config_file, environment, flags, _kept(folder, loaded))
     config = loaded.config
     seeds = [urls.seed(text) for text in typed]
     if config.scope.seed_file:
@@ -81,6 +89,7 @@ def prepare(
         if resume:
             identity = folder.go_on()
             _check_pods(folder, loaded)
+            _check_seen_filter(folder, loaded)
             _check_suffixes(folder, identity.suffix_list)
         else:
             _make_room(folder, loaded)
@@ -92,6 +101,7 @@ def prepare(
         pods = _open_pods(folder, loaded, identity.crawl_id, seeds, complain)
         folder.keep_settings(loaded.given())
         folder.add_seeds(seeds)
+        _tell_pods(config.pods.num_pods, seeds, environment, announce)
         if endpoint is not None and pods is not None:
             endpoint.add(pods.metrics())
     except BaseException:
@@ -135,6 +145,36 @@ def _check_pods(folder: CrawlFolder, loaded: Loaded) -> None:
         )
 
 
+def _check_seen_filter(folder: CrawlFolder, loaded: Loaded) -> None:
+    """What the pods have seen is in the filter that they were made with, and cannot be taken out of it."""
+    if not folder.on_redis:
+        return
+    before, now = load(environment={}, earlier=folder.settings()).config.pods, loaded.config.pods
+    is_bloom = before.seen_filter == "bloom"
+    shape = f" ({before.bloom_capacity:,} URLs, error rate {before.bloom_error_rate:g})" if is_bloom else ""
+    if before.seen_filter != now.seen_filter or (
+        is_bloom and (before.bloom_capacity, before.bloom_error_rate) != (now.bloom_capacity, now.bloom_error_rate)
+    ):
+        raise BadInput(
+            f"{folder.home}: the crawl's seen_filter is {before.seen_filter}{shape}, and is fixed for a crawl: leave "
+            "seen_filter and the bloom keys as they were, or start over with --fresh"
+        )
+
+
+def _tell_pods(
+    pods: int, seeds: Sequence[str], environment: Mapping[str, str] | None, announce: Callable[[str], None]
+) -> None:
+    """How the seeds fall over the pods, and whether the pods check that."""
+    if pods > 1 and seeds:
+        shares = SeedShares.of(seeds, pods)
+        announce(shares.text())
+        log.info("seeds over the pods", seeds=shares.seeds, domains=shares.domains)
+    if checks_pod_assignment(environment):
+        what = "every URL that a pod takes in is checked, and one in the wrong pod is logged"
+        announce(f"{DEBUG_PODS} is on: {what if pods > 1 else 'with one pod there is nothing to check'}")
+        log.info("the pods check every URL that they take in", switch=DEBUG_PODS)
+
+
 def _check_suffixes(folder: CrawlFolder, recorded: str) -> None:
     """With another list a domain could be another pod's than the one that has asked it."""
     here = urls.suffix_list_version()
@@ -166,6 +206,7 @@ def _endpoint(folder: CrawlFolder, loaded: Loaded, complain: Callable[[str], Non
 
 def _kept(folder: CrawlFolder, loaded: Loaded) -> dict[str, Any]:
     """What the crawl was started with; a recrawl is not held to the number of pages, which are all there already."""
+    folder.identity()
     kept = folder.settings()
     if loaded.config.run.recrawl:
         kept.pop("max_pages", None)
