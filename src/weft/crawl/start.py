@@ -89,8 +89,8 @@ def prepare(
         if resume:
             identity = folder.go_on()
             _check_pods(folder, loaded)
-            _check_seen_filter(folder, loaded)
             _check_suffixes(folder, identity.suffix_list)
+            _check_seen_filter(folder, loaded)
         else:
             _make_room(folder, loaded)
             crawl_id = join(config) if is_part(config) else None
@@ -101,9 +101,9 @@ def prepare(
         pods = _open_pods(folder, loaded, identity.crawl_id, seeds, complain)
         folder.keep_settings(loaded.given())
         folder.add_seeds(seeds)
-        _tell_pods(config.pods.num_pods, seeds, environment, announce)
         if endpoint is not None and pods is not None:
             endpoint.add(pods.metrics())
+        _tell_pods(config.pods.num_pods, seeds, environment, announce)
     except BaseException:
         if pods is not None:
             pods.close()
