@@ -2,32 +2,34 @@
 knows them best.
 
 A pod on Redis is asked itself when it answers; otherwise, and for embedded pods, the processes' status files tell how
-things stood last. Pages always come from the indexes, which are the truth. Reads alone.
+things stood last. Pages always come from the indexes, which are the truth. Reads alone, but for the log.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from msgspec import Struct
 
 from weft import urls
+from weft.config import DEBUG_PODS, checks_pod_assignment
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.servers import managed_folder
 from weft.engine.progress import Status, read_status
 from weft.errors import BadInput, Missing, ServerAway
 from weft.store.corpus import Corpus
 from weft.supervise.redis_server import socket_path
-from weft.telemetry import imbalance
+from weft.telemetry import Log, imbalance
 
 HOT = 1.5  # times the mean
 _INDEX = re.compile(r"index-pod(\d+)-")
 _SLOT = re.compile(r"pod(\d+)-")
 ANSWER_S = 2.0
+log = Log("weft.crawl.distribution")
 
 
 class PodShare(Struct, frozen=True):
@@ -83,6 +85,20 @@ class SeedShares(Struct, frozen=True):
             f"  seeds a pod: {_spread(self.seeds)}; domains a pod: {_spread(self.domains)}\n"
             f"  seeds/domains: {by_pod}"
         )
+
+
+def announce_pods(
+    pods: int, seeds: Sequence[str], environment: Mapping[str, str] | None, announce: Callable[[str], None]
+) -> None:
+    """Tells and logs how the seeds fall over the pods, and whether the pods check that."""
+    if pods > 1 and seeds:
+        shares = SeedShares.of(seeds, pods)
+        announce(shares.text())
+        log.info("seeds over the pods", seeds=shares.seeds, domains=shares.domains)
+    if checks_pod_assignment(environment):
+        what = "every URL that a pod takes in is checked, and one in the wrong pod is logged"
+        announce(f"{DEBUG_PODS} is on: {what if pods > 1 else 'with one pod there is nothing to check'}")
+        log.info("the pods check every URL that they take in", switch=DEBUG_PODS)
 
 
 def _spread(figures: Sequence[int]) -> str:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from weft import urls
-from weft.config import DEBUG_PODS, Loaded, checks_pod_assignment, load
-from weft.crawl.distribution import SeedShares
+from weft.config import Loaded, load
+from weft.crawl.distribution import announce_pods
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.nodes import Shared, check_nodes, is_part, join
 from weft.crawl.orchestrator import Orchestrator
@@ -25,9 +25,7 @@ from weft.crawl.servers import forget_pods
 from weft.errors import BadInput, Busy
 from weft.frontier.admission import read_domains
 from weft.supervise.node import NodeMetrics
-from weft.telemetry import Endpoint, Log, Slot, log_to_file
-
-log = Log("weft.crawl.start")
+from weft.telemetry import Endpoint, Slot, log_to_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +96,12 @@ def prepare(
             identity = folder.start(seeds, config.pods.num_pods, on_redis=config.pods.on_redis, crawl_id=crawl_id)
         log_to_file(Path(config.log.log_dir), Slot(0, "orchestrator"), config.log.log_level)
         endpoint = _endpoint(folder, loaded, complain)
+        announce_pods(config.pods.num_pods, seeds, environment, announce)
         pods = _open_pods(folder, loaded, identity.crawl_id, seeds, complain)
         folder.keep_settings(loaded.given())
         folder.add_seeds(seeds)
         if endpoint is not None and pods is not None:
             endpoint.add(pods.metrics())
-        _tell_pods(config.pods.num_pods, seeds, environment, announce)
     except BaseException:
         if pods is not None:
             pods.close()
@@ -159,20 +157,6 @@ def _check_seen_filter(folder: CrawlFolder, loaded: Loaded) -> None:
             f"{folder.home}: the crawl's seen_filter is {before.seen_filter}{shape}, and is fixed for a crawl: leave "
             "seen_filter and the bloom keys as they were, or start over with --fresh"
         )
-
-
-def _tell_pods(
-    pods: int, seeds: Sequence[str], environment: Mapping[str, str] | None, announce: Callable[[str], None]
-) -> None:
-    """How the seeds fall over the pods, and whether the pods check that."""
-    if pods > 1 and seeds:
-        shares = SeedShares.of(seeds, pods)
-        announce(shares.text())
-        log.info("seeds over the pods", seeds=shares.seeds, domains=shares.domains)
-    if checks_pod_assignment(environment):
-        what = "every URL that a pod takes in is checked, and one in the wrong pod is logged"
-        announce(f"{DEBUG_PODS} is on: {what if pods > 1 else 'with one pod there is nothing to check'}")
-        log.info("the pods check every URL that they take in", switch=DEBUG_PODS)
 
 
 def _check_suffixes(folder: CrawlFolder, recorded: str) -> None:
