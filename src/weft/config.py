@@ -269,6 +269,7 @@ NOT_KEPT = frozenset(
 )
 PATTERNS = frozenset({"include", "exclude"})
 SECRET_KEYS = frozenset({"auth", "headers", "redis_password", "pods"})
+LONGEST_FILE = 16 << 20  # bytes of a YAML file
 DEBUG_PODS = "WEFT_DEBUG_POD_ASSIGNMENT"
 # WEFT_ variables that are switches of their own, not keys.
 SWITCHES = re.compile(r"WEFT_(DEBUG.*|REQUIRE_.*|TEST_.*)")
@@ -727,10 +728,18 @@ def _from_file(
             loader.dispose()
 
 
+def _read(path: Path) -> str:
+    with path.open("rb") as file:
+        raw = file.read(LONGEST_FILE + 1)
+    if len(raw) > LONGEST_FILE:
+        raise BadConfig([f"{path}: is longer than {LONGEST_FILE >> 20} MiB: it is no configuration"])
+    return raw.decode()
+
+
 def _mapping(path: Path, problems: list[str]) -> list[tuple[yaml.Node, yaml.Node]]:
     """The keys and values at the top of a YAML file; what is wrong with its form goes to the problems."""
     try:
-        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        root = yaml.compose(_read(path), Loader=yaml.SafeLoader)
     except OSError as error:
         raise BadConfig([f"{path}: cannot be read: {error.strerror}"]) from None
     except UnicodeDecodeError:

@@ -50,7 +50,7 @@ class SettingsCommand(click.Command):
         }
         name = flag.lstrip("-").replace("-", "_").lower()
         told = answer(name, own | others, lambda other: others.get(other) or known[own[other]].flag)
-        return told.replace("the key is", "the flag is")
+        return told.replace("the key is", "the flag is").replace("weft config schema", "weft crawl --help")
 
 
 def config_flags(command: Callable[..., Any]) -> Callable[..., Any]:
