@@ -380,7 +380,8 @@ def json_schema() -> dict[str, Any]:
         if item.name == "pods":  # and a pod as its URL
             schema = {**schema, "items": {"anyOf": [schema["items"], {"type": "string"}]}}
         if item.name == "only_pods":
-            schema = {"anyOf": [*schema["anyOf"], {"type": "array", "items": {"type": ["string", "integer"]}}]}
+            one = {"type": "integer"}, {"type": "array", "items": {"type": ["string", "integer"]}}
+            schema = {"anyOf": [*schema["anyOf"], *one]}
         if schema.get("type") == "array":
             schema = {"anyOf": [schema, {"type": "string"}]}
         properties[item.name] = {**schema, "description": item.help}
@@ -475,8 +476,8 @@ def _listed(given: Value, item: Key) -> Any:
     value, kind = _plain(given.value), item.schema.get("type")
     if kind == "array" and isinstance(given.value, os.PathLike):
         return [value]  # one folder, whatever its name
-    if item.name == "only_pods" and isinstance(value, list):
-        return ",".join(map(str, value))
+    if item.name == "only_pods" and isinstance(value, list | int) and not isinstance(value, bool):
+        return ",".join(map(str, value)) if isinstance(value, list) else str(value)
     if kind == "array" and isinstance(value, str):
         value = split(value, patterns=item.name in PATTERNS)
     if item.name == "pods" and isinstance(value, list):

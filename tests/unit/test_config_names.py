@@ -168,6 +168,7 @@ def test_pods_in_a_file_and_in_the_environment() -> None:
 
 
 def test_what_pods_run_here_may_be_a_list() -> None:
+    assert load(environment={}, flags={"pods": REDIS, "only_pods": 2}).config.pods.here == (2,)
     for given in ("0,2-3", ["0", "2-3"], ["0,2", "3"], [0, 2, 3]):
         assert load(environment={}, flags={"pods": REDIS, "only_pods": given}).config.pods.here == (0, 2, 3)
     text = f"pods: [{', '.join(REDIS)}]\nonly_pods: [0, 2-3]\n"

@@ -79,8 +79,12 @@ def _without_keys() -> dict[str, str]:
 
 
 def _plain(value: Any) -> str:
+    from weft.config import PodSpec
+
     if isinstance(value, tuple):
-        return ", ".join(map(str, value)) or "-"
+        return ", ".join(map(_plain, value)) or "-"
+    if isinstance(value, PodSpec):
+        return value.redis_url or "managed"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
