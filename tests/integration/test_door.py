@@ -112,6 +112,12 @@ def test_config_show_tells_origins(tmp_path: Path) -> None:
     assert shown["scope"]["origin"].startswith("default")
     assert "secret" not in done.stdout
     assert "no key 'nope'" in complaint("config", "show", "nope")
+    path.write_text("pods: ['redis://me:secret@h:1', managed, managed]\n")
+    done = weft("config", "show", "--config", str(path), "delay", "pods", WEFT_DELAY="3", WEFT_NUM_PODS="2")
+    assert [line.split() for line in done.stdout.splitlines()] == [
+        ["politeness_delay_seconds", "3", "WEFT_DELAY"],
+        ["pods", "redis://***@h:1,", "managed", f"{path}:1,", "the", "first", "2", "of", "3"],
+    ]
 
 
 def test_a_missing_config_file_is_named() -> None:

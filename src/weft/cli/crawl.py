@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weft.cli.output import output_flags, print_json
-from weft.cli.settings import config_flags, given
+from weft.cli.settings import SettingsCommand, config_flags, given
 
 if TYPE_CHECKING:
     from weft.crawl.start import Prepared
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LINE_EVERY_S = 5.0
 
 
-@click.command(context_settings={"max_content_width": 120})
+@click.command(cls=SettingsCommand, context_settings={"max_content_width": 120})
 @click.argument("urls", metavar="[URL]...", nargs=-1)
 @click.option("--config", "config_file", metavar="FILE", help="YAML file of settings.")
 @click.option("--no-progress", is_flag=True, help="No live display; one line every few seconds.")
@@ -40,7 +40,11 @@ def crawl(
     """
     from weft.crawl.start import prepare
 
-    prepared = prepare(urls, given(values), config_file, complain=lambda text: click.echo(f"weft: {text}", err=True))
+    def say(text: str) -> None:
+        click.echo(f"weft: {text}", err=True)
+
+    silent = quiet or as_json
+    prepared = prepare(urls, given(values), config_file, complain=say, announce=(lambda _: None) if silent else say)
     return run(prepared, show=_shower(prepared, quiet or as_json, no_progress), as_json=as_json, quiet=quiet)
 
 

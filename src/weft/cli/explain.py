@@ -5,12 +5,13 @@ from __future__ import annotations
 import click
 
 from weft.cli.output import output_flags, print_json
+from weft.cli.settings import several
 
 
 @click.command()
 @click.argument("crawl_dir")
 @click.argument("urls", metavar="URL...", nargs=-1, required=True)
-@click.option("--data-dir", "more", multiple=True, help="Further data dirs of the crawl, in their order.")
+@click.option("--data-dir", "more", multiple=True, metavar="A,B", help="Further data dirs, in their order. Repeatable.")
 @output_flags
 def explain(crawl_dir: str, urls: tuple[str, ...], more: tuple[str, ...], as_json: bool, quiet: bool) -> None:
     """Tell why a URL was, or was not, crawled: one reason, with its evidence. Works while the crawl runs, too."""
@@ -18,7 +19,7 @@ def explain(crawl_dir: str, urls: tuple[str, ...], more: tuple[str, ...], as_jso
     from weft.crawl.explain import Explainer
     from weft.crawl.folder import CrawlFolder
 
-    folder = CrawlFolder([crawl_dir, *more])
+    folder = CrawlFolder([crawl_dir, *several(more)])
     folder.go_on()
     explainer = Explainer(folder, load(environment={}, earlier=folder.settings()).config)
     try:

@@ -8,6 +8,7 @@ import time
 import click
 
 from weft.cli.output import output_flags, print_json
+from weft.cli.settings import several
 
 FORMATS = ("jsonl", "csv", "markdown", "parquet", "warc", "cdxj")
 SHOW_EVERY_S = 0.2
@@ -19,21 +20,21 @@ SHOW_EVERY_S = 0.2
 @click.option("--out", required=True, metavar="PATH", help="Where to; - is standard output (jsonl, csv, cdxj, warc).")
 @click.option("--content", default="none", show_default=True, metavar="KIND",
               help="Add the page: text, main_text, article (by trafilatura), markdown or html.")  # fmt: skip
-@click.option("--fields", default="", metavar="A,B,C", help="Only these columns, in this order.")
-@click.option("--status", multiple=True, metavar="CODE", help="Only these: 200, 2xx, 0 for no response. Repeatable.")
-@click.option("--host", multiple=True, metavar="HOST", help="Only these; *.HOST for it and all under it. Repeatable.")
+@click.option("--fields", multiple=True, metavar="A,B", help="Only these columns, in this order. Repeatable.")
+@click.option("--status", multiple=True, metavar="A,B", help="Only these: 200, 2xx, 0 for no response. Repeatable.")
+@click.option("--host", multiple=True, metavar="A,B", help="Only these; *.HOST for it and all under it. Repeatable.")
 @click.option(
     "--since", default="", metavar="WHEN", help="Only what was fetched since a date, a time, or 90m, 12h, 7d."
 )
 @click.option("--max-bytes", type=click.IntRange(1), help="WARC: a folder of files of at most this size.")
-@click.option("--data-dir", "more", multiple=True, help="Further data dirs of the crawl, in their order.")
+@click.option("--data-dir", "more", multiple=True, metavar="A,B", help="Further data dirs, in their order. Repeatable.")
 @output_flags
 def export(
     crawl_dir: str,
     format_: str,
     out: str,
     content: str,
-    fields: str,
+    fields: tuple[str, ...],
     status: tuple[str, ...],
     host: tuple[str, ...],
     since: str,
@@ -53,12 +54,10 @@ def export(
     from weft.crawl.export import export as run
     from weft.store.export.order import Order
 
-    def several(texts: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
-
-    order = Order(format_, several((fields,)), content, several(status), several(host), since, max_bytes)
+    lists = [tuple(several(texts)) for texts in (fields, status, host)]
+    order = Order(format_, lists[0], content, lists[1], lists[2], since, max_bytes)
     show = _Line(quiet or as_json or not sys.stderr.isatty())
-    done = run([crawl_dir, *more], order, out, watch=show)
+    done = run([crawl_dir, *several(more)], order, out, watch=show)
     show.clear()
     if done.path is None:
         return

@@ -13,6 +13,7 @@ from typing import Any
 
 from weft import urls
 from weft.config import Loaded, load
+from weft.crawl.distribution import announce_pods
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.nodes import Shared, check_nodes, is_part, join
 from weft.crawl.orchestrator import Orchestrator
@@ -53,14 +54,19 @@ def prepare(
     *,
     environment: Mapping[str, str] | None = None,
     complain: Callable[[str], None] = lambda _: None,
+    announce: Callable[[str], None] = lambda _: None,
 ) -> Prepared:
-    """Checks everything and takes the folder, or raises what is wrong."""
-    loaded = load(config_file, environment, flags)
-    folder = CrawlFolder(loaded.config.store.data_dirs)
-    resume = loaded.config.run.resume
+    """Checks everything and takes the folder, or raises what is wrong.
+
+    `complain` is told what a person should mend, `announce` what is only good to know.
+    """
+    # What fits together depends on what a resumed crawl was started with, which lies in its data dir.
+    asked = load(config_file, environment, flags, is_judged=False)
+    folder = CrawlFolder(asked.config.store.data_dirs)
+    resume = asked.config.run.resume
+    loaded = load(config_file, environment, flags, _kept(folder, asked) if resume and folder.exists() else None)
     if resume:
         identity = folder.identity()
-        loaded = load(config_file, environment, flags, _kept(folder, loaded))
     config = loaded.config
     seeds = [urls.seed(text) for text in typed]
     if config.scope.seed_file:
@@ -82,6 +88,7 @@ def prepare(
             identity = folder.go_on()
             _check_pods(folder, loaded)
             _check_suffixes(folder, identity.suffix_list)
+            _check_seen_filter(folder, loaded)
         else:
             _make_room(folder, loaded)
             crawl_id = join(config) if is_part(config) else None
@@ -89,6 +96,7 @@ def prepare(
             identity = folder.start(seeds, config.pods.num_pods, on_redis=config.pods.on_redis, crawl_id=crawl_id)
         log_to_file(Path(config.log.log_dir), Slot(0, "orchestrator"), config.log.log_level)
         endpoint = _endpoint(folder, loaded, complain)
+        announce_pods(config.pods.num_pods, seeds, environment, announce)
         pods = _open_pods(folder, loaded, identity.crawl_id, seeds, complain)
         folder.keep_settings(loaded.given())
         folder.add_seeds(seeds)
@@ -135,6 +143,22 @@ def _check_pods(folder: CrawlFolder, loaded: Loaded) -> None:
         )
 
 
+def _check_seen_filter(folder: CrawlFolder, loaded: Loaded) -> None:
+    """What the pods have seen is in the filter that they were made with, and cannot be taken out of it."""
+    if not folder.on_redis:
+        return
+    before, now = load(environment={}, earlier=folder.settings()).config.pods, loaded.config.pods
+    is_bloom = before.seen_filter == "bloom"
+    shape = f" ({before.bloom_capacity:,} URLs, error rate {before.bloom_error_rate:g})" if is_bloom else ""
+    if before.seen_filter != now.seen_filter or (
+        is_bloom and (before.bloom_capacity, before.bloom_error_rate) != (now.bloom_capacity, now.bloom_error_rate)
+    ):
+        raise BadInput(
+            f"{folder.home}: the crawl's seen_filter is {before.seen_filter}{shape}, and is fixed for a crawl: leave "
+            "seen_filter and the bloom keys as they were, or start over with --fresh"
+        )
+
+
 def _check_suffixes(folder: CrawlFolder, recorded: str) -> None:
     """With another list a domain could be another pod's than the one that has asked it."""
     here = urls.suffix_list_version()
@@ -166,6 +190,7 @@ def _endpoint(folder: CrawlFolder, loaded: Loaded, complain: Callable[[str], Non
 
 def _kept(folder: CrawlFolder, loaded: Loaded) -> dict[str, Any]:
     """What the crawl was started with; a recrawl is not held to the number of pages, which are all there already."""
+    folder.identity()
     kept = folder.settings()
     if loaded.config.run.recrawl:
         kept.pop("max_pages", None)

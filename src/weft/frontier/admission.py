@@ -119,7 +119,9 @@ class Rules:
 def read_domains(path: str) -> frozenset[str]:
     """The domains of an exclude file; a line that is none is an error with its number."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with Path(path).open("rb") as file:
+            raw = file.read(65536)  # the rest when this is text: a device may have no end
+            text = (raw if b"\0" in raw else raw + file.read()).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"exclude_file {path}: cannot be read: {getattr(error, 'strerror', 'it is not text')}") from None
     domains = set()

@@ -10,14 +10,13 @@ when that transaction is on the disk.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from weft import urls
-from weft.config import PolitenessSection
+from weft.config import PolitenessSection, checks_pod_assignment
 from weft.frontier.contract import Admission, FrontierStats, RobotsRecord
 from weft.frontier.embedded import EmbeddedFrontier
 from weft.frontier.outbox import Outbox, Recent, Told, read_message
@@ -51,7 +50,7 @@ class RoutedFrontier(EmbeddedFrontier):
         self._heard: dict[int, int] = {int(sender): n for sender, n in (self._journal.meta("heard") or {}).items()}
         self._committed: dict[int, int] = dict(self._heard)
         self.durable: dict[int, int] = dict(self._heard)  # last numbers that are on the disk, by sender
-        self._checks = os.environ.get("WEFT_DEBUG_POD_ASSIGNMENT", "").lower() in ("1", "true")
+        self._checks = checks_pod_assignment()
 
     def pod_of(self, url: str) -> int:
         """The pod that a URL belongs to."""

@@ -6,7 +6,6 @@ server that was started anew has lost data: until one of the pod's own has, and 
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from msgspec import Struct
 from xxhash import xxh3_64_intdigest
 
 from weft import urls
-from weft.config import PolitenessSection
+from weft.config import PolitenessSection, checks_pod_assignment
 from weft.errors import Busy, ServerAway, ServerFull
 from weft.frontier.contract import Admission, CrawlLimits, FrontierStats
 from weft.frontier.redis.connection import asking
@@ -101,7 +100,7 @@ class PodClient:
         self._crawls: dict[int, CrawlFacts] = {}
         self._keys = Keys(section.key_scope)
         self._scripts = Scripts(connection, where, self._prefix, self._heard, self._look_again)
-        self._checks_pods = os.environ.get("WEFT_DEBUG_POD_ASSIGNMENT", "").lower() in ("1", "true") and pods > 1
+        self._checks_pods = checks_pod_assignment() and pods > 1
 
     def find_crawl(self, name: str) -> int:
         """The number of a crawl that the pod's own processes have opened."""
