@@ -56,7 +56,7 @@ class Crew:
     """All processes of one run."""
 
     def __init__(
-        self, settings: Settings, assign: Callable[[int], Assignment], slots: Path | None, inherit: list[int]
+        self, settings: Settings, assign: Callable[[int], Assignment], slots: Path | None, inherit: list[int], mark: str
     ) -> None:
         policy = RestartPolicy(
             start_timeout_s=settings.start_timeout,
@@ -70,6 +70,7 @@ class Crew:
         self._assign = assign
         self._slots = slots
         self._inherit = inherit
+        self._mark = mark
         self._epoll = select.epoll()
         self._by_fd: dict[int, Member] = {}
         self._link: KeeperLink | None = None
@@ -84,7 +85,7 @@ class Crew:
         return self._epoll.fileno()
 
     def _start_keeper(self) -> None:
-        self._link = KeeperLink(self._inherit)
+        self._link = KeeperLink(self._inherit, self._mark)
         self._epoll.register(self._link.control.fileno(), select.EPOLLIN)
         self._epoll.register(self._link.pidfd, select.EPOLLIN)
 

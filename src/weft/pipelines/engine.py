@@ -28,6 +28,7 @@ from weft.pipelines.history import History
 from weft.pipelines.itemlog import read_output
 from weft.pipelines.journal import Journal
 from weft.pipelines.member import Member, Why
+from weft.pipelines.owner import Owner
 from weft.pipelines.record import STAGE, STARTED, Record, Result, to_result
 from weft.pipelines.runs import RunDirectory
 from weft.pipelines.settings import PoolBroken, Settings
@@ -85,7 +86,8 @@ class Engine:
         self._drained: set[Member] = set()
         self._crew: Crew | None = None
         self._journal: Journal | None = None
-        lock = [order.directory.hold()] if order.directory is not None else []
+        self._owner = Owner.this_process()
+        lock = [order.directory.hold(self._owner)] if order.directory is not None else []
         try:
             self._build(items, lock)
         except BaseException:
@@ -109,7 +111,9 @@ class Engine:
         self._autopsy = Autopsy(
             order.settings, order.target, self._queue, self._delivery, self.progress, directory, order.logs
         )
-        self._crew = Crew(order.settings, self._assignment, directory.slots if directory else None, lock)
+        self._crew = Crew(
+            order.settings, self._assignment, directory.slots if directory else None, lock, self._owner.mark
+        )
         self._dispatcher = Dispatcher(order.settings, self._intake, self._queue, self._crew, self._delivery)
 
     def _assignment(self, number: int) -> Assignment:

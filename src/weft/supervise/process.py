@@ -57,6 +57,12 @@ def die_with_parent(parent_pid: int) -> None:
         os._exit(1)
 
 
+def wake_with_parent() -> None:
+    """From now on SIGCONT comes when the parent ends: one that was stopped runs again and can see that. It also comes
+    when only the parent's thread that forked us ends, and does nothing then."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
+
+
 def adopt_orphans() -> None:
     """Descendants whose parent dies become our children instead of init's, daemonised ones too."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -115,6 +121,23 @@ def kill(pid: int, number: int = signal.SIGKILL) -> bool:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
         return False
+    return True
+
+
+def kill_marked(pid: int, mark: str) -> bool:
+    """SIGKILL, if it carries `NAME=value` in its environment: to that very process, not to one that gets its number."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        if mark.encode() not in _environment(pid):
+            return False
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    except OSError:
+        return False
+    finally:
+        os.close(pidfd)
     return True
 
 

@@ -189,6 +189,25 @@ def _sleeps(item: Item, context: Context) -> Any:
     time.sleep(60)
 
 
+def _sleeps_once(item: Item, context: Context) -> Any:
+    """For ever on its first run, and at once when the run is resumed: it leaves a mark in the working directory."""
+    mark = f"slept-{item['id']}"
+    if not os.path.exists(mark):  # noqa: PTH110
+        os.close(os.open(mark, os.O_CREAT))
+        time.sleep(600)
+    return "rested"
+
+
+def _daemon(item: Item, context: Context) -> Any:
+    """Leaves a process in a session of its own, with all descriptors that can be inherited."""
+    pid = os.spawnvp(os.P_NOWAIT, "setsid", ["setsid", "sleep", "602"])
+    with open(item["trace"] + ".daemon", "w") as file:  # noqa: PTH123
+        file.write(str(pid))
+    while os.getpgid(pid) != pid:
+        time.sleep(0.001)
+    return "left"
+
+
 def _closes_everything(item: Item, context: Context) -> Any:
     os.closerange(3, 256)
     return "closed"
