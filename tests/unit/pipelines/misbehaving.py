@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping
@@ -213,6 +216,73 @@ def _closes_everything(item: Item, context: Context) -> Any:
     return "closed"
 
 
+def _closes_one(item: Item, context: Context) -> Any:
+    """Closes what belongs to its worker: its link to the parent, the file behind its output, its item's log, stdout."""
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        with contextlib.suppress(OSError):
+            if item["kind"] in os.readlink(f"/proc/self/fd/{name}"):  # noqa: PTH115
+                os.close(int(name))
+    return "closed"
+
+
+def _closes_and_opens(item: Item, context: Context) -> Any:
+    """Closes everything, and keeps files open under the numbers that became free, as a library it uses may do."""
+    os.closerange(3, 256)
+    _opened.extend(tempfile.TemporaryFile() for _ in range(20))  # noqa: SIM115
+    for number, file in enumerate(_opened):
+        file.write(b"kept %d" % number)
+        file.flush()
+    context.log.info("closed and opened")
+    return "opened"
+
+
+def _replaces_link(item: Item, context: Context) -> Any:
+    """Puts a socket of its own in the place of the worker's; a process at the other end writes down what comes."""
+    ours, theirs = socket.socketpair()
+    with open(item["heard"], "wb") as heard:  # noqa: PTH123
+        subprocess.Popen(["cat"], stdin=theirs.fileno(), stdout=heard)
+    links = [int(name) for name in os.listdir("/proc/self/fd") if int(name) > 2]  # noqa: PTH208
+    for fd in links:
+        with contextlib.suppress(OSError):
+            if fd not in (ours.fileno(), theirs.fileno()) and "socket:" in os.readlink(f"/proc/self/fd/{fd}"):  # noqa: PTH115
+                os.dup2(ours.fileno(), fd)
+    _opened.append(ours)
+    ours.send(b"ready")
+    while not os.path.getsize(item["heard"]):  # noqa: PTH202
+        time.sleep(0.001)
+    return "replaced"
+
+
+def _closes_output(item: Item, context: Context) -> Any:
+    os.close(1)
+    os.close(2)
+    return "closed"
+
+
+def _uses_files(item: Item, context: Context) -> Any:
+    """An innocent item that has files and sockets open while it logs and prints; all that is in them is its own."""
+    files = [tempfile.TemporaryFile() for _ in range(10)]  # noqa: SIM115
+    pairs = [socket.socketpair() for _ in range(5)]
+    for file in files:
+        file.write(b"mine")
+        file.flush()
+    context.log.info("before")
+    print("printed", flush=True)
+    time.sleep(0.01)
+    context.log.error("behind")
+    for ours, theirs in pairs:
+        ours.send(b"mine")
+        theirs.setblocking(False)
+        assert theirs.recv(100) == b"mine"
+        ours.close()
+        theirs.close()
+    for file in files:
+        file.seek(0)
+        assert file.read() == b"mine"
+        file.close()
+    return os.getpid()
+
+
 def _skips(item: Item, context: Context) -> Any:
     raise Skip("seen before")
 
@@ -264,6 +334,7 @@ def _stages(item: Item, context: Context) -> Any:
 
 
 _kept: list[bytearray] = []
+_opened: list[Any] = []
 ACTIONS = {
     name[1:]: function for name, function in list(globals().items()) if name.startswith("_") and callable(function)
 }
