@@ -88,6 +88,8 @@ class ItemLog:
             found = os.fstat(self._fd)
             self._identity = found.st_dev, found.st_ino
             self._slot.words[LOG] = found.st_size << 20
+            if found.st_size and not _ends_whole(path, found.st_size):
+                self._to_file(b"\n" + entry("WARNING", "log", "The line before this one was torn"))
 
     def end(self, status: str, duration_ms: float) -> None:
         """The last line; everything is in the file after this."""
@@ -231,6 +233,13 @@ def close_after_death(path: str, slot: Slot, output: bytes, phase: str, last: by
 def read_output(fd: int, limit: int = CAP_BYTES) -> bytes:
     """What was printed past Python and not yet collected."""
     return os.pread(fd, limit, 0) if os.fstat(fd).st_size else b""
+
+
+def _ends_whole(path: str, size: int) -> bool:
+    """Its last line has its end; a power cut may have taken that."""
+    with open(path, "rb") as file:  # noqa: PTH123
+        file.seek(size - 1)
+        return file.read(1) == b"\n"
 
 
 def _write_all(fd: int, data: bytes) -> None:

@@ -52,7 +52,7 @@ def owner_of(lock_fd: int) -> Owner | None:
     """Who has signed the file; None when that cannot be told."""
     try:
         return msgspec.json.decode(os.pread(lock_fd, _MAX_BYTES, 0), type=Owner)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, ValueError):
         return None
 
 

@@ -72,6 +72,8 @@ class RunDirectory:
         self.quarantine = self.path / "quarantine"
         self.manifest = self.path / "run.json"
         self._lock_fd = -1
+        self.used = False
+        """It was held before."""
 
     @classmethod
     def create(cls, root: Path, now: Callable[[], float] = time.time) -> RunDirectory:
@@ -92,7 +94,7 @@ class RunDirectory:
     def find(cls, root: Path, name: str) -> RunDirectory:
         """A run by its id under the root, or by its path."""
         for path in (root / name, Path(name)):
-            if (path / "journal").is_file():
+            if (path / "journal").is_file() or (path / "run.json").is_file():
                 return cls(path)
         known = ", ".join(sorted(entry.parent.name for entry in root.glob("*/journal"))[-5:]) if root.is_dir() else ""
         raise BadInput(f"no run {name!r} in {root}" + (f"; the last ones: {known}" if known else ""))
@@ -108,6 +110,7 @@ class RunDirectory:
         try:
             for place in (self.items, self.slots, self.quarantine):
                 place.mkdir(parents=True, exist_ok=True)
+            self.used = (self.path / "lock").exists()
             self._lock_fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise BadInput(f"{self.path} cannot hold a run: {error.strerror}") from None
@@ -164,8 +167,10 @@ class RunDirectory:
     def quarantined(self, item_id: str) -> Quarantined | None:
         """A quarantined item by its id."""
         try:
-            return msgspec.json.decode((self.quarantine / f"{safe_name(item_id)}.json").read_bytes(), type=Quarantined)
+            kept = msgspec.json.decode((self.quarantine / f"{safe_name(item_id)}.json").read_bytes(), type=Quarantined)
+            kept.decoded()
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, ValueError) as error:
             raise BadInput(f"the quarantined item {item_id!r} of run {self.run_id} cannot be read: {error}") from None
+        return kept

@@ -73,6 +73,17 @@ def set_name(name: str) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
+def open_standard_descriptors() -> list[int]:
+    """Opens /dev/null in the place of stdin, stdout and stderr where they are closed, as `>&-` in a shell does; returns
+    which were. Else the next file would get that number, and whoever prints would write into it."""
+    opened = []
+    while (fd := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= 2:  # the lowest free number, each time
+        os.set_inheritable(fd, True)
+        opened.append(fd)
+    os.close(fd)
+    return opened
+
+
 def state(pid: int) -> str | None:
     """The kernel's letter: R, S, D, T (stopped), t (traced), Z (zombie); None when there is no such process."""
     fields = _stat_fields(pid)

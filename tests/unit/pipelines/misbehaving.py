@@ -87,6 +87,17 @@ def _kill_parent(item: Item, context: Context) -> Any:
     time.sleep(5)
 
 
+def _kill_parents_parent(item: Item, context: Context) -> Any:
+    """Ends the run itself, once: a resumed one finds the mark."""
+    mark = item["trace"] + ".killed"
+    if not os.path.exists(mark):  # noqa: PTH110
+        os.close(os.open(mark, os.O_CREAT))
+        with open(f"/proc/{os.getppid()}/stat") as file:  # noqa: PTH123
+            os.kill(int(file.read().rpartition(")")[2].split()[1]), signal.SIGKILL)
+        time.sleep(600)
+    return "survived"
+
+
 def _stop(item: Item, context: Context) -> Any:
     os.kill(os.getpid(), signal.SIGSTOP)
 

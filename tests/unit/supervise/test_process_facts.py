@@ -89,3 +89,14 @@ def test_child_dies_with_its_parent() -> None:
         time.sleep(0.01)
     assert process.state(child) in (None, "Z")
     parent.stdout.close()
+
+
+def test_closed_standard_descriptors_are_opened() -> None:
+    code = (
+        "import os; from weft.supervise import process\n"
+        "os.close(0); os.close(2)\n"
+        "opened = process.open_standard_descriptors()\n"
+        "print(opened, [os.readlink(f'/proc/self/fd/{fd}') for fd in (0, 2)], process.open_standard_descriptors())"
+    )
+    told = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert told == "[0, 2] ['/dev/null', '/dev/null'] []\n"
