@@ -1,4 +1,4 @@
-"""A run's directory after an accident: cut, flipped, emptied or deleted files. A resume gives every result and says what
+"""A run directory after an accident: cut, flipped, emptied or deleted files. A resume gives every result and says what
 it does again, or it says what is wrong and does nothing."""
 
 from __future__ import annotations

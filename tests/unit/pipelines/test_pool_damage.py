@@ -229,6 +229,24 @@ class TestSlot:
                 each.close()
             os.close(fd)
 
+    def test_settled_looks_at_the_bank_that_is_filled(self) -> None:
+        fd = slots.create(None)
+        writer, reader = SlotWriter(fd, lambda: None), SlotReader(fd)
+        writer.put(b"\x01")
+        reader.take()
+        reader.release()
+        writer._leave_bank()
+        told = [reader.settled()]
+        reader.take()
+        reader.release()
+        told += [reader.settled(), reader.settled()]
+        writer.put(b"\x02")
+        told += [reader.settled(), reader.settled()]
+        assert told == [False, False, False, False, True]
+        for each in (writer, reader):
+            each.close()
+        os.close(fd)
+
     def test_the_banks_numbers_begin_again_after_the_last(self) -> None:
         fd = slots.create(None)
         reader = Slot(fd)
