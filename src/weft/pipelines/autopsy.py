@@ -119,6 +119,9 @@ class Autopsy:
         elif kill is not None and kill.why in (Why.TIMEOUT, Why.BATCH):
             task.tries += 1
             self._over(scene, ended, Status.TIMEOUT, self._limit_text(kill.why))
+        elif ended.in_company:
+            self.rules.in_company(task)
+            self._again(scene, self._death_text(ended))
         else:
             self._strike(scene, ended)
 
@@ -129,10 +132,10 @@ class Autopsy:
         seen = ended.how.code is not None or ended.how.signal is not None
         if seen and (scene.held.death is None or not outside):
             scene.held.death = _death(ended.how)
-        if self.rules.strike(scene.held, outside=outside):
+        if self.rules.strike(scene.held, outside=outside, with_keeper=ended.with_keeper):
             self._over(scene, ended, Status.CRASHED, why)
         else:
-            self._again(scene, why, exclusive=ended.with_keeper)
+            self._again(scene, why)
 
     def _blame_batch(self, ended: Ended, tasks: list[Task]) -> None:
         """It died with nothing begun and nothing finished: something in the batch may be the cause."""
@@ -143,12 +146,12 @@ class Autopsy:
         assert ended.member.seat is not None
         self._strike(_Scene(tasks[0], -1, ended.member.seat, PROCESS, 0.0, 1), ended)
 
-    def _again(self, scene: _Scene, why: str, *, exclusive: bool = False) -> None:
-        self._retry(scene.held, scene.seat.pid, scene.phase, why, exclusive=exclusive)
+    def _again(self, scene: _Scene, why: str) -> None:
+        self._retry(scene.held, scene.seat.pid, scene.phase, why)
         self._close_log(scene, "retried", why)
 
-    def _retry(self, task: Task, pid: int | None, phase: str | None, why: str, *, exclusive: bool = False) -> None:
-        (self._queue.exclusive if exclusive else self._queue.suspects).append(task)
+    def _retry(self, task: Task, pid: int | None, phase: str | None, why: str) -> None:
+        (self._queue.exclusive if task.secluded else self._queue.suspects).append(task)
         self._progress.tell(events.RETRIED, task.item_id, pid=pid, phase=phase, text=why)
 
     def _over(self, scene: _Scene, ended: Ended, status: Status, why: str) -> None:

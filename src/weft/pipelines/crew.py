@@ -42,11 +42,13 @@ class Bell(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A worker has gone; `with_keeper` when it went because its keeper did, which blames nobody."""
+    """A worker has gone; `with_keeper` when it went because its keeper did, `in_company` when several items were
+    running just then, so that none of them is to blame for more than having been there."""
 
     member: Member
     how: Exit
     with_keeper: bool = False
+    in_company: bool = False
     note: str = ""
 
 
@@ -54,7 +56,7 @@ class Crew:
     """All processes of one run."""
 
     def __init__(
-        self, settings: Settings, assign: Callable[[int], Assignment], slots: Path | None, inherit: list[int]
+        self, settings: Settings, assign: Callable[[int], Assignment], slots: Path | None, inherit: list[int], mark: str
     ) -> None:
         policy = RestartPolicy(
             start_timeout_s=settings.start_timeout,
@@ -68,6 +70,7 @@ class Crew:
         self._assign = assign
         self._slots = slots
         self._inherit = inherit
+        self._mark = mark
         self._epoll = select.epoll()
         self._by_fd: dict[int, Member] = {}
         self._link: KeeperLink | None = None
@@ -82,7 +85,7 @@ class Crew:
         return self._epoll.fileno()
 
     def _start_keeper(self) -> None:
-        self._link = KeeperLink(self._inherit)
+        self._link = KeeperLink(self._inherit, self._mark)
         self._epoll.register(self._link.control.fileno(), select.EPOLLIN)
         self._epoll.register(self._link.pidfd, select.EPOLLIN)
 
@@ -189,14 +192,18 @@ class Crew:
                 os.close(fd)
 
     def _keeper_died(self) -> Iterator[Ended]:
-        """All workers went with it, or do so now: only then may their work be given to others."""
-        self._keeper_deaths += 1
+        """All workers went with it, or do so now: only then may their work be given to others.
+
+        A death with an item running is that item's affair, and each brings its trial closer to the end: only a keeper
+        that dies again and again with none is given up."""
         self._drop_keeper()
+        running = sum(member.current() is not None for member in self.members)
+        self._keeper_deaths = 0 if running else self._keeper_deaths + 1
         if self._keeper_deaths > _MAX_KEEPER_DEATHS:
-            raise PoolBroken("the process that starts the workers keeps dying before any item is done")
+            raise PoolBroken("the process that starts the workers keeps dying before any item is begun")
         for member in self.members:
             if member.seat is not None:
-                yield Ended(member, Exit(), with_keeper=True)
+                yield Ended(member, Exit(), with_keeper=True, in_company=running > 1)
 
     def _drop_keeper(self) -> None:
         link, self._link = self._link, None
