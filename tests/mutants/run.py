@@ -12,6 +12,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -52,7 +53,8 @@ class Result:
 
 
 class Plan:
-    """Which tests belong to which modules."""
+    """Which tests belong to which modules: those that bear its name (`frontier/redis/packing.py`:
+    `tests/unit/frontier/test_redis_packing*.py`), then those of the room."""
 
     def __init__(self, path: Path, source: Path) -> None:
         rooms = tomllib.loads(path.read_text())["room"]
@@ -60,11 +62,19 @@ class Plan:
         for room in rooms:
             for pattern in room["modules"]:
                 for file in sorted(source.glob(pattern)):
-                    self.stages.setdefault(str(file.relative_to(source)), room["tests"])
+                    module = file.relative_to(source)
+                    self.stages.setdefault(str(module), [*_own_tests(module), *room["tests"]])
 
     def modules(self, wanted: list[str]) -> list[str]:
         """Those of the plan whose path contains one of the texts; all, where none is given."""
         return sorted(module for module in self.stages if not wanted or any(part in module for part in wanted))
+
+
+def _own_tests(module: Path) -> list[str]:
+    *room, name = module.with_suffix("").parts
+    folder = Path("tests", "unit", *room[:1])
+    files = sorted((ROOT / folder).glob(f"test_{'_'.join([*room[1:], name])}*.py"))
+    return [" ".join(str(folder / file.name) for file in files)] if files else []
 
 
 class Equivalents:
@@ -122,13 +132,14 @@ class Worker:
         return answer
 
     def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        """Whatever it runs ends with it."""
+        self._process.kill()
         self._process.wait()
 
 
 def main() -> int:
     options = _options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     source = ROOT / "src" / "weft"
     plan = Plan(HERE / "plan.toml", source)
     modules = plan.modules(options.module)
@@ -258,7 +269,7 @@ def _share(workers: list[Worker], work: list[T], do: Callable[[Worker, T], None]
             except BaseException as error:
                 failures.append(error)
 
-    threads = [threading.Thread(target=go, args=(worker,)) for worker in workers]
+    threads = [threading.Thread(target=go, args=(worker,), daemon=True) for worker in workers]
     for thread in threads:
         thread.start()
     for thread in threads:

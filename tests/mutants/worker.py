@@ -34,9 +34,8 @@ _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 
 def main() -> None:
-    libc = ctypes.CDLL(None)
-    libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    _prctl(_SET_CHILD_SUBREAPER, 1)
+    _prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     for name in _PRELOADED:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
@@ -45,6 +44,10 @@ def main() -> None:
         with _changed(question):
             answer = _run(question["arguments"], question["limit_s"])
         print(json.dumps(answer), flush=True)
+
+
+def _prctl(option: int, value: int) -> None:
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 @contextlib.contextmanager
@@ -104,6 +107,7 @@ def _test(arguments: str) -> None:
     code = 70
     try:
         os.setsid()
+        _prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
         output = os.open(_OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(output, 1)

@@ -117,6 +117,12 @@ def test_only_good_answers_since_it_was_slowed_count() -> None:
     assert good_answers(turn, EASE_AFTER, rules) == [8.0] * (EASE_AFTER - 1) + [4.0]
 
 
+def test_a_site_that_was_slowed_before_a_restart_is_eased_as_late_as_any() -> None:
+    turn, rules = Turn(), section()
+    turn.extra_s = 8.0
+    assert good_answers(turn, EASE_AFTER, rules) == [8.0] * (EASE_AFTER - 1) + [4.0]
+
+
 def test_a_failure_does_not_ease_a_slowed_site() -> None:
     turn, rules = Turn(), section(breaker_failures=1000)
     turn.slow_down(0.0, None, rules)

@@ -405,19 +405,21 @@ def parked(queues: Queues, crawl: Crawl, count: int) -> list[str]:
     return keys
 
 
-@pytest.mark.parametrize("places", [1, 3])
-def test_as_many_parked_sites_are_woken_as_there_are_places_in_the_order_they_came(bench: Bench, places: int) -> None:
+@pytest.mark.parametrize(("places", "active"), [(1, 0), (3, 0), (3, 1), (3, 3)])
+def test_as_many_parked_sites_are_woken_as_there_are_places_in_the_order_they_came(
+    bench: Bench, places: int, active: int
+) -> None:
     queues = bench.queues(key_scope="ip", places=places)
     keys = parked(queues, crawl_of(queues), 6)
     turn = queues.turn_at("192.0.2.1")
     assert queues.wheel.next_due() is None, "nobody tries while all places are taken"
-    turn.active = 0
+    turn.active = active
     queues.wake(turn)
     woken = []
     while (site := queues.wheel.pop(bench.time)) is not None:
         woken.append(site.key)
-    assert woken == keys[:places]
-    assert [site.key for site in turn.parked or ()] == keys[places:]
+    assert woken == keys[: places - active]
+    assert [site.key for site in turn.parked or ()] == keys[places - active :]
 
 
 def test_a_parked_site_whose_item_must_wait_does_not_take_the_place(bench: Bench) -> None:

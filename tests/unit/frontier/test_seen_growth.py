@@ -78,6 +78,22 @@ def test_a_url_that_is_forgotten_takes_no_other_with_it() -> None:
     assert seen.add_new(URLS[:40_000]) == gone
 
 
+def test_fingerprints_that_differ_in_any_one_bit_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft.frontier.seen.xxh3_64_digest", lambda data, _seed: bytes.fromhex(data.decode()))
+    there = [number.to_bytes(8, "big") for number in (0x0102030405060708 * step % 2**64 for step in range(1, 100))]
+    seen = SeenSet(1)
+    seen.add_new([one.hex() for one in there])
+    for bit in range(64):
+        near = [(int.from_bytes(one, "big") ^ 1 << bit).to_bytes(8, "big").hex() for one in there]
+        assert seen.unknown(near) == near, bit
+        assert not any(one in seen for one in near)
+        copy = SeenSet(1)
+        copy.add_new([one.hex() for one in there])
+        assert copy.add_new(near) == near, bit
+        copy.discard(near[0])
+        assert len(copy) == 2 * len(there) - 1
+
+
 def test_one_at_a_time() -> None:
     seen = SeenSet(3)
     assert (seen.add("http://a/"), seen.add("http://a/"), len(seen)) == (True, False, 1)
