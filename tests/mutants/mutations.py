@@ -3,7 +3,7 @@
 A mutant is one replacement at one place of a module. Python is changed where its syntax tree says, so that positions
 are exact and nothing in a text or a comment is touched; Lua, which has no parser here, by its tokens (operators only).
 What nobody tests for is left alone: annotations, docstrings, `__slots__`, log lines, decorators, assertions, what is
-raised, and numbers above ten that a module's constants have (a buffer's size is a choice, not a promise).
+raised, and numbers above ten in constants, fields and defaults (a buffer's size is a choice, not a promise).
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ _CALCULATED: dict[type[ast.operator], tuple[str, str]] = {
     ast.Mod: ("%", "+"), ast.LShift: ("<<", ">>"), ast.RShift: (">>", "<<"), ast.BitAnd: ("&", "|"),
     ast.BitOr: ("|", "&"), ast.Pow: ("**", "*"),
 }  # fmt: skip
-_CONSTANT_NAME = re.compile(r"_?[A-Z][A-Z0-9_]*\Z")
 _LOG_NAMES = frozenset({"log", "_log", "logger", "_logger", "logging"})
 _LARGE = 10
 
@@ -86,6 +85,7 @@ class _Finder(ast.NodeVisitor):
         for line in self._lines:
             self._starts.append(self._starts[-1] + len(line) + 1)
         self._names: list[str] = []
+        self._in_functions = 0
         self._found: list[Change] = []
 
     def changes(self) -> list[Change]:
@@ -135,9 +135,12 @@ class _Finder(ast.NodeVisitor):
     def _of_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         self._names.append(node.name)
         for default in (*node.args.defaults, *(one for one in node.args.kw_defaults if one is not None)):
-            self.visit(default)
+            if not _is_a_choice(default):
+                self.visit(default)
+        self._in_functions += 1
         for statement in node.body:
             self.visit(statement)
+        self._in_functions -= 1
         self._names.pop()
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
@@ -159,10 +162,8 @@ class _Finder(ast.NodeVisitor):
         names = [target.id for target in targets if isinstance(target, ast.Name)]
         if "__slots__" in names:
             return
-        if not self._names and names and _CONSTANT_NAME.match(names[0]):
-            numbers = [one.value for one in ast.walk(value) if isinstance(one, ast.Constant)]
-            if any(isinstance(one, int | float) and abs(one) > _LARGE for one in numbers):
-                return
+        if not self._in_functions and names and _is_a_choice(value):
+            return
         for target in targets:
             self.visit(target)
         self.visit(value)
@@ -254,6 +255,12 @@ class _Finder(ast.NodeVisitor):
         if isinstance(node.func, ast.Name) and node.func.id in ("min", "max"):
             self._replace(node.func, "max" if node.func.id == "min" else "min")
         self.generic_visit(node)
+
+
+def _is_a_choice(value: ast.expr) -> bool:
+    """Whether a number above ten is in it."""
+    numbers = [one.value for one in ast.walk(value) if isinstance(one, ast.Constant)]
+    return any(isinstance(one, int | float) and abs(one) > _LARGE for one in numbers)
 
 
 def _is_log_line(node: ast.expr) -> bool:

@@ -115,6 +115,8 @@ class Worker:
         if (ROOT.parent / "shared").is_dir():  # where tests/unit/test_urls.py looks for the web platform's data
             (folder / "shared").symlink_to(ROOT.parent / "shared")
         environment = os.environ | {"PYTHONPATH": str(self.folder / "src")}
+        for name in ("PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE"):  # worker.py must know where bytecode lies
+            environment.pop(name, None)
         self._process = subprocess.Popen(
             [sys.executable, HERE / "worker.py"],
             cwd=self.folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

@@ -69,6 +69,8 @@ def test_statements_are_left_out_negated_and_swapped() -> None:
         "if TYPE_CHECKING:\n    import x",
         "@lru_cache(maxsize=2)\ndef f(): 'No.'",
         "_PIECE = 64 * 1024",
+        "class Limits:\n    low: int = 300",
+        "def f(kept: int = 20_000, *, wait_s: float = 60.0): 'No.'",
         "x = f'{a + 1}'",
         "return_type: int | str",
     ],

@@ -116,7 +116,7 @@ def _test(arguments: str) -> None:
         import pytest
 
         words = [word.replace("+", " ") for word in arguments.split()]
-        options = ["-x", "--tb=short", "-rfE", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-seed=0"]
+        options = ["-x", "--tb=short", "-rfE", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
         code = int(pytest.main([*words, *options, "--basetemp=basetemp"]))
     finally:
         sys.stdout.flush()

@@ -118,7 +118,7 @@ class EmbeddedFrontier:
             if record["name"] == name:
                 self._queues.crawls[there] = Crawl(there, name, record["seed"], limits, self._spill(there))
                 return int(there)
-        number: int = max(known, default=0) + 1
+        number: int = max((*known, *self._queues.crawls), default=0) + 1  # those of this process may not be committed
         seed = random.getrandbits(63)
         self._queues.crawls[number] = Crawl(number, name, seed, limits, self._spill(number))
         self._journal.put("crawls", number, msgspec.msgpack.encode({"name": name, "seed": seed}))

@@ -1,4 +1,4 @@
-"""What comes back from a checkpoint that is not the journal's last word: found by test_recovery_model.py, told plainly."""
+"""What comes back from a checkpoint that is not the journal's last word: what test_recovery_model.py found, plainly."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,8 +13,8 @@ from weft.frontier.sites import Crawl, Known, Lane, Site
 from weft.records import Purpose
 
 
-def crawl(folder: Path = Path("/nowhere"), **limits: int) -> Crawl:
-    return Crawl(1, "test", 5, CrawlLimits(**limits), folder)
+def crawl(folder: Path | None = None, **limits: Any) -> Crawl:
+    return Crawl(1, "test", 5, CrawlLimits(**limits), folder or Path("/nowhere"))
 
 
 def urgent(item: int, purpose: Purpose = Purpose.SITEMAP) -> Item:
@@ -124,7 +125,7 @@ def test_a_domains_budget_counts_pages_and_what_is_under_way() -> None:
 @pytest.mark.parametrize(
     ("limits", "permits"), [({}, 999_999_999), ({"max_pages": 10}, 3), ({"in_flight": 4}, 2), ({"max_pages": 5}, -2)]
 )
-def test_permits_are_what_the_narrowest_limit_leaves(limits: dict[str, int], permits: int) -> None:
+def test_permits_are_what_the_narrowest_limit_leaves(limits: dict[str, Any], permits: int) -> None:
     made = crawl(**limits)
     made.pages, made.flight = 5, 2
     assert made.permits() >= permits if not limits else made.permits() == permits

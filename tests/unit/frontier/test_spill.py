@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,10 +20,10 @@ class QueueAt(SpillQueue):
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+def small(monkeypatch: pytest.MonkeyPatch) -> int:
     """Pieces of forty bytes: five texts of seven and their newlines."""
     monkeypatch.setattr(spill, "PIECE", 40)
-    yield 40
+    return 40
 
 
 def filled(path: Path, count: int) -> tuple[QueueAt, list[str]]:
