@@ -8,8 +8,13 @@ from collections.abc import Callable
 import pytest
 from harnesses import ALLOW, Harness, claim_one, cool, done, no_robots, page, urls_of
 
-from weft.frontier.contract import CrawlLimits, End, Outcome, RobotsRecord
-from weft.records import Found, Purpose, Reason
+from weft.frontier.contract import CrawlLimits, End, Item, Outcome, RobotsRecord
+from weft.frontier.requests import Finish, Opening, Start, read_events
+from weft.records import Found, Lease, Purpose, Reason
+
+
+def as_found(one: Item | Lease) -> Found:
+    return Found(one.url, one.depth, one.parent, one.hops, one.purpose, one.about, one.offsite)
 
 
 def https_robots(harness: Harness, *hosts: str) -> None:
@@ -53,8 +58,7 @@ def test_an_item_comes_out_as_it_went_in_also_after_a_crash(make: Callable[..., 
     frontier.commit()
     for _ in range(2):
         leases = sorted(frontier.claim("me", 9), key=lambda lease: lease.url)
-        told = [Found(one.url, one.depth, one.parent, one.hops, one.purpose, one.about, one.offsite) for one in leases]
-        assert told == found
+        assert [as_found(lease) for lease in leases] == found
         assert {(lease.owner, lease.crawl, lease.key, lease.attempt) for lease in leases} == {
             ("me", harness.crawl, "a.test", 0)
         }
@@ -307,3 +311,106 @@ def test_claiming_takes_as_many_as_are_wanted(make: Callable[..., Harness]) -> N
     no_robots(harness, *"abc")
     frontier.admit(harness.crawl, [page(f"http://{host}/{number}") for host in "abc" for number in range(3)])
     assert [len(frontier.claim("me", wanted)) for wanted in (0, 1, 4, 9)] == [0, 1, 4, 1]
+
+
+# ── the request log ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def logged(harness: Harness) -> list[tuple[str, int]]:
+    """What the files hold now, whatever the process still has in hand."""
+    events = read_events(harness.folder / "requests")
+    return [
+        (event.status if isinstance(event, Finish) else "start", event.item)
+        for event in events
+        if not isinstance(event, Opening)
+    ]
+
+
+def test_a_request_is_in_the_log_before_its_claim_returns(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=3.0, places=2)
+    frontier = harness.start()
+    no_robots(harness, "a", "b")
+    frontier.admit(harness.crawl, [page("http://a/1"), page("http://b/1")])
+    leases = frontier.claim("me", 9)
+    assert sorted(logged(harness)) == sorted(("start", lease.item) for lease in leases)
+    starts = [event for event in read_events(harness.folder / "requests") if isinstance(event, Start)]
+    assert {(event.key, event.delay_s, event.places, event.url) for event in starts} == {
+        ("a", 3.0, 2, "http://a/1"), ("b", 3.0, 2, "http://b/1"),
+    }  # fmt: skip
+    assert {round(event.at, 2) for event in starts} == {harness.time}
+
+
+def test_what_expires_is_in_the_log_before_anyone_else_is_asked(make: Callable[..., Harness]) -> None:
+    harness = make(lease_s=90.0)
+    frontier = harness.start()
+    no_robots(harness, "a", "b")
+    frontier.admit(harness.crawl, [page("http://a/1")])
+    lease = claim_one(harness)
+    harness.advance(91)
+    frontier.admit(harness.crawl, [page("http://b/1")])
+    other = claim_one(harness)
+    assert sorted(logged(harness)) == sorted([("start", lease.item), ("expired", lease.item), ("start", other.item)])
+
+
+def test_what_was_not_asked_after_all_is_in_the_log_at_once(make: Callable[..., Harness]) -> None:
+    harness = make()
+    frontier = harness.start()
+    no_robots(harness, "a", "b")
+    frontier.admit(harness.crawl, [page("http://a/1"), page("http://b/1")])
+    first, second = frontier.claim("me", 9)
+    frontier.finish([Outcome(first, End.OTHER), Outcome(second, End.RELEASE)])
+    assert sorted(logged(harness))[2:] == sorted([("unasked", first.item), ("unasked", second.item)])
+
+
+def test_an_end_is_logged_with_what_came_of_it(make: Callable[..., Harness]) -> None:
+    harness = make()
+    frontier = harness.start()
+    no_robots(harness, "a", "b")
+    frontier.admit(harness.crawl, [page("http://a/1"), page("http://b/1")])
+    first, second = frontier.claim("me", 9)
+    harness.advance(2)
+    cool(harness, first, ok=True, outcome="200")
+    cool(harness, second, ok=True)
+    frontier.finish([Outcome(first, End.PAGE), Outcome(second, End.OTHER)])
+    frontier.commit()
+    assert sorted(logged(harness))[:2] == sorted([("200", first.item), ("-", second.item)])
+    ends = [event for event in read_events(harness.folder / "requests") if isinstance(event, Finish)]
+    assert {round(event.at, 2) for event in ends} == {harness.time}
+
+
+# ── what is queued ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_everything_that_is_queued_can_be_listed(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=0.0, places=9)
+    frontier = harness.start()
+    other = frontier.open_crawl("other", CrawlLimits())
+    https_robots(harness, "a.test")
+    found = [
+        Found("https://a.test/1", 2, 17, offsite=1),
+        Found("https://a.test/2", 3, 18, 2, about="https://a.test/x"),
+        Found("https://a.test/map.xml", 0, purpose=Purpose.SITEMAP, about="https://a.test"),
+        Found("https://b.test/1", 0),
+    ]
+    frontier.admit(harness.crawl, found)
+    frontier.admit(other, [Found("https://a.test/other", 0)])
+    listed = sorted(frontier.items(harness.crawl), key=lambda item: item.url)
+    assert [as_found(one) for one in listed] == sorted(found, key=lambda one: one.url)
+    assert [item.url for item in frontier.items(other)] == ["https://a.test/other"]
+    by_url = {item.url: item.item for item in listed}
+    leased = [lease for lease in frontier.claim("me", 9) if lease.purpose is not Purpose.ROBOTS]
+    assert all(by_url.get(lease.url, lease.item) == lease.item for lease in leased)
+
+
+def test_rejected_items_are_told_as_they_were_found(make: Callable[..., Harness]) -> None:
+    harness = make()
+    frontier = harness.start()
+    found = [Found("https://a.test/1", 2, 17, offsite=1), Found("https://a.test/2", 3, 18, 2, about="https://a.test/x")]
+    frontier.admit(harness.crawl, found)
+    frontier.drop(harness.crawl)
+    rejected = sorted(frontier.rejections(), key=lambda one: one.item.url)
+    assert [as_found(one.item) for one in rejected] == found
+    assert {(one.crawl, one.reason) for one in rejected} == {(harness.crawl, Reason.DROPPED)}
+    frontier.ended([one.item.item for one in rejected])
+    frontier.commit()
+    assert harness.crash().stats().queued == 0

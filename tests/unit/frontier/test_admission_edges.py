@@ -55,6 +55,7 @@ def test_hops_outside_the_scope_are_counted() -> None:
         crawl = rules(offsite_hops=hops)
         answers = [crawl.refusal("https://other.org/", 1, offsite=made) for made in range(4)]
         assert answers == [None] * hops + [Reason.SCOPE] * (4 - hops)
+    assert rules(offsite_hops=1).refusal("https://other.org/", 1) is None, "none was made, unless it is told"
     crawl = rules(scope="prefix", offsite_hops=1)
     assert crawl.refusal("https://www.example.com/", 1, offsite=0) is None
     assert crawl.refusal("https://www.example.com/", 1, offsite=1) is Reason.SCOPE
