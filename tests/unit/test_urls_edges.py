@@ -95,6 +95,7 @@ def test_an_extension_is_the_paths_last(url: str, extension: str | None) -> None
         ("localhost:80", "https://localhost:80/"),
         ("http://example.com#f", "http://example.com/"),
         ("http://u:p@example.com/a@b", "http://example.com/a@b"),
+        ("http://u:p@example.com/?back=u:p@example.com", "http://example.com/?back=u:p@example.com"),
     ],
 )
 def test_what_a_person_types_is_a_seed(text: str, seed: str) -> None:
@@ -145,3 +146,18 @@ def test_a_query_is_in_the_pages_encoding(href: str, encoding: str, query: str) 
     (joined,) = urls.join_all("http://a/", [href], encoding)
     assert joined.partition("?")[2] == query
     assert urls.join("http://a/", href, encoding) == joined
+
+
+@pytest.mark.parametrize(
+    ("host", "registered"),
+    [
+        ("www.example.co.uk", ("co.uk", "example.co.uk")),
+        ("my.blogspot.com.", ("com", "blogspot.com")),
+        ("com", ("com", "")),
+        ("localhost", ("", "")),
+        ("127.0.0.1", ("", "")),
+        ("[::1]", ("", "")),
+    ],
+)
+def test_what_a_registry_has_given_a_name_under(host: str, registered: tuple[str, str]) -> None:
+    assert urls.registered(host) == registered

@@ -138,6 +138,14 @@ def test_pages_are_the_same_that_share_nearly_all_their_words(left_out: int, is_
     assert guard.stops("http://a/99") == is_same
 
 
+def test_pages_without_a_number_are_never_taken_for_a_pattern() -> None:
+    guard = SamenessGuard()
+    for letter in "abcdefghijklmnopqrstuvwxyz":
+        guard.observe(f"http://a/{letter}", "T", 5, lambda: WORDS)
+    assert not guard.stops("http://a/zz")
+    assert not guard.stops("http://a/1")
+
+
 def test_patterns_that_have_not_been_met_for_longest_are_forgotten() -> None:
     guard = SamenessGuard(kept=2)
     observed(guard, SAME_PAGES - 1)
