@@ -1,4 +1,4 @@
-"""URLs where the short ways part from the long one: whatever is recognised without the parser is what the parser says."""
+"""URLs where the short ways part from the long one: what is recognised without the parser is what the parser says."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ PATHS = [
     "", "p", "p/", "p/q", "./p", "../p", "../../../p", "p/../q", ".", "..", ".p", "%2e%2e/p", "p%2e", "p.html", "p;v=1",
     "p//q", "//b.example/p", "//b.example", "/", "/p", "/p/../q", "/.p", "/%2e", "//", "/p//q", "p:q", "~p", "p~",
     "http://b.example", "https://b.example/p", "https:p", "http:/p", "HTTP://B.Example:80/P", "https://b.example:443",
-    "http://b.example:99/p", "http://b.example:99999/p", "http://[::1]/p", "http://1.2.3/p", "mailto:x@y", "p q", "p\\q",
-    "ü", "/ü/p", "//ü.example/", "http://u:p@b.example/x@y", "javascript:1", "p'q", "p\"q", "p<q", "\tp\n", " p ",
+    "http://b.example:99/p", "http://b.example:99999/p", "http://[::1]/p", "http://1.2.3/p", "mailto:x@y", "p q",
+    "p\\q", "ü", "/ü/p", "//ü.example/", "http://u:p@b.example/x@y", "javascript:1", "p'q", "p\"q", "p<q", "\tp\n", " p ",
 ]  # fmt: skip
 TAILS = ["", "?", "?a=1", "?a=1/../2", "?a='1'", "?ü=1", "#f", "?a=1#f", "#", "?a#b?c", "#f#g"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 import pytest
 import redis
@@ -48,7 +49,7 @@ def test_the_database_of_the_settings_counts_where_the_url_names_none() -> None:
 
 def test_settings_reach_the_connection_and_the_urls_own_come_first() -> None:
     settings = RedisSettings(db=3, password="p", socket_timeout_s=7.0, connect_timeout_s=2.0, max_connections=9)
-    pool = connect("redis://h:7000", settings).connection_pool
+    pool: Any = connect("redis://h:7000", settings).connection_pool
     chosen = pool.connection_kwargs
     assert (chosen["db"], chosen["password"], chosen["socket_timeout"], chosen["socket_connect_timeout"]) == (
         3, "p", 7.0, 2.0,
