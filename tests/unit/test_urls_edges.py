@@ -18,7 +18,8 @@ PATHS = [
     "p//q", "//b.example/p", "//b.example", "/", "/p", "/p/../q", "/.p", "/%2e", "//", "/p//q", "p:q", "~p", "p~",
     "http://b.example", "https://b.example/p", "https:p", "http:/p", "HTTP://B.Example:80/P", "https://b.example:443",
     "http://b.example:99/p", "http://b.example:99999/p", "http://[::1]/p", "http://1.2.3/p", "mailto:x@y", "p q",
-    "p\\q", "ü", "/ü/p", "//ü.example/", "http://u:p@b.example/x@y", "javascript:1", "p'q", "p\"q", "p<q", "\tp\n", " p ",
+    "p\\q", "ü", "/ü/p", "//ü.example/", "http://u:p@b.example/x@y", "javascript:1", "p'q", "p\"q", "p<q", "\tp\n",
+    " p ",
 ]  # fmt: skip
 TAILS = ["", "?", "?a=1", "?a=1/../2", "?a='1'", "?ü=1", "#f", "?a=1#f", "#", "?a#b?c", "#f#g"]
 

@@ -175,6 +175,16 @@ def test_by_address_every_site_waits_a_full_delay_after_a_restart(bench: Bench) 
     assert frontier.take_places([Wanted(lease, "192.0.2.1")]) == [True]
 
 
+def test_an_address_that_asks_for_nothing_keeps_its_places(bench: Bench) -> None:
+    bench.settings |= {"key_scope": "ip", "places": 2, "delay_s": 0.0}
+    frontier = bench.open()
+    allow(frontier, "http://a", "http://b", "http://c")
+    frontier.admit(1, [Found(f"http://{host}/1", 0) for host in "abc"])
+    leases = frontier.claim("me", 9)
+    assert frontier.take_places([Wanted(lease, "192.0.2.1") for lease in leases]) == [True, True, False]
+    assert frontier.take_places([Wanted(leases[2], "192.0.2.1")]) == [False], "its lease is over"
+
+
 def test_a_robots_txt_raises_the_delay_and_never_lowers_it(bench: Bench) -> None:
     frontier = bench.open()
     frontier.admit(1, [Found(f"http://a/{number}", 0) for number in range(5)])
