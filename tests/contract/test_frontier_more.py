@@ -305,6 +305,16 @@ def test_a_site_is_slowed_also_after_a_restart(make: Callable[..., Harness]) -> 
     assert frontier.claim("me", 9) == [], "one place is left to it"
 
 
+def test_sites_are_counted(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=0.0, places=2)
+    frontier = harness.start()
+    frontier.admit(harness.crawl, [page(f"http://{host}.com/{number}") for host in "abc" for number in range(3)])
+    frontier.admit(harness.crawl, [page("http://www.a.com/1"), page("http://d.com/1")])
+    assert (frontier.stats().sites, frontier.stats().queued) == (4, 11)
+    frontier.commit()
+    assert harness.crash().stats().sites == 4
+
+
 def test_claiming_takes_as_many_as_are_wanted(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=0.0, places=2)
     frontier = harness.start()

@@ -36,14 +36,16 @@ def is_used(path: Path, *limits: CrawlLimits, last_seq: int = 1_000_000) -> bool
 
 
 @pytest.mark.parametrize("limits", [(CrawlLimits(),), (DEEP,), (CrawlLimits(), DEEP)])
-def test_a_whole_one_of_these_crawls_is_used(tmp_path: Path, limits: tuple[CrawlLimits, ...]) -> None:
+def test_a_whole_one_of_these_crawls_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: tuple[CrawlLimits, ...]
+) -> None:
     path = written(tmp_path / "f", *limits)
     assert is_used(path, *limits)
     frontier = EmbeddedFrontier(tmp_path / "f", PolitenessSection(delay_s=0.0, places=1))
     for number, one in enumerate(limits):
         frontier.open_crawl(f"crawl{number}", one)
     # What only the checkpoint knows: without it nothing would be queued.
-    frontier._journal.admitted_since = lambda _seq: iter(())  # type: ignore[method-assign]
+    monkeypatch.setattr(frontier._journal, "admitted_since", lambda _seq: iter(()))
     assert frontier.recover() == 9 * len(limits)
     assert frontier.stats().seen == 9 * len(limits)
     frontier.close()
