@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from weft.config import PolitenessSection
+from weft.errors import Busy
 from weft.frontier import embedded as embedded_module
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord, Wanted
 from weft.frontier.embedded import EmbeddedFrontier
@@ -122,6 +123,10 @@ def test_dropping_and_listing_concern_one_crawl(bench: Bench) -> None:
         (f"http://{host}/{one}", one, Reason.DROPPED) for host in "ab"
     ]
     assert (list(frontier.items(one)), len(list(frontier.items(two))), frontier.stats().queued) == ([], 2, 2)
+    assert frontier.next_due() is not None
+    frontier.drop(two)
+    bench.time += 1
+    assert (claimed(frontier), frontier.next_due()) == ([], None), "nobody need look again"
 
 
 def test_items_are_numbered_from_one_in_each_pod(bench: Bench) -> None:
@@ -319,6 +324,43 @@ def test_every_request_is_logged_with_its_key_its_delay_and_its_places(bench: Be
     assert sorted(starts)[:3] == [("a", 2.0, 4), ("b", 2.0, 4), ("c", 30.0, 1)]
     ends = {event.item: event.status for event in events if isinstance(event, Finish)}
     assert [ends[leases[key].item] for key in "abc"] == ["200", "unasked", "expired"]
+
+
+def test_tries_of_what_has_ended_are_forgotten(bench: Bench) -> None:
+    frontier = bench.open()
+    frontier.admit(1, [Found("http://a/1", 0)])
+
+    def tried(table: str) -> int:
+        frontier.commit()
+        return len(list(frontier._journal.rows(table)))
+
+    (robots,) = frontier.claim("me", 9)
+    frontier.cool([Ended(robots, frontier.now(), ok=False)])
+    frontier.finish([Outcome(robots, End.RETRY, 5.0)])
+    assert tried("robots_tries") == 1
+    bench.time += 11
+    (robots,) = frontier.claim("me", 9)
+    fetch(frontier, robots, End.OTHER)
+    allow(frontier, "http://a")
+    assert tried("robots_tries") == 0
+    bench.time += 11
+    (lease,) = frontier.claim("me", 9)
+    frontier.cool([Ended(lease, frontier.now(), ok=False)])
+    frontier.finish([Outcome(lease, End.RETRY, 5.0)])
+    assert tried("retries") == 1
+    bench.time += 11
+    (lease,) = frontier.claim("me", 9)
+    fetch(frontier, lease)
+    assert tried("retries") == 0
+
+
+def test_whoever_is_refused_holds_no_file_open(bench: Bench) -> None:
+    bench.open()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(3):
+        with pytest.raises(Busy):
+            EmbeddedFrontier(bench.folder, PolitenessSection(**bench.settings))
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 # ── robots.txt ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -123,6 +123,22 @@ def test_a_page_that_moved_up_and_was_tried_waits_its_time_after_a_restart(lives
     lives.close()
 
 
+def test_the_first_page_after_a_checkpoint_of_nothing_is_not_lost(lives: Lives) -> None:
+    frontier = lives.next(ALWAYS)
+    frontier.commit()
+    frontier = lives.next(NEVER)
+    frontier.admit(lives.crawl, [Found("http://a/1", 0)])
+    frontier.commit()
+    frontier = lives.next(NEVER)
+    leases = frontier.claim("me", 50)
+    assert urls(leases) == ["http://a/1"]
+    end(frontier, leases)
+    frontier = lives.next(NEVER)
+    assert frontier.stats().finished == 1
+    assert frontier.claim("me", 50) == []
+    lives.close()
+
+
 def test_a_bitmap_is_a_set_of_numbers() -> None:
     items = [1, 7, 8, 65_535, 65_536, 65_537, 3 << 40, (3 << 40) + 5]
     bitmap = Bitmap()
