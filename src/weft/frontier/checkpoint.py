@@ -21,7 +21,7 @@ from weft.frontier.contract import Item
 from weft.frontier.queues import Queues
 from weft.frontier.sites import Crawl, Known, Lane
 
-LAYOUT = 2
+LAYOUT = 3
 _TOGETHER = 500
 _encode = msgspec.msgpack.Encoder().encode
 _END = b"\x04\x00\x00\x00" + _encode("end")
@@ -66,13 +66,13 @@ class Writer:
         self._queues = queues
         self._late = header.wall - now
 
-    def write(self, out: list[Open]) -> None:
-        """All of it, or nothing; `out`: what is leased, or ended and not yet acknowledged."""
+    def write(self, out: list[Open], ended: dict[int, bytes]) -> None:
+        """All of it, or nothing; `out`: what is leased, or ended and not yet acknowledged; `ended`: see recovery."""
         beside = self._path.with_suffix(".tmp")
         with writing(self._path):
             try:
                 with beside.open("wb") as file:
-                    for record in self._records(out):
+                    for record in self._records(out, ended):
                         data = _encode(record)
                         file.write(len(data).to_bytes(4, "little") + data)
                     file.flush()
@@ -82,8 +82,9 @@ class Writer:
                 beside.unlink(missing_ok=True)
                 raise
 
-    def _records(self, out: list[Open]) -> Iterator[Any]:
+    def _records(self, out: list[Open], ended: dict[int, bytes]) -> Iterator[Any]:
         yield self._header
+        yield ended
         yield out
         for crawl in self._queues.crawls.values():
             yield crawl.seen.shape()
@@ -129,6 +130,11 @@ class Reader:
         if whole and header.layout == LAYOUT and header.seq <= last_seq and _fits(header, crawls):
             self.header = header
 
+    def ended(self) -> dict[int, bytes]:
+        """Which of the queued items have ended; to be asked for before `load`."""
+        ended: dict[int, bytes] = self._next(dict[int, bytes])
+        return ended
+
     def load(self, queues: Queues, late: float, ended: Container[int]) -> list[Open]:
         """Fills the working set, and gives the items that were out; those that have `ended` are left out.
 
@@ -172,7 +178,7 @@ class Reader:
             lane.queue(depth).load(self._next(bytes), 0)
         for time, item in record.urgent:
             if item.item not in ended:
-                attempt, wall = queues.retries.pop(item.item, (item.attempt, time))
+                attempt, wall = queues.retries.get(item.item, (item.attempt, time))
                 again = msgspec.structs.replace(item, attempt=attempt)
                 queues.push_urgent(lane, again, max(0.0, wall + late) if wall else 0.0)
 

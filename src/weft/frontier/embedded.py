@@ -118,7 +118,7 @@ class EmbeddedFrontier:
             if record["name"] == name:
                 self._queues.crawls[there] = Crawl(there, name, record["seed"], limits, self._spill(there))
                 return int(there)
-        number: int = max(known, default=0) + 1
+        number: int = max((*known, *self._queues.crawls), default=0) + 1  # those of this process may not be committed
         seed = random.getrandbits(63)
         self._queues.crawls[number] = Crawl(number, name, seed, limits, self._spill(number))
         self._journal.put("crawls", number, msgspec.msgpack.encode({"name": name, "seed": seed}))
@@ -602,7 +602,7 @@ class EmbeddedFrontier:
         if item.purpose is Purpose.PAGE:
             self._free_permit(state.lane)
             self._mark(item, state.lane.crawl, leased=False)
-            item = _at_its_nearest(item, state.lane.crawl)
+            item = state.lane.crawl.at_its_nearest(item)
         if attempt != item.attempt:
             item = msgspec.structs.replace(item, attempt=attempt)
             wall = self._wall() + max(0.0, not_before - self.now())
@@ -743,14 +743,6 @@ class EmbeddedFrontier:
         """A number for what is not kept: a robots.txt request that a crash may forget."""
         self._next_transient -= 1
         return self._next_transient
-
-
-def _at_its_nearest(item: Item, crawl: Crawl) -> Item:
-    """The item at the depth that was found while it was leased: as the deeper one `_pop` would pass it over."""
-    known = crawl.known(item)
-    if known is None or known.depth >= item.depth:
-        return item
-    return msgspec.structs.replace(item, depth=known.depth)
 
 
 def _lock(folder: Path) -> int:

@@ -209,7 +209,7 @@ class Queues:
             self.queued -= 1
             if self.ended and item.item in self.ended:
                 continue
-            if self.retries and not item.attempt and (tried := self.retries.pop(item.item, None)) is not None:
+            if self.retries and not item.attempt and (tried := self.retries.get(item.item)) is not None:
                 again = msgspec.structs.replace(item, attempt=tried[0])
                 self.push_urgent(lane, again, now + max(0.0, tried[1] - self._wall()))
                 continue

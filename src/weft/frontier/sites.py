@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 from pathlib import Path
 
+import msgspec
+
 from weft.frontier.contract import CrawlLimits, Item
 from weft.frontier.politeness import Turn
 from weft.frontier.seen import SeenSet
@@ -70,6 +72,13 @@ class Crawl:
             return None
         known = self.depths.get(self.seen.fingerprint(item.url))
         return known if known is not None and known.item == item.item else None
+
+    def at_its_nearest(self, item: Item) -> Item:
+        """The item at the depth that was found while it was out: as the deeper one `pop` would pass it over."""
+        known = self.known(item)
+        if known is None or known.depth >= item.depth:
+            return item
+        return msgspec.structs.replace(item, depth=known.depth)
 
 
 class DepthQueue(SpillQueue):
