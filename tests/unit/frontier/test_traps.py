@@ -110,7 +110,8 @@ def observed(
 ) -> bool:
     for number in range(count):
         guard.observe(f"http://a/{number}", title.format(number), links, lambda: words)
-    return guard.stops("http://a/99")
+        guard.leads(f"http://a/{number}", f"http://a/{1000 + number}")
+    return guard.stops("http://a/99", "http://a/98")
 
 
 def test_so_many_pages_that_are_the_same_stop_their_pattern() -> None:
@@ -135,15 +136,17 @@ def test_pages_are_the_same_that_share_nearly_all_their_words(left_out: int, is_
     guard = SamenessGuard()
     for number in range(SAME_PAGES):
         guard.observe(f"http://a/{number}", "T", 5, lambda number=number: (WORDS, fewer)[number % 2])  # type: ignore[misc]
-    assert guard.stops("http://a/99") == is_same
+        guard.leads(f"http://a/{number}", f"http://a/{1000 + number}")
+    assert guard.stops("http://a/99", "http://a/98") == is_same
 
 
 def test_pages_without_a_number_are_never_taken_for_a_pattern() -> None:
     guard = SamenessGuard()
     for letter in "abcdefghijklmnopqrstuvwxyz":
         guard.observe(f"http://a/{letter}", "T", 5, lambda: WORDS)
-    assert not guard.stops("http://a/zz")
-    assert not guard.stops("http://a/1")
+        guard.leads(f"http://a/{letter}", f"http://a/{letter}{letter}")
+    assert not guard.stops("http://a/zz", "http://a/z")
+    assert not guard.stops("http://a/1", "http://a/z")
 
 
 def test_patterns_that_have_not_been_met_for_longest_are_forgotten() -> None:
