@@ -40,7 +40,7 @@ _MEANING = {
     Reason.EXTENSION: "its extension says that it leads to no text",
     Reason.PATTERN: "the include and exclude patterns leave it out",
     Reason.TRAP: "it looks like part of an endless space",
-    Reason.BUDGET: "its domain has had its share of pages",
+    Reason.BUDGET: "its domain has had its share of pages, or of sitemaps",
     Reason.DROPPED: "its crawl was dropped",
 }
 
