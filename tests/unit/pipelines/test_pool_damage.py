@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from weft.pipelines.itemlog import ItemLog
 from weft.pipelines.journal import Journal
 from weft.pipelines.record import Record, Result, Status
 from weft.pipelines.runs import RunDirectory
-from weft.pipelines.slot import ACTIVE, COMMIT, READ, Slot, SlotReader, SlotWriter
+from weft.pipelines.slot import ACTIVE, COMMIT, FRAME_START_NS, READ, START_NS, Slot, SlotReader, SlotWriter
 from weft.pipelines.target import Target
 
 
@@ -228,6 +229,51 @@ class TestSlot:
             for each in (writer, reader):
                 each.close()
             os.close(fd)
+
+    @pytest.mark.parametrize("commit", [5, (1 << 27) | (64 << 20) + 1, 1 << 47, ((1 << 20) - 1) << 27])
+    def test_a_commit_word_that_cannot_be_is_refused(self, commit: int) -> None:
+        """Bytes without a record, more bytes than a bank has, more records than can be counted."""
+        fd = slots.create(None)
+        reader = SlotReader(fd)
+        reader.words[COMMIT] = commit
+        with pytest.raises(ValueError, match="commit word makes no sense"):
+            reader.take()
+        reader.close()
+        os.close(fd)
+
+    def test_a_commit_word_that_goes_back_is_refused(self) -> None:
+        fd = slots.create(None)
+        writer, reader = SlotWriter(fd, lambda: None), SlotReader(fd)
+        for _ in range(3):
+            writer.put(b"\xa3abc")
+        reader.take()
+        writer.words[COMMIT] = 4 << 27 | 5  # a record more, and less bytes
+        with pytest.raises(ValueError, match="commit word makes no sense"):
+            reader.take()
+        for each in (writer, reader):
+            each.close()
+        os.close(fd)
+
+    def test_the_clocks_stand_still_while_the_parent_is_behind(self) -> None:
+        fd = slots.create(None)
+        reader = SlotReader(fd)
+
+        def bell() -> None:
+            assert writer.words[START_NS] == 0
+            time.sleep(0.05)
+            reader.take()
+            reader.release()
+
+        writer = SlotWriter(fd, bell)
+        began = time.monotonic_ns()
+        writer.words[FRAME_START_NS], writer.words[START_NS] = 1000, 2000
+        record = msgspec.msgpack.encode(b"x" * 100_000)
+        for _ in range(3):  # one fills a bank: the third must wait for the first
+            writer.put(record)
+        assert 1000 + 50_000_000 <= writer.words[FRAME_START_NS] <= 1000 + time.monotonic_ns() - began
+        for each in (writer, reader):
+            each.close()
+        os.close(fd)
 
     def test_settled_looks_at_the_bank_that_is_filled(self) -> None:
         fd = slots.create(None)
