@@ -108,9 +108,12 @@ class Opening:
         seeds, extensions = self._folder.seeds(), frontier.scope_extensions(number)
         rules = Rules(scope, seeds, this_year=datetime.now(UTC).year, extensions=extensions)
         crawl = RunningCrawl(number, rules, scope, order.config.fetch, frontier, self._progress, seeds)
-        for row in self._store.repair():
-            # A power cut took these pages' bytes: their URLs come in again under a new number.
-            frontier.readmit(number, Found(row.url, row.depth, row.parent))
+        lost = self._store.repair()
+        for row in lost:
+            # These pages' bytes are gone: their URLs come in again under a new number.
+            frontier.readmit(number, Found(row.url, row.depth, row.parent, row.hops))
+        if lost or self._store.read_back:
+            log.warning("the index was mended", lost_and_queued_again=len(lost), read_back=self._store.read_back)
         if isinstance(frontier, RoutedRedisFrontier):
             alive = partial(beat, self._folder.pulse_of(order.slot))
             read_lost(frontier, self._store, order.config.fetch, crawl, alive)
@@ -122,6 +125,7 @@ class Opening:
         if frontier.is_recrawled(number):
             crawl.revisits = Revisits(self._store)
         frontier.commit()
+        self._store.readmitted()
         return crawl
 
     def _recover(self, number: int, limits: CrawlLimits) -> None:

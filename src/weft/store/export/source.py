@@ -23,7 +23,8 @@ from weft.store.contract import StoredPage
 from weft.store.corpus import Corpus
 from weft.store.errors import StoreError
 from weft.store.query import IndexReader, Where
-from weft.store.warc_read import BROKEN, Record, parse, read_record
+from weft.store.damage import BROKEN
+from weft.store.warc_read import Record, parse, read_record
 
 HEAD_BYTES = 4096
 PARENTS_KEPT = 20_000
@@ -38,6 +39,7 @@ class Source:
     def __init__(self, data_dirs: Sequence[Path]) -> None:
         self.data_dirs = list(data_dirs)
         self._corpus = Corpus(self.data_dirs)
+        self._corpus.check()
         self._indexes = {self._name(index): index for index in self._corpus.indexes()}
         if not self._indexes:
             raise BadInput(f"{self.data_dirs[0]} holds no pages: there is no index in it")

@@ -19,7 +19,8 @@ from weft.store.errors import StoreError, writing
 from weft.store.export.part import Part, Passing, State
 from weft.store.export.source import Source
 from weft.store.warc import RecordMaker
-from weft.store.warc_read import BROKEN, parse
+from weft.store.damage import BROKEN
+from weft.store.warc_read import parse
 
 
 class Places:
