@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from io import BytesIO
 from pathlib import Path
 
 import msgspec
@@ -173,7 +174,7 @@ INDEX_HARMS: dict[str, Callable[[Path], None]] = {
     "emptied": lambda path: os.truncate(path, 0),
     "deleted": lambda path: path.unlink(),
     "spoilt": spoil,
-    "no database": lambda path: path.write_bytes(b"x" * 9000) and None,
+    "no database": lambda path: shutil.copyfileobj(BytesIO(b"x" * 9000), path.open("wb")),
     "another's": lambda path: flip(path, 68),
 }
 

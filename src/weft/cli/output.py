@@ -1,7 +1,7 @@
-"""What every command shares: the --json and --quiet flags, wherever on the line they stand, and text that is safe to show.
+"""What every command shares: the --json and --quiet flags, wherever on the line they stand, and text safe to show.
 
-What a page holds (its title, its text, its URL) may hold codes that a terminal obeys: they would move its cursor, change
-its title or its keys, or turn the direction of a line around.
+What a page holds (its title, its text, its URL) may hold codes that a terminal obeys: they would move its cursor,
+change its title or its keys, or turn the direction of a line around.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def output_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     return as_json(quiet(command))
 
 
-# C0 but for newline and tab, DEL, C1, what turns the direction of text, and the separators that are line breaks to some.
+# C0 but for newline and tab, DEL, C1, what turns the direction of text, and separators that are line breaks to some.
 _CODES = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )

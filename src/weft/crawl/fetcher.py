@@ -67,6 +67,7 @@ class Fetcher:
             software=f"Weft/{__version__}",
             user_agent=config.fetch.user_agent(),
             keep=config.store.store,
+            secret_headers=config.fetch.headers,
             acknowledged=self._frontier.acknowledged,
             is_done=self._is_done(),
             step=step,

@@ -73,7 +73,8 @@ def read_lost(
         return
     log.warning("the server has lost ends of pages: their links are read again", pages=len(rows))
     leads = Leads(frontier, store, fetch, product_token(fetch.user_agent()))
-    leads.expand(crawl, ((row.item, row.url, row.depth) for row in rows), {row.item: row.hops for row in rows})
+    known = ((row.item, row.url, row.depth) for row in rows)
+    leads.expand_readable(crawl, known, {row.item: row.hops for row in rows})
     for row in rows:
         if row.error == "noindex":
             frontier.readmit(crawl.number, Found(row.url, row.depth, row.parent))
@@ -150,7 +151,7 @@ class Opening:
                 self._progress.refused[reason] += 1
         admission = self._frontier.admit(crawl.number, admitted)
         if admission.expand:  # it was fetched before, as some page's link, and is nearer now
-            self._leads().expand(crawl, admission.expand)
+            self._leads().expand_readable(crawl, admission.expand)
 
     def _leads(self) -> Leads:
         fetch = self._order.config.fetch

@@ -84,6 +84,7 @@ class Parser:
             software=f"Weft/{__version__}",
             user_agent=config.fetch.user_agent(),
             keep=config.store.store,
+            secret_headers=config.fetch.headers,
             acknowledged=frontier.acknowledged,
             step=step,
         )

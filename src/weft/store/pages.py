@@ -21,6 +21,7 @@ from weft.store import schema, warc_file
 from weft.store.contract import Stats, StoredPage
 from weft.store.corpus import Corpus
 from weft.store.errors import remedy
+from weft.store.masking import Private
 from weft.store.query import EVERY, Where
 from weft.store.repair import Tail
 from weft.store.row_field import field
@@ -56,6 +57,7 @@ class PageStore:
         user_agent: str = "",
         robots: str = "obey",
         keep: Collection[str] = ("warc",),
+        secret_headers: Collection[str] = (),
         acknowledged: int = 0,
         is_done: Callable[[int], bool] | None = None,
         read_only: bool = False,
@@ -64,15 +66,16 @@ class PageStore:
     ) -> PageStore:
         """Opens the store, for reading or as the one writer of a slot, and repairs what a crash left.
 
-        `keep` is what is kept of pages: `warc`, `text`, or both. `acknowledged` is the last batch that the frontier
-        knows to be safe: an index that ends before it has lost rows. They are read back from the WARC files where
-        `is_done` can tell which items the frontier has finished; else the store does not open. `step` is told the name
-        of each step between two durable writes, for tests that kill the process there.
+        `keep` is what is kept of pages: `warc`, `text`, or both. `secret_headers` are the names of request headers
+        whose values are masked, as credentials always are. `acknowledged` is the last batch that the frontier knows to
+        be safe: an index that ends before it has lost rows. They are read back from the WARC files where `is_done` can
+        tell which items the frontier has finished; else the store does not open. `step` is told the name of each step
+        between two durable writes, for tests that kill the process there.
         """
         folders = [Path(folder) for folder in data_dirs]
         if not folders:
             raise BadInput("a page store needs at least one data dir")
-        maker = RecordMaker()
+        maker = RecordMaker(Private(secret_headers))
         if read_only:
             return cls._reading(folders, maker)
         warc_file.check_slot(slot)

@@ -138,7 +138,8 @@ def is_empty(db: sqlite3.Connection, path: Path) -> bool:
     except sqlite3.DatabaseError as error:
         if error.sqlite_errorname == "SQLITE_NOTADB":
             raise BadInput(
-                f"{path} is no index of Weft ({error}): if it was one, {remedy(path.parent)}; else choose another data dir"
+                f"{path} is no index of Weft ({error}): if it was one, {remedy(path.parent)}; "
+                "else choose another data dir"
             ) from error
         raise
 

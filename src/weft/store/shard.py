@@ -21,8 +21,8 @@ from typing import Any
 from weft.errors import BadInput, Busy
 from weft.records import Row
 from weft.store import schema
-from weft.store.index import FileState, Index
 from weft.store.errors import remedy
+from weft.store.index import FileState, Index
 from weft.store.repair import Tail, repair
 from weft.store.schema import values_of
 from weft.store.text import TextFiles
@@ -188,8 +188,10 @@ class Shard:
 def own(data_dir: Path, slot: str) -> int:
     """Makes the folders, and holds the slot until the descriptor is closed or the process ends."""
     try:
-        (data_dir / "warc").mkdir(parents=True, exist_ok=True)
-        fd = os.open(data_dir / f"index-{slot}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        # What responses hold may be for their reader alone; a folder that is there keeps the mode that it was given.
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (data_dir / "warc").mkdir(mode=0o700, exist_ok=True)
+        fd = os.open(data_dir / f"index-{slot}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except (FileExistsError, NotADirectoryError):
         raise BadInput(f"data dir {data_dir}: there is a file of that name; choose another place") from None
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Behind a damaged place the next whole record is found, and nothing is taken for a record that is none of the file's."""
+"""Behind a damaged place the next whole record is found, and no record of somebody else's is taken for the file's."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def test_a_bit_flipped_anywhere_in_a_record_costs_that_record_alone(path: Path) 
     for at in range(length):
         data = parts[0] + flipped(parts[1], at) + parts[2] + parts[3]
         found, scan = scanned(path, data)
-        if found == [0, begin, *rest]:  # bits of the gzip header that mean nothing: flags of a time, of a system
-            assert 3 <= at < 10
+        if found == [0, begin, *rest]:  # bits that mean nothing: in the gzip header, and those that fill the last byte
+            assert 3 <= at < 10 or at == length - 9
             unharmed += 1
             continue
         assert (found, scan.gaps) == ([0, *rest], [Gap(begin, length)]), at
         assert (scan.end, scan.torn) == (len(data), False)
-    assert unharmed <= 7
+    assert unharmed <= 8
 
 
 @pytest.mark.parametrize("size", [1, 3, 100, damage._CHUNK - 2, damage._CHUNK, 3 * damage._CHUNK + 1])
