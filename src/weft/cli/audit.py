@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from weft.cli.output import output_flags, print_json
+from weft.cli.output import output_flags, print_json, shown
 
 
 @click.command()
@@ -32,10 +32,10 @@ def audit(crawl_dir: str, as_json: bool, quiet: bool) -> int:
             click.echo(f"  cut off by a kill before robots.txt could turn them away: {report.cut_off:,}")
         for waited, needed, url in report.closest[:3]:
             if waited != float("inf"):
-                click.echo(f"  closest: {waited:.3f} s where {needed:g} s were required: {url}")
+                click.echo(shown(f"  closest: {waited:.3f} s where {needed:g} s were required: {url}"))
     for one in report.violations[:50]:
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(one.wall))
-        click.echo(f"{one.kind}: {one.url} at {at}Z: {one.detail}")
+        click.echo(shown(f"{one.kind}: {one.url} at {at}Z: {one.detail}"))
     if len(report.violations) > 50:
         click.echo(f"... and {len(report.violations) - 50:,} more (--json has all)")
     return 1 if report.violations else 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weft.cli.output import output_flags, print_json
+from weft.cli.output import output_flags, print_json, shown
 from weft.cli.settings import SettingsCommand, config_flags, given
 
 if TYPE_CHECKING:
@@ -72,9 +72,9 @@ def run(prepared: Prepared, *, show: Callable[[Status], None], as_json: bool, qu
     if as_json:
         print_json({"exit_code": code, "data_dir": str(prepared.folder.home), "status": status})
     elif code == 2:
-        click.echo(f"weft: {status.note}", err=True)
+        click.echo(shown(f"weft: {status.note}", err=True), err=True)
     elif not quiet:
-        click.echo(summary(prepared, status, code), err=True)
+        click.echo(shown(summary(prepared, status, code), err=True), err=True)
     return code
 
 

@@ -12,6 +12,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from weft.cli.output import visible
+
 if TYPE_CHECKING:
     from weft.engine.progress import Status
 
@@ -49,10 +51,12 @@ class Display:
             parts.insert(1, ProgressBar(total=self._max_pages, completed=min(status.pages, self._max_pages)))
         if len(status.pods) > 1:
             parts.append(self._pods(status))
-        parts += [self._troubles(status), Text("\n".join(self._recent), style="dim", no_wrap=True, overflow="ellipsis")]
+        recent = visible("\n".join(self._recent))
+        parts += [self._troubles(status), Text(recent, style="dim", no_wrap=True, overflow="ellipsis")]
         style = {"paused": "bold red", "draining": "yellow"}.get(status.state, "green")
         title = f"weft crawl · [{style}]{status.state}[/] · {clock(status.elapsed_s)}"
-        note = f"[red]{status.note}[/]" if status.state == "paused" else f"[dim]{self._home}[/]"
+        is_paused = status.state == "paused"
+        note = Text(visible(status.note if is_paused else self._home), style="red" if is_paused else "dim")
         return Panel(Group(*parts), title=title, subtitle=note, title_align="left", subtitle_align="left")
 
     def _numbers(self, status: Status) -> Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from weft.cli.output import output_flags, print_json
+from weft.cli.output import output_flags, print_json, shown
 from weft.cli.settings import several
 
 
@@ -31,6 +31,6 @@ def explain(crawl_dir: str, urls: tuple[str, ...], more: tuple[str, ...], as_jso
         return
     for answer in answers:
         mark = "crawled" if answer.crawled else "not crawled"
-        click.echo(f"{answer.url}\n  {mark}: {answer.summary} [{answer.reason}]")
+        click.echo(shown(f"{answer.url}\n  {mark}: {answer.summary} [{answer.reason}]"))
         for line in () if quiet else answer.evidence:
-            click.echo(f"    {line}")
+            click.echo(shown(f"    {line}"))

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import TYPE_CHECKING
 
 import click
 
-from weft.cli.output import output_flags, print_json
+from weft.cli.output import output_flags, print_json, shown
 from weft.cli.settings import several
 
+if TYPE_CHECKING:
+    from weft.store.export.job import Done
+
+SHOWN = 10
 FORMATS = ("jsonl", "csv", "markdown", "parquet", "warc", "cdxj")
 SHOW_EVERY_S = 0.2
 
@@ -42,14 +47,15 @@ def export(
     more: tuple[str, ...],
     as_json: bool,
     quiet: bool,
-) -> None:
+) -> int:
     """Write what a crawl holds as JSONL, CSV, Markdown files, Parquet, WARC or CDXJ.
 
     \b
     weft export ./weft-data --format jsonl --out pages.jsonl --content text --status 2xx
     weft export ./weft-data --format parquet --out pages.parquet --host '*.example.com' --since 7d
 
-    The output appears when it is whole. An export that was interrupted goes on when it is called again.
+    The output appears when it is whole. An export that was interrupted goes on when it is called again. Pages that
+    cannot be read are left out and named, and the exit code is 1.
     """
     from weft.crawl.export import export as run
     from weft.store.export.order import Order
@@ -59,13 +65,26 @@ def export(
     show = _Line(quiet or as_json or not sys.stderr.isatty())
     done = run([crawl_dir, *several(more)], order, out, watch=show)
     show.clear()
-    if done.path is None:
-        return
-    if as_json:
-        print_json({"path": str(done.path), "rows": done.rows, "resumed_rows": done.resumed})
-    elif not quiet:
+    if done.path is not None and as_json:
+        facts = {"path": str(done.path), "rows": done.rows, "resumed_rows": done.resumed}
+        print_json(facts | {"unread": done.unread, "unread_pages": done.unread_pages})
+    elif done.path is not None and not quiet:
         gone_on = f" ({done.resumed:,} of them before it was interrupted)" if done.resumed else ""
         click.echo(f"{done.rows:,} rows{gone_on} in {done.path}", err=True)
+    if done.unread:
+        _tell_unread(done, [crawl_dir, *more])
+    return 1 if done.unread else 0
+
+
+def _tell_unread(done: Done, dirs: list[str]) -> None:
+    """An error, and so told whatever the flags say: which pages are missing, and how to have them again."""
+    click.echo(f"weft: {done.unread:,} pages could not be read, their content is not in it:", err=True)
+    for page in done.unread_pages[:SHOWN]:
+        click.echo(f"      {shown(page, err=True)}", err=True)
+    if done.unread > SHOWN:
+        click.echo(f"      ... and {done.unread - SHOWN:,} more (--json names {len(done.unread_pages):,})", err=True)
+    command = " ".join(["weft rebuild", *dirs])
+    click.echo(f"      `{command}` takes them out, and a resumed crawl fetches them again.", err=True)
 
 
 class _Line:

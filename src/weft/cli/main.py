@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from weft import __version__
+from weft.cli.output import shown
 from weft.errors import WeftError
 
 # name -> (module that holds a click command of that name, the line in `weft --help`)
@@ -123,5 +124,5 @@ def _not_text(args: list[str]) -> str | None:
 
 
 def _complain(message: str) -> None:
-    lines = message.splitlines() or [""]
+    lines = shown(message, err=True).splitlines() or [""]
     print("\n".join([f"weft: {lines[0]}", *(f"      {line}" for line in lines[1:])]), file=sys.stderr)

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
-from weft.cli.output import output_flags, print_json
+from weft.cli.output import output_flags, print_json, visible
+
+if TYPE_CHECKING:
+    from weft.store.rebuild import Rebuilt
+
+SHOWN = 10
 
 
 @click.command()
@@ -50,3 +56,20 @@ def rebuild(crawl_dirs: tuple[str, ...], text: bool, as_json: bool, quiet: bool)
         ):
             if count:
                 click.echo(f"{count:,} {what}")
+        _tell_losses(told, crawl_dirs)
+
+
+def _tell_losses(told: Rebuilt, crawl_dirs: tuple[str, ...]) -> None:
+    """Where the files are damaged, what that cost, and how to have it again."""
+    for one in told.damage[:SHOWN]:
+        pages = f", with {', '.join(one.urls[:SHOWN])}" if one.urls else ""
+        click.echo(visible(f"damaged: {one.file} at {one.offset:,}, {one.bytes:,} bytes passed over{pages}"))
+    if len(told.damage) > SHOWN:
+        click.echo(f"... and {len(told.damage) - SHOWN:,} more damaged places (--json has all)")
+    if told.lost:
+        resume = "weft crawl --resume" + "".join(f" --data-dir {folder}" for folder in crawl_dirs)
+        click.echo(f"{told.lost:,} URLs have lost their row, and are queued again for: {resume}")
+        for url in told.lost_urls[:SHOWN]:
+            click.echo(visible(f"lost: {url}"))
+        if told.lost > SHOWN:
+            click.echo(f"... and {told.lost - SHOWN:,} more (--json has {len(told.lost_urls):,} of them)")

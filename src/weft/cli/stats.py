@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weft.cli.output import output_flags, print_json
+from weft.cli.output import output_flags, print_json, shown
 
 if TYPE_CHECKING:
     from weft.crawl.folder import CrawlFolder
@@ -32,7 +32,7 @@ def stats(crawl_dirs: tuple[str, ...], top: int, changed: bool, as_json: bool, q
     if as_json:
         print_json(facts)
     else:
-        click.echo(_text(facts))
+        click.echo(shown(_text(facts)))
 
 
 def _show_changes(crawl_dirs: tuple[str, ...], as_json: bool) -> None:
@@ -53,7 +53,7 @@ def _show_changes(crawl_dirs: tuple[str, ...], as_json: bool) -> None:
     click.echo(report.summary())
     for kind in ("new", "changed", "gone", "moved"):
         for url in getattr(report, kind):
-            click.echo(f"{kind:8} {url}")
+            click.echo(shown(f"{kind:8} {url}"))
 
 
 def collect(crawl_dirs: tuple[str, ...], top: int) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from weft.frontier.admission import Rules
 from weft.frontier.requests import Finish, Start
 from weft.frontier.view import Entry, FrontierView
 from weft.records import Reason, Row
+from weft.store.errors import Unreadable
 from weft.store.pages import PageStore
 from weft.store.query import Where
 
@@ -266,8 +267,10 @@ class Explainer:
         for number, row in enumerate(self._store.rows(Where(stored=True))):
             if number >= SEARCHED_PAGES or time.monotonic() > until:
                 return
-            stored = self._store.read(row)
-            page = read_page(stored) if 200 <= row.status < 300 else None
+            try:
+                page = read_page(self._store.read(row)) if 200 <= row.status < 300 else None
+            except Unreadable:
+                continue
             if page is None or (name.isalnum() and not any(needle in page.body for needle in needles)):
                 continue
             tags = [value for name, value in page.headers if name.lower() == "x-robots-tag"]

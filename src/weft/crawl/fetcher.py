@@ -17,6 +17,7 @@ from weft.config import Config
 from weft.crawl.child import progress_of, run_child
 from weft.crawl.ends import EXIT_CODES, STATES
 from weft.crawl.exchange import Exchange
+from weft.crawl.finished import Finished
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.handoff import GATHER_S, Outlet
 from weft.crawl.opening import Opening
@@ -66,6 +67,9 @@ class Fetcher:
             software=f"Weft/{__version__}",
             user_agent=config.fetch.user_agent(),
             keep=config.store.store,
+            secret_headers=config.fetch.headers,
+            acknowledged=self._frontier.acknowledged,
+            is_done=self._is_done(),
             step=step,
         )
         self._suspects = Suspects(pulse)
@@ -100,6 +104,12 @@ class Fetcher:
         if order.servers:
             return open_frontier(order, self.folder, self.progress)
         return _open_embedded(home, order)
+
+    def _is_done(self) -> Callable[[int], bool] | None:
+        """Tells whether an item is finished; None where a server knows that."""
+        if isinstance(self._frontier, RoutedRedisFrontier):
+            return None
+        return Finished(self._frontier._journal).__contains__
 
     def _await_seeds(self) -> None:
         """The pod's first fetcher brings them in. A seed that was fetched before that as some page's link would be a

@@ -75,7 +75,8 @@ def read_lost(
         return
     log.warning("the server has lost ends of pages: their links are read again", pages=len(rows))
     leads = Leads(frontier, store, fetch, product_token(fetch.user_agent()))
-    leads.expand(crawl, ((row.item, row.url, row.depth) for row in rows), {row.item: row.hops for row in rows})
+    known = ((row.item, row.url, row.depth) for row in rows)
+    leads.expand_readable(crawl, known, {row.item: row.hops for row in rows})
     for row in rows:
         if row.error == "noindex":
             frontier.readmit(crawl.number, Found(row.url, row.depth, row.parent))
@@ -110,9 +111,12 @@ class Opening:
         seeds, extensions = self._folder.seeds(), frontier.scope_extensions(number)
         rules = Rules(scope, seeds, this_year=datetime.now(UTC).year, extensions=extensions)
         crawl = RunningCrawl(number, rules, scope, order.config.fetch, frontier, self._progress, seeds)
-        for row in self._store.repair():
-            # A power cut took these pages' bytes: their URLs come in again under a new number.
-            frontier.readmit(number, Found(row.url, row.depth, row.parent))
+        lost = self._store.repair()
+        for row in lost:
+            # These pages' bytes are gone: their URLs come in again under a new number.
+            frontier.readmit(number, Found(row.url, row.depth, row.parent, row.hops))
+        if lost or self._store.read_back:
+            log.warning("the index was mended", lost_and_queued_again=len(lost), read_back=self._store.read_back)
         if isinstance(frontier, RoutedRedisFrontier):
             alive = partial(beat, self._folder.pulse_of(order.slot))
             read_lost(frontier, self._store, order.config.fetch, crawl, alive)
@@ -124,6 +128,7 @@ class Opening:
         if frontier.is_recrawled(number):
             crawl.revisits = Revisits(self._store)
         frontier.commit()
+        self._store.readmitted()
         return crawl
 
     def _recover(self, number: int, limits: CrawlLimits) -> None:
@@ -148,7 +153,7 @@ class Opening:
                 self._progress.refused[reason] += 1
         admission = self._frontier.admit(crawl.number, admitted)
         if admission.expand:  # it was fetched before, as some page's link, and is nearer now
-            self._leads().expand(crawl, admission.expand)
+            self._leads().expand_readable(crawl, admission.expand)
 
     def _leads(self) -> Leads:
         fetch = self._order.config.fetch

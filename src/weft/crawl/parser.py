@@ -84,6 +84,8 @@ class Parser:
             software=f"Weft/{__version__}",
             user_agent=config.fetch.user_agent(),
             keep=config.store.store,
+            secret_headers=config.fetch.headers,
+            acknowledged=frontier.acknowledged,
             step=step,
         )
         crawl = self._open_crawl(config, folder, slot)
@@ -108,8 +110,10 @@ class Parser:
         self.progress.status.body_bytes = stats.body_bytes
         frontier.recover(store.items_since(frontier.acknowledged), {number: stats.pages})
         for row in store.repair():
-            # A power cut took these pages' bytes: their URLs come in again under a new number.
-            frontier.readmit(number, Found(row.url, row.depth, row.parent))
+            # These pages' bytes are gone: their URLs come in again under a new number.
+            frontier.readmit(number, Found(row.url, row.depth, row.parent, row.hops))
+        frontier.commit()
+        store.readmitted()
         seeds, extensions = folder.seeds(), frontier.scope_extensions(number)
         rules = Rules(config.scope, seeds, this_year=datetime.now(UTC).year, extensions=extensions)
         crawl = RunningCrawl(number, rules, config.scope, config.fetch, frontier, self.progress, seeds)

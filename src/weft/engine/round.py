@@ -115,7 +115,7 @@ class Round:
     def expand(self, crawl: RunningCrawl, known: Iterable[tuple[int, str, int]]) -> None:
         """What was fetched with its links cut turned out to be nearer: item, URL and depth (see `Admission`)."""
         assert self._leads is not None
-        self._leads.expand(crawl, known)
+        self._leads.expand_readable(crawl, known)
 
     def committed(self) -> None:
         """What was told so far is in the store."""

@@ -132,20 +132,26 @@ def test_rows_can_be_filtered(index: Index, reader: IndexReader, where: Where, i
     assert [row.item for row in reader.rows(where)] == items
 
 
-def test_forgotten_rows_are_gone_from_every_table(
+def test_lost_rows_are_gone_from_every_table_and_told_until_they_are_forgotten(
     index: Index, reader: IndexReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index_module, "FOLD_ROWS", 1)
     file = index.register("f")
     index.commit(1, 0, [values(1, file=file.id), values(2, file=file.id)], [FileState(file.id, "f", 300, 200)])
     index.sync()
-    index.forget([row for row in index.rows_in(file.id) if row.item == 2], FileState(file.id, "f", 200, 100))
+    lost = [row for row in index.rows_in(file.id) if row.item == 2]
+    index.lose(lost, FileState(file.id, "f", 200, 100))
     assert [row.item for row in reader.rows()] == [1]
     assert reader.for_url("http://h2.test/page/2") == []
     assert index.files() == [FileState(file.id, "f", 200, 100)]
     assert index.since(0) == [1]
     assert index._all("SELECT item FROM lookup") == [(1,)]
     assert reader.totals()[0] == 1
+    assert index.lost() == reader.lost() == lost
+    index.add_lost(lost)
+    assert index.lost() == lost
+    index.forget_lost()
+    assert index.lost() == reader.lost() == []
 
 
 def test_a_reader_on_the_way_through_does_not_hold_the_log(index: Index, reader: IndexReader) -> None:
