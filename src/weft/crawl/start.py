@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from weft import urls
 from weft.config import Loaded, load
 from weft.crawl.folder import CrawlFolder
+from weft.crawl.logs import open_log, orchestrator_slot
 from weft.crawl.nodes import Shared, check_nodes, is_part, join
 from weft.crawl.orchestrator import Orchestrator
 from weft.crawl.places import check_cores
@@ -23,8 +23,9 @@ from weft.crawl.seeds import check_email, read_seed_file
 from weft.crawl.servers import forget_pods
 from weft.errors import BadInput, Busy
 from weft.frontier.admission import read_domains
+from weft.frontier.redis.connection import peers
 from weft.supervise.node import NodeMetrics
-from weft.telemetry import Endpoint, Slot, log_to_file
+from weft.telemetry import Endpoint, LogFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class Prepared:
     orchestrator: Orchestrator
     endpoint: Endpoint | None
     pods: RedisPods | None = None
+    log: LogFile | None = None
 
     def close(self) -> None:
         """Gives everything back; the crawl has ended."""
@@ -43,6 +45,8 @@ class Prepared:
             self.pods.close()
         if self.endpoint is not None:
             self.endpoint.close()
+        if self.log is not None:
+            self.log.close()
         self.folder.let_go()
 
 
@@ -76,6 +80,7 @@ def prepare(
     folder.hold()
     endpoint: Endpoint | None = None
     pods: RedisPods | None = None
+    log: LogFile | None = None
     is_new = False
     try:
         if resume:
@@ -87,23 +92,26 @@ def prepare(
             crawl_id = join(config) if is_part(config) else None
             is_new = True
             identity = folder.start(seeds, config.pods.num_pods, on_redis=config.pods.on_redis, crawl_id=crawl_id)
-        log_to_file(Path(config.log.log_dir), Slot(0, "orchestrator"), config.log.log_level)
+        log = open_log(loaded, folder, identity)
         endpoint = _endpoint(folder, loaded, complain)
         pods = _open_pods(folder, loaded, identity.crawl_id, seeds, complain)
         folder.keep_settings(loaded.given())
         folder.add_seeds(seeds)
         if endpoint is not None and pods is not None:
             endpoint.add(pods.metrics())
+            endpoint.talks_to(peers(pods.urls))
     except BaseException:
         if pods is not None:
             pods.close()
         if endpoint is not None:
             endpoint.close()
+        if log is not None:
+            log.close()
         if is_new:
             folder.clear()
         folder.let_go()
         raise
-    return Prepared(loaded, folder, Orchestrator(config, folder, identity.crawl_id, pods=pods), endpoint, pods)
+    return Prepared(loaded, folder, Orchestrator(config, folder, identity.crawl_id, pods=pods), endpoint, pods, log)
 
 
 def _open_pods(
@@ -156,7 +164,7 @@ def _endpoint(folder: CrawlFolder, loaded: Loaded, complain: Callable[[str], Non
         return None
     try:
         node = NodeMetrics(folder.data_dirs)
-        return Endpoint(folder.metrics, port, own=Slot(0, "orchestrator"), collectors=[node])
+        return Endpoint(folder.metrics, port, own=orchestrator_slot(loaded.config.pods.here), collectors=[node])
     except Busy as busy:
         if loaded.origins["prometheus_port"] != "default":
             raise
