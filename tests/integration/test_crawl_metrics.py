@@ -53,7 +53,7 @@ def test_a_running_crawl_tells_its_numbers_and_promtool_accepts_them(tmp_path: P
     for series in (
         'weft_pages_total{pod="0",process="fetcher0"}',
         'weft_queue_urls{pod="0",process="fetcher0"}',
-        'weft_fetch_seconds_bucket{le="0.1",pod="0",process="fetcher0"}',
+        'weft_fetch_seconds_bucket{kind="page",le="0.1",pod="0",process="fetcher0"}',
         'weft_parse_seconds_count{pod="0",process="fetcher0"}',
         'weft_responses_total{pod="0",process="fetcher0",status="200"}',
         'weft_process_cpu_seconds_total{pod="0",process="fetcher0"}',

@@ -13,12 +13,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from weft import __version__
 from weft.crawl.ends import SERVER_AWAY
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.order import Control, Order, read_order
 from weft.engine.progress import Progress
 from weft.errors import ServerAway, ServerFull, WeftError
-from weft.supervise.process import die_with_parent
+from weft.supervise.process import die_with_parent, set_name
 from weft.telemetry import Log, log_to_file
 
 CRASHED = 70
@@ -32,11 +33,20 @@ def run_child(work: Callable[[Order, Control], int]) -> int:
     fd = sys.stdin.fileno()
     order = read_order(fd)
     die_with_parent(order.parent_pid)
+    set_name(order.slot.name)
     if order.core is not None:
         os.sched_setaffinity(0, {order.core})
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # the usual 1024 are few for many connections
     log_to_file(Path(order.config.log.log_dir), order.slot, order.config.log.log_level)
+    log.always(
+        "process started",
+        pid=os.getpid(),
+        core="any" if order.core is None else order.core,
+        incarnation=order.incarnation,
+        crawl=order.crawl_id,
+        weft=__version__,
+    )
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     try:
@@ -59,4 +69,4 @@ def progress_of(order: Order) -> Progress:
     """Where this process tells how it stands."""
     path = CrawlFolder(order.config.store.data_dirs).status_of(order.slot)
     path.parent.mkdir(exist_ok=True)
-    return Progress(path, os.getpid())
+    return Progress(path, os.getpid(), order.run, order.parent_pid)

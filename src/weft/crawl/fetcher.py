@@ -38,6 +38,7 @@ from weft.errors import Busy
 from weft.fetch.client import Client
 from weft.fetch.guard import Guard
 from weft.frontier.embedded import EmbeddedFrontier
+from weft.frontier.redis.connection import peers
 from weft.frontier.redis.routing import RoutedRedisFrontier
 from weft.frontier.routing import Received, RoutedFrontier
 from weft.store.pages import PageStore
@@ -81,7 +82,9 @@ class Fetcher:
         book = RobotsBook(self._frontier, config.fetch.user_agent())
         if isinstance(self._frontier, EmbeddedFrontier):
             self._frontier.forbids = book.forbids
-        self._metrics = EngineMetrics(Metrics(self.folder.metrics, slot), config.log.metrics_update_s)
+        self._metrics = EngineMetrics(
+            Metrics(self.folder.metrics, slot, peers(order.servers)), config.log.metrics_update_s
+        )
         self._outlet = self._open_outlet()
         results = self._results(crawl, book)
         self._committer = Committer(
@@ -184,13 +187,22 @@ class Fetcher:
             self._outlet.spool.close()
         self._store.close()
         stats = self._frontier.stats()
-        self.progress.status.queued, self.progress.status.in_flight = stats.queued, 0
+        self.progress.ends(stats)
         self._metrics.update(self.progress, stats, 0, now=True)
         self._frontier.close()
         self._suspects.close()
         code = EXIT_CODES[reason]
         self.progress.write(STATES[code], str(reason))
-        log.info("ended", reason=str(reason), pages=self.progress.status.pages)
+        status = self.progress.status
+        log.info(
+            "ended",
+            reason=reason,
+            pages=status.pages,
+            requests=status.requests,
+            retries=status.retries,
+            errors=sum(self.progress.errors.values()),
+            queued=status.queued,
+        )
         return code
 
 

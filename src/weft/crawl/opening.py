@@ -132,11 +132,10 @@ class Opening:
         return crawl
 
     def _recover(self, number: int, limits: CrawlLimits) -> None:
-        frontier, store, status = self._frontier, self._store, self._progress.status
+        frontier, store = self._frontier, self._store
         own = f"{self._order.slot.name}."
         stats = store.stats(0, own)
-        status.pages = status.pages_at_start = stats.pages
-        status.body_bytes = stats.body_bytes
+        self._progress.take_up(stats)
         by_key: Counter[str] = Counter()
         if limits.max_pages_per_domain is not None:
             for host, pages in store.stats(sys.maxsize, own).hosts:
@@ -144,14 +143,16 @@ class Opening:
         frontier.recover(store.items_since(frontier.acknowledged), {number: stats.pages}, by_key)
 
     def _admit_seeds(self, crawl: RunningCrawl, seeds: list[str]) -> None:
-        admitted = []
+        admitted, refused = [], 0
         for seed in filter(self._owns, map(crawl.rules.rewritten, seeds)):
             reason = crawl.rules.refusal(seed, 0, is_link=False, included=True)
             if reason is None:
                 admitted.append(Found(seed, 0))
             else:
                 self._progress.refused[reason] += 1
+                refused += 1
         admission = self._frontier.admit(crawl.number, admitted)
+        log.info("seeds taken in", seeds=len(admitted), new=admission.new, refused=refused)
         if admission.expand:  # it was fetched before, as some page's link, and is nearer now
             self._leads().expand_readable(crawl, admission.expand)
 

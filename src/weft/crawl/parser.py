@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -33,9 +33,10 @@ from weft.engine.steps import crash_point
 from weft.engine.suspects import Suspects, beat, take_suspect
 from weft.frontier.admission import Rules
 from weft.frontier.contract import CrawlLimits, ParseQueue
+from weft.frontier.redis.connection import peers
 from weft.records import Found
 from weft.store.pages import PageStore
-from weft.telemetry import Log, Metrics, Slot
+from weft.telemetry import Log, Metrics, Peer, Slot
 
 log = Log("weft.crawl.parser")
 
@@ -68,6 +69,7 @@ class Parser:
         pulse: Path,
         *,
         at_a_time: int,
+        redis: Collection[Peer] = (),
         chores: Callable[[Parser], Sequence[Callable[[float], None]]] = lambda _: (),
     ) -> None:
         step = crash_point()
@@ -89,7 +91,7 @@ class Parser:
             step=step,
         )
         crawl = self._open_crawl(config, folder, slot)
-        self.metrics = EngineMetrics(Metrics(folder.metrics, slot), config.log.metrics_update_s)
+        self.metrics = EngineMetrics(Metrics(folder.metrics, slot, redis), config.log.metrics_update_s)
         crawls = {crawl.number: crawl}
         self._round, parsing = reading(frontier, self._store, crawls, self._suspects, config.fetch, self.metrics)
         self._committer = Committer(frontier, self._store, step)
@@ -106,8 +108,7 @@ class Parser:
         frontier, store = self._frontier, self._store
         number = frontier.open_crawl("crawl", limits_of(config))
         stats = store.stats(0, slot.name + ".")
-        self.progress.status.pages = self.progress.status.pages_at_start = stats.pages
-        self.progress.status.body_bytes = stats.body_bytes
+        self.progress.take_up(stats)
         frontier.recover(store.items_since(frontier.acknowledged), {number: stats.pages})
         for row in store.repair():
             # These pages' bytes are gone: their URLs come in again under a new number.
@@ -133,10 +134,12 @@ class Parser:
         self._store.close()
         self._sweeper.sweep()
         self._reader.close()
-        self.metrics.update(self.progress, None, 0, now=True)
+        stats = self._frontier.stats()
+        self.progress.ends(stats)
+        self.metrics.update(self.progress, stats, 0, now=True)
         self._frontier.close()
         self._suspects.close()
-        log.info("ended", pages=self.progress.status.pages)
+        log.info("ended", pages=self.progress.status.pages, errors=sum(self.progress.errors.values()))
 
 
 def parse(order: Order, control: Control) -> int:
@@ -156,7 +159,7 @@ def parse(order: Order, control: Control) -> int:
 
     parser = Parser(
         order.config, folder, order.crawl_id, order.slot, frontier, progress, folder.pulse_of(order.slot),
-        at_a_time=order.config.pods.parser_workers, chores=chores,
+        at_a_time=order.config.pods.parser_workers, redis=peers(order.servers), chores=chores,
     )  # fmt: skip
     signal.signal(signal.SIGTERM, lambda *_: parser.loop.drain())
     parser.run()

@@ -298,6 +298,17 @@ class RedisPods:
             self._first = None
         return None
 
+    def figures(self) -> dict[int, FrontierStats]:
+        """How this node's pods stand; those that do not answer are left out."""
+        found = {}
+        for pod, frontier in self._frontiers.items():
+            try:
+                with self._asking(pod):
+                    found[pod] = frontier.stats()
+            except ABSENT:
+                continue
+        return found
+
     def _judge(self) -> Stop | None:
         """Two passes with the same figures; each is complete before the next begins."""
         facts = [self._facts(pod) for pod in range(len(self.urls))]

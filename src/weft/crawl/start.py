@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from weft import urls
 from weft.config import Loaded, load
 from weft.crawl.distribution import announce_pods
 from weft.crawl.folder import CrawlFolder
+from weft.crawl.logs import open_log, orchestrator_slot
 from weft.crawl.nodes import Shared, check_nodes, is_part, join
 from weft.crawl.orchestrator import Orchestrator
 from weft.crawl.places import check_cores
@@ -24,8 +24,9 @@ from weft.crawl.seeds import check_email, read_seed_file
 from weft.crawl.servers import forget_pods
 from weft.errors import BadInput, Busy
 from weft.frontier.admission import read_domains
+from weft.frontier.redis.connection import peers
 from weft.supervise.node import NodeMetrics
-from weft.telemetry import Endpoint, Slot, log_to_file
+from weft.telemetry import Endpoint, LogFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class Prepared:
     orchestrator: Orchestrator
     endpoint: Endpoint | None
     pods: RedisPods | None = None
+    log: LogFile | None = None
 
     def close(self) -> None:
         """Gives everything back; the crawl has ended."""
@@ -44,6 +46,8 @@ class Prepared:
             self.pods.close()
         if self.endpoint is not None:
             self.endpoint.close()
+        if self.log is not None:
+            self.log.close()
         self.folder.let_go()
 
 
@@ -82,6 +86,7 @@ def prepare(
     folder.hold()
     endpoint: Endpoint | None = None
     pods: RedisPods | None = None
+    log: LogFile | None = None
     is_new = False
     try:
         if resume:
@@ -94,7 +99,7 @@ def prepare(
             crawl_id = join(config) if is_part(config) else None
             is_new = True
             identity = folder.start(seeds, config.pods.num_pods, on_redis=config.pods.on_redis, crawl_id=crawl_id)
-        log_to_file(Path(config.log.log_dir), Slot(0, "orchestrator"), config.log.log_level)
+        log = open_log(loaded, folder, identity)
         endpoint = _endpoint(folder, loaded, complain)
         announce_pods(config.pods.num_pods, seeds, environment, announce)
         pods = _open_pods(folder, loaded, identity.crawl_id, seeds, complain)
@@ -102,16 +107,19 @@ def prepare(
         folder.add_seeds(seeds)
         if endpoint is not None and pods is not None:
             endpoint.add(pods.metrics())
+            endpoint.talks_to(peers(pods.urls))
     except BaseException:
         if pods is not None:
             pods.close()
         if endpoint is not None:
             endpoint.close()
+        if log is not None:
+            log.close()
         if is_new:
             folder.clear()
         folder.let_go()
         raise
-    return Prepared(loaded, folder, Orchestrator(config, folder, identity.crawl_id, pods=pods), endpoint, pods)
+    return Prepared(loaded, folder, Orchestrator(config, folder, identity.crawl_id, pods=pods), endpoint, pods, log)
 
 
 def _open_pods(
@@ -180,7 +188,7 @@ def _endpoint(folder: CrawlFolder, loaded: Loaded, complain: Callable[[str], Non
         return None
     try:
         node = NodeMetrics(folder.data_dirs)
-        return Endpoint(folder.metrics, port, own=Slot(0, "orchestrator"), collectors=[node])
+        return Endpoint(folder.metrics, port, own=orchestrator_slot(loaded.config.pods.here), collectors=[node])
     except Busy as busy:
         if loaded.origins["prometheus_port"] != "default":
             raise

@@ -37,7 +37,7 @@ from weft.frontier.contract import (
     Wanted,
 )
 from weft.frontier.journal import Journal
-from weft.frontier.politeness import AddressTurn
+from weft.frontier.politeness import AddressTurn, log_change
 from weft.frontier.queues import Queues
 from weft.frontier.recovery import LETTER, Counts, Recovery
 from weft.frontier.requests import RequestLog, boot_id, last_requests
@@ -558,7 +558,7 @@ class EmbeddedFrontier:
         turn, section = state.turn, self._section
         turn.active -= 1
         turn.ended(ended.at, section)
-        before = (turn.extra_s, turn.open_until, turn.probes)
+        before = turn.marks()
         if ended.slow_down:
             turn.slow_down(ended.at, ended.retry_after_s, section)
             if (ended.retry_after_s or 0.0) > section.max_retry_after_s:
@@ -566,8 +566,9 @@ class EmbeddedFrontier:
                     self._reject(lane, Reason.RETRY_AFTER)
         if ended.ok is not None:
             turn.answered(ended.lease.item, ended.ok, ended.at, section)
-        if before != (turn.extra_s, turn.open_until, turn.probes) or ended.slow_down:
+        if before != turn.marks() or ended.slow_down:
             self._save_site(state.site)
+            turn.log_since(before, state.site.key, section)
         if turn.broken(section):
             for lane in state.site.lanes:
                 self._reject(lane, Reason.BREAKER)
@@ -623,6 +624,8 @@ class EmbeddedFrontier:
     def _reject(self, lane: Lane, reason: Reason) -> None:
         """Takes out everything that waits in a lane; `rejections` gives it to whoever keeps the reasons."""
         waiting = list(lane.items())
+        if waiting:
+            log_change(reason, lane.key, len(waiting))
         self._queues.queued -= lane.queued
         lane.clear()
         for item in waiting:

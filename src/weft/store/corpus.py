@@ -123,6 +123,7 @@ class Corpus:
         indexes = [index for index in self._all() if index.path.name.startswith(f"index-{slots}")]
         totals = [index.totals() for index in indexes]
         some = [total for total in totals if total[0]]
+        kinds = [kind for index in indexes for kind in index.kinds()]
         return Stats(
             rows=sum(total[0] for total in totals),
             pages=sum(total[1] for total in totals),
@@ -135,6 +136,8 @@ class Corpus:
             content_types=_summed(index.counts("content_type") for index in indexes),
             depths=_summed(index.counts("depth") for index in indexes),
             hosts=_top(indexes, top),
+            kinds=_summed({(status, error): rows} for status, error, rows, _ in kinds),
+            page_bytes=sum(page_bytes for _, _, _, page_bytes in kinds),
         )
 
     def close(self) -> None:

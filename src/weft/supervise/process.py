@@ -10,6 +10,9 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,6 +85,25 @@ def open_standard_descriptors() -> list[int]:
         opened.append(fd)
     os.close(fd)
     return opened
+
+
+@contextmanager
+def named(name: str) -> Iterator[None]:
+    """The calling thread's name while something runs in it; of a main thread it is the process's, in `ps` and `top`."""
+    before = name_of(os.getpid(), threading.get_native_id())
+    set_name(name)
+    try:
+        yield
+    finally:
+        set_name(before or name)
+
+
+def name_of(pid: int, thread: int | None = None) -> str | None:
+    """The name that `ps -o comm` and `top` show of a process, or of one of its threads."""
+    try:
+        return Path(f"/proc/{pid}/task/{thread or pid}/comm").read_text(errors="replace").rstrip("\n")
+    except OSError:
+        return None
 
 
 def state(pid: int) -> str | None:

@@ -203,6 +203,7 @@ class RedisServer:
             os.pwrite(lock, f"{self._process.pid:<20}".encode(), 0)
         finally:
             os.close(lock)
+        log.info("server started", folder=self.folder, pid=self._process.pid, program=self.program)
         self._child.spawned(self._process.pid)
         self._loaded = False
 
@@ -259,6 +260,7 @@ class RedisServer:
         asked = self._child.state is State.STOPPING
         self._child.exited(Exit(code) if code >= 0 else Exit(None, -code))
         if asked:
+            log.info("server ended", folder=self.folder, how=str(self._child.last_exit))
             return
         log.error("a Redis server died", folder=self.folder, how=str(self._child.last_exit))
         if self._child.looping:

@@ -17,6 +17,7 @@ from weft import urls
 from weft.config import PolitenessSection, checks_pod_assignment
 from weft.errors import Busy, ServerAway, ServerFull
 from weft.frontier.contract import Admission, CrawlLimits, FrontierStats
+from weft.frontier.politeness import log_change
 from weft.frontier.redis.connection import asking
 from weft.frontier.redis.known import KnownUrls
 from weft.frontier.redis.outbox import Arrived, Behind
@@ -409,10 +410,17 @@ class PodClient:
 
     def _heard(self, reply: list[Any]) -> None:
         self._server_now = int(reply[0])
+        if reply[4]:
+            self._log_changes(reply[4])
         if reply[3] != self._losses:
             self._losses = reply[3]
             for crawl in self._crawls.values():
                 crawl.known.forget()
+
+    def _log_changes(self, happened: list[bytes]) -> None:
+        for what, site, number in zip(happened[::3], happened[1::3], happened[2::3], strict=True):
+            in_microseconds = what in (b"slowed", b"eased", b"opened")
+            log_change(what.decode(), site.decode(), int(number) / (1e6 if in_microseconds else 1))
 
     def _seen_item(self, number: int) -> None:
         """Items up to this number were given out."""

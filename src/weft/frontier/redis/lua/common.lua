@@ -62,6 +62,15 @@ local function is_settling()
   return lost and now < lost + LONGEST and call('EXISTS', 'settling') == 1
 end
 
+-- What has happened to sites, for the caller's log: what, site, number, again and again. Nearly always nothing.
+local happened = {}
+
+local function happens(what, site, number)
+  happened[#happened + 1] = what
+  happened[#happened + 1] = site
+  happened[#happened + 1] = fmt('%.0f', number)
+end
+
 local function count(name, by)
   delta[name] = (delta[name] or 0) + by
 end
@@ -416,6 +425,7 @@ local function reject(s, l, reason)
     call('SREM', 'low', queue)
   end
   count('queued', -l.q)
+  happens(reason, s.site, l.q)
   l.q, l.n, l.d = 0, 0, ''
 end
 
@@ -449,9 +459,9 @@ local function flush()
 end
 
 -- The reply of every script: the time, the number of this operation, whether rejected items wait, how often data was lost,
--- then its own facts.
+-- what has happened to sites, then its own facts.
 local function reply(...)
   flush()
   return { fmt('%.0f', now), call('HINCRBY', 'n', 'ops', 1), call('LLEN', 'rejected') + call('LLEN', 'rejects'),
-    tonumber(call('HGET', 'state', 'losses')) or 0, ... }
+    tonumber(call('HGET', 'state', 'losses')) or 0, happened, ... }
 end
