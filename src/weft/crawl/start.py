@@ -80,18 +80,26 @@ def prepare(
     try:
         if resume:
             identity = folder.go_on()
+            folder.seeds()  # what is damaged is refused before anything is started
             _check_pods(folder, loaded)
             _check_suffixes(folder, identity.suffix_list)
         else:
             _make_room(folder, loaded)
             crawl_id = join(config) if is_part(config) else None
             is_new = True
-            identity = folder.start(seeds, config.pods.num_pods, on_redis=config.pods.on_redis, crawl_id=crawl_id)
+            identity = folder.start(
+                seeds,
+                config.pods.num_pods,
+                settings=loaded.given(),
+                on_redis=config.pods.on_redis,
+                crawl_id=crawl_id,
+            )
         log_to_file(Path(config.log.log_dir), Slot(0, "orchestrator"), config.log.log_level)
         endpoint = _endpoint(folder, loaded, complain)
         pods = _open_pods(folder, loaded, identity.crawl_id, seeds, complain)
-        folder.keep_settings(loaded.given())
-        folder.add_seeds(seeds)
+        if resume:
+            folder.keep_settings(loaded.given())
+            folder.add_seeds(seeds)
         if endpoint is not None and pods is not None:
             endpoint.add(pods.metrics())
     except BaseException:
@@ -175,7 +183,7 @@ def _kept(folder: CrawlFolder, loaded: Loaded) -> dict[str, Any]:
 def _make_room(folder: CrawlFolder, loaded: Loaded) -> None:
     """Sees that nothing is there; a crawl that is started over is deleted, what it left in databases too."""
     if not folder.exists():
-        if any(folder.home.glob("index-*.db")) or (folder.home / "warc").exists():
+        if folder.holds_pages():
             raise BadInput(f"{folder.home}: holds pages, but no crawl.json: choose another data dir")
         return
     if not loaded.config.run.fresh:
