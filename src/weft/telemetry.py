@@ -119,11 +119,18 @@ def _field(value: object) -> str:
 
 
 class _LogFile(RotatingFileHandler):
-    """A log file on a disk that may be full: the line is lost, and nobody's terminal gets a traceback instead."""
+    """A log file, its owner's alone. On a full disk the line is lost, and no terminal gets a traceback instead."""
+
+    def _open(self) -> Any:
+        return open(self.baseFilename, self.mode, encoding=self.encoding, opener=_private)
 
     def handleError(self, record: logging.LogRecord) -> None:
         if not isinstance(sys.exc_info()[1], OSError):
             super().handleError(record)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def log_to_file(log_dir: Path, slot: Slot, level: str = "INFO") -> logging.Handler:
