@@ -27,7 +27,7 @@ import pytest
 from crawling import Crawler, audited, kill_fetcher, kill_now, until, weft
 
 from weft.crawl.folder import CrawlFolder
-from weft.frontier.requests import Finish, Start
+from weft.frontier.requests import Finish, Gaps, Start
 from weft.frontier.view import FrontierView
 from weft.supervise import process
 from weft.testing import nginx
@@ -143,7 +143,7 @@ def read_asked(data_dir: Path) -> list[Asked]:
     found: list[Asked] = []
     open_: dict[tuple[int, int], int] = {}
     with closing(FrontierView(CrawlFolder([data_dir]).frontiers())) as view:
-        for pod, event in view.requests():
+        for pod, event in view.requests(Gaps()):
             if isinstance(event, Start):
                 open_[pod, event.item] = len(found)
                 found.append(Asked(event.url, event.wall))

@@ -30,6 +30,13 @@ def audit(crawl_dir: str, as_json: bool, quiet: bool) -> int:
         click.echo(f"{report.requests:,} requests to {report.sites:,} sites: {found}.")
         if report.cut_off:
             click.echo(f"  cut off by a kill before robots.txt could turn them away: {report.cut_off:,}")
+        for count, what in (
+            (report.unreadable, f"lines of the log cannot be read: {', '.join(report.unreadable_in)}"),
+            (report.missing_bytes, "bytes are missing at the end of the log"),
+            (report.unproven, "requests were made under a robots.txt that was lost with a damaged frontier"),
+        ):
+            if count:
+                click.echo(f"  not covered by this proof: {count:,} {what}")
         for waited, needed, url in report.closest[:3]:
             if waited != float("inf"):
                 click.echo(shown(f"  closest: {waited:.3f} s where {needed:g} s were required: {url}"))

@@ -18,8 +18,11 @@ SHOWN = 10
 @click.command()
 @click.argument("crawl_dirs", metavar="CRAWL_DIR...", nargs=-1, required=True)
 @click.option("--text", is_flag=True, help="Make text files too, where the crawl kept none.")
+@click.option(
+    "--frontier", is_flag=True, help="Make a damaged frontier anew, of the seeds and the stored pages' links."
+)
 @output_flags
-def rebuild(crawl_dirs: tuple[str, ...], text: bool, as_json: bool, quiet: bool) -> None:
+def rebuild(crawl_dirs: tuple[str, ...], text: bool, frontier: bool, as_json: bool, quiet: bool) -> None:
     """Make a crawl's index and texts again from its WARC files. Give all its data dirs, in their order.
 
     The crawl must not be running. The new index takes the old one's place when it is whole: an interrupted rebuild
@@ -27,6 +30,9 @@ def rebuild(crawl_dirs: tuple[str, ...], text: bool, as_json: bool, quiet: bool)
     """
     from dataclasses import asdict
 
+    if frontier:
+        _make_frontier(crawl_dirs, as_json, quiet)
+        return
     from weft.crawl.rebuild import rebuild as run
 
     silent = quiet or as_json or not sys.stderr.isatty()
@@ -73,3 +79,19 @@ def _tell_losses(told: Rebuilt, crawl_dirs: tuple[str, ...]) -> None:
             click.echo(visible(f"lost: {url}"))
         if told.lost > SHOWN:
             click.echo(f"... and {told.lost - SHOWN:,} more (--json has {len(told.lost_urls):,} of them)")
+
+
+def _make_frontier(crawl_dirs: tuple[str, ...], as_json: bool, quiet: bool) -> None:
+    from weft.crawl.rebuild import rebuild_frontier
+
+    made = rebuild_frontier(crawl_dirs)
+    if as_json:
+        print_json({"new_frontiers": [str(path) for path in made]})
+    elif not quiet:
+        for path in made:
+            aside = path.with_name(f"{path.name}.damaged")
+            click.echo(
+                f"{path}: made anew" + (f"; the damaged one is beside it: {aside.name}" if aside.exists() else "")
+            )
+        resume = "weft crawl --resume" + "".join(f" --data-dir {folder}" for folder in crawl_dirs)
+        click.echo(f"The links of the stored pages are read again when the crawl goes on: {resume}")

@@ -22,7 +22,7 @@ from weft.errors import BadInput, BadUrl, Missing, ServerAway
 from weft.extract.robots_meta import robots_tag
 from weft.fetch.robots import product_token
 from weft.frontier.admission import Rules
-from weft.frontier.requests import Finish, Start
+from weft.frontier.requests import Finish, Gaps, Start
 from weft.frontier.view import Entry, FrontierView
 from weft.records import Reason, Row
 from weft.store.errors import Unreadable
@@ -182,7 +182,7 @@ class Explainer:
     def _tries(self, item: int) -> Iterator[str]:
         """Every request for an item, from the request log."""
         begun: Start | None = None
-        for _, event in self._view.requests():
+        for _, event in self._view.requests(Gaps()):
             if isinstance(event, Start) and event.item == item:
                 begun = event
             elif isinstance(event, Finish) and event.item == item and begun is not None:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol
 
+from weft import urls
 from weft.config import Config, FetchSection
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.order import Order
@@ -19,13 +20,15 @@ from weft.engine.progress import Progress
 from weft.engine.revisits import Revisits
 from weft.engine.suspects import beat
 from weft.engine.verdict import RETRYABLE
+from weft.errors import Damaged
 from weft.fetch.robots import product_token
 from weft.frontier.admission import Rules
 from weft.frontier.contract import CrawlLimits, Frontier
 from weft.frontier.embedded import EmbeddedFrontier
 from weft.frontier.redis.routing import RoutedRedisFrontier
 from weft.frontier.routing import RoutedFrontier
-from weft.records import Found, Reason, Row
+from weft.records import POD_SHIFT, Found, Reason, Row
+from weft.store.errors import StoreError
 from weft.store.pages import PageStore
 from weft.store.query import Where
 from weft.telemetry import Log
@@ -33,6 +36,7 @@ from weft.telemetry import Log
 MAY_SUCCEED = RETRYABLE | {Reason.ROBOTS_UNREACHABLE, Reason.BREAKER, Reason.RETRY_AFTER}
 WAIT_S, SETTLE_S = 0.1, 60.0
 MOST_SITEMAPS, FEW_SITEMAPS = 2000, 20  # of one site: at 50,000 URLs each, that is more than most crawls ever fetch
+TOGETHER = 1000  # stored pages whose links are let in with one commit
 CRAWL = "crawl"  # the name of the one crawl that is in a frontier
 log = Log("weft.crawl.opening")
 
@@ -106,6 +110,7 @@ class Opening:
         """The crawl, ready to run; what its pod as a whole must do is done by the pod's first fetcher."""
         order, frontier = self._order, self._frontier
         limits, scope = limits_of(order.config), order.config.scope
+        self._check_index()
         number = frontier.open_crawl(CRAWL, limits)
         self._recover(number, limits)
         seeds, extensions = self._folder.seeds(), frontier.scope_extensions(number)
@@ -120,9 +125,12 @@ class Opening:
         if isinstance(frontier, RoutedRedisFrontier):
             alive = partial(beat, self._folder.pulse_of(order.slot))
             read_lost(frontier, self._store, order.config.fetch, crawl, alive)
+        elif frontier.unsure_of_links:
+            self._read_links_again(crawl, frontier)
         if order.index == 0:
             self._admit_seeds(crawl, seeds)
             self._visit_again(number)
+            self._ask_refused_addresses(number)
             if isinstance(frontier, RoutedRedisFrontier):
                 frontier.note("seeded", "1")
         if frontier.is_recrawled(number):
@@ -130,6 +138,60 @@ class Opening:
         frontier.commit()
         self._store.readmitted()
         return crawl
+
+    def _check_index(self) -> None:
+        """The frontier hears of a batch when it is on the disk: an index that has fewer has lost pages since."""
+        has, must = self._store.batch, self._frontier.acknowledged
+        if has < must:
+            index = self._folder.home / f"index-{self._order.slot.name}.db"
+            detail = f"has lost pages that were stored (it has {has:,} of {must:,} batches)"
+            raise Damaged(index, detail, "make it again from the WARC files with `weft rebuild CRAWL_DIR`, and resume")
+
+    def _read_links_again(self, crawl: RunningCrawl, frontier: EmbeddedFrontier) -> None:
+        """Lets in what stored pages lead to: after a power cut that of the last ones, for a new frontier of all.
+
+        A page that cannot be read, or is not kept, is visited again; for a new frontier one page of each origin as
+        well, since sitemaps are asked for with the pages of an origin, and are not stored.
+        """
+        log.warning("the frontier has lost URLs: the links of stored pages are read again", all=frontier.is_new)
+        frontier.had(crawl.number, ((_found(row), row.item) for row in self._unsure_rows(frontier)))
+        leads, origins, again, count = self._leads(), set[str](), 0, 0
+        for count, row in enumerate(self._unsure_rows(frontier), 1):
+            origin = urls.origin_of(row.url)
+            is_first = frontier.is_new and bool(row.warc_file) and origin not in origins
+            if is_first:
+                origins.add(origin)
+            if is_first or not _lead_on(leads, crawl, row):
+                again += 1
+                frontier.readmit(crawl.number, _found(row))
+            if count % TOGETHER == 0:
+                frontier.commit()
+                beat(self._folder.pulse_of(self._order.slot))
+        frontier.links_are_known()
+        log.warning("the links of stored pages are known again", pages=count, visited_again=again)
+
+    def _unsure_rows(self, frontier: EmbeddedFrontier) -> Iterator[Row]:
+        """The rows of pages whose links the frontier may not have."""
+        if frontier.is_new:
+            return (row for row in self._store.rows() if row.item >> POD_SHIFT == self._order.pod)
+        late = self._store.items_since(frontier.acknowledged)
+        found = ((item, url) for item in late if (url := self._store.url_of(item)) is not None)
+        return (row for item, url in found for row in self._store.for_url(url) if row.item == item)
+
+    def _ask_refused_addresses(self, number: int) -> None:
+        """What was refused for its address is asked again once the settings let more addresses in than before."""
+        fetch = self._order.config.fetch
+        allowed = [name for name, on in (("private", fetch.allow_private), ("public", bool(fetch.email))) if on]
+        before = self._frontier.note("addresses").split()
+        if set(allowed) - set(before):
+            for row in self._store.rows():
+                if (
+                    row.error.partition(":")[0] == Reason.ADDRESS
+                    and self._store.for_url(row.url)[-1].item == row.item
+                    and self._owns(row.url)
+                ):
+                    self._frontier.readmit(number, Found(row.url, row.depth, row.parent))
+            self._frontier.note("addresses", " ".join(sorted({*before, *allowed})))
 
     def _recover(self, number: int, limits: CrawlLimits) -> None:
         frontier, store = self._frontier, self._store
@@ -169,6 +231,22 @@ class Opening:
         if run.recrawl:
             known = (found for found in _first_pages(self._store) if self._owns(found.url))
             frontier.recrawl(number, order.run, known, partial(self._folder.begin_recrawl, order.pod))
+
+
+def _found(row: Row) -> Found:
+    return Found(row.url, row.depth, row.parent, row.hops)
+
+
+def _lead_on(leads: Leads, crawl: RunningCrawl, row: Row) -> bool:
+    """Lets in what a stored answer leads to; False where nobody can tell any more."""
+    if row.error == "noindex" or (200 <= row.status < 300 and not row.warc_file):
+        return False
+    try:
+        leads.expand(crawl, [(row.item, row.url, row.depth)], {row.item: row.hops})
+    except StoreError as error:
+        log.error("a stored page cannot be read: it is visited again", url=row.url, error=error)
+        return False
+    return True
 
 
 def _first_pages(store: PageStore) -> Iterator[Found]:

@@ -240,4 +240,6 @@ class Orchestrator:
         return self._config.log.log_dir
 
     def _last_words(self) -> str:
-        return next((note for process in self._processes if (note := process.status().note)), "")
+        """Why it cannot go on: what a process that failed has said, before what others said in an earlier run."""
+        told = sorted((process.status() for process in self._processes), key=lambda status: status.state != "failed")
+        return next((status.note for status in told if status.note), "")

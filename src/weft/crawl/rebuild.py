@@ -1,7 +1,8 @@
 """`weft rebuild`: a crawl's indexes and texts made again from its WARC files, so that it can be read and gone on with.
 
 The frontier is not touched: it holds what is queued. It learns from the rebuilt rows what is done, since their batches
-are later than all that it has acknowledged. What it has finished and no record tells any more is queued again.
+are later than all that it has acknowledged. What it has finished and no record tells any more is queued again. One that
+is damaged is made anew by `rebuild_frontier`, of the seeds and of what the stored pages lead to.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from pathlib import Path
 from weft.crawl.export import reader
 from weft.crawl.finished import Frontiers
 from weft.crawl.folder import CrawlFolder
+from weft.errors import BadInput
+from weft.frontier.renew import renew
 from weft.store.contract import StoredPage
 from weft.store.rebuild import Rebuild, Rebuilt
 from weft.store.text import FOLDER
@@ -42,6 +45,25 @@ def rebuild(
         finally:
             if frontiers:
                 frontiers.close()
+    finally:
+        folder.let_go()
+
+
+def rebuild_frontier(data_dirs: Sequence[str | Path]) -> list[Path]:
+    """Has the next resume make the frontier of what is stored; gives the damaged ones, which are put aside."""
+    folder = CrawlFolder(data_dirs)
+    folder.go_on()
+    folder.settings()
+    folder.seeds()
+    if folder.on_redis:
+        raise BadInput(f"{folder.home}: the crawl's frontier is on Redis, and cannot be made of what is stored here")
+    folder.hold()
+    try:
+        made = []
+        for pod, home in enumerate(folder.frontiers()):
+            if renew(home, [other for other in range(folder.pods) if other != pod]):
+                made.append(home / "frontier.db")
+        return made
     finally:
         folder.let_go()
 

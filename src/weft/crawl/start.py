@@ -91,6 +91,7 @@ def prepare(
     try:
         if resume:
             identity = folder.go_on()
+            folder.seeds()  # what is damaged is refused before anything is started
             _check_pods(folder, loaded)
             _check_suffixes(folder, identity.suffix_list)
             _check_seen_filter(folder, loaded)
@@ -98,13 +99,20 @@ def prepare(
             _make_room(folder, loaded)
             crawl_id = join(config) if is_part(config) else None
             is_new = True
-            identity = folder.start(seeds, config.pods.num_pods, on_redis=config.pods.on_redis, crawl_id=crawl_id)
+            identity = folder.start(
+                seeds,
+                config.pods.num_pods,
+                settings=loaded.given(),
+                on_redis=config.pods.on_redis,
+                crawl_id=crawl_id,
+            )
         log = open_log(loaded, folder, identity)
         endpoint = _endpoint(folder, loaded, complain)
         announce_pods(config.pods.num_pods, seeds, environment, announce)
         pods = _open_pods(folder, loaded, identity.crawl_id, seeds, complain)
-        folder.keep_settings(loaded.given())
-        folder.add_seeds(seeds)
+        if resume:
+            folder.keep_settings(loaded.given())
+            folder.add_seeds(seeds)
         if endpoint is not None and pods is not None:
             endpoint.add(pods.metrics())
             endpoint.talks_to(peers(pods.urls))
@@ -208,7 +216,7 @@ def _kept(folder: CrawlFolder, loaded: Loaded) -> dict[str, Any]:
 def _make_room(folder: CrawlFolder, loaded: Loaded) -> None:
     """Sees that nothing is there; a crawl that is started over is deleted, what it left in databases too."""
     if not folder.exists():
-        if any(folder.home.glob("index-*.db")) or (folder.home / "warc").exists():
+        if folder.holds_pages():
             raise BadInput(f"{folder.home}: holds pages, but no crawl.json: choose another data dir")
         return
     if not loaded.config.run.fresh:

@@ -6,6 +6,7 @@ errors are what the store holds: a process takes them from there when it starts 
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -211,7 +212,10 @@ def write_status(path: Path, status: Status) -> None:
     """Replaces the file."""
     data, beside = msgspec.json.encode(status), path.with_suffix(".tmp")
     try:
-        beside.write_bytes(data)
+        beside.unlink(missing_ok=True)
+        fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
         beside.replace(path)
     except OSError:
         # A full disk, which this file must tell of: what it takes up already can be written over.
@@ -232,5 +236,5 @@ def read_status(path: Path) -> Status | None:
     """The file's content, or None where there is none that can be read."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Status)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None

@@ -40,6 +40,12 @@ class Recovery:
         self._journal = journal
         self._queues = queues
         self._wall = wall
+        self._before = 0  # items before this one are known by the checkpoint
+        self._replayed = Bitmap()  # and these by the journal since; filled where somebody will ask
+
+    def knows(self, item: int) -> bool:
+        """Whether an item was admitted, as far as the journal tells; asked where it may have lost some (`restore`)."""
+        return item < self._before or item in self._replayed
 
     def save(self, counts: Counts, out: list[Open], now: float) -> None:
         """Writes a checkpoint; everything must be committed to the journal."""
@@ -51,8 +57,11 @@ class Recovery:
         ended = self._queues.ended.blocks() if isinstance(self._queues.ended, Bitmap) else {}
         Writer(self._path, header, self._queues, now).write(out, ended)
 
-    def restore(self, counts: Counts, done: Iterable[int], now: float) -> list[int]:
-        """Fills the queues and the counts; gives those of `done` that the journal does not know to have ended."""
+    def restore(self, counts: Counts, done: Iterable[int], now: float, *, remember: bool = False) -> list[int]:
+        """Fills the queues and the counts; gives those of `done` that the journal does not know to have ended.
+
+        `remember`: for `knows`.
+        """
         queues, journal = self._queues, self._journal
         queues.retries = {item: (attempt, wall) for item, attempt, wall in journal.rows("retries")}
         reader = Reader(self._path, journal.last_seq(), queues.crawls)
@@ -65,13 +74,14 @@ class Recovery:
         counts.finished += ended.add(late)
         queues.ended = ended
         if header is not None:
+            self._before = header.next_item
             counts.next_item = max(counts.next_item, header.next_item)
             counts.admitted += header.admitted
             counts.finished += header.finished
             for one in reader.load(queues, now - self._wall(), ended):
                 self._put_back(one, now)
         reader.close()
-        self._replay(seq, counts, ended, now)
+        self._replay(seq, counts, ended, now, self._replayed if remember else None)
         for site in queues.sites.values():
             queues.schedule(site)
         return late
@@ -86,7 +96,7 @@ class Recovery:
         item = msgspec.structs.replace(crawl.at_its_nearest(one.item), attempt=attempt or one.item.attempt)
         self._queues.push_urgent(lane, item, not_before, first=True)
 
-    def _replay(self, seq: int, counts: Counts, ended: Bitmap, now: float) -> None:
+    def _replay(self, seq: int, counts: Counts, ended: Bitmap, now: float, replayed: Bitmap | None) -> None:
         crawls = self._queues.crawls
         for lines in self._journal.admitted_since(seq):
             for line in lines:
@@ -95,6 +105,8 @@ class Recovery:
                 if crawl is None:
                     continue
                 item = int(number)
+                if replayed is not None:
+                    replayed.add((item,))
                 if item >= counts.next_item:
                     counts.next_item = item + 1
                 url, _, about = rest.partition(" ")
@@ -126,7 +138,7 @@ class Recovery:
         if item not in self._queues.retries:
             return 0, 0.0
         attempt, wall = self._queues.retries[item]  # kept: one that has moved up has another entry
-        return attempt, now + max(0.0, wall - self._wall())
+        return attempt, now + self._queues.wait_s(wall)
 
 
 class Bitmap:

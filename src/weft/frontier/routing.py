@@ -74,7 +74,8 @@ class RoutedFrontier(EmbeddedFrontier):
         self, done: Iterable[int] = (), pages: Mapping[int, int] | None = None, by_key: Mapping[str, int] | None = None
     ) -> int:
         """Also takes up the errands that other pods sent this one on."""
-        if self._journal.meta("boot") not in (None, boot_id()):
+        # A frontier that was made anew has forgotten which numbers it had heard, and others wait for those it had used.
+        if self.is_new or self._journal.meta("boot") not in (None, boot_id()):
             self.outbox.jump()
         queued = super().recover(done, pages, by_key)
         for name, value in list(self._journal.rows("meta")):

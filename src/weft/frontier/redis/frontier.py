@@ -583,7 +583,7 @@ class RedisFrontier(PodClient):
     def _forget_unreachable(self, url: str) -> None:
         origin = urls.origin_of(url)
         record = self.robots(origin)
-        if record is not None and record.status == "unreachable":
+        if record is not None and record.status in ("unreachable", "address"):
             key, code = self._keys.of(origin)
             self._forget_robots(key, code)
 
