@@ -92,7 +92,7 @@ def test_a_depth_of_nought_is_the_seeds_alone() -> None:
 def test_each_kind_of_trap_binds_links_alone() -> None:
     for spoil in ("look", "variants", "sameness"):
         crawl = rules()
-        url = "https://example.com/list?a=1&b=2&c=3"
+        url, page = "https://example.com/list?a=1&b=2&c=3", "https://example.com/"
         if spoil == "look":
             url = "https://example.com/x/x/x"
         elif spoil == "variants":
@@ -101,9 +101,11 @@ def test_each_kind_of_trap_binds_links_alone() -> None:
         else:
             url = "https://example.com/day/99"
             for number in range(SAME_PAGES):
-                crawl.sameness.observe(f"https://example.com/day/{number}", "T", 1, lambda: frozenset({"w"}))
-        assert crawl.refusal(url, 1, is_link=False) is None, spoil
-        assert crawl.refusal(url, 1) is Reason.TRAP, spoil
+                page = f"https://example.com/day/{number}"
+                crawl.sameness.observe(page, "T", 1, lambda: frozenset({"w"}))
+                crawl.sameness.leads(page, f"https://example.com/day/{1000 + number}")
+        assert crawl.refusal(url, 1, is_link=False, page=page) is None, spoil
+        assert crawl.refusal(url, 1, page=page) is Reason.TRAP, spoil
 
 
 def test_rewriting_leaves_plain_urls_alone() -> None:

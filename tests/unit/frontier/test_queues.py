@@ -368,7 +368,7 @@ def test_what_was_tried_since_it_was_written_down_waits_its_time(bench: Bench) -
     assert (third.item, third.attempt) == (1, 2)
 
 
-def test_robots_txt_sitemaps_and_redirects_go_before_pages(bench: Bench) -> None:
+def test_robots_txt_redirects_and_retries_go_before_sitemaps_and_pages(bench: Bench) -> None:
     queues = bench.queues()
     crawl = crawl_of(queues)
     queues.enqueue(crawl, Found("http://a/page", 0), 1)
@@ -381,7 +381,7 @@ def test_robots_txt_sitemaps_and_redirects_go_before_pages(bench: Bench) -> None
     while (item := queues.pop(lane, bench.time)) is not None:
         popped.append((item.item, item.hops, item.about, item.attempt, item.offsite))
     assert popped == [
-        (-1, 0, "http://a", 0, 0), (2, 1, "http://a/x", 0, 0), (3, 0, "http://a", 0, 0), (4, 0, "", 1, 1),
+        (-1, 0, "http://a", 0, 0), (2, 1, "http://a/x", 0, 0), (4, 0, "", 1, 1), (3, 0, "http://a", 0, 0),
         (1, 0, "", 0, 0),
     ]  # fmt: skip
 

@@ -17,7 +17,7 @@ def crawl(folder: Path | None = None, **limits: Any) -> Crawl:
     return Crawl(1, "test", 5, CrawlLimits(**limits), folder or Path("/nowhere"))
 
 
-def urgent(item: int, purpose: Purpose = Purpose.SITEMAP) -> Item:
+def urgent(item: int, purpose: Purpose = Purpose.PAGE) -> Item:
     return Item(item, f"http://a/{item}", 0, 0, purpose=purpose)
 
 
