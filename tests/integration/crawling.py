@@ -455,6 +455,8 @@ def judged_with_kills(
     ]
     verdict = judge(known, expectation, crawler.delay_s, key, complete=complete)
     verdict.duplicates = []
+    if not verdict.ok:
+        print(repr(verdict), kills, sep="\n")  # pytest cuts short what it shows
     assert audited(crawler.data_dir).violations == [], "the crawl's own log tells what the server's does"
     return verdict, killed
 
