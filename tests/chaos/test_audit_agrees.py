@@ -24,7 +24,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from crawling import Crawler, audited, kill_fetcher, kill_now, until, weft
+from crawling import Crawler, audited, is_gone, until, weft
 
 from weft.crawl.folder import CrawlFolder
 from weft.frontier.requests import Finish, Gaps, Start
@@ -202,10 +202,10 @@ def carry_out(campaign: Campaign, folder: Path) -> Story:
                     time.sleep(chance.uniform(*campaign.pause_s))
                     assert running.poll() is None, f"the crawl ended after {kills}: {crawler.said}"
                     if chance.random() < 0.5:
-                        kill_fetcher(chance.choice(until(partial(_fetchers, running.pid), 120, "a fetcher")))
+                        _kill([chance.choice(until(partial(_fetchers, running.pid), 120, "a fetcher"))])
                         kills["fetcher"] += 1
                     else:
-                        kill_now(running)
+                        _kill([running.pid, *process.children(running.pid)], running)
                         kills["all"] += 1
                         break
         with crawler.running(resume=True) as running:
@@ -214,6 +214,15 @@ def carry_out(campaign: Campaign, folder: Path) -> Story:
             running.terminate()
             assert running.wait(120) in (0, 130), crawler.said
     return Story(campaign, crawler.data_dir, read_arrivals(log), kills)
+
+
+def _kill(pids: Sequence[int], orchestrator: subprocess.Popen[bytes] | None = None) -> None:
+    """kill -9, the orchestrator first: its children end with it, and must not be taken for the next one's."""
+    for pid in pids:
+        process.kill(pid)
+    if orchestrator is not None:
+        orchestrator.wait()
+    until(lambda: all(map(is_gone, pids)), 120, "the end of what was killed")
 
 
 def _fetchers(orchestrator: int) -> list[int]:
