@@ -130,6 +130,18 @@ def test_dropping_and_listing_concern_one_crawl(bench: Bench) -> None:
     assert (claimed(frontier), frontier.next_due()) == ([], None), "nobody need look again"
 
 
+def test_a_site_with_nothing_left_is_not_looked_at_again(bench: Bench) -> None:
+    bench.settings["places"] = 2
+    frontier = bench.open()
+    allow(frontier, "http://a")
+    frontier.admit(1, [Found(f"http://a/{number}", 0) for number in range(3)])
+    (lease,) = frontier.claim("me", 9)
+    assert frontier.next_due() == bench.time + 10, "the next page may start then"
+    frontier.drop(1)
+    fetch(frontier, lease)
+    assert frontier.next_due() is None
+
+
 def test_items_are_numbered_from_one_in_each_pod(bench: Bench) -> None:
     frontier = bench.open(pod=3)
     frontier.admit(1, [Found("http://a/1", 0), Found("http://a/2", 0)])
