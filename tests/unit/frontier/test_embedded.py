@@ -12,6 +12,7 @@ import pytest
 from weft.config import PolitenessSection
 from weft.errors import Busy
 from weft.frontier import embedded as embedded_module
+from weft.frontier import requests as requests_module
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord, Wanted
 from weft.frontier.embedded import EmbeddedFrontier
 from weft.frontier.requests import Finish, Start, read_events
@@ -127,6 +128,18 @@ def test_dropping_and_listing_concern_one_crawl(bench: Bench) -> None:
     frontier.drop(two)
     bench.time += 1
     assert (claimed(frontier), frontier.next_due()) == ([], None), "nobody need look again"
+
+
+def test_a_site_with_nothing_left_is_not_looked_at_again(bench: Bench) -> None:
+    bench.settings["places"] = 2
+    frontier = bench.open()
+    allow(frontier, "http://a")
+    frontier.admit(1, [Found(f"http://a/{number}", 0) for number in range(3)])
+    (lease,) = frontier.claim("me", 9)
+    assert frontier.next_due() == bench.time + 10, "the next page may start then"
+    frontier.drop(1)
+    fetch(frontier, lease)
+    assert frontier.next_due() is None
 
 
 def test_items_are_numbered_from_one_in_each_pod(bench: Bench) -> None:
@@ -352,6 +365,34 @@ def test_tries_of_what_has_ended_are_forgotten(bench: Bench) -> None:
     (lease,) = frontier.claim("me", 9)
     fetch(frontier, lease)
     assert tried("retries") == 0
+
+
+def test_a_site_waits_its_delay_also_when_its_last_request_is_many_files_ago(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests_module, "ROTATE_BYTES", 300)
+    bench.settings["delay_s"] = 1000.0
+    frontier = bench.open()
+    hosts = [f"h{number}" for number in range(40)]
+    allow(frontier, *(f"http://{host}" for host in hosts))
+    frontier.admit(1, [Found(f"http://{host}/{page}", 0) for host in hosts for page in range(2)])
+    ends = {}
+    for _ in hosts:
+        (lease,) = frontier.claim("me", 1)
+        bench.time += 10
+        fetch(frontier, lease)
+        frontier.commit()
+        ends[lease.key] = bench.time
+    assert len(list((bench.folder / "requests").glob("*.log"))) > 5
+    bench.kill()
+    frontier = bench.open()
+    allow(frontier, *(f"http://{host}" for host in hosts))
+    while len(ends) > 30:
+        due = frontier.next_due()
+        assert due is not None
+        bench.time = due
+        for lease in frontier.claim("me", 9):
+            assert bench.time - ends.pop(lease.key) == pytest.approx(1000.0, abs=0.02)
 
 
 def test_whoever_is_refused_holds_no_file_open(bench: Bench) -> None:

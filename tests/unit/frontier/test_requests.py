@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
 
+from weft.errors import DiskFull
 from weft.frontier import requests
 from weft.frontier.requests import Finish, Opening, RequestLog, Start, read_events
 
@@ -51,6 +53,7 @@ def test_nothing_is_written_before_it_is_flushed_and_all_is_when_it_is_closed(tm
 def test_a_long_log_goes_on_in_the_next_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests, "ROTATE_BYTES", 400)
     folder = tmp_path / "log"
+    open_before = len(list(Path("/proc/self/fd").iterdir()))
     expected = []
     for life in range(3):
         log = RequestLog(folder, life * 1000.0)
@@ -59,6 +62,7 @@ def test_a_long_log_goes_on_in_the_next_file(tmp_path: Path, monkeypatch: pytest
             log.flush()
             expected.append(f"http://a/{life}/{item}")
         log.close()
+    assert len(list(Path("/proc/self/fd").iterdir())) == open_before, "files that are full are closed"
     files = sorted(folder.glob("requests-*.log"))
     assert [path.name for path in files] == [f"requests-{number:05d}.log" for number in range(len(files))]
     assert len(files) > 5
@@ -82,6 +86,41 @@ def test_the_logs_of_several_slots_are_read_as_one_by_their_times(tmp_path: Path
     assert {(event.item % 2, event.slot) for event in events if isinstance(event, Start)} == {(0, "one"), (1, "two")}
     openings = [event for event in read_events(folder) if isinstance(event, Opening)]
     assert [(event.new_boot, event.slot) for event in openings] == [(True, "one"), (False, "two")]
+
+
+def test_an_opening_has_its_place_among_the_others_requests(tmp_path: Path) -> None:
+    line = "S\t{0}\t{1}.000000\t{1}.000000\ta\t1\t1\thttp://a/{0}\n"
+    logs = {
+        "one": "B\tboot\t1.000000\t1.000\n" + line.format(1, 10) + "B\tboot\t100.000000\t100.000\n",
+        "two": "B\tboot\t2.000000\t2.000\n" + line.format(2, 50) + line.format(3, 150),
+    }
+    for slot, text in logs.items():
+        (tmp_path / "log" / slot).mkdir(parents=True)
+        (tmp_path / "log" / slot / "requests-00000.log").write_text(text)
+    events = list(read_events(tmp_path / "log"))
+    told_ = [event.item if isinstance(event, Start) else "opened" for event in events if not isinstance(event, Finish)]
+    assert told_ == ["opened", "opened", 1, 2, "opened", 3]
+
+
+def test_what_a_full_disk_cuts_is_taken_back_and_written_later(tmp_path: Path) -> None:
+    log = RequestLog(tmp_path / "log", 5.0)
+    path = tmp_path / "log" / "requests-00000.log"
+    whole = path.stat().st_size
+    for item in range(3):
+        log.start(item, 10.0, "a", 1.0, 1, f"http://a/{item}")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (whole + 50, hard))  # room for half a line
+    try:
+        with pytest.raises((DiskFull, OSError)):
+            log.flush()
+        log.try_flush()
+        size = path.stat().st_size
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert size == whole, "no half line"
+    log.flush()
+    assert told(tmp_path / "log") == [("start", 0), ("start", 1), ("start", 2)]
+    log.close()
 
 
 def test_boots_come_in_the_order_in_which_they_were(tmp_path: Path) -> None:

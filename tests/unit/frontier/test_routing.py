@@ -159,6 +159,15 @@ def test_a_robots_txt_that_another_pod_waits_for_is_asked_for_through_a_restart_
     assert pods.open().claim("me", 9) == [], "the errand is done"
 
 
+def test_a_robots_txt_of_its_own_is_kept_here(pods: Pods) -> None:
+    frontier = pods.open()
+    frontier.robots_known(f"https://{HERE[0]}", RobotsRecord("ok", b"mine", 9e12), 7.0)
+    record = frontier.robots(f"https://{HERE[0]}")
+    assert record is not None and record.body == b"mine"
+    frontier.commit()
+    assert frontier.outbox.next(1, 0) is None
+
+
 def test_an_errand_that_cannot_be_done_is_answered(pods: Pods) -> None:
     frontier = pods.open()
     own = Found(f"http://{HERE[0]}/robots.txt", 0, 3, 0, Purpose.ROBOTS, f"http://{HERE[0]}")
