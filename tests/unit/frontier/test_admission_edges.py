@@ -104,7 +104,7 @@ def test_each_kind_of_trap_binds_links_alone() -> None:
                 page = f"https://example.com/day/{number}"
                 crawl.sameness.observe(page, "T", 1, lambda: frozenset({"w"}))
                 crawl.sameness.leads(page, f"https://example.com/day/{1000 + number}")
-        assert crawl.refusal(url, 1, is_link=False, page=page) is None, spoil
+        assert crawl.refusal(url, 1, is_link=False) is None, spoil
         assert crawl.refusal(url, 1, page=page) is Reason.TRAP, spoil
 
 
