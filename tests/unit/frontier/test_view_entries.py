@@ -11,7 +11,7 @@ from weft.config import PolitenessSection
 from weft.errors import BadInput
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
 from weft.frontier.embedded import EmbeddedFrontier
-from weft.frontier.requests import Start
+from weft.frontier.requests import Gaps, Start
 from weft.frontier.view import FrontierView
 from weft.records import POD_SHIFT, Found, Purpose, Reason
 
@@ -135,7 +135,7 @@ def test_requests_are_told_with_their_pods(pods: Pods) -> None:
         pod.robots_known(f"http://h{number}", ALLOW, None)
         pod.admit(1, [Found(f"http://h{number}/", 0)])
         pod.claim("me", 9)
-    starts = [(pod, event.url) for pod, event in pods.look().requests() if isinstance(event, Start)]
+    starts = [(pod, event.url) for pod, event in pods.look().requests(Gaps()) if isinstance(event, Start)]
     assert starts == [(0, "http://h0/"), (1, "http://h1/")]
 
 
