@@ -47,6 +47,24 @@ def test_a_keeper_that_dies_before_any_item_is_begun_ends_the_run_with_the_reaso
         sys.path.remove(str(tmp_path))
 
 
+def test_workers_that_are_killed_at_their_start_are_tried_again_where_others_have_worked(tmp_path: Path) -> None:
+    (tmp_path / "killed_at_start.py").write_text(
+        "import os, signal\n"
+        f"fd = os.open({str(tmp_path / 'starts')!r}, os.O_RDWR | os.O_CREAT | os.O_APPEND)\n"
+        "os.write(fd, b'x')\n"
+        "if 2 <= os.fstat(fd).st_size <= 6:\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "def work(item, context):\n"
+        "    if item['id'] == 1 and context.attempt == 1:\n        os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    sys.path.insert(0, str(tmp_path))
+    try:
+        results = WorkerPool("killed_at_start:work", workers=1).run([{"id": 1}, {"id": 2}])
+    finally:
+        sys.path.remove(str(tmp_path))
+    assert [(result.status, result.attempts) for result in results] == [("ok", 2), ("ok", 1)]
+    assert (tmp_path / "starts").stat().st_size == 7
+
+
 class Run:
     """`weft pool run` in a directory of its own."""
 

@@ -7,13 +7,12 @@ worker had outstanding is afterwards in the queue, or has its one result, or awa
 from __future__ import annotations
 
 import contextlib
-import signal
 import time
 from typing import NamedTuple
 
 from weft.pipelines import events, itemlog
 from weft.pipelines.context import PROCESS
-from weft.pipelines.crash import DOUBT_S, CrashRules, Queue
+from weft.pipelines.crash import DOUBT_S, OUTSIDE, CrashRules, Queue
 from weft.pipelines.crew import Ended
 from weft.pipelines.delivery import Delivery
 from weft.pipelines.events import Progress
@@ -26,7 +25,6 @@ from weft.pipelines.target import Target
 from weft.pipelines.task import Task
 from weft.supervise.process import Exit
 
-_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _MB = 1024 * 1024
 
 
@@ -101,7 +99,7 @@ class Autopsy:
             self._settle_held(scene, ended)
         elif tasks and member.kill is None and member.finished == 0 and not ended.with_keeper:
             return self._blame_batch(ended, tasks)
-        elif member.kill is None and ended.how.signal in _OUTSIDE:
+        elif member.kill is None and ended.how.signal in OUTSIDE:
             self.rules.saw_innocent()
         self._queue.put_back(rest)
         if rest:
@@ -127,7 +125,7 @@ class Autopsy:
 
     def _strike(self, scene: _Scene, ended: Ended) -> None:
         kill = ended.member.kill
-        outside = ended.with_keeper or (kill.why is Why.HUNG if kill is not None else ended.how.signal in _OUTSIDE)
+        outside = ended.with_keeper or (kill.why is Why.HUNG if kill is not None else ended.how.signal in OUTSIDE)
         why = self._death_text(ended)
         seen = ended.how.code is not None or ended.how.signal is not None
         if seen and (scene.held.death is None or not outside):

@@ -15,12 +15,15 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections import deque
 from collections.abc import Callable
 
 from weft.pipelines.task import Task
 
+OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Deaths by these may well have nothing to do with what the worker was doing."""
 STORM_TRIES = 6
 STORM_ITEMS = 4
 DOUBT_S = 1.0

@@ -261,7 +261,7 @@ class Engine:
         if failed:
             self._start_error = self._start_error or self._start_text(ended)
         self._crew.bury(member, ended.how, failed=failed)
-        if all(each.child.looping for each in self._crew.members):
+        if self._crew.hopeless(ever_ready=self._ever_ready):
             raise PoolBroken(f"every worker dies at its start: {self._start_error}")
 
     def _end_text(self, ended: Ended) -> str:

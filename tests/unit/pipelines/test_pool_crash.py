@@ -16,11 +16,12 @@ from weft.pipelines.crew import Crew
 from weft.pipelines.delivery import Delivery
 from weft.pipelines.dispatch import Dispatcher
 from weft.pipelines.events import Progress
-from weft.pipelines.member import Member, Seat
+from weft.pipelines.member import Kill, Member, Seat, Why
 from weft.pipelines.settings import Settings
 from weft.pipelines.slot import SlotReader
 from weft.pipelines.task import Intake, Task
 from weft.supervise.child import Child, RestartPolicy
+from weft.supervise.process import Exit
 
 
 def task(position: int = 0) -> Task:
@@ -237,3 +238,51 @@ class TestSeclusion:
         members[0].outstanding.clear()  # it has ended, one way or the other
         dispatcher.run()
         assert [each.position for member in members for each in member.outstanding.values()] == [2, 3]
+
+
+class TestStarts:
+    def crew(self, count: int) -> Crew:
+        """Its places only; nobody is started."""
+        crew = Crew.__new__(Crew)
+        crew.members = [Member(n, Child("w", RestartPolicy(max_failures=10)), 5) for n in range(count)]
+        crew._hit_at_start = set()
+        crew._by_fd = {}
+        return crew
+
+    def fail(self, crew: Crew, number: int, how: Exit, *, times: int = 1, kill: Kill | None = None) -> None:
+        for _ in range(times):
+            member = crew.members[number]
+            member.child.spawned()
+            member.kill = kill
+            crew.bury(member, how, failed=True)
+            member.child._due_s = 0.0
+
+    def test_workers_that_fail_at_their_start_are_given_up_when_all_have_failed_five_times(self) -> None:
+        crew = self.crew(2)
+        told = []
+        for number, times in ((0, 4), (1, 5), (0, 1)):
+            self.fail(crew, number, Exit(code=1), times=times)
+            told.append(crew.hopeless(ever_ready=True))
+        assert told == [False, False, True]
+
+    @pytest.mark.parametrize(("ever_ready", "patience"), [(True, 10), (False, 5)])
+    def test_kills_from_outside_are_borne_for_longer_where_it_has_worked_before(
+        self, ever_ready: bool, patience: int
+    ) -> None:
+        crew = self.crew(1)
+        self.fail(crew, 0, Exit(signal=9), times=patience - 1)
+        assert not crew.hopeless(ever_ready=ever_ready)
+        self.fail(crew, 0, Exit(signal=9))
+        assert crew.hopeless(ever_ready=ever_ready)
+
+    def test_a_kill_of_our_own_is_not_from_outside(self) -> None:
+        crew = self.crew(1)
+        self.fail(crew, 0, Exit(signal=9), times=5, kill=Kill(Why.START, -1, 0.0))
+        assert crew.hopeless(ever_ready=True)
+
+    def test_work_that_gets_done_forgives_kills_from_outside_and_nothing_else(self) -> None:
+        crew = self.crew(2)
+        self.fail(crew, 0, Exit(signal=9), times=9)
+        self.fail(crew, 1, Exit(code=1), times=4)
+        crew.worked()
+        assert [member.child.failures for member in crew.members] == [0, 4]

@@ -105,8 +105,9 @@ class TestJournal:
         assert ids(path) == ["a", "b"]
         assert told == []
         os.truncate(path, path.stat().st_size - 3)
+        size = path.stat().st_size
         assert ids(path) == ["a"]
-        assert "were torn and were cut off" in "".join(told)
+        assert f"its last {size - path.stat().st_size} bytes were torn and were cut off" in "".join(told)
 
     def test_a_length_beyond_the_file_is_not_read(self, tmp_path: Path) -> None:
         path = tmp_path / "j"
@@ -218,6 +219,18 @@ class TestHistory:
 
 
 class TestSlot:
+    def test_every_word_has_its_own_place(self) -> None:
+        words = [slots.READY, slots.CURRENT, slots.START_NS, slots.FRAMES, slots.FRAME_START_NS, slots.ACTIVE]
+        words += [slots.COMMIT, slots.COMMIT + 1, slots.LOG, slots.LIMIT, slots.READ, slots.CUT]
+        assert len(set(words)) == len(words)
+        assert max(words) * 8 < slots._STAGE_AT
+
+    def test_a_slot_without_room_leaves_no_file(self, mount_disk: Callable[[str], Path]) -> None:
+        disk = mount_disk("64k")
+        with pytest.raises(OSError, match="No space left"):
+            slots.create(str(disk / "a.slot"))
+        assert list(disk.iterdir()) == []
+
     def test_a_bank_that_the_worker_cannot_be_at_is_refused(self) -> None:
         for active in (2, 3, slots._SEQ_MASK, slots._SEQ_MASK + 1, 1 << 63, slots.NO_LIMIT):
             fd = slots.create(None)
