@@ -703,7 +703,8 @@ def _is_redis_url(text: str) -> bool:
 
 def _no_redis_url(text: str) -> str:
     more = f". For {text} embedded pods: --num-pods {text}" if text.isdecimal() else ""
-    return f"{_without_login(text)!r} is no Redis URL; write redis://HOST:PORT/DB or managed{more}"
+    must = "must begin with redis://, rediss:// or unix://, as in redis://HOST:PORT/DB, or be managed"
+    return f"{_without_login(text)!r} is no Redis URL: it {must}{more}"
 
 
 def _is_address(text: str) -> bool:

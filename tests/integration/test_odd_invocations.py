@@ -28,7 +28,7 @@ FLAGS = [
     ("--bloom-filter-capacity 5", "embedded pods are exact, and have no use for it"),
     ("--seen-filter bloom", "bloom works with Redis pods alone"),
     ("--pods managed --seen-filter exact --bloom-filter-capacity 5", "seen_filter is exact (--seen-filter)"),
-    ("--pods 4", "'4' is no Redis URL; write redis://HOST:PORT/DB or managed. For 4 embedded pods: --num-pods 4"),
+    ("--pods 4", "as in redis://HOST:PORT/DB, or be managed. For 4 embedded pods: --num-pods 4"),
     ("--pods localhost:6379", "pod 0: 'localhost:6379' is no Redis URL"),
     ("--pods redis://127.0.0.1:1,redis://127.0.0.1:2", "pod 0: redis://127.0.0.1:1/0: refuses the connection"),
     ("--pods redis://h:port", "'redis://h:port' is no Redis URL"),

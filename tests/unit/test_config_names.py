@@ -249,8 +249,8 @@ def test_more_pods_than_are_listed_are_an_error() -> None:
 @pytest.mark.parametrize(
     ("pods", "said"),
     [
-        ("4", "pod 0: '4' is no Redis URL; write redis://HOST:PORT/DB or managed. For 4 embedded pods: --num-pods 4"),
-        ("managed,localhost:6379", "pod 1: 'localhost:6379' is no Redis URL; write redis://HOST:PORT/DB or managed"),
+        ("4", "as in redis://HOST:PORT/DB, or be managed. For 4 embedded pods: --num-pods 4"),
+        ("managed,localhost:6379", "pod 1: 'localhost:6379' is no Redis URL: it must begin with redis://"),
         ("http://me:secret@localhost", "pod 0: 'http://***@localhost' is no Redis URL"),
         ("redis://me:secret@localhost:port/0", "pod 0: 'redis://***@localhost:port/0' is no Redis URL"),
         ([{"redis_url": "redis://a", "managed": True}], "pod 0: write either redis_url"),

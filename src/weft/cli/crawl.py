@@ -43,8 +43,10 @@ def crawl(
     def say(text: str) -> None:
         click.echo(f"weft: {text}", err=True)
 
-    silent = quiet or as_json
-    prepared = prepare(urls, given(values), config_file, complain=say, announce=(lambda _: None) if silent else say)
+    told: list[str] = []
+    prepared = prepare(urls, given(values), config_file, complain=say, announce=told.append)
+    for text in () if quiet or as_json else told:  # after all that can be refused: that is one message
+        say(text)
     return run(prepared, show=_shower(prepared, quiet or as_json, no_progress), as_json=as_json, quiet=quiet)
 
 
