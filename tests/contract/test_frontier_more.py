@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from harnesses import ALLOW, Harness, claim_one, cool, done, no_robots, page, urls_of
 
-from weft.frontier.contract import CrawlLimits, End, Item, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, Item, Outcome, RobotsRecord, Wanted
 from weft.frontier.requests import Finish, Opening, Start, read_events
 from weft.records import Found, Lease, Purpose, Reason
 
@@ -321,6 +321,15 @@ def test_claiming_takes_as_many_as_are_wanted(make: Callable[..., Harness]) -> N
     no_robots(harness, *"abc")
     frontier.admit(harness.crawl, [page(f"http://{host}/{number}") for host in "abc" for number in range(3)])
     assert [len(frontier.claim("me", wanted)) for wanted in (0, 1, 4, 9)] == [0, 1, 4, 1]
+
+
+def test_an_address_that_asks_for_nothing_has_all_its_places(make: Callable[..., Harness]) -> None:
+    harness = make(key_scope="ip", delay_s=0.0, places=2)
+    frontier = harness.start()
+    no_robots(harness, *"abc")
+    frontier.admit(harness.crawl, [page(f"http://{host}/1") for host in "abc"])
+    leases = frontier.claim("me", 9)
+    assert frontier.take_places([Wanted(lease, "192.0.2.1") for lease in leases]) == [True, True, False]
 
 
 # ── the request log ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -61,11 +61,16 @@ def test_refusals_are_written_with_a_commit_and_up_to_a_bound(tmp_path: Path, mo
 
 def test_a_shelf_may_be_used_by_another_thread(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path / "robots.db")
-    came: list[object] = []
-    thread = threading.Thread(target=lambda: came.append((shelf.keep("http://a", record(b"1"), 1.0), shelf.sync())))
+    versions: list[int] = []
+
+    def use() -> None:
+        versions.append(shelf.keep("http://a", record(b"1"), 1.0))
+        shelf.sync()
+
+    thread = threading.Thread(target=use)
     thread.start()
     thread.join()
-    assert came == [(1, None)]
+    assert versions == [1]
     shelf.close()
 
 
