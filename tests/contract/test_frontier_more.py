@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 from harnesses import ALLOW, Harness, claim_one, cool, done, no_robots, page, urls_of
 
-from weft.frontier.contract import CrawlLimits, End, Item, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, Item, Outcome, RobotsRecord, Wanted
+from weft.frontier.politeness import EASE_AFTER
 from weft.frontier.requests import Finish, Opening, Start, read_events
 from weft.records import Found, Lease, Purpose, Reason
 
@@ -321,6 +322,49 @@ def test_claiming_takes_as_many_as_are_wanted(make: Callable[..., Harness]) -> N
     no_robots(harness, *"abc")
     frontier.admit(harness.crawl, [page(f"http://{host}/{number}") for host in "abc" for number in range(3)])
     assert [len(frontier.claim("me", wanted)) for wanted in (0, 1, 4, 9)] == [0, 1, 4, 1]
+
+
+def test_an_address_that_asks_for_nothing_has_all_its_places(make: Callable[..., Harness]) -> None:
+    harness = make(key_scope="ip", delay_s=0.0, places=2)
+    frontier = harness.start()
+    no_robots(harness, *"abc")
+    frontier.admit(harness.crawl, [page(f"http://{host}/1") for host in "abc"])
+    leases = frontier.claim("me", 9)
+    assert frontier.take_places([Wanted(lease, "192.0.2.1") for lease in leases]) == [True, True, False]
+
+
+def test_a_slowed_site_is_eased_by_half_after_each_row_of_good_answers(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=1.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page(f"http://a/{number}") for number in range(60)])
+    delays = []
+    for number in range(50):
+        lease = claim_one(harness)
+        delays.append(lease.delay_s)
+        cool(harness, lease, ok=number > 1, slow_down=number < 2)
+        frontier.finish([Outcome(lease, End.OTHER)])
+        harness.advance(100)
+    assert delays == [1.0, 2.0] + [4.0] * EASE_AFTER + [2.0] * EASE_AFTER + [1.0] * (48 - 2 * EASE_AFTER)
+
+
+def test_a_slowed_address_is_eased_likewise(make: Callable[..., Harness]) -> None:
+    harness = make(key_scope="ip", delay_s=10.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page(f"http://a/{number}") for number in range(60)])
+    waits: list[int] = []
+    for number in range(EASE_AFTER + 6):
+        ended_at = harness.time
+        granted: list[bool] = []
+        while not any(granted):
+            harness.advance(1)
+            leases = frontier.claim("me", 9)
+            granted = frontier.take_places([Wanted(lease, "192.0.2.1") for lease in leases])
+        waits.append(round((harness.time - ended_at) / 10) * 10)
+        cool(harness, leases[0], ok=number > 0, slow_down=number == 0)
+        frontier.finish([Outcome(leases[0], End.PAGE)])
+    assert waits[1:] == [20] * (EASE_AFTER + 1) + [10] * 4, "the answer that eases it was still waited for"
 
 
 # ── the request log ────────────────────────────────────────────────────────────────────────────────────────────────

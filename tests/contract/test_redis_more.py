@@ -12,7 +12,7 @@ import pytest
 
 from weft.config import PolitenessSection
 from weft.errors import ServerAway
-from weft.frontier.contract import CrawlLimits, End, Ended, Handed, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, Ended, Handed, Outcome, RobotsRecord, Wanted
 from weft.frontier.redis.client import Limits, PodClient
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.frontier import RedisFrontier
@@ -161,6 +161,25 @@ def test_a_page_on_its_way_to_a_parser_is_awaited(pod: Pod) -> None:
     assert parser.finish([Outcome(taken.lease, End.PAGE)]) == [True]
     assert frontier.awaited([first.item]) == [False]
     assert (parser.stats().pages, parser.stats().to_parse) == (1, 0)
+
+
+def test_a_page_on_its_way_to_a_parser_holds_its_address_no_longer(pod: Pod) -> None:
+    frontier = pod.process(key_scope="ip")
+    frontier.recover()
+    admit(frontier, "a", "b")
+    pod.time += 10.1
+    leases = claim(frontier)
+    assert sorted(frontier.take_places([Wanted(lease, "192.0.2.1") for lease in leases])) == [False, True]
+    (first,) = (lease for lease in leases if lease.item in frontier._out)
+    pod.time += 5
+    assert frontier.fetched([Handed(Ended(first, frontier.now(), ok=True), b"place")]) == [True]
+    ended_at = pod.time
+    granted: list[bool] = []
+    while not any(granted):
+        assert pod.time < ended_at + 60
+        pod.time += 0.5
+        granted = frontier.take_places([Wanted(lease, "192.0.2.1") for lease in claim(frontier)])
+    assert ended_at + 10 <= pod.time <= ended_at + 13, "a full delay after the end, and not much later"
 
 
 def test_the_oldest_page_is_parsed_first_and_no_more_than_are_wanted(pod: Pod) -> None:
@@ -329,6 +348,20 @@ def test_a_segment_that_was_used_is_kept_for_a_while(pod: Pod) -> None:
     pod.time += 0.2
     frontier.tend()
     assert segments(pod) == []
+
+
+def test_segments_of_what_was_dropped_are_brought_and_counted(pod: Pod) -> None:
+    frontier = pod.process(limits=SMALL, delay_s=0.0, places=1000)
+    admit(frontier, "hot", pages=100)
+    spilled = frontier.tend()
+    frontier.drop(1)
+    assert frontier.tend() == spilled > 1
+    rejected: list[str] = []
+    while some := frontier.rejections():
+        rejected += [one.item.url for one in some]
+        frontier.ended([one.item.item for one in some])
+    assert sorted(rejected) == sorted(f"http://hot/{number}" for number in range(100))
+    assert frontier.stats().queued == 0
 
 
 def test_files_that_nobody_knows_are_swept_when_they_are_old(pod: Pod) -> None:

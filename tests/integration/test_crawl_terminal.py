@@ -153,7 +153,11 @@ def test_ctrl_c_leaves_the_summary_alone_on_the_screen(
     assert not BOX.search(text), text
     assert "^C" not in text.partition("Interrupted")[0], "a second one may come when all is over"
     joined = text.replace("\n", "")
-    assert joined.startswith("stopping: what is in flight comes home first (Ctrl-C again stops at once)Interrupted: ")
+    said_before, stopping, rest = joined.partition("stopping: ")
+    assert said_before.startswith("weft: 5 seeds of 4 domains over 2 pods") == bool(flags), "told at the start"
+    assert (stopping + rest).startswith(
+        "stopping: what is in flight comes home first (Ctrl-C again stops at once)Interrupted: "
+    )
 
 
 def test_a_crawl_that_ends_by_itself_and_one_that_is_watched_leave_no_rows(web: SyntheticWeb, tmp_path: Path) -> None:

@@ -132,6 +132,10 @@ class _Finder(ast.NodeVisitor):
     def visit_arg(self, node: ast.arg) -> None:
         pass
 
+    def visit_keyword(self, node: ast.keyword) -> None:
+        if node.arg != "strict":  # of `zip`: an assertion
+            self.generic_visit(node)
+
     def _of_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         self._names.append(node.name)
         for default in (*node.args.defaults, *(one for one in node.args.kw_defaults if one is not None)):

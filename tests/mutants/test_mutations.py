@@ -73,6 +73,7 @@ def test_statements_are_left_out_negated_and_swapped() -> None:
         "def f(kept: int = 20_000, *, wait_s: float = 60.0): 'No.'",
         "x = f'{a + 1}'",
         "return_type: int | str",
+        "x = zip(a, b, strict=True)",
     ],
 )
 def test_what_no_test_is_asked_to_notice_is_left_alone(code: str) -> None:
