@@ -308,14 +308,24 @@ def flags() -> dict[str, set[str]]:
     return {name: flags_of(getattr(import_module(module), name)) for name, (module, _) in COMMANDS.items()}
 
 
+SCRIPTS = {"scripts/mutants": "tests/mutants/run.py"}
+
+
+def known_to_pytest(span: str) -> str:
+    """The options of a test run, ours and xdist's, where a span is one."""
+    return (ROOT / "tests/conftest.py").read_text() + " --dist" if span.startswith("scripts/test ") else ""
+
+
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_commands_flags_and_links_that_are_named_exist(document: str, flags: dict[str, set[str]]) -> None:
     text = (ROOT / document).read_text(encoding="utf-8")
     spans = re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text)
     known = set().union(*flags.values()) | {"--version"}
     for span in spans:
-        script = re.match(r"benchmarks/\w+\.py(?= )", span)
-        source = (ROOT / script[0]).read_text(encoding="utf-8") if script else ""
+        script = re.match(r"benchmarks/\w+\.py(?= )|scripts/mutants(?= )", span)
+        source = (
+            (ROOT / SCRIPTS.get(script[0], script[0])).read_text(encoding="utf-8") if script else known_to_pytest(span)
+        )
         for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]+", span):
             assert flag in known or flag in source, f"{span}: no command has {flag}"
         if named := re.match(r"weft ([a-z]+)(?: |$)(.*)", span):
