@@ -17,6 +17,7 @@ from crawling import Crawler, kill_now, until, weft
 
 from weft.cli.main import run as weft_here
 from weft.crawl.rebuild import rebuild
+from weft.frontier.journal import unsealed
 from weft.records import Row
 from weft.store.pages import PageStore
 from weft.store.warc_read import WarcScan
@@ -225,7 +226,7 @@ def acknowledged(crawler: Crawler) -> int:
             found = db.execute("SELECT value FROM meta WHERE name = 'acknowledged'").fetchone()
         except sqlite3.OperationalError:
             return 0
-    return int(msgspec.msgpack.decode(found[0])) if found else 0
+    return int(msgspec.msgpack.decode(unsealed(found[0]))) if found else 0
 
 
 @pytest.mark.parametrize("how", ["deleted", "flipped"])

@@ -61,7 +61,7 @@ FLAGS = [
     ("--email $'a\\nb'", "cannot be sent in a header"),
     ("--cookies maybe", "use one of jar, off"),
     ("--log-level LOUD", "use one of DEBUG, ERROR, INFO, WARNING"),
-    ("--prometheus-port 70000", "use a whole number from 0 to 65535"),
+    ("--prometheus-port 70000", "use a whole number from 0 to 65,535"),
     ("--lease-seconds 1", "must be more than total_timeout (60)"),
     ("--parse-queue-soft-limit 9 --parse-queue-hard-limit 8", "must not be above parse_queue_hard_limit (8)"),
     ("--config nowhere.yaml", "nowhere.yaml: cannot be read: No such file"),

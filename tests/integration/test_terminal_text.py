@@ -132,6 +132,7 @@ def test_the_live_display_shows_codes_and_takes_no_page_for_markup() -> None:
     console = Console(file=out, force_terminal=True, width=100, color_system=None)
     display = Display("/data/[bold]x", console=console)
     display(Status(state="paused", note=f"[/] {EVIL}", recent=[f"http://x.test/[red]{EVIL}"], updated_at=1.0))
+    display._live.refresh()  # it draws four times a second by itself
     display.close()
     drawn = out.getvalue()
     assert "[red]" in drawn and SHOWN in drawn and f"[/] {SHOWN}" in drawn

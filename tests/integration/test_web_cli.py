@@ -116,7 +116,7 @@ def test_nginx_files(tmp_path: Path) -> None:
         (["--profile", "wild"], "'wild' is not one of"),
         (["--port", "99999"], "port must be from 0 to 65535"),
         (["--hosts", "500000", "--pages", "500000"], "use --names"),
-        (["--latency", "-1"], "must be 0 or more"),
+        (["--latency", "-1"], "must be numbers from 0 up"),
         (["--changed", "2"], "changed must be a share"),
         (["--arrivals", "/no/such/dir/file"], "No such file"),
         (["--port", "0", "--seeds", "/no/such/dir/file"], "No such file"),

@@ -20,7 +20,6 @@ from weft.engine.progress import Progress
 from weft.engine.revisits import Revisits
 from weft.engine.suspects import beat
 from weft.engine.verdict import RETRYABLE
-from weft.errors import Damaged
 from weft.fetch.robots import product_token
 from weft.frontier.admission import Rules
 from weft.frontier.contract import CrawlLimits, Frontier
@@ -110,7 +109,6 @@ class Opening:
         """The crawl, ready to run; what its pod as a whole must do is done by the pod's first fetcher."""
         order, frontier = self._order, self._frontier
         limits, scope = limits_of(order.config), order.config.scope
-        self._check_index()
         number = frontier.open_crawl(CRAWL, limits)
         self._recover(number, limits)
         seeds, extensions = self._folder.seeds(), frontier.scope_extensions(number)
@@ -138,14 +136,6 @@ class Opening:
         frontier.commit()
         self._store.readmitted()
         return crawl
-
-    def _check_index(self) -> None:
-        """The frontier hears of a batch when it is on the disk: an index that has fewer has lost pages since."""
-        has, must = self._store.batch, self._frontier.acknowledged
-        if has < must:
-            index = self._folder.home / f"index-{self._order.slot.name}.db"
-            detail = f"has lost pages that were stored (it has {has:,} of {must:,} batches)"
-            raise Damaged(index, detail, "make it again from the WARC files with `weft rebuild CRAWL_DIR`, and resume")
 
     def _read_links_again(self, crawl: RunningCrawl, frontier: EmbeddedFrontier) -> None:
         """Lets in what stored pages lead to: after a power cut that of the last ones, for a new frontier of all.
