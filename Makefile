@@ -1,5 +1,5 @@
 # Each target sets up what it needs by itself; run any of them on a fresh machine.
-.PHONY: setup demo test check versions bench bench-quick bench-profile bench-record chaos clean format lock
+.PHONY: setup demo test check versions bench bench-quick bench-profile bench-record chaos mutants clean format lock
 BIN := .venv/bin
 RUN := .venv/.ready-run
 DEV := .venv/.ready-dev
@@ -30,6 +30,10 @@ chaos: $(DEV)            ## the long crash campaigns
 	@scripts/tools
 	@WEFT_TEST_CHAOS=1 scripts/test tests/chaos
 
+mutants: $(DEV)          ## 300 small changes to the code: which of them no test notices
+	@scripts/tools
+	@scripts/mutants
+
 bench: $(DEV)            ## Weft beside its peers, and what it must reach: three quarters of an hour
 	@scripts/tools
 	@scripts/bench
@@ -52,5 +56,5 @@ lock: $(DEV)             ## resolve the dependencies again
 	@scripts/lock
 
 clean:                   ## everything that was made
-	rm -rf .venv .tools .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist weft-data weft-demo
+	rm -rf .venv .tools .bench .mutants .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist weft-data weft-demo
 	find . -name __pycache__ -prune -exec rm -rf {} +

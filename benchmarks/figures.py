@@ -137,6 +137,13 @@ FIGURES = {
     "round-trips": Figure("pods", ["pods"], "round trips to Redis a page", key("round_trips"), most=0.5),
     "first-fetch": Figure("start", ["startup"], "to the first fetch", key("first_fetch_s"), " s", most=1.5),
     "help": Figure("start", ["startup"], "for `weft --help`", key("help_s"), " s", most=0.3),
+    "web-page": Figure("parts", ["parts"], "of CPU a page of the synthetic web", key("web_page_ms"), " ms", most=0.333),
+    "links": Figure("parts", ["parts"], "links made canonical a second", key("links_per_s"), least=400_000),
+    "header": Figure("parts", ["parts"], "to find a header", key("header_us"), " µs", most=3),
+    "unpack": Figure("parts", ["parts"], "to unpack a page", key("unpack_ms"), " ms", most=0.5),
+    "address": Figure("parts", ["parts"], "to check an address again", key("address_us"), " µs", most=10),
+    "cookies": Figure("parts", ["parts"], "for a host without cookies", key("cookies_us"), " µs", most=20),
+    "robots": Figure("parts", ["parts"], "to ask 100,000 rules", key("robots_us"), " µs", most=5000),
     "own-python": Figure("budget", ["budget"], "of the CPU is our own Python", key("own_python"), most=0.35),
 }
 RATIOS = ("scrapy", "spider-rs", "bound")

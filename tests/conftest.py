@@ -1,4 +1,5 @@
-"""Real Redis and Valkey servers for every kind of test, each in a folder of its own and gone with the test."""
+"""Real Redis and Valkey servers for every kind of test, each in a folder of its own and gone with the test; and how
+the suite is run: its pace, its order and its progress."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,8 +22,45 @@ sys.path.insert(0, str(Path(__file__).parent / "shared"))  # what tests of all k
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+import pace
+import progress
+import schedule
+
 KINDS = ("redis", "valkey")
 StartServer = Callable[..., RedisServer]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    help_text = "write down how long the files take, for the order of the next runs"
+    parser.addoption("--record-durations", action="store_true", help=help_text)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    pace.factor()
+    if progress.is_wanted(config):
+        config.pluginmanager.register(progress.Progress(config), "weft-progress")
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return schedule.SlowFirst(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    least_s, slower = float(config.getini("timeout")), pace.factor() / pace.LEAST
+    for item in items:
+        own = item.get_closest_marker("timeout")
+        limit_s = max(least_s, own.args[0]) if own else least_s
+        item.add_marker(pytest.mark.timeout(limit_s * slower), append=False)
+    if hasattr(config, "workerinput"):
+        schedule.sort(items)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    watched = session.config.pluginmanager.get_plugin("weft-progress")
+    if watched and session.config.getoption("--record-durations"):
+        schedule.record(watched.seconds_by_file)
 
 
 def server_program(kind: str) -> Path:

@@ -3,31 +3,39 @@
 Precedence: flag > `WEFT_*` environment > YAML file > default. Keys are flat; each belongs to one section, and a part is
 handed its section, never the whole. An unknown key, a wrong type or a value out of range is an error; all of them are
 told at once, each with its place, what is accepted and the nearest known key. Adding a key is adding a field here.
+
+A list is a list, taken as it is, or one text with commas (see `split`). What a setting may be called: see `names`.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
+from string import Formatter
 from typing import Annotated, Any, Literal, get_type_hints
+from urllib.parse import urlsplit
 
 import msgspec
 import yaml
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
-from weft import __version__
+from weft import __version__, names
 from weft.errors import BadConfig
 
 Scope = Literal["any", "domain", "host", "prefix"]
-Positive = Annotated[int, Meta(ge=1)]
-Count = Annotated[int, Meta(ge=0)]
-Seconds = Annotated[float, Meta(ge=0)]
-Timeout = Annotated[float, Meta(gt=0)]
+# Beyond any use, and still exact wherever a value goes: 64 bits, a double of a Lua script, milliseconds for libcurl.
+LARGEST = 10**15
+LONGEST_S = 1e9
+Positive = Annotated[int, Meta(ge=1, le=LARGEST)]
+Count = Annotated[int, Meta(ge=0, le=LARGEST)]
+Seconds = Annotated[float, Meta(ge=0, le=LONGEST_S)]
+Timeout = Annotated[float, Meta(gt=0, le=LONGEST_S)]
+SocketTimeout = Annotated[float, Meta(gt=0, le=1e6)]  # a poll takes no more than 2**31 milliseconds
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Texts = tuple[str, ...]
 
@@ -92,7 +100,7 @@ class FetchSection(Section, frozen=True, kw_only=True):
     user_agent_template: Annotated[str, Help("the user agent, with {version} and {email}")] = (
         "Weft/{version} (+{email})"
     )
-    workers: Annotated[Positive, Help("transfers in flight in a fetcher process")] = field(
+    workers: Annotated[Annotated[int, Meta(ge=1, le=10_000)], Help("transfers in flight in a fetcher process")] = field(
         default=200, name="fetcher_workers"
     )
     max_body_bytes: Annotated[Positive, Help("longest body, before and after decompression")] = 10 * 1024 * 1024
@@ -159,10 +167,15 @@ class PodsSection(Section, frozen=True, kw_only=True):
     """How a crawl is divided, and into which processes."""
 
     pods: Annotated[tuple[PodSpec, ...], Help("Redis of each pod (redis_url, or `managed`); none: embedded pods")] = ()
-    num_pods: Annotated[Annotated[int, Meta(ge=1, le=256)], Help("pods; each owns its part of the domains")]
+    num_pods: Annotated[
+        Annotated[int, Meta(ge=1, le=256)],
+        Help("pods; each owns its part of the domains; of more that are listed, the first"),
+    ]
     only_pods: Annotated[str | None, Help("pods that run on this node, as 0-3 or 0,2; none: all")] = None
-    fetchers_per_pod: Annotated[Positive, Help("fetcher processes of a pod")]
-    parsers_per_pod: Annotated[Count, Help("parser processes of a pod; 0: fetchers parse themselves")]
+    fetchers_per_pod: Annotated[Annotated[int, Meta(ge=1, le=1000)], Help("fetcher processes of a pod")]
+    parsers_per_pod: Annotated[
+        Annotated[int, Meta(ge=0, le=1000)], Help("parser processes of a pod; 0: fetchers parse themselves")
+    ]
     parser_workers: Annotated[Positive, Help("pages that a parser takes at a time")] = 50
     affinity: Annotated[bool, Help("one core for each process")] = field(default=False, name="enable_cpu_affinity")
     parse_soft: Annotated[Positive, Help("pages waiting for a pod's parsers at which fetchers slow down")] = field(
@@ -197,10 +210,10 @@ class RedisSection(Section, frozen=True, kw_only=True):
 
     db: Annotated[Count, Help("database of every pod's Redis")] = field(default=0, name="redis_db")
     password: Annotated[str | None, Help("password of every pod's Redis")] = field(default=None, name="redis_password")
-    socket_timeout_s: Annotated[Timeout, Help("seconds to wait for an answer of Redis")] = field(
+    socket_timeout_s: Annotated[SocketTimeout, Help("seconds to wait for an answer of Redis")] = field(
         default=30.0, name="redis_socket_timeout"
     )
-    connect_timeout_s: Annotated[Timeout, Help("seconds to connect to Redis")] = field(
+    connect_timeout_s: Annotated[SocketTimeout, Help("seconds to connect to Redis")] = field(
         default=10.0, name="redis_socket_connect_timeout"
     )
     keepalive: Annotated[bool, Help("keep idle connections to Redis alive")] = field(
@@ -234,28 +247,37 @@ class Config(Struct, frozen=True, kw_only=True):
     run: RunSection
 
 
-# Defaults that follow from other values: key -> (the value, why).
-COMPUTED: dict[str, Callable[[Mapping[str, Any]], tuple[Any, str]]] = {
-    "scope": lambda got: (
+BLOOM_KEYS = ("bloom_filter_capacity", "bloom_filter_error_rate")
+
+
+# Defaults that follow from other values: key -> (the value, why), from the values so far and their origins.
+COMPUTED: dict[str, Callable[[Mapping[str, Any], Mapping[str, str]], tuple[Any, str]]] = {
+    "scope": lambda got, _: (
         ("any", "from a seed file") if got.get("seed_file") else ("domain", "URLs on the command line")
     ),
-    "politeness_delay_seconds": lambda got: (
+    "politeness_delay_seconds": lambda got, _: (
         (70.0, "scope is any") if got["scope"] == "any" else (1.0, "within a scope")
     ),
-    "per_domain_concurrency": lambda got: (
+    "per_domain_concurrency": lambda got, _: (
         (8, "the delay is 0") if got["politeness_delay_seconds"] == 0 else (1, "there is a delay")
     ),
-    "num_pods": lambda got: (len(got["pods"]), "as many as pods") if got["pods"] else (1, "one embedded pod"),
-    "fetchers_per_pod": lambda got: (6, "with Redis pods") if got["pods"] else (1, "an embedded pod is one process"),
-    "parsers_per_pod": lambda got: (2, "with Redis pods") if got["pods"] else (0, "an embedded pod is one process"),
-    "log_dir": lambda got: (os.path.join(got["data_dirs"][0], "logs"), "in the first data dir"),  # noqa: PTH118
+    "num_pods": lambda got, _: (len(got["pods"]), "as many as pods") if got["pods"] else (1, "one embedded pod"),
+    "fetchers_per_pod": lambda got, _: (6, "with Redis pods") if got["pods"] else (1, "an embedded pod is one process"),
+    "parsers_per_pod": lambda got, _: (2, "with Redis pods") if got["pods"] else (0, "an embedded pod is one process"),
+    "seen_filter": lambda got, origins: (
+        ("bloom", "a bloom key is given") if got["pods"] and _given(origins, *BLOOM_KEYS) else ("exact", "no bloom key")
+    ),
+    "log_dir": lambda got, _: (os.path.join(got["data_dirs"][0], "logs"), "in the first data dir"),  # noqa: PTH118
 }
 SHORT_FLAGS = {"politeness_delay_seconds": "--delay", "data_dirs": "--data-dir", "headers": "--header"}
 # What a resumed crawl is not held to: how long, from what file and with what intent it was started the last time.
 NOT_KEPT = frozenset(
     {"max_duration", "seed_file", "resume", "fresh", "retry_failed", "recrawl", "data_dirs", "log_dir"}
 )
+PATTERNS = frozenset({"include", "exclude"})
 SECRET_KEYS = frozenset({"auth", "headers", "redis_password", "pods"})
+LONGEST_FILE = 16 << 20  # bytes of a YAML file
+DEBUG_PODS = "WEFT_DEBUG_POD_ASSIGNMENT"
 # WEFT_ variables that are switches of their own, not keys.
 SWITCHES = re.compile(r"WEFT_(DEBUG.*|REQUIRE_.*|TEST_.*)")
 
@@ -298,9 +320,7 @@ class Loaded:
     def given(self) -> dict[str, Any]:
         """The values that are no defaults and that a resumed crawl keeps."""
         return {
-            name: value
-            for name, value in self.values.items()
-            if name not in NOT_KEPT and not self.origins[name].startswith("default")
+            name: value for name, value in self.values.items() if name not in NOT_KEPT and _given(self.origins, name)
         }
 
 
@@ -329,10 +349,13 @@ def load(
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, Any] | None = None,
     earlier: Mapping[str, Any] | None = None,
+    *,
+    is_judged: bool = True,
 ) -> Loaded:
     """Merges all sources into one configuration, or raises BadConfig with every problem found.
 
-    `earlier` is what a crawl that is resumed was started with: it counts before the defaults.
+    `earlier` is what a crawl that is resumed was started with: it counts before the defaults. Whether the values fit
+    together is left open where that is not known yet (`is_judged`).
     """
     known, problems = keys(), list[str]()
     environment = os.environ if environment is None else environment
@@ -342,13 +365,15 @@ def load(
     if path is not None:
         given += _from_file(Path(path), known, environment, problems)
     given += _from_environment(known, environment, problems)
-    given += [(name, Value(value, known[name].flag, lax=True)) for name, value in (flags or {}).items()]
+    given += _from_flags(known, flags or {}, problems)
     values, origins = _typed(given, known, problems)
     if not problems:
         _compute(values, origins)
-        problems += [f"{origins[name]}: {name}: {text}" for name, text in _contradictions(values)]
+        told = _contradictions(values, origins) if is_judged else ()
+        problems += [f"{origins[name]}: {name}: {text}" for name, text in told]
     if problems:
         raise BadConfig(sorted(problems, key=_line))
+    _take_first_pods(values, origins)
     ordered = {name: values[name] for name in known}
     return Loaded(_assemble(ordered, known), origins, ordered)
 
@@ -359,9 +384,14 @@ def json_schema() -> dict[str, Any]:
     for item in keys().values():
         # A list of texts may be written as one text.
         schema = item.schema
+        if item.name == "pods":  # and a pod as its URL
+            schema = {**schema, "items": {"anyOf": [schema["items"], {"type": "string"}]}}
+        if item.name == "only_pods":
+            one = {"type": "integer"}, {"type": "array", "items": {"type": ["string", "integer"]}}
+            schema = {"anyOf": [*schema["anyOf"], *one]}
         if schema.get("type") == "array":
-            schema = {"anyOf": [schema, {"type": "string"}], "description": item.help}
-        properties[item.name] = schema
+            schema = {"anyOf": [schema, {"type": "string"}]}
+        properties[item.name] = {**schema, "description": item.help}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Weft configuration",
@@ -381,7 +411,7 @@ def masked(name: str, value: Any) -> Any:
 
 
 def _without_login(url: str) -> str:
-    return re.sub(r"//[^/@]*@", "//***@", url)
+    return re.sub(r"(?<=[?&]password=)[^&]*", "***", re.sub(r"//.*@", "//***@", url))
 
 
 def numbers(text: str) -> tuple[int, ...]:
@@ -389,10 +419,41 @@ def numbers(text: str) -> tuple[int, ...]:
     found: set[int] = set()
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
+        if int(last or first) >= 10_000:  # far more pods than there can be, and not yet a list that fills the memory
+            raise ValueError(text)
         found.update(range(int(first), int(last or first) + 1))
     if not found:
         raise ValueError(text)
     return tuple(sorted(found))
+
+
+def split(text: str, *, patterns: bool = False) -> list[str]:
+    """The items of `a,b`; a comma that belongs to an item is written `\\,`.
+
+    Of patterns, `re:` and all that follows it is one: commas are common in regular expressions (`{1,3}`), and one that
+    is cut in two still compiles, and means something else.
+    """
+    whole = text[at.start() :] if patterns and (at := re.search(r"(?:(?<=,)|^)\s*re:", text)) else ""
+    parts = re.split(r"(?<!\\),", text.removesuffix(whole))
+    return list(filter(None, [*(part.strip().replace("\\,", ",") for part in parts), whole.strip()]))
+
+
+def checks_pod_assignment(environment: Mapping[str, str] | None = None) -> bool:
+    """Whether the pods shall check every URL that they take in (WEFT_DEBUG_POD_ASSIGNMENT)."""
+    return (os.environ if environment is None else environment).get(DEBUG_PODS, "").lower() in ("1", "true")
+
+
+def _given(origins: Mapping[str, str], *keys: str) -> bool:
+    """Whether somebody gave one of these: it is no default."""
+    return any(not origins[key].startswith("default") for key in keys)
+
+
+def _take_first_pods(values: dict[str, Any], origins: dict[str, str]) -> None:
+    """A list of many pods can be tried with few: the first are taken."""
+    listed, wanted = len(values["pods"]), values["num_pods"]
+    if wanted < listed:
+        values["pods"] = values["pods"][:wanted]
+        origins["pods"] += f", the first {wanted} of {listed}"
 
 
 def _typed(
@@ -406,32 +467,84 @@ def _typed(
         origins[name] = value.origin
         try:
             values[name] = msgspec.convert(_listed(value, item), item.type, strict=not value.lax)
-        except (msgspec.ValidationError, yaml.YAMLError):
-            shown = "***" if name in SECRET_KEYS else repr(value.value)[:80]
-            problems.append(f"{value.origin}: {name}: {shown} is not accepted; use {accepted(item.schema)}")
+            for text in _texts(values[name]):
+                text.encode()
+        except UnicodeEncodeError:
+            problems.append(f"{value.origin}: {name}: {_shown(name, value)} is not UTF-8 text; write it in UTF-8")
+        except (msgspec.ValidationError, yaml.YAMLError, ValueError, RecursionError):
+            more = _at_most(item.schema, value.value)
+            shown = _shown(name, value)
+            problems.append(f"{value.origin}: {name}: {shown} is not accepted; use {accepted(item.schema)}{more}")
     return values, origins
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in a value that is of its key's type; ValueError for one that no file name or header can hold."""
+    if isinstance(value, str):
+        if "\0" in value:
+            raise ValueError("a NUL")
+        yield value
+    elif isinstance(value, PodSpec):
+        yield from _texts(value.redis_url)
+    elif isinstance(value, dict):
+        yield from _texts((*value, *value.values()))
+    elif isinstance(value, tuple):
+        for one in value:
+            yield from _texts(one)
+
+
+def _shown(name: str, given: Value) -> str:
+    """A value as a message has it: not long, and no secret."""
+    if name in SECRET_KEYS:
+        return "***"
+    try:
+        # An alias in a YAML file can stand for more than any memory holds: only its beginning is written out.
+        return (repr if isinstance(given.value, str) else reprlib.repr)(given.value)[:80]
+    except ValueError:
+        return "the number"
+
+
+def _at_most(schema: dict[str, Any], value: Any) -> str:
+    """What to add to a message about a number that is above a limit which `accepted` does not name."""
+    limits = [one["maximum"] for one in schema.get("anyOf", [schema]) if one.get("maximum") in (LARGEST, LONGEST_S)]
+    try:
+        return f", at most {int(limits[0]):,}" if limits and float(value) > limits[0] else ""
+    except OverflowError:
+        return f", at most {int(limits[0]):,}"
+    except (TypeError, ValueError):
+        return ""
 
 
 def _compute(values: dict[str, Any], origins: dict[str, str]) -> None:
     for name, compute in COMPUTED.items():
         if name not in values:
-            values[name], why = compute(values)
+            values[name], why = compute(values, origins)
             origins[name] = f"default ({why})"
 
 
 def _listed(given: Value, item: Key) -> Any:
-    """The value, made a list where the key is one and a single text (or, from outside, `a,b`) was given."""
-    value = given.value
-    if item.name == "pods":
-        parts = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
-        return [_pod(part) for part in parts] if isinstance(parts, list | tuple) else parts
-    if item.schema.get("type") == "array" and isinstance(value, str):
-        return [part.strip() for part in value.split(",")] if given.lax or item.name == "store" else [value]
-    if item.schema.get("type") == "object" and isinstance(value, str) and given.lax:
+    """The value as its type wants it: one text made a list, a list of pods made a text, a path made a text."""
+    value, kind = _plain(given.value), item.schema.get("type")
+    if kind == "array" and isinstance(given.value, os.PathLike):
+        return [value]  # one folder, whatever its name
+    if item.name == "only_pods" and isinstance(value, list | int) and not isinstance(value, bool):
+        return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    if kind == "array" and isinstance(value, str):
+        value = split(value, patterns=item.name in PATTERNS)
+    if item.name == "pods" and isinstance(value, list):
+        return [_pod(part) for part in value]
+    if kind == "object" and isinstance(value, str) and given.lax:
         return yaml.safe_load(value)
-    if item.schema.get("type") == "number" and isinstance(value, bool):
-        return str(value)
+    if isinstance(value, bool) and kind != "boolean":
+        return str(value)  # or it would pass for a number
     return value
+
+
+def _plain(value: Any) -> Any:
+    """Paths made texts, and a tuple a list."""
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def _pod(given: Any) -> Any:
@@ -448,23 +561,35 @@ def accepted(schema: dict[str, Any]) -> str:
     if "enum" in schema:
         return "one of " + ", ".join(map(str, schema["enum"]))
     if schema.get("type") == "array":
-        return "a list of " + accepted(schema.get("items", {})).removeprefix("a ").replace("one of ", "")
+        return "a list of " + _plural(schema.get("items", {}))
+    if "exclusiveMaximum" in schema:
+        return f"a number above {schema['exclusiveMinimum']:g} and below {schema['exclusiveMaximum']:g}"
     words = {
         "integer": "a whole number",
         "number": "a number",
         "boolean": "true or false",
         "string": "a text",
-        "object": "a mapping of texts",
+        "object": "a mapping of texts, like {NAME: VALUE}",
     }
     text = words.get(schema.get("type", ""), "another value")
+    most = schema.get("maximum", LARGEST)
+    end = "" if most in (LARGEST, LONGEST_S) else f" to {most:,.0f}"
     if "minimum" in schema:
-        text += f" from {schema['minimum']:g}" + (f" to {schema['maximum']:g}" if "maximum" in schema else " up")
+        text += f" from {schema['minimum']:g}" + (end or " up")
     if "exclusiveMinimum" in schema:
-        text += f" above {schema['exclusiveMinimum']:g}"
+        text += f" above {schema['exclusiveMinimum']:g}" + end.replace(" to ", ", at most ")
     return text
 
 
-def _contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _plural(items: dict[str, Any]) -> str:
+    if "enum" in items:
+        return ", ".join(map(str, items["enum"]))
+    if items.get("type") == "object":
+        return "pods, each `redis_url: redis://HOST:PORT/DB` or `managed: true`"
+    return "texts"
+
+
+def _contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Values that are fine alone and wrong together, or wrong in a way that no type tells."""
     if values["lease_seconds"] <= values["total_timeout"]:
         yield "lease_seconds", f"must be more than total_timeout ({values['total_timeout']:g})"
@@ -473,39 +598,72 @@ def _contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name in ("retry_failed", "recrawl"):
         if values[name] and not values["resume"]:
             yield name, "works on resume alone: set resume too"
-    for name in ("include", "exclude"):
-        for pattern in values[name]:
-            try:
-                re.compile(pattern.removeprefix("re:") if pattern.startswith("re:") else "")
-            except re.error as error:
-                yield name, f"{pattern!r} is not a regular expression: {error}"
-    yield from _pod_contradictions(values)
-    try:
-        values["user_agent_template"].format(version="", email="")
-    except (KeyError, IndexError, ValueError) as error:
-        yield "user_agent_template", f"only {{version}} and {{email}} may stand in braces ({error})"
-    for name, value in values["headers"].items():
-        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or re.search(r"[\r\n\0]", value):
-            yield "headers", f"{name!r} is not a header that can be sent"
+    yield from _list_contradictions(values)
+    yield from _pod_contradictions(values, origins)
+    yield from _header_contradictions(values)
     for host, address in values["resolve"].items():
-        if not _is_address(address):
+        if not host.strip():
+            yield "resolve", f"a host is missing before {address!r}: write HOST=ADDRESS"
+        elif not _is_address(address):
             yield "resolve", f"{host}: {address!r} is not an IP address"
     for host, login in values["auth"].items():
         if ":" not in login:
             yield "auth", f"{host}: write user:password"
 
 
-def _pod_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _list_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name in ("include", "exclude"):
+        for pattern in values[name]:
+            try:
+                re.compile(pattern.removeprefix("re:") if pattern.startswith("re:") else "")
+            except (re.error, OverflowError, RecursionError) as error:
+                yield name, f"{pattern!r} is not a regular expression: {error}"
+    for name in ("data_dirs", "store", "include", "exclude", "strip_query"):
+        listed = values[name]
+        if not all(listed):
+            yield name, "holds an empty text: write what is meant, or leave it out"
+        if name in ("data_dirs", "store"):
+            first = [os.path.normpath(one) for one in listed]
+            if again := next((one for at, one in enumerate(listed) if first[at] in first[:at]), None):
+                yield name, f"{again!r} stands there twice"
+
+
+def _header_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What is sent with every request must fit into a header."""
+    template = values["user_agent_template"]
+    try:
+        fields = {(name, spec, conversion) for _, name, spec, conversion in Formatter().parse(template)}
+    except ValueError as error:
+        yield "user_agent_template", f"only {{version}} and {{email}} may stand in braces ({error})"
+    else:
+        for name, spec, conversion in fields:
+            if name is not None and (name not in ("version", "email") or spec or conversion):
+                yield "user_agent_template", f"only {{version}} and {{email}} may stand in braces ({name!r} does)"
+    for name in ("user_agent_template", "email"):
+        if re.search(r"[\r\n\0]", values[name] or ""):
+            yield name, f"{values[name]!r} cannot be sent in a header: it has a line break in it"
+    for name, value in values["headers"].items():
+        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or re.search(r"[\r\n\0]", value):
+            yield "headers", f"{name!r} is not a header that can be sent"
+
+
+def _pod_contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     pods: tuple[PodSpec, ...] = values["pods"]
     for number, pod in enumerate(pods):
         if bool(pod.redis_url) == pod.managed:
             yield "pods", f"pod {number}: write either redis_url: redis://HOST:PORT/DB or managed: true"
-    if pods and values["num_pods"] != len(pods):
-        yield "num_pods", f"is {values['num_pods']}, but pods lists {len(pods)}: leave num_pods out, or list as many"
+        elif pod.redis_url and not _is_redis_url(pod.redis_url):
+            yield "pods", f"pod {number}: {_no_redis_url(pod.redis_url)}"
+    if pods and values["num_pods"] > len(pods):
+        yield "num_pods", f"is {values['num_pods']}, but pods lists {len(pods)}: list as many, or leave num_pods out"
     if values["parse_queue_soft_limit"] > values["parse_queue_hard_limit"]:
         yield "parse_queue_soft_limit", f"must not be above parse_queue_hard_limit ({values['parse_queue_hard_limit']})"
+    for name in BLOOM_KEYS if pods and values["seen_filter"] == "exact" else ():
+        if _given(origins, name):
+            exact = f"seen_filter is exact ({origins['seen_filter']}), which has no use for it"
+            yield name, f"{exact}: leave one of them out, or set seen_filter: bloom"
     if not pods:
-        yield from _embedded_contradictions(values)
+        yield from _embedded_contradictions(values, origins)
     if values["only_pods"] is None:
         return
     try:
@@ -515,11 +673,11 @@ def _pod_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         return
     if not pods:
         yield "only_pods", "works with Redis pods alone: embedded ones are all on one machine"
-    elif last >= len(pods):
-        yield "only_pods", f"there is no pod {last}: there are {len(pods)}, counted from 0"
+    elif last >= values["num_pods"]:
+        yield "only_pods", f"there is no pod {last}: there are {values['num_pods']}, counted from 0"
 
 
-def _embedded_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _embedded_contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     if values["num_pods"] > 1 and values["politeness_scope"] == "ip":
         # An address may serve domains of several pods, and embedded ones know nothing of each other's requests.
         yield "politeness_scope", "`ip` needs one embedded pod, or Redis pods (--pods): use those, or domain or host"
@@ -529,6 +687,24 @@ def _embedded_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, s
         yield "parsers_per_pod", "an embedded pod parses in its one process: leave it 0, or use Redis pods"
     if values["seen_filter"] != "exact":
         yield "seen_filter", "bloom works with Redis pods alone; embedded ones are exact"
+    for name in BLOOM_KEYS:
+        if _given(origins, name):
+            yield name, "embedded pods are exact, and have no use for it: leave it out, or use Redis pods (--pods)"
+
+
+def _is_redis_url(text: str) -> bool:
+    scheme, mark, _ = text.partition("://")
+    try:
+        urlsplit(text).port  # noqa: B018 (it raises where the port is no number)
+    except ValueError:
+        return False
+    return bool(mark) and scheme in ("redis", "rediss", "unix")
+
+
+def _no_redis_url(text: str) -> str:
+    more = f". For {text} embedded pods: --num-pods {text}" if text.isdecimal() else ""
+    must = "must begin with redis://, rediss:// or unix://, as in redis://HOST:PORT/DB, or be managed"
+    return f"{_without_login(text)!r} is no Redis URL: it {must}{more}"
 
 
 def _is_address(text: str) -> bool:
@@ -547,17 +723,43 @@ def _assemble(values: Mapping[str, Any], known: Mapping[str, Key]) -> Config:
     return Config(**{name: struct(**sections[name]) for name, struct in get_type_hints(Config).items()})
 
 
+def own_names(known: Mapping[str, Key]) -> dict[str, str]:
+    """Every name that a setting has, its key and its flag's, with the key."""
+    return {item.flag.removeprefix("--").replace("-", "_"): name for name, item in known.items()} | {
+        name: name for name in known
+    }
+
+
 def _from_environment(
     known: Mapping[str, Key], environment: Mapping[str, str], problems: list[str]
 ) -> Iterator[tuple[str, Value]]:
+    own, spelt = own_names(known), dict[str, str]()
     for variable, text in environment.items():
+        if variable == DEBUG_PODS and text.lower() not in ("", "0", "1", "false", "true"):
+            problems.append(f"environment: {variable}: {text!r} is not accepted; use true or false")
         if not variable.startswith("WEFT_") or SWITCHES.fullmatch(variable):
             continue
         name = variable.removeprefix("WEFT_").lower()
-        if name in known:
-            yield name, Value(text, variable, lax=True)
+        if name not in own:
+            told = names.answer(name, own, lambda other: f"WEFT_{other.upper()}")
+            problems.append(f"environment: {variable} names no key{told}")
+        elif (first := spelt.setdefault(own[name], variable)) != variable:
+            both = " and ".join(sorted((first, variable)))
+            problems.append(f"environment: {both} are the same setting: give one of them")
         else:
-            problems.append(f"environment: {variable} names no key{_nearest(name, known, 'WEFT_')}")
+            yield own[name], Value(text, variable, lax=True)
+
+
+def _from_flags(known: Mapping[str, Key], flags: Mapping[str, Any], problems: list[str]) -> Iterator[tuple[str, Value]]:
+    """Of the command line, where the names are right already, and of a program, which may write any."""
+    own, spelt = own_names(known), dict[str, str]()
+    for name, value in flags.items():
+        if name not in own:
+            problems.append(f"no setting {name!r}{names.answer(name, own, str)}")
+        elif (first := spelt.setdefault(own[name], name)) != name:
+            problems.append(f"{' and '.join(sorted((first, name)))} are the same setting: give one of them")
+        else:
+            yield own[name], Value(value, known[own[name]].flag, lax=True)
 
 
 def _from_file(
@@ -566,7 +768,8 @@ def _from_file(
     for name_node, node in _mapping(path, problems):
         name, place = str(name_node.value), f"{path}:{name_node.start_mark.line + 1}"
         if name not in known:
-            problems.append(f"{place}: unknown key {name!r}{_nearest(name, known)}")
+            own = own_names(known)
+            problems.append(f"{place}: unknown key {name!r}{names.answer(name, own, own.__getitem__)}")
             continue
         lax = _fill_in(node, path, environment, problems)
         if lax is None:
@@ -574,16 +777,24 @@ def _from_file(
         loader = yaml.SafeLoader("")
         try:
             yield name, Value(loader.construct_document(node), place, lax)
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that is none, a number of 5,000 digits
             problems.append(f"{place}: {name}: {_first_line(error)}")
         finally:
             loader.dispose()
 
 
+def _read(path: Path) -> str:
+    with path.open("rb") as file:
+        raw = file.read(LONGEST_FILE + 1)
+    if len(raw) > LONGEST_FILE:
+        raise BadConfig([f"{path}: is longer than {LONGEST_FILE >> 20} MiB: it is no configuration"])
+    return raw.decode()
+
+
 def _mapping(path: Path, problems: list[str]) -> list[tuple[yaml.Node, yaml.Node]]:
     """The keys and values at the top of a YAML file; what is wrong with its form goes to the problems."""
     try:
-        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        root = yaml.compose(_read(path), Loader=yaml.SafeLoader)
     except OSError as error:
         raise BadConfig([f"{path}: cannot be read: {error.strerror}"]) from None
     except UnicodeDecodeError:
@@ -593,12 +804,16 @@ def _mapping(path: Path, problems: list[str]) -> list[tuple[yaml.Node, yaml.Node
         raise BadConfig([f"{path}:{line}: is not YAML: {error.problem}"]) from None
     except yaml.YAMLError as error:
         raise BadConfig([f"{path}: is not YAML: {_first_line(error)}"]) from None
+    except RecursionError:
+        raise BadConfig([f"{path}: is nested too deeply"]) from None
     if root is None:
         return []
     if not isinstance(root, yaml.MappingNode):
         kind = "a list" if isinstance(root, yaml.SequenceNode) else "a single value"
         raise BadConfig([f"{path}:1: holds {kind}; write `key: value` lines"])
-    problems += [f"{path}:{line}: {text}" for line, text in _repeated(root)]
+    if (own := _holds_itself(root, {})) is not None:
+        raise BadConfig([f"{path}:{own}: this value holds itself, by an alias (*name); write it out"])
+    problems += [f"{path}:{line}: {text}" for line, text in _repeated(root, set())]
     problems += [
         f"{path}:{name.start_mark.line + 1}: a key must be a plain word"
         for name, _ in root.value
@@ -607,8 +822,27 @@ def _mapping(path: Path, problems: list[str]) -> list[tuple[yaml.Node, yaml.Node
     return [pair for pair in root.value if isinstance(pair[0], yaml.ScalarNode)]
 
 
-def _repeated(root: yaml.MappingNode) -> Iterator[tuple[int, str]]:
-    """Keys that stand twice in one mapping, at any depth: YAML would silently keep the last."""
+def _holds_itself(node: yaml.Node, within: dict[int, bool]) -> int | None:
+    """The line of a node that is a part of itself; `within` has the nodes met, and whether this one lies in them."""
+    if isinstance(node, yaml.ScalarNode) or id(node) in within:
+        return node.start_mark.line + 1 if within.get(id(node)) else None
+    within[id(node)] = True
+    parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
+    for part in parts:
+        if (line := _holds_itself(part, within)) is not None:
+            return line
+    within[id(node)] = False
+    return None
+
+
+def _repeated(root: yaml.MappingNode, met: set[int]) -> Iterator[tuple[int, str]]:
+    """Keys that stand twice in one mapping, at any depth: YAML would silently keep the last.
+
+    `met`: a mapping that aliases put at many places is looked at once.
+    """
+    if id(root) in met:
+        return
+    met.add(id(root))
     first: dict[str, int] = {}
     for name, value in root.value:
         line, text = name.start_mark.line + 1, str(name.value)
@@ -616,7 +850,7 @@ def _repeated(root: yaml.MappingNode) -> Iterator[tuple[int, str]]:
             yield line, f"key {text!r} stands here again; it is on line {first[text]} already"
         first.setdefault(text, line)
         if isinstance(value, yaml.MappingNode):
-            yield from _repeated(value)
+            yield from _repeated(value, met)
 
 
 _VARIABLE = re.compile(r"\$(\$)?\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
@@ -641,28 +875,25 @@ def _fill_in(node: yaml.Node, path: Path, environment: Mapping[str, str], proble
             )
         return text or ""
 
-    for scalar in _scalars(node):
+    for scalar in _scalars(node, set()):
         scalar.value = _VARIABLE.sub(put, scalar.value)
     return None if missing else filled
 
 
-def _scalars(node: yaml.Node) -> Iterator[yaml.ScalarNode]:
+def _scalars(node: yaml.Node, met: set[int]) -> Iterator[yaml.ScalarNode]:
+    """The texts of a value, each once, at however many places aliases put it."""
+    if id(node) in met:
+        return
+    met.add(id(node))
     if isinstance(node, yaml.ScalarNode):
         if node.tag.endswith(":str"):
             yield node
     elif isinstance(node, yaml.MappingNode):
         for _, value in node.value:
-            yield from _scalars(value)
+            yield from _scalars(value, met)
     elif isinstance(node, yaml.SequenceNode):
         for value in node.value:
-            yield from _scalars(value)
-
-
-def _nearest(name: str, known: Mapping[str, Key], prefix: str = "") -> str:
-    near = get_close_matches(name, known, n=1, cutoff=0.5)
-    if not near:
-        return "; `weft config schema` lists the known ones"
-    return f"; did you mean {((prefix + near[0]).upper() if prefix else near[0])!r}?"
+            yield from _scalars(value, met)
 
 
 def _line(problem: str) -> int:

@@ -3,6 +3,7 @@
     WeftError                the root; `exit_code` is what the door exits with
     ├── BadInput             the user can mend it: one message that names what is wrong and what to do (exit 2)
     │   ├── BadUrl           a text that is no crawlable URL; `reason` is a word to count by
+    │   ├── Damaged          a file of a crawl is gone, cut off or not what was written; says what can be done
     │   └── BadConfig        one or more problems in a configuration, all told at once
     ├── Busy                 a port, a data dir: somebody else holds it (exit 2)
     ├── Missing              an optional dependency or program is not installed; says how to install it (exit 2)
@@ -52,6 +53,14 @@ class BadConfig(BadInput):
         self.problems = problems
 
 
+class Damaged(BadInput):
+    """A file that a crawl has written is not as it was written, and going on would lose something silently."""
+
+    def __init__(self, path: Path, detail: str, remedy: str) -> None:
+        super().__init__(f"{path}: {detail}; {remedy}")
+        self.path = path
+
+
 class Busy(WeftError):
     """Something that only one process can hold is held by another."""
 
@@ -86,6 +95,14 @@ class ServerFull(WeftError):
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 # SQLite knows ENOSPC as FULL; a quota or size limit it reports as a failed write, a full tmpfs as a failed SHMSIZE.
 _SQLITE_NO_ROOM = frozenset({"SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHMSIZE"})
+
+
+_SQLITE_DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether SQLite says that the file itself is broken, not that it is busy, full or used wrongly."""
+    return getattr(error, "sqlite_errorname", "").startswith(_SQLITE_DAMAGED)
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """What a process tells while it runs: its log file and its metrics.
 
 Logs: one file for each process, `{log_dir}/pod_{N}/{role}_{i}.log`, each line with the process's label, rotated; a file
-has one writer. A message is constant, what varies goes into fields: `log.info("breaker opened", domain=d)`.
+has one writer, and its owner alone may read it, because URLs may hold secrets. A message is constant, what varies goes
+into fields: `log.info("breaker opened", domain=d)`.
 
 Metrics: a process counts in plain Python numbers and saves them all to one small file named after its slot
 (`pod0-fetcher1`), which stays the same when the process is restarted, so that counters go on from where they were. One
@@ -10,19 +11,22 @@ endpoint reads every slot's file and shows them together. Never label by URL or 
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import resource
+import socket
+import stat
 import sys
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import msgspec
 
@@ -33,8 +37,10 @@ if TYPE_CHECKING:
 
 LOG_BYTES = 100 * 1024 * 1024
 LOGS_KEPT = 5
-FD_KINDS = ("socket", "file", "pipe", "other")
+FD_KINDS = ("redis", "http", "file", "pipe", "other")
 SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+BYTES_BUCKETS = (1e3, 4e3, 16e3, 32e3, 64e3, 128e3, 256e3, 512e3, 1e6, 2e6, 4e6, 8e6, 16e6)
+Peer = str | tuple[str, int]  # whom a connection leads to: the path of a local socket, or address and port
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,18 @@ class Log:
 
     def __init__(self, name: str) -> None:
         self._logger = logging.getLogger(name)
+
+    @property
+    def debugs(self) -> bool:
+        """Whether details are wanted: for hot paths, which ask once and not for every URL."""
+        return self._logger.isEnabledFor(logging.DEBUG)
+
+    def always(self, message: str, **fields: object) -> None:
+        """What is written at any level: that a process has started. So no log of one that ran is empty."""
+        record = self._logger.makeRecord(
+            self._logger.name, logging.INFO, "", 0, message, (), None, extra={"fields": fields}
+        )
+        self._logger.handle(record)
 
     def debug(self, message: str, **fields: object) -> None:
         """Details, one line a URL at most."""
@@ -118,29 +136,79 @@ def _field(value: object) -> str:
     return f'"{text}"' if " " in text or not text else text
 
 
-class _LogFile(RotatingFileHandler):
-    """A log file on a disk that may be full: the line is lost, and nobody's terminal gets a traceback instead."""
+class LogFile(RotatingFileHandler):
+    """A process's log file; its owner alone may read it.
+
+    With `alone` its folder is locked until `close`, so that two crawls do not rotate each other's files. On a full disk
+    a line is lost, and nobody's terminal gets a traceback instead.
+    """
+
+    def __init__(self, path: Path, *, alone: bool = False) -> None:
+        _private_folder(path.parent.parent)
+        _private_folder(path.parent)
+        self._lock = _locked(path.parent) if alone else -1
+        try:
+            super().__init__(path, maxBytes=LOG_BYTES, backupCount=LOGS_KEPT, encoding="utf-8")
+        except OSError:
+            if self._lock >= 0:
+                os.close(self._lock)
+            raise
+
+    def close(self) -> None:
+        """Lets others have the folder; what is logged later goes nowhere, and not to the terminal."""
+        logger = logging.getLogger("weft")
+        if self in logger.handlers:
+            logger.removeHandler(self)
+            logger.addHandler(logging.NullHandler())
+        super().close()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     def handleError(self, record: logging.LogRecord) -> None:
         if not isinstance(sys.exc_info()[1], OSError):
             super().handleError(record)
 
+    def _open(self) -> TextIO:  # type: ignore[override]  # also called for each file that a rotation begins
+        fd = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with suppress(OSError):
+            if stat.S_ISREG(os.fstat(fd).st_mode):
+                os.fchmod(fd, 0o600)  # one that is there may be of a Weft that let others read it
+        return os.fdopen(fd, "a", encoding=self.encoding, errors=self.errors)
 
-def log_to_file(log_dir: Path, slot: Slot, level: str = "INFO") -> logging.Handler:
-    """Sends this process's log to its own file; the handler is returned so that it can be closed."""
-    path = slot.log_path(log_dir)
+
+def _private_folder(folder: Path) -> None:
+    """Makes a folder that is not there; one that is keeps the mode that its owner gave it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def _locked(folder: Path) -> int:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handler = _LogFile(path, maxBytes=LOG_BYTES, backupCount=LOGS_KEPT, encoding="utf-8")
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise Busy(f"log_dir {folder.parent}: another crawl logs there; choose another with --log-dir") from None
+    return fd
+
+
+def log_to_file(log_dir: Path, slot: Slot, level: str = "INFO", *, alone: bool = False) -> LogFile:
+    """Sends this process's log to its own file; the handler is returned so that it can be closed.
+
+    `alone`: Busy where another process holds the slot's folder.
+    """
+    logger = logging.getLogger("weft")
+    for old in logger.handlers[:]:
+        logger.removeHandler(old)
+        old.close()
+    try:
+        handler = LogFile(slot.log_path(log_dir), alone=alone)
     except OSError as error:
         raise BadInput(
             f"log_dir {log_dir}: cannot be written: {error.strerror}; choose another with --log-dir"
         ) from None
     handler.setFormatter(LineFormatter(slot.label))
-    logger = logging.getLogger("weft")
-    for old in logger.handlers[:]:
-        logger.removeHandler(old)
-        old.close()
     logger.addHandler(handler)
     logger.setLevel(level)
     logger.propagate = False
@@ -213,7 +281,9 @@ class Snapshot(msgspec.Struct):
 class Metrics:
     """The numbers of one process. Counters and histograms go on from what the slot's last process saved."""
 
-    def __init__(self, directory: Path, slot: Slot) -> None:
+    def __init__(self, directory: Path, slot: Slot, redis: Collection[Peer] = ()) -> None:
+        """`redis`: where this process's connections to Redis lead."""
+        self.redis_peers = redis
         self._path = directory / f"{slot.name}.metrics"
         self._slot = slot
         self._series: dict[tuple[str, tuple[str, ...]], tuple[Saved, Counter | Gauge | Histogram]] = {}
@@ -231,6 +301,8 @@ class Metrics:
             for name, counter in (
                 ("read_bytes", self.counter("weft_process_read_bytes_total", "Bytes read from disks.")),
                 ("write_bytes", self.counter("weft_process_written_bytes_total", "Bytes written to disks.")),
+                ("syscr", self.counter("weft_process_read_calls_total", "Read calls made to the system.")),
+                ("syscw", self.counter("weft_process_write_calls_total", "Write calls made to the system.")),
             )
         }
 
@@ -287,7 +359,7 @@ class Metrics:
         self._cpu.value = self._cpu_before + usage.ru_utime + usage.ru_stime
         try:
             self._memory.set(int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize())
-            for kind, number in open_files().items():
+            for kind, number in open_files(self.redis_peers).items():
                 self._files[kind].set(number)
             for line in Path("/proc/self/io").read_text().splitlines():
                 name, _, value = line.partition(": ")
@@ -298,8 +370,8 @@ class Metrics:
             self._memory.set(self._memory.value or usage.ru_maxrss * 1024)
 
 
-def open_files() -> dict[str, int]:
-    """This process's descriptors by kind."""
+def open_files(redis: Collection[Peer] = ()) -> dict[str, int]:
+    """This process's descriptors by kind. A TCP connection that leads to no Redis is one of HTTP."""
     counts = dict.fromkeys(FD_KINDS, 0)
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 (names alone, no objects)
         try:
@@ -307,8 +379,26 @@ def open_files() -> dict[str, int]:
         except OSError:
             continue  # the one that the listing itself had open
         kind = target.partition(":")[0]
+        if kind == "socket":
+            kind = _socket_kind(int(name), redis)
         counts["file" if target.startswith("/") else kind if kind in counts else "other"] += 1
     return counts
+
+
+def _socket_kind(fd: int, redis: Collection[Peer]) -> str:
+    try:
+        with socket.socket(fileno=os.dup(fd)) as other:  # a copy: closing it leaves the connection alone
+            try:
+                peer = other.getpeername()
+            except OSError:
+                peer = None  # it listens, or is not connected yet
+            if other.family == socket.AF_UNIX:
+                return "redis" if peer in redis else "other"
+            if other.family not in (socket.AF_INET, socket.AF_INET6) or other.type != socket.SOCK_STREAM:
+                return "other"
+            return "redis" if peer and peer[:2] in redis else "http"
+    except OSError:
+        return "other"  # closed meanwhile
 
 
 def read_snapshot(path: Path) -> Snapshot | None:
@@ -337,6 +427,11 @@ class SlotCollector:
         self._directory = directory
         self._own = Metrics(directory, own) if own else None
         self._saving = threading.Lock()  # scrapes come in threads
+
+    def talks_to(self, redis: Collection[Peer]) -> None:
+        """Where the serving process's connections to Redis lead."""
+        if self._own is not None:
+            self._own.redis_peers = redis
 
     def collect(self) -> Iterable[Metric]:
         """Every series of every slot; gauges of a process that is gone are left out."""
@@ -430,7 +525,8 @@ class Endpoint:
         from prometheus_client import CollectorRegistry, start_http_server
 
         self._registry = CollectorRegistry(auto_describe=False)
-        for collector in (SlotCollector(directory, own), *collectors):
+        self._slots = SlotCollector(directory, own)
+        for collector in (self._slots, *collectors):
             self.add(collector)
         try:
             self._server, self._thread = start_http_server(port, addr=host, registry=self._registry)
@@ -443,6 +539,10 @@ class Endpoint:
     def add(self, collector: Collector) -> None:
         """Asks one more, from the next scrape on."""
         self._registry.register(collector)
+
+    def talks_to(self, redis: Collection[Peer]) -> None:
+        """Where this process's connections to Redis lead."""
+        self._slots.talks_to(redis)
 
     def close(self) -> None:
         """Stops serving."""

@@ -15,6 +15,7 @@ from crawling import (
     crawl_while_all_is_killed,
     crawl_while_fetchers_are_killed,
 )
+from pace import patience
 
 from weft.testing.judge import judge
 from weft.testing.web import synthetic_web
@@ -62,7 +63,7 @@ def test_the_hostile_web_is_survived(tmp_path: Path) -> None:
     assert came.code == 0, came.said
     came.verdict.duplicates = []  # what the parser's two deaths took down with them is asked for again
     assert came.verdict.ok, came.verdict
-    assert came.peak_rss_bytes < 400e6 and came.longest_parse_s < 2.0 and came.deaths == 2
+    assert came.peak_rss_bytes < 400e6 and came.longest_parse_s < patience(2) and came.deaths == 2
     assert max(row.length for row in came.rows if row.warc_file) <= came.max_body_bytes
     assert all(peer.startswith("127.") for peer in came.peers)
     print(f"{came.verdict}; peak {came.peak_rss_bytes / 1e6:.0f} MB, longest parse {came.longest_parse_s:.2f} s")

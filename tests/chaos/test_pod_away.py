@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from crawling import Crawler, Kill, judged_with_kills, until
 from flights import Flight, read_flights
+from pace import patience
 from server_kills import kill_written
 
 from weft import urls
@@ -54,7 +55,7 @@ def test_the_others_keep_their_rate(tmp_path: Path, start_server: Any, parsers: 
             until(lambda: not _in_outboxes(crawler, waiting), 30, "the arrival of what had waited")
             time.sleep(AFTER_S)
             running.terminate()
-            assert running.wait(60) in (0, 3, 130), crawler.said
+            assert running.wait(patience(60)) in (0, 3, 130), crawler.said
         flights = read_flights(crawler.data_dir / "frontier")
         rates = _rates(flights, gone, back)
         print(f"\n{how}: {rates}, {sum(map(len, waiting.values()))} batches waited")

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from crawling import Crawler, Kill, check_corpus, is_gone, judged_with_kills, kill_fetcher, kill_losing, until
 from flights import slots_of
+from pace import patience
 from recoveries import ParserWatch, recoveries
 
 from weft.supervise import process
@@ -43,8 +44,9 @@ ON_REDIS = [
     1,
 ]
 ROUND = 15  # kills from one death of the orchestrator to the next
-PROCESS_S, SERVER_S = 5.0, 10.0
-LOSS_S = 20.0  # every site waits for ten seconds then
+# Five, ten and twenty seconds on a quiet machine.
+PROCESS_S, SERVER_S = patience(1), patience(2)
+LOSS_S = patience(4)  # every site waits for ten seconds then
 LOSING, LOST_S = 0.5, 1.0  # the share of servers that lose what they wrote last, and how much
 
 

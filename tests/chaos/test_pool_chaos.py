@@ -22,6 +22,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "pipelines"))
 import misbehaving
+from pace import patience
 
 from weft.pipelines import Result, Status, WorkerPool
 from weft.supervise import process
@@ -94,7 +95,12 @@ def mapped_slots() -> int:
 def run_with_chaos(tmp_path: Path, work: list[dict[str, Any]], assassin: Assassin, **settings: Any) -> list[Result]:
     files, children = open_files(), set(process.children(os.getpid()))
     pool = WorkerPool(
-        misbehaving.act, workers=4, run_dir=tmp_path / "run", heartbeat_timeout=0.5, item_timeout=20, **settings
+        misbehaving.act,
+        workers=4,
+        run_dir=tmp_path / "run",
+        heartbeat_timeout=patience(0.2),
+        item_timeout=patience(20),
+        **settings,
     )
     assassin.start()
     try:

@@ -600,12 +600,15 @@ def test_what_a_site_asked_for_outlives_a_crash_before_the_next_commit(make: Cal
 
 def test_a_sitemap_is_fetched_once_and_needs_no_permit(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=0.0, places=9)
-    frontier = harness.start(CrawlLimits(max_pages=1))
+    frontier = harness.start(CrawlLimits(max_pages=2))
     no_robots(harness, "a")
-    sitemap = Found("http://a/sitemap.xml", 0, purpose=Purpose.SITEMAP, about="http://a")
-    assert frontier.admit(harness.crawl, [sitemap, sitemap]).new == 1
+    sitemap, other = [
+        Found(f"http://a/{name}.xml", 0, purpose=Purpose.SITEMAP, about="http://a") for name in ("sitemap", "other")
+    ]
+    assert frontier.admit(harness.crawl, [sitemap, sitemap, other]).new == 2
     frontier.admit(harness.crawl, [page("http://a/1")])
-    assert [lease.purpose for lease in frontier.claim("me", 9)] == [Purpose.SITEMAP, Purpose.PAGE]
+    claimed = [lease.purpose for lease in frontier.claim("me", 9)]
+    assert claimed == [Purpose.SITEMAP, Purpose.PAGE, Purpose.SITEMAP]
 
 
 def test_a_long_queue_keeps_its_order_across_disk_and_crash(make: Callable[..., Harness]) -> None:

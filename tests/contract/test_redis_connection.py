@@ -9,12 +9,16 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
+from pace import patience
 from server_kills import kill_written
 
+from weft import __version__
 from weft.errors import BadInput, ServerAway, ServerFull
 from weft.frontier.redis import pod_info
 from weft.frontier.redis.connection import (
@@ -212,7 +216,7 @@ def test_a_loading_server_is_waited_for(start_server: StartServer) -> None:
     kill_written(server)
     slowly = {"key-load-delay": "50", "loading-process-events-interval-bytes": "1024"}
     slow = start_server(folder=server.folder, settings=slowly, wait=False)
-    until = time.monotonic() + 20
+    until = time.monotonic() + patience(20)
     while not ping(slow.socket).startswith(b"-LOADING"):
         slow.look()
         assert time.monotonic() < until
@@ -253,8 +257,12 @@ def test_a_database_is_taken_once_and_known_again(kind: str, start_server: Start
     where = address(server.url)
     assert take(client, where, IDENTITY) is True
     assert take(client, where, IDENTITY) is False
-    info = {name: client.hget("pod:info", name) for name in ("crawl", "pod", "pods", "address")}
-    assert info == {"crawl": b"crawl0000001", "pod": b"0", "pods": b"2", "address": where.encode()}
+    info: Any = client.hgetall("pod:info")
+    assert datetime.fromisoformat(info.pop(b"initialized_at").decode()) <= datetime.now(UTC)
+    assert info == {
+        b"pod_id": b"0", b"pods": b"2", b"crawl": b"crawl0000001", b"redis_url": where.encode(),
+        b"weft": __version__.encode(),
+    }  # fmt: skip
     assert client.get("schema_version") == str(pod_info.SCHEMA).encode()
     for identity, said in (
         (PodIdentity("crawl0000002", 0, 2), "holds another crawl (crawl0000001, made 2"),
@@ -280,9 +288,15 @@ def test_a_foreign_database_is_refused_and_left_as_it_is(start_server: StartServ
     assert client.keys() == [b"shop:basket"]
     client.flushdb()
     client.set("schema_version", 99)
-    with pytest.raises(BadInput, match="its data has layout 99, this Weft reads 1"):
+    with pytest.raises(BadInput, match="its data has layout 99, this Weft reads 2"):
         take(client, "here", IDENTITY)
     assert client.get("schema_version") == b"99"
+    for name in ("schema_version", "pod:info"):
+        client.flushdb()
+        client.lpush(name, 1)
+        with pytest.raises(BadInput, match="is another program's; choose an empty database"):
+            take(client, "here", IDENTITY)
+        assert client.keys() == [name.encode()]
 
 
 def test_processes_that_take_one_database_at_once_agree(start_server: StartServer) -> None:
@@ -329,7 +343,7 @@ def test_a_command_is_never_sent_twice(start_server: StartServer) -> None:
         client.incr("count")
     os.kill(server.pid, signal.SIGCONT)
     other = connect(server.url)
-    until = time.monotonic() + 10
+    until = time.monotonic() + patience(10)
     while other.get("count") is None and time.monotonic() < until:
         time.sleep(0.01)
     assert other.get("count") == b"1"

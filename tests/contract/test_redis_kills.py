@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import redis_worker
+from pace import patience
 from redis_worker import DELAY_S, PAGES, url_of
 from server_kills import kill_written
 
@@ -24,6 +26,7 @@ from weft.supervise.redis_server import RedisServer
 
 SLOTS = ("pod0-fetcher0", "pod0-fetcher1", "pod0-parser0", "pod0-parser1")
 LIMIT_S = 90.0
+KILLS = 12 if os.environ.get("WEFT_TEST_CHAOS") else 4
 
 
 class Processes:
@@ -45,7 +48,7 @@ class Processes:
         (self.folder / "stop").touch()
         for process in self.running.values():
             try:
-                process.wait(20)
+                process.wait(patience(20))
             finally:
                 process.kill()
 
@@ -76,7 +79,7 @@ def test_kills_of_processes_and_server_lose_and_double_nothing(
 
 def _run(processes: Processes, server: RedisServer, watcher: RedisFrontier, rng: random.Random) -> FrontierStats:
     """Kills somebody every now and then, as long as there is something to lose."""
-    until, kills, last = time.monotonic() + LIMIT_S, 0, 0
+    until, kills, last = time.monotonic() + patience(LIMIT_S), 0, 0
     while True:
         time.sleep(0.05)
         try:
@@ -86,7 +89,7 @@ def _run(processes: Processes, server: RedisServer, watcher: RedisFrontier, rng:
         if stats.finished == stats.admitted == PAGES:
             return stats
         assert time.monotonic() < until, stats
-        if stats.finished - last >= PAGES // 14 and kills < 12:
+        if stats.finished - last >= PAGES // 14 and kills < KILLS:
             kills, last = kills + 1, stats.finished
             if kills % 4 == 0:
                 kill_written(server)

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pace import patience
 from server_kills import Past
 
 from weft import urls
@@ -82,7 +83,7 @@ class Pods:
 
     def delivered(self, pod: int) -> None:
         """Until all is safe that a pod has sent: a server that lost something is away at first."""
-        until = time.monotonic() + 20
+        until = time.monotonic() + patience(20)
         while True:
             self.chores(pod, 1)
             if not self.waiting():
@@ -308,7 +309,7 @@ def test_a_permit_is_used_when_the_server_that_gave_it_has_written_so(
             patch.setattr(frontier, "arrived", lambda _, said=said: said.pop(0))
             permits()
             assert frontier.given(1) == (0, 0, 0), "it may be forgotten, and given to another"
-    until = time.monotonic() + 20
+    until = time.monotonic() + patience(20)
     while frontier.given(1) != (0, 0, 10):
         permits()
         assert time.monotonic() < until

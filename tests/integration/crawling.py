@@ -27,6 +27,7 @@ import msgspec
 from fastwarc.warc import ArchiveIterator as FastIterator
 from fastwarc.warc import WarcRecordType
 from flights import Flight, Flights, read_flights, slots_of
+from pace import patience
 from warcio.archiveiterator import ArchiveIterator
 
 from weft import urls
@@ -46,9 +47,9 @@ from weft.testing.web import SyntheticWeb, synthetic_web
 
 WEFT = [sys.executable, "-m", "weft"]
 # A page that has arrived is committed 0.1 s later, and later still on a machine that is busy.
-COMMIT_WINDOW_S = 1.0
+COMMIT_WINDOW_S = patience(0.4)
 # What a kill left in the socket, or just read, is not known to anybody.
-UNREAD_S = 0.1
+UNREAD_S = patience(0.04)
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -61,19 +62,19 @@ def weft(*arguments: object, timeout_s: float = 60, **variables: str) -> subproc
     """One command to its end."""
     return subprocess.run(
         [*WEFT, *map(str, arguments)],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=timeout_s,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=patience(timeout_s),
         env=environment(**variables),
     )  # fmt: skip
 
 
 def until(happened: Callable[[], Any], timeout_s: float = 60.0, what: str = "it") -> Any:
     """Waits for what another process is about to do, and gives the first answer that is true."""
-    limit = time.monotonic() + timeout_s
+    limit = time.monotonic() + patience(timeout_s)
     while time.monotonic() < limit:
         if answer := happened():
             return answer
         time.sleep(0.01)
-    raise AssertionError(f"{what} did not happen within {timeout_s:g} s")
+    raise AssertionError(f"{what} did not happen within {patience(timeout_s):g} s")
 
 
 class Crawler:
@@ -105,7 +106,7 @@ class Crawler:
     def run(self, *more: object, resume: bool = False, timeout_s: float = 100, **variables: Any) -> int:
         """A run to its end; its exit code."""
         with self.running(*more, resume=resume, **variables) as running:
-            return running.wait(timeout_s)
+            return running.wait(patience(timeout_s))
 
     @contextmanager
     def running(
@@ -358,7 +359,7 @@ def kill_fetcher(pid: int, data_dir: Path | None = None) -> Kill:
     return Kill(before, time.monotonic(), slots, what)
 
 
-NOTICE_S = 3.0
+NOTICE_S = patience(0.6)
 
 
 def kill_losing(orchestrator: int, server: int, data_dir: Path, lost_s: float) -> Kill:
@@ -454,6 +455,8 @@ def judged_with_kills(
     ]
     verdict = judge(known, expectation, crawler.delay_s, key, complete=complete)
     verdict.duplicates = []
+    if not verdict.ok:
+        print(repr(verdict), kills, sep="\n")  # pytest cuts short what it shows
     assert audited(crawler.data_dir).violations == [], "the crawl's own log tells what the server's does"
     return verdict, killed
 
@@ -547,7 +550,7 @@ def crawl_while_fetchers_are_killed(
             for pages in at_pages:
                 crawler.pages_at_least(pages, timeout_s)
                 kills.append(kill_fetcher(fetcher_of(running)))
-            assert running.wait(timeout_s) == 0, crawler.said
+            assert running.wait(patience(timeout_s)) == 0, crawler.said
         verdict, killed = judged_with_kills(web, crawler, kills)
         assert verdict.ok, verdict
         check_corpus(crawler)
@@ -638,7 +641,7 @@ def crawl_hostile_web(
         with crawler.running(WEFT_TEST_DEADLY_MARK=DEADLY_MARK) as running:
             watch = Watch(crawler, running)
             watch.start()
-            code = running.wait(600)
+            code = running.wait(patience(600))
             watch.stop()
         log = (crawler.data_dir / "logs" / "pod_0" / "orchestrator.log").read_text()
         return Hostile(

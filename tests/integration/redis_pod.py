@@ -16,9 +16,7 @@ import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
-
-from crawling import Kill
+from typing import TYPE_CHECKING, Any
 
 from weft import config as settings
 from weft.config import Config
@@ -43,6 +41,10 @@ from weft.frontier.redis.frontier import RedisFrontier
 from weft.records import Found, Row
 from weft.store.pages import PageStore
 from weft.telemetry import Metrics, Slot
+
+# This is the program of the processes too, which know neither the other tests nor what those need.
+if TYPE_CHECKING:
+    from crawling import Kill
 
 
 def config_of(data_dir: Path, flags: dict[str, Any]) -> Config:
@@ -170,6 +172,8 @@ class Pod:
 
     def kill(self, name: str) -> Kill:
         """As the kernel would, and as the orchestrator sees it: suspect and leases are told at once."""
+        from crawling import Kill
+
         process, before = self.running.pop(name), time.monotonic()
         process.kill()
         process.wait()
@@ -189,7 +193,7 @@ class Pod:
             for process in some.values():
                 process.send_signal(signal.SIGTERM)
             for name, process in some.items():
-                assert process.wait(30) == 0, name
+                assert process.wait(_patience(30)) == 0, name
                 del self.running[name]
 
     def close(self) -> None:
@@ -205,7 +209,7 @@ class Pod:
 
     def until_ended(self, timeout_s: float = 60.0, **restart: Any) -> None:
         """Waits for the end; a process that dies is started again, as the orchestrator would."""
-        until = time.monotonic() + timeout_s
+        until = time.monotonic() + _patience(timeout_s)
         while not self.ended():
             assert time.monotonic() < until, self.frontier.stats()
             for name, process in list(self.running.items()):
@@ -231,6 +235,12 @@ class Pod:
 
     def spool(self) -> list[Path]:
         return list((self.data_dir / "spool" / "pod_0").glob("*"))
+
+
+def _patience(seconds: float) -> float:
+    from pace import patience
+
+    return patience(seconds)
 
 
 if __name__ == "__main__":

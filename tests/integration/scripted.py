@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import yaml
+from pace import patience
 
 from weft.crawl.api import read_page
 from weft.records import Row
@@ -271,7 +272,7 @@ class Plan:
     def wait(self) -> None:
         """Until the crawl is over; raises what went wrong with it."""
         assert self._future is not None
-        self._future.result(RUN_S)
+        self._future.result(patience(RUN_S))
 
     def start(self, *flags: str, **settings: Any) -> subprocess.Popen[bytes]:
         """Starts `weft crawl` for the plan."""
@@ -296,7 +297,7 @@ class Plan:
         began = time.monotonic()
         process = self.start(*flags, **settings)
         try:
-            code = process.wait(RUN_S)
+            code = process.wait(patience(RUN_S))
         finally:
             process.kill()
             process.wait()
@@ -347,12 +348,12 @@ class Web:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(patience(10))
         return self
 
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
+        self._thread.join(patience(5))
 
     def port(self, tls: str | None = None) -> int:
         return self._ports[tls]
@@ -432,7 +433,7 @@ class Web:
 
 def until(happened: Callable[[], bool], timeout_s: float = 10.0) -> None:
     """Waits for what another thread is about to do."""
-    limit = time.monotonic() + timeout_s
+    limit = time.monotonic() + patience(timeout_s)
     while not happened():
         assert time.monotonic() < limit, "it did not happen"
         time.sleep(0.01)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from crawling import Crawler, check_corpus, until
+from pace import patience
 
 from weft.testing.web import SyntheticWeb, synthetic_web
 
@@ -52,7 +53,7 @@ def test_it_pauses_says_so_and_goes_on(crawler: Crawler, web: SyntheticWeb, smal
         assert running.poll() is None
         ballast.unlink()
         until(lambda: crawler.status().get("state") == "running", 10, "the end of the pause")
-        assert running.wait(60) == 0, crawler.said
+        assert running.wait(patience(60)) == 0, crawler.said
     assert "Traceback" not in crawler.said
     verdict = web.judge(delay_s=DELAY_S, max_depth=1)
     assert verdict.ok, verdict
@@ -76,7 +77,7 @@ def test_ctrl_c_while_it_is_paused_ends_it(crawler: Crawler, web: SyntheticWeb, 
     with crawler.running() as running:
         until(lambda: crawler.status().get("state") == "paused", 30, "the pause")
         running.terminate()
-        assert running.wait(20) in (1, 130), crawler.said
+        assert running.wait(patience(20)) in (1, 130), crawler.said
         assert "Traceback" not in crawler.said
     ballast.unlink()
     assert crawler.run(resume=True) == 0, crawler.said

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from crawling import Crawler, Hostile, check_corpus, crawl_hostile_web
+from pace import patience
 
 from weft.fetch.guard import Guard
 from weft.records import Row
@@ -97,11 +98,11 @@ def test_nothing_outside_loopback_is_connected_to(crawl: Hostile) -> None:
     assert Guard(allow_private=True).check("169.254.169.254")
 
 
-def test_pathological_pages_are_parsed_within_two_seconds(crawl: Hostile) -> None:
+def test_pathological_pages_are_parsed_in_bounded_time(crawl: Hostile) -> None:
     rows = last_rows(crawl)
     for name in ("deep-nesting", "huge-attribute", "million-links"):
         assert rows[name].status == 200 and rows[name].warc_file, name
-    assert crawl.longest_parse_s < 2.0
+    assert crawl.longest_parse_s < patience(2)
     found = {row.url.rpartition("/")[2] for row in crawl.rows if row.parent == rows["million-links"].item}
     assert found == set("0123456789")
 

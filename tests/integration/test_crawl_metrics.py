@@ -12,6 +12,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from pace import patience
 
 from weft.crawl.start import prepare
 from weft.errors import Busy
@@ -25,7 +26,7 @@ def free_port() -> int:
 
 
 def scrape(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=patience(5)) as answer:
         return str(answer.read().decode())
 
 
@@ -40,7 +41,7 @@ def test_a_running_crawl_tells_its_numbers_and_promtool_accepts_them(tmp_path: P
         thread = threading.Thread(target=prepared.orchestrator.run)
         thread.start()
         try:
-            until = time.monotonic() + 30
+            until = time.monotonic() + patience(30)
             while "weft_responses_total" not in (text := scrape(port)) and time.monotonic() < until:
                 time.sleep(0.1)
             with pytest.raises(Busy, match=f"prometheus_port {port}"):
@@ -52,7 +53,7 @@ def test_a_running_crawl_tells_its_numbers_and_promtool_accepts_them(tmp_path: P
     for series in (
         'weft_pages_total{pod="0",process="fetcher0"}',
         'weft_queue_urls{pod="0",process="fetcher0"}',
-        'weft_fetch_seconds_bucket{le="0.1",pod="0",process="fetcher0"}',
+        'weft_fetch_seconds_bucket{kind="page",le="0.1",pod="0",process="fetcher0"}',
         'weft_parse_seconds_count{pod="0",process="fetcher0"}',
         'weft_responses_total{pod="0",process="fetcher0",status="200"}',
         'weft_process_cpu_seconds_total{pod="0",process="fetcher0"}',

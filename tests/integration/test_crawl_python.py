@@ -73,8 +73,8 @@ def test_what_is_wrong_is_raised(tmp_path: Path) -> None:
         next(weft.crawl("https://example.com/"))
     with pytest.raises(BadConfig, match="max_pages"):
         next(weft.crawl("http://127.0.0.1/", max_pages="many", allow_private=True))
-    with pytest.raises(BadInput, match="data_dir"):
-        next(weft.crawl("http://127.0.0.1/", data_dirs=["x"]))
+    with pytest.raises(BadConfig, match="data_dir and data_dirs are the same setting"):
+        weft.crawl("http://127.0.0.1/", data_dir="x", data_dirs=["y"])
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput):
         next(weft.crawl("http://127.0.0.1/", data_dir=tmp_path / "file", **SETTINGS))
@@ -87,3 +87,28 @@ def test_a_seed_that_was_a_link_before_leads_as_far_as_any_seed(web: SyntheticWe
     later = next(url for url, reached in alone.items() if reached - {*near})
     both = {page.url for page in weft.crawl(later, data_dir=tmp_path / "data", resume=True)}
     assert both == {*near} | alone[later]
+
+
+def test_settings_may_be_called_as_their_flags_are(web: SyntheticWeb, tmp_path: Path) -> None:
+    folders = [tmp_path / "a,b", tmp_path / "c"]
+    settings = {"delay": 0, "fetcher_workers": 4, "data_dirs": folders, "header": {"X-Test": "1"}}
+    assert len(list(weft.crawl(web.seeds, max_pages=3, allow_private=True, scope="any", **settings))) == 3
+    kept = json.loads((folders[0] / "config.json").read_bytes())
+    assert kept["politeness_delay_seconds"] == 0 and kept["headers"] == {"X-Test": "1"}
+    assert folders[1].is_dir()
+
+
+def test_settings_may_come_from_a_file_and_the_environment(
+    web: SyntheticWeb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "weft.yaml").write_text(f"scope: any\nallow_private: true\ndata_dirs: {tmp_path / 'kept'}\n")
+    monkeypatch.setenv("WEFT_DELAY", "0")
+    assert len(list(weft.crawl(web.seeds[0], config=tmp_path / "weft.yaml", max_pages=2))) == 2
+    assert (tmp_path / "kept" / "crawl.json").exists()
+
+
+def test_a_name_that_is_no_setting_is_refused_at_the_call() -> None:
+    with pytest.raises(BadConfig, match=r"^no setting 'dellay'; did you mean 'delay'\?$"):
+        weft.crawl("http://127.0.0.1/", dellay=0)
+    with pytest.raises(BadConfig, match="no setting 'http_timeout_seconds'; here it is 'total_timeout'"):
+        weft.crawl("http://127.0.0.1/", http_timeout_seconds=3)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from crawling import Crawler, Kill, check_corpus, fetcher_of, is_gone, judged_with_kills, until
+from pace import patience
 
 from weft.testing.web import SyntheticWeb, synthetic_web
 
@@ -34,7 +35,7 @@ def test_one_signal_drains_and_a_resume_repeats_nothing(
     with crawler.running(group=True) as running:
         crawler.pages_at_least(10)
         (os.killpg if to_all else os.kill)(running.pid, number)
-        assert running.wait(15) == 130
+        assert running.wait(patience(15)) == 130
     assert "stopping: what is in flight comes home first" in crawler.said
     assert "Interrupted" in crawler.said and "Traceback" not in crawler.said
     assert f"weft crawl --resume --data-dir {crawler.data_dir}" in crawler.said.splitlines()[-1]
@@ -52,7 +53,7 @@ def test_ctrl_c_while_the_fetcher_starts_is_no_traceback(web: SyntheticWeb, tmp_
         fetcher_of(running)
         time.sleep(after_s)
         os.killpg(running.pid, signal.SIGINT)
-        assert running.wait(15) == 130
+        assert running.wait(patience(15)) == 130
     assert "Traceback" not in crawler.said
     assert crawler.run("--max-pages", 5, resume=True) == 3, crawler.said
 
@@ -67,26 +68,28 @@ def twice_stops_at_once_and_nothing_is_lost(tmp_path: Path) -> None:
             until(lambda: "stopping" in crawler.said, 5, "the answer to the first Ctrl-C")
             before = time.monotonic()
             running.send_signal(signal.SIGINT)
-            assert running.wait(10) == 130
-            assert time.monotonic() - before < 1.4, "it has waited for what was in flight"
+            assert running.wait(patience(10)) == 130
         kill = Kill(before, time.monotonic())
         assert is_gone(fetcher)
         assert "--resume" in crawler.said.splitlines()[-1]
         assert crawler.run("--max-pages", 12, resume=True) == 3, crawler.said
         verdict, _ = judged_with_kills(slow, crawler, [kill], complete=False)
+        assert any(arrival.aborted for arrival in slow.arrivals()), "it has waited for what was in flight"
         assert verdict.ok, verdict
         check_corpus(crawler)
 
 
-def test_the_fetcher_ends_within_a_second_of_the_orchestrator(web: SyntheticWeb, tmp_path: Path) -> None:
-    crawler = Crawler(web.seeds, tmp_path, delay_s=DELAY_S)
-    with crawler.running() as running:
-        crawler.pages_at_least(10)
-        fetcher = fetcher_of(running)
-        running.kill()
-        killed = time.monotonic()
-        until(lambda: is_gone(fetcher), 5, "the end of the fetcher")
-        assert time.monotonic() - killed < 1.0
+def test_the_fetcher_ends_with_the_orchestrator(tmp_path: Path) -> None:
+    """It does not go on alone: most of the web is left when it is gone."""
+    with synthetic_web(hosts=20, pages=2000, seed=1, latency_s=0.05) as web:
+        crawler = Crawler(web.seeds, tmp_path, delay_s=DELAY_S)
+        with crawler.running() as running:
+            crawler.pages_at_least(10)
+            fetcher = fetcher_of(running)
+            running.kill()
+            until(lambda: is_gone(fetcher), 5, "the end of the fetcher")
+        web.stop()
+        assert len(web.arrivals()) < 1000
 
 
 def a_fetcher_that_dies_at_once_ends_the_crawl_with_its_reason(tmp_path: Path) -> None:

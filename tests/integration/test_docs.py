@@ -19,10 +19,8 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -31,6 +29,7 @@ from pathlib import Path
 import click
 import pytest
 from crawling import environment, until
+from pace import patience
 
 from weft.cli.main import COMMANDS
 from weft.engine.verdict import RETRYABLE
@@ -229,7 +228,7 @@ class Runner:
     ) -> None:
         began = time.monotonic()
         done = subprocess.run(
-            command, cwd=self._folder, env=self._environment, capture_output=True, text=True, timeout=60
+            command, cwd=self._folder, env=self._environment, capture_output=True, text=True, timeout=patience(60)
         )
         if done.returncode not in accepted:
             tail = (done.stdout + done.stderr)[-800:]
@@ -270,24 +269,15 @@ def extras() -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def outcomes() -> Iterator[dict[str, Outcome]]:
-    """All documents, several at a time."""
-    with (
-        synthetic_web(hosts=3, pages=30) as web,
-        tempfile.TemporaryDirectory(prefix="weft-docs-") as scratch,
-        ThreadPoolExecutor(3) as threads,
-    ):
-        runners = []
-        for number, document in enumerate(DOCUMENTS):
-            folder = Path(scratch) / str(number)
-            folder.mkdir()
-            runners.append(Runner(document, folder, web))
-        yield dict(zip(DOCUMENTS, threads.map(Runner.run, runners), strict=True))
+def web() -> Iterator[SyntheticWeb]:
+    """What all documents crawl."""
+    with synthetic_web(hosts=3, pages=30) as web:
+        yield web
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_every_block_of_the_document_is_run(document: str, outcomes: dict[str, Outcome]) -> None:
-    outcome = outcomes[document]
+def test_every_block_of_the_document_is_run(document: str, web: SyntheticWeb, tmp_path: Path) -> None:
+    outcome = Runner(document, tmp_path, web).run()
     print("\n".join(outcome.ran))
     assert not outcome.faults, "\n\n".join(outcome.faults)
     assert len(outcome.ran) >= len(list(blocks_of(document)))
@@ -318,14 +308,24 @@ def flags() -> dict[str, set[str]]:
     return {name: flags_of(getattr(import_module(module), name)) for name, (module, _) in COMMANDS.items()}
 
 
+SCRIPTS = {"scripts/mutants": "tests/mutants/run.py"}
+
+
+def known_to_pytest(span: str) -> str:
+    """The options of a test run, ours and xdist's, where a span is one."""
+    return (ROOT / "tests/conftest.py").read_text() + " --dist" if span.startswith("scripts/test ") else ""
+
+
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_commands_flags_and_links_that_are_named_exist(document: str, flags: dict[str, set[str]]) -> None:
     text = (ROOT / document).read_text(encoding="utf-8")
     spans = re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text)
     known = set().union(*flags.values()) | {"--version"}
     for span in spans:
-        script = re.match(r"benchmarks/\w+\.py(?= )", span)
-        source = (ROOT / script[0]).read_text(encoding="utf-8") if script else ""
+        script = re.match(r"benchmarks/\w+\.py(?= )|scripts/mutants(?= )", span)
+        source = (
+            (ROOT / SCRIPTS.get(script[0], script[0])).read_text(encoding="utf-8") if script else known_to_pytest(span)
+        )
         for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]+", span):
             assert flag in known or flag in source, f"{span}: no command has {flag}"
         if named := re.match(r"weft ([a-z]+)(?: |$)(.*)", span):

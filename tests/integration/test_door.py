@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import resource
-import statistics
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from pace import patience
 
 WEFT = [sys.executable, "-m", "weft"]
 
@@ -18,7 +17,7 @@ WEFT = [sys.executable, "-m", "weft"]
 def weft(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
     return subprocess.run(
-        [*WEFT, *args], capture_output=True, text=True, env=env | environment, check=False, timeout=60
+        [*WEFT, *args], capture_output=True, text=True, env=env | environment, check=False, timeout=patience(60)
     )
 
 
@@ -52,17 +51,6 @@ def test_version() -> None:
     from weft import __version__
 
     assert weft("--version").stdout == f"weft {__version__}\n"
-
-
-def test_help_comes_in_a_blink() -> None:
-    times = []
-    for _ in range(10):
-        # CPU time: what the clock says depends on what else this machine does
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([Path(sys.executable).with_name("weft"), "--help"], capture_output=True, check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert statistics.median(times) < 0.3
 
 
 def test_a_misspelt_command_is_corrected() -> None:
@@ -124,6 +112,12 @@ def test_config_show_tells_origins(tmp_path: Path) -> None:
     assert shown["scope"]["origin"].startswith("default")
     assert "secret" not in done.stdout
     assert "no key 'nope'" in complaint("config", "show", "nope")
+    path.write_text("pods: ['redis://me:secret@h:1', managed, managed]\n")
+    done = weft("config", "show", "--config", str(path), "delay", "pods", WEFT_DELAY="3", WEFT_NUM_PODS="2")
+    assert [line.split() for line in done.stdout.splitlines()] == [
+        ["politeness_delay_seconds", "3", "WEFT_DELAY"],
+        ["pods", "redis://***@h:1,", "managed", f"{path}:1,", "the", "first", "2", "of", "3"],
+    ]
 
 
 def test_a_missing_config_file_is_named() -> None:

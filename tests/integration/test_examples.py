@@ -17,6 +17,7 @@ from urllib.request import urlopen
 import pytest
 import yaml
 from crawling import environment, weft
+from pace import patience
 
 from weft.config import load
 from weft.crawl.places import places, slots
@@ -57,7 +58,7 @@ def run(name: str, *arguments: object, code: int = 0, text: str = "", few: bool 
     """The lines that an example prints."""
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / name), *map(str, arguments)],
-        capture_output=True, text=True, timeout=60, env=settings(**FEW if few else {}), input=text,
+        capture_output=True, text=True, timeout=patience(60), env=settings(**FEW if few else {}), input=text,
     )  # fmt: skip
     assert done.returncode == code, done
     return done.stdout.splitlines()
@@ -81,7 +82,7 @@ def test_examples_without_arguments_say_what_they_are_for() -> None:
 
 
 def run_bare(name: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=patience(60))
 
 
 def test_titles(seed: str) -> None:
@@ -215,11 +216,19 @@ def test_local_pods() -> None:
     assert [slot.name for slot in slots(local.pods)] == [
         f"pod{pod}-{process}" for pod in (0, 1) for process in ("fetcher0", "fetcher1", "parser0")
     ]
+    assert (local.fetch.workers, local.pods.parser_workers, local.politeness.delay_s) == (50, 20, 10)
+    assert (local.limits.max_pages, local.limits.max_duration_s) == (10_000, 3600)
+    assert (local.pods.seen_filter, local.pods.bloom_capacity) == ("bloom", 1_000_000), "small filters"
 
 
 def test_sixteen_pods() -> None:
     check_configuration("sixteen-pods.yaml")
     large = load(EXAMPLES / "sixteen-pods.yaml", environment={}, flags={"only_pods": "2-3"}).config
     assert [pod.redis_url for pod in large.pods.pods] == [f"redis://localhost:{port}" for port in range(6379, 6395)]
+    assert (large.pods.fetchers_per_pod, large.pods.parsers_per_pod) == (6, 2)
+    assert (large.fetch.workers, large.pods.parser_workers, large.politeness.delay_s) == (200, 50, 70)
+    assert (len(large.store.data_dirs), large.store.store, large.pods.affinity) == (4, ("text",), True)
+    few = load(EXAMPLES / "sixteen-pods.yaml", environment={}, flags={"num_pods": 4}).config.pods
+    assert few.pods == large.pods.pods[:4]
     cores = {slot.name: core for slot, core in places(large.pods)}
     assert (cores["pod2-fetcher0"], cores["pod2-parser1"], cores["pod3-fetcher0"], len(cores)) == (0, 7, 8, 16)

@@ -24,7 +24,7 @@ def crawled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prepared
         "scope": "any", "politeness_delay_seconds": 0.03, "allow_private": True, "data_dirs": [str(folder)],
         "prometheus_port": 0, "retry_backoff_seconds": 0.2,
     }  # fmt: skip
-    with synthetic_web(hosts=10, pages=60, seed=2, profile="messy") as web:
+    with synthetic_web(hosts=10, pages=60, seed=12, profile="messy") as web:
         prepared = prepare(web.seeds, settings, environment={})
         assert prepared.orchestrator.run() == 0
         prepared.close()

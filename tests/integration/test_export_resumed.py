@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from crawling import environment
 from exporting import killed, make_crawl, run
+from pace import patience
 
 from weft.crawl.folder import CrawlFolder
 from weft.records import FetchResult, Row
@@ -149,7 +150,7 @@ def test_fifty_thousand_pages_take_less_than_200_mb(many: Path, tmp_path: Path) 
     names = ("jsonl", "cdxj", "warc", "parquet")
     running = {name: measured("export", many, "--format", name, "--out", tmp_path / name, "-q") for name in names}
     for name, command in running.items():
-        told, complaint = command.communicate(timeout=100)
+        told, complaint = command.communicate(timeout=patience(100))
         assert command.returncode == 0, complaint
         megabytes = int(told) / 1024
         print(f"{name}: {megabytes:.0f} MB")

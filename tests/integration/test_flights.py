@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from crawling import Kill, Killed
+from crawling import COMMIT_WINDOW_S, Kill, Killed
 from flights import Flights, read_flights
 
 from weft.testing.arrivals import Arrival
@@ -57,7 +57,7 @@ def test_a_kill_excuses_what_was_under_way_by_its_own_process_log(tmp_path: Path
     [
         (Kill(11.5, 11.6, ("pod0-fetcher0",)), True),  # it had come, but not been written down
         (Kill(10.6, 35.0, ("pod0-fetcher0",)), True),  # it was stopped over its answer
-        (Kill(12.5, 37.5, ("pod0-fetcher0",)), False),  # it was stopped later, for however long
+        (Kill(11.5 + COMMIT_WINDOW_S, 39.0 + COMMIT_WINDOW_S, ("pod0-fetcher0",)), False),  # later, for however long
         (Kill(10.6, 35.0, ("pod0-fetcher1",)), False),  # another one was
         (Kill(10.6, 35.0, ("pod0-parser0",)), False),  # what parsers read is in the spool
         (Kill(11.1, 11.2, ("pod0-",)), True),  # the pod's server was killed

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from crawling import weft
+from pace import patience
 from server_kills import kill_written_at
 
 from weft.config import PolitenessSection
@@ -35,7 +36,7 @@ def test_managed_servers_come_together_and_come_back(tmp_path: Path) -> None:
     try:
         assert take_pods("crawl1", servers.urls, SETTINGS, here=range(3)) == {0: True, 1: True, 2: True}
         kill_written_at(servers.urls[1])
-        until = time.monotonic() + 20
+        until = time.monotonic() + patience(20)
         for is_back in (False, True):  # its threads end after it, and only then is its death told
             while servers.look() != is_back:
                 assert time.monotonic() < until

@@ -34,6 +34,7 @@ from crawling import (
     until,
     weft,
 )
+from pace import patience
 from recoveries import ParserWatch, recoveries
 from server_kills import kill_written
 
@@ -45,13 +46,14 @@ from weft.testing.web import synthetic_web
 pytestmark = pytest.mark.timeout(360)  # many processes each, and several crawls at once
 
 DELAY_S = 0.05
-MESSY: dict[str, Any] = {"hosts": 22, "pages": 130, "seed": 44, "profile": "messy"}
+MESSY: dict[str, Any] = {"hosts": 10, "pages": 60, "seed": 12, "profile": "messy"}
 OTHER: dict[str, Any] = {"hosts": 22, "pages": 130, "seed": 53, "profile": "messy"}
 CALM: dict[str, Any] = {"hosts": 12, "pages": 100, "seed": 2, "profile": "calm"}
 LOST_S = 0.5
-BACK_S = 30.0  # tests/chaos holds it to 5 and 10 s: here several crawls share the machine
+BACK_S = patience(10)  # tests/chaos holds it to 5 and 10 s: here several crawls share the machine
 SPLIT = (*MANAGED, "--fetchers-per-pod", 2, "--parsers-per-pod", 1)
-FUSED = (*MANAGED, "--fetchers-per-pod", 1, "--parsers-per-pod", 0)
+ONE_EACH = ("--fetchers-per-pod", 1, "--parsers-per-pod", 0)
+FUSED = (*MANAGED, *ONE_EACH)
 
 
 def undisturbed(folder: Path) -> None:
@@ -101,7 +103,7 @@ def all_roles_killed(folder: Path) -> None:
                     kills.append(kill_losing(running.pid, victim, crawler.data_dir, LOST_S))
                 else:
                     kills.append(kill_fetcher(victim, crawler.data_dir))
-            assert running.wait(150) == 0, crawler.said
+            assert running.wait(patience(150)) == 0, crawler.said
         back = recoveries(crawler, kills, parsers)
         assert back.seconds, back
         assert max(max(took) for took in back.seconds.values()) < BACK_S, back
@@ -156,7 +158,7 @@ def one_core_each(folder: Path) -> None:
             crawler.pages_at_least(5)
             (fetcher,), (parser,) = (processes(crawler, running.pid, role) for role in ("fetcher", "parser"))
             assert [os.sched_getaffinity(pid) for pid in (running.pid, fetcher, parser)] == [{0}, {0}, {1}]
-            assert running.wait(100) == 0, crawler.said
+            assert running.wait(patience(100)) == 0, crawler.said
         verdict = web.judge(delay_s=0.02)
         assert verdict.ok, verdict
 
@@ -244,7 +246,7 @@ def test_a_pod_whose_redis_is_away_pauses_and_links_for_it_wait(tmp_path: Path, 
             until(lambda: any(path.stat().st_size for path in kept.glob("*.db-wal")), 30, "links in an outbox")
             assert running.poll() is None, crawler.said
             second.start()
-            assert running.wait(100) == 0, crawler.said
+            assert running.wait(patience(100)) == 0, crawler.said
         verdict, _ = judged_with_kills(web, crawler, [Kill(died, died)])
         assert verdict.ok, verdict
         check_corpus(crawler)
@@ -256,20 +258,20 @@ def test_a_redis_that_hangs_holds_up_its_own_pod_alone(tmp_path: Path, start_ser
     pods = ("--pods", first.url, "--pods", second.url, "--fetchers-per-pod", 1, "--parsers-per-pod", 0)
     with synthetic_web(**OTHER) as web:
         crawler = Crawler(web.seeds, tmp_path, *pods, delay_s=DELAY_S)
-        with crawler.running() as running:
+        with crawler.running(WEFT_REDIS_SOCKET_TIMEOUT="3600") as running:
             crawler.pages_at_least(20, 60)
             stopped = time.monotonic()
             os.kill(second.pid, signal.SIGSTOP)
             before = asked_by(crawler, 0)
             try:
-                # Whoever waits for its answer waits 30 s: neither the other pod does, nor who replaces its dead.
+                # Whoever waits for its answer waits for ever: neither the other pod does, nor who replaces its dead.
                 until(lambda: asked_by(crawler, 0) >= before + 15, 20, "pages of pod 0")
                 killed = kill_fetcher(pid_of(crawler, "pod0-fetcher0"), crawler.data_dir)
                 again = asked_by(crawler, 0)
                 until(lambda: asked_by(crawler, 0) >= again + 15, 20, "pages of pod 0 by another fetcher")
             finally:
                 os.kill(second.pid, signal.SIGCONT)
-            assert running.wait(100) == 0, crawler.said
+            assert running.wait(patience(100)) == 0, crawler.said
         verdict, _ = judged_with_kills(web, crawler, [Kill(stopped, stopped), killed])
         assert verdict.ok, verdict
         check_corpus(crawler)
@@ -315,10 +317,10 @@ def test_explain_asks_the_pods_what_is_queued(tmp_path: Path, start_server: Any)
     servers = [start_server(), start_server()]
     pods = [flag for server in servers for flag in ("--pods", server.url)]
     with synthetic_web(**CALM) as web:
-        crawler = Crawler(web.seeds, tmp_path, *pods, "--max-pages", 30, delay_s=DELAY_S)
+        crawler = Crawler(web.seeds, tmp_path, *pods, *ONE_EACH, "--max-pages", 30, delay_s=DELAY_S)
         assert crawler.run() == 3, crawler.said
         missing = sorted({*web.expect().must} - {row.url for row in crawler.rows()})
-    told = explained(crawler, missing)
+    told = explained(crawler, missing[:: 1 + len(missing) // 60])  # some of every site
     queued = [url for url, answer in told.items() if answer["reason"] == "queued"]
     assert {urls.pod_of(urls.domain_of(url), 2) for url in queued} == {0, 1}
     assert all("come before it" in told[url]["evidence"][0] for url in queued)

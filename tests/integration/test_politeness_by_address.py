@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from crawling import MANAGED, Crawler, check_corpus, check_pods, judged_with_kills, kill_fetcher, processes
+from pace import patience
 
 from weft import urls
 from weft.crawl.start import prepare
@@ -50,7 +51,7 @@ def two_pods_with_a_fetcher_killed(folder: Path) -> None:
             for pages, which in ((8, 0), (16, -1)):
                 crawler.pages_at_least(pages, 60)
                 kills.append(kill_fetcher(processes(crawler, running.pid, "fetcher")[which], crawler.data_dir))
-            assert running.wait(100) == 0, crawler.said
+            assert running.wait(patience(100)) == 0, crawler.said
         verdict, _ = judged_with_kills(web, crawler, kills, key="address", max_depth=DEPTH)
         assert verdict.ok, verdict
         check_corpus(crawler)

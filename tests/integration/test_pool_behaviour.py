@@ -18,6 +18,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "pipelines"))
 import misbehaving
+from pace import patience
 
 from weft.errors import BadInput
 from weft.pipelines import PoolBroken, Result, Status, WorkerPool
@@ -139,7 +140,7 @@ def test_an_alarm_that_one_item_sets_does_not_hit_the_next(how: str) -> None:
 
 
 def test_stopped_worker_counts_as_dead_and_its_item_is_tried_again() -> None:
-    pool = WorkerPool(misbehaving.act, workers=2, heartbeat_timeout=0.3)
+    pool = WorkerPool(misbehaving.act, workers=2, heartbeat_timeout=patience(0.2))
     results = pool.run([*bystanders(5), {"id": "s", "do": "stop_once"}, {"id": "t", "do": "stop"}])
     assert (results[5].status, results[5].value) == ("ok", 2)
     assert results[6].status == "crashed"
@@ -154,8 +155,8 @@ def test_an_item_that_kills_the_keeper_is_found_and_its_neighbours_are_not_blame
 
 
 def test_batch_over_its_limit_costs_only_the_one_that_takes_too_long() -> None:
-    work = [{"id": "a"}, {"id": "slow", "sleep": 30}, {"id": "b"}, {"id": "c", "sleep": 0.1}]
-    pool = WorkerPool(misbehaving.act, workers=1, batch_size=4, batch_timeout=0.5, item_timeout=None)
+    work = [{"id": "a"}, {"id": "slow", "sleep": 600}, {"id": "b"}, {"id": "c", "sleep": 0.1}]
+    pool = WorkerPool(misbehaving.act, workers=1, batch_size=4, batch_timeout=patience(0.2), item_timeout=None)
     results = pool.run(work)
     assert [result.status for result in results] == ["ok", "timeout", "ok", "ok"]
     assert "batch" in str(results[1].error)
@@ -163,7 +164,7 @@ def test_batch_over_its_limit_costs_only_the_one_that_takes_too_long() -> None:
 
 
 def test_idle_workers_steal_what_a_busy_one_has_not_begun() -> None:
-    work = [{"id": "long", "sleep": 1.0}, *bystanders(40, sleep=0.02)]
+    work = [{"id": "long", "sleep": patience(0.5)}, *bystanders(40, sleep=0.02)]
     results = WorkerPool(misbehaving.act, workers=3, batch_size=50).run(work)
     by_worker = Counter(result.worker_pid for result in results if result.item_id != "long")
     assert by_worker[results[0].worker_pid] == 0
@@ -364,13 +365,14 @@ def test_a_fork_of_the_parent_does_not_end_the_workers_when_it_ends() -> None:
 
 
 def test_stopping_waits_without_burning_the_processor() -> None:
-    stream = WorkerPool(misbehaving.act, workers=2, stop_grace=1.0).stream([*bystanders(8), {"id": "x", "sleep": 9}])
+    stream = WorkerPool(misbehaving.act, workers=2, stop_grace=1.0).stream([*bystanders(8), {"id": "x", "sleep": 600}])
     while "x" not in [view.item_id for view in stream.workers()]:
         stream.poll(0.01)
     began_s, burnt_s = time.monotonic(), time.process_time()
     stream.close()
-    assert 0.8 < time.monotonic() - began_s < 3
-    assert time.process_time() - burnt_s < 0.3
+    waited_s, burnt_s = time.monotonic() - began_s, time.process_time() - burnt_s
+    assert waited_s > 0.8
+    assert burnt_s < 0.5 * waited_s
 
 
 def test_a_failing_source_ends_the_run_with_its_own_error() -> None:
@@ -407,13 +409,11 @@ def test_static_method_is_found_by_name() -> None:
 def test_workers_that_all_die_at_their_start_end_the_run_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "stillborn.py").write_text("import os\nos.write(2, b'license expired')\nos._exit(9)\n")
     sys.path.insert(0, str(tmp_path))
-    began_s = time.monotonic()
     try:
         with pytest.raises(PoolBroken, match=r"(?s)exited with code 9.*license expired"):
             WorkerPool("stillborn:f", workers=2).run(bystanders(3))
     finally:
         sys.path.remove(str(tmp_path))
-    assert time.monotonic() - began_s < 20
 
 
 def test_script_with_its_function_in_main(tmp_path: Path) -> None:
@@ -448,5 +448,5 @@ def test_quarantined_item_of_a_script_is_replayed(tmp_path: Path) -> None:
 
 
 def _run_script(path: Path) -> tuple[int, str, str]:
-    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=patience(30))
     return done.returncode, done.stdout, done.stderr

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pace import patience
 
 FUNCTIONS = Path(__file__).parents[1] / "unit" / "pipelines"
 PYTHONPATH = os.pathsep.join([str(FUNCTIONS), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -35,7 +36,7 @@ class Shell:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=patience(60),
         )
 
     def run(self, *more: str) -> subprocess.CompletedProcess[str]:

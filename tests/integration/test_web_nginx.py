@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pace import patience
 
 from weft.testing import nginx, pages
 from weft.testing.sites import WorldSpec
@@ -39,12 +40,12 @@ def world(tmp_path: Path) -> Iterator[World]:
         yield world
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(patience(10))
 
 
 def test_nginx_answers_as_the_synthetic_server_does(world: World) -> None:
     for site in world.sites:
-        connection = http.client.HTTPConnection(site.host, world.spec.port, timeout=10)
+        connection = http.client.HTTPConnection(site.host, world.spec.port, timeout=patience(10))
         for resource in world.every_resource(site):
             connection.request("GET", resource.path)
             answer = connection.getresponse()

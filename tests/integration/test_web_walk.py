@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
 import pytest
+from pace import patience
 
 from weft.testing.web import SyntheticWeb, synthetic_web
 
@@ -184,7 +185,7 @@ class Walker:
         status, headers, body = 0, {}, b""
         for _ in range(4):
             host = parts.hostname or ""
-            connection = http.client.HTTPConnection(self.resolve.get(host, host), parts.port, timeout=20)
+            connection = http.client.HTTPConnection(self.resolve.get(host, host), parts.port, timeout=patience(20))
             try:
                 path = parts.path + (f"?{parts.query}" if parts.query or url.endswith("?") else "")
                 connection.request("GET", path, headers={"Host": parts.netloc, "Cookie": cookie})

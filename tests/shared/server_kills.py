@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from pace import patience
+
 from weft.frontier.redis.connection import connect
 from weft.supervise.redis_server import RedisServer
 
@@ -21,8 +23,8 @@ def wait_written(url: str) -> None:
     It takes no more writes from then on, whoever sends them: it is about to be killed.
     """
     client: Any = connect(url)
-    client.execute_command("CLIENT", "PAUSE", int(2000 * LIMIT_S), "WRITE")
-    until = time.monotonic() + LIMIT_S
+    client.execute_command("CLIENT", "PAUSE", int(2000 * patience(LIMIT_S)), "WRITE")
+    until = time.monotonic() + patience(LIMIT_S)
     while client.info("persistence")["aof_buffer_length"]:
         assert time.monotonic() < until, "the server does not write"
         time.sleep(0.001)
@@ -52,7 +54,7 @@ class Past:
 
     def __init__(self, server: RedisServer, copy: Path) -> None:
         client: Any = connect(server.url)
-        until = time.monotonic() + LIMIT_S
+        until = time.monotonic() + patience(LIMIT_S)
         while client.info("persistence")["aof_buffer_length"]:
             assert time.monotonic() < until, "the server does not write"
         client.close()

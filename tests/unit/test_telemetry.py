@@ -7,16 +7,19 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from pace import patience
 
 from weft import telemetry
 from weft.errors import BadInput, Busy
-from weft.telemetry import Endpoint, Log, Metrics, Slot, log_to_file
+from weft.telemetry import Endpoint, Log, Metrics, Slot, log_to_file, open_files
 
 FETCHER = Slot(0, "fetcher", 1)
 
@@ -65,8 +68,84 @@ def test_a_log_dir_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         log_to_file(tmp_path / "file", FETCHER)
 
 
+def test_a_log_is_for_its_owner_alone_also_after_a_rotation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telemetry, "LOG_BYTES", 500)
+    (tmp_path / "logs/pod_0").mkdir(parents=True)
+    (tmp_path / "logs").chmod(0o750)
+    (tmp_path / "logs/pod_0").chmod(0o755)
+    earlier = tmp_path / "logs/pod_0/fetcher_1.log"
+    earlier.write_text("of a Weft that let others read it\n")
+    earlier.chmod(0o644)
+    before = os.umask(0)
+    try:
+        for log_dir in ("logs", "new"):
+            handler = log_to_file(tmp_path / log_dir, FETCHER)
+            for number in range(20):
+                Log("weft.test").info("line", number=number)
+            handler.close()
+    finally:
+        os.umask(before)
+    files = [path for path in tmp_path.rglob("*.log*") if path.is_file()]
+    assert len(files) > 4
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+    modes = {
+        str(path.relative_to(tmp_path)): path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path.is_dir()
+    }
+    assert modes == {"logs": 0o750, "logs/pod_0": 0o755, "new": 0o700, "new/pod_0": 0o700}, "what was there stays"
+
+
+def test_that_a_process_started_is_written_at_any_level(tmp_path: Path) -> None:
+    log_to_file(tmp_path, FETCHER, "ERROR")
+    Log("weft.test").info("not at this level")
+    Log("weft.test").always("process started", pid=7)
+    (line,) = (tmp_path / "pod_0/fetcher_1.log").read_text().splitlines()
+    assert line.endswith("INFO [Pod-0-Fetcher-1] process started pid=7")
+    assert not Log("weft.test").debugs
+
+
+def test_a_log_folder_has_one_crawl(tmp_path: Path) -> None:
+    orchestrator = Slot(0, "orchestrator")
+    first = log_to_file(tmp_path, orchestrator, alone=True)
+    logging.getLogger("weft").removeHandler(first)  # as if another process had it
+    with pytest.raises(Busy, match="another crawl logs there; choose another with --log-dir"):
+        log_to_file(tmp_path, orchestrator, alone=True)
+    log_to_file(tmp_path, Slot(1, "orchestrator"), alone=True).close()
+    first.close()
+    log_to_file(tmp_path, orchestrator, alone=True).close()
+
+
+def test_a_log_that_is_closed_says_nothing_more(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    handler = log_to_file(tmp_path, FETCHER)
+    handler.close()
+    Log("weft.test").error("too late")
+    assert (tmp_path / "pod_0/fetcher_1.log").read_text() == ""
+    assert capfd.readouterr() == ("", "")
+
+
+def test_connections_to_redis_are_told_from_those_of_http(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        unix = stack.enter_context(socket.socket(socket.AF_UNIX))
+        unix.bind(str(tmp_path / "redis.sock"))
+        unix.listen()
+        tcp = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        address = tcp.getsockname()
+        before = open_files()
+        local = stack.enter_context(socket.socket(socket.AF_UNIX))
+        local.connect(str(tmp_path / "redis.sock"))
+        stack.enter_context(socket.create_connection(address))
+        stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))  # a question to a name server
+        stack.enter_context((tmp_path / "file").open("w"))
+        for end in os.pipe():
+            stack.callback(os.close, end)
+        plain, told = open_files(), open_files({str(tmp_path / "redis.sock"), address})
+        assert local.send(b"x") == 1, "it was looked at, and is still there"
+    grown = {kind: plain[kind] - before[kind] for kind in plain}
+    assert grown == {"redis": 0, "http": 1, "file": 1, "pipe": 2, "other": 2}
+    assert {kind: told[kind] - before[kind] for kind in told} == grown | {"redis": 2, "http": 0, "other": 1}
+
+
 def scrape(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=patience(5)) as answer:
         return str(answer.read().decode())
 
 
@@ -138,8 +217,8 @@ def test_the_serving_process_is_measured_for_each_scrape(tmp_path: Path) -> None
     cpu = [float(re.findall(r'cpu_seconds_total\{pod="0",process="orchestrator"\} (\S+)', text)[0]) for text in texts]
     assert 0 < cpu[0] < cpu[1]
     kinds = dict(re.findall(r'open_fds\{kind="(\w+)",pod="0",process="orchestrator"\} (\S+)', texts[0]))
-    assert set(kinds) == {"socket", "file", "pipe", "other"}
-    assert float(kinds["socket"]) >= 2, "the endpoint's own, listening and answering"
+    assert set(kinds) == {"redis", "http", "file", "pipe", "other"}
+    assert float(kinds["http"]) >= 2, "the endpoint's own, listening and answering"
     assert sum(map(float, kinds.values())) == pytest.approx(len(list(Path("/proc/self/fd").iterdir())), abs=4)
 
 

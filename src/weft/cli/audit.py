@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from weft.cli.output import output_flags, print_json
+from weft.cli.output import output_flags, print_json, shown
 
 
 @click.command()
@@ -30,12 +30,19 @@ def audit(crawl_dir: str, as_json: bool, quiet: bool) -> int:
         click.echo(f"{report.requests:,} requests to {report.sites:,} sites: {found}.")
         if report.cut_off:
             click.echo(f"  cut off by a kill before robots.txt could turn them away: {report.cut_off:,}")
+        for count, what in (
+            (report.unreadable, f"lines of the log cannot be read: {', '.join(report.unreadable_in)}"),
+            (report.missing_bytes, "bytes are missing at the end of the log"),
+            (report.unproven, "requests were made under a robots.txt that was lost with a damaged frontier"),
+        ):
+            if count:
+                click.echo(f"  not covered by this proof: {count:,} {what}")
         for waited, needed, url in report.closest[:3]:
             if waited != float("inf"):
-                click.echo(f"  closest: {waited:.3f} s where {needed:g} s were required: {url}")
+                click.echo(shown(f"  closest: {waited:.3f} s where {needed:g} s were required: {url}"))
     for one in report.violations[:50]:
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(one.wall))
-        click.echo(f"{one.kind}: {one.url} at {at}Z: {one.detail}")
+        click.echo(shown(f"{one.kind}: {one.url} at {at}Z: {one.detail}"))
     if len(report.violations) > 50:
         click.echo(f"... and {len(report.violations) - 50:,} more (--json has all)")
     return 1 if report.violations else 0

@@ -23,13 +23,16 @@ def config() -> None:
 @output_flags
 def show(path: str | None, names: tuple[str, ...], as_json: bool, quiet: bool) -> None:  # noqa: ARG001
     """The values in force, each with where it came from."""
-    from weft.config import load, masked
+    from weft.config import keys, load, masked, own_names
     from weft.errors import BadInput
+    from weft.names import answer
 
-    loaded = load(path)
-    if unknown := [name for name in names if name not in loaded.values]:
-        raise BadInput(f"no key {unknown[0]!r}; `weft config schema` lists the known ones")
-    rows = [(name, masked(name, value)) for name, value in loaded.values.items() if not names or name in names]
+    loaded, own = load(path), own_names(keys())
+    for name in names:
+        if name not in own:
+            raise BadInput(f"no key {name!r}{answer(name, own, own.__getitem__)}")
+    wanted = {own[name] for name in names}
+    rows = [(name, masked(name, value)) for name, value in loaded.values.items() if not names or name in wanted]
     if as_json:
         print_json({name: {"value": value, "origin": loaded.origins[name]} for name, value in rows})
         return
@@ -76,8 +79,12 @@ def _without_keys() -> dict[str, str]:
 
 
 def _plain(value: Any) -> str:
+    from weft.config import PodSpec
+
     if isinstance(value, tuple):
-        return ", ".join(map(str, value)) or "-"
+        return ", ".join(map(_plain, value)) or "-"
+    if isinstance(value, PodSpec):
+        return value.redis_url or "managed"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weft.cli.output import output_flags, print_json
-from weft.cli.settings import config_flags, given
+from weft.cli.output import output_flags, print_json, shown
+from weft.cli.settings import SettingsCommand, config_flags, given
 
 if TYPE_CHECKING:
     from weft.crawl.start import Prepared
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LINE_EVERY_S = 5.0
 
 
-@click.command(context_settings={"max_content_width": 120})
+@click.command(cls=SettingsCommand, context_settings={"max_content_width": 120})
 @click.argument("urls", metavar="[URL]...", nargs=-1)
 @click.option("--config", "config_file", metavar="FILE", help="YAML file of settings.")
 @click.option("--no-progress", is_flag=True, help="No live display; one line every few seconds.")
@@ -40,7 +40,13 @@ def crawl(
     """
     from weft.crawl.start import prepare
 
-    prepared = prepare(urls, given(values), config_file, complain=lambda text: click.echo(f"weft: {text}", err=True))
+    def say(text: str) -> None:
+        click.echo(f"weft: {text}", err=True)
+
+    told: list[str] = []
+    prepared = prepare(urls, given(values), config_file, complain=say, announce=told.append)
+    for text in () if quiet or as_json else told:  # after all that can be refused: that is one message
+        say(text)
     return run(prepared, show=_shower(prepared, quiet or as_json, no_progress), as_json=as_json, quiet=quiet)
 
 
@@ -48,30 +54,55 @@ def run(prepared: Prepared, *, show: Callable[[Status], None], as_json: bool, qu
     """Runs a prepared crawl under the eyes of a person; gives the exit code."""
     orchestrator = prepared.orchestrator
     interrupts = 0
+    is_told = quiet
 
     def interrupt(_signal: int, _frame: Any) -> None:
         nonlocal interrupts
         interrupts += 1
         orchestrator.stop(at_once=interrupts > 1)
-        if not quiet and interrupts == 1:
-            click.echo("\nstopping: what is in flight comes home first (Ctrl-C again stops at once)", err=True)
+
+    def watch(status: Status) -> None:
+        nonlocal is_told
+        if interrupts and not is_told:
+            # Not in the handler, which may come while the display is half drawn.
+            is_told = True
+            getattr(show, "say", _say)("stopping: what is in flight comes home first (Ctrl-C again stops at once)")
+        show(status)
 
     before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        code = orchestrator.run(show)
+        try:
+            code = orchestrator.run(watch)
+        finally:
+            getattr(show, "close", lambda: None)()
+            prepared.close()
+        _tell(prepared, code, as_json=as_json, quiet=quiet)
     finally:
-        getattr(show, "close", lambda: None)()
         for number, handler in before.items():
-            signal.signal(number, handler)
-        prepared.close()
-    status = orchestrator.status()
-    if as_json:
-        print_json({"exit_code": code, "data_dir": str(prepared.folder.home), "status": status})
-    elif code == 2:
-        click.echo(f"weft: {status.note}", err=True)
-    elif not quiet:
-        click.echo(summary(prepared, status, code), err=True)
+            # One more Ctrl-C than was needed must not cost the summary or the exit code: this process is about to end.
+            signal.signal(number, signal.SIG_IGN if interrupts else handler)
     return code
+
+
+def _tell(prepared: Prepared, code: int, *, as_json: bool, quiet: bool) -> None:
+    """How it ended: for programs on stdout, for people on stderr."""
+    status = prepared.orchestrator.status()
+    if as_json:
+        from weft.crawl.report import SCHEMA, document
+
+        folder = prepared.folder
+        figures = document(status, folder.pods)
+        print_json({"schema": SCHEMA, "exit_code": code, "data_dir": str(folder.home), "status": figures})
+    elif code == 2:
+        click.echo(shown(f"weft: {status.note}", err=True), err=True)
+    elif not quiet:
+        click.echo(shown(summary(prepared, status, code), err=True), err=True)
+
+
+def _say(text: str) -> None:
+    if sys.stderr.isatty():
+        click.echo(err=True)  # the terminal has written ^C
+    click.echo(text, err=True)
 
 
 def summary(prepared: Prepared, status: Status, code: int) -> str:

@@ -1,9 +1,16 @@
-"""The live display of a crawl: read from its status file, drawn with rich on stderr."""
+"""The live display of a crawl: read from its status file, drawn with rich on stderr.
+
+Must stay true: nobody else writes to the terminal while it is drawn, or its rows are not where it thinks they are. So
+what must be said meanwhile goes through `say`, and what is typed, Ctrl-C too, is not echoed.
+"""
 
 from __future__ import annotations
 
+import atexit
+import os
+import termios
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -12,15 +19,47 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from weft.cli.output import visible
+
 if TYPE_CHECKING:
     from weft.engine.progress import Status
 
 MOST_PODS = 16
+NARROW, WIDE = 60, 96  # columns of a terminal: below these the less important figures are left out
 _BARS = " ▁▂▃▄▅▆▇█"
 
 
+class Silence:
+    """A terminal that does not echo what is typed, until `end`; Ctrl-C and the like work as ever."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._before: list[Any] | None = None
+        try:
+            # In the background the shell's settings are not ours to change: the kernel would stop us for it.
+            if os.tcgetpgrp(fd) == os.getpgrp():
+                before = termios.tcgetattr(fd)
+                termios.tcsetattr(fd, termios.TCSADRAIN, [*before[:3], before[3] & ~termios.ECHO, *before[4:]])
+                self._before = before
+                atexit.register(self.end)
+        except (OSError, termios.error):
+            pass  # no terminal after all
+
+    def end(self) -> None:
+        """The terminal is as it was."""
+        if self._before is None:
+            return
+        before, self._before = self._before, None
+        atexit.unregister(self.end)
+        try:
+            if os.tcgetpgrp(self._fd) == os.getpgrp():
+                termios.tcsetattr(self._fd, termios.TCSADRAIN, before)
+        except (OSError, termios.error):
+            pass
+
+
 class Display:
-    """Call it with a status to draw it; `close` leaves the screen as it is."""
+    """Call it with a status to draw it; `close` takes it off the screen."""
 
     def __init__(self, home: str, max_pages: int | None = None, console: Console | None = None) -> None:
         self._home = home
@@ -28,7 +67,9 @@ class Display:
         self._rates: deque[float] = deque(maxlen=60)
         self._recent: deque[str] = deque(maxlen=5)
         self._seen_at = 0.0
-        self._live = Live(console=console or Console(stderr=True), refresh_per_second=4, transient=True)
+        self._console = console or Console(stderr=True)
+        self._live = Live(console=self._console, refresh_per_second=4, transient=True)
+        self._silence = Silence(2) if console is None else None
         self._live.start()
 
     def __call__(self, status: Status) -> None:
@@ -39,9 +80,17 @@ class Display:
             self._recent.extend(status.recent)
         self._live.update(self._picture(status))
 
+    def say(self, text: str) -> None:
+        """A line above the display, which stays."""
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
     def close(self) -> None:
         """Ends the display."""
+        # Live would draw it whole once more, and what is taller than the terminal would stay above its first row.
+        self._live.update(Text(), refresh=True)
         self._live.stop()
+        if self._silence is not None:
+            self._silence.end()
 
     def _picture(self, status: Status) -> Panel:
         parts: list[RenderableType] = [self._numbers(status), Text(spark(self._rates), style="cyan", no_wrap=True)]
@@ -49,10 +98,12 @@ class Display:
             parts.insert(1, ProgressBar(total=self._max_pages, completed=min(status.pages, self._max_pages)))
         if len(status.pods) > 1:
             parts.append(self._pods(status))
-        parts += [self._troubles(status), Text("\n".join(self._recent), style="dim", no_wrap=True, overflow="ellipsis")]
+        recent = visible("\n".join(self._recent))
+        parts += [self._troubles(status), Text(recent, style="dim", no_wrap=True, overflow="ellipsis")]
         style = {"paused": "bold red", "draining": "yellow"}.get(status.state, "green")
         title = f"weft crawl · [{style}]{status.state}[/] · {clock(status.elapsed_s)}"
-        note = f"[red]{status.note}[/]" if status.state == "paused" else f"[dim]{self._home}[/]"
+        is_paused = status.state == "paused"
+        note = Text(visible(status.note if is_paused else self._home), style="red" if is_paused else "dim")
         return Panel(Group(*parts), title=title, subtitle=note, title_align="left", subtitle_align="left")
 
     def _numbers(self, status: Status) -> Table:
@@ -65,8 +116,10 @@ class Display:
             "sites": f"{status.sites:,}",
             "MB": f"{status.body_bytes / 1e6:,.1f}",
         }
+        if self._console.width < NARROW:
+            figures = {name: figures[name] for name in ("pages", "pages/s", "queued", "MB")}
         for name in figures:
-            table.add_column(name, justify="center")
+            table.add_column(name, justify="center", no_wrap=True)
         table.add_row(*(Text(value, style="bold") for value in figures.values()))
         table.add_row(*(Text(name, style="dim") for name in figures))
         return table
@@ -74,11 +127,17 @@ class Display:
     def _pods(self, status: Status) -> Table:
         """A row for each pod, those with the most queued first where there is no room for all."""
         names = ("pod", "pages", "pages/s", "queued", "in flight", "sites", "processes", "restarts", "state")
-        table = Table(*names, box=None, padding=(0, 2), show_edge=False, header_style="dim")
+        narrow = self._console.width < WIDE
+        wanted = ("pod", "pages", "queued", "state") if narrow else names
+        table = Table(*wanted, box=None, padding=(0, 1 if narrow else 2), show_edge=False, header_style="dim")
         shown = sorted(sorted(status.pods, key=lambda pod: -pod.queued)[:MOST_PODS], key=lambda pod: pod.pod)
         for pod in shown:
-            figures = (pod.pod, pod.pages, round(pod.rate, 1), pod.queued, pod.in_flight, pod.sites, pod.processes)
-            table.add_row(*(f"{figure:,}" for figure in figures), f"{pod.restarts:,}", pod.state)
+            figures = (
+                pod.pod, pod.pages, round(pod.rate, 1), pod.queued, pod.in_flight, pod.sites, pod.processes,
+                pod.restarts, pod.state,
+            )  # fmt: skip
+            told = dict(zip(names, figures, strict=True))
+            table.add_row(*(str(told[name]) if name == "state" else f"{told[name]:,}" for name in wanted))
         return table
 
     def _troubles(self, status: Status) -> Table:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
-from weft.cli.output import output_flags, print_json
+from weft.cli.output import output_flags, print_json, shown
+from weft.cli.settings import several
 
 
 @click.command()
 @click.argument("crawl_dir")
 @click.argument("urls", metavar="URL...", nargs=-1, required=True)
-@click.option("--data-dir", "more", multiple=True, help="Further data dirs of the crawl, in their order.")
+@click.option("--data-dir", "more", multiple=True, metavar="A,B", help="Further data dirs, in their order. Repeatable.")
 @output_flags
 def explain(crawl_dir: str, urls: tuple[str, ...], more: tuple[str, ...], as_json: bool, quiet: bool) -> None:
     """Tell why a URL was, or was not, crawled: one reason, with its evidence. Works while the crawl runs, too."""
@@ -18,7 +19,7 @@ def explain(crawl_dir: str, urls: tuple[str, ...], more: tuple[str, ...], as_jso
     from weft.crawl.explain import Explainer
     from weft.crawl.folder import CrawlFolder
 
-    folder = CrawlFolder([crawl_dir, *more])
+    folder = CrawlFolder([crawl_dir, *several(more)])
     folder.go_on()
     explainer = Explainer(folder, load(environment={}, earlier=folder.settings()).config)
     try:
@@ -30,6 +31,6 @@ def explain(crawl_dir: str, urls: tuple[str, ...], more: tuple[str, ...], as_jso
         return
     for answer in answers:
         mark = "crawled" if answer.crawled else "not crawled"
-        click.echo(f"{answer.url}\n  {mark}: {answer.summary} [{answer.reason}]")
+        click.echo(shown(f"{answer.url}\n  {mark}: {answer.summary} [{answer.reason}]"))
         for line in () if quiet else answer.evidence:
-            click.echo(f"    {line}")
+            click.echo(shown(f"    {line}"))

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import TYPE_CHECKING
 
 import click
 
-from weft.cli.output import output_flags, print_json
+from weft.cli.output import output_flags, print_json, shown
+from weft.cli.settings import several
 
+if TYPE_CHECKING:
+    from weft.store.export.job import Done
+
+SHOWN = 10
 FORMATS = ("jsonl", "csv", "markdown", "parquet", "warc", "cdxj")
 SHOW_EVERY_S = 0.2
 
@@ -19,21 +25,21 @@ SHOW_EVERY_S = 0.2
 @click.option("--out", required=True, metavar="PATH", help="Where to; - is standard output (jsonl, csv, cdxj, warc).")
 @click.option("--content", default="none", show_default=True, metavar="KIND",
               help="Add the page: text, main_text, article (by trafilatura), markdown or html.")  # fmt: skip
-@click.option("--fields", default="", metavar="A,B,C", help="Only these columns, in this order.")
-@click.option("--status", multiple=True, metavar="CODE", help="Only these: 200, 2xx, 0 for no response. Repeatable.")
-@click.option("--host", multiple=True, metavar="HOST", help="Only these; *.HOST for it and all under it. Repeatable.")
+@click.option("--fields", multiple=True, metavar="A,B", help="Only these columns, in this order. Repeatable.")
+@click.option("--status", multiple=True, metavar="A,B", help="Only these: 200, 2xx, 0 for no response. Repeatable.")
+@click.option("--host", multiple=True, metavar="A,B", help="Only these; *.HOST for it and all under it. Repeatable.")
 @click.option(
     "--since", default="", metavar="WHEN", help="Only what was fetched since a date, a time, or 90m, 12h, 7d."
 )
 @click.option("--max-bytes", type=click.IntRange(1), help="WARC: a folder of files of at most this size.")
-@click.option("--data-dir", "more", multiple=True, help="Further data dirs of the crawl, in their order.")
+@click.option("--data-dir", "more", multiple=True, metavar="A,B", help="Further data dirs, in their order. Repeatable.")
 @output_flags
 def export(
     crawl_dir: str,
     format_: str,
     out: str,
     content: str,
-    fields: str,
+    fields: tuple[str, ...],
     status: tuple[str, ...],
     host: tuple[str, ...],
     since: str,
@@ -41,32 +47,44 @@ def export(
     more: tuple[str, ...],
     as_json: bool,
     quiet: bool,
-) -> None:
+) -> int:
     """Write what a crawl holds as JSONL, CSV, Markdown files, Parquet, WARC or CDXJ.
 
     \b
     weft export ./weft-data --format jsonl --out pages.jsonl --content text --status 2xx
     weft export ./weft-data --format parquet --out pages.parquet --host '*.example.com' --since 7d
 
-    The output appears when it is whole. An export that was interrupted goes on when it is called again.
+    The output appears when it is whole. An export that was interrupted goes on when it is called again. Pages that
+    cannot be read are left out and named, and the exit code is 1.
     """
     from weft.crawl.export import export as run
     from weft.store.export.order import Order
 
-    def several(texts: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
-
-    order = Order(format_, several((fields,)), content, several(status), several(host), since, max_bytes)
+    lists = [tuple(several(texts)) for texts in (fields, status, host)]
+    order = Order(format_, lists[0], content, lists[1], lists[2], since, max_bytes)
     show = _Line(quiet or as_json or not sys.stderr.isatty())
-    done = run([crawl_dir, *more], order, out, watch=show)
+    done = run([crawl_dir, *several(more)], order, out, watch=show)
     show.clear()
-    if done.path is None:
-        return
-    if as_json:
-        print_json({"path": str(done.path), "rows": done.rows, "resumed_rows": done.resumed})
-    elif not quiet:
+    if done.path is not None and as_json:
+        facts = {"path": str(done.path), "rows": done.rows, "resumed_rows": done.resumed}
+        print_json(facts | {"unread": done.unread, "unread_pages": done.unread_pages})
+    elif done.path is not None and not quiet:
         gone_on = f" ({done.resumed:,} of them before it was interrupted)" if done.resumed else ""
         click.echo(f"{done.rows:,} rows{gone_on} in {done.path}", err=True)
+    if done.unread:
+        _tell_unread(done, [crawl_dir, *more])
+    return 1 if done.unread else 0
+
+
+def _tell_unread(done: Done, dirs: list[str]) -> None:
+    """An error, and so told whatever the flags say: which pages are missing, and how to have them again."""
+    click.echo(f"weft: {done.unread:,} pages could not be read, their content is not in it:", err=True)
+    for page in done.unread_pages[:SHOWN]:
+        click.echo(f"      {shown(page, err=True)}", err=True)
+    if done.unread > SHOWN:
+        click.echo(f"      ... and {done.unread - SHOWN:,} more (--json names {len(done.unread_pages):,})", err=True)
+    command = " ".join(["weft rebuild", *dirs])
+    click.echo(f"      `{command}` takes them out, and a resumed crawl fetches them again.", err=True)
 
 
 class _Line:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from base64 import b64encode
+from typing import Any
+
 import click
 
-from weft.cli.output import output_flags, print_json
+from weft.cli.output import output_flags, print_json, visible
 
 
 @click.command()
@@ -17,43 +21,64 @@ from weft.cli.output import output_flags, print_json
 @click.option("--data-dir", "more", multiple=True, help="Further data dirs of the crawl, in their order.")
 @output_flags
 def get(crawl_dir: str, url: str, what: str | None, more: tuple[str, ...], as_json: bool, quiet: bool) -> None:  # noqa: ARG001
-    """Print the stored page of a URL: headers, body, text or links; without an option, what is known about it."""
+    """Print the stored page of a URL: headers, body, text or links; without an option, what is known about it.
+
+    On a terminal control characters are shown as escapes; elsewhere everything comes as it is stored.
+    """
     import msgspec
 
     from weft import urls
     from weft.crawl.api import read_page
     from weft.crawl.folder import CrawlFolder
     from weft.errors import BadInput
+    from weft.store.errors import StoreError, Unreadable
     from weft.store.pages import PageStore
 
     folder = CrawlFolder([crawl_dir, *more])
     folder.go_on()
     store = PageStore.open(folder.data_dirs, read_only=True)
     try:
-        stored = store.get(urls.seed(url))
-        if stored is None:
+        row = store.row_of(urls.seed(url))
+        if row is None:
             raise BadInput(f"{url}: is not in {crawl_dir}")
+        facts = msgspec.to_builtins(row)
+        if what is None:
+            print_json(facts)
+            return
+        stored = store.read(row)
         page = read_page(stored)
-        text = store.text(stored.row.url) if what == "text" and page is None else None
+        text = store.text(row.url) if what == "text" and page is None else None
+    except Unreadable as error:
+        command = " ".join(["weft rebuild", *map(str, folder.data_dirs)])
+        hint = f"`{command}` and `weft crawl --resume` have it fetched again"
+        raise StoreError(error.path, f"the stored page of {url} is damaged ({error}); {hint}") from error
     finally:
         store.abandon()
-    if what is None or as_json:
-        facts = msgspec.to_builtins(stored.row)
-        print_json(facts)
-        return
-    if text is not None:
-        click.echo(text)
-        return
-    if page is None:
-        why = stored.row.error or "the crawl keeps texts alone"
-        raise BadInput(f"{url}: no response is stored ({why})")
-    if what == "headers":
-        assert stored.http is not None
-        click.echo("\n".join([stored.http.start, *(f"{name}: {value}" for name, value in page.headers)]))
-    elif what == "body":
-        click.echo(page.body, nl=False)
-    elif what == "links":
-        for link in urls.join_all(page.page.base, page.page.hrefs, page.page.charset or "utf-8"):
-            click.echo(link)
+    if text is None and page is None:
+        raise BadInput(f"{url}: no response is stored ({row.error or 'the crawl keeps texts alone'})")
+    if what == "headers" and page is not None and stored.http is not None:
+        headers = "\n".join([stored.http.start, *(f"{name}: {value}" for name, value in page.headers)])
+        _show(facts | {"start": stored.http.start, "headers": page.headers}, headers, "latin-1", as_json)
+    elif what == "body" and page is not None:
+        if as_json:
+            print_json(facts | {"body_base64": b64encode(page.body).decode()})
+        elif sys.stdout.isatty():
+            click.echo(visible(page.body.decode("utf-8", "replace")))
+        else:
+            click.echo(page.body, nl=False)
+    elif what == "links" and page is not None:
+        links = list(urls.join_all(page.page.base, page.page.hrefs, page.page.charset or "utf-8"))
+        _show(facts | {"links": links}, "\n".join(links), "utf-8", as_json, nl=bool(links))
     else:
-        click.echo(page.page.text)
+        text = page.page.text if page is not None else text or ""
+        _show(facts | {"text": text}, text, "utf-8", as_json)
+
+
+def _show(facts: dict[str, Any], text: str, charset: str, as_json: bool, *, nl: bool = True) -> None:
+    """The facts as JSON, or the text: visible on a terminal, elsewhere as the bytes that are stored."""
+    if as_json:
+        print_json(facts)
+    elif sys.stdout.isatty():
+        click.echo(visible(text), nl=nl)
+    else:
+        click.echo(text.encode(charset, "replace"), nl=nl)  # as text, click would take escape codes out of it

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from weft import __version__
+from weft.cli.output import shown
 from weft.errors import WeftError
 
 # name -> (module that holds a click command of that name, the line in `weft --help`)
@@ -83,6 +84,9 @@ def main(args: list[str] | None = None) -> None:
 
 def run(args: list[str]) -> int:
     """Runs one command line and gives its exit code."""
+    if (bad := _not_text(args)) is not None:
+        _complain(bad)
+        return 2
     try:
         result: Any = weft.main(args=args, prog_name="weft", standalone_mode=False)
         return result if isinstance(result, int) else 0
@@ -107,6 +111,18 @@ def run(args: list[str]) -> int:
         return 1
 
 
+def _not_text(args: list[str]) -> str | None:
+    """What is wrong with an argument that is not UTF-8: nothing that a command hands on could carry it."""
+    for before, arg in zip(["", *args], args, strict=False):  # `before` has one more
+        try:
+            arg.encode()
+        except UnicodeEncodeError:
+            flag, mark, value = arg.rpartition("=") if arg.startswith("--") else ("", "", arg)
+            name = flag if mark else before if before.startswith("-") else "argument"
+            return f"{name}: {str(os.fsencode(value))[1:]} is not UTF-8 text; write it in UTF-8"
+    return None
+
+
 def _complain(message: str) -> None:
-    lines = message.splitlines() or [""]
+    lines = shown(message, err=True).splitlines() or [""]
     print("\n".join([f"weft: {lines[0]}", *(f"      {line}" for line in lines[1:])]), file=sys.stderr)

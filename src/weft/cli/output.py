@@ -1,7 +1,13 @@
-"""What every command shares: the --json and --quiet flags, wherever on the line they stand."""
+"""What every command shares: the --json and --quiet flags, wherever on the line they stand, and text safe to show.
+
+What a page holds (its title, its text, its URL) may hold codes that a terminal obeys: they would move its cursor,
+change its title or its keys, or turn the direction of a line around.
+"""
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -19,8 +25,31 @@ def output_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     return as_json(quiet(command))
 
 
+# C0 but for newline and tab, DEL, C1, what turns the direction of text, and separators that are line breaks to some.
+_CODES = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
+
+
+def visible(text: str) -> str:
+    """A text in which no character does anything to a terminal: control codes as `\\x1b`, the others as `\\u202e`."""
+    return _CODES.sub(_escaped, text)
+
+
+def shown(text: str, *, err: bool = False) -> str:
+    """A text as it goes to stdout, or stderr: on a terminal it is made visible, elsewhere it stays as it is."""
+    return visible(text) if (sys.stderr if err else sys.stdout).isatty() else text
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
 def print_json(value: Any) -> None:
     """One JSON document on stdout."""
     import msgspec
 
-    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+    document = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    # JSON has its own way to write these; what it leaves as they are would reach a terminal.
+    click.echo(_CODES.sub(lambda found: f"\\u{ord(found[0]):04x}", document) if sys.stdout.isatty() else document)

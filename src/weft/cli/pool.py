@@ -29,9 +29,12 @@ from weft.pipelines.runs import RunDirectory
 from weft.pipelines.settings import Settings, worker_count
 from weft.pipelines.target import Target
 from weft.pipelines.view import View, failure_line, make_view, sentence
+from weft.supervise import process
 
 _FLUSH_EVERY_S = 0.5
 _LATEST = "latest"
+_CLOSED = "weft.pool.closed"
+"""Which of the standard descriptors were closed when we came; click's place for what the whole command shares."""
 
 
 class Manifest(msgspec.Struct):
@@ -44,11 +47,23 @@ class Manifest(msgspec.Struct):
     settings: dict[str, Any]
     finished: bool = False
     counts: Counts | None = None
+    journal_bytes: int = 0
+    """How long the journal was when this was written: one that is shorter later has lost something."""
+    items_stamp: list[int] | None = None
+    """Size and time of the items file: another one later may hold other items under the same ids."""
+
+
+_PRIVATE = ("journal_bytes", "items_stamp")
 
 
 @click.group()
-def pool() -> None:
+@click.pass_context
+def pool(ctx: click.Context) -> None:
     """Run a Python function over many items, in processes that may die."""
+    ctx.meta[_CLOSED] = process.open_standard_descriptors()
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
 @pool.command("run")
@@ -126,6 +141,9 @@ def _full_name(function: str) -> str:
 def _prepare(function: str, options: dict[str, Any]) -> tuple[RunDirectory, Manifest]:
     """The run's directory and manifest, new or of the run that is resumed."""
     root, items = Path(options["logs"]), options["items"]
+    for option, fd in (("items", 0), ("out", 1)):
+        if options[option] == "-" and fd in click.get_current_context().meta.get(_CLOSED, ()):
+            raise BadInput(f"--{option} is -, and {'standard input' if fd == 0 else 'stdout'} is closed")
     if items != "-":
         check_items(Path(items))
         items = str(Path(items).absolute())
@@ -133,25 +151,57 @@ def _prepare(function: str, options: dict[str, Any]) -> tuple[RunDirectory, Mani
             raise BadInput(f"--out and --items are the same file, {items}: the results would overwrite the items")
     if options["resume"] is not None:
         directory, manifest = _to_resume(root, options["resume"], function, items)
-        manifest.out = _out_path(options, directory) if options["out"] else manifest.out
+        manifest.out = _out_path(options, directory) if options["out"] or not manifest.out else manifest.out
+        _tell_changes(directory, manifest)
         return directory, manifest
     Settings(**_settings(options) | {"workers": worker_count(options["workers"])})
     directory = RunDirectory.create(root)
     manifest = Manifest(directory.run_id, function, items, _out_path(options, directory), _settings(options))
+    manifest.items_stamp = _stamp(items)
     _save(directory, manifest)
     return directory, manifest
+
+
+def _tell_changes(directory: RunDirectory, manifest: Manifest) -> None:
+    """What is not as the run left it; it goes on all the same."""
+    stamp, before = _stamp(manifest.items), manifest.items_stamp
+    if before is not None and stamp is not None and stamp != before:
+        _warn(f"{manifest.items} has changed since the run began; items that are done are not done again")
+    manifest.items_stamp = stamp
+    size = directory.journal.stat().st_size if directory.journal.is_file() else 0
+    if 0 < size < manifest.journal_bytes:
+        lost = manifest.journal_bytes - size
+        _warn(f"{directory.journal} is {lost} bytes shorter than the run left it; what is missing is done again")
+
+
+def _stamp(items: str) -> list[int] | None:
+    if items == "-" or not Path(items).is_file():
+        return None
+    found = Path(items).stat()
+    return [found.st_size, found.st_mtime_ns]
+
+
+def _warn(text: str) -> None:
+    click.echo(f"weft: {text}", err=True)
 
 
 def _to_resume(root: Path, run_id: str, function: str, items: str) -> tuple[RunDirectory, Manifest]:
     if run_id != _LATEST:
         directory = RunDirectory.find(root, run_id)
-        manifest = _load(directory)
+        try:
+            manifest = _load(directory)
+        except BadInput as problem:  # the journal is what counts, and the command says the rest
+            _warn(f"{problem}; it is made anew from this command")
+            return directory, Manifest(directory.run_id, function, items, "", {})
         if (manifest.function, manifest.items) != (function, items):
             raise BadInput(f"run {run_id} was {manifest.function} over {manifest.items}; resume it with the same")
         return directory, manifest
     for path in sorted(root.glob("*/run.json"), reverse=True):
         directory = RunDirectory(path.parent)
-        manifest = _load(directory)
+        try:
+            manifest = _load(directory)
+        except BadInput as problem:
+            raise BadInput(f"{problem}; if that is the run, name it: --resume {directory.run_id}") from None
         if (manifest.function, manifest.items) == (function, items):
             return directory, manifest
     raise BadInput(f"there is no run of {function} over {items} in {root} to resume; leave out --resume to start one")
@@ -199,6 +249,7 @@ def _run(directory: RunDirectory, manifest: Manifest, options: dict[str, Any], *
         finally:
             view.close(stream)
             manifest.counts = stream.counts()
+            manifest.journal_bytes = directory.journal.stat().st_size if directory.journal.is_file() else 0
             with suppress(WeftError):  # the journal is what counts, and another error may be on its way
                 _save(directory, manifest)
 
@@ -231,7 +282,7 @@ def _tell_end(directory: RunDirectory, manifest: Manifest, seconds: float, *, qu
     assert counts is not None
     bad = counts.failed + counts.timeout + counts.crashed
     if as_json:
-        print_json(manifest)
+        print_json({name: value for name, value in msgspec.structs.asdict(manifest).items() if name not in _PRIVATE})
     if not quiet:
         click.echo(f"weft pool: {sentence(counts, over=True)} in {seconds:.1f} s", err=True)
         click.echo(f"Results: {manifest.out}  Logs: {directory.path}", err=True)
@@ -314,14 +365,17 @@ def _find_item(directory: RunDirectory, item_id: str) -> tuple[str, dict[str, An
 def _load(directory: RunDirectory) -> Manifest:
     try:
         return msgspec.json.decode(directory.manifest.read_bytes(), type=Manifest)
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, ValueError) as error:
         raise BadInput(f"{directory.manifest} cannot be read: {error}") from None
 
 
 def _save(directory: RunDirectory, manifest: Manifest) -> None:
     path = directory.manifest.with_suffix(".new")
     try:
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
+        with path.open("wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())  # else a power cut may leave the new name with nothing behind it
         path.replace(directory.manifest)
     except OSError as error:
         raise WeftError(f"{directory.manifest} cannot be written: {error.strerror}") from None

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
-from weft.cli.output import output_flags, print_json
+from weft.cli.output import output_flags, print_json, visible
+
+if TYPE_CHECKING:
+    from weft.store.rebuild import Rebuilt
+
+SHOWN = 10
 
 
 @click.command()
 @click.argument("crawl_dirs", metavar="CRAWL_DIR...", nargs=-1, required=True)
 @click.option("--text", is_flag=True, help="Make text files too, where the crawl kept none.")
+@click.option(
+    "--frontier", is_flag=True, help="Make a damaged frontier anew, of the seeds and the stored pages' links."
+)
 @output_flags
-def rebuild(crawl_dirs: tuple[str, ...], text: bool, as_json: bool, quiet: bool) -> None:
+def rebuild(crawl_dirs: tuple[str, ...], text: bool, frontier: bool, as_json: bool, quiet: bool) -> None:
     """Make a crawl's index and texts again from its WARC files. Give all its data dirs, in their order.
 
     The crawl must not be running. The new index takes the old one's place when it is whole: an interrupted rebuild
@@ -21,6 +30,9 @@ def rebuild(crawl_dirs: tuple[str, ...], text: bool, as_json: bool, quiet: bool)
     """
     from dataclasses import asdict
 
+    if frontier:
+        _make_frontier(crawl_dirs, as_json, quiet)
+        return
     from weft.crawl.rebuild import rebuild as run
 
     silent = quiet or as_json or not sys.stderr.isatty()
@@ -50,3 +62,36 @@ def rebuild(crawl_dirs: tuple[str, ...], text: bool, as_json: bool, quiet: bool)
         ):
             if count:
                 click.echo(f"{count:,} {what}")
+        _tell_losses(told, crawl_dirs)
+
+
+def _tell_losses(told: Rebuilt, crawl_dirs: tuple[str, ...]) -> None:
+    """Where the files are damaged, what that cost, and how to have it again."""
+    for one in told.damage[:SHOWN]:
+        pages = f", with {', '.join(one.urls[:SHOWN])}" if one.urls else ""
+        click.echo(visible(f"damaged: {one.file} at {one.offset:,}, {one.bytes:,} bytes passed over{pages}"))
+    if len(told.damage) > SHOWN:
+        click.echo(f"... and {len(told.damage) - SHOWN:,} more damaged places (--json has all)")
+    if told.lost:
+        resume = "weft crawl --resume" + "".join(f" --data-dir {folder}" for folder in crawl_dirs)
+        click.echo(f"{told.lost:,} URLs have lost their row, and are queued again for: {resume}")
+        for url in told.lost_urls[:SHOWN]:
+            click.echo(visible(f"lost: {url}"))
+        if told.lost > SHOWN:
+            click.echo(f"... and {told.lost - SHOWN:,} more (--json has {len(told.lost_urls):,} of them)")
+
+
+def _make_frontier(crawl_dirs: tuple[str, ...], as_json: bool, quiet: bool) -> None:
+    from weft.crawl.rebuild import rebuild_frontier
+
+    made = rebuild_frontier(crawl_dirs)
+    if as_json:
+        print_json({"new_frontiers": [str(path) for path in made]})
+    elif not quiet:
+        for path in made:
+            aside = path.with_name(f"{path.name}.damaged")
+            click.echo(
+                f"{path}: made anew" + (f"; the damaged one is beside it: {aside.name}" if aside.exists() else "")
+            )
+        resume = "weft crawl --resume" + "".join(f" --data-dir {folder}" for folder in crawl_dirs)
+        click.echo(f"The links of the stored pages are read again when the crawl goes on: {resume}")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from weft.cli.output import output_flags, print_json
+from weft.cli.output import output_flags, print_json, shown
 
 if TYPE_CHECKING:
     from weft.crawl.folder import CrawlFolder
@@ -32,7 +31,7 @@ def stats(crawl_dirs: tuple[str, ...], top: int, changed: bool, as_json: bool, q
     if as_json:
         print_json(facts)
     else:
-        click.echo(_text(facts))
+        click.echo(shown(_text(facts)))
 
 
 def _show_changes(crawl_dirs: tuple[str, ...], as_json: bool) -> None:
@@ -53,12 +52,14 @@ def _show_changes(crawl_dirs: tuple[str, ...], as_json: bool) -> None:
     click.echo(report.summary())
     for kind in ("new", "changed", "gone", "moved"):
         for url in getattr(report, kind):
-            click.echo(f"{kind:8} {url}")
+            click.echo(shown(f"{kind:8} {url}"))
 
 
 def collect(crawl_dirs: tuple[str, ...], top: int) -> dict[str, Any]:
     """Everything that there is to tell, as plain values."""
     from weft.crawl.folder import CrawlFolder
+    from weft.crawl.report import document
+    from weft.crawl.standing import settle
     from weft.engine.progress import Status, read_status
     from weft.store.pages import PageStore
 
@@ -70,20 +71,11 @@ def collect(crawl_dirs: tuple[str, ...], top: int) -> dict[str, Any]:
         held = store.stats(top)
     finally:
         store.abandon()
-    return {
+    settle(status, folder)
+    return document(status, folder.pods) | {
         "crawl_id": identity.crawl_id,
-        "state": status.state,
-        "note": status.note,
-        "pages": held.pages,
         "rows": held.rows,
-        "body_bytes": held.body_bytes,
         "warc_bytes": held.warc_bytes,
-        "queued": status.queued,
-        "elapsed_s": round(status.elapsed_s, 3),
-        "pages_per_s": round(held.pages / status.elapsed_s, 3) if status.elapsed_s else 0.0,
-        "statuses": {str(code): count for code, count in held.statuses.items()},
-        "errors": _by_kind(held.errors),
-        "refused": {name: count for name, count in status.refused.items() if count},
         "content_types": held.content_types,
         "depths": {str(depth): count for depth, count in sorted(held.depths.items())},
         "hosts": dict(held.hosts),
@@ -104,14 +96,6 @@ def _pods(folder: CrawlFolder) -> dict[str, Any]:
             for pod in spread.pods
         ],
     }
-
-
-def _by_kind(errors: dict[str, int]) -> dict[str, int]:
-    """Errors without their particulars: `robots: Disallow: /x (line 3)` counts as robots."""
-    kinds: Counter[str] = Counter()
-    for error, count in errors.items():
-        kinds[error.partition(":")[0]] += count
-    return dict(kinds.most_common())
 
 
 def _text(facts: dict[str, Any]) -> str:

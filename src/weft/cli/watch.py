@@ -19,23 +19,24 @@ ENDED = frozenset({"finished", "limit", "interrupted", "failed"})
 def watch(crawl_dir: str, as_json: bool, quiet: bool) -> int:
     """Attach the live display to a running crawl, until it ends. Ctrl-C leaves the crawl alone."""
     from weft.crawl.folder import CrawlFolder
-    from weft.engine.progress import read_status
+    from weft.crawl.report import document
+    from weft.engine.progress import Status, read_status
 
     folder = CrawlFolder([crawl_dir])
     folder.identity()
-    status = read_status(folder.status)
-    if as_json or status is None:
-        print_json(status)
+    status = read_status(folder.status) or Status()
+    if as_json:
+        print_json(document(status, folder.pods))
         return 0
     show = _shower(crawl_dir, quiet)
     try:
-        while status is not None and status.state not in ENDED and _alive(status.pid):
+        while status.state not in ENDED and _alive(status.orchestrator or status.pid):
             show(status)
             time.sleep(0.25)
-            status = read_status(folder.status)
+            status = read_status(folder.status) or status
     finally:
         getattr(show, "close", lambda: None)()
-    if status is not None and not quiet:
+    if not quiet:
         state = status.state if status.state in ENDED else "not running (it can be resumed)"
         click.echo(f"{state}: {status.pages:,} pages, {status.queued:,} URLs queued", err=True)
     return 0

@@ -75,8 +75,8 @@ def web(
     from weft.testing.server import ServeOptions, prepare, run
     from weft.testing.sites import WorldSpec
 
-    if latency_ms < 0 or cache_mb < 0 or (duration_s is not None and duration_s < 0):
-        raise BadInput("--latency, --cache-mb and --duration must be 0 or more")
+    if cache_mb < 0 or any(not 0 <= number < 1e9 for number in (latency_ms, duration_s or 0.0)):
+        raise BadInput("--latency, --cache-mb and --duration must be numbers from 0 up")
     if crawl_config and not expected:
         raise BadInput("--crawl-config says which crawl --expected is for: give --expected FILE too")
     spec = WorldSpec(

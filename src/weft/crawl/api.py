@@ -6,6 +6,7 @@ so what is yielded is what is kept. Leaving the loop stops the crawl.
 
 from __future__ import annotations
 
+import os
 import tempfile
 import threading
 import time
@@ -14,10 +15,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from weft.config import keys, load, own_names
 from weft.crawl.start import Prepared, prepare
-from weft.errors import BadInput
+from weft.errors import BadConfig, BadInput
 from weft.extract.page import Page, extract
 from weft.fetch.decode import decode
+from weft.names import answer
 from weft.records import Row
 from weft.store.contract import StoredPage
 from weft.store.pages import PageStore
@@ -69,17 +72,38 @@ class CrawledPage:
         return f"CrawledPage({self.url!r}, {self.status}, {len(self.body)} bytes)"
 
 
-def crawl(seeds: str | Sequence[str], *, data_dir: str | Path | None = None, **settings: Any) -> Iterator[CrawledPage]:
-    """Crawls and yields the pages as they are stored. Settings are the keys of the configuration.
+def crawl(
+    seeds: str | Sequence[str],
+    *,
+    data_dir: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    config: str | os.PathLike[str] | None = None,
+    **settings: Any,
+) -> Iterator[CrawledPage]:
+    """Crawls and yields the pages as they are stored. Settings are the configuration's keys, or their flags' names.
 
-    Without a `data_dir` the crawl lives in a temporary folder and is gone at the end.
+    `config` is a YAML file of settings. Without a `data_dir` (or several) the crawl lives in a temporary folder and is
+    gone at the end. A name that is no setting is refused at once, everything else when the first page is asked for.
     """
+    own = own_names(keys())
+    if unknown := [f"no setting {name!r}{answer(name, own, str)}" for name in settings if name not in own]:
+        raise BadConfig(unknown)
+    if data_dir is not None:
+        if "data_dirs" in settings:
+            raise BadConfig(["data_dir and data_dirs are the same setting: give one of them"])
+        settings["data_dirs"] = [data_dir] if isinstance(data_dir, str | os.PathLike) else list(data_dir)
     typed = [seeds] if isinstance(seeds, str) else list(seeds)
-    if unknown := [name for name in settings if name == "data_dirs"]:
-        raise BadInput(f"give data_dir instead of {unknown[0]}")
+    return _crawled(typed, settings, None if config is None else os.fspath(config))
+
+
+def _crawled(seeds: list[str], settings: dict[str, Any], config_file: str | None) -> Iterator[CrawledPage]:
     with ExitStack() as stack:
-        folder = data_dir or stack.enter_context(tempfile.TemporaryDirectory(prefix="weft-"))
-        prepared = prepare(typed, {"data_dirs": [str(folder)], "prometheus_port": 0, **settings})
+        # Where nobody says otherwise: no port, since a program may run many crawls, and nothing stays.
+        origins, flags = load(config_file, flags=settings).origins, dict[str, Any]()
+        if origins["prometheus_port"] == "default":
+            flags["prometheus_port"] = 0
+        if origins["data_dirs"] == "default":
+            flags["data_dirs"] = [stack.enter_context(tempfile.TemporaryDirectory(prefix="weft-"))]
+        prepared = prepare(seeds, settings | flags, config_file)
         stack.callback(prepared.close)
         yield from _pages(prepared, stack)
 

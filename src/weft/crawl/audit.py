@@ -7,6 +7,9 @@ before a request is made, so nothing that was sent can be missing from it.
 A claim is logged before robots.txt is looked at, and what that forbids is logged as not asked right after. A forbidden
 one that has neither that word nor an end was cut off by a kill between the two: it is no request, and is counted for
 itself (`cut_off`).
+
+A log that was damaged proves less: lines that cannot be read, and bytes that are missing at its end, are counted, and
+so are requests of which the robots.txt was lost with a frontier that was made anew.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from weft.crawl.folder import CrawlFolder
 from weft.engine.robots import rules_of
 from weft.fetch.robots import Robots, product_token
 from weft.frontier.contract import RobotsRecord
-from weft.frontier.requests import Finish, Opening, Start
+from weft.frontier.requests import Finish, Gaps, Opening, Start, missing_bytes
 from weft.frontier.view import FrontierView
 
 WORST = 10
@@ -46,6 +49,10 @@ class Report(Struct):
     requests: int = 0
     sites: int = 0
     cut_off: int = 0  # forbidden claims that a kill left before they could be turned away
+    unreadable: int = 0  # lines of the log that the proof does not cover
+    unreadable_in: list[str] = []  # the files that they are in
+    missing_bytes: int = 0  # that the log once had
+    unproven: int = 0  # requests whose robots.txt was lost with a damaged frontier
     violations: list[Violation] = []
     closest: list[tuple[float, float, str]] = []  # smallest margins: seconds waited, seconds required, URL
 
@@ -81,7 +88,8 @@ class _Audit:
     def __init__(self, view: FrontierView, config: Config) -> None:
         self._view = view
         self._agent = product_token(config.fetch.user_agent())
-        self._report = Report(violations=[], closest=[])
+        self._report = Report(unreadable_in=[], violations=[], closest=[])
+        self._rebuilt_at = view.rebuilt_at()
         self._sites: dict[str, _Site] = {}
         # By item, and by pod where that is no lasting one; with the start before, to take one back.
         self._open: dict[_Key, tuple[Start, float, list[Violation]]] = {}
@@ -90,7 +98,8 @@ class _Audit:
         self._margins: list[tuple[float, float, float, str]] = []
 
     def run(self) -> Report:
-        for pod, event in self._view.requests():
+        gaps = Gaps(files=[])
+        for pod, event in self._view.requests(gaps):
             if isinstance(event, Start):
                 self._start(event, pod)
             elif isinstance(event, Finish):
@@ -99,6 +108,9 @@ class _Audit:
                 self._opening(event, pod)
         for key, (request, _, _) in list(self._open.items()):
             self._cut_off(key, request.at)
+        self._report.unreadable, self._report.unreadable_in = gaps.lines, gaps.files
+        sizes = self._view.log_sizes().items()
+        self._report.missing_bytes = sum(missing_bytes(path.parent, (path.name, size)) for path, size in sizes)
         self._report.sites = len(self._sites)
         self._report.closest = [(waited, needed, url) for _, waited, needed, url in sorted(self._margins, reverse=True)]
         return self._report
@@ -175,6 +187,9 @@ class _Audit:
 
     def _allowed(self, request: Start, robots: Robots | None) -> Iterator[Violation]:
         if request.item < 0:  # a robots.txt itself
+            return
+        if robots is None and request.wall < self._rebuilt_at:
+            self._report.unproven += 1
             return
         if robots is None:
             yield Violation("no-robots", request.url, request.key, request.wall, "robots.txt had not been asked for")

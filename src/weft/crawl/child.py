@@ -9,21 +9,24 @@ from __future__ import annotations
 import gc
 import os
 import resource
+import sqlite3
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from weft.crawl.ends import SERVER_AWAY
+from weft import __version__
+from weft.crawl.ends import BAD_USE, SERVER_AWAY
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.order import Control, Order, read_order
 from weft.engine.progress import Progress
-from weft.errors import ServerAway, ServerFull, WeftError
-from weft.supervise.process import die_with_parent
+from weft.errors import Damaged, ServerAway, ServerFull, WeftError, is_damage
+from weft.supervise.process import die_with_parent, set_name
 from weft.telemetry import Log, log_to_file
 
 CRASHED = 70
 # A page makes hundreds of objects and hardly a cycle, and millions of sites may be in memory: look for cycles rarely.
 GC_THRESHOLDS = (20_000, 20, 100)
+_REMEDY = "make it again from the WARC files with `weft rebuild CRAWL_DIR`, and resume"
 log = Log("weft.crawl.child")
 
 
@@ -32,11 +35,21 @@ def run_child(work: Callable[[Order, Control], int]) -> int:
     fd = sys.stdin.fileno()
     order = read_order(fd)
     die_with_parent(order.parent_pid)
+    set_name(order.slot.name)
     if order.core is not None:
         os.sched_setaffinity(0, {order.core})
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # the usual 1024 are few for many connections
+    os.umask(0o077)  # what a process of a crawl writes may hold secrets: it is its owner's alone
     log_to_file(Path(order.config.log.log_dir), order.slot, order.config.log.log_level)
+    log.always(
+        "process started",
+        pid=os.getpid(),
+        core="any" if order.core is None else order.core,
+        incarnation=order.incarnation,
+        crawl=order.crawl_id,
+        weft=__version__,
+    )
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     try:
@@ -47,16 +60,32 @@ def run_child(work: Callable[[Order, Control], int]) -> int:
         return SERVER_AWAY
     except WeftError as error:
         log.error("stopped", error=error)
-        progress_of(order).write("failed", str(error))
-        return error.exit_code
+        is_damage_to_index = _is_damage(error) and not isinstance(error, Damaged)
+        progress_of(order).write("failed", f"{error}; {_REMEDY}" if is_damage_to_index else str(error))
+        return BAD_USE if is_damage_to_index else error.exit_code
+    except sqlite3.DatabaseError as error:
+        if not is_damage(error):
+            raise
+        log.error("stopped: a database is damaged", exc_info=True)
+        progress_of(order).write(
+            "failed", f"a database of the crawl is damaged: {error}; see {order.config.log.log_dir}"
+        )
+        return BAD_USE
     except Exception as error:
         log.error("crashed", exc_info=True)
         progress_of(order).write("failed", f"{type(error).__name__}: {error}")
         return CRASHED
 
 
+def _is_damage(error: BaseException | None) -> bool:
+    """Whether an error comes from a broken file: started again, the process would only die of it once more."""
+    return error is not None and (
+        (isinstance(error, sqlite3.Error) and is_damage(error)) or _is_damage(error.__cause__)
+    )
+
+
 def progress_of(order: Order) -> Progress:
     """Where this process tells how it stands."""
     path = CrawlFolder(order.config.store.data_dirs).status_of(order.slot)
     path.parent.mkdir(exist_ok=True)
-    return Progress(path, os.getpid())
+    return Progress(path, os.getpid(), order.run, order.parent_pid)

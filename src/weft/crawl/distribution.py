@@ -1,30 +1,35 @@
-"""How a crawl's work is spread over its pods: pages from the indexes, queues from whoever knows them best.
+"""How a crawl's work is spread over its pods: seeds by their domains, pages from the indexes, queues from whoever
+knows them best.
 
 A pod on Redis is asked itself when it answers; otherwise, and for embedded pods, the processes' status files tell how
-things stood last. Pages always come from the indexes, which are the truth. Reads alone.
+things stood last. Pages always come from the indexes, which are the truth. Reads alone, but for the log.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from msgspec import Struct
 
+from weft import urls
+from weft.config import DEBUG_PODS, checks_pod_assignment
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.servers import managed_folder
 from weft.engine.progress import Status, read_status
 from weft.errors import BadInput, Missing, ServerAway
 from weft.store.corpus import Corpus
 from weft.supervise.redis_server import socket_path
-from weft.telemetry import imbalance
+from weft.telemetry import Log, imbalance
 
 HOT = 1.5  # times the mean
 _INDEX = re.compile(r"index-pod(\d+)-")
 _SLOT = re.compile(r"pod(\d+)-")
 ANSWER_S = 2.0
+log = Log("weft.crawl.distribution")
 
 
 class PodShare(Struct, frozen=True):
@@ -46,6 +51,59 @@ class Distribution(Struct, frozen=True):
     pages_imbalance: float
     queued_imbalance: float
     hot: tuple[int, ...]  # the pods that have HOT times the mean, of pages or of what is queued
+
+
+class SeedShares(Struct, frozen=True):
+    """Where a crawl's seeds fall: how many, and of how many domains, for each pod in turn."""
+
+    seeds: tuple[int, ...]
+    domains: tuple[int, ...]
+
+    @classmethod
+    def of(cls, seeds: Iterable[str], pods: int) -> SeedShares:
+        """Of canonical seeds, each counted once."""
+        by_domain: Counter[str] = Counter()
+        domain_of: dict[str, str] = {}  # by origin: many seeds share one
+        for seed in dict.fromkeys(seeds):
+            origin = seed[: seed.index("/", 8)]
+            if origin not in domain_of:
+                domain_of[origin] = urls.domain_of(seed)
+            by_domain[domain_of[origin]] += 1
+        counted, domains = [0] * pods, [0] * pods
+        for domain, number in by_domain.items():
+            pod = urls.pod_of(domain, pods)
+            counted[pod] += number
+            domains[pod] += 1
+        return cls(tuple(counted), tuple(domains))
+
+    def text(self) -> str:
+        """For a person: the sums, how even they are, and each pod's."""
+        pairs = enumerate(zip(self.seeds, self.domains, strict=True))
+        by_pod = ", ".join(f"pod {pod} {seeds:,}/{domains:,}" for pod, (seeds, domains) in pairs)
+        return (
+            f"{sum(self.seeds):,} seeds of {sum(self.domains):,} domains over {len(self.seeds)} pods\n"
+            f"  seeds a pod: {_spread(self.seeds)}; domains a pod: {_spread(self.domains)}\n"
+            f"  seeds/domains: {by_pod}"
+        )
+
+
+def announce_pods(
+    pods: int, seeds: Sequence[str], environment: Mapping[str, str] | None, announce: Callable[[str], None]
+) -> None:
+    """Tells and logs how the seeds fall over the pods, and whether the pods check that."""
+    if pods > 1 and seeds:
+        shares = SeedShares.of(seeds, pods)
+        announce(shares.text())
+        log.info("seeds over the pods", seeds=shares.seeds, domains=shares.domains)
+    if checks_pod_assignment(environment):
+        what = "every URL that a pod takes in is checked, and one in the wrong pod is logged"
+        announce(f"{DEBUG_PODS} is on: {what if pods > 1 else 'with one pod there is nothing to check'}")
+        log.info("the pods check every URL that they take in", switch=DEBUG_PODS)
+
+
+def _spread(figures: Sequence[int]) -> str:
+    mean = sum(figures) / len(figures)
+    return f"min {min(figures):,}, max {max(figures):,}, mean {mean:,.1f}, imbalance {imbalance(figures):.2f}"
 
 
 def distribution(folder: CrawlFolder) -> Distribution:

@@ -22,9 +22,10 @@ from weft.errors import BadInput, BadUrl, Missing, ServerAway
 from weft.extract.robots_meta import robots_tag
 from weft.fetch.robots import product_token
 from weft.frontier.admission import Rules
-from weft.frontier.requests import Finish, Start
+from weft.frontier.requests import Finish, Gaps, Start
 from weft.frontier.view import Entry, FrontierView
 from weft.records import Reason, Row
+from weft.store.errors import Unreadable
 from weft.store.pages import PageStore
 from weft.store.query import Where
 
@@ -40,7 +41,7 @@ _MEANING = {
     Reason.EXTENSION: "its extension says that it leads to no text",
     Reason.PATTERN: "the include and exclude patterns leave it out",
     Reason.TRAP: "it looks like part of an endless space",
-    Reason.BUDGET: "its domain has had its share of pages",
+    Reason.BUDGET: "its domain has had its share of pages, or of sitemaps",
     Reason.DROPPED: "its crawl was dropped",
 }
 
@@ -181,7 +182,7 @@ class Explainer:
     def _tries(self, item: int) -> Iterator[str]:
         """Every request for an item, from the request log."""
         begun: Start | None = None
-        for _, event in self._view.requests():
+        for _, event in self._view.requests(Gaps()):
             if isinstance(event, Start) and event.item == item:
                 begun = event
             elif isinstance(event, Finish) and event.item == item and begun is not None:
@@ -226,7 +227,9 @@ class Explainer:
         if reason is Reason.EXTENSION:
             return f"extension {urls.skipped_extension(url)}"
         if reason is Reason.TRAP:
-            return self._rules.looks_like_a_trap(url) or "too many variants of one path and its parameters"
+            many = "too many variants of one path and its parameters"
+            same = "it was found on pages that keep being the same and lead to ever more like them"
+            return self._rules.looks_like_a_trap(url) or (many if url.count("=") >= 3 else same)
         if reason is Reason.PATTERN:
             return f"include {list(scope.include)}, exclude {list(scope.exclude)}"
         return ""
@@ -264,8 +267,10 @@ class Explainer:
         for number, row in enumerate(self._store.rows(Where(stored=True))):
             if number >= SEARCHED_PAGES or time.monotonic() > until:
                 return
-            stored = self._store.read(row)
-            page = read_page(stored) if 200 <= row.status < 300 else None
+            try:
+                page = read_page(self._store.read(row)) if 200 <= row.status < 300 else None
+            except Unreadable:
+                continue
             if page is None or (name.isalnum() and not any(needle in page.body for needle in needles)):
                 continue
             tags = [value for name, value in page.headers if name.lower() == "x-robots-tag"]

@@ -91,7 +91,11 @@ def export(
         "isPartOf": identity.crawl_id,
         "description": "records of a crawl put together by weft export",
     }
-    job = Export(order, folder.data_dirs, reader, crawl_id=identity.crawl_id, info=info, watch=watch)
+    headers = folder.settings().get("headers")
+    job = Export(
+        order, folder.data_dirs, reader, crawl_id=identity.crawl_id, info=info, watch=watch,
+        secret_headers=headers if isinstance(headers, dict) else (),
+    )  # fmt: skip
     if out == "-":
         return job.to_stream(sys.stdout.buffer)
     return job.to_path(Path(out)) if isinstance(out, str | Path) else job.to_stream(out)

@@ -17,6 +17,7 @@ from weft.config import Config
 from weft.crawl.child import progress_of, run_child
 from weft.crawl.ends import EXIT_CODES, STATES
 from weft.crawl.exchange import Exchange
+from weft.crawl.finished import Finished
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.handoff import GATHER_S, Outlet
 from weft.crawl.opening import Opening
@@ -37,6 +38,7 @@ from weft.errors import Busy
 from weft.fetch.client import Client
 from weft.fetch.guard import Guard
 from weft.frontier.embedded import EmbeddedFrontier
+from weft.frontier.redis.connection import peers
 from weft.frontier.redis.routing import RoutedRedisFrontier
 from weft.frontier.routing import Received, RoutedFrontier
 from weft.store.pages import PageStore
@@ -66,6 +68,9 @@ class Fetcher:
             software=f"Weft/{__version__}",
             user_agent=config.fetch.user_agent(),
             keep=config.store.store,
+            secret_headers=config.fetch.headers,
+            acknowledged=self._frontier.acknowledged,
+            is_done=self._is_done(),
             step=step,
         )
         self._suspects = Suspects(pulse)
@@ -77,7 +82,9 @@ class Fetcher:
         book = RobotsBook(self._frontier, config.fetch.user_agent())
         if isinstance(self._frontier, EmbeddedFrontier):
             self._frontier.forbids = book.forbids
-        self._metrics = EngineMetrics(Metrics(self.folder.metrics, slot), config.log.metrics_update_s)
+        self._metrics = EngineMetrics(
+            Metrics(self.folder.metrics, slot, peers(order.servers)), config.log.metrics_update_s
+        )
         self._outlet = self._open_outlet()
         results = self._results(crawl, book)
         self._committer = Committer(
@@ -100,6 +107,12 @@ class Fetcher:
         if order.servers:
             return open_frontier(order, self.folder, self.progress)
         return _open_embedded(home, order)
+
+    def _is_done(self) -> Callable[[int], bool] | None:
+        """Tells whether an item is finished; None where a server knows that."""
+        if isinstance(self._frontier, RoutedRedisFrontier):
+            return None
+        return Finished(self._frontier._journal).__contains__
 
     def _await_seeds(self) -> None:
         """The pod's first fetcher brings them in. A seed that was fetched before that as some page's link would be a
@@ -174,13 +187,22 @@ class Fetcher:
             self._outlet.spool.close()
         self._store.close()
         stats = self._frontier.stats()
-        self.progress.status.queued, self.progress.status.in_flight = stats.queued, 0
+        self.progress.ends(stats)
         self._metrics.update(self.progress, stats, 0, now=True)
         self._frontier.close()
         self._suspects.close()
         code = EXIT_CODES[reason]
         self.progress.write(STATES[code], str(reason))
-        log.info("ended", reason=str(reason), pages=self.progress.status.pages)
+        status = self.progress.status
+        log.info(
+            "ended",
+            reason=reason,
+            pages=status.pages,
+            requests=status.requests,
+            retries=status.retries,
+            errors=sum(self.progress.errors.values()),
+            queued=status.queued,
+        )
         return code
 
 

@@ -12,6 +12,11 @@
     DATA/logs/, metrics/
 
 The first data dir is the crawl's home; the others hold pages alone.
+
+Must stay true: where there is a crawl.json, the settings and seeds that it was started with are on the disk. They are
+written first, and the rename of crawl.json is the commit point; so one that is missing, cut or changed is damage, and
+an error. Data dirs that Weft makes are its owner's alone (0700), and so is every file in the home (0600): settings may
+hold logins, URLs and logs may hold keys.
 """
 
 from __future__ import annotations
@@ -30,16 +35,25 @@ import msgspec
 
 from weft import __version__, urls
 from weft.config import numbers
-from weft.errors import BadInput, Busy
+from weft.crawl.files import open_json, open_lines, replace_file, sealed_json, sealed_lines
+from weft.errors import BadInput, Busy, Damaged
 from weft.store.pages import PageStore
 from weft.telemetry import Slot
 
 LAYOUT = 1
+_SETTINGS_REMEDY = (
+    "without it nobody knows the crawl's delay, scope and limits: restore it from a backup, or start over with --fresh"
+)
+_SEEDS_REMEDY = "without its seeds the crawl would end too early: restore it from a backup, or start over with --fresh"
 _OWN = (
     "crawl.json",
     "config.json",
     "recrawl.json",
     "seeds.txt",
+    "crawl.tmp",
+    "config.tmp",
+    "recrawl.tmp",
+    "seeds.tmp",
     "status.json",
     "status",
     "frontier",
@@ -68,6 +82,7 @@ class Identity(msgspec.Struct):
     pods: int = 1
     on_redis: bool = False
     node: str = ""  # what this node is known by to the others that crawl with it
+    sealed: bool = False  # settings and seeds carry a digest: older crawls have none
 
 
 class CrawlFolder:
@@ -93,17 +108,23 @@ class CrawlFolder:
         try:
             identity = msgspec.json.decode(self._identity.read_bytes(), type=Identity)
         except FileNotFoundError:
+            if self.holds_pages():
+                raise Damaged(self._identity, "is missing, and there are pages", "restore it from a backup") from None
             raise BadInput(
                 f"{self.home} holds no crawl; start one with `weft crawl URL --data-dir {self.home}`"
             ) from None
-        except (OSError, msgspec.DecodeError) as error:
-            raise BadInput(f"{self._identity}: cannot be read: {error}") from None
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Damaged(self._identity, f"cannot be read: {error}", "restore it from a backup") from None
         if identity.layout != LAYOUT:
             raise BadInput(
                 f"{self.home}: the crawl has layout {identity.layout}, this Weft reads {LAYOUT}; "
                 f"use the Weft that made it ({identity.weft})"
             )
         return identity
+
+    def holds_pages(self) -> bool:
+        """Whether pages are there, of this crawl or of one whose crawl.json is gone."""
+        return any(self.home.glob("index-*.db")) or (self.home / "warc").exists()
 
     @property
     def pods(self) -> int:
@@ -158,13 +179,13 @@ class CrawlFolder:
         """Takes the folder for this process, until it ends; makes it first if need be."""
         for folder in self.data_dirs:
             try:
-                folder.mkdir(parents=True, exist_ok=True)
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 probe = folder / f".write-{os.getpid()}"
                 probe.touch()
                 probe.unlink()
             except OSError as error:
                 raise BadInput(f"data dir {folder}: {error.strerror}; choose another with --data-dir") from None
-        self._lock = os.open(self.home / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        self._lock = os.open(self.home / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -178,9 +199,15 @@ class CrawlFolder:
             self._lock = None
 
     def start(
-        self, seeds: Iterable[str], pods: int = 1, *, on_redis: bool = False, crawl_id: str | None = None
+        self,
+        seeds: Iterable[str],
+        pods: int = 1,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        on_redis: bool = False,
+        crawl_id: str | None = None,
     ) -> Identity:
-        """Makes a new crawl, or this node's part of the one that has that id."""
+        """Makes a new crawl, or this node's part of the one that has that id: all of it, or none."""
         identity = Identity(
             LAYOUT,
             crawl_id or new_crawl_id(),
@@ -191,12 +218,12 @@ class CrawlFolder:
             pods,
             on_redis,
             uuid.uuid4().hex[:12],
+            sealed=True,
         )
         self._pods = pods, on_redis
-        self.add_seeds(seeds)
-        beside = self._identity.with_suffix(".tmp")
-        beside.write_bytes(msgspec.json.format(msgspec.json.encode(identity)))
-        beside.replace(self._identity)
+        self.keep_settings(settings or {})
+        self._write_seeds(seeds)
+        replace_file(self._identity, msgspec.json.format(msgspec.json.encode(identity)))
         return identity
 
     def go_on(self) -> Identity:
@@ -222,36 +249,30 @@ class CrawlFolder:
                 path.unlink()
 
     def settings(self) -> dict[str, Any]:
-        """The settings that the crawl was started with."""
-        try:
-            settings = msgspec.json.decode((self.home / "config.json").read_bytes(), type=dict[str, Any])
-        except (OSError, msgspec.DecodeError):
-            return {}
-        return settings
+        """The settings that the crawl was started with; Damaged where they are not what was written."""
+        return open_json(self.home / "config.json", _SETTINGS_REMEDY, must_be_sealed=self.identity().sealed)
 
     def keep_settings(self, settings: Mapping[str, Any]) -> None:
-        """Keeps them for a resume; readable by their owner alone, since logins may be among them."""
-        beside = self.home / "config.tmp"
-        beside.touch(mode=0o600)
-        beside.write_bytes(msgspec.json.format(msgspec.json.encode(dict(settings))))
-        beside.replace(self.home / "config.json")
+        """Keeps them for a resume."""
+        replace_file(self.home / "config.json", sealed_json(settings))
 
     def recrawl(self) -> dict[int, int]:
         """The last item of each pod before the last recrawl; empty if there was none."""
         began = {}
         for pod in range(self.pods):
+            path = self._recrawl(pod)
             try:
-                began[pod] = msgspec.json.decode(self._recrawl(pod).read_bytes(), type=int)
-            except (OSError, msgspec.DecodeError):
+                began[pod] = msgspec.json.decode(path.read_bytes(), type=int)
+            except FileNotFoundError:
                 continue
+            except (OSError, msgspec.DecodeError) as error:
+                remedy = "it says where the last recrawl began: restore it from a backup, or recrawl once more"
+                raise Damaged(path, f"cannot be read: {error}", remedy) from None
         return began
 
     def begin_recrawl(self, pod: int, last_item: int) -> None:
         """Remembers where a pod's recrawl begins."""
-        path = self._recrawl(pod)
-        beside = path.with_suffix(".tmp")
-        beside.write_bytes(msgspec.json.encode(last_item))
-        beside.replace(path)
+        replace_file(self._recrawl(pod), msgspec.json.encode(last_item))
 
     def _recrawl(self, pod: int) -> Path:
         return self.home / "recrawl.json" if self.is_one_process else self.of_pod(pod) / "recrawl.json"
@@ -268,12 +289,18 @@ class CrawlFolder:
             store.abandon()
 
     def seeds(self) -> list[str]:
-        """The crawl's seeds, canonical."""
-        return self._seeds.read_text().splitlines() if self._seeds.exists() else []
+        """The crawl's seeds, canonical; Damaged where they are not what was written."""
+        begun = self.exists()
+        if not begun and not self._seeds.exists():
+            return []
+        return open_lines(self._seeds, _SEEDS_REMEDY, must_be_sealed=begun and self.identity().sealed)
 
     def add_seeds(self, seeds: Iterable[str]) -> None:
         """Adds seeds to those that are there."""
-        together = dict.fromkeys([*self.seeds(), *seeds])
-        beside = self._seeds.with_suffix(".tmp")
-        beside.write_text("".join(f"{seed}\n" for seed in together))
-        beside.replace(self._seeds)
+        known = self.seeds()
+        together = list(dict.fromkeys([*known, *seeds]))
+        if together != known:
+            self._write_seeds(together)
+
+    def _write_seeds(self, seeds: Iterable[str]) -> None:
+        replace_file(self._seeds, sealed_lines(list(dict.fromkeys(seeds))))

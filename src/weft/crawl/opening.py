@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol
 
-from weft.config import FetchSection
+from weft import urls
+from weft.config import Config, FetchSection
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.order import Order
 from weft.engine.crawls import RunningCrawl
@@ -25,21 +26,25 @@ from weft.frontier.contract import CrawlLimits, Frontier
 from weft.frontier.embedded import EmbeddedFrontier
 from weft.frontier.redis.routing import RoutedRedisFrontier
 from weft.frontier.routing import RoutedFrontier
-from weft.records import Found, Reason, Row
+from weft.records import POD_SHIFT, Found, Reason, Row
+from weft.store.errors import StoreError
 from weft.store.pages import PageStore
 from weft.store.query import Where
 from weft.telemetry import Log
 
 MAY_SUCCEED = RETRYABLE | {Reason.ROBOTS_UNREACHABLE, Reason.BREAKER, Reason.RETRY_AFTER}
 WAIT_S, SETTLE_S = 0.1, 60.0
+MOST_SITEMAPS, FEW_SITEMAPS = 2000, 20  # of one site: at 50,000 URLs each, that is more than most crawls ever fetch
+TOGETHER = 1000  # stored pages whose links are let in with one commit
 CRAWL = "crawl"  # the name of the one crawl that is in a frontier
 log = Log("weft.crawl.opening")
 
 
-def limits_of(order: Order) -> CrawlLimits:
-    """The bounds that the frontier keeps."""
-    limits = order.config.limits
-    return CrawlLimits(limits.max_pages, limits.max_pages_per_domain, order.config.scope.max_depth)
+def limits_of(config: Config) -> CrawlLimits:
+    """The bounds that the frontier keeps. Of a site's sitemaps no crawl needs more than it may take pages."""
+    limits = config.limits
+    sitemaps = MOST_SITEMAPS if limits.max_pages is None else min(MOST_SITEMAPS, max(FEW_SITEMAPS, limits.max_pages))
+    return CrawlLimits(limits.max_pages, limits.max_pages_per_domain, config.scope.max_depth, max_sitemaps=sitemaps)
 
 
 class Losing(Frontier, Protocol):
@@ -73,7 +78,8 @@ def read_lost(
         return
     log.warning("the server has lost ends of pages: their links are read again", pages=len(rows))
     leads = Leads(frontier, store, fetch, product_token(fetch.user_agent()))
-    leads.expand(crawl, ((row.item, row.url, row.depth) for row in rows), {row.item: row.hops for row in rows})
+    known = ((row.item, row.url, row.depth) for row in rows)
+    leads.expand_readable(crawl, known, {row.item: row.hops for row in rows})
     for row in rows:
         if row.error == "noindex":
             frontier.readmit(crawl.number, Found(row.url, row.depth, row.parent))
@@ -102,34 +108,86 @@ class Opening:
     def open(self) -> RunningCrawl:
         """The crawl, ready to run; what its pod as a whole must do is done by the pod's first fetcher."""
         order, frontier = self._order, self._frontier
-        limits, scope = limits_of(order), order.config.scope
+        limits, scope = limits_of(order.config), order.config.scope
         number = frontier.open_crawl(CRAWL, limits)
         self._recover(number, limits)
         seeds, extensions = self._folder.seeds(), frontier.scope_extensions(number)
         rules = Rules(scope, seeds, this_year=datetime.now(UTC).year, extensions=extensions)
         crawl = RunningCrawl(number, rules, scope, order.config.fetch, frontier, self._progress, seeds)
-        for row in self._store.repair():
-            # A power cut took these pages' bytes: their URLs come in again under a new number.
-            frontier.readmit(number, Found(row.url, row.depth, row.parent))
+        lost = self._store.repair()
+        for row in lost:
+            # These pages' bytes are gone: their URLs come in again under a new number.
+            frontier.readmit(number, Found(row.url, row.depth, row.parent, row.hops))
+        if lost or self._store.read_back:
+            log.warning("the index was mended", lost_and_queued_again=len(lost), read_back=self._store.read_back)
         if isinstance(frontier, RoutedRedisFrontier):
             alive = partial(beat, self._folder.pulse_of(order.slot))
             read_lost(frontier, self._store, order.config.fetch, crawl, alive)
+        elif frontier.unsure_of_links:
+            self._read_links_again(crawl, frontier)
         if order.index == 0:
             self._admit_seeds(crawl, seeds)
             self._visit_again(number)
+            self._ask_refused_addresses(number)
             if isinstance(frontier, RoutedRedisFrontier):
                 frontier.note("seeded", "1")
         if frontier.is_recrawled(number):
             crawl.revisits = Revisits(self._store)
         frontier.commit()
+        self._store.readmitted()
         return crawl
 
+    def _read_links_again(self, crawl: RunningCrawl, frontier: EmbeddedFrontier) -> None:
+        """Lets in what stored pages lead to: after a power cut that of the last ones, for a new frontier of all.
+
+        A page that cannot be read, or is not kept, is visited again; for a new frontier one page of each origin as
+        well, since sitemaps are asked for with the pages of an origin, and are not stored.
+        """
+        log.warning("the frontier has lost URLs: the links of stored pages are read again", all=frontier.is_new)
+        frontier.had(crawl.number, ((_found(row), row.item) for row in self._unsure_rows(frontier)))
+        leads, origins, again, count = self._leads(), set[str](), 0, 0
+        for count, row in enumerate(self._unsure_rows(frontier), 1):
+            origin = urls.origin_of(row.url)
+            is_first = frontier.is_new and bool(row.warc_file) and origin not in origins
+            if is_first:
+                origins.add(origin)
+            if is_first or not _lead_on(leads, crawl, row):
+                again += 1
+                frontier.readmit(crawl.number, _found(row))
+            if count % TOGETHER == 0:
+                frontier.commit()
+                beat(self._folder.pulse_of(self._order.slot))
+        frontier.links_are_known()
+        log.warning("the links of stored pages are known again", pages=count, visited_again=again)
+
+    def _unsure_rows(self, frontier: EmbeddedFrontier) -> Iterator[Row]:
+        """The rows of pages whose links the frontier may not have."""
+        if frontier.is_new:
+            return (row for row in self._store.rows() if row.item >> POD_SHIFT == self._order.pod)
+        late = self._store.items_since(frontier.acknowledged)
+        found = ((item, url) for item in late if (url := self._store.url_of(item)) is not None)
+        return (row for item, url in found for row in self._store.for_url(url) if row.item == item)
+
+    def _ask_refused_addresses(self, number: int) -> None:
+        """What was refused for its address is asked again once the settings let more addresses in than before."""
+        fetch = self._order.config.fetch
+        allowed = [name for name, on in (("private", fetch.allow_private), ("public", bool(fetch.email))) if on]
+        before = self._frontier.note("addresses").split()
+        if set(allowed) - set(before):
+            for row in self._store.rows():
+                if (
+                    row.error.partition(":")[0] == Reason.ADDRESS
+                    and self._store.for_url(row.url)[-1].item == row.item
+                    and self._owns(row.url)
+                ):
+                    self._frontier.readmit(number, Found(row.url, row.depth, row.parent))
+            self._frontier.note("addresses", " ".join(sorted({*before, *allowed})))
+
     def _recover(self, number: int, limits: CrawlLimits) -> None:
-        frontier, store, status = self._frontier, self._store, self._progress.status
+        frontier, store = self._frontier, self._store
         own = f"{self._order.slot.name}."
         stats = store.stats(0, own)
-        status.pages = status.pages_at_start = stats.pages
-        status.body_bytes = stats.body_bytes
+        self._progress.take_up(stats)
         by_key: Counter[str] = Counter()
         if limits.max_pages_per_domain is not None:
             for host, pages in store.stats(sys.maxsize, own).hosts:
@@ -137,16 +195,18 @@ class Opening:
         frontier.recover(store.items_since(frontier.acknowledged), {number: stats.pages}, by_key)
 
     def _admit_seeds(self, crawl: RunningCrawl, seeds: list[str]) -> None:
-        admitted = []
+        admitted, refused = [], 0
         for seed in filter(self._owns, map(crawl.rules.rewritten, seeds)):
             reason = crawl.rules.refusal(seed, 0, is_link=False, included=True)
             if reason is None:
                 admitted.append(Found(seed, 0))
             else:
                 self._progress.refused[reason] += 1
+                refused += 1
         admission = self._frontier.admit(crawl.number, admitted)
+        log.info("seeds taken in", seeds=len(admitted), new=admission.new, refused=refused)
         if admission.expand:  # it was fetched before, as some page's link, and is nearer now
-            self._leads().expand(crawl, admission.expand)
+            self._leads().expand_readable(crawl, admission.expand)
 
     def _leads(self) -> Leads:
         fetch = self._order.config.fetch
@@ -161,6 +221,22 @@ class Opening:
         if run.recrawl:
             known = (found for found in _first_pages(self._store) if self._owns(found.url))
             frontier.recrawl(number, order.run, known, partial(self._folder.begin_recrawl, order.pod))
+
+
+def _found(row: Row) -> Found:
+    return Found(row.url, row.depth, row.parent, row.hops)
+
+
+def _lead_on(leads: Leads, crawl: RunningCrawl, row: Row) -> bool:
+    """Lets in what a stored answer leads to; False where nobody can tell any more."""
+    if row.error == "noindex" or (200 <= row.status < 300 and not row.warc_file):
+        return False
+    try:
+        leads.expand(crawl, [(row.item, row.url, row.depth)], {row.item: row.hops})
+    except StoreError as error:
+        log.error("a stored page cannot be read: it is visited again", url=row.url, error=error)
+        return False
+    return True
 
 
 def _first_pages(store: PageStore) -> Iterator[Found]:

@@ -20,17 +20,18 @@ from collections.abc import Callable
 from weft.config import Config
 from weft.crawl.ends import BAD_USE, EXIT_CODES, FINAL, SERVER_AWAY, STATES
 from weft.crawl.folder import CrawlFolder
+from weft.crawl.logs import orchestrator_slot
 from weft.crawl.order import Order
 from weft.crawl.permits import Permits
 from weft.crawl.places import places
 from weft.crawl.process import Process
 from weft.crawl.redis_pods import RedisPods
-from weft.crawl.standing import Standing
+from weft.crawl.standing import Standing, begin_alone, end_alone
 from weft.crawl.termination import Termination
 from weft.engine.loop import Stop
-from weft.engine.progress import Status, read_status
+from weft.engine.progress import ProgressLines, Status, read_status
 from weft.errors import WeftError
-from weft.supervise.process import Exit
+from weft.supervise.process import Exit, named
 from weft.telemetry import Log
 
 STUCK_S = 30.0  # no heartbeat for so long: it is killed
@@ -88,28 +89,54 @@ class Orchestrator:
     def run(self, watch: Callable[[Status], None] = lambda _: None) -> int:
         """Until the crawl has ended; `watch` is shown the status a few times a second."""
         code: int | None = None
+        lines = ProgressLines()
         try:
             if self._permits is not None:
                 self._permits.begin(self._config.limits.max_pages or 0, self._folder.pages_by_pod())
             if self._config.pods.affinity:
                 os.sched_setaffinity(0, {0})
-            while True:
-                self._heed()
-                if self._pods is not None:
-                    self._pods.look()
-                for process in self._processes:
-                    process.act()
-                code = self._look()
-                if code is not None:
-                    return code
-                watch(self.status())
-                time.sleep(LOOK_EVERY_S)
+            if self._alone:
+                begin_alone(self._folder.status)
+            with named(orchestrator_slot(self._config.pods.here).name):
+                while True:
+                    self._heed()
+                    if self._pods is not None:
+                        self._pods.look()
+                    for process in self._processes:
+                        process.act()
+                    code = self._look()
+                    if code is not None:
+                        return code
+                    status = self.status()
+                    lines(status)
+                    watch(status)
+                    time.sleep(LOOK_EVERY_S)
+        except WeftError as error:
+            log.error("crawl failed", error=error)
+            raise
         finally:
             for process in self._processes:
                 process.kill()
-            if self._standing is not None:
-                note = "" if code is None else str(self._reason or self._last_words())
-                self._standing.update(STATES.get(code or 0, "failed") if code is not None else "failed", note)
+            self._close_status(code)
+
+    def _close_status(self, code: int | None) -> None:
+        """How it ended, in the crawl's status and in the log."""
+        state = "failed" if code is None else STATES.get(code, "failed")
+        note = "" if code is None else str(self._reason or self._last_words())
+        if self._standing is not None:
+            self._standing.end(state, note, self._folder, self._pods.figures() if self._pods is not None else {})
+        else:
+            end_alone(self._folder.status, state, note, self._folder)
+        status = self.status()
+        log.info(
+            "crawl ended",
+            state=state,
+            reason=status.note,
+            pages=status.pages,
+            seconds=round(status.elapsed_s, 3),
+            queued=status.queued,
+            errors=sum(status.errors.values()),
+        )
 
     def stop(self, *, at_once: bool = False) -> None:
         """Lets the crawl end: drained, or at once. For signal handlers and other threads: `run` does it when it can."""
@@ -134,6 +161,8 @@ class Orchestrator:
 
     def _end(self, reason: Stop) -> None:
         """All processes shall drain and end: fetchers first, and when they have, parsers."""
+        message = "limit reached" if EXIT_CODES[reason] == EXIT_CODES[Stop.MAX_PAGES] else "stopping"
+        log.info(message, reason=reason)
         self._reason = reason
         self._stop("fetcher")
 
@@ -211,4 +240,6 @@ class Orchestrator:
         return self._config.log.log_dir
 
     def _last_words(self) -> str:
-        return next((note for process in self._processes if (note := process.status().note)), "")
+        """Why it cannot go on: what a process that failed has said, before what others said in an earlier run."""
+        told = sorted((process.status() for process in self._processes), key=lambda status: status.state != "failed")
+        return next((status.note for status in told if status.note), "")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from weft.config import Config
 from weft.crawl.child import progress_of, run_child
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.handoff import spool_of
-from weft.crawl.opening import Losing, read_lost
+from weft.crawl.opening import Losing, limits_of, read_lost
 from weft.crawl.order import Control, Order
 from weft.crawl.redis_process import open_frontier, shared_chores
 from weft.engine.commit import Committer
@@ -33,9 +33,10 @@ from weft.engine.steps import crash_point
 from weft.engine.suspects import Suspects, beat, take_suspect
 from weft.frontier.admission import Rules
 from weft.frontier.contract import CrawlLimits, ParseQueue
+from weft.frontier.redis.connection import peers
 from weft.records import Found
 from weft.store.pages import PageStore
-from weft.telemetry import Log, Metrics, Slot
+from weft.telemetry import Log, Metrics, Peer, Slot
 
 log = Log("weft.crawl.parser")
 
@@ -68,6 +69,7 @@ class Parser:
         pulse: Path,
         *,
         at_a_time: int,
+        redis: Collection[Peer] = (),
         chores: Callable[[Parser], Sequence[Callable[[float], None]]] = lambda _: (),
     ) -> None:
         step = crash_point()
@@ -84,10 +86,12 @@ class Parser:
             software=f"Weft/{__version__}",
             user_agent=config.fetch.user_agent(),
             keep=config.store.store,
+            secret_headers=config.fetch.headers,
+            acknowledged=frontier.acknowledged,
             step=step,
         )
         crawl = self._open_crawl(config, folder, slot)
-        self.metrics = EngineMetrics(Metrics(folder.metrics, slot), config.log.metrics_update_s)
+        self.metrics = EngineMetrics(Metrics(folder.metrics, slot, redis), config.log.metrics_update_s)
         crawls = {crawl.number: crawl}
         self._round, parsing = reading(frontier, self._store, crawls, self._suspects, config.fetch, self.metrics)
         self._committer = Committer(frontier, self._store, step)
@@ -101,16 +105,16 @@ class Parser:
         )  # fmt: skip
 
     def _open_crawl(self, config: Config, folder: CrawlFolder, slot: Slot) -> RunningCrawl:
-        limits = CrawlLimits(config.limits.max_pages, config.limits.max_pages_per_domain, config.scope.max_depth)
         frontier, store = self._frontier, self._store
-        number = frontier.open_crawl("crawl", limits)
+        number = frontier.open_crawl("crawl", limits_of(config))
         stats = store.stats(0, slot.name + ".")
-        self.progress.status.pages = self.progress.status.pages_at_start = stats.pages
-        self.progress.status.body_bytes = stats.body_bytes
+        self.progress.take_up(stats)
         frontier.recover(store.items_since(frontier.acknowledged), {number: stats.pages})
         for row in store.repair():
-            # A power cut took these pages' bytes: their URLs come in again under a new number.
-            frontier.readmit(number, Found(row.url, row.depth, row.parent))
+            # These pages' bytes are gone: their URLs come in again under a new number.
+            frontier.readmit(number, Found(row.url, row.depth, row.parent, row.hops))
+        frontier.commit()
+        store.readmitted()
         seeds, extensions = folder.seeds(), frontier.scope_extensions(number)
         rules = Rules(config.scope, seeds, this_year=datetime.now(UTC).year, extensions=extensions)
         crawl = RunningCrawl(number, rules, config.scope, config.fetch, frontier, self.progress, seeds)
@@ -130,10 +134,12 @@ class Parser:
         self._store.close()
         self._sweeper.sweep()
         self._reader.close()
-        self.metrics.update(self.progress, None, 0, now=True)
+        stats = self._frontier.stats()
+        self.progress.ends(stats)
+        self.metrics.update(self.progress, stats, 0, now=True)
         self._frontier.close()
         self._suspects.close()
-        log.info("ended", pages=self.progress.status.pages)
+        log.info("ended", pages=self.progress.status.pages, errors=sum(self.progress.errors.values()))
 
 
 def parse(order: Order, control: Control) -> int:
@@ -153,7 +159,7 @@ def parse(order: Order, control: Control) -> int:
 
     parser = Parser(
         order.config, folder, order.crawl_id, order.slot, frontier, progress, folder.pulse_of(order.slot),
-        at_a_time=order.config.pods.parser_workers, chores=chores,
+        at_a_time=order.config.pods.parser_workers, redis=peers(order.servers), chores=chores,
     )  # fmt: skip
     signal.signal(signal.SIGTERM, lambda *_: parser.loop.drain())
     parser.run()

@@ -40,6 +40,7 @@ class Process:
         self._done_before = 0  # requests and pages before this process was started
         self._pulse = (0, 0)
         self._pulse_at = 0.0
+        self._began = 0.0
         self.child = self._new_child()
 
     @property
@@ -80,8 +81,11 @@ class Process:
             self._popen.stdin.close()
         except BrokenPipeError:
             pass
-        self._popen = None
+        pid, self._popen = self._popen.pid, None
         how = Exit(code) if code >= 0 else Exit(None, -code)
+        log.info(
+            "process ended", process=self.slot.name, pid=pid, how=how, seconds=round(time.monotonic() - self._began, 3)
+        )
         useful = code == SERVER_AWAY or self._was_of_use()
         self.child.exited(how, failed=False if useful else None)
         return how
@@ -99,6 +103,7 @@ class Process:
     def kill(self) -> None:
         """At once."""
         if self._popen is not None and self._popen.poll() is None:
+            log.info("process killed", process=self.slot.name, pid=self._popen.pid)
             self._popen.kill()
             self._popen.wait()
 
@@ -109,16 +114,25 @@ class Process:
         # A terminal's Ctrl-C goes to the whole group; the process is born deaf to it, and hears of it from here.
         heard = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            command = [sys.executable, "-m", f"weft.crawl.{self.slot.role}"]
+            # Nobody reads the last argument: it is what `ps` shows.
+            command = [sys.executable, "-m", f"weft.crawl.{self.slot.role}", self.slot.name]
             self._popen = subprocess.Popen(command, stdin=subprocess.PIPE)  # noqa: S603 (our own modules)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, heard)
         order = msgspec.structs.replace(self._order, incarnation=time.time_ns() // 1_000_000)
         self._tell(order.framed())  # if it has died already, `look` will see how
         self.starts += 1
+        log.info(
+            "process started" if self.starts == 1 else "process restarted",
+            process=self.slot.name,
+            pid=self._popen.pid,
+            core="any" if order.core is None else order.core,
+            incarnation=order.incarnation,
+            failures=self.child.failures,
+        )
         self.child.spawned(self._popen.pid)
         self.child.ready()
-        self._pulse_at = time.monotonic()
+        self._pulse_at = self._began = time.monotonic()
         self._done_before = self._done()
 
     def _tell(self, data: bytes) -> bool:

@@ -1,7 +1,8 @@
 """`weft rebuild`: a crawl's indexes and texts made again from its WARC files, so that it can be read and gone on with.
 
 The frontier is not touched: it holds what is queued. It learns from the rebuilt rows what is done, since their batches
-are later than all that it has acknowledged.
+are later than all that it has acknowledged. What it has finished and no record tells any more is queued again. One that
+is damaged is made anew by `rebuild_frontier`, of the seeds and of what the stored pages lead to.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from weft.crawl.export import reader
+from weft.crawl.finished import Frontiers
 from weft.crawl.folder import CrawlFolder
-from weft.frontier.journal import Journal
-from weft.frontier.recovery import Bitmap
+from weft.errors import BadInput
+from weft.frontier.renew import renew
 from weft.store.contract import StoredPage
 from weft.store.rebuild import Rebuild, Rebuilt
 from weft.store.text import FOLDER
+from weft.telemetry import Slot
 
 PARSE_CRASH = "parse_crash"
-_LOW = (1 << 48) - 1
 
 
 def rebuild(
@@ -30,11 +32,38 @@ def rebuild(
     folder.hold()
     try:
         text_of = text_of_page if text or _keeps_text(folder) else None
-        after_batch, done = _known(folder)
-        job = Rebuild(
-            folder.data_dirs, identity.crawl_id, after_batch=after_batch, text_of=text_of, is_done=done, watch=watch
-        )
-        return job.run()
+        frontiers = Frontiers.open(_journals(folder))
+        try:
+            job = Rebuild(
+                folder.data_dirs, identity.crawl_id, text_of=text_of, watch=watch,
+                after_batch=frontiers.acknowledged if frontiers else 0,
+                is_done=frontiers.is_done if frontiers else None,
+                missing=frontiers.missing if frontiers else None,
+                slots=[Slot(pod, "fetcher").name for pod in folder.here] if frontiers else [],
+            )  # fmt: skip
+            return job.run()
+        finally:
+            if frontiers:
+                frontiers.close()
+    finally:
+        folder.let_go()
+
+
+def rebuild_frontier(data_dirs: Sequence[str | Path]) -> list[Path]:
+    """Has the next resume make the frontier of what is stored; gives the damaged ones, which are put aside."""
+    folder = CrawlFolder(data_dirs)
+    folder.go_on()
+    folder.settings()
+    folder.seeds()
+    if folder.on_redis:
+        raise BadInput(f"{folder.home}: the crawl's frontier is on Redis, and cannot be made of what is stored here")
+    folder.hold()
+    try:
+        made = []
+        for pod, home in enumerate(folder.frontiers()):
+            if renew(home, [other for other in range(folder.pods) if other != pod]):
+                made.append(home / "frontier.db")
+        return made
     finally:
         folder.let_go()
 
@@ -52,18 +81,6 @@ def _keeps_text(folder: CrawlFolder) -> bool:
     return "text" in kept or any((path / FOLDER).is_dir() for path in folder.data_dirs)
 
 
-def _known(folder: CrawlFolder) -> tuple[int, Callable[[int], bool]]:
-    """The last batch that the frontier knows to be safe, and which items it knows to be done."""
-    paths = [path for home in folder.frontiers() if (path := home / "frontier.db").exists()]
-    if not paths:
-        return 0, lambda _item: True
-    done, acknowledged = Bitmap(), 0
-    for path in paths:
-        journal = Journal(path)
-        try:
-            for numbers in journal.done_since(0):
-                done.add(numbers)
-            acknowledged = max(acknowledged, int(journal.meta("acknowledged") or 0))
-        finally:
-            journal.close()
-    return acknowledged, done.__contains__
+def _journals(folder: CrawlFolder) -> list[Path]:
+    """Those of embedded pods; what pods on Redis know is on their servers."""
+    return [path for home in folder.frontiers() if (path := home / "frontier.db").exists()]

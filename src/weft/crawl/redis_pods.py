@@ -22,14 +22,14 @@ from typing import Any
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.nodes import Shared
-from weft.crawl.opening import CRAWL
+from weft.crawl.opening import CRAWL, limits_of
 from weft.crawl.process import Process
 from weft.crawl.redis_process import bloom_of, settings_of
 from weft.crawl.servers import ManagedServers, take_pods
 from weft.engine.loop import Stop
 from weft.engine.suspects import take_suspect
 from weft.errors import BadInput, ServerAway, ServerFull
-from weft.frontier.contract import CrawlLimits, FrontierStats
+from weft.frontier.contract import FrontierStats
 from weft.frontier.redis.client import PodClient
 from weft.frontier.redis.connection import address, connect, hurry, inspect
 from weft.frontier.redis.frontier import RedisFrontier
@@ -59,10 +59,11 @@ class RedisPods:
         self._crawl_id = crawl_id
         self._here = pods.here
         managed = [pod for pod, spec in enumerate(pods.pods) if spec.managed]
-        self._servers = ManagedServers(folder.frontier, [pod for pod in managed if pod in self._here])
+        self._settings = settings_of(config)
+        ours = [pod for pod in managed if pod in self._here]
+        self._servers = ManagedServers(folder.frontier, ours, self._settings.password)
         elsewhere = ManagedServers(folder.frontier, managed).urls
         self.urls = [spec.redis_url or elsewhere[pod] for pod, spec in enumerate(pods.pods)]
-        self._settings = settings_of(config)
         self._frontiers: dict[int, RedisFrontier] = {}
         self._connections: dict[int, Any] = {}  # theirs
         self._clients: dict[int, PodClient] = {}
@@ -176,7 +177,7 @@ class RedisPods:
 
     def _open(self, pod: int) -> None:
         frontier = self._frontiers[pod]
-        frontier.open_crawl(CRAWL, self._limits())
+        frontier.open_crawl(CRAWL, limits_of(self._config))
         frontier.note("seeded", "")  # until this run's first fetcher has brought in seeds, and what is visited again
         frontier.crew(self._slots(pod))
         for slot in self._slots(pod):
@@ -198,7 +199,7 @@ class RedisPods:
         if most is None or len(self.urls) == 1:
             return
         for frontier in self._frontiers.values():
-            crawl = frontier.open_crawl(CRAWL, self._limits())
+            crawl = frontier.open_crawl(CRAWL, limits_of(self._config))
             pages, flight, _ = frontier.given(crawl)
             frontier.allow(crawl, pages + flight)
         try:
@@ -224,10 +225,6 @@ class RedisPods:
             raise BadInput(f"pod {pod}: {why}: how many pages it has must be known where max_pages is new") from None
         finally:
             connection.close()
-
-    def _limits(self) -> CrawlLimits:
-        limits = self._config.limits
-        return CrawlLimits(limits.max_pages, limits.max_pages_per_domain, self._config.scope.max_depth)
 
     # ── while it runs ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -300,6 +297,17 @@ class RedisPods:
         except ABSENT:
             self._first = None
         return None
+
+    def figures(self) -> dict[int, FrontierStats]:
+        """How this node's pods stand; those that do not answer are left out."""
+        found = {}
+        for pod, frontier in self._frontiers.items():
+            try:
+                with self._asking(pod):
+                    found[pod] = frontier.stats()
+            except ABSENT:
+                continue
+        return found
 
     def _judge(self) -> Stop | None:
         """Two passes with the same figures; each is complete before the next begins."""

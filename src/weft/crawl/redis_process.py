@@ -134,7 +134,7 @@ def shared_chores(
         for url in frontier.scope_extensions(crawl.number):
             if url not in known:
                 known.add(url)
-                crawl.rules.extend(url)
+                crawl.extend(url)
 
     def empty_outbox() -> None:
         for admission in frontier.deliver_waiting():

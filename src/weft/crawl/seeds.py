@@ -13,11 +13,13 @@ from weft.errors import BadInput, BadUrl
 def read_seed_file(path: str, complain: Callable[[str], None]) -> list[str]:
     """The canonical seeds of a file; a line that is no URL is told with its number, and the others count."""
     try:
-        raw = Path(path).read_bytes()
+        with Path(path).open("rb") as file:
+            raw = file.read(65536)  # the rest when this is text: a device may have no end
+            if b"\0" in raw:
+                raise BadInput(f"seed file {path}: is not text; write one URL a line")
+            raw += file.read()
     except OSError as error:
         raise BadInput(f"seed file {path}: cannot be read: {error.strerror}") from None
-    if b"\0" in raw[:65536]:
-        raise BadInput(f"seed file {path}: is not text; write one URL a line")
     seeds = []
     for number, line in enumerate(raw.decode("utf-8-sig", "replace").splitlines(), 1):
         text = line.strip()

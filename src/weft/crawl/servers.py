@@ -29,8 +29,8 @@ def managed_folder(frontier: Path, pod: int) -> Path:
 class ManagedServers:
     """The servers that a crawl keeps running, by pod. Made and looked at by one thread: they die with it."""
 
-    def __init__(self, frontier: Path, pods: Collection[int], program: str | None = None) -> None:
-        self._servers = {pod: RedisServer(managed_folder(frontier, pod), program=program) for pod in pods}
+    def __init__(self, frontier: Path, pods: Collection[int], password: str | None = None) -> None:
+        self._servers = {pod: RedisServer(managed_folder(frontier, pod), password=password) for pod in pods}
 
     @property
     def urls(self) -> dict[int, str]:

@@ -1,7 +1,8 @@
 """How a crawl of several processes stands: their status files taken together into the crawl's own.
 
 A process alone writes the crawl's file itself; several write one each (`status/pod0-fetcher1.json`), and the
-orchestrator writes what they come to. Counts add up over processes; what a pod's processes share counts once.
+orchestrator writes what they come to. Counts add up over processes; what a pod's processes share counts once. The last
+word is the store's: a process that was killed has committed more than it could tell (`settle`).
 """
 
 from __future__ import annotations
@@ -9,15 +10,20 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from weft.crawl.folder import CrawlFolder
 from weft.crawl.process import Process
-from weft.engine.progress import PodStatus, Status, read_status, write_status
+from weft.engine.progress import PodStatus, Status, counts_of, read_status, write_status
+from weft.errors import WeftError
+from weft.frontier.contract import FrontierStats
+from weft.store.pages import PageStore
 
 WRITE_EVERY_S = 0.2
-_SUMMED = ("pages", "requests", "body_bytes", "in_flight", "retries", "redirects", "admitted", "finished")
-_SHARED = ("queued", "sites", "seen", "sent", "received")  # by all processes of a pod
+RATE_S = 10.0  # what the rate of the display and of the lines is of, as for a process that is alone
+_SUMMED = ("pages", "requests", "body_bytes", "in_flight", "retries", "redirects")
+_SHARED = ("queued", "sites", "seen", "admitted", "finished", "sent", "received")  # by all processes of a pod
 
 
 class Standing:
@@ -36,18 +42,29 @@ class Standing:
         self._is_over = False
         self.status = Status(pid=os.getpid(), started_at=self._started_at, elapsed_s=self._earlier_s)
 
-    def update(self, state: str = "", note: str = "") -> Status:
-        """Reads all and writes the sum, a few times a second; at once where a state is given: it is the last."""
-        if not state and (self._is_over or time.monotonic() < self._next_s):
+    def update(self) -> Status:
+        """Reads all and writes the sum, a few times a second."""
+        if self._is_over or time.monotonic() < self._next_s:
             return self.status
-        self._is_over = bool(state)
         self._next_s = time.monotonic() + WRITE_EVERY_S
         told = [(process, process.status()) for process in self._processes]
         self.status = self._sum(told)
-        if state:
-            self.status.state, self.status.note = state, note
         write_status(self._path, self.status)
         return self.status
+
+    def end(self, state: str, note: str, folder: CrawlFolder, pods: Mapping[int, FrontierStats]) -> None:
+        """All processes have ended. `pods`: how those stand that could be asked themselves."""
+        self._is_over = True
+        status = self.status = self._sum([(process, process.status()) for process in self._processes])
+        for pod in status.pods:
+            pod.state = state
+            if (stats := pods.get(pod.pod)) is not None:
+                pod.queued, pod.sites = stats.queued + stats.leased + stats.to_parse, stats.sites
+        if len(pods) == len(status.pods):
+            for name in ("seen", "admitted", "finished"):
+                setattr(status, name, sum(getattr(stats, name) for stats in pods.values()))
+            status.queued, status.sites = sum(pod.queued for pod in status.pods), sum(pod.sites for pod in status.pods)
+        _end(self._path, status, state, note, folder)
 
     def _sum(self, told: list[tuple[Process, Status]]) -> Status:
         now = time.time()
@@ -84,7 +101,7 @@ class Standing:
         for name in _SHARED:
             setattr(total, name, getattr(total, name) + getattr(latest, name))
         pages = sum(status.pages for status in statuses)
-        window = self._windows[pod] = [*self._windows.get(pod, []), (now, pages)][-20:]
+        window = self._windows[pod] = [*self._windows.get(pod, []), (now, pages)][-int(RATE_S / WRITE_EVERY_S) :]
         spent_s = now - window[0][0]
         return PodStatus(
             pod,
@@ -99,6 +116,45 @@ class Standing:
             restarts=sum(max(0, process.starts - 1) for process, _ in told),
             state=_state(statuses)[0],
         )
+
+
+def begin_alone(path: Path) -> None:
+    """A crawl of one process starts: until that has something to say, the file has what an earlier run has left."""
+    status = read_status(path) or Status()
+    status.state, status.note = "starting", ""
+    status.pid = status.orchestrator = os.getpid()
+    write_status(path, status)
+
+
+def end_alone(path: Path, state: str, note: str, folder: CrawlFolder) -> None:
+    """The same for a process that is alone: it may have been killed before it could say how it ended."""
+    status = read_status(path) or Status()
+    _end(path, status, state, status.note if status.state == state else note, folder)
+
+
+def _end(path: Path, status: Status, state: str, note: str, folder: CrawlFolder) -> None:
+    status.state, status.note, status.in_flight = state, note, 0
+    settle(status, folder)
+    write_status(path, status)
+
+
+def settle(status: Status, folder: CrawlFolder) -> None:
+    """Makes pages, bytes, statuses and errors what the store holds."""
+    try:
+        store = PageStore.open(folder.data_dirs, read_only=True)
+    except WeftError:
+        return  # there is none, or it cannot be read: the counts must do
+    try:
+        held = store.stats(0)
+        for pod in status.pods:
+            pod.pages = store.stats(0, f"pod{pod.pod}-").pages
+    except WeftError:
+        return
+    finally:
+        store.abandon()
+    statuses, errors = counts_of(held)
+    status.pages, status.body_bytes = held.pages, held.page_bytes
+    status.statuses, status.errors = dict(statuses), dict(errors)
 
 
 def _state(statuses: Sequence[Status]) -> tuple[str, str]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from weft import urls
 from weft.config import Loaded, load
+from weft.crawl.distribution import announce_pods
 from weft.crawl.folder import CrawlFolder
+from weft.crawl.logs import open_log, orchestrator_slot
 from weft.crawl.nodes import Shared, check_nodes, is_part, join
 from weft.crawl.orchestrator import Orchestrator
 from weft.crawl.places import check_cores
@@ -23,8 +24,9 @@ from weft.crawl.seeds import check_email, read_seed_file
 from weft.crawl.servers import forget_pods
 from weft.errors import BadInput, Busy
 from weft.frontier.admission import read_domains
+from weft.frontier.redis.connection import peers
 from weft.supervise.node import NodeMetrics
-from weft.telemetry import Endpoint, Slot, log_to_file
+from weft.telemetry import Endpoint, LogFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class Prepared:
     orchestrator: Orchestrator
     endpoint: Endpoint | None
     pods: RedisPods | None = None
+    log: LogFile | None = None
 
     def close(self) -> None:
         """Gives everything back; the crawl has ended."""
@@ -43,6 +46,8 @@ class Prepared:
             self.pods.close()
         if self.endpoint is not None:
             self.endpoint.close()
+        if self.log is not None:
+            self.log.close()
         self.folder.let_go()
 
 
@@ -53,14 +58,19 @@ def prepare(
     *,
     environment: Mapping[str, str] | None = None,
     complain: Callable[[str], None] = lambda _: None,
+    announce: Callable[[str], None] = lambda _: None,
 ) -> Prepared:
-    """Checks everything and takes the folder, or raises what is wrong."""
-    loaded = load(config_file, environment, flags)
-    folder = CrawlFolder(loaded.config.store.data_dirs)
-    resume = loaded.config.run.resume
+    """Checks everything and takes the folder, or raises what is wrong.
+
+    `complain` is told what a person should mend, `announce` what is only good to know.
+    """
+    # What fits together depends on what a resumed crawl was started with, which lies in its data dir.
+    asked = load(config_file, environment, flags, is_judged=False)
+    folder = CrawlFolder(asked.config.store.data_dirs)
+    resume = asked.config.run.resume
+    loaded = load(config_file, environment, flags, _kept(folder, asked) if resume and folder.exists() else None)
     if resume:
         identity = folder.identity()
-        loaded = load(config_file, environment, flags, _kept(folder, loaded))
     config = loaded.config
     seeds = [urls.seed(text) for text in typed]
     if config.scope.seed_file:
@@ -76,34 +86,48 @@ def prepare(
     folder.hold()
     endpoint: Endpoint | None = None
     pods: RedisPods | None = None
+    log: LogFile | None = None
     is_new = False
     try:
         if resume:
             identity = folder.go_on()
+            folder.seeds()  # what is damaged is refused before anything is started
             _check_pods(folder, loaded)
             _check_suffixes(folder, identity.suffix_list)
+            _check_seen_filter(folder, loaded)
         else:
             _make_room(folder, loaded)
             crawl_id = join(config) if is_part(config) else None
             is_new = True
-            identity = folder.start(seeds, config.pods.num_pods, on_redis=config.pods.on_redis, crawl_id=crawl_id)
-        log_to_file(Path(config.log.log_dir), Slot(0, "orchestrator"), config.log.log_level)
+            identity = folder.start(
+                seeds,
+                config.pods.num_pods,
+                settings=loaded.given(),
+                on_redis=config.pods.on_redis,
+                crawl_id=crawl_id,
+            )
+        log = open_log(loaded, folder, identity)
         endpoint = _endpoint(folder, loaded, complain)
+        announce_pods(config.pods.num_pods, seeds, environment, announce)
         pods = _open_pods(folder, loaded, identity.crawl_id, seeds, complain)
-        folder.keep_settings(loaded.given())
-        folder.add_seeds(seeds)
+        if resume:
+            folder.keep_settings(loaded.given())
+            folder.add_seeds(seeds)
         if endpoint is not None and pods is not None:
             endpoint.add(pods.metrics())
+            endpoint.talks_to(peers(pods.urls))
     except BaseException:
         if pods is not None:
             pods.close()
         if endpoint is not None:
             endpoint.close()
+        if log is not None:
+            log.close()
         if is_new:
             folder.clear()
         folder.let_go()
         raise
-    return Prepared(loaded, folder, Orchestrator(config, folder, identity.crawl_id, pods=pods), endpoint, pods)
+    return Prepared(loaded, folder, Orchestrator(config, folder, identity.crawl_id, pods=pods), endpoint, pods, log)
 
 
 def _open_pods(
@@ -135,6 +159,22 @@ def _check_pods(folder: CrawlFolder, loaded: Loaded) -> None:
         )
 
 
+def _check_seen_filter(folder: CrawlFolder, loaded: Loaded) -> None:
+    """What the pods have seen is in the filter that they were made with, and cannot be taken out of it."""
+    if not folder.on_redis:
+        return
+    before, now = load(environment={}, earlier=folder.settings()).config.pods, loaded.config.pods
+    is_bloom = before.seen_filter == "bloom"
+    shape = f" ({before.bloom_capacity:,} URLs, error rate {before.bloom_error_rate:g})" if is_bloom else ""
+    if before.seen_filter != now.seen_filter or (
+        is_bloom and (before.bloom_capacity, before.bloom_error_rate) != (now.bloom_capacity, now.bloom_error_rate)
+    ):
+        raise BadInput(
+            f"{folder.home}: the crawl's seen_filter is {before.seen_filter}{shape}, and is fixed for a crawl: leave "
+            "seen_filter and the bloom keys as they were, or start over with --fresh"
+        )
+
+
 def _check_suffixes(folder: CrawlFolder, recorded: str) -> None:
     """With another list a domain could be another pod's than the one that has asked it."""
     here = urls.suffix_list_version()
@@ -156,7 +196,7 @@ def _endpoint(folder: CrawlFolder, loaded: Loaded, complain: Callable[[str], Non
         return None
     try:
         node = NodeMetrics(folder.data_dirs)
-        return Endpoint(folder.metrics, port, own=Slot(0, "orchestrator"), collectors=[node])
+        return Endpoint(folder.metrics, port, own=orchestrator_slot(loaded.config.pods.here), collectors=[node])
     except Busy as busy:
         if loaded.origins["prometheus_port"] != "default":
             raise
@@ -166,6 +206,7 @@ def _endpoint(folder: CrawlFolder, loaded: Loaded, complain: Callable[[str], Non
 
 def _kept(folder: CrawlFolder, loaded: Loaded) -> dict[str, Any]:
     """What the crawl was started with; a recrawl is not held to the number of pages, which are all there already."""
+    folder.identity()
     kept = folder.settings()
     if loaded.config.run.recrawl:
         kept.pop("max_pages", None)
@@ -175,7 +216,7 @@ def _kept(folder: CrawlFolder, loaded: Loaded) -> dict[str, Any]:
 def _make_room(folder: CrawlFolder, loaded: Loaded) -> None:
     """Sees that nothing is there; a crawl that is started over is deleted, what it left in databases too."""
     if not folder.exists():
-        if any(folder.home.glob("index-*.db")) or (folder.home / "warc").exists():
+        if folder.holds_pages():
             raise BadInput(f"{folder.home}: holds pages, but no crawl.json: choose another data dir")
         return
     if not loaded.config.run.fresh:

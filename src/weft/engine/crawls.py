@@ -116,12 +116,18 @@ class RunningCrawl:
         """Whether the depth of a URL decides if it is wanted, so that a shorter way to it matters."""
         return self.scope.max_depth is not None
 
-    def links(self, urls_found: Iterable[str], pages: Mapping[str, Lease]) -> list[Found]:
-        """What the rules let in of URLs that pages link to; the others are counted by reason."""
+    def links(self, urls_found: Iterable[str], pages: Mapping[str, Lease], *, are_new: bool = True) -> list[Found]:
+        """What the rules let in of URLs that pages link to; the others are counted by reason.
+
+        `are_new`: nobody has found them before.
+        """
         rules, refused, found = self.rules, self.progress.refused, []
+        sameness = rules.sameness
         for url in urls_found:
             page = pages[url]
-            reason = rules.refusal(url, page.depth + 1, offsite=page.offsite)
+            reason = rules.refusal(url, page.depth + 1, offsite=page.offsite, page=page.url)
+            if reason is None and are_new:
+                sameness.leads(page.url, url)
             if reason is not None:
                 refused[reason] += 1
                 if self.familiar is not None:
@@ -197,6 +203,12 @@ class RunningCrawl:
             for url in sitemaps
             if self.rules.refusal(url, lease.depth, is_link=False, included=True) is None
         ]
+
+    def too_many(self, found: Sequence[Found]) -> None:
+        """Refuses what lies beyond a bound."""
+        self.progress.refused[Reason.BUDGET] += len(found)
+        for one in found:
+            self._frontier.refused(Reason.BUDGET, one.url, one.parent)
 
     def count(self, found: int, admission: Admission) -> None:
         """Counts what the frontier did not take of so many URLs: what it knew already, what a budget kept out."""

@@ -21,7 +21,11 @@ from weft.extract.robots_meta import robots_tag
 from weft.fetch.decode import decode
 from weft.frontier.contract import Frontier
 from weft.records import Found, Lease, Purpose, Reason
+from weft.store.errors import Unreadable
 from weft.store.pages import PageStore
+from weft.telemetry import Log
+
+log = Log("weft.engine.leads")
 
 
 class _Lead:
@@ -69,27 +73,42 @@ class Leads:
         self._leads = {item: lead for item, lead in self._leads.items() if lead.unkept}
         later, self._later = self._later, []
         for crawl, known in later:
-            self.expand(crawl, [known])
+            self.expand_readable(crawl, [known])
 
     def nearer(self, crawls: Mapping[int, RunningCrawl], leases: Iterable[Lease]) -> None:
         """Expands those of the ended items that turned out to be nearer while they were being read."""
         for lease in leases:
             lead = self._leads.get(lease.item)
             if lead is not None and (depth := self._frontier.depth_of(lease)) < lead.depth:
-                self.expand(crawls[lease.crawl], [(lease.item, lease.url, depth)])
+                self.expand_readable(crawls[lease.crawl], [(lease.item, lease.url, depth)])
+
+    def expand_readable(
+        self, crawl: RunningCrawl, known: Iterable[tuple[int, str, int]], hops: Mapping[int, int] | None = None
+    ) -> None:
+        """`expand`, for those who can do nothing about a stored page that is damaged: its links stay as they were."""
+        try:
+            self.expand(crawl, known, hops)
+        except Unreadable as error:
+            log.error("a stored page cannot be read: its links are not let in again", error=error)
 
     def expand(
         self, crawl: RunningCrawl, known: Iterable[tuple[int, str, int]], hops: Mapping[int, int] | None = None
     ) -> None:
         """Lets in once more what pages lead to that were fetched at a greater depth and turned out to be nearer.
 
-        `hops`: how many redirects had led to some of them.
+        `hops`: how many redirects had led to some of them. Unreadable, when all others are expanded: a stored page is
+        damaged.
         """
         waiting = list(known)
         hops = hops or {}
+        damaged: Unreadable | None = None
         while waiting:
             item, url, depth = waiting.pop()
-            lead = self._leads.get(item) or self._stored(url)
+            try:
+                lead = self._leads.get(item) or self._stored(url)
+            except Unreadable as error:
+                damaged = error
+                continue
             if lead is None:
                 # Another process has read it, and is about to commit it.
                 self._later.append((crawl, (item, url, depth)))
@@ -104,6 +123,8 @@ class Leads:
                 again = self._frontier.admit(crawl.number, found)
                 crawl.count(len(found), again)
                 waiting += again.expand
+        if damaged is not None:
+            raise damaged
 
     def _stored(self, url: str) -> _Lead | None:
         """What a stored answer leads to; None where there is none."""

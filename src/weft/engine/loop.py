@@ -50,6 +50,9 @@ class Stop(StrEnum):
     INTERRUPTED = "interrupted"
 
 
+_LIMITS = (Stop.MAX_PAGES, Stop.BUDGET, Stop.MAX_DURATION)
+
+
 class Loop:
     """Runs crawls until they end or somebody says stop."""
 
@@ -128,6 +131,8 @@ class Loop:
         self._flush()
         self._record_rejections()
         self._committed(wait=True)
+        if ended in _LIMITS:
+            log.info("limit reached", reason=ended)
         return ended
 
     def _work(self, now: float) -> None:
@@ -301,9 +306,6 @@ class Loop:
         if rule := self._book.rule_against(lease.url, robots):
             self._results.refuse(lease, Reason.ROBOTS, rule)
             return False
-        if lease.depth and crawl.rules.sameness.stops(lease.url):
-            self._results.refuse(lease, Reason.TRAP, "pages of this pattern keep being the same")
-            return False
         if lease.purpose is Purpose.PAGE and origin not in crawl.known_origins:
             self._round.aside(crawl, crawl.sitemaps(lease, origin, robots.sitemaps))
         return True
@@ -384,10 +386,7 @@ class Loop:
         except BLOCKING as away:
             self._blocked, stats = self._blocked or away, self._stats
         status.idle, status.told_at = str(idle or ""), time.monotonic()
-        status.admitted, status.finished = stats.admitted, stats.finished
-        status.sent, status.received = stats.sent, stats.received
-        status.queued, status.sites, status.seen = stats.queued, stats.sites, stats.seen
-        status.in_flight = len(self._leases)
+        self._progress.stands(stats, len(self._leases))
         if self._blocked is not None:
             state, note = "paused", str(self._blocked)
         self._progress.write(state, note)

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 
 from weft.engine.progress import Progress
 from weft.frontier.contract import FrontierStats
-from weft.telemetry import Metrics
+from weft.records import FetchResult, Purpose
+from weft.telemetry import BYTES_BUCKETS, Metrics
 
 
 class EngineMetrics:
@@ -24,7 +25,13 @@ class EngineMetrics:
         self._clock = clock
         self._next = 0.0
         self.before_save: list[Callable[[], None]] = []  # for who counts elsewhere, and copies it here
-        self.fetch_s = metrics.histogram("weft_fetch_seconds", "Time of a transfer, from start to last byte.")
+        self._fetch_s = {
+            purpose: metrics.histogram(
+                "weft_fetch_seconds", "Time of a transfer, from start to last byte.", kind=str(purpose)
+            )
+            for purpose in Purpose
+        }
+        self._body_bytes = metrics.histogram("weft_body_size_bytes", "Bodies of pages as they came.", BYTES_BUCKETS)
         self.parse_s = metrics.histogram("weft_parse_seconds", "Time of parsing a page.")
         self._crossing_s = metrics.histogram(
             "weft_cross_pod_write_seconds", "Time until another pod had taken a batch of links."
@@ -38,6 +45,12 @@ class EngineMetrics:
             )
             self._events[level] = (counter, counter.value)
         self._outbox = metrics.gauge("weft_outbox_batches", "Batches of links that wait for another pod.")
+
+    def fetched(self, purpose: Purpose, result: FetchResult) -> None:
+        """A transfer has ended."""
+        self._fetch_s[purpose].observe(result.ended - result.started)
+        if result.status and purpose is Purpose.PAGE:
+            self._body_bytes.observe(len(result.body))
 
     def crossed(self, links: int, seconds: float) -> None:
         """Another pod has taken a batch of links."""
@@ -64,13 +77,15 @@ class EngineMetrics:
         status = progress.status
         self._count("weft_pages_total", "Pages stored.", status.pages)
         self._count("weft_requests_total", "Requests made.", status.requests)
-        self._count("weft_body_bytes_total", "Bytes of stored bodies.", status.body_bytes)
+        self._count("weft_body_bytes_total", "Bytes of the pages' bodies.", status.body_bytes)
         self._count("weft_retries_total", "Requests that will be tried again.", status.retries)
         self._count("weft_redirects_total", "Redirects followed or refused.", status.redirects)
         self._by_label("weft_errors_total", "Items that ended badly, by kind.", "kind", progress.errors)
         self._by_label("weft_refused_total", "URLs turned away, by reason.", "reason", progress.refused)
         self._by_label("weft_responses_total", "Ended items by HTTP status.", "status", progress.statuses)
         self._metrics.gauge("weft_active_workers", "Transfers in flight, or pages being parsed.").set(in_flight)
+        if stats is not None:
+            self._count("weft_urls_added_total", "URLs taken into the queues of the pod.", stats.admitted)
         for name, help_, value in _of_pod(stats):
             self._metrics.gauge(name, help_).set(value)
         self._metrics.save()

@@ -72,6 +72,8 @@ class ParserLoop:
         self._next_commit = self._next_progress = 0.0
         self._blocked: WeftError | None = None
         self._stats = FrontierStats(0, 0, 0, 0, 0, 0, 0)
+        self._parsing_now = 0  # pages taken in this round
+        self._debugs = log.debugs
 
     def drain(self) -> None:
         """Ends when nothing waits any more, or DRAIN_S are over."""
@@ -85,6 +87,7 @@ class ParserLoop:
             self._suspects.beat()
             self._do_chores(now)
             taken = self._take() if self._blocked is None else []
+            self._parsing_now = len(taken)
             for at in range(0, len(taken), AT_ONCE):
                 self._parse(taken[at : at + AT_ONCE])
             self._flush()
@@ -115,6 +118,9 @@ class ParserLoop:
         self._parsing.take(answers)
         for answer in answers:
             self._suspects.forget(answer.lease.item)
+        if self._debugs:
+            for answer in answers:
+                log.debug("parsed", url=answer.lease.url, bytes=len(answer.result.body), depth=answer.lease.depth)
 
     def _answer(self, page: Taken) -> Answer | None:
         lease = page.lease
@@ -167,16 +173,16 @@ class ParserLoop:
         self._report("paused")
 
     def _report(self, state: str) -> None:
-        status = self._progress.status
         try:
             self._stats = self._frontier.stats()
+            self._progress.status.told_at = time.monotonic()
         except BLOCKING as away:
             self._blocked = self._blocked or away
         stats = self._stats
-        status.queued, status.sites, status.seen = stats.queued, stats.sites, stats.seen
+        self._progress.stands(stats, 0)
         if self._blocked is not None:
             state = "paused"
         self._progress.write(state, str(self._blocked or ""))
         if self._blocked is None:
-            self._metrics.update(self._progress, stats, 0)
+            self._metrics.update(self._progress, stats, self._parsing_now)
         self._next_progress = self._clock() + PROGRESS_EVERY_S

@@ -28,7 +28,7 @@ from weft.fetch.decode import decode
 from weft.frontier.contract import End
 from weft.records import Lease, Purpose, Reason
 
-SITEMAP_NESTING = 4
+SITEMAP_NESTING = 3  # sitemaps.org has one index above the files; one more, and a redirect, are put up with
 AT_ONCE = 8  # answers that are well taken together: see `take`
 
 
@@ -184,9 +184,11 @@ class Parsing:
             listed = self._parse_sitemap(answer)
             self._round.found(crawl, crawl.listed(lease, urls.join_all(lease.url, [url for url, _ in listed.urls])))
             nested = listed.sitemaps
+        deeper = crawl.nested(lease, urls.join_all(lease.url, nested), lease.about, lease.hops + 1)
         if lease.hops < SITEMAP_NESTING:
-            deeper = crawl.nested(lease, urls.join_all(lease.url, nested), lease.about, lease.hops + 1)
             self._round.aside(crawl, deeper)
+        else:
+            crawl.too_many(deeper)
         self._round.end(lease, End.OTHER)
 
     def _parse_sitemap(self, answer: Answer) -> sitemaps.Sitemap:

@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 
+from weft.telemetry import Log
+
 LOOK_EVERY_S = 0.1
+CALM_S = 5.0  # a queue that swings around a limit is not told of each time
+log = Log("weft.engine.pressure")
 
 
 class Level(StrEnum):
@@ -18,6 +22,9 @@ class Level(StrEnum):
     NONE = "none"
     SOFT = "soft"
     HARD = "hard"
+
+
+_RANK = {Level.NONE: 0, Level.SOFT: 1, Level.HARD: 2}
 
 
 class Pressure:
@@ -32,6 +39,8 @@ class Pressure:
         self._estimate = 0
         self._share = 1.0
         self.level = Level.NONE
+        self._told = Level.NONE  # what the log knows
+        self._calm_since: float | None = None
         self.events: dict[str, int] = {Level.SOFT: 0, Level.HARD: 0}  # how often it came to this
 
     def share(self, now: float) -> float:
@@ -39,11 +48,28 @@ class Pressure:
         if now >= self._next:
             self._next = now + self._every_s
             self._look(self._waiting())
+            self._tell(now)
         return self._share
 
     def grew(self, pages: int) -> None:
         """This process has handed over so many pages; what the parsers have taken is seen at the next look."""
         self._look(self._estimate + pages)
+
+    def _tell(self, now: float) -> None:
+        """Logs what became worse at once, what became better when it has stayed so."""
+        if _RANK[self.level] >= _RANK[self._told]:
+            self._calm_since = None
+        elif self._calm_since is None:
+            self._calm_since = now
+        if _RANK[self.level] > _RANK[self._told]:
+            log.info(
+                "back-pressure entered", level=self.level, waiting=self._estimate, soft=self._soft, hard=self._hard
+            )
+        elif self._calm_since is None or now - self._calm_since < CALM_S:
+            return
+        else:
+            log.info("back-pressure left", level=self._told, now=self.level, waiting=self._estimate)
+        self._told, self._calm_since = self.level, None
 
     def _look(self, waiting: int) -> None:
         self._estimate, before = waiting, self.level

@@ -26,13 +26,15 @@ from weft.engine.revisits import is_unchanged
 from weft.engine.robots import RobotsBook
 from weft.engine.round import Round
 from weft.engine.rows import Rows
-from weft.engine.verdict import Kind, backoff_s, site_health
+from weft.engine.verdict import REDIRECTS, Kind, backoff_s, site_health
 from weft.errors import BadUrl
-from weft.frontier.contract import End, Ended, Rejection
+from weft.frontier.contract import End, Ended, Item, Rejection
 from weft.records import FetchResult, Found, Lease, Purpose, Reason
+from weft.telemetry import Log
 
 UNREAD_BYTES = 16 << 20  # more than this is not kept waiting
 BYTES_AT_ONCE = 1 << 20  # with this many, those read together are enough: large ones take long
+log = Log("weft.engine.results")
 
 
 class Results:
@@ -64,6 +66,7 @@ class Results:
         self._chance = chance
         self._unread: deque[Answer] = deque()
         self._unread_bytes = 0
+        self._debugs = log.debugs
 
     @property
     def unread(self) -> int:
@@ -102,12 +105,23 @@ class Results:
     def _answer(self, lease: Lease, result: FetchResult) -> Answer:
         crawl, spent_s, wall = self._crawls[lease.crawl], result.ended - result.started, self._wall()
         crawl.progress.status.requests += 1
-        self._metrics.fetch_s.observe(spent_s)
+        self._metrics.fetched(lease.purpose, result)
         answer = Answer(crawl, lease, result, wall - spent_s)
         slow = answer.kind is Kind.SLOW_DOWN
         wait_s = answer.head.retry_after_s(wall) if slow else None
         outcome = result.error or str(result.status)
         answer.ended = Ended(lease, result.ended, site_health(result), slow, wait_s, outcome)
+        if self._debugs:
+            log.debug(
+                "fetched",
+                url=lease.url,
+                purpose=lease.purpose,
+                outcome=outcome,
+                bytes=len(result.body),
+                seconds=round(spent_s, 4),
+                attempt=lease.attempt,
+                depth=lease.depth,
+            )
         if crawl.jar is not None and result.status:
             crawl.keep_cookies(lease.url, answer.head.set_cookies, wall)
         return answer
@@ -143,7 +157,7 @@ class Results:
 
     def refuse(self, lease: Lease, reason: Reason, detail: str = "") -> None:
         """Ends a lease for which no request was made."""
-        self._crawls[lease.crawl].progress.refused[reason] += 1
+        self._count_refusal(lease, lease.crawl, reason, detail)
         if lease.purpose is not Purpose.PAGE:
             self.round.end(lease, End.OTHER)
             return
@@ -152,9 +166,17 @@ class Results:
 
     def reject(self, rejection: Rejection) -> None:
         """Records an item that the frontier took out of its queue, or did not let into it."""
-        self._crawls[rejection.crawl].progress.refused[rejection.reason] += 1
+        self._count_refusal(rejection.item, rejection.crawl, rejection.reason, rejection.detail)
         if rejection.item.purpose is Purpose.PAGE:
             self._rows.refused(rejection.item, rejection.crawl, rejection.reason, rejection.detail)
+
+    def _count_refusal(self, item: Item | Lease, crawl: int, reason: Reason, detail: str) -> None:
+        progress = self._crawls[crawl].progress
+        progress.refused[reason] += 1
+        if item.purpose is Purpose.PAGE:
+            progress.statuses["0"] += 1  # its row has none
+        if self._debugs:
+            log.debug("turned away", url=item.url, purpose=item.purpose, reason=reason, detail=detail)
 
     def _take_failure(self, answer: Answer) -> None:
         lease, result = answer.lease, answer.result
@@ -164,14 +186,23 @@ class Results:
             answer.crawl.progress.status.retries += lease.purpose is Purpose.PAGE
             wait_s = backoff_s(self._politeness.retry_backoff_s, lease.attempt, self._chance())
             self.round.end(lease, End.RETRY, max(wait_s, retry_after_s or 0.0))
-        elif lease.purpose is Purpose.SITEMAP:
+            return
+        log.info(
+            "retries exhausted" if not too_long else "not waited for",
+            url=lease.url,
+            tries=lease.attempt + 1,
+            outcome=result.error or result.status,
+            retry_after_s=retry_after_s or 0.0,
+        )
+        if lease.purpose is Purpose.SITEMAP:
             self.round.end(lease, End.OTHER)
         else:
             self._rows.record(answer, error=result.error or (str(Reason.RETRY_AFTER) if too_long else ""))
 
     def _take_robots(self, answer: Answer) -> None:
         lease, result, head = answer.lease, answer.result, answer.head
-        if answer.kind is Kind.REDIRECT and head.location is not None and lease.hops < robots_txt.MAX_HOPS:
+        led_on = answer.kind is Kind.REDIRECT or (result.error == "too_large" and result.status in REDIRECTS)
+        if led_on and head.location is not None and lease.hops < robots_txt.MAX_HOPS:
             try:
                 target = urls.join(lease.url, head.location)
             except BadUrl:
@@ -186,5 +217,12 @@ class Results:
             wait_s = backoff_s(self._politeness.retry_backoff_s, lease.attempt, self._chance())
             self.round.end(lease, End.RETRY, max(wait_s, head.retry_after_s(self._wall()) or 0.0))
             return
+        if record is None:
+            log.info(
+                "robots.txt cannot be had",
+                origin=lease.about,
+                tries=lease.attempt + 1,
+                outcome=result.error or result.status,
+            )
         self._book.learn(lease.about, record or robots_txt.unreachable(result, self._wall()))
         self.round.end(lease, End.OTHER)

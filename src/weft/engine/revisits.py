@@ -7,6 +7,7 @@ same digest, becomes a revisit record and a row with status 304: the old copy st
 from __future__ import annotations
 
 from weft.records import FetchResult, Lease, Row
+from weft.store.errors import Unreadable
 from weft.store.pages import PageStore
 from weft.store.warc import payload_digest
 
@@ -20,7 +21,10 @@ class Revisits:
 
     def conditions(self, lease: Lease) -> list[tuple[str, str]]:
         """Headers that let the server answer \"not modified\"; none for a page that is not known, or not whole."""
-        stored = self._store.get(lease.url)
+        try:
+            stored = self._store.get(lease.url)
+        except Unreadable:
+            return []  # the copy is damaged: the visit brings a new one
         http = stored.http if stored is not None else None
         if stored is None or http is None or not 200 <= stored.row.status < 300 or not stored.row.is_whole:
             return []

@@ -78,7 +78,10 @@ def record_of(result: FetchResult, wall: float, ttl_s: float) -> RobotsRecord | 
 
 def unreachable(result: FetchResult, wall: float) -> RobotsRecord:
     """The record of an origin that could not be asked."""
-    detail = f"HTTP {result.status}" if result.status else f"{result.error}: {result.detail}"
+    detail = f"{result.error}: {result.detail}" if result.error else f"HTTP {result.status}"
+    if result.error and result.body:
+        # What came so far says nothing of what would have followed, which may forbid everything (RFC 9309 §2.3.1.4).
+        detail += f", after {len(result.body)} bytes"
     return RobotsRecord("unreachable", b"", wall + ASK_AGAIN_S, detail)
 
 

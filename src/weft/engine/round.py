@@ -15,7 +15,7 @@ from weft.engine.handoff import Handoff
 from weft.engine.leads import Leads
 from weft.errors import ServerAway
 from weft.frontier.contract import End, Ended, Frontier, Outcome
-from weft.records import Found, Lease, Reason
+from weft.records import Found, Lease, Purpose, Reason
 from weft.store.pages import PageStore
 from weft.telemetry import Log
 
@@ -70,7 +70,7 @@ class Round:
         self._of(crawl).found += found
 
     def aside(self, crawl: RunningCrawl, found: list[Found]) -> None:
-        """The same for robots.txt and sitemaps, which no figure counts."""
+        """The same for robots.txt and sitemaps, of which only what a budget keeps out is counted."""
         self._of(crawl).asides += found
 
     def end(self, lease: Lease, end: End, wait_s: float = 0.0) -> None:
@@ -115,7 +115,7 @@ class Round:
     def expand(self, crawl: RunningCrawl, known: Iterable[tuple[int, str, int]]) -> None:
         """What was fetched with its links cut turned out to be nearer: item, URL and depth (see `Admission`)."""
         assert self._leads is not None
-        self._leads.expand(crawl, known)
+        self._leads.expand_readable(crawl, known)
 
     def committed(self) -> None:
         """What was told so far is in the store."""
@@ -141,7 +141,9 @@ class Round:
             if admission.expand:
                 self.expand(crawl, admission.expand)
         if waiting.asides:
-            self._frontier.admit(crawl.number, waiting.asides)
+            sitemaps = sum(one.purpose is Purpose.SITEMAP for one in waiting.asides)
+            admission = self._frontier.admit(crawl.number, waiting.asides)
+            crawl.progress.refused[Reason.BUDGET] += max(0, sitemaps - admission.new - admission.duplicates)
 
     def _new(self, crawl: RunningCrawl, pages: list[_Entry]) -> list[Found]:
         """What is not known yet; the first page of several that link to it is its parent."""
@@ -158,7 +160,16 @@ class Round:
 
     def _near(self, crawl: RunningCrawl, pages: list[_Entry]) -> list[Found]:
         """With a depth limit a known URL may be found by a shorter way, so it must be told again."""
-        return [found for _, links in pages for found in crawl.links(links, links)]
+        found, sameness = list[Found](), crawl.rules.sameness
+        for page, links in pages:
+            let_in = crawl.links(links, links, are_new=False)
+            if sameness.counts(page.url):
+                new = set(self._frontier.unseen(crawl.number, links))
+                for one in let_in:
+                    if one.url in new:
+                        sameness.leads(page.url, one.url)
+            found += let_in
+        return found
 
     def _finish(self, rows: list[Outcome]) -> None:
         accepted = self._frontier.finish(rows, self._store.batch + 1)

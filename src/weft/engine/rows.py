@@ -9,7 +9,7 @@ import msgspec
 
 from weft.engine.answer import Answer
 from weft.engine.round import Round
-from weft.engine.verdict import error_kind
+from weft.engine.verdict import failure_of, refusal_of
 from weft.extract.kind import Kind as PageKind
 from weft.extract.page import Page
 from weft.frontier.contract import End, Item
@@ -38,12 +38,16 @@ class Rows:
         progress.statuses[str(status)] += 1
         if is_page:
             progress.page(lease.url, length)
-        if failure := error or error_kind(result):
-            progress.errors[failure] += 1
+        error = error or result.error or ""
+        if error or status >= 400:
+            if reason := refusal_of(status, error):
+                progress.refused[reason] += 1
+            else:
+                progress.errors[failure_of(status, error)] += 1
         row = Row(
             lease.item, lease.crawl, lease.url, final_url or lease.url, status, answer.asked_at,
             answer.head.content_type()[0], (page.charset if page else "") or "", "", (page.title if page else "") or "",
-            lease.depth, lease.parent, "", length, error or (result.error or ""), lease.hops,
+            lease.depth, lease.parent, "", length, error, lease.hops,
         )  # fmt: skip
         truncated = "unspecified" if result.surplus else TRUNCATED.get(result.error or "")
         readable = page is not None and page.kind is not PageKind.OTHER and self._store.keeps_text

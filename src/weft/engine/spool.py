@@ -129,7 +129,7 @@ class SpoolWriter:
     def _next_segment(self) -> None:
         name = f"{self._slot}-{time.time_ns() // 1000:014x}.spool"
         with writing(self._folder / name):
-            fd = os.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            fd = os.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
         fcntl.flock(fd, fcntl.LOCK_EX)
         with self._fd_lock:
             if self._fd >= 0:

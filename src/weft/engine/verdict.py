@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from weft.records import FetchResult
+from weft.records import FetchResult, Reason
 
 # What may succeed another time. Certificates, sizes and refused addresses stay as they are.
 RETRYABLE = frozenset({"timeout", "connect", "dns", "reset", "truncated", "protocol", "other"})
 # What says something about the site, not about one page of it.
 SITE_FAILURES = frozenset({"timeout", "connect", "dns", "reset", "tls"})
+_REASONS = frozenset(Reason)
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
@@ -54,11 +55,25 @@ def site_health(result: FetchResult) -> bool | None:
 
 def error_kind(result: FetchResult) -> str:
     """The kind under which a failure is counted."""
-    if result.error:
-        return result.error
-    return f"http_{result.status // 100}xx" if result.status >= 400 else ""
+    return failure_of(result.status, result.error or "")
+
+
+def failure_of(status: int, error: str) -> str:
+    """The kind of failure that an ended item counts as, from its row; empty for one that is none.
+
+    What was turned away unasked is no failure: it counts under its reason (`refusal_of`).
+    """
+    if not error:
+        return f"http_{status // 100}xx" if status >= 400 else ""
+    return "" if refusal_of(status, error) else error.partition(":")[0]
+
+
+def refusal_of(status: int, error: str) -> str:
+    """The reason for which an item was turned away without an answer, from its row; empty for any other."""
+    kind = error.partition(":")[0]
+    return kind if not status and kind in _REASONS else ""
 
 
 def backoff_s(first_s: float, attempt: int, chance: float) -> float:
     """The wait before a retry: doubling from the first, at most a minute, jittered by up to half."""
-    return float(min(60.0, first_s * 2**attempt)) * (0.5 + chance / 2)
+    return float(min(60.0, first_s * 2 ** min(attempt, 64))) * (0.5 + chance / 2)

@@ -129,12 +129,14 @@ class Client:
     ) -> None:
         """Begins one GET; `headers` join the usual ones, and take their place where the name is the same.
 
-        Of a body that is too large the first `keep_bytes` are handed over. From `until` on, a time of the client's
-        clock, nothing is sent, and what is under way is aborted: so it is also when this process stood still meanwhile.
+        With `keep_bytes` no more than that is taken of a body, of whatever size; one that had more is too large, and
+        comes with what was taken. From `until` on, a time of the client's clock, nothing is sent, and what is under way
+        is aborted: so it is also when this process stood still meanwhile.
         `address`: what `address_of` gave; the request goes there and nowhere else, empty: it ends with the reason.
         """
         transfer = self._free.pop()
-        transfer.url, transfer.tag, transfer.keep_bytes = url, tag, keep_bytes
+        transfer.url, transfer.tag = url, tag
+        transfer.keep(keep_bytes, self._section.max_body_bytes)
         transfer.started = transfer.moved = now = self._clock()
         transfer.until = until
         transfer.connect_by = now + self._section.connect_timeout_s
@@ -320,6 +322,8 @@ class Client:
     def _fail(self, transfer: Transfer, code: int, message: str) -> None:
         if transfer.unopened is not None:
             self._end(transfer, *transfer.unopened)
+        elif transfer.is_full:
+            self._end(transfer, "too_large", f"cut off after {transfer.keep_bytes} bytes")
         elif code == pycurl.E_COULDNT_CONNECT and transfer.addresses:
             self._try_next(transfer)
         else:

@@ -36,7 +36,8 @@ INSIDE = frozenset({LOOPBACK, PRIVATE, LINK_LOCAL, CARRIER_NAT})
 _BLOCKS_4: tuple[tuple[IPv4Network, str], ...] = tuple(
     (IPv4Network(block), reason)
     for reason, blocks in (
-        (METADATA, "169.254.169.0/24 169.254.170.0/24 100.100.100.200/32 168.63.129.16/32 192.0.0.192/32"),
+        (METADATA, "169.254.169.0/24 169.254.170.0/24 169.254.42.42/32 169.254.0.23/32"),
+        (METADATA, "100.100.100.200/32 168.63.129.16/32 192.0.0.192/32"),
         (UNSPECIFIED, "0.0.0.0/8"),
         (LOOPBACK, "127.0.0.0/8"),
         (PRIVATE, "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16"),
@@ -54,6 +55,7 @@ _BLOCKS_6: tuple[tuple[IPv6Network, str], ...] = tuple(
     (IPv6Network(block), reason)
     for reason, blocks in (
         (METADATA, "fd00:ec2::/32 fd20:ce::/32 fe80::a9fe:a9fe/128"),
+        (METADATA, "fd00:42::42/128 fd00:c1::a9fe:a9fe/128 fd00:a9fe:a9fe::1/128"),
         (UNSPECIFIED, "::/128"),
         (LOOPBACK, "::1/128"),
         (PRIVATE, "fc00::/7 fec0::/10"),
@@ -109,6 +111,10 @@ def _refusal_6(address: IPv6Address) -> str | None:
     number = int(address)
     for block, reason in _BLOCKS_6:
         if address in block:
+            # By choice these are opened, and an ISATAP host or an operator's NAT64 prefix may be among them: both have
+            # the IPv4 address at the end.
+            if reason in INSIDE and refusal(IPv4Address(number & 0xFFFFFFFF)) == METADATA:
+                return f"{TUNNEL} to {METADATA}"
             return reason
     for block, shift in _EMBEDDING:
         if address in block and (inner := refusal(IPv4Address(number >> shift & 0xFFFFFFFF))):

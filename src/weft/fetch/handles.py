@@ -55,9 +55,9 @@ class Transfer:
     """A reusable handle and what belongs to the transfer that it carries."""
 
     __slots__ = (
-        "_clock", "_sessions", "_shared", "addresses", "asked", "chunks", "connect_by", "curl", "host", "keep_bytes",
-        "lenient", "lines", "mark", "moved", "opened", "origin", "pinned", "request_head", "running", "started", "tag",
-        "target", "unopened", "until", "url", "usual",
+        "_clock", "_kept", "_sessions", "_shared", "addresses", "asked", "chunks", "connect_by", "curl", "cuts", "host",
+        "keep_bytes", "lenient", "lines", "mark", "moved", "opened", "origin", "pinned", "request_head", "running",
+        "started", "tag", "target", "unopened", "until", "url", "usual",
     )  # fmt: skip
 
     def __init__(self, sessions: Sequence[Any], clock: Callable[[], float]) -> None:
@@ -72,6 +72,7 @@ class Transfer:
         self.pinned = ""
         self.usual = True  # the handle is set to the usual headers
         self.lenient = False  # libcurl only connects; the answer is read by us
+        self.cuts = False  # the handle is set to end a body where no more of it is wanted
         self.opened: socket.socket | None = None  # the connection, if it was opened for this transfer
         self.clear()
 
@@ -84,7 +85,7 @@ class Transfer:
         self.addresses: tuple[str, ...] = ()  # those still to try
         self.started = self.moved = self.connect_by = 0.0
         self.until = math.inf  # nothing is sent from then on
-        self.mark = self.keep_bytes = 0
+        self.mark = self.keep_bytes = self._kept = 0
         self.asked = False  # the request is on its way
         self.running = False  # libcurl has it
         self.lines.clear()
@@ -129,6 +130,24 @@ class Transfer:
             return int(pycurl.PREREQFUNC_ABORT)
         self.asked = True
         return int(pycurl.PREREQFUNC_OK)
+
+    def keep(self, keep_bytes: int, max_body_bytes: int) -> None:
+        """Of a body only the first `keep_bytes` are taken, however long it says it is; 0: a whole one, or none."""
+        self.keep_bytes = keep_bytes
+        if bool(keep_bytes) != self.cuts:
+            self.cuts = bool(keep_bytes)
+            self.curl.setopt(pycurl.WRITEFUNCTION, self._take_some if self.cuts else self.chunks.append)
+            self.curl.setopt(pycurl.MAXFILESIZE_LARGE, 0 if self.cuts else max_body_bytes)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as much of the body has come as is wanted."""
+        return self.cuts and self._kept >= self.keep_bytes
+
+    def _take_some(self, chunk: bytes) -> int:
+        self.chunks.append(chunk)
+        self._kept += len(chunk)
+        return 0 if self.is_full else len(chunk)  # libcurl ends a transfer whose bytes are not taken
 
     def connect_only(self, lenient: bool) -> None:
         """Whether libcurl stops after connecting."""

@@ -75,7 +75,7 @@ class RawReads:
             pass
         except pycurl.error as error:
             return kind(*error.args), str(error.args[1])
-        room = self._max_body_bytes + MAX_HEAD_BYTES
+        room = (transfer.keep_bytes or self._max_body_bytes) + MAX_HEAD_BYTES
         return ("too_large", f"more than {room} bytes") if sum(map(len, transfer.chunks)) > room else None
 
     def forget(self, transfer: Transfer) -> None:
@@ -105,7 +105,7 @@ def read(raw: bytes, max_body_bytes: int) -> Read:
     answer = Head(head)
     body, error, detail = _body(answer, raw)
     if len(body) > max_body_bytes:
-        return Read(code, head, b"", "too_large", f"more than {max_body_bytes} bytes")
+        return Read(code, head, body, "too_large", f"more than {max_body_bytes} bytes")
     surplus = error is None and len(body) < len(raw) and answer.get("transfer-encoding") is None
     return Read(code, head, body, error, detail, surplus)
 

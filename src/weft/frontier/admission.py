@@ -63,11 +63,18 @@ class Rules:
         return trap(url, self._this_year)
 
     def refusal(
-        self, url: str, depth: int, *, is_link: bool = True, offsite: int = 0, included: bool = False
+        self,
+        url: str,
+        depth: int,
+        *,
+        is_link: bool = True,
+        offsite: int = 0,
+        included: bool = False,
+        page: str | None = None,
     ) -> Reason | None:
         """Why a URL may not come in, or None. `offsite` counts the hops already made outside the scope.
 
-        `included`: a seed or a sitemap, which is wanted whatever `include` says.
+        `included`: a seed or a sitemap, which is wanted whatever `include` says. `page`: where the link was found.
         """
         by_origin = self._of_origin(url[: url.index("/", 8)])
         if by_origin is Reason.EXCLUDED:
@@ -83,7 +90,9 @@ class Rules:
             return Reason.PATTERN
         if self._section.max_depth is not None and depth > self._section.max_depth:
             return Reason.DEPTH
-        if is_link and (self.looks_like_a_trap(url) or self.sameness.stops(url) or self._parameters.explodes(url)):
+        if is_link and (self.looks_like_a_trap(url) or self._parameters.explodes(url)):
+            return Reason.TRAP
+        if page is not None and self.sameness.stops(url, page):
             return Reason.TRAP
         return None
 
@@ -110,7 +119,9 @@ class Rules:
 def read_domains(path: str) -> frozenset[str]:
     """The domains of an exclude file; a line that is none is an error with its number."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with Path(path).open("rb") as file:
+            raw = file.read(65536)  # the rest when this is text: a device may have no end
+            text = (raw if b"\0" in raw else raw + file.read()).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"exclude_file {path}: cannot be read: {getattr(error, 'strerror', 'it is not text')}") from None
     domains = set()

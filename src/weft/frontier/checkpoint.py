@@ -2,7 +2,7 @@
 
 A checkpoint says up to which line of the journal it goes; the journal stays the truth. It is a stream of msgpack
 records behind their lengths, written beside the old one and put in its place when it is complete and on the disk; one
-that is missing, torn or of another layout is as good as none, and the journal is replayed instead.
+that is missing, torn, of another layout or fails its checksum is as good as none, and the journal is replayed instead.
 """
 
 from __future__ import annotations
@@ -15,16 +15,22 @@ from typing import Any, BinaryIO
 
 import msgspec
 from msgspec import Struct
+from xxhash import xxh3_64
 
-from weft.errors import writing
+from weft.errors import Damaged, writing
 from weft.frontier.contract import Item
+from weft.frontier.journal import REMEDY
 from weft.frontier.queues import Queues
 from weft.frontier.sites import Crawl, Known, Lane
+from weft.telemetry import Log
 
-LAYOUT = 2
+LAYOUT = 3
 _TOGETHER = 500
 _encode = msgspec.msgpack.Encoder().encode
 _END = b"\x04\x00\x00\x00" + _encode("end")
+_SUM_BYTES = 8  # behind the end: the checksum of all before it
+_PIECE = 1024 * 1024
+log = Log("weft.frontier.checkpoint")
 
 
 class Header(Struct, array_like=True):
@@ -66,15 +72,19 @@ class Writer:
         self._queues = queues
         self._late = header.wall - now
 
-    def write(self, out: list[Open]) -> None:
-        """All of it, or nothing; `out`: what is leased, or ended and not yet acknowledged."""
+    def write(self, out: list[Open], ended: dict[int, bytes]) -> None:
+        """All of it, or nothing; `out`: what is leased, or ended and not yet acknowledged; `ended`: see recovery."""
         beside = self._path.with_suffix(".tmp")
         with writing(self._path):
             try:
-                with beside.open("wb") as file:
-                    for record in self._records(out):
+                with open(beside, "wb", opener=_private) as file:
+                    checksum = xxh3_64()
+                    for record in self._records(out, ended):
                         data = _encode(record)
-                        file.write(len(data).to_bytes(4, "little") + data)
+                        data = len(data).to_bytes(4, "little") + data
+                        checksum.update(data)
+                        file.write(data)
+                    file.write(checksum.digest())
                     file.flush()
                     os.fsync(file.fileno())
                 beside.replace(self._path)
@@ -82,8 +92,9 @@ class Writer:
                 beside.unlink(missing_ok=True)
                 raise
 
-    def _records(self, out: list[Open]) -> Iterator[Any]:
+    def _records(self, out: list[Open], ended: dict[int, bytes]) -> Iterator[Any]:
         yield self._header
+        yield ended
         yield out
         for crawl in self._queues.crawls.values():
             yield crawl.seen.shape()
@@ -101,7 +112,8 @@ class Writer:
         return (lane for site in self._queues.sites.values() for lane in site.lanes if lane.queued)
 
     def _lane(self, lane: Lane, pieces: list[bytes]) -> LaneRecord:
-        urgent = [(time + self._late if time else 0.0, item) for time, _, item in lane.urgent or ()]
+        waiting = [*(lane.urgent or ()), *(lane.sitemaps or ())]
+        urgent = [(time + self._late if time else 0.0, item) for time, _, item in waiting]
         record = LaneRecord(lane.crawl.number, lane.key, lane.origins, urgent, [], [])
         for queue in lane.queues:
             first, *others = queue.dump()
@@ -119,14 +131,27 @@ class Reader:
         self.header: Header | None = None
         try:
             self._file = path.open("rb")
-            self._file.seek(-len(_END), os.SEEK_END)
-            whole = self._file.read() == _END
-            self._file.seek(0)
+            whole = _is_whole(self._file)
             header = self._next(Header)
-        except (OSError, msgspec.DecodeError, EOFError):
+        except FileNotFoundError:
             return
-        if whole and header.layout == LAYOUT and header.seq <= last_seq and _fits(header, crawls):
+        except (OSError, msgspec.DecodeError, EOFError):
+            whole, header = False, None
+        if not whole or header is None:
+            log.warning("the checkpoint cannot be used: the journal is read from its beginning", file=path)
+        elif header.layout == LAYOUT and header.seq > last_seq:
+            # It was written when the journal was on the disk up to there.
+            journal = path.with_name("frontier.db")
+            raise Damaged(
+                journal, f"ends before the checkpoint beside it ({last_seq:,} of {header.seq:,} lines)", REMEDY
+            )
+        elif header.layout == LAYOUT and _fits(header, crawls):
             self.header = header
+
+    def ended(self) -> dict[int, bytes]:
+        """Which of the queued items have ended; to be asked for before `load`."""
+        ended: dict[int, bytes] = self._next(dict[int, bytes])
+        return ended
 
     def load(self, queues: Queues, late: float, ended: Container[int]) -> list[Open]:
         """Fills the working set, and gives the items that were out; those that have `ended` are left out.
@@ -171,7 +196,7 @@ class Reader:
             lane.queue(depth).load(self._next(bytes), 0)
         for time, item in record.urgent:
             if item.item not in ended:
-                attempt, wall = queues.retries.pop(item.item, (item.attempt, time))
+                attempt, wall = queues.retries.get(item.item, (item.attempt, time))
                 again = msgspec.structs.replace(item, attempt=attempt)
                 queues.push_urgent(lane, again, max(0.0, wall + late) if wall else 0.0)
 
@@ -181,6 +206,23 @@ class Reader:
         if len(size) < 4:
             raise EOFError
         return msgspec.msgpack.decode(self._file.read(int.from_bytes(size, "little")), type=kind)
+
+
+def _is_whole(file: BinaryIO) -> bool:
+    """Whether a file ends as it should, and is what was written; leaves it at its beginning."""
+    size = file.seek(0, os.SEEK_END) - _SUM_BYTES
+    checksum, end = xxh3_64(), b""
+    file.seek(0)
+    while (left := size - file.tell()) > 0 and (piece := file.read(min(_PIECE, left))):
+        checksum.update(piece)
+        end = (end + piece)[-len(_END) :]
+    whole = end == _END and file.read() == checksum.digest()
+    file.seek(0)
+    return whole
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _fits(header: Header, crawls: dict[int, Crawl]) -> bool:

@@ -124,6 +124,7 @@ class CrawlLimits(Struct, frozen=True):
     max_pages_per_domain: int | None = None
     max_depth: int | None = None
     in_flight: int | None = None
+    max_sitemaps: int | None = None  # let in of one site
 
 
 class FrontierStats(Struct, frozen=True):

@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from weft.config import PolitenessSection
-from weft.errors import BadInput, Busy, DiskFull
+from weft.errors import BadInput, Busy, Damaged, DiskFull
 from weft.frontier.checkpoint import Open
 from weft.frontier.contract import (
     Admission,
@@ -36,20 +36,23 @@ from weft.frontier.contract import (
     RobotsRecord,
     Wanted,
 )
-from weft.frontier.journal import Journal
-from weft.frontier.politeness import AddressTurn
+from weft.frontier.journal import LOST_TAIL, REMEDY, Journal, undamaged
+from weft.frontier.politeness import AddressTurn, log_change
 from weft.frontier.queues import Queues
 from weft.frontier.recovery import LETTER, Counts, Recovery
-from weft.frontier.requests import RequestLog, boot_id, last_requests
+from weft.frontier.requests import RequestLog, boot_id, last_requests, missing_bytes
 from weft.frontier.robots_files import RobotsFiles
 from weft.frontier.seen import known_as
 from weft.frontier.sites import Crawl, Known, Lane, Site
 from weft.records import POD_SHIFT, Found, Lease, Purpose, Reason
+from weft.telemetry import Log
 
 _OVERFLOW = 20  # a domain with a budget of N pages queues at most this many times N
 _REMEMBERED_REFUSALS = 100_000
 CHECKPOINT_EVERY = 500_000  # lines of the journal; more where there is more to write down, a few when it is closed
 _LONGEST_REQUEST_S = 600.0
+FROM_STORE = "from_store"  # in the journal's meta: it was made anew, and what stored pages lead to is to be let in
+log = Log("weft.frontier.embedded")
 
 
 class _State:
@@ -85,7 +88,15 @@ class EmbeddedFrontier:
         self._wall = wall
         self._latest = 0.0
         self._lock = _lock(folder)
-        self._journal = Journal(folder / "frontier.db")
+        try:
+            self._journal = Journal(folder / "frontier.db")
+        except BaseException:
+            os.close(self._lock)
+            raise
+        # What stored pages lead to may be unknown here: after a power cut that of the last ones, in a frontier that was
+        # made anew (`weft rebuild --frontier`) of all. See `had`.
+        self.is_new = self._journal.meta(FROM_STORE) is not None
+        self.unsure_of_links = self.is_new or self._journal.lost_tail
         shutil.rmtree(folder / "spill", ignore_errors=True)
         self.epoch: int = (self._journal.meta("epoch") or 0) + 1
         self.acknowledged: int = self._journal.meta("acknowledged") or 0
@@ -101,7 +112,9 @@ class EmbeddedFrontier:
         self._checkpoint_every = checkpoint_every
         self._since_checkpoint = 0
         self._refusals_kept = 0
+        self._missing_log_bytes = missing_bytes(folder / "requests", self._journal.meta("request_log"))
         self._requests = RequestLog(folder / "requests", self.now())
+        self._log_place = ("", 0)
         # Told by the engine, which can read robots.txt: the rule in it that forbids an origin's URL, if there is one.
         self.forbids: Callable[[RobotsRecord, str, str], str] = lambda _record, _origin, _url: ""
 
@@ -113,12 +126,13 @@ class EmbeddedFrontier:
             if crawl.name == name:
                 crawl.limits = limits
                 return crawl.number
-        known = {record[0]: msgspec.msgpack.decode(record[1]) for record in self._journal.rows("crawls")}
+        with undamaged(self._journal.path):
+            known = {record[0]: msgspec.msgpack.decode(record[1]) for record in self._journal.rows("crawls")}
         for there, record in known.items():
             if record["name"] == name:
                 self._queues.crawls[there] = Crawl(there, name, record["seed"], limits, self._spill(there))
                 return int(there)
-        number: int = max(known, default=0) + 1
+        number: int = max((*known, *self._queues.crawls), default=0) + 1  # those of this process may not be committed
         seed = random.getrandbits(63)
         self._queues.crawls[number] = Crawl(number, name, seed, limits, self._spill(number))
         self._journal.put("crawls", number, msgspec.msgpack.encode({"name": name, "seed": seed}))
@@ -137,15 +151,78 @@ class EmbeddedFrontier:
         if started_before not in (None, boot_id()) or (started_before and self._section.key_scope == "ip"):
             # The clock began anew, or addresses are not known yet: nobody knows how long ago a site was asked.
             self._queues.not_before = now + self._section.delay_s
-        longest = max(self._section.delay_s, self._journal.meta("longest_delay") or 0.0)
-        self._queues.asked = last_requests(self._folder / "requests", now - longest - _LONGEST_REQUEST_S)
+        self._recall_requests(now)
         self._robots.restore()
-        self._journal.done += self._recovery.restore(self._counts, done, now)
+        self._journal.done += self._settle(list(done), now)
         self._restore_counts(pages or {}, by_key or {})
         self._journal.put_meta("epoch", self.epoch)
         self._journal.put_meta("boot", boot_id())
         self._journal.commit()
         return self._queues.queued
+
+    def _recall_requests(self, now: float) -> None:
+        """When sites were last asked, from the request log; where lines of it are lost, all wait a full delay."""
+        longest = max(self._section.delay_s, self._journal.meta("longest_delay") or 0.0)
+        recent = last_requests(self._folder / "requests", now - longest - _LONGEST_REQUEST_S, now)
+        self._queues.asked = recent.ended
+        missing = self._missing_log_bytes
+        if recent.unreadable or missing:
+            log.warning(
+                "the request log is damaged: sites that it may have told of wait a full delay",
+                unreadable_lines=recent.unreadable, missing_bytes=missing,
+            )  # fmt: skip
+        if missing or self.is_new:
+            recent.unsure_at = now
+        if recent.unsure_at is not None:
+            self._queues.not_before = max(self._queues.not_before, recent.unsure_at + self._section.delay_s)
+
+    def _settle(self, done: list[int], now: float) -> list[int]:
+        """Fills the queues; gives those of `done` that the journal did not know to have ended."""
+        with undamaged(self._journal.path):
+            late = self._recovery.restore(self._counts, done, now, remember=self.unsure_of_links)
+        beyond = max(late, default=0)
+        if beyond >= self._counts.next_item:
+            if not self.unsure_of_links:
+                # A page is stored after the journal has it, so this is no crash's work.
+                raise Damaged(
+                    self._journal.path,
+                    f"does not know what was fetched last (item {beyond:,} of the stored pages)",
+                    REMEDY,
+                )
+            self._counts.next_item = beyond + 1
+        return late
+
+    def had(self, crawl: int, rows: Iterable[tuple[Found, int]]) -> None:
+        """Stored pages, with their items, that the journal may have lost: they are known again, and not fetched again.
+
+        What they lead to must be let in after this, and `links_are_known` called when it is.
+        """
+        owner = self._queues.crawls[crawl]
+        for found, item in rows:
+            owner.seen.add(found.url)
+            if found.hops:
+                # Nobody knows any more whether its redirect led back into its chain, which is another request.
+                owner.seen.add(known_as(msgspec.structs.replace(found, about=found.url)))
+            if self._recovery.knows(item):
+                continue
+            self._counts.admitted += 1
+            if owner.depths is not None:
+                owner.depths[owner.seen.fingerprint(found.url)] = Known(found.depth, item, ended=True)
+            self._write_line(owner, found, item)
+
+    def links_are_known(self) -> None:
+        """What stored pages lead to is let in; `commit` makes it so for good."""
+        self._journal.delete("meta", FROM_STORE)
+        self._journal.delete("meta", LOST_TAIL)
+        self.commit()
+        self.is_new = self.unsure_of_links = False
+
+    def note(self, name: str, value: str | None = None) -> str:
+        """A word that is kept with the frontier; with a value it is changed at the next commit."""
+        if value is None:
+            return str(self._journal.meta(f"note:{name}") or "")
+        self._journal.put_meta(f"note:{name}", value)
+        return value
 
     def _restore_counts(self, pages: Mapping[int, int], by_key: Mapping[str, int]) -> None:
         for number, count in pages.items():
@@ -383,6 +460,9 @@ class EmbeddedFrontier:
         """Writes down what was admitted and what has ended."""
         self._requests.flush()
         self._since_checkpoint += len(self._journal.admitted) + len(self._journal.done)
+        if self._requests.place != self._log_place:
+            self._log_place = self._requests.place
+            self._journal.put_meta("request_log", self._log_place)
         self._journal.commit()
         size = self._queues.queued + self._counts.admitted // 8
         if self._since_checkpoint > self._checkpoint_every + size // 10:
@@ -506,7 +586,7 @@ class EmbeddedFrontier:
             if wall <= self._wall():
                 return lane, robots
             # An earlier process has failed to get it, and its wait is not over.
-            self._queues.push_urgent(lane, robots, now + wall - self._wall())
+            self._queues.push_urgent(lane, robots, now + self._queues.wait_s(wall))
         return None
 
     def _mark(self, item: Item, crawl: Crawl, *, leased: bool, ended: bool = False) -> None:
@@ -558,7 +638,7 @@ class EmbeddedFrontier:
         turn, section = state.turn, self._section
         turn.active -= 1
         turn.ended(ended.at, section)
-        before = (turn.extra_s, turn.open_until, turn.probes)
+        before = turn.marks()
         if ended.slow_down:
             turn.slow_down(ended.at, ended.retry_after_s, section)
             if (ended.retry_after_s or 0.0) > section.max_retry_after_s:
@@ -566,8 +646,9 @@ class EmbeddedFrontier:
                     self._reject(lane, Reason.RETRY_AFTER)
         if ended.ok is not None:
             turn.answered(ended.lease.item, ended.ok, ended.at, section)
-        if before != (turn.extra_s, turn.open_until, turn.probes) or ended.slow_down:
+        if before != turn.marks() or ended.slow_down:
             self._save_site(state.site)
+            turn.log_since(before, state.site.key, section)
         if turn.broken(section):
             for lane in state.site.lanes:
                 self._reject(lane, Reason.BREAKER)
@@ -602,7 +683,7 @@ class EmbeddedFrontier:
         if item.purpose is Purpose.PAGE:
             self._free_permit(state.lane)
             self._mark(item, state.lane.crawl, leased=False)
-            item = _at_its_nearest(item, state.lane.crawl)
+            item = state.lane.crawl.at_its_nearest(item)
         if attempt != item.attempt:
             item = msgspec.structs.replace(item, attempt=attempt)
             wall = self._wall() + max(0.0, not_before - self.now())
@@ -623,6 +704,8 @@ class EmbeddedFrontier:
     def _reject(self, lane: Lane, reason: Reason) -> None:
         """Takes out everything that waits in a lane; `rejections` gives it to whoever keeps the reasons."""
         waiting = list(lane.items())
+        if waiting:
+            log_change(reason, lane.key, len(waiting))
         self._queues.queued -= lane.queued
         lane.clear()
         for item in waiting:
@@ -682,12 +765,27 @@ class EmbeddedFrontier:
         return None
 
     def _over_budget(self, crawl: Crawl, found: Found) -> bool:
+        if found.purpose is Purpose.SITEMAP and crawl.limits.max_sitemaps is not None:
+            return self._has_sitemaps(crawl, found.url, crawl.limits.max_sitemaps)
         cap = crawl.limits.max_pages_per_domain
         if cap is None:
             return False
         site = self._queues.sites.get(self._queues.key_of(found.url))
         lane = next((lane for lane in site.lanes if lane.crawl is crawl), None) if site else None
         return lane is not None and lane.queued + lane.pages >= _OVERFLOW * cap + 1000
+
+    def _has_sitemaps(self, crawl: Crawl, url: str, most: int) -> bool:
+        """Whether a site has had all its sitemaps; if not, this is one of them. The count is written with its item."""
+        key = self._queues.key_of(url)
+        lane, name = self._queues.site(key).lane(crawl), f"{crawl.number} {key}"
+        if lane.sitemaps_found is None:
+            row = self._journal.latest("sitemaps", name)
+            lane.sitemaps_found = row[1] if row is not None else 0
+        if lane.sitemaps_found >= most:
+            return True
+        lane.sitemaps_found += 1
+        self._journal.put("sitemaps", name, lane.sitemaps_found)
+        return False
 
     def _spill(self, crawl: int) -> Path:
         return self._folder / "spill" / str(crawl)
@@ -730,18 +828,10 @@ class EmbeddedFrontier:
         return self._next_transient
 
 
-def _at_its_nearest(item: Item, crawl: Crawl) -> Item:
-    """The item at the depth that was found while it was leased: as the deeper one `_pop` would pass it over."""
-    known = crawl.known(item)
-    if known is None or known.depth >= item.depth:
-        return item
-    return msgspec.structs.replace(item, depth=known.depth)
-
-
 def _lock(folder: Path) -> int:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise BadInput(f"data dir {folder}: cannot be used: {error.strerror}; choose another with --data-dir") from None
     try:

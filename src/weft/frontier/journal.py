@@ -2,35 +2,51 @@
 
     meta      name → value              epoch, counters, boot id, what the store has been acknowledged for
     crawls    number → name, seed, limits, scope extensions
-    journal   seq → admitted, done      admitted: compressed lines, one an item; done: item numbers, 8 bytes each
+    journal   seq → admitted, done      admitted: compressed lines, one an item; done: item numbers, 8 bytes each, and a
+                                        checksum (the compressed lines have theirs, other records too: `sealed`)
     retries   item → attempt, when      items that were tried and wait
     sites     key → state               clocks that a restart must not forget: Crawl-delay, slowing, breaker
     robots    origin → record
     robots_history   origin, when → record   every robots.txt that was ever in force, for the audit
     robots_tries   origin → attempt, when    robots.txt that could not be had yet
     outbox    pod, number → message     what is on its way to another pod (see outbox.py)
+    sitemaps  crawl and site → count    sitemaps that were let in, which are few for each site
 
 What is queued is what was admitted less what is done: nothing else needs to be written when a URL is found or fetched,
 which is one compressed blob for each commit instead of a row for each URL. WAL and synchronous=NORMAL: a killed process
 loses nothing that was committed; `sync` makes it safe against a power cut as well.
+
+Its transactions are counted, in it and in the mark beside it (`mark`). One that has fewer than it must have, or that is
+no whole database, is `Damaged`: it would be opened as an empty or an older frontier, and the crawl would end too early.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
+import zlib
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from isal import isal_zlib
 
-from weft.errors import BadInput, writing
+from weft.errors import BadInput, Damaged, is_damage, writing
+from weft.frontier.mark import Mark
 
 SCHEMA_VERSION = 1
+LOST_TAIL = "lost_tail"  # in meta: a power cut took transactions, and nobody has looked yet what that cost
+CHECKED_BYTES = 32 * 1024 * 1024  # a file up to this size is read through when it is opened: a tenth of a second
+REMEDY = (
+    "restore it from a backup, or make a new frontier of the seeds and the stored pages with "
+    "`weft rebuild CRAWL_DIR --frontier`, and resume"
+)
+_INFLATE_ERROR = cast(type[Exception], isal_zlib.error)  # its types say that it is an exception, not a class of them
+_SEAL = b"\xc1"
+_MAGIC = b"SQLite format 3\0"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS crawls (number INTEGER PRIMARY KEY, record BLOB);
@@ -43,6 +59,7 @@ CREATE TABLE IF NOT EXISTS robots_history (
     origin TEXT, wall REAL, record BLOB, PRIMARY KEY (origin, wall)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS outbox (pod INTEGER, number INTEGER, message BLOB, PRIMARY KEY (pod, number)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS refusals (reason TEXT, url TEXT, parent INTEGER);
+CREATE TABLE IF NOT EXISTS sitemaps (site TEXT PRIMARY KEY, count INTEGER) WITHOUT ROWID;
 """
 
 
@@ -50,36 +67,71 @@ class Journal:
     """The frontier's file. What is put is written together by `commit`."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._path = path
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path = path
+        check_size(path)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        try:
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=NORMAL")
-            self._db.executescript(_TABLES)
-        except sqlite3.DatabaseError as error:
-            raise BadInput(f"{path}: is not a frontier: {error}; choose another data dir") from None
-        version = self.meta("schema_version")
-        if version not in (None, SCHEMA_VERSION):
-            raise BadInput(f"{path}: has layout {version}, this Weft reads {SCHEMA_VERSION}; use the Weft that made it")
+        self._mark = Mark(mark_of(path))
         self.admitted: list[str] = []
         self.done: list[int] = []
         self._puts: dict[tuple[str, Any], tuple[Any, ...] | None] = {}
         self._history: list[tuple[str, float, bytes]] = []
+        try:
+            self._open()
+        except BaseException:
+            self._db.close()
+            self._mark.close()
+            raise
         self.put_meta("schema_version", SCHEMA_VERSION)
+
+    def _open(self) -> None:
+        with undamaged(self.path):
+            if self.path.stat().st_size <= CHECKED_BYTES:
+                found = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
+                if found != "ok":
+                    raise Damaged(self.path, f"is damaged ({' '.join(str(found).split())})", REMEDY)
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.executescript(_TABLES)
+            version = self.meta("schema_version")
+            if version not in (None, SCHEMA_VERSION):
+                raise BadInput(
+                    f"{self.path}: has layout {version}, this Weft reads {SCHEMA_VERSION}; use the Weft that made it"
+                )
+            self._commits = self._durable = int(self.meta("commits") or 0)
+        earlier, must = self._mark.earlier, 0
+        if earlier is not None:
+            must = earlier.commits if self._mark.is_of_this_boot else earlier.durable
+            self._durable = min(self._commits, earlier.durable)
+        if self._commits < must:
+            detail = f"has lost what was written to it last (it has {self._commits:,} of {must:,} transactions)"
+            raise Damaged(self.path, detail if self._commits else "is gone, or empty", REMEDY)
+        # A power cut took the last transactions: what was found on the pages that they were about may be lost. That is
+        # kept with the next commit, which is the one that writes the mark again.
+        self.lost_tail = earlier is not None and self._commits < earlier.commits
+        if self.lost_tail:
+            self.put_meta(LOST_TAIL, True)
+        self.lost_tail = self.lost_tail or self.meta(LOST_TAIL) is not None
 
     def meta(self, name: str) -> Any:
         """A value that was put, or None."""
-        row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-        return None if row is None else msgspec.msgpack.decode(row[0])
+        with undamaged(self.path):
+            row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+            return None if row is None else msgspec.msgpack.decode(unsealed(row[0]))
 
     def put_meta(self, name: str, value: Any) -> None:
         """Written at the next commit."""
-        self._puts["meta", name] = (name, msgspec.msgpack.encode(value))
+        self._puts["meta", name] = (name, sealed(msgspec.msgpack.encode(value)))
 
     def put(self, table: str, key: Any, *values: Any) -> None:
         """A whole row, written at the next commit; a key of several columns is a tuple."""
-        self._puts[table, key] = (*key, *values) if isinstance(key, tuple) else (key, *values)
+        kept = [sealed(value) if isinstance(value, bytes) else value for value in values]
+        self._puts[table, key] = (*key, *kept) if isinstance(key, tuple) else (key, *kept)
+
+    def latest(self, table: str, key: Any) -> tuple[Any, ...] | None:
+        """One row by its key, as it will be after the next commit."""
+        return self._puts[table, key] if (table, key) in self._puts else self.row(table, key)
 
     def delete(self, table: str, key: Any) -> None:
         """A row to be gone at the next commit."""
@@ -95,14 +147,15 @@ class Journal:
 
     def message(self, pod: int, after: int) -> tuple[int, bytes] | None:
         """The first committed message to a pod after a number."""
-        row = self._db.execute(
-            "SELECT number, message FROM outbox WHERE pod = ? AND number > ? ORDER BY number LIMIT 1", (pod, after)
-        ).fetchone()
-        return (int(row[0]), bytes(row[1])) if row is not None else None
+        with undamaged(self.path):
+            row = self._db.execute(
+                "SELECT number, message FROM outbox WHERE pod = ? AND number > ? ORDER BY number LIMIT 1", (pod, after)
+            ).fetchone()
+            return (int(row[0]), unsealed(row[1])) if row is not None else None
 
     def robots_told(self, origin: str, wall: float, record: bytes) -> None:
         """Evidence for the audit: by this robots.txt was an origin asked from then on."""
-        self._history.append((origin, wall, record))
+        self._history.append((origin, wall, sealed(record)))
 
     def save_history(self) -> None:
         """Before anything is asked: a kill must not leave a request without the robots.txt that allowed it."""
@@ -124,20 +177,24 @@ class Journal:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with writing(self._path):
+        with undamaged(self.path), writing(self.path):
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
+                count = sealed(msgspec.msgpack.encode(self._commits + 1))
+                self._db.execute("INSERT OR REPLACE INTO meta VALUES ('commits', ?)", (count,))
                 self._db.execute("COMMIT")
             except BaseException:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
+        self._commits += 1
+        self._mark.write(self._commits, self._durable)
 
     def _write(self) -> None:
         if self.admitted or self.done:
             blob = isal_zlib.compress("\n".join(self.admitted).encode(), 1) if self.admitted else None
-            done = array("Q", self.done).tobytes() if self.done else None
+            done = packed_items(self.done) if self.done else None
             self._db.execute("INSERT INTO journal (admitted, done) VALUES (?, ?)", (blob, done))
         for (table, key), row in self._puts.items():
             if row is None:
@@ -150,45 +207,143 @@ class Journal:
 
     def rows(self, table: str) -> Iterator[tuple[Any, ...]]:
         """All rows of one of the small tables."""
-        yield from self._db.execute(f"SELECT * FROM {table}")  # noqa: S608
+        with undamaged(self.path):
+            for row in self._db.execute(f"SELECT * FROM {table}"):  # noqa: S608
+                yield unsealed_row(row)
 
     def keys(self, table: str) -> Iterator[str]:
         """The keys of a table, without what stands behind them."""
-        return (str(key) for (key,) in self._db.execute(f"SELECT {_KEYS[table]} FROM {table}"))  # noqa: S608
+        with undamaged(self.path):
+            for (key,) in self._db.execute(f"SELECT {_KEYS[table]} FROM {table}"):  # noqa: S608
+                yield str(key)
 
     def row(self, table: str, key: Any) -> tuple[Any, ...] | None:
         """One row by its key."""
-        found = self._db.execute(f"SELECT * FROM {table} WHERE {_KEYS[table]} = ?", (key,)).fetchone()  # noqa: S608
-        return None if found is None else tuple(found)
+        with undamaged(self.path):
+            found = self._db.execute(f"SELECT * FROM {table} WHERE {_KEYS[table]} = ?", (key,)).fetchone()  # noqa: S608
+            return None if found is None else unsealed_row(found)
+
+    def check(self) -> None:
+        """Reads everything; Damaged where a record is not what was written."""
+        for table in _KEYS:
+            for _ in self.rows(table):
+                pass
+        for blobs in (self.admitted_since(0), self.done_since(0)):
+            for _ in blobs:
+                pass
 
     def last_seq(self) -> int:
         """The number of the journal's last line."""
-        return int(self._db.execute("SELECT max(seq) FROM journal").fetchone()[0] or 0)
+        with undamaged(self.path):
+            return int(self._db.execute("SELECT max(seq) FROM journal").fetchone()[0] or 0)
 
     def admitted_since(self, seq: int) -> Iterator[list[str]]:
         """The lines of what was admitted after a line of the journal, commit by commit."""
-        for (blob,) in self._db.execute(
-            "SELECT admitted FROM journal WHERE seq > ? AND admitted NOT NULL ORDER BY seq", (seq,)
-        ):
-            yield isal_zlib.decompress(blob).decode().split("\n")
+        with undamaged(self.path):
+            for (blob,) in self._db.execute(
+                "SELECT admitted FROM journal WHERE seq > ? AND admitted NOT NULL ORDER BY seq", (seq,)
+            ):
+                yield unpacked_text(blob).split("\n")
 
     def done_since(self, seq: int) -> Iterator[array[int]]:
         """The items that ended after a line of the journal, commit by commit."""
-        for (blob,) in self._db.execute(
-            "SELECT done FROM journal WHERE seq > ? AND done NOT NULL ORDER BY seq", (seq,)
-        ):
-            numbers = array("Q")
-            numbers.frombytes(blob)
-            yield numbers
+        with undamaged(self.path):
+            for (blob,) in self._db.execute(
+                "SELECT done FROM journal WHERE seq > ? AND done NOT NULL ORDER BY seq", (seq,)
+            ):
+                yield unpacked_items(blob)
 
     def sync(self) -> None:
-        """Makes what was committed safe against a power cut."""
-        sync_log(self._path)
+        """Makes what was committed safe against a power cut; for any thread."""
+        commits = self._commits
+        sync_log(self.path)
+        self._durable = max(self._durable, commits)  # the mark has it with the next commit
 
     def close(self) -> None:
         """Commits and closes."""
         self.commit()
-        self._db.close()
+        with undamaged(self.path):
+            self.sync()
+            self._mark.write(self._commits, self._durable)
+            self._db.close()
+        self._mark.close()
+
+
+def mark_of(database: Path) -> Path:
+    """Where a journal's mark lies."""
+    return database.with_suffix(".mark")
+
+
+def check_size(path: Path) -> None:
+    """Sees that a database has the pages that its header tells of: SQLite opens a shorter one without a word."""
+    try:
+        with path.open("rb") as file:
+            header, size = file.read(100), os.fstat(file.fileno()).st_size
+    except FileNotFoundError:
+        return
+    log = Path(f"{path}-wal")
+    if not size or (log.exists() and log.stat().st_size):
+        return  # an empty one is new, which the mark may know better; a log may hold the pages that are not here yet
+    if len(header) < 100 or not header.startswith(_MAGIC):
+        raise Damaged(path, "is not a frontier (no database)", REMEDY)
+    page_bytes = int.from_bytes(header[16:18], "big")
+    pages, is_told = int.from_bytes(header[28:32], "big"), header[24:28] == header[92:96]
+    if is_told and size < pages * (65536 if page_bytes == 1 else page_bytes):
+        raise Damaged(path, f"is cut off: {size:,} bytes, of {pages:,} pages of {page_bytes:,}", REMEDY)
+
+
+@contextmanager
+def undamaged(path: Path) -> Iterator[None]:
+    """Turns what a broken frontier gives away itself by into one clear error."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        if is_damage(error):
+            raise Damaged(path, f"is damaged ({error})", REMEDY) from error
+        raise
+    except (zlib.error, _INFLATE_ERROR, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Damaged(path, f"is damaged ({error})", REMEDY) from error
+
+
+def sealed(record: bytes) -> bytes:
+    """A record with its checksum. It begins with a byte that no record begins with: MessagePack leaves it unused."""
+    return _SEAL + zlib.crc32(record).to_bytes(4, "little") + record
+
+
+def unsealed(data: bytes) -> bytes:
+    """The record again; one without a checksum is of an older Weft."""
+    if not data.startswith(_SEAL):
+        return data
+    record = data[5:]
+    if zlib.crc32(record).to_bytes(4, "little") != data[1:5]:
+        raise zlib.error("a record fails its checksum")
+    return record
+
+
+def unsealed_row(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A row with all its records so."""
+    return tuple(unsealed(value) if isinstance(value, bytes) else value for value in row)
+
+
+def unpacked_text(blob: bytes) -> str:
+    """What was admitted with one commit, an item a line."""
+    return isal_zlib.decompress(blob).decode()
+
+
+def packed_items(items: list[int]) -> bytes:
+    """The items that ended with one commit."""
+    data = array("Q", items).tobytes()
+    return data + zlib.crc32(data).to_bytes(4, "little")
+
+
+def unpacked_items(blob: bytes) -> array[int]:
+    """The items again. Without a checksum they are of an older Weft."""
+    numbers = array("Q")
+    data, checksum = (blob[:-4], blob[-4:]) if len(blob) % 8 == 4 else (blob, b"")
+    if checksum and zlib.crc32(data).to_bytes(4, "little") != checksum:
+        raise zlib.error("ended items fail their checksum")
+    numbers.frombytes(data)
+    return numbers
 
 
 def sync_log(database: Path) -> None:
@@ -209,4 +364,5 @@ _KEYS = {
     "sites": "key",
     "robots": "origin",
     "robots_tries": "origin",
+    "sitemaps": "site",
 }

@@ -8,12 +8,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.config import PolitenessSection
+from weft.telemetry import Log
 
 if TYPE_CHECKING:
     from weft.frontier.sites import Site
 
 SLOWEST_S = 60.0
 EASE_AFTER = 20  # good answers in a row after which a slowed site is trusted with half the delay again
+log = Log("weft.frontier.politeness")
+# What is logged of a site: by what happened to it, the message and what its number is. Every frontier logs the same.
+CHANGES = {
+    "slowed": ("site slowed", "delay_s"),
+    "eased": ("site eased", "delay_s"),
+    "opened": ("breaker opened", "reset_s"),
+    "probed": ("breaker probe failed", "probes"),
+    "closed": ("breaker closed", "probes"),
+    "breaker": ("site given up", "urls"),
+    "retry-after": ("site given up", "urls"),
+}
+
+
+def log_change(what: str, site: str, number: float) -> None:
+    """Tells the log what has happened to a site; a word that is not in CHANGES is not told."""
+    if what in CHANGES:
+        message, field = CHANGES[what]
+        reason = {"reason": what} if field == "urls" else {}
+        log.info(message, site=site, **reason, **{field: number})
 
 
 class Turn:
@@ -87,6 +107,24 @@ class Turn:
     def broken(self, section: PolitenessSection) -> bool:
         """Whether the site has failed its last probe."""
         return self.probes >= section.breaker_max_probes
+
+    def marks(self) -> tuple[float, float, int]:
+        """What is written down, and logged, when it changes."""
+        return self.extra_s, self.open_until, self.probes
+
+    def log_since(self, before: tuple[float, float, int], site: str, section: PolitenessSection) -> None:
+        """Tells the log what has changed since `marks` were `before`."""
+        extra_s, open_until, probes = before
+        if self.extra_s > extra_s:
+            log_change("slowed", site, self.delay_s(section))
+        elif self.extra_s < extra_s:
+            log_change("eased", site, self.delay_s(section))
+        if self.open_until and not open_until:
+            log_change("opened", site, section.breaker_reset_s)
+        elif self.probes > probes:
+            log_change("probed", site, self.probes)
+        elif open_until and not self.open_until:
+            log_change("closed", site, probes)
 
     def _open(self, at: float, section: PolitenessSection) -> None:
         self.open_until = at + section.breaker_reset_s

@@ -17,7 +17,7 @@ import msgspec
 from weft import urls
 from weft.config import PolitenessSection
 from weft.frontier.contract import Item
-from weft.frontier.journal import Journal
+from weft.frontier.journal import Journal, undamaged
 from weft.frontier.politeness import AddressTurn, Turn
 from weft.frontier.seen import SeenSet
 from weft.frontier.sites import Crawl, Lane, Site
@@ -27,6 +27,7 @@ from weft.records import Found, Purpose
 FORGET_AFTER_S = 60.0
 _KEYS = 50_000
 _FORGOTTEN_AT_ONCE = 20
+_LONGEST_BACKOFF_S = 60.0
 _KEPT_TURNS = 10_000  # of addresses, before it is looked which of them are idle
 
 
@@ -85,6 +86,8 @@ class Queues:
     def _turn(self, key: str) -> Turn:
         turn, now = Turn(self.not_before), self._now()
         self._recall(turn, key, now)
+        if self.not_before:  # nobody knows when it was asked last: a full delay, which may be a longer one
+            turn.due = max(turn.due, self.not_before + turn.delay_s(self.section) - self.section.delay_s)
         if self.asked and key in self.asked:
             ended = self.asked.pop(key)
             turn.due = max(turn.due, (now if ended is None else ended) + turn.delay_s(self.section))
@@ -118,11 +121,16 @@ class Queues:
     def _recall(self, turn: Turn, key: str, now: float) -> None:
         row = self._journal.row("sites", key) if key in self._saved else None
         if row is not None:
-            state = msgspec.msgpack.decode(row[1])
+            with undamaged(self._journal.path):
+                state = msgspec.msgpack.decode(row[1])
             turn.crawl_delay_s, turn.extra_s = state["crawl_delay"], state["extra"]
             turn.forced_single, turn.probes = state["single"], state["probes"]
             turn.due = max(turn.due, now + state["due_wall"] - self._wall())
             turn.open_until = turn.due if state["open"] else 0.0
+
+    def wait_s(self, wall: float) -> float:
+        """How long it is until a time of day for which something was put off; never longer than anything is."""
+        return min(max(0.0, wall - self._wall()), self.section.max_retry_after_s + _LONGEST_BACKOFF_S)
 
     def save(self, site: Site) -> None:
         """Has the journal remember what a site, or its address, asked for."""
@@ -209,7 +217,7 @@ class Queues:
             self.queued -= 1
             if self.ended and item.item in self.ended:
                 continue
-            if self.retries and not item.attempt and (tried := self.retries.pop(item.item, None)) is not None:
+            if self.retries and not item.attempt and (tried := self.retries.get(item.item)) is not None:
                 again = msgspec.structs.replace(item, attempt=tried[0])
                 self.push_urgent(lane, again, now + max(0.0, tried[1] - self._wall()))
                 continue

@@ -7,7 +7,7 @@ ended since is passed over when its turn comes, so that a restart need not look 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -40,6 +40,12 @@ class Recovery:
         self._journal = journal
         self._queues = queues
         self._wall = wall
+        self._before = 0  # items before this one are known by the checkpoint
+        self._replayed = Bitmap()  # and these by the journal since; filled where somebody will ask
+
+    def knows(self, item: int) -> bool:
+        """Whether an item was admitted, as far as the journal tells; asked where it may have lost some (`restore`)."""
+        return item < self._before or item in self._replayed
 
     def save(self, counts: Counts, out: list[Open], now: float) -> None:
         """Writes a checkpoint; everything must be committed to the journal."""
@@ -47,41 +53,50 @@ class Recovery:
         crawls = [(number, crawl.depths is not None) for number, crawl in self._queues.crawls.items()]
         seq, wall = self._journal.last_seq(), self._wall()
         header = Header(LAYOUT, seq, wall, counts.next_item, counts.admitted, counts.finished, crawls)
-        Writer(self._path, header, self._queues, now).write(out)
+        # What had ended before this process may still lie in a queue, and no later line of the journal tells of it.
+        ended = self._queues.ended.blocks() if isinstance(self._queues.ended, Bitmap) else {}
+        Writer(self._path, header, self._queues, now).write(out, ended)
 
-    def restore(self, counts: Counts, done: Iterable[int], now: float) -> list[int]:
-        """Fills the queues and the counts; gives those of `done` that the journal does not know to have ended."""
+    def restore(self, counts: Counts, done: Iterable[int], now: float, *, remember: bool = False) -> list[int]:
+        """Fills the queues and the counts; gives those of `done` that the journal does not know to have ended.
+
+        `remember`: for `knows`.
+        """
         queues, journal = self._queues, self._journal
         queues.retries = {item: (attempt, wall) for item, attempt, wall in journal.rows("retries")}
         reader = Reader(self._path, journal.last_seq(), queues.crawls)
         header = reader.header
         seq = header.seq if header is not None else 0
-        ended = Bitmap()
+        ended = Bitmap(reader.ended() if header is not None else None)
         for numbers in journal.done_since(seq):
             counts.finished += ended.add(numbers)
         late = [item for item in done if item not in ended]
         counts.finished += ended.add(late)
         queues.ended = ended
         if header is not None:
+            self._before = header.next_item
             counts.next_item = max(counts.next_item, header.next_item)
             counts.admitted += header.admitted
             counts.finished += header.finished
             for one in reader.load(queues, now - self._wall(), ended):
                 self._put_back(one, now)
         reader.close()
-        self._replay(seq, counts, ended, now)
+        self._replay(seq, counts, ended, now, self._replayed if remember else None)
         for site in queues.sites.values():
             queues.schedule(site)
         return late
 
     def _put_back(self, one: Open, now: float) -> None:
         """An item that was out comes back before the others."""
-        lane = self._queues.site(self._queues.key_of(one.item.url)).lane(self._queues.crawls[one.crawl])
+        crawl = self._queues.crawls[one.crawl]
+        if (known := crawl.known(one.item)) is not None:
+            known.ended = False  # it had, but nothing on disk says so: as an ended one it would be passed over
+        lane = self._queues.site(self._queues.key_of(one.item.url)).lane(crawl)
         attempt, not_before = self._tried(one.item.item, now)
-        item = msgspec.structs.replace(one.item, attempt=attempt or one.item.attempt)
+        item = msgspec.structs.replace(crawl.at_its_nearest(one.item), attempt=attempt or one.item.attempt)
         self._queues.push_urgent(lane, item, not_before, first=True)
 
-    def _replay(self, seq: int, counts: Counts, ended: Bitmap, now: float) -> None:
+    def _replay(self, seq: int, counts: Counts, ended: Bitmap, now: float, replayed: Bitmap | None) -> None:
         crawls = self._queues.crawls
         for lines in self._journal.admitted_since(seq):
             for line in lines:
@@ -90,6 +105,8 @@ class Recovery:
                 if crawl is None:
                     continue
                 item = int(number)
+                if replayed is not None:
+                    replayed.add((item,))
                 if item >= counts.next_item:
                     counts.next_item = item + 1
                 url, _, about = rest.partition(" ")
@@ -120,15 +137,19 @@ class Recovery:
         """How often an item was tried, and when it may be tried again."""
         if item not in self._queues.retries:
             return 0, 0.0
-        attempt, wall = self._queues.retries.pop(item)
-        return attempt, now + max(0.0, wall - self._wall())
+        attempt, wall = self._queues.retries[item]  # kept: one that has moved up has another entry
+        return attempt, now + self._queues.wait_s(wall)
 
 
 class Bitmap:
     """A set of item numbers, a bit each: they are dense."""
 
-    def __init__(self) -> None:
-        self._bits: dict[int, bytearray] = {}
+    def __init__(self, blocks: Mapping[int, bytes] | None = None) -> None:
+        self._bits = {number: bytearray(block) for number, block in (blocks or {}).items()}
+
+    def blocks(self) -> dict[int, bytes]:
+        """All of them, to be written down."""
+        return {number: bytes(block) for number, block in self._bits.items()}
 
     def add(self, items: Iterable[int]) -> int:
         """Adds all; gives how many."""

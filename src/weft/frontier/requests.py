@@ -7,13 +7,17 @@ request ended waits from that end, one whose request was under way waits from no
     E item monotonic status                        it has ended (`unasked`: it was not made after all)
     B boot-id monotonic wall                       a process opened the log; in another boot the clock is another one
 
-Appended with one write(2) for each batch, so that a killed process leaves whole lines; rotated at ROTATE_BYTES.
+Appended with one write(2) for each batch, so that a killed process leaves whole lines; rotated at ROTATE_BYTES. A power
+cut may leave half a line, or zeros in its place: whoever opens the log next ends it with a NUL, so that it never joins
+the line that follows. A line that is not what was written, for whatever reason, is passed over and counted (`Gaps`); as
+long as one may hide a recent request, every site waits a full delay (`Recent.unsure_at`).
 """
 
 from __future__ import annotations
 
 import errno
 import heapq
+import math
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -23,9 +27,14 @@ from pathlib import Path
 from msgspec import Struct
 
 from weft.errors import DiskFull, writing
+from weft.telemetry import Log
 
 ROTATE_BYTES = 256 * 1024 * 1024
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_TORN = b"\0\n"  # ends a line that was left half written: no whole line holds a NUL
+_LONGEST_LINE = 64 * 1024
+_ROUNDING_S = 1e-3  # more than what writing a time down to the microsecond may change
+log = Log("weft.frontier.requests")
 
 
 def boot_id() -> str:
@@ -40,14 +49,20 @@ class RequestLog:
     """The log of one pod; one writer."""
 
     def __init__(self, folder: Path, clock: float) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder = folder
         self._buffer: list[str] = []
         self._size = 0
         self._serial = max((_serial(path) for path in folder.glob("requests-*.log")), default=0)
         self._open()
+        self._end_torn_line()
         self._buffer.append(f"B\t{boot_id()}\t{clock:.6f}\t{time.time():.3f}\n")
         self.flush()
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The newest file's name, and how long it is: whoever finds it shorter has lost lines."""
+        return self._path.name, self._size
 
     def start(self, item: int, now: float, key: str, delay_s: float, places: int, url: str) -> None:
         """A request that will be made once `flush` has returned."""
@@ -93,34 +108,77 @@ class RequestLog:
 
     def _open(self) -> None:
         self._path = self._folder / f"requests-{self._serial:05d}.log"
-        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._size = os.fstat(self._fd).st_size
+
+    def _end_torn_line(self) -> None:
+        tail = os.pread(self._fd, _LONGEST_LINE, max(0, self._size - _LONGEST_LINE))
+        if not tail or tail.endswith(b"\n"):
+            return
+        torn = len(tail) - 1 - tail.rfind(b"\n")
+        log.warning("a torn line at the end of the request log is passed over", file=self._path, bytes=torn)
+        with writing(self._path):
+            os.write(self._fd, _TORN)
         self._size = os.fstat(self._fd).st_size
 
 
-def last_requests(folder: Path, not_before: float) -> dict[str, float | None]:
-    """For each key the end of its last request in this boot, None if it had not ended; older ones may be left out.
+class Gaps(Struct):
+    """What of a log could not be read."""
+
+    lines: int = 0
+    files: list[str] = []  # in which they are
+
+
+class Recent(Struct):
+    """What the log tells of requests before this process."""
+
+    ended: dict[str, float | None] = {}  # by key: the end of its last request in this boot; None: it had not ended
+    unreadable: int = 0
+    # Until then nobody may be asked whose last request is not known: lines that cannot be read may be anybody's. It is
+    # a time from which a full delay counts; None: every line could be read.
+    unsure_at: float | None = None
+
+
+def last_requests(folder: Path, not_before: float, now: float) -> Recent:
+    """What matters for the clocks of sites; older requests may be left out.
 
     `not_before`: requests that ended earlier than this time of the clock do not matter any more.
     """
-    started: dict[int, str] = {}
+    started: dict[int, tuple[str, float]] = {}
     running: dict[str, int] = {}
-    last: dict[str, float | None] = {}
-    for kind, fields in _recent_lines(folder, not_before):
-        if kind == "B":
+    recent = Recent({})
+    last = recent.ended
+    hidden = False  # a line since the last opening could not be read
+    for event in _recent_lines(folder, not_before):
+        if event is None:
+            recent.unreadable += 1
+            hidden = True
+        elif isinstance(event, _Boot):
             # What an earlier process had under way has no end; in an earlier boot the clock was another one.
             started.clear()
             running.clear()
-            if fields[0] != boot_id():
+            if event.boot != boot_id():
                 last.clear()
-        elif kind == "S":
-            key = started[int(fields[0])] = fields[3]
-            running[key] = running.get(key, 0) + 1
-            last[key] = None
-        elif kind == "E" and (ended := started.pop(int(fields[0]), None)) is not None:
-            running[ended] -= 1
-            if not running[ended]:
-                last[ended] = float(fields[1])
-    return last
+                recent.unsure_at = None
+            elif hidden:
+                recent.unsure_at = min(event.at, now)  # whoever opened the log then has waited from then on, too
+            hidden = False
+        elif isinstance(event, Start):
+            started[event.item] = event.key, event.at
+            running[event.key] = running.get(event.key, 0) + 1
+            last[event.key] = None
+        elif (ended := started.pop(event.item, None)) is not None:
+            key, began = ended
+            running[key] -= 1
+            if not began - _ROUNDING_S <= event.at <= now + _ROUNDING_S:
+                # A time that cannot be: of which the site must not be asked too early, nor wait for ever.
+                recent.unreadable += 1
+                hidden = True
+            elif not running[key]:
+                last[key] = event.at
+    if hidden:
+        recent.unsure_at = now
+    return recent
 
 
 class Start(Struct, frozen=True, gc=False):
@@ -151,12 +209,32 @@ class Opening(Struct, frozen=True, gc=False):
     slot: str = ""
 
 
-def read_events(folder: Path) -> Iterator[Start | Finish | Opening]:
-    """The whole log, in the order in which things happened; the logs of several slots lie in folders of their own."""
+class _Boot(Struct, frozen=True, gc=False):
+    """A process opened the log, in that boot of the machine."""
+
+    boot: str
+    at: float
+    wall: float
+
+
+def missing_bytes(folder: Path, place: tuple[str, int] | None) -> int:
+    """By how much a log is shorter than it once was (`RequestLog.place`)."""
+    if place is None:
+        return 0
+    path = folder / place[0]
+    return max(0, place[1] - (path.stat().st_size if path.exists() else 0))
+
+
+def read_events(folder: Path, gaps: Gaps | None = None) -> Iterator[Start | Finish | Opening]:
+    """The whole log, in the order in which things happened; the logs of several slots lie in folders of their own.
+
+    `gaps` counts the lines that could not be read.
+    """
     slots = {"": folder} | {path.name: path for path in sorted(folder.iterdir()) if path.is_dir()}
     order = _boots(slots.values())
+    gaps = Gaps() if gaps is None else gaps
     boot = -1
-    for (at, _), event in heapq.merge(*(_events(path, slot, order) for slot, path in slots.items()), key=_moment):
+    for (at, _), event in heapq.merge(*(_events(path, slot, order, gaps) for slot, path in slots.items()), key=_moment):
         if not isinstance(event, Opening):
             yield event
             continue
@@ -169,9 +247,9 @@ def _boots(folders: Iterable[Path]) -> dict[str, int]:
     first: dict[str, float] = {}
     for folder in folders:
         for path in folder.glob("requests-*.log"):
-            for kind, fields in _lines(path):
-                if kind == "B" and len(fields) == 3:
-                    first[fields[0]] = min(float(fields[2]), first.get(fields[0], float("inf")))
+            for event in _lines(path):
+                if isinstance(event, _Boot):
+                    first[event.boot] = min(event.wall, first.get(event.boot, math.inf))
     return {boot: number for number, boot in enumerate(sorted(first, key=first.__getitem__))}
 
 
@@ -180,38 +258,64 @@ def _moment(event: tuple[tuple[int, float], Start | Finish | Opening]) -> tuple[
 
 
 def _events(
-    folder: Path, slot: str, boots: dict[str, int]
+    folder: Path, slot: str, boots: dict[str, int], gaps: Gaps
 ) -> Iterator[tuple[tuple[int, float], Start | Finish | Opening]]:
     """One log's events, each with its boot and the time at which it was written down, which never goes back."""
     boot, latest = 0, 0.0
-    for path in sorted(folder.glob("requests-*.log"), key=_serial):
-        for kind, fields in _lines(path):
-            if kind == "S" and len(fields) == 7:
-                item, at, wall, key, delay, places, url = fields
-                latest = max(latest, float(at))
-                event = Start(int(item), float(at), float(wall), key, float(delay), int(places), url, slot)
-                yield (boot, latest), event
-            elif kind == "E" and len(fields) == 3:
-                latest = max(latest, float(fields[1]))
-                yield (boot, latest), Finish(int(fields[0]), float(fields[1]), fields[2])
-            elif kind == "B" and len(fields) == 3:
-                latest = float(fields[1]) if boots[fields[0]] != boot else max(latest, float(fields[1]))
-                boot = boots[fields[0]]
+    for path in _files(folder):
+        for event in _lines(path, slot):
+            if event is None:
+                gaps.lines += 1
+                if str(path) not in gaps.files:
+                    gaps.files.append(str(path))
+                continue
+            if isinstance(event, _Boot):
+                latest = event.at if boots[event.boot] != boot else max(latest, event.at)
+                boot = boots[event.boot]
                 yield (boot, latest), Opening(False, slot)
+                continue
+            latest = max(latest, event.at)
+            yield (boot, latest), event
 
 
-def _lines(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """The whole lines of one file; a torn last line is left out."""
-    with path.open(encoding="utf-8", errors="replace") as file:
+def _lines(path: Path, slot: str = "") -> Iterator[Start | Finish | _Boot | None]:
+    """What the lines of one file say; None for one that is not what was written, or only half of it."""
+    with path.open("rb") as file:
         for line in file:
-            kind, *fields = line.rstrip("\n").split("\t")
-            if line.endswith("\n") and len(fields) >= 2:
-                yield kind, fields
+            yield _parsed(line, slot)
 
 
-def _recent_lines(folder: Path, not_before: float) -> Iterator[tuple[str, list[str]]]:
-    """The lines of the newest files, from a little before the given time on; a torn last line is left out."""
-    files = sorted(folder.glob("requests-*.log"), key=_serial)
+def _parsed(line: bytes, slot: str) -> Start | Finish | _Boot | None:
+    if not line.endswith(b"\n") or b"\0" in line:
+        return None
+    try:
+        kind, *fields = line[:-1].decode().split("\t")
+        if kind == "S":
+            item, at, wall, key, delay, places, url = fields
+            start = Start(int(item), _time(at), _time(wall), key, _time(delay), int(places), url, slot)
+            # The key is the host of the URL, or its domain: a bit that was flipped in either is seen.
+            return start if key and start.places > 0 and key in url[: url.index("/", 8)] else None
+        if kind == "E":
+            item, at, status = fields
+            return Finish(int(item), _time(at), status)
+        if kind == "B":
+            boot, at, wall = fields
+            return _Boot(boot, _time(at), _time(wall))
+    except ValueError:  # too few fields or too many, no number, no UTF-8
+        pass
+    return None
+
+
+def _time(text: str) -> float:
+    value = float(text)
+    if not 0.0 <= value < math.inf:
+        raise ValueError(text)
+    return value
+
+
+def _recent_lines(folder: Path, not_before: float) -> Iterator[Start | Finish | _Boot | None]:
+    """The lines of the newest files, from a little before the given time on."""
+    files = _files(folder)
     first = len(files) - 1
     while first > 0 and _first_time(files[first]) > not_before:
         first -= 1
@@ -220,13 +324,15 @@ def _recent_lines(folder: Path, not_before: float) -> Iterator[tuple[str, list[s
 
 
 def _first_time(path: Path) -> float:
-    with path.open(encoding="utf-8", errors="replace") as file:
-        fields = file.readline().split("\t")
-    try:
-        return float(fields[2])
-    except (IndexError, ValueError):
-        return 0.0
+    """The time of a file's first line that can be read, or beyond all if there is none: then older files matter too."""
+    return next((event.at for event in _lines(path) if event is not None), math.inf)
+
+
+def _files(folder: Path) -> list[Path]:
+    """A log's files, oldest first."""
+    return sorted(folder.glob("requests-*.log"), key=_serial)
 
 
 def _serial(path: Path) -> int:
-    return int(path.stem.rpartition("-")[2])
+    number = path.stem.rpartition("-")[2]
+    return int(number) if number.isdecimal() else 0

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from weft.frontier.contract import RobotsRecord
-from weft.frontier.journal import Journal
+from weft.frontier.journal import Journal, undamaged
 from weft.frontier.seen import SeenSet
 
 _KEPT = 20_000
@@ -35,7 +35,8 @@ class RobotsFiles:
         """What is known of one, in force or not."""
         record = self._records.get(origin)
         if record is None and (row := self._journal.row("robots", origin)) is not None:
-            record = self._remember(origin, msgspec.msgpack.decode(row[2], type=RobotsRecord))
+            with undamaged(self._journal.path):
+                record = self._remember(origin, msgspec.msgpack.decode(row[2], type=RobotsRecord))
         return record
 
     def at_hand(self, origin: str) -> RobotsRecord | None:
@@ -75,7 +76,7 @@ class RobotsFiles:
     def ask_again(self, origin: str) -> None:
         """One that could not be had is not in force any more."""
         record = self.get(origin)
-        if record is not None and record.status == "unreachable":
+        if record is not None and record.status in ("unreachable", "address"):
             self._expiry[origin] = 0.0
 
     def forget(self, origin: str) -> None:

@@ -10,14 +10,13 @@ when that transaction is on the disk.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from weft import urls
-from weft.config import PolitenessSection
+from weft.config import PolitenessSection, checks_pod_assignment
 from weft.frontier.contract import Admission, FrontierStats, RobotsRecord
 from weft.frontier.embedded import EmbeddedFrontier
 from weft.frontier.outbox import Outbox, Recent, Told, read_message
@@ -51,7 +50,7 @@ class RoutedFrontier(EmbeddedFrontier):
         self._heard: dict[int, int] = {int(sender): n for sender, n in (self._journal.meta("heard") or {}).items()}
         self._committed: dict[int, int] = dict(self._heard)
         self.durable: dict[int, int] = dict(self._heard)  # last numbers that are on the disk, by sender
-        self._checks = os.environ.get("WEFT_DEBUG_POD_ASSIGNMENT", "").lower() in ("1", "true")
+        self._checks = checks_pod_assignment()
 
     def pod_of(self, url: str) -> int:
         """The pod that a URL belongs to."""
@@ -75,7 +74,8 @@ class RoutedFrontier(EmbeddedFrontier):
         self, done: Iterable[int] = (), pages: Mapping[int, int] | None = None, by_key: Mapping[str, int] | None = None
     ) -> int:
         """Also takes up the errands that other pods sent this one on."""
-        if self._journal.meta("boot") not in (None, boot_id()):
+        # A frontier that was made anew has forgotten which numbers it had heard, and others wait for those it had used.
+        if self.is_new or self._journal.meta("boot") not in (None, boot_id()):
             self.outbox.jump()
         queued = super().recover(done, pages, by_key)
         for name, value in list(self._journal.rows("meta")):

@@ -1,8 +1,9 @@
 """What waits at a site: a lane for each crawl, in each lane a queue for each depth, before them what is urgent.
 
-Urgent are retries, redirect targets, robots.txt and sitemaps: few, each with the time before which it must not run. The
-rest is packed text, `item parent origin[.offsite] path`, because there may be millions. There may be millions of sites
-as well, so what most of them never need is not made until then.
+Urgent are retries, redirect targets and robots.txt: few, each with the time before which it must not run. Sitemaps take
+turns with pages: there may be more than anybody wants to read, and none is needed while the pages that the crawl may
+still take are known. The rest is packed text, `item parent origin[.offsite] path`, because there may be millions. There
+may be millions of sites as well, so what most of them never need is not made until then.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heappop, heappush
 from pathlib import Path
+
+import msgspec
 
 from weft.frontier.contract import CrawlLimits, Item
 from weft.frontier.politeness import Turn
@@ -70,6 +73,13 @@ class Crawl:
         known = self.depths.get(self.seen.fingerprint(item.url))
         return known if known is not None and known.item == item.item else None
 
+    def at_its_nearest(self, item: Item) -> Item:
+        """The item at the depth that was found while it was out: as the deeper one `pop` would pass it over."""
+        known = self.known(item)
+        if known is None or known.depth >= item.depth:
+            return item
+        return msgspec.structs.replace(item, depth=known.depth)
+
 
 class DepthQueue(SpillQueue):
     """The pages of one depth that wait in a lane."""
@@ -90,6 +100,7 @@ class Lane:
     """One crawl's queue at one site."""
 
     __slots__ = (
+        "_had_sitemap",
         "_places",
         "_sequence",
         "crawl",
@@ -100,6 +111,8 @@ class Lane:
         "queued",
         "queues",
         "robots",
+        "sitemaps",
+        "sitemaps_found",
         "urgent",
     )
 
@@ -111,6 +124,9 @@ class Lane:
         self.queues: list[DepthQueue] = []  # none of them empty, in the order of their depths
         self.urgent: list[Urgent] | None = None
         self.robots: list[Urgent] | None = None  # before all else: pages wait for it
+        self.sitemaps: list[Urgent] | None = None
+        self.sitemaps_found: int | None = None  # let in so far; None: the journal is to be asked
+        self._had_sitemap = False  # the next turn is a page's
         self.queued = 0
         self.pages = 0
         self.flight = 0
@@ -151,6 +167,8 @@ class Lane:
         self._sequence += 1
         if item.purpose is Purpose.ROBOTS:
             heap = self.robots = self.robots or []
+        elif item.purpose is Purpose.SITEMAP:
+            heap = self.sitemaps = self.sitemaps or []
         else:
             heap = self.urgent = self.urgent or []
         heappush(heap, (not_before, -self._sequence if first else self._sequence, item))
@@ -158,11 +176,13 @@ class Lane:
 
     def pop(self, now: float) -> Item | None:
         """The next one that may run now."""
-        if self.robots or self.urgent:
+        if self.robots or self.urgent or self.sitemaps:
             for heap in self._heaps():
-                if heap[0][0] <= now:
+                if heap[0][0] <= now and not (heap is self.sitemaps and self._is_pages_turn()):
                     self.queued -= 1
+                    self._had_sitemap = self._had_sitemap or heap is self.sitemaps
                     return heappop(heap)[2]
+            self._had_sitemap = False
         if not self.queues:
             return None
         queue = self.queues[0]
@@ -171,6 +191,12 @@ class Lane:
             del self.queues[0]
         self.queued -= 1
         return item
+
+    def _is_pages_turn(self) -> bool:
+        """Whether a sitemap must wait: for a page after each, and for all pages that the crawl may still take."""
+        if not self.queues:
+            return False
+        return self._had_sitemap or self.queued - sum(map(len, self._heaps())) >= self.crawl.permits()
 
     def next_time(self) -> float | None:
         """When something may run: None if nothing waits."""
@@ -198,7 +224,7 @@ class Lane:
         for queue in self.queues:
             queue.clear()
         self.queues.clear()
-        self.urgent = self.robots = None
+        self.urgent = self.robots = self.sitemaps = None
         self.queued = 0
 
     def has_budget(self) -> bool:
@@ -213,7 +239,7 @@ class Lane:
         return Item(int(item), self.origins[int(origin)] + path, depth, int(parent), offsite=int(offsite or 0))
 
     def _heaps(self) -> list[list[Urgent]]:
-        return [heap for heap in (self.robots, self.urgent) if heap]
+        return [heap for heap in (self.robots, self.urgent, self.sitemaps) if heap]
 
 
 class Site:

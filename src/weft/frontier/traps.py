@@ -1,4 +1,4 @@
-"""Endless spaces that a crawler falls into, told by the look of a URL, or by pages that keep being the same.
+"""Endless spaces that a crawler falls into, told by the look of a URL, or by pages that keep leading to the same.
 
 Session ids are no reason to refuse a URL, only to forget the id: the page behind it is real. What is counted (variants
 of a path, pages of one pattern) is kept in bounded memory and forgotten at a restart: that costs a few requests more.
@@ -16,6 +16,7 @@ MAX_SAME_SEGMENT = 3
 MAX_VARIANTS = 40  # of one path with the same three or more parameters
 EARLIEST_YEAR = 1990
 SAME_PAGES = 12
+_READ_KEPT = 1024  # pages are read, and their links judged, a few at a time
 NEARLY = 0.95
 
 _SESSION_NAME = (
@@ -89,17 +90,23 @@ class ParameterGuard:
 
 
 class SamenessGuard:
-    """Stops URL patterns that keep giving near-identical pages.
+    """Stops spaces of near-identical pages that lead to ever more of them.
 
     A pattern is a URL with its numbers and parameter values taken out. When pages of one pattern have the same title
-    (but for numbers) and as many links, one after the other, their words are compared too; after SAME_PAGES that are
-    nearly the same the pattern is stopped. A single page that differs starts the count anew.
+    (but for numbers) and as many links, one after the other, and each led to a URL that nobody had found before, their
+    words are compared too; after SAME_PAGES that are nearly the same the pattern is stopped. A single page that differs
+    starts the count anew. Pages that lead nowhere new are leaves, however alike: they end by themselves, and are no
+    trap. From pages of a stopped pattern no URL of a stopped pattern is followed; what other pages link to is.
+
+    Whoever reads pages has one, for the pages that it reads: what was stopped is asked about where links are found, and
+    nowhere else, so that it makes no difference whether the process that reads is the one that fetches.
     """
 
     def __init__(self, kept: int = 20_000) -> None:
         self._runs: OrderedDict[str, _Run] = OrderedDict()
         self._stopped: set[str] = set()
         self._kept = kept
+        self._read: OrderedDict[str, str] = OrderedDict()  # pages whose links are not judged yet, and their patterns
 
     def observe(self, url: str, title: str, links: int, words: Callable[[], frozenset[str]]) -> None:
         """A page was fetched; `words` is only called when it looks like the ones before."""
@@ -110,23 +117,39 @@ class SamenessGuard:
         run = self._runs.pop(pattern, None)
         if run is None or run.look != look:
             run = _Run(look)
-        run.pages += 1
-        if run.pages > SAME_PAGES // 2:
+        self._runs[pattern] = run
+        if run.pages >= SAME_PAGES // 2:
             run.compare(words())
-        if run.pages >= SAME_PAGES:
-            self._stopped.add(pattern)
-        else:
-            self._runs[pattern] = run
+        self._read[url] = pattern
         if len(self._runs) > self._kept:
             self._runs.popitem(last=False)
+        if len(self._read) > _READ_KEPT:
+            self._read.popitem(last=False)
 
-    def stops(self, url: str) -> bool:
-        """Whether a URL's pattern has been stopped."""
-        return bool(self._stopped) and pattern_of(url) in self._stopped
+    def counts(self, page: str) -> bool:
+        """Whether it matters if a page leads on."""
+        return page in self._read
+
+    def leads(self, page: str, url: str) -> None:
+        """A page had a link to a URL that nobody had found before."""
+        if page not in self._read or pattern_of(url) is None or not url.startswith(page[: page.index("/", 8) + 1]):
+            return
+        pattern = self._read.pop(page)
+        run = self._runs.get(pattern)
+        if run is None:
+            return
+        run.pages += 1
+        if run.pages >= SAME_PAGES:
+            self._stopped.add(pattern)
+            del self._runs[pattern]
+
+    def stops(self, url: str, page: str) -> bool:
+        """Whether a URL that was found on a page lies in a space that was stopped."""
+        return bool(self._stopped) and pattern_of(page) in self._stopped and pattern_of(url) in self._stopped
 
 
 class _Run:
-    """Pages of one pattern that looked the same, one after the other."""
+    """Pages of one pattern that looked the same, one after the other; `pages` counts those that led on."""
 
     __slots__ = ("look", "pages", "words")
 
@@ -138,7 +161,7 @@ class _Run:
     def compare(self, words: frozenset[str]) -> None:
         before, self.words = self.words, words
         if before is not None and len(before & words) < NEARLY * len(before | words):
-            self.pages = 1
+            self.pages = 0
 
 
 def pattern_of(url: str) -> str | None:

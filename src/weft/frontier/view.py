@@ -9,14 +9,15 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
-from isal import isal_zlib
 from msgspec import Struct
 
-from weft.errors import BadInput
+from weft.errors import BadInput, Damaged
 from weft.frontier.contract import RobotsRecord
-from weft.frontier.requests import Finish, Opening, Start, read_events
+from weft.frontier.journal import REMEDY, undamaged, unpacked_items, unpacked_text, unsealed_row
+from weft.frontier.requests import Finish, Gaps, Opening, Start, read_events
 from weft.frontier.spill import spill_name
 
 
@@ -38,7 +39,8 @@ class FrontierView:
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self._folders = folders
-        self._pods = [pod for pod in map(_Pod.open, folders) if pod is not None]
+        found = [(folder, pod) for folder in folders if (pod := _Pod.open(folder)) is not None]
+        self._opened, self._pods = [folder for folder, _ in found], [pod for _, pod in found]
         if not self._pods:
             raise BadInput(f"{folders[0]}: there is no frontier in it")
 
@@ -77,11 +79,23 @@ class FrontierView:
         """Every robots.txt of an origin, with the time from which it was in force."""
         return [entry for pod in self._pods for entry in pod.robots_history(origin)]
 
-    def requests(self) -> Iterator[tuple[int, Start | Finish | Opening]]:
-        """The request logs, pod after pod, each in the order in which things happened."""
+    def requests(self, gaps: Gaps) -> Iterator[tuple[int, Start | Finish | Opening]]:
+        """The request logs, pod after pod, each in the order in which things happened; `gaps` counts what is not."""
         for pod, folder in enumerate(self._folders):
             if (folder / "requests").is_dir():
-                yield from ((pod, event) for event in read_events(folder / "requests"))
+                yield from ((pod, event) for event in read_events(folder / "requests", gaps))
+
+    def log_sizes(self) -> dict[Path, int]:
+        """How long each request log must be at least, as far as the frontiers know."""
+        return {
+            folder / "requests" / name: size
+            for pod, folder in zip(self._pods, self._opened, strict=True)
+            for name, size in pod.log_sizes().items()
+        }
+
+    def rebuilt_at(self) -> float:
+        """When a frontier was made anew: what it knew before of robots.txt may be lost. 0: never."""
+        return max(pod.rebuilt_at() for pod in self._pods)
 
 
 def _spilled(folder: Path, entry: Entry, key: str) -> Path | None:
@@ -101,8 +115,32 @@ class _Pod:
     """One pod's file."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
-        self._tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        names = self._all("SELECT name FROM sqlite_master WHERE type = 'table'")
+        self._tables = {name for (name,) in names}
+        if not self._tables:
+            raise Damaged(path, "is empty", REMEDY)
+
+    def _all(self, sql: str, *values: object) -> Iterator[tuple[Any, ...]]:
+        with undamaged(self._path):
+            for row in self._db.execute(sql, values):
+                yield unsealed_row(row)
+
+    def _meta(self, name: str) -> Any:
+        if "meta" not in self._tables:
+            return None
+        with undamaged(self._path):
+            row = next(self._all("SELECT value FROM meta WHERE name = ?", name), None)
+            return None if row is None else msgspec.msgpack.decode(row[0])
+
+    def log_sizes(self) -> dict[str, int]:
+        """Of the request logs, as the last commit had them."""
+        name_and_size = self._meta("request_log")
+        return dict([name_and_size]) if name_and_size else {}
+
+    def rebuilt_at(self) -> float:
+        return float(self._meta("rebuilt_at") or 0.0)
 
     @classmethod
     def open(cls, folder: Path) -> _Pod | None:
@@ -119,19 +157,20 @@ class _Pod:
         needles = (f" p {url}", f" s {url}")
         found: dict[int, list[str]] = {}
         ended: set[int] = set()
-        for admitted, done in self._db.execute("SELECT admitted, done FROM journal ORDER BY seq"):
-            text = isal_zlib.decompress(admitted).decode() if admitted else ""
-            if any(needle in text for needle in needles):
-                for line in text.split("\n"):
-                    fields = line.split(" ", 7)
-                    if fields[7].partition(" ")[0] == url:
-                        found[int(fields[0])] = fields
-            if found and done:
-                ended |= set(memoryview(done).cast("Q")) & set(found)
+        with undamaged(self._path):
+            for admitted, done in self._all("SELECT admitted, done FROM journal ORDER BY seq"):
+                text = unpacked_text(admitted) if admitted else ""
+                if any(needle in text for needle in needles):
+                    for line in text.split("\n"):
+                        fields = line.split(" ", 7)
+                        if fields[7].partition(" ")[0] == url:
+                            found[int(fields[0])] = fields
+                if found and done:
+                    ended |= set(unpacked_items(done)) & set(found)
         return [self._entry(item, fields, item in ended) for item, fields in sorted(found.items())]
 
     def _entry(self, item: int, fields: list[str], ended: bool) -> Entry:
-        row = self._db.execute("SELECT attempt FROM retries WHERE item = ?", (item,)).fetchone()
+        row = next(self._all("SELECT attempt FROM retries WHERE item = ?", item), None)
         url = fields[7].partition(" ")[0]
         depth, parent, hops = int(fields[1]), int(fields[2]), int(fields[3])
         return Entry(item, url, depth, parent, hops, ended, row[0] if row else 0, fields[6] == "s")
@@ -139,28 +178,32 @@ class _Pod:
     def ahead_of(self, entry: Entry, key: str, key_of: Callable[[str], str]) -> int:
         done: set[int] = set()
         before: set[int] = set()
-        for admitted, ended in self._db.execute("SELECT admitted, done FROM journal ORDER BY seq"):
-            done |= set(memoryview(ended).cast("Q")) if ended else set()
-            for line in isal_zlib.decompress(admitted).decode().split("\n") if admitted else ():
-                item, depth, _, _, _, _, _, rest = line.split(" ", 7)
-                if (int(depth), int(item)) < (entry.depth, entry.item) and key_of(rest.partition(" ")[0]) == key:
-                    before.add(int(item))
+        with undamaged(self._path):
+            for admitted, ended in self._all("SELECT admitted, done FROM journal ORDER BY seq"):
+                done |= set(unpacked_items(ended)) if ended else set()
+                for line in unpacked_text(admitted).split("\n") if admitted else ():
+                    item, depth, _, _, _, _, _, rest = line.split(" ", 7)
+                    if (int(depth), int(item)) < (entry.depth, entry.item) and key_of(rest.partition(" ")[0]) == key:
+                        before.add(int(item))
         return len(before - done)
 
     def refusal(self, url: str) -> str | None:
-        row = self._db.execute("SELECT reason FROM refusals WHERE url = ?", (url,)).fetchone()
+        row = next(self._all("SELECT reason FROM refusals WHERE url = ?", url), None)
         return str(row[0]) if row else None
 
     def scope_extensions(self) -> list[str]:
         if "meta" not in self._tables:
             return []
-        rows = self._db.execute("SELECT value FROM meta WHERE name LIKE 'scope:%'").fetchall()
-        return [str(url) for (value,) in rows for url in msgspec.msgpack.decode(value)]
+        rows = self._all("SELECT value FROM meta WHERE name LIKE 'scope:%'")
+        with undamaged(self._path):
+            return [str(url) for (value,) in rows for url in msgspec.msgpack.decode(value)]
 
     def robots(self, origin: str) -> RobotsRecord | None:
-        row = self._db.execute("SELECT record FROM robots WHERE origin = ?", (origin,)).fetchone()
-        return msgspec.msgpack.decode(row[0], type=RobotsRecord) if row else None
+        row = next(self._all("SELECT record FROM robots WHERE origin = ?", origin), None)
+        with undamaged(self._path):
+            return msgspec.msgpack.decode(row[0], type=RobotsRecord) if row else None
 
     def robots_history(self, origin: str) -> list[tuple[float, RobotsRecord]]:
-        rows = self._db.execute("SELECT wall, record FROM robots_history WHERE origin = ? ORDER BY wall", (origin,))
-        return [(wall, msgspec.msgpack.decode(record, type=RobotsRecord)) for wall, record in rows]
+        rows = self._all("SELECT wall, record FROM robots_history WHERE origin = ? ORDER BY wall", origin)
+        with undamaged(self._path):
+            return [(wall, msgspec.msgpack.decode(record, type=RobotsRecord)) for wall, record in rows]

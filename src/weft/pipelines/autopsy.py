@@ -7,13 +7,12 @@ worker had outstanding is afterwards in the queue, or has its one result, or awa
 from __future__ import annotations
 
 import contextlib
-import signal
 import time
 from typing import NamedTuple
 
 from weft.pipelines import events, itemlog
 from weft.pipelines.context import PROCESS
-from weft.pipelines.crash import DOUBT_S, CrashRules, Queue
+from weft.pipelines.crash import DOUBT_S, OUTSIDE, CrashRules, Queue
 from weft.pipelines.crew import Ended
 from weft.pipelines.delivery import Delivery
 from weft.pipelines.events import Progress
@@ -26,7 +25,6 @@ from weft.pipelines.target import Target
 from weft.pipelines.task import Task
 from weft.supervise.process import Exit
 
-_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _MB = 1024 * 1024
 
 
@@ -101,7 +99,7 @@ class Autopsy:
             self._settle_held(scene, ended)
         elif tasks and member.kill is None and member.finished == 0 and not ended.with_keeper:
             return self._blame_batch(ended, tasks)
-        elif member.kill is None and ended.how.signal in _OUTSIDE:
+        elif member.kill is None and ended.how.signal in OUTSIDE:
             self.rules.saw_innocent()
         self._queue.put_back(rest)
         if rest:
@@ -119,20 +117,23 @@ class Autopsy:
         elif kill is not None and kill.why in (Why.TIMEOUT, Why.BATCH):
             task.tries += 1
             self._over(scene, ended, Status.TIMEOUT, self._limit_text(kill.why))
+        elif ended.in_company:
+            self.rules.in_company(task)
+            self._again(scene, self._death_text(ended))
         else:
             self._strike(scene, ended)
 
     def _strike(self, scene: _Scene, ended: Ended) -> None:
         kill = ended.member.kill
-        outside = ended.with_keeper or (kill.why is Why.HUNG if kill is not None else ended.how.signal in _OUTSIDE)
+        outside = ended.with_keeper or (kill.why is Why.HUNG if kill is not None else ended.how.signal in OUTSIDE)
         why = self._death_text(ended)
         seen = ended.how.code is not None or ended.how.signal is not None
         if seen and (scene.held.death is None or not outside):
             scene.held.death = _death(ended.how)
-        if self.rules.strike(scene.held, outside=outside):
+        if self.rules.strike(scene.held, outside=outside, with_keeper=ended.with_keeper):
             self._over(scene, ended, Status.CRASHED, why)
         else:
-            self._again(scene, why, exclusive=ended.with_keeper)
+            self._again(scene, why)
 
     def _blame_batch(self, ended: Ended, tasks: list[Task]) -> None:
         """It died with nothing begun and nothing finished: something in the batch may be the cause."""
@@ -143,12 +144,12 @@ class Autopsy:
         assert ended.member.seat is not None
         self._strike(_Scene(tasks[0], -1, ended.member.seat, PROCESS, 0.0, 1), ended)
 
-    def _again(self, scene: _Scene, why: str, *, exclusive: bool = False) -> None:
-        self._retry(scene.held, scene.seat.pid, scene.phase, why, exclusive=exclusive)
+    def _again(self, scene: _Scene, why: str) -> None:
+        self._retry(scene.held, scene.seat.pid, scene.phase, why)
         self._close_log(scene, "retried", why)
 
-    def _retry(self, task: Task, pid: int | None, phase: str | None, why: str, *, exclusive: bool = False) -> None:
-        (self._queue.exclusive if exclusive else self._queue.suspects).append(task)
+    def _retry(self, task: Task, pid: int | None, phase: str | None, why: str) -> None:
+        (self._queue.exclusive if task.secluded else self._queue.suspects).append(task)
         self._progress.tell(events.RETRIED, task.item_id, pid=pid, phase=phase, text=why)
 
     def _over(self, scene: _Scene, ended: Ended, status: Status, why: str) -> None:

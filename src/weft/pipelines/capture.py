@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from weft.pipelines.descriptors import identity
 from weft.pipelines.itemlog import ItemLog, LogHandler
 from weft.pipelines.slot import CUT, Slot
 
@@ -28,6 +29,7 @@ class OutputFile:
 
     def __init__(self, fd: int, slot: Slot) -> None:
         self.fd = fd
+        self._identity = identity(fd)
         self._slot = slot
         self._cut = 0
         self._kept = (os.dup(1), os.dup(2))
@@ -47,8 +49,9 @@ class OutputFile:
         """What has come since the last time, and how many bytes of it were dropped; the parent drops some as well, to
         cut a flood short while it comes, which may leave a gap of NULs."""
         try:
-            size = os.fstat(self.fd).st_size
-            if not size:
+            found = os.fstat(self.fd)
+            size = found.st_size
+            if not size or (found.st_dev, found.st_ino) != self._identity:
                 return b"", 0
             data = os.pread(self.fd, OUTPUT_LIMIT_BYTES, 0)
             os.ftruncate(self.fd, 0)

@@ -8,17 +8,22 @@
   first deaths of a storm may hit one item twice, so a verdict that rests on such deaths waits for DOUBT_S.
 - A death with nothing begun blames the batch (an item that cannot even be decoded, say): it is halved until one item is
   left, which then is the suspect.
-- When the keeper itself dies, all held items are suspects at once; each is tried with nothing else running.
+- When the keeper itself dies, every item that was running is a suspect. With several of them that proves nothing about
+  any one; each is tried again with nothing else running. Only a keeper's death with a lone item counts against it, and
+  since that may come from outside as well, it takes as many of those as of other deaths from outside.
 """
 
 from __future__ import annotations
 
+import signal
 import time
 from collections import deque
 from collections.abc import Callable
 
 from weft.pipelines.task import Task
 
+OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Deaths by these may well have nothing to do with what the worker was doing."""
 STORM_TRIES = 6
 STORM_ITEMS = 4
 DOUBT_S = 1.0
@@ -43,14 +48,24 @@ class CrashRules:
         """A death from outside that no item can have caused."""
         self._innocent_s = self._clock()
 
-    def strike(self, task: Task, *, outside: bool) -> bool:
-        """A worker died with this task. True: it is to be quarantined; False: it is to be tried again, alone."""
+    def strike(self, task: Task, *, outside: bool, with_keeper: bool = False) -> bool:
+        """A worker died with this task. True: it is to be quarantined; False: it is to be tried again, alone.
+
+        `with_keeper` when it was the only task that was running as the keeper died. Such deaths of several tasks are
+        no sign of a storm: from then on each runs alone, and whoever hits the keeper at random hits few of them."""
         task.tries += 1
         task.strikes += 1
         task.outside += outside
-        if outside:
+        if with_keeper:
+            task.secluded = True
+        elif outside:
             self._saw_hit(task)
         return self.guilty(task)
+
+    def in_company(self, task: Task) -> None:
+        """The keeper died while this task and others were running: it has to be seen by itself."""
+        task.tries += 1
+        task.secluded = True
 
     def guilty(self, task: Task) -> bool:
         """As far as is known now."""

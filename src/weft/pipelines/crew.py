@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from weft.pipelines import keeper, slot
+from weft.pipelines.crash import OUTSIDE
 from weft.pipelines.keeper import Message
 from weft.pipelines.link import KeeperLink
 from weft.pipelines.member import Member, Seat, Why
@@ -29,6 +30,8 @@ from weft.supervise.child import Child, RestartPolicy, State, Step
 from weft.supervise.process import Exit
 
 _MAX_KEEPER_DEATHS = 5
+_MAX_START_FAILURES = 5
+_MAX_HITS_AT_START = 10
 _DEATH_PATIENCE_S = 2.0
 _KERNEL_PATIENCE_S = 5.0
 LONGEST_LOOK_S = 0.25
@@ -42,11 +45,13 @@ class Bell(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A worker has gone; `with_keeper` when it went because its keeper did, which blames nobody."""
+    """A worker has gone; `with_keeper` when it went because its keeper did, `in_company` when several items were
+    running just then, so that none of them is to blame for more than having been there."""
 
     member: Member
     how: Exit
     with_keeper: bool = False
+    in_company: bool = False
     note: str = ""
 
 
@@ -54,13 +59,14 @@ class Crew:
     """All processes of one run."""
 
     def __init__(
-        self, settings: Settings, assign: Callable[[int], Assignment], slots: Path | None, inherit: list[int]
+        self, settings: Settings, assign: Callable[[int], Assignment], slots: Path | None, inherit: list[int], mark: str
     ) -> None:
         policy = RestartPolicy(
             start_timeout_s=settings.start_timeout,
             stable_after_s=0,
             stop_grace_s=settings.stop_grace,
             max_delay_s=5.0,
+            max_failures=_MAX_HITS_AT_START,
         )
         self.members = [
             Member(number, Child(f"worker-{number}", policy), settings.batch_size) for number in range(settings.workers)
@@ -68,11 +74,13 @@ class Crew:
         self._assign = assign
         self._slots = slots
         self._inherit = inherit
+        self._mark = mark
         self._epoll = select.epoll()
         self._by_fd: dict[int, Member] = {}
         self._link: KeeperLink | None = None
         self._keeper_deaths = 0
         self._keeper_silent_s = 0.0
+        self._hit_at_start: set[Member] = set()
         self._heartbeat_s = settings.heartbeat_timeout
         self._seats = 0
         self._start_keeper()
@@ -82,13 +90,26 @@ class Crew:
         return self._epoll.fileno()
 
     def _start_keeper(self) -> None:
-        self._link = KeeperLink(self._inherit)
+        self._link = KeeperLink(self._inherit, self._mark)
         self._epoll.register(self._link.control.fileno(), select.EPOLLIN)
         self._epoll.register(self._link.pidfd, select.EPOLLIN)
 
     def worked(self) -> None:
-        """Items get done: whatever the keeper died of is over."""
+        """Items get done: whatever the keeper died of is over, and who was killed at its start may try again soon."""
         self._keeper_deaths = 0
+        if self._hit_at_start:
+            for member in self._hit_at_start:
+                member.child.failures = 0
+            self._hit_at_start.clear()
+
+    def hopeless(self, *, ever_ready: bool) -> bool:
+        """No place can be filled: every one has failed too often in a row at its start, by itself. Where it has worked
+        before, kills from outside need twice as many: they say nothing about the function, and may pass."""
+        return all(
+            member.child.failures
+            >= (_MAX_HITS_AT_START if ever_ready and member in self._hit_at_start else _MAX_START_FAILURES)
+            for member in self.members
+        )
 
     def start(self, member: Member) -> None:
         """Puts a new worker into a member's place."""
@@ -189,14 +210,18 @@ class Crew:
                 os.close(fd)
 
     def _keeper_died(self) -> Iterator[Ended]:
-        """All workers went with it, or do so now: only then may their work be given to others."""
-        self._keeper_deaths += 1
+        """All workers went with it, or do so now: only then may their work be given to others.
+
+        A death with an item running is that item's affair, and each brings its trial closer to the end: only a keeper
+        that dies again and again with none is given up."""
         self._drop_keeper()
+        running = sum(member.current() is not None for member in self.members)
+        self._keeper_deaths = 0 if running else self._keeper_deaths + 1
         if self._keeper_deaths > _MAX_KEEPER_DEATHS:
-            raise PoolBroken("the process that starts the workers keeps dying before any item is done")
+            raise PoolBroken("the process that starts the workers keeps dying before any item is begun")
         for member in self.members:
             if member.seat is not None:
-                yield Ended(member, Exit(), with_keeper=True)
+                yield Ended(member, Exit(), with_keeper=True, in_company=running > 1)
 
     def _drop_keeper(self) -> None:
         link, self._link = self._link, None
@@ -217,6 +242,8 @@ class Crew:
         """The worker has gone and its slot was read: the place is free, and the child decides what comes next."""
         if member.seat is not None:
             self._forget(member.seat.connection.fileno())
+        hit = failed and member.kill is None and how.signal in OUTSIDE
+        (self._hit_at_start.add if hit else self._hit_at_start.discard)(member)
         member.leave()
         member.child.exited(how, failed=failed)
 

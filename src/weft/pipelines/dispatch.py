@@ -1,6 +1,7 @@
 """Who does what: takes items from the source, hands batches to workers, steals from the busy, replaces the worn.
 
 Invariants: no more batches are made than workers can take; suspects run alone, on workers that have done nothing yet;
+while one runs that may have killed the keeper, nothing else does;
 a stolen task is handed on only after the worker it was at can no longer begin it.
 """
 
@@ -39,6 +40,7 @@ class Dispatcher:
         self._crew = crew
         self._delivery = delivery
         self._revocations: list[_Revocation] = []
+        self._secluded: Member | None = None
         self.stopping = False
         self.hurry = False
         """There is more to look at in the source right now; do not wait."""
@@ -87,9 +89,16 @@ class Dispatcher:
 
     def _next_for(self, member: Member) -> tuple[list[Task], bool] | None:
         queue = self._queue
+        if self._secluded is not None:
+            if self._secluded.outstanding:
+                return None  # what it has may kill the keeper, and must not take anybody with it
+            self._secluded = None
         if not queue.batches and not queue.exclusive and not (member.fresh and queue.suspects) and not self._plan():
             return None
-        got = queue.next(fresh=member.fresh, pool_idle=bool(queue.exclusive) and self.outstanding() == 0)
+        exclusive = bool(queue.exclusive)
+        got = queue.next(fresh=member.fresh, pool_idle=exclusive and self.outstanding() == 0)
+        if got is not None and exclusive:
+            self._secluded = member
         return got and self._within_life(member, got)
 
     def _within_life(self, member: Member, got: tuple[list[Task], bool]) -> tuple[list[Task], bool] | None:

@@ -28,6 +28,7 @@ from weft.pipelines.history import History
 from weft.pipelines.itemlog import read_output
 from weft.pipelines.journal import Journal
 from weft.pipelines.member import Member, Why
+from weft.pipelines.owner import Owner
 from weft.pipelines.record import STAGE, STARTED, Record, Result, to_result
 from weft.pipelines.runs import RunDirectory
 from weft.pipelines.settings import PoolBroken, Settings
@@ -38,11 +39,13 @@ from weft.pipelines.wire import Assignment
 from weft.pipelines.worker import READY_FAILED, READY_YES
 from weft.supervise import process
 from weft.supervise.child import State
+from weft.telemetry import Log
 
 _TICK_S = 0.05
 _SAMPLE_EVERY_S = 0.5
 _REPLAY_AT_ONCE = 500
 _decode = msgspec.msgpack.Decoder(list[Record]).decode
+_log = Log("weft.pipelines")
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -85,7 +88,9 @@ class Engine:
         self._drained: set[Member] = set()
         self._crew: Crew | None = None
         self._journal: Journal | None = None
-        lock = [order.directory.hold()] if order.directory is not None else []
+        self._owner = Owner.this_process()
+        process.open_standard_descriptors()
+        lock = [order.directory.hold(self._owner)] if order.directory is not None else []
         try:
             self._build(items, lock)
         except BaseException:
@@ -100,6 +105,8 @@ class Engine:
             history = History(directory, self._journal)
             if not order.resume:
                 history.refuse_if_any()
+            elif self._journal.new and directory.used:
+                _log.warning(f"{directory.journal} was missing or empty: every item of the run is done again")
         self._queue = Queue(order.settings.batch_size)
         self._delivery = Delivery(self.progress, self._journal, history, order.max_ahead)
         self._delivery.ordered = order.ordered
@@ -109,7 +116,9 @@ class Engine:
         self._autopsy = Autopsy(
             order.settings, order.target, self._queue, self._delivery, self.progress, directory, order.logs
         )
-        self._crew = Crew(order.settings, self._assignment, directory.slots if directory else None, lock)
+        self._crew = Crew(
+            order.settings, self._assignment, directory.slots if directory else None, lock, self._owner.mark
+        )
         self._dispatcher = Dispatcher(order.settings, self._intake, self._queue, self._crew, self._delivery)
 
     def _assignment(self, number: int) -> Assignment:
@@ -208,7 +217,7 @@ class Engine:
         assert self._crew is not None
         try:
             chunks = [(chunk.data, _decode(chunk.data)) for chunk in member.seat.slot.take()]
-        except (ValueError, msgspec.DecodeError):
+        except (ValueError, RecursionError):
             return member.sentence(Why.BROKEN)
         for data, records in chunks:
             self._take_over(member, data, records)
@@ -252,7 +261,7 @@ class Engine:
         if failed:
             self._start_error = self._start_error or self._start_text(ended)
         self._crew.bury(member, ended.how, failed=failed)
-        if all(each.child.looping for each in self._crew.members):
+        if self._crew.hopeless(ever_ready=self._ever_ready):
             raise PoolBroken(f"every worker dies at its start: {self._start_error}")
 
     def _end_text(self, ended: Ended) -> str:

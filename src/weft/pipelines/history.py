@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 
@@ -17,8 +18,10 @@ from weft.pipelines.record import STARTED, Record, Result, to_result
 from weft.pipelines.runs import RunDirectory
 from weft.pipelines.seen import SeenIds
 from weft.pipelines.slot import SLOT_BYTES, SlotReader
+from weft.telemetry import Log
 
 _decode = msgspec.msgpack.Decoder(list[Record]).decode
+_log = Log("weft.pipelines")
 
 
 class History:
@@ -32,7 +35,7 @@ class History:
 
     def refuse_if_any(self) -> None:
         """For a run that is meant to be new."""
-        for _ in self._journal.read():
+        if not self._journal.empty:
             raise BadInput(
                 f"{self._directory.path} holds the results of a run already: resume it, or take another place"
             )
@@ -45,7 +48,7 @@ class History:
             yield from (to_result(record, block.pid or None) for record in block.records if self._new(record))
         for path in sorted(self._directory.slots.iterdir()):
             if path.suffix == ".slot":
-                yield from self._rescue(str(path))
+                yield from self._rescue(path)
             path.unlink()
 
     def index(self) -> None:
@@ -62,29 +65,33 @@ class History:
         block = self._journal.block(place[0]) if place else None
         return to_result(block[0].records[place[1]], block[0].pid or None) if place and block else None
 
-    def _rescue(self, path: str) -> Iterator[Result]:
+    def _rescue(self, path: Path) -> Iterator[Result]:
         """What a worker had finished when its parent was killed, and the parent had not yet read."""
         records = [record for record in _left_in(path) if record.status < STARTED and self._new(record)]
         if records:
             self._journal.append(0, msgspec.msgpack.encode(records))
             self._journal.flush()
+            self._journal.sync()  # before its only other place goes
         return (to_result(record, None) for record in records)
 
     def _new(self, record: Record) -> bool:
         return self.done.add(str(record.item_id))
 
 
-def _left_in(path: str) -> list[Record]:
+def _left_in(path: Path) -> list[Record]:
+    """All that can be read of a slot; one that was killed while it was being made has nothing in it."""
+    records: list[Record] = []
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
-        if os.fstat(fd).st_size != SLOT_BYTES:
-            return []  # killed while it was being made
+        os.ftruncate(fd, SLOT_BYTES)  # what a shorter one lacks is read as zeros
         slot = SlotReader(fd)
         try:
-            return [record for chunk in slot.take() for record in _decode(chunk.data)]
-        except (ValueError, msgspec.DecodeError):
-            return []  # garbage, written by a worker gone wild: its items are done again
+            for chunk in slot.chunks():
+                records += _decode(chunk.data)
+        except (ValueError, RecursionError) as error:  # cut, or written by a worker gone wild
+            _log.warning(f"{path}: damaged ({error}); items whose results were in it are done again")
         finally:
             slot.close()
     finally:
         os.close(fd)
+    return records

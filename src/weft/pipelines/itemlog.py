@@ -9,7 +9,6 @@ The worker writes through ItemLog; what it had not flushed when it died is in th
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import logging
 import os
@@ -21,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from weft.pipelines.descriptors import Identity, identity
 from weft.pipelines.slot import LOG, LogBuffer, Slot
 
 FLUSH_ENTRIES = 100
@@ -68,6 +68,7 @@ class ItemLog:
         self._collect = collect
         self._lock = threading.RLock()
         self._fd = -1
+        self._identity: Identity | None = None
         self._entries = self._bytes = self._dropped = 0
         self.path: str | None = None
         self.phase = "process"
@@ -84,7 +85,11 @@ class ItemLog:
                 self.path = None  # a full disk costs the log, never the item
                 return
             self.path = path
-            self._slot.words[LOG] = os.fstat(self._fd).st_size << 20
+            found = os.fstat(self._fd)
+            self._identity = found.st_dev, found.st_ino
+            self._slot.words[LOG] = found.st_size << 20
+            if found.st_size and not _ends_whole(path, found.st_size):
+                self._to_file(b"\n" + entry("WARNING", "log", "The line before this one was torn"))
 
     def end(self, status: str, duration_ms: float) -> None:
         """The last line; everything is in the file after this."""
@@ -96,8 +101,8 @@ class ItemLog:
                 self._write(entry("WARNING", "log", "Output was dropped", {"droppedBytes": self._dropped}))
             self._write(entry("INFO", "end", status, {"processingTimeMs": round(duration_ms)}))
             self.flush()
-            with contextlib.suppress(OSError):
-                os.close(self._fd)  # the item may have closed it, with everything else it could find
+            if identity(self._fd) == self._identity:
+                os.close(self._fd)
             self._fd = -1
 
     def __call__(self, message: str, **data: Any) -> None:
@@ -185,6 +190,10 @@ class ItemLog:
 
     def _to_file(self, data: bytes) -> None:
         try:
+            if identity(self._fd) != self._identity:
+                # the item has closed it, with everything else it could find, and may have opened something in its place
+                self._fd = os.open(self.path or "", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+                self._identity = identity(self._fd)
             _write_all(self._fd, data)
         except OSError:
             data = b""  # no room on the disk: the lines are lost, the item is not
@@ -224,6 +233,13 @@ def close_after_death(path: str, slot: Slot, output: bytes, phase: str, last: by
 def read_output(fd: int, limit: int = CAP_BYTES) -> bytes:
     """What was printed past Python and not yet collected."""
     return os.pread(fd, limit, 0) if os.fstat(fd).st_size else b""
+
+
+def _ends_whole(path: str, size: int) -> bool:
+    """Its last line has its end; a power cut may have taken that."""
+    with open(path, "rb") as file:  # noqa: PTH123
+        file.seek(size - 1)
+        return file.read(1) == b"\n"
 
 
 def _write_all(fd: int, data: bytes) -> None:

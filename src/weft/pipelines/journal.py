@@ -3,13 +3,16 @@
     "WEFTJNL1" then blocks of  length u32 | crc32 u32 | worker pid u32 | msgpack array of records
 
 Invariants: a result is in the file (with the operating system, that is) before anyone hears of it, so a killed parent
-has told nobody of something it forgot; a block is whole or is cut off on the next opening; fdatasync comes at most once
-a second and at the end, so a power cut costs a second.
+has told nobody of something it forgot; a torn end is cut off on the next opening, and a damaged block between whole
+ones is passed over and left where it is, both with a word about it; fdatasync comes at most once a second and at the
+end, so a power cut costs a second.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
+import re
 import time
 import zlib
 from collections.abc import Iterator
@@ -20,11 +23,16 @@ import msgspec
 
 from weft.errors import BadInput, WeftError
 from weft.pipelines.record import Record
+from weft.telemetry import Log
 
 _MAGIC = b"WEFTJNL1"
 _HEAD_BYTES = 12
 _SYNC_EVERY_S = 1.0
+_MAX_BLOCK_BYTES = 1 << 27
+_HEAD = re.compile(rb"(?=.{3}[\x00-\x08].{4}..[\x00-\x40]\x00[\x90-\x9f\xdc\xdd])", re.DOTALL)
+"""What every block begins with: a length below _MAX_BLOCK_BYTES, a sum, a pid, the first byte of a msgpack array."""
 _decode = msgspec.msgpack.Decoder(list[Record]).decode
+_log = Log("weft.pipelines")
 
 
 class Block(NamedTuple):
@@ -46,34 +54,86 @@ class Journal:
             raise BadInput(f"{path} cannot be used as a journal: {error.strerror}") from None
         self._waiting: list[bytes] = []
         self._dirty = self._failed = False
+        self._told: set[int] = set()
         self._synced_s = time.monotonic()
-        if os.fstat(self._fd).st_size == 0:
-            os.write(self._fd, _MAGIC)
-        elif os.pread(self._fd, len(_MAGIC), 0) != _MAGIC:
+        head = os.pread(self._fd, len(_MAGIC), 0)
+        self.new = len(head) < len(_MAGIC) and _MAGIC.startswith(head)
+        """It holds nothing, not even its first word: made just now, or torn before that was written."""
+        if self.new:
+            self._begin()
+        elif head != _MAGIC:
             os.close(self._fd)
             raise BadInput(f"{path} is not a journal of Weft's, or one of another version")
 
+    def _begin(self) -> None:
+        try:
+            os.pwrite(self._fd, _MAGIC, 0)
+            os.lseek(self._fd, len(_MAGIC), os.SEEK_SET)
+        except OSError as error:
+            os.close(self._fd)
+            raise WeftError(f"{self.path} cannot be written: {error.strerror}") from None
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return os.fstat(self._fd).st_size
+
+    @property
+    def empty(self) -> bool:
+        """Nothing was ever put into it, whole or not."""
+        return self.size <= len(_MAGIC)
+
     def read(self) -> Iterator[Block]:
-        """Every whole block; what follows the last one is cut off."""
-        at = len(_MAGIC)
-        while (block := self.block(at)) is not None:
-            yield block[0]
-            at = block[1]
-        os.ftruncate(self._fd, at)
+        """Every whole block. What follows the last one is cut off."""
+        at, size = len(_MAGIC), self.size
+        while at < size:
+            if (block := self.block(at)) is not None:
+                yield block[0]
+                at = block[1]
+            elif (found := self._whole_block_behind(at, size)) is not None:
+                self._tell_damage(at, found - at)
+                at = found
+            else:
+                _log.warning(
+                    f"{self.path}: its last {size - at} bytes were torn and were cut off; their items are done again"
+                )
+                os.ftruncate(self._fd, at)
+                break
         os.lseek(self._fd, at, os.SEEK_SET)
+
+    def _tell_damage(self, at: int, length: int) -> None:
+        """Once, however often it is read."""
+        if at not in self._told:
+            self._told.add(at)
+            _log.warning(
+                f"{self.path}: {length} bytes at {at} are damaged and were passed over; their items are done again"
+            )
 
     def block(self, at: int) -> tuple[Block, int] | None:
         """The block that begins here and where it ends; None when there is no whole one."""
         head = os.pread(self._fd, _HEAD_BYTES, at)
         length = int.from_bytes(head[:4], "little")
+        if len(head) < _HEAD_BYTES or at + _HEAD_BYTES + length > self.size:
+            return None
         data = os.pread(self._fd, length, at + _HEAD_BYTES)
-        if len(head) < _HEAD_BYTES or len(data) < length or zlib.crc32(data) != int.from_bytes(head[4:8], "little"):
+        if zlib.crc32(data) != int.from_bytes(head[4:8], "little"):
             return None
         try:
             records = _decode(data)
-        except msgspec.DecodeError:
+        except (ValueError, RecursionError):
             return None
         return Block(at, int.from_bytes(head[8:], "little"), records), at + _HEAD_BYTES + length
+
+    def _whole_block_behind(self, at: int, size: int) -> int | None:
+        """Where the next whole block begins behind a damaged one: where that one says it ends, or else anywhere."""
+        end = at + _HEAD_BYTES + int.from_bytes(os.pread(self._fd, 4, at), "little")
+        if self.block(end) is not None:
+            return end
+        with mmap.mmap(self._fd, size, prot=mmap.PROT_READ) as data:
+            for found in _HEAD.finditer(data, at + 1):
+                if self.block(found.start()) is not None:
+                    return found.start()
+        return None
 
     def append(self, pid: int, data: bytes) -> None:
         """Records as one msgpack array; in the file after the next flush."""

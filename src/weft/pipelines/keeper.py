@@ -7,7 +7,7 @@ Why it exists: a fork is only safe from a process without threads, which a paren
 parent" is tied to a thread, and the parent's may end early; and somebody must outlive a parent killed with -9 long
 enough to end the workers and whatever they left running. Invariants: it is a subreaper, so every process a dead worker
 leaves, daemonised or not, becomes its child, is recognised as no worker of its own, and is killed before EXITED is
-sent; when the parent ends, or closes its socket, it ends everything and itself.
+sent; when the parent ends, or closes its socket, it ends everything and itself, also when it was stopped.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ def main(control_fd: int, parent_pid: int) -> None:
     """Serves the parent. Returns in the keeper when the parent has gone; a worker never returns from here."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    process.wake_with_parent()
     process.adopt_orphans()
     process.set_name("weft-keeper")
     gc.collect()

@@ -12,15 +12,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from weft.pipelines import keeper
 from weft.pipelines.keeper import Message
-from weft.supervise import process
+from weft.pipelines.owner import MARK, sweep
 
-_MARK = "WEFT_POOL"
 _END_PATIENCE_S = 3.0
 _BOOT = "import sys; sys.path.insert(0, {src!r}); from weft.pipelines.keeper import main; main({fd}, {parent})"
 
@@ -28,9 +26,9 @@ _BOOT = "import sys; sys.path.insert(0, {src!r}); from weft.pipelines.keeper imp
 class KeeperLink:
     """One keeper process."""
 
-    def __init__(self, inherit: list[int]) -> None:
+    def __init__(self, inherit: list[int], mark: str) -> None:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._mark = f"{os.getpid()}.{time.monotonic_ns()}"
+        self._mark = mark
         boot = _BOOT.format(src=str(Path(__file__).parents[2]), fd=theirs.fileno(), parent=os.getpid())
         try:
             self._process = subprocess.Popen(  # noqa: S603 (our own interpreter and code)
@@ -38,7 +36,7 @@ class KeeperLink:
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno(), *inherit],
                 start_new_session=True,
-                env=os.environ | {_MARK: self._mark},
+                env=os.environ | {MARK: mark},
             )
         except BaseException:
             self.control.close()
@@ -87,15 +85,4 @@ class KeeperLink:
             self._process.wait()
             clean = False
         if not clean:
-            self._sweep()
-
-    def _sweep(self) -> None:
-        """The keeper was killed: what its workers had started now belongs to init, and only the mark tells it."""
-        for _ in range(10):
-            marked = process.with_environment(f"{_MARK}={self._mark}")
-            strays = [pid for pid in marked if process.state(pid) != "Z"]
-            if not strays:
-                return
-            for pid in strays:
-                process.kill(pid)
-            time.sleep(0.01)
+            sweep(self._mark)  # what its workers had started now belongs to init, and only the mark tells it

@@ -23,10 +23,25 @@ import msgspec
 
 from weft.errors import BadInput, Busy
 from weft.pipelines.itemlog import safe_name
+from weft.pipelines.owner import Owner, owner_of, sweep
 from weft.pipelines.record import Death, Result
 from weft.pipelines.target import Target
+from weft.telemetry import Log
 
 _LOCK_PATIENCE_S = 2.0
+_SWEEP_PATIENCE_S = 10.0
+_log = Log("weft.pipelines")
+_held: set[int] = set()
+"""The locks of this process."""
+
+
+def _forget_locks() -> None:
+    """In a process that the user forked: it has no part in the run, and may live on when the run is long dead."""
+    while _held:
+        os.close(_held.pop())
+
+
+os.register_at_fork(after_in_child=_forget_locks)
 
 
 class Quarantined(msgspec.Struct, frozen=True):
@@ -57,6 +72,8 @@ class RunDirectory:
         self.quarantine = self.path / "quarantine"
         self.manifest = self.path / "run.json"
         self._lock_fd = -1
+        self.used = False
+        """It was held before."""
 
     @classmethod
     def create(cls, root: Path, now: Callable[[], float] = time.time) -> RunDirectory:
@@ -77,7 +94,7 @@ class RunDirectory:
     def find(cls, root: Path, name: str) -> RunDirectory:
         """A run by its id under the root, or by its path."""
         for path in (root / name, Path(name)):
-            if (path / "journal").is_file():
+            if (path / "journal").is_file() or (path / "run.json").is_file():
                 return cls(path)
         known = ", ".join(sorted(entry.parent.name for entry in root.glob("*/journal"))[-5:]) if root.is_dir() else ""
         raise BadInput(f"no run {name!r} in {root}" + (f"; the last ones: {known}" if known else ""))
@@ -87,32 +104,57 @@ class RunDirectory:
         """Its name."""
         return self.path.name
 
-    def hold(self) -> int:
-        """Locks the run and makes its places. The lock lasts until the last process that inherited it has gone."""
+    def hold(self, owner: Owner | None = None) -> int:
+        """Locks the run and makes its places. The lock lasts until the last process that inherited it has gone; what a
+        dead owner left behind with it is ended."""
         try:
             for place in (self.items, self.slots, self.quarantine):
                 place.mkdir(parents=True, exist_ok=True)
+            self.used = (self.path / "lock").exists()
             self._lock_fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise BadInput(f"{self.path} cannot hold a run: {error.strerror}") from None
-        self._wait_for_lock()
+        if not self._locked(_LOCK_PATIENCE_S) and not self._locked_after_sweep():
+            last = owner_of(self._lock_fd)
+            self.release()
+            raise Busy(self._busy_text(last))
+        _held.add(self._lock_fd)
+        (owner or Owner.this_process()).sign(self._lock_fd)
         return self._lock_fd
 
-    def _wait_for_lock(self) -> None:
+    def _locked(self, patience_s: float) -> bool:
         """A killed run's workers need a moment to go."""
-        until_s = time.monotonic() + _LOCK_PATIENCE_S
+        until_s = time.monotonic() + patience_s
         while True:
             try:
-                return fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
             except BlockingIOError:
                 if time.monotonic() > until_s:
-                    self.release()
-                    raise Busy(f"run {self.run_id} is still going on; its directory is {self.path}") from None
+                    return False
                 time.sleep(0.02)
+
+    def _locked_after_sweep(self) -> bool:
+        """Who had the lock has gone, and something that was started for it has not."""
+        last = owner_of(self._lock_fd)
+        if last is None or last.alive or not (ended := sweep(last.mark)):
+            return False
+        _log.warning(f"run {self.run_id}: its process {last.pid} had gone; {ended} processes that it left were ended")
+        return self._locked(_SWEEP_PATIENCE_S)
+
+    def _busy_text(self, last: Owner | None) -> str:
+        if last is None or last.alive:
+            by = f", in process {last.pid}" if last is not None else ""
+            return f"run {self.run_id} is still going on{by}; its directory is {self.path}"
+        return (
+            f"run {self.run_id} is over, its process {last.pid} has gone, but something still has"
+            f" {self.path / 'lock'} open (fuser tells which): end that and try again"
+        )
 
     def release(self) -> None:
         """Gives the lock back."""
         if self._lock_fd >= 0:
+            _held.discard(self._lock_fd)
             os.close(self._lock_fd)
             self._lock_fd = -1
 
@@ -125,8 +167,10 @@ class RunDirectory:
     def quarantined(self, item_id: str) -> Quarantined | None:
         """A quarantined item by its id."""
         try:
-            return msgspec.json.decode((self.quarantine / f"{safe_name(item_id)}.json").read_bytes(), type=Quarantined)
+            kept = msgspec.json.decode((self.quarantine / f"{safe_name(item_id)}.json").read_bytes(), type=Quarantined)
+            kept.decoded()
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, ValueError) as error:
             raise BadInput(f"the quarantined item {item_id!r} of run {self.run_id} cannot be read: {error}") from None
+        return kept

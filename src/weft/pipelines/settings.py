@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import dataclass, fields
 
@@ -10,6 +9,7 @@ from weft.errors import BadInput, WeftError
 
 WORKER_COUNT = "PIPELINE_WORKER_COUNT"
 _MAX_WORKERS = 1000
+_LARGEST = 10**9  # seconds, megabytes, items: beyond it some clock or counter overflows
 
 
 class PoolBroken(WeftError):
@@ -45,10 +45,11 @@ class Settings:
             return None
         if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
             return f"{name} must be a {'whole ' if whole else ''}number, this is {value!r}"
-        if not math.isfinite(value) or value <= 0:
+        if not value > 0:
             return f"{name} must be greater than 0, this is {value!r}"
-        if name == "workers" and value > _MAX_WORKERS:
-            return f"workers must be at most {_MAX_WORKERS}, this is {value}"
+        most = _MAX_WORKERS if name == "workers" else _LARGEST
+        if value > most:
+            return f"{name} must be at most {most}, this is {value}"
         return None
 
 

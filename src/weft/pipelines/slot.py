@@ -22,7 +22,7 @@ import contextlib
 import mmap
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -155,17 +155,26 @@ class SlotReader(Slot):
         self._last: tuple[int, int] | None = None
 
     def take(self) -> list[Chunk]:
-        """All that was finished and not yet taken, in the order it was finished."""
-        chunks = []
+        """All that was finished and not yet taken, in the order it was finished; ValueError when the words that tell it
+        make no sense."""
+        return list(self.chunks())
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The same, one after the other: what lies before the nonsense is good."""
         while True:
             # ACTIVE first: if the worker has left this bank, the commit word read after it is the last one
-            left = self.words[ACTIVE] != self._sequence
+            active = self.words[ACTIVE]
+            left = active != self._sequence
+            if left and active != (self._sequence + 1) & _SEQ_MASK:
+                # the worker waits for the parent before it takes a bank for the second time: it is one ahead at most
+                raise ValueError("the slot's bank makes no sense")
             commit = self.words[COMMIT + (self._sequence & 1)]
             if commit != self._seen:
-                chunks.append(self._cut(self._seen, commit))
+                chunk = self._cut(self._seen, commit)
                 self._seen = commit
+                yield chunk
             if not left:
-                return chunks
+                return
             self._give_back(commit & _BYTES_MASK)
             self._sequence = (self._sequence + 1) & _SEQ_MASK
             self._seen = 0
@@ -193,7 +202,7 @@ class SlotReader(Slot):
     def _cut(self, begin: int, end: int) -> Chunk:
         at = _BANKS_AT + (self._sequence & 1) * BANK_BYTES
         count = (end >> _BYTES_BITS) - (begin >> _BYTES_BITS)
-        if count <= 0 or (end & _BYTES_MASK) > BANK_BYTES:
+        if not 0 < count <= _MAX_COUNT or not (begin & _BYTES_MASK) <= (end & _BYTES_MASK) <= BANK_BYTES:
             raise ValueError("the slot's commit word makes no sense")
         data = self.memory[at + (begin & _BYTES_MASK) : at + (end & _BYTES_MASK)]
         return Chunk(count, b"\xdd" + count.to_bytes(4, "big") + data)

@@ -48,6 +48,8 @@ class Task(msgspec.Struct):
     """How many of those deaths may well have come from outside."""
     death: Death | None = None
     """The most telling of them."""
+    secluded: bool = False
+    """The keeper died while it was running: from then on it runs with nothing beside it."""
 
 
 class Harvest(NamedTuple):

@@ -2,7 +2,8 @@
 
 Runs in a process forked by the keeper, alone in its own session. Invariants: an item is announced before it is begun
 and committed the moment it has ended, so that a death at any point leaves no doubt about what was done; whatever the
-function raises ends that item and not the worker; a process that the function forked never goes on as a second worker.
+function raises ends that item and not the worker; a process that the function forked never goes on as a second worker;
+a worker whose descriptors an item has closed begins no other item.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import msgspec
 from weft.errors import BadInput
 from weft.pipelines.capture import Capture, OutputFile, SignalGuard
 from weft.pipelines.context import PROCESS, Context, Skip
+from weft.pipelines.descriptors import Descriptors
 from weft.pipelines.itemlog import ItemLog
 from weft.pipelines.record import (
     FAILED,
@@ -62,12 +64,14 @@ class Worker:
 
     def __init__(self, connection: socket.socket, slot_fd: int, output_fd: int) -> None:
         self._connection = connection
+        self._link = Descriptors([connection.fileno()])
         self._frames = FrameReader(connection)
         self._slot = SlotWriter(slot_fd, self._ring)
         os.close(slot_fd)
         self._output = OutputFile(output_fd, self._slot)
         self._belled_ns = 0
         self._forked = False
+        self._broken = False
         os.register_at_fork(after_in_child=self._in_forked_child)
 
     def run(self) -> None:
@@ -76,12 +80,17 @@ class Worker:
         frame = self._frames.next()
         if frame is None or not self._prepare(frame):
             return
-        while (frame := self._frames.next()) is not None:
+        while (frame := self._next_frame()) is not None:
             ticket, attempt, ring, items = decode_batch(frame)
             self._batch(ticket, attempt, items)
+            if self._broken:
+                return  # the rest goes to another worker
             self._slot.words[FRAMES] += 1
             if ring or not self._frames.waiting:
-                self._ring()
+                self._ring()  # which also looks whether the next read is still one from the parent
+
+    def _next_frame(self) -> bytes | None:
+        return None if self._broken else self._frames.next()
 
     def _prepare(self, frame: bytes) -> bool:
         """Imports the function; a failure goes into the slot as a record, for the parent to tell the user."""
@@ -101,6 +110,8 @@ class Worker:
             return self._report_ready(READY_FAILED, (0, "", FAILED, 0, 0, None, "import", told, _traceback(error)))
         self._after_import(assignment.log_directory)
         self._guard.remember()
+        descriptors = Descriptors([1, 2, self._output.fd, self._connection.fileno()])
+        self._whole = descriptors.open if self._capture is None else descriptors.intact
         return self._report_ready(READY_YES, None)
 
     def _after_import(self, log_directory: str | None) -> None:
@@ -130,6 +141,8 @@ class Worker:
             if number >= words[LIMIT]:
                 break  # it did so just now; only this second look, after the announcement, can be relied on
             self._item(number, attempt, item)
+            if self._broken:
+                break
         words[FRAME_START_NS] = words[START_NS] = 0
 
     def _item(self, ticket: int, attempt: int, item: Any) -> None:
@@ -151,6 +164,9 @@ class Worker:
             os._exit(0)
         if self._guard.changed:
             self._guard.restore()  # first of all: a timer that goes off from here on would hit the worker
+        if not self._whole():
+            self._broken = True
+            self._log.add("WARNING", "The item closed descriptors of its worker, which is replaced")
         ended_ns = time.monotonic_ns()
         record = (ticket, item_id, status, attempt, (ended_ns - began_ns) // 1000, value)
         self._finish(context, record if problem is None else (*record, *_tail(context, status, problem)))
@@ -202,13 +218,18 @@ class Worker:
         self._log.end(STATUSES[record[2]], record[4] / 1000)
 
     def _ring(self) -> None:
-        """Tells the parent to look at the slot. A full socket has unread bells in it; a closed one has no parent."""
+        """Tells the parent to look at the slot. A full socket has unread bells in it; a closed one has no parent. What
+        an item has put in its place gets none, and the parent sees the end of the worker instead."""
+        if not self._link.intact():
+            self._broken = True
+            return
         with contextlib.suppress(OSError):
             self._connection.send(BELL, socket.MSG_DONTWAIT)
 
     def _in_forked_child(self) -> None:
         self._forked = True
-        self._connection.close()
+        if self._link.intact():
+            self._connection.close()
         if hasattr(self, "_log"):
             self._log.forget()
         if isinstance(sys.stdout, io.TextIOBase) and getattr(self, "_capture", None):

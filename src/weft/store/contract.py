@@ -72,3 +72,5 @@ class Stats:
     content_types: dict[str, int]
     depths: dict[int, int]
     hosts: list[tuple[str, int]]
+    kinds: dict[tuple[int, str], int]  # rows by status and error
+    page_bytes: int  # of the pages' bodies alone

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from pathlib import Path
@@ -19,7 +19,10 @@ from weft.errors import BadInput
 from weft.records import Row
 from weft.store import text
 from weft.store.contract import Stats, StoredPage
+from weft.store.errors import remedy
 from weft.store.query import EVERY, IndexReader, Where
+from weft.store.schema import path_of, slot_in
+from weft.store.warc_file import name_of, serial_of, slot_of
 from weft.store.warc_read import read_record
 
 
@@ -37,17 +40,44 @@ class Corpus:
         """Whether there is no index at all."""
         return not self._all()
 
+    def check(self) -> None:
+        """Refuses a crawl whose pages cannot all be found: a WARC file is in its slot's index before it is made.
+
+        Without this an index that is missing, or was emptied, would only make the crawl look smaller.
+        """
+        for place, folder in enumerate(self._data_dirs):
+            on_disk = sorted(path.name for path in (folder / "warc").glob("weft-*.warc.gz"))  # before the indexes
+            indexes = {slot_in(index.path): index for index in self._in(place)}
+            crawls = {index.crawl_id() for index in self._all()}
+            known: dict[str, Collection[str]] = {slot: index.files() for slot, index in indexes.items()}
+            for name in on_disk:
+                slot = slot_of(name)
+                # What another crawl has written is none of ours; with no index at all nobody can tell.
+                if not crawls or name in {name_of(str(crawl), slot, serial_of(name)) for crawl in crawls}:
+                    self._check_file(folder, name, slot, known.get(slot))
+
+    def _check_file(self, folder: Path, name: str, slot: str, known: Collection[str] | None) -> None:
+        path = path_of(folder, slot)
+        if known is None:
+            raise BadInput(f"{path} is missing or empty, and warc/{name} belongs to it: {remedy(folder)}")
+        if name not in known:
+            raise BadInput(f"{path} does not know warc/{name}: {remedy(folder)}")
+
     def get(self, url: str) -> StoredPage | None:
         """The latest whole page of a URL; else the latest page, its latest response, its latest row.
 
         A later visit that failed, broke off, or found the page as it was (304), does not hide the copy that there is.
         """
+        latest = self.row_of(url)
+        return self.read(latest) if latest else None
+
+    def row_of(self, url: str) -> Row | None:
+        """The row of the page that `get` reads."""
         rows = self.for_url(url)
         stored = [row for row in rows if row.warc_file]
         good = [row for row in stored if 200 <= row.status < 300]
         whole = [row for row in good if row.is_whole]
-        latest = max(whole or good or stored or rows, key=attrgetter("fetched_at", "item"), default=None)
-        return self.read(latest) if latest else None
+        return max(whole or good or stored or rows, key=attrgetter("fetched_at", "item"), default=None)
 
     def for_url(self, url: str) -> list[Row]:
         """Every row of a URL, oldest first."""
@@ -93,6 +123,7 @@ class Corpus:
         indexes = [index for index in self._all() if index.path.name.startswith(f"index-{slots}")]
         totals = [index.totals() for index in indexes]
         some = [total for total in totals if total[0]]
+        kinds = [kind for index in indexes for kind in index.kinds()]
         return Stats(
             rows=sum(total[0] for total in totals),
             pages=sum(total[1] for total in totals),
@@ -105,6 +136,8 @@ class Corpus:
             content_types=_summed(index.counts("content_type") for index in indexes),
             depths=_summed(index.counts("depth") for index in indexes),
             hosts=_top(indexes, top),
+            kinds=_summed({(status, error): rows} for status, error, rows, _ in kinds),
+            page_bytes=sum(page_bytes for _, _, _, page_bytes in kinds),
         )
 
     def close(self) -> None:

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from weft.records import Row
 from weft.store import schema
-from weft.store.errors import StoreError, reading, writing
+from weft.store.errors import DamagedIndex, StoreError, reading, writing
 
 CHECKPOINT_BYTES = 4 << 20
 RESTART_FRAMES = 12_000  # of 4 KB
@@ -62,7 +64,10 @@ class Index:
 
     def number(self, key: str) -> int:
         """One of the numbers in `meta`."""
-        return int(self._all("SELECT value FROM meta WHERE key = ?", key)[0][0])
+        found = self._all("SELECT value FROM meta WHERE key = ?", key)
+        if not found or not isinstance(found[0][0], int):
+            raise DamagedIndex(self.path, f"it has no number {key!r}")
+        return int(found[0][0])
 
     def files(self) -> list[FileState]:
         """The slot's WARC files, oldest first."""
@@ -98,15 +103,16 @@ class Index:
 
     def rows_in(self, file: int, after_batch: int = -1) -> list[Row]:
         """The rows that point into a WARC file."""
-        return [Row(*row) for row in self._all(_ROWS_IN, after_batch, file)]
+        return schema.rows(self._all(_ROWS_IN, after_batch, file), self.path)
 
     def since(self, batch: int) -> list[int]:
         """The items committed after a batch."""
         return [item for (item,) in self._all("SELECT item FROM pages WHERE batch > ?", batch)]
 
-    def forget(self, rows: Iterable[Row], file: FileState) -> None:
-        """Takes rows out whose bytes are gone, and sets the file's committed length."""
+    def lose(self, rows: Sequence[Row], file: FileState) -> None:
+        """Takes rows out whose bytes are gone, and sets the file's committed length; `lost` gives them from now on."""
         with writing(self.path), _transaction(self._db):
+            self._keep_lost(rows)
             for row in rows:
                 self._db.execute("DELETE FROM pages WHERE item = ?", (row.item,))
                 self._db.execute(
@@ -115,6 +121,40 @@ class Index:
             self._db.execute("UPDATE files SET length = ?, last = ? WHERE id = ?", (file.length, file.last, file.id))
             self._db.execute("DELETE FROM tally")
             self._db.execute(schema.TALLY, (0, self.number("batch")))
+
+    def lost(self) -> list[Row]:
+        """The rows that were lost and are not queued again yet, in the order of their items."""
+        found = self._all("SELECT record FROM lost ORDER BY item")
+        return lost_rows((record for (record,) in found), self.path)
+
+    def add_lost(self, rows: Sequence[Row]) -> None:
+        """Adds rows that are known to be lost."""
+        with writing(self.path), _transaction(self._db):
+            self._keep_lost(rows)
+
+    def forget_lost(self) -> None:
+        """They are queued again, and that is on the disk."""
+        with writing(self.path):
+            self._db.execute("DELETE FROM lost")
+
+    def _keep_lost(self, rows: Sequence[Row]) -> None:
+        values = ((row.item, msgspec.msgpack.encode(row)) for row in rows)
+        self._db.executemany("INSERT OR REPLACE INTO lost VALUES (?, ?)", values)
+
+    def begin(self, batch: int) -> None:
+        """A writer goes on from this batch. From here on an index with an earlier one has lost something."""
+        with writing(self.path), _transaction(self._db):
+            self._db.execute("UPDATE meta SET value = ? WHERE key = 'batch' AND value < ?", (batch, batch))
+            self._db.execute("DELETE FROM meta WHERE key = 'rebuilt'")
+
+    def note_rebuilt(self) -> None:
+        """Says that it was made again: its last batch tells nothing of what the crawl had committed before."""
+        with writing(self.path):
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('rebuilt', 1)")
+
+    def is_rebuilt(self) -> bool:
+        """Whether it was made again, and nobody has written to it since."""
+        return bool(self._all("SELECT 1 FROM meta WHERE key = 'rebuilt'"))
 
     def sync(self, last: bool = False) -> None:
         """Puts what is committed on the disk, and does the housekeeping. The WARC files must be there first."""
@@ -153,9 +193,11 @@ class Index:
         empty = schema.is_empty(self._db, self.path)
         if not empty:
             schema.check(self._db, self.path)
+            schema.check_size(self._db, self.path)
         _tune(self._db)
         if empty:
             self._db.executescript(schema.TABLES)
+        self._db.execute(schema.LOST)
         self._db.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", facts.items())
 
     def _housekeep(self, log_bytes: int, last: bool) -> None:
@@ -179,7 +221,17 @@ class Index:
             return self._db.execute(sql, values).fetchall()
 
 
+def lost_rows(records: Iterable[bytes], path: Path) -> list[Row]:
+    """Rows as `lost` keeps them."""
+    try:
+        return [msgspec.msgpack.decode(record, type=Row) for record in records]
+    except (msgspec.MsgspecError, TypeError) as error:
+        raise DamagedIndex(path, f"a lost row of it: {error}") from error
+
+
 def _connect(path: Path, timeout: float) -> sqlite3.Connection:
+    # SQLite would make it readable for everybody; its log takes over the mode that the file has.
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     return sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
 
 

@@ -17,10 +17,13 @@ from pathlib import Path
 from weft import urls
 from weft.errors import BadInput
 from weft.records import FetchResult, Row
-from weft.store import warc_file
+from weft.store import schema, warc_file
 from weft.store.contract import Stats, StoredPage
 from weft.store.corpus import Corpus
+from weft.store.errors import remedy
+from weft.store.masking import Private
 from weft.store.query import EVERY, Where
+from weft.store.repair import Tail
 from weft.store.row_field import field
 from weft.store.shard import Files, Shard
 from weft.store.warc import CONFORMS_TO, Page, RecordMaker, payload_digest
@@ -38,7 +41,7 @@ class PageStore:
         self._shards = shards
         self._maker = maker
         self._corpus = Corpus(data_dirs)
-        self._lost: list[Row] = []
+        self.read_back = 0  # rows that the index had lost, and the WARC files had
         self._sync_lock = threading.Lock()
         self._attempts = self.batch = self.durable = 0
         self._keeps_warc, self.keeps_text = True, False
@@ -54,22 +57,29 @@ class PageStore:
         user_agent: str = "",
         robots: str = "obey",
         keep: Collection[str] = ("warc",),
+        secret_headers: Collection[str] = (),
+        acknowledged: int = 0,
+        is_done: Callable[[int], bool] | None = None,
         read_only: bool = False,
         rotate_bytes: int = warc_file.ROTATE_BYTES,
         step: Callable[[str], None] = lambda _: None,
     ) -> PageStore:
         """Opens the store, for reading or as the one writer of a slot, and repairs what a crash left.
 
-        `keep` is what is kept of pages: `warc`, `text`, or both. `step` is told the name of each step between two
-        durable writes, for tests that kill the process there.
+        `keep` is what is kept of pages: `warc`, `text`, or both. `secret_headers` are the names of request headers
+        whose values are masked, as credentials always are. `acknowledged` is the last batch that the frontier knows to
+        be safe: an index that ends before it has lost rows. They are read back from the WARC files where `is_done` can
+        tell which items the frontier has finished; else the store does not open. `step` is told the name of each step
+        between two durable writes, for tests that kill the process there.
         """
         folders = [Path(folder) for folder in data_dirs]
         if not folders:
             raise BadInput("a page store needs at least one data dir")
-        maker = RecordMaker()
+        maker = RecordMaker(Private(secret_headers))
         if read_only:
             return cls._reading(folders, maker)
         warc_file.check_slot(slot)
+        _refuse_missing([schema.path_of(folder, slot) for folder in folders], acknowledged)
         names = (warc_file.name_of(crawl_id, slot, serial) for serial in count(_next_serial(folders)))
         files = Files(maker, _info(crawl_id, software, user_agent, robots), names, rotate_bytes)
         shards: list[Shard] = []
@@ -79,7 +89,8 @@ class PageStore:
                 shards.append(Shard(folder, slot, facts, files, step))
             store = cls(folders, shards, maker)
             store._keeps_warc, store.keeps_text = "warc" in keep, "text" in keep
-            store._recover([warc_file.files_of(folder / "warc", crawl_id, slot) for folder in folders])
+            on_disk = [warc_file.files_of(folder / "warc", crawl_id, slot) for folder in folders]
+            store._recover(on_disk, acknowledged, is_done)
             return store
         except BaseException:
             for shard in shards:
@@ -89,6 +100,7 @@ class PageStore:
     @classmethod
     def _reading(cls, folders: list[Path], maker: RecordMaker) -> PageStore:
         store = cls(folders, [], maker)
+        store._corpus.check()
         if store._corpus.is_empty():
             raise BadInput(f"{folders[0]} holds no crawl: there is no index in it")
         return store
@@ -149,8 +161,17 @@ class PageStore:
             return batch
 
     def repair(self) -> list[Row]:
-        """The rows whose bytes a power cut took, found and taken out when the store was opened: to be fetched again."""
-        return self._lost
+        """The rows whose bytes are gone, found when the store was opened or by a rebuild: to be fetched again.
+
+        A URL of which a whole page is there all the same is not among them. They are given until `readmitted`.
+        """
+        lost = (row for shard in self._shards for row in shard.index.lost())
+        return [row for row in lost if not any(map(_is_good, self.for_url(row.url)))]
+
+    def readmitted(self) -> None:
+        """What `repair` gave is queued again, and committed there: it is not given once more."""
+        for shard in self._shards:
+            shard.index.forget_lost()
 
     def items_since(self, batch: int) -> list[int]:
         """The items that this slot has committed after a batch, in order: the frontier may not know them finished."""
@@ -179,6 +200,10 @@ class PageStore:
     def get(self, url: str) -> StoredPage | None:
         """The latest stored page of a URL, or its latest row where no response was ever stored."""
         return self._corpus.get(url)
+
+    def row_of(self, url: str) -> Row | None:
+        """The row of the page that `get` gives; the page itself is not read."""
+        return self._corpus.row_of(url)
 
     def for_url(self, url: str) -> list[Row]:
         """Every row of a URL, oldest first."""
@@ -216,12 +241,42 @@ class PageStore:
             return self._shards[0]
         return self._shards[urls.data_dir_of(url, len(self._shards))]
 
-    def _recover(self, on_disk: list[list[str]]) -> None:
-        self._attempts = self.batch = max(shard.index.number("batch") for shard in self._shards)
-        durable = max(shard.index.number("durable") for shard in self._shards)
+    def _recover(self, on_disk: list[list[str]], acknowledged: int, is_done: Callable[[int], bool] | None) -> None:
+        indexes = [shard.index for shard in self._shards]
+        committed = max(index.number("batch") for index in indexes)
+        is_behind = committed < acknowledged and not any(index.is_rebuilt() for index in indexes)
+        if is_behind and is_done is None:
+            raise _behind(indexes[0].path)
+        self._attempts = self.batch = max(committed, acknowledged)
+        durable = max(index.number("durable") for index in indexes)
+        tail = None if is_done is None else Tail(is_done, self._next_batch)
         for shard, names in zip(self._shards, on_disk, strict=True):
-            self._lost += shard.repair(durable, names)
+            # An index that has every acknowledged batch has the row of every item that is done.
+            may_be_behind = shard.index.number("batch") < acknowledged
+            self.read_back += shard.repair(durable, names, tail if may_be_behind else None)
+        if is_behind and not self.read_back:
+            raise _behind(indexes[0].path)
+        for index in indexes:
+            index.begin(self.batch)
         self.sync()
+
+    def _next_batch(self) -> int:
+        self._attempts = self.batch = self._attempts + 1
+        return self.batch
+
+
+def _is_good(row: Row) -> bool:
+    return bool(row.warc_file) and 200 <= row.status < 300 and row.is_whole
+
+
+def _behind(path: Path) -> BadInput:
+    return BadInput(f"{path} is older than the crawl, it has lost rows: {remedy(path.parent)}")
+
+
+def _refuse_missing(paths: list[Path], acknowledged: int) -> None:
+    """Before anything is made: a crawl that has committed something had an index."""
+    if acknowledged and not any(path.exists() and path.stat().st_size for path in paths):
+        raise BadInput(f"{paths[0]} is missing or empty, though the crawl has stored rows: {remedy(paths[0].parent)}")
 
 
 def _next_serial(folders: list[Path]) -> int:

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from weft.errors import BadInput
 from weft.records import Row
 from weft.store import schema
-from weft.store.errors import StoreError, reading
+from weft.store.errors import DamagedIndex, reading, store_error
+from weft.store.index import lost_rows
 
 _CHUNK = 1000
 _FOR_URL = f"""SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.url = ?1 AND p.item IN (
@@ -59,9 +62,10 @@ EVERY = Where()
 class IndexReader:
     """The reader's side of one index."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, whole: bool = True) -> None:
+        """`whole`: refuses an index that was cut; else it is read as far as it can be."""
         self.path = path
-        self._db = _connect(path)
+        self._db = _connect(path, whole)
 
     def begun(self, facts: Mapping[str, object]) -> bool:
         """Whether it has its layout already; BadInput where it belongs to another place."""
@@ -79,20 +83,19 @@ class IndexReader:
         after = where.after_item
         while True:
             found = self._all(sql, after, *values)
-            for row in found:
-                yield Row(*row)
+            yield from schema.rows(found, self.path)
             if len(found) < _CHUNK:
                 return
             after = found[-1][0]
 
     def for_url(self, url: str) -> list[Row]:
         """Every row of a URL, oldest first."""
-        return [Row(*row) for row in self._all(_FOR_URL, url, schema.url_hash(url))]
+        return schema.rows(self._all(_FOR_URL, url, schema.url_hash(url)), self.path)
 
     def for_item(self, item: int) -> Row | None:
         """The row of an item."""
         found = self._all(f"SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.item = ?", item)  # noqa: S608
-        return Row(*found[0]) if found else None
+        return schema.rows(found, self.path)[0] if found else None
 
     def since(self, batch: int) -> list[int]:
         """The items committed after a batch."""
@@ -102,7 +105,7 @@ class IndexReader:
         """The rows of the next few batches, in the order of their commits, and the last of those batches."""
         found = self._all(_NEXT_BATCHES, after_batch)
         upto = min(at_most, max((batch for (batch,) in found), default=after_batch))
-        return [Row(*row) for row in self._all(_COMMITTED, after_batch, upto)], upto
+        return schema.rows(self._all(_COMMITTED, after_batch, upto), self.path), upto
 
     def files(self) -> dict[str, int]:
         """The WARC files, and how much of each is committed."""
@@ -110,17 +113,32 @@ class IndexReader:
 
     def in_file(self, name: str) -> list[Row]:
         """The rows that point into a WARC file."""
-        return [Row(*row) for row in self._all(f"SELECT {schema.ROW} FROM {schema.PAGES} WHERE f.name = ?", name)]  # noqa: S608
+        found = self._all(f"SELECT {schema.ROW} FROM {schema.PAGES} WHERE f.name = ?", name)  # noqa: S608
+        return schema.rows(found, self.path)
+
+    def lost(self) -> list[Row]:
+        """The rows that were lost and are not queued again yet."""
+        if not self._all("SELECT 1 FROM sqlite_master WHERE name = 'lost'"):
+            return []
+        return lost_rows((record for (record,) in self._all("SELECT record FROM lost ORDER BY item")), self.path)
+
+    def crawl_id(self) -> object:
+        """The crawl that it is of."""
+        with reading(self.path):
+            return schema.fact(self._db, "crawl_id")
 
     def last_batch(self) -> int:
         """The last batch that was committed."""
-        return int(self._all("SELECT value FROM meta WHERE key = 'batch'")[0][0])
+        found = self._all("SELECT value FROM meta WHERE key = 'batch'")
+        if not found or not isinstance(found[0][0], int):
+            raise DamagedIndex(self.path, "it has no last batch")
+        return int(found[0][0])
 
     def totals(self) -> tuple[int, int, int, float, float]:
         """Rows, pages, body bytes, first and last time."""
         sql = """SELECT coalesce(sum(rows), 0), coalesce(sum(pages), 0), coalesce(sum(bytes), 0),
           coalesce(min(first), 0.0), coalesce(max(last), 0.0) FROM tally"""
-        ((rows, pages, body_bytes, first, last),) = self._all(sql)
+        ((rows, pages, body_bytes, first, last),) = self._typed(self._all(sql), tuple[int, int, int, float, float])
         return rows, pages, body_bytes, first, last
 
     def warc_bytes(self) -> int:
@@ -130,13 +148,21 @@ class IndexReader:
     def counts(self, column: str) -> dict[Any, int]:
         """How many rows there are for each status, error, content_type or depth."""
         assert column in ("status", "error", "content_type", "depth")
-        return dict(self._all(f"SELECT {column}, sum(rows) FROM tally GROUP BY {column}"))  # noqa: S608
+        found = self._all(f"SELECT {column}, sum(rows) FROM tally GROUP BY {column}")  # noqa: S608
+        kinds = tuple[int, int] if column in ("status", "depth") else tuple[str, int]
+        return dict(self._typed(found, kinds))
+
+    def kinds(self) -> list[tuple[int, str, int, int]]:
+        """Status, error, how many rows have both, and the bytes of those that are pages."""
+        sql = "SELECT status, error, sum(rows), sum(iif(pages > 0, bytes, 0)) FROM tally GROUP BY status, error"
+        return [(status, error, rows, page_bytes) for status, error, rows, page_bytes in self._all(sql)]
 
     def hosts(self) -> Iterator[tuple[str, int]]:
         """How many 2xx pages each host has, in the order of the hosts."""
         sql = "SELECT host, count(*) FROM pages WHERE status BETWEEN 200 AND 299 GROUP BY host ORDER BY host"
         with reading(self.path):
-            yield from self._db.execute(sql)
+            for found in self._db.execute(sql):
+                yield from self._typed([found], tuple[str, int])
 
     def close(self) -> None:
         """Gives the connection back."""
@@ -146,27 +172,36 @@ class IndexReader:
         with reading(self.path):
             return self._db.execute(sql, values).fetchall()
 
+    def _typed(self, found: list[tuple[Any, ...]], kinds: Any) -> list[Any]:
+        """What was read, if it is of these types; SQLite keeps no check sums that would tell."""
+        try:
+            return [msgspec.convert(values, kinds) for values in found]
+        except msgspec.ValidationError as error:
+            raise DamagedIndex(self.path, f"a count of it: {error}") from error
 
-def _connect(path: Path) -> sqlite3.Connection:
+
+def _connect(path: Path, whole: bool) -> sqlite3.Connection:
     """A read-only connection. Where there is no log and none can be made (a read-only medium), the file is fixed."""
     quoted = path.resolve().as_uri()
     for mode in ("mode=ro", "mode=ro&immutable=1"):
         try:
-            return _checked(f"{quoted}?{mode}", path)
-        except sqlite3.OperationalError as error:
-            refused = error
+            return _checked(f"{quoted}?{mode}", path, whole)
         except sqlite3.Error as error:
-            raise StoreError(path, f"cannot be read: {error}") from error
+            if isinstance(found := store_error(path, error, "read"), DamagedIndex):
+                raise found from error
+            refused = error
         if Path(f"{path}-wal").exists():
             break
     raise BadInput(f"{path} cannot be read ({refused})") from refused
 
 
-def _checked(uri: str, path: Path) -> sqlite3.Connection:
+def _checked(uri: str, path: Path, whole: bool) -> sqlite3.Connection:
     db = sqlite3.connect(uri, uri=True, timeout=10, isolation_level=None, check_same_thread=False)
     try:
         if not schema.is_empty(db, path):
             schema.check(db, path)
+            if whole:
+                schema.check_size(db, path)
     except BaseException:
         db.close()
         raise

@@ -5,7 +5,11 @@ interruption costs nothing but time. Every record carries its row (see `row_fiel
 there is twice. What an old index knows and the files do not tell is kept: how much of a file was committed, and rows
 that have no record, as those of a crawl that keeps texts alone.
 
-Must stay true: the new index's batches are in the order of the files, and all later than those that anybody has seen.
+Damage costs the records that it hits: the next whole one is looked for. Whose record is gone, by the old index or by
+what the frontier knows to be finished, is written to the new index as lost; the next opening queues it again.
+
+Must stay true: the new index's batches are in the order of the files, and all later than those that anybody has seen;
+a file's committed length covers every whole record in it but those of items that will be fetched again.
 """
 
 from __future__ import annotations
@@ -13,24 +17,38 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
+from weft import urls
 from weft.errors import BadInput
-from weft.records import Row
+from weft.records import POD_SHIFT, Row
 from weft.store import row_field, schema
 from weft.store.contract import StoredPage
 from weft.store.errors import StoreError, writing
 from weft.store.index import FileState, Index
 from weft.store.query import IndexReader
-from weft.store.shard import TEXT_ALONE, own, values_of
+from weft.store.schema import values_of
+from weft.store.shard import TEXT_ALONE, own
 from weft.store.text import TextFiles
 from weft.store.warc_file import files_of, slot_of, sync_folder
 from weft.store.warc_read import Located, WarcScan
 
 BATCH_ROWS = 1000
+MOST_URLS = 1000  # that are told by name
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A damaged stretch of a WARC file, and the pages in it as far as the old index knows them."""
+
+    file: str
+    offset: int
+    bytes: int
+    urls: list[str]
 
 
 @dataclass(slots=True)
@@ -48,17 +66,24 @@ class Rebuilt:
     foreign: int = 0  # responses that carry no row
     unfinished: int = 0  # records of items that were not done when the crawl died: they are fetched again
     torn: list[str] = field(default_factory=list)  # files that end in half a record
+    damage: list[Damage] = field(default_factory=list)
+    lost: int = 0  # items that were stored, or should have been, and have no row now: they are queued again
+    lost_urls: list[str] = field(default_factory=list)  # the first of them
 
 
 TextOf = Callable[[StoredPage], str | None]
 Watch = Callable[[int, int], None]
+Known = Callable[[Sequence[int]], set[int]]
+T = TypeVar("T")
 
 
 class Rebuild:
     """One rebuild of a crawl that nobody writes to. `text_of` reads a page, where texts are to be made again.
 
-    `is_done` tells of items that the crawl has finished. It is asked where no old index says what was committed: the
-    links of a page whose bytes alone were written might be unknown, so that page must be fetched again.
+    `is_done` tells of items that the crawl has finished; None where nobody knows. It is asked where no old index says
+    what was committed, or the file has more: the links of a page whose bytes alone were written might be unknown, so
+    that page must be fetched again. `missing` is given what tells which items have a row, and gives rows for those that
+    the crawl has finished and that have none. `slots` have an index in every data dir, whatever is there.
     """
 
     def __init__(
@@ -68,19 +93,25 @@ class Rebuild:
         *,
         after_batch: int = 0,
         text_of: TextOf | None = None,
-        is_done: Callable[[int], bool] = lambda _item: True,
+        is_done: Callable[[int], bool] | None = None,
+        missing: Callable[[Known], Iterable[Row]] | None = None,
+        slots: Sequence[str] = (),
         watch: Watch = lambda _done, _all: None,
     ) -> None:
         self._dirs = list(data_dirs)
         self._crawl_id = crawl_id
         self._text_of = text_of
         self._is_done = is_done
+        self._missing = missing
         self._watch = watch
         self.told = Rebuilt()
         self._places = [
-            _Place(number, folder, slot) for number, folder in enumerate(self._dirs) for slot in _slots(folder)
+            _Place(number, folder, slot)
+            for number, folder in enumerate(self._dirs)
+            for slot in dict.fromkeys([*_slots(folder), *slots])
         ]
-        if not any(files_of(place.folder / "warc", crawl_id, place.slot) for place in self._places):
+        has_files = any(files_of(place.folder / "warc", crawl_id, place.slot) for place in self._places)
+        if not has_files and missing is None:
             raise BadInput(f"{self._dirs[0]} holds no WARC files of this crawl: there is nothing to rebuild from")
         self._batch = after_batch
         self._bytes = 0
@@ -97,6 +128,9 @@ class Rebuild:
                 self._make(place)
             for folder in self._dirs if self._text_of else ():
                 TextFiles(folder).sync(always=True)
+            self._find_missing()
+            for place in self._places:
+                self._end(place)
             for place in self._places:
                 place.swap()
         finally:
@@ -113,37 +147,73 @@ class Rebuild:
         for name in files_of(place.folder / "warc", self._crawl_id, place.slot):
             self._read(place, index, index.register(name))
         self._carry_over(place, index)
+
+    def _end(self, place: _Place) -> None:
+        """What is lost, and that the index is whole."""
+        index = place.new
+        assert index is not None
+        known = self._known([*place.lost])
+        lost = [row for item, row in sorted(place.lost.items()) if item not in known]
+        index.add_lost(lost)
+        index.note_rebuilt()
         index.sync(last=True)
         index.note_durable(self._batch)
+        self.told.lost += len(lost)
+        self.told.lost_urls += [row.url for row in lost[: MOST_URLS - len(self.told.lost_urls)]]
+
+    def _find_missing(self) -> None:
+        for row in self._missing(self._known) if self._missing is not None else ():
+            number = urls.data_dir_of(row.url, len(self._dirs))
+            here = [place for place in self._places if place.number == number]
+            pod = f"pod{row.item >> POD_SHIFT}-"
+            place = next((place for place in here if place.slot.startswith(pod)), here[0])
+            place.lost.setdefault(row.item, row)
+
+    def _known(self, items: Sequence[int]) -> set[int]:
+        """Those of the items that have a row."""
+        return set().union(*(place.new.known(items) for place in self._places if place.new is not None))
 
     def _read(self, place: _Place, index: Index, file: FileState) -> None:
         """Every row that a file holds."""
-        scan = WarcScan(place.folder / "warc" / file.name)
-        limit = place.committed.get(file.name)
+        name = file.name
+        scan = WarcScan(place.folder / "warc" / name, known=lambda offset: place.old_row(name, offset) is not None)
+        limit = place.committed.get(name)
         texts = TextFiles(place.folder)
-        batch: list[tuple[Row, FileState]] = []
+        batch: list[Row] = []
         self.told.files += 1
         for found in scan:
             end = found.offset + found.length
-            if limit is not None and end > limit:
-                break
+            is_committed = limit is not None and end <= limit
             self.told.records += 1
             row = self._row(place, file, found)
             if row is None:
+                if found.record.kind != "request" and (is_committed or limit is None):
+                    file = FileState(file.id, name, end, found.offset)
                 continue
-            if limit is None and not self._is_done(row.item):
+            if not is_committed and not self._is_finished(place, row, limit):
                 self.told.unfinished += 1
                 continue
-            file = FileState(file.id, file.name, end, found.offset)
-            batch.append((row, file))
+            file = FileState(file.id, name, end, found.offset)
+            batch.append(row)
             self._keep_text(texts, row, found)
             if len(batch) >= BATCH_ROWS:
-                self._commit(place, index, batch)
+                self._commit(place, index, batch, file)
                 self._watch(self._bytes + end, self._all_bytes)
-        self._commit(place, index, batch)
+        self._commit(place, index, batch, file)
         if scan.torn:
-            self.told.torn.append(file.name)
+            self.told.torn.append(name)
+        self.told.damage += [
+            Damage(name, gap.offset, gap.length, place.old_urls(name, gap.offset, gap.length)) for gap in scan.gaps
+        ]
         self._bytes += scan.end
+
+    def _is_finished(self, place: _Place, row: Row, limit: int | None) -> bool:
+        """Whether a page counts that no old index knows to be committed."""
+        if self._is_done is not None:
+            return self._is_done(row.item)
+        if limit is not None:  # nobody knows: it is queued again, lest it be lost
+            place.lost.setdefault(row.item, row)
+        return limit is None
 
     def _row(self, place: _Place, file: FileState, found: Located) -> Row | None:
         row = row_field.row_of(found.record, file.name, found.offset, found.length)
@@ -160,17 +230,15 @@ class Rebuild:
             texts.write(row.url, text)
             self.told.texts += 1
 
-    def _commit(self, place: _Place, index: Index, batch: list[tuple[Row, FileState]]) -> None:
+    def _commit(self, place: _Place, index: Index, batch: list[Row], file: FileState) -> None:
         """Rows of one file and its length; a row that is there already, here or in another slot, stays as it is."""
-        if not batch:
-            return
-        rows = {row.item: row for row, _ in reversed(batch)}
+        rows = {row.item: row for row in reversed(batch)}
         items = [*rows]
         others = (other.new for other in self._places if other.number == place.number and other.new is not None)
         for item in set().union(*(other.known(items) for other in others)):
             del rows[item]
         self.told.duplicates += len(batch) - len(rows)
-        self._insert(index, [(row, batch[-1][1].id if row.warc_file else None) for row in rows.values()], batch[-1][1])
+        self._insert(index, [(row, file.id if row.warc_file else None) for row in rows.values()], file)
         batch.clear()
 
     def _insert(self, index: Index, rows: list[tuple[Row, int | None]], file: FileState | None) -> None:
@@ -186,11 +254,13 @@ class Rebuild:
         for rows in place.old_rows():
             known = index.known([row.item for row in rows])
             missing = [row for row in rows if row.item not in known]
+            place.lost |= {row.item: row for row in missing if row.warc_file}
             self.told.gone += sum(bool(row.warc_file) for row in missing)
             carried = [(row, place.kind_of(row)) for row in missing if not row.warc_file]
             if carried:
                 self._insert(index, carried, None)
                 self.told.kept += len(carried)
+        place.lost |= {row.item: row for row in place.old_lost()}
 
 
 class _Place:
@@ -203,30 +273,36 @@ class _Place:
         self.new: Index | None = None
         self.committed: dict[str, int] = {}
         self._old: IndexReader | None = None
+        self.lost: dict[int, Row] = {}
         self._file_read = ""
         self._by_offset: dict[int, Row] = {}
 
     def open_old(self) -> None:
-        """Reads what the old index knows; one that is damaged knows nothing."""
+        """Reads what the old index knows; one that is damaged is read as far as it can be."""
         if not self.path.exists():
             return
         try:
-            self._old = IndexReader(self.path)
+            self._old = IndexReader(self.path, whole=False)
             self.committed = self._old.files()
         except (StoreError, BadInput):
-            self.close()
+            self._let_go()
 
     def last_batch(self) -> int:
         """The last batch of the old index."""
-        return self._old.last_batch() if self._old is not None else 0
+        return self._asked(lambda old: old.last_batch(), 0)
 
     def old_row(self, name: str, offset: int) -> Row | None:
         """The row that the old index has for a place."""
-        if self._old is None:
-            return None
-        if name != self._file_read:
-            self._file_read, self._by_offset = name, {row.warc_offset: row for row in self._old.in_file(name)}
-        return self._by_offset.get(offset)
+        return self._in_file(name).get(offset)
+
+    def old_urls(self, name: str, offset: int, length: int) -> list[str]:
+        """The pages that the old index has in a stretch of a file."""
+        rows = self._in_file(name)
+        return [rows[at].url for at in sorted(rows) if offset <= at < offset + length][:MOST_URLS]
+
+    def old_lost(self) -> list[Row]:
+        """What was lost before, and not queued again yet."""
+        return self._asked(lambda old: old.lost(), list[Row]())
 
     def old_rows(self) -> Iterator[list[Row]]:
         """All rows of the old index, some at a time."""
@@ -241,7 +317,20 @@ class _Place:
                     rows = []
             yield rows
         except StoreError:
-            return  # damaged in the middle: what was read is kept
+            yield rows  # damaged in the middle: what was read is kept
+
+    def _in_file(self, name: str) -> dict[int, Row]:
+        if name != self._file_read:
+            rows = self._asked(lambda old: old.in_file(name), list[Row]())
+            self._file_read, self._by_offset = name, {row.warc_offset: row for row in rows}
+        return self._by_offset
+
+    def _asked(self, question: Callable[[IndexReader], T], otherwise: T) -> T:
+        """The old index's answer; damage to one part of it is no reason not to ask for another."""
+        try:
+            return question(self._old) if self._old is not None else otherwise
+        except StoreError:
+            return otherwise
 
     def kind_of(self, row: Row) -> int | None:
         """What stands for the WARC file of a row that has none: whether its text was kept."""
@@ -264,12 +353,15 @@ class _Place:
 
     def close(self) -> None:
         """Lets both indexes go."""
-        if self._old is not None:
-            self._old.close()
-            self._old = None
+        self._let_go()
         if self.new is not None:
             self.new.close()
             self.new = None
+
+    def _let_go(self) -> None:
+        if self._old is not None:
+            self._old.close()
+            self._old = None
 
 
 def _fold(path: Path) -> None:
@@ -290,5 +382,5 @@ def _slots(folder: Path) -> list[str]:
         if slot := slot_of(path.name):
             found[slot] = None
     for path in sorted(folder.glob("index-*.db")):
-        found[path.name.removeprefix("index-").removesuffix(".db")] = None
+        found[schema.slot_in(path)] = None
     return list(found)

@@ -2,33 +2,51 @@
 
 After kill -9 there can only be bytes too many: a tail beyond the committed length, which is cut. After a power cut
 there can be too few: rows whose bytes never reached the disk, or reached it as zeros. So every row committed after the
-last `sync` is read, and the last record of each file; where one is not there, the whole file is read, cut at the first
-break, and the rows beyond it are taken out, for the engine to fetch again. Rows go first and bytes second: a crash in
+last `sync` is read, and the last record of each file; where one is not there, the whole file is read, and the rows
+whose records are not whole are taken out, for the engine to fetch again. Rows go first and bytes second: a crash in
 here leaves a tail, no more.
+
+An index can be older than its files: its log was deleted or damaged. Then records behind the committed length belong to
+items that the frontier knows to be finished, and their rows are read back from them.
+
+Must stay true: a whole record that belongs to a row is never cut off, wherever the file is damaged; only what follows
+the last one is.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from weft.records import Row
+from weft.store import row_field, schema
 from weft.store.errors import StoreError, writing
 from weft.store.index import FileState, Index
 from weft.store.warc_read import WarcScan, read_record
 
 
-def repair(index: Index, folder: Path, durable: int) -> list[Row]:
-    """Cuts and takes out what a crash left half done; returns the rows that are gone."""
-    lost: list[Row] = []
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What may be read back behind the committed length: rows of items that are done, each time as a new batch."""
+
+    is_done: Callable[[int], bool]
+    next_batch: Callable[[], int]
+
+
+def repair(index: Index, folder: Path, durable: int, tail: Tail | None = None) -> int:
+    """Takes out rows whose bytes are gone, and cuts what no row stands for; gives how many rows were read back."""
+    back = 0
     for file in index.files():
         path = folder / file.name
-        size = path.stat().st_size if path.exists() else 0
-        if _is_whole(index, path, file, durable):
-            _cut(path, size, file.length)
-        else:
-            lost += _mend(index, path, file, size)
-    return lost
+        whole = _is_whole(index, path, file, durable)
+        if not whole:
+            file = _mend(index, path, file)
+        if tail is not None and _size(path) > file.length:
+            file, rows = _read_back(index, path, file, tail)
+            back += rows
+        _cut(path, file.length)
+    return back
 
 
 def _is_whole(index: Index, path: Path, file: FileState, durable: int) -> bool:
@@ -44,31 +62,43 @@ def _is_whole(index: Index, path: Path, file: FileState, durable: int) -> bool:
     return True
 
 
-def _mend(index: Index, path: Path, file: FileState, size: int) -> list[Row]:
-    first_end, whole_end = _ends(path) if size else (0, 0)
-    rows = list(index.rows_in(file.id))
-    lost = [row for row in rows if _end(row) > whole_end]
-    kept = max((row for row in rows if _end(row) <= whole_end), key=_end, default=None)
-    last, length = (kept.warc_offset, _end(kept)) if kept else (0, first_end)
-    index.forget(lost, FileState(file.id, file.name, length, last))
-    _cut(path, size, length)
-    return lost
+def _mend(index: Index, path: Path, file: FileState) -> FileState:
+    """Takes out the rows whose records are not whole, and gives the file as far as it is good."""
+    lost = {(row.warc_offset, row.warc_length): row for row in index.rows_in(file.id)}
+    offsets = {offset for offset, _ in lost}
+    last = length = 0
+    for found in WarcScan(path, known=offsets.__contains__) if _size(path) else ():
+        end = found.offset + found.length
+        if end > file.length:
+            break
+        lost.pop((found.offset, found.length), None)
+        if found.record.kind != "request":  # the last one's response is not there, or it would not be the last
+            last, length = found.offset, end
+    mended = FileState(file.id, file.name, length, last)
+    index.lose(list(lost.values()), mended)
+    return mended
 
 
-def _ends(path: Path) -> tuple[int, int]:
-    """Where the first record ends, and the last whole one."""
-    scan = WarcScan(path)
-    first = 0
-    for found in scan:
-        first = first or found.length
-    return first, scan.end
+def _read_back(index: Index, path: Path, file: FileState, tail: Tail) -> tuple[FileState, int]:
+    rows = []
+    for found in WarcScan(path, file.length):
+        row = row_field.row_of(found.record, file.name, found.offset, found.length)
+        if row is not None and tail.is_done(row.item):
+            number = file.id if row.warc_file else None
+            rows.append(schema.values_of(row, row.digest, number, row.warc_offset, row.warc_length))
+            file = FileState(file.id, file.name, found.offset + found.length, found.offset)
+    if rows:
+        batch = tail.next_batch()
+        made = [(values[0], batch, *values[1:]) for values in rows]
+        index.commit(batch, index.number("durable"), made, [file])
+    return file, len(rows)
 
 
-def _end(row: Row) -> int:
-    return row.warc_offset + row.warc_length
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
-def _cut(path: Path, size: int, length: int) -> None:
-    if size > length:
+def _cut(path: Path, length: int) -> None:
+    if _size(path) > length:
         with writing(path):
             os.truncate(path, length)

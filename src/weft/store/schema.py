@@ -5,7 +5,9 @@
     files    the slot's WARC files and how much of each is committed
     tally    how many rows, pages (stored 2xx) and bytes there are of each kind, counted in the transaction of the rows
     lookup   (url_hash, item), sorted: the way from a URL to its rows
-    meta     schema_version, crawl_id, data_dirs, data_dir, and the numbers `batch`, `durable`, `folded`, `folded_rows`
+    lost     rows that were taken out because their bytes are gone, until they are queued again
+    meta     schema_version, crawl_id, data_dirs, data_dir, and the numbers `batch`, `durable`, `folded`, `folded_rows`;
+             `rebuilt` until a writer has opened an index that was made again
 
 A row's way into `lookup` is by the thousand, in the order of the hash: an ordinary index on the hash writes a page of
 4 KB for each row once it is larger than the cache (17 µs a row at 600,000 rows instead of 5). Rows of batches beyond
@@ -18,11 +20,17 @@ power cut is what `Index.sync` has put on the disk.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
+import msgspec
+
+from weft import urls
 from weft.errors import BadInput
+from weft.records import Row
+from weft.store.errors import DamagedIndex, reading, remedy
 
 VERSION = 1
 APPLICATION = 0x57656674  # "Weft"
@@ -50,6 +58,8 @@ INSERT INTO meta VALUES ('schema_version', {VERSION}), ('batch', 0), ('durable',
 COMMIT;
 """  # noqa: S608 - no value in it
 
+# Made by every writer, since an index of an older Weft has none.
+LOST = "CREATE TABLE IF NOT EXISTS lost (item INTEGER PRIMARY KEY, record BLOB NOT NULL)"
 # The columns of records.Row in their order.
 ROW = """p.item, p.crawl, p.url, coalesce(p.final_url, p.url), p.status, p.fetched_at, p.content_type, p.charset,
   p.language, p.title, p.depth, p.parent, p.digest, p.length, p.error, p.hops, coalesce(f.name, ''),
@@ -60,6 +70,50 @@ TALLY = """INSERT INTO tally SELECT status, error, content_type, depth, count(*)
   ON CONFLICT DO UPDATE SET rows = rows + excluded.rows, pages = pages + excluded.pages, bytes = bytes + excluded.bytes,
   first = min(first, excluded.first), last = max(last, excluded.last)"""
 PAGES = "pages p LEFT JOIN files f ON f.id = p.file"
+_TYPES = tuple[
+    int, int, str, str, int, float, str, str, str, str, int, int, str, int, str, int, str, int, int
+]  # fmt: skip
+
+
+def rows(found: Iterable[tuple[Any, ...]], path: Path) -> list[Row]:
+    """Rows as they were read. SQLite keeps no check sums: what is of another type than it was is damage."""
+    try:
+        return [Row(*msgspec.convert(values, _TYPES)) for values in found]
+    except msgspec.ValidationError as error:
+        raise DamagedIndex(path, f"a row of it: {error}") from error
+
+
+def values_of(row: Row, digest: str, file: int | None, offset: int, length: int) -> tuple[Any, ...]:
+    """A row as the index keeps it, but for its batch."""
+    url, final_url = row.url, row.final_url
+    return (
+        row.item,
+        url_hash(url),
+        urls.host_of(url),
+        row.crawl,
+        url,
+        None if final_url == url else _text(final_url),
+        row.status,
+        row.fetched_at,
+        _text(row.content_type),
+        row.charset,
+        row.language,
+        _text(row.title),
+        row.depth,
+        row.parent,
+        digest,
+        row.length,
+        _text(row.error),
+        row.hops,
+        file,
+        offset,
+        length,
+    )
+
+
+def _text(text: str) -> str:
+    """What SQLite can keep: half a surrogate pair, as a broken page can hold, would block the commit for ever."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def url_hash(url: str) -> int:
@@ -72,21 +126,46 @@ def path_of(data_dir: Path, slot: str) -> Path:
     return data_dir / f"index-{slot}.db"
 
 
+def slot_in(path: Path) -> str:
+    """The slot whose index it is."""
+    return path.name.removeprefix("index-").removesuffix(".db")
+
+
 def is_empty(db: sqlite3.Connection, path: Path) -> bool:
     """Whether the file has no layout yet: its maker has only begun, or died there."""
     try:
         return not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     except sqlite3.DatabaseError as error:
         if error.sqlite_errorname == "SQLITE_NOTADB":
-            raise BadInput(f"{path} is no index of Weft ({error}): choose another data dir") from error
+            raise BadInput(
+                f"{path} is no index of Weft ({error}): if it was one, {remedy(path.parent)}; "
+                "else choose another data dir"
+            ) from error
         raise
+
+
+def check_size(db: sqlite3.Connection, path: Path) -> None:
+    """Refuses an index that was cut inside a page: SQLite reads the missing bytes as zeros, and says nothing."""
+    with reading(path):
+        if path.stat().st_size % db.execute("PRAGMA page_size").fetchone()[0] == 0:
+            return
+        log = Path(f"{path}-wal")
+        # A full disk can leave half a page too, but then the log has all of it.
+        if log.exists() and log.stat().st_size and db.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok":
+            return
+    raise DamagedIndex(path, "it ends in the middle of a page")
 
 
 def check(db: sqlite3.Connection, path: Path) -> None:
     """Refuses a file of another program or another layout."""
     if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
-        raise BadInput(f"{path} is no index of Weft, but another SQLite file: choose another data dir")
+        raise BadInput(
+            f"{path} is no index of Weft, but another SQLite file: if it was one, {remedy(path.parent)}; "
+            "else choose another data dir"
+        )
     version = fact(db, "schema_version")
+    if not isinstance(version, int):
+        raise DamagedIndex(path, f"its layout is {version!r}")
     if version != VERSION:
         raise BadInput(f"{path} has layout {version}, this Weft knows layout {VERSION}: use the Weft that made it")
 

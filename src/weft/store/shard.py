@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from weft import urls
 from weft.errors import BadInput, Busy
 from weft.records import Row
 from weft.store import schema
+from weft.store.errors import remedy
 from weft.store.index import FileState, Index
-from weft.store.repair import repair
+from weft.store.repair import Tail, repair
+from weft.store.schema import values_of
 from weft.store.text import TextFiles
 from weft.store.warc import Page, RecordMaker
 from weft.store.warc_file import WarcFile, sync_folder
@@ -70,16 +71,20 @@ class Shard:
         """Whether something is written that has no row yet."""
         return bool(self._written)
 
-    def repair(self, durable: int, on_disk: Sequence[str]) -> list[Row]:
-        """Puts right what a crash left, and goes on in the last file; `on_disk` are the names of the slot's files."""
+    def repair(self, durable: int, on_disk: Sequence[str], tail: Tail | None = None) -> int:
+        """Puts right what a crash left, and goes on in the last file; `on_disk` are the names of the slot's files.
+
+        Gives how many rows were read back from behind the committed length; `tail` says which may be.
+        """
         files = self.index.files()
         if stray := set(on_disk) - {file.name for file in files}:
-            raise BadInput(f"{self.folder / min(stray)} is not in the index {self.index.path.name}: rebuild the index")
-        lost = repair(self.index, self.folder, durable)
+            path = self.folder / min(stray)
+            raise BadInput(f"{path} is not in the index {self.index.path.name}: {remedy(self.index.path.parent)}")
+        back = repair(self.index, self.folder, durable, tail)
         files = self.index.files()
         if files and files[-1].length < self._files.rotate_bytes:
             self._state = files[-1]
-        return lost
+        return back
 
     def add(self, row: Row, page: Page | None, text: str | None = None) -> None:
         """Takes a row, its records and its text; the first of two for one item counts."""
@@ -180,44 +185,13 @@ class Shard:
                 self._file = None
 
 
-def values_of(row: Row, digest: str, file: int | None, offset: int, length: int) -> tuple[Any, ...]:
-    """A row as the index keeps it, but for its batch."""
-    url, final_url = row.url, row.final_url
-    return (
-        row.item,
-        schema.url_hash(url),
-        urls.host_of(url),
-        row.crawl,
-        url,
-        None if final_url == url else _text(final_url),
-        row.status,
-        row.fetched_at,
-        _text(row.content_type),
-        row.charset,
-        row.language,
-        _text(row.title),
-        row.depth,
-        row.parent,
-        digest,
-        row.length,
-        _text(row.error),
-        row.hops,
-        file,
-        offset,
-        length,
-    )
-
-
-def _text(text: str) -> str:
-    """What SQLite can keep: half a surrogate pair, as a broken page can hold, would block the commit for ever."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-
 def own(data_dir: Path, slot: str) -> int:
     """Makes the folders, and holds the slot until the descriptor is closed or the process ends."""
     try:
-        (data_dir / "warc").mkdir(parents=True, exist_ok=True)
-        fd = os.open(data_dir / f"index-{slot}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        # What responses hold may be for their reader alone; a folder that is there keeps the mode that it was given.
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (data_dir / "warc").mkdir(mode=0o700, exist_ok=True)
+        fd = os.open(data_dir / f"index-{slot}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except (FileExistsError, NotADirectoryError):
         raise BadInput(f"data dir {data_dir}: there is a file of that name; choose another place") from None
     except OSError as error:

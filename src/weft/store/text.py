@@ -12,7 +12,7 @@ from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
-from weft.store.errors import writing
+from weft.store.errors import Unreadable, writing
 
 FOLDER = "content"
 
@@ -24,11 +24,16 @@ def path_of(url: str) -> str:
 
 
 def read(data_dir: Path, url: str) -> str | None:
-    """The text of a URL, or None where none is kept."""
+    """The text of a URL, or None where none is kept; Unreadable where it is damaged."""
+    path = data_dir / path_of(url)
     try:
-        return (data_dir / path_of(url)).read_bytes().decode()
+        return path.read_bytes().decode()
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        raise Unreadable(path, f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise Unreadable(path, f"is damaged: {error}") from error
 
 
 class TextFiles:
@@ -46,10 +51,11 @@ class TextFiles:
         data = text.encode("utf-8", "replace")
         with writing(path):
             try:
-                fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+                fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             except FileNotFoundError:
-                beside.parent.mkdir(parents=True, exist_ok=True)
-                fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+                beside.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                beside.parent.mkdir(mode=0o700, exist_ok=True)
+                fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             try:
                 _write_all(fd, data)
             finally:

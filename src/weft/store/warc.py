@@ -1,7 +1,8 @@
 """Makes WARC 1.1 records: the bytes of one record each, as one gzip member. No file is touched here.
 
-Must stay true: a record's block is what came over the wire, byte for byte, but for three header names in a response's
-head that would make a reader misread the stored body. libcurl takes chunking away, so `Transfer-Encoding` becomes
+Must stay true: a record's block is what came over the wire, byte for byte, but for credentials in a request's head,
+which are masked (see `masking`), and for three header names in a response's head that would make a reader misread the
+stored body. libcurl takes chunking away, so `Transfer-Encoding` becomes
 `X-Weft-Transfer-Encoding`; a `Content-Length` that is not the stored body's becomes `X-Weft-Content-Length`; and
 `HTTP/2` in a status line becomes `HTTP/1.1`, since readers know no other (`WARC-Protocol` then tells the truth).
 
@@ -18,6 +19,7 @@ from collections.abc import Mapping
 from hashlib import sha1
 
 from weft.records import FetchResult
+from weft.store.masking import Private
 from weft.store.members import member
 
 CONFORMS_TO = "http://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.1/"
@@ -50,7 +52,9 @@ class Page:
 class RecordMaker:
     """Makes records for one writer; their ids share a random prefix, so that no entropy is drawn for each."""
 
-    def __init__(self) -> None:
+    def __init__(self, private: Private | None = None) -> None:
+        """`private` masks request headers; without it those that carry credentials."""
+        self._masked = (private or Private()).masked
         seed = os.urandom(10).hex()
         # The digits that make it a valid random UUID (version 4, RFC 9562 variant); the last twelve count.
         self._prefix = f"{seed[:8]}-{seed[8:12]}-4{seed[12:15]}-8{seed[15:18]}-"
@@ -117,7 +121,7 @@ class RecordMaker:
         if not result.request_head:
             return b""
         more = _where(result) + f"WARC-Concurrent-To: <urn:uuid:{response_id}>\r\n"
-        block = _ended(result.request_head)
+        block = self._masked(_ended(result.request_head))
         return _record("request", self._id(), date, more, _REQUEST, block)
 
     def _id(self) -> str:

@@ -30,7 +30,7 @@ class WarcFile:
         self.path = path
         self.length = length
         with writing(path):
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)  # cookies and logins may be in it
         try:
             self._check()
         except BaseException:

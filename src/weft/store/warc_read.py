@@ -1,4 +1,4 @@
-"""Reads WARC files: one record at a place, or all of a file up to where it is torn.
+"""Reads WARC files: one record at a place, or all whole ones of a file, over what is damaged in it.
 
 Called by the page store, by repair and by rebuild. Reads what any writer of gzip-per-record WARC wrote, not only ours.
 """
@@ -8,19 +8,18 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import BinaryIO
 
 from isal import isal_zlib
 
-from weft.store.errors import StoreError
+from weft.store.damage import BROKEN, GZIP, Gap, find_runs, own_runs, writer_of
+from weft.store.errors import StoreError, Unreadable
 
-_GZIP = 31
 _CHUNK = 1 << 18
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
-# The stubs of isal call its error an instance.
-BROKEN = (cast(type[Exception], isal_zlib.error), EOFError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +79,18 @@ class Located:
 
 
 def read_record(path: Path, offset: int, length: int) -> Record:
-    """The record in the gzip member at a place; StoreError where there is none."""
+    """The record in the gzip member at a place; Unreadable where there is none."""
     try:
         with path.open("rb", buffering=0) as file:
             member = os.pread(file.fileno(), length, offset)
     except OSError as error:
-        raise StoreError(path, f"cannot be read: {error.strerror}") from error
+        raise Unreadable(path, f"cannot be read: {error.strerror}") from error
     try:
         if len(member) < length:
             raise ValueError(f"the file ends {length - len(member)} bytes early")
-        return parse(isal_zlib.decompress(member, _GZIP))
+        return parse(isal_zlib.decompress(member, GZIP))
     except BROKEN as error:
-        raise StoreError(path, f"no WARC record at {offset}: {error}") from error
+        raise Unreadable(path, f"no WARC record at {offset}: {error}") from error
 
 
 def parse(data: bytes) -> Record:
@@ -109,37 +108,63 @@ def parse(data: bytes) -> Record:
 
 
 class WarcScan:
-    """Iterates over a file's records, in constant memory. It ends where the file ends or is torn.
+    """Iterates over a file's whole records, in constant memory; what is damaged between two of them is passed over.
 
-    Afterwards `end` is the place after the last whole record, and `torn` says whether anything follows it.
+    Afterwards `end` is the place after the last whole record, `torn` says whether anything follows it, and `gaps` are
+    the damaged stretches before it. `start` must be where a record begins; `known` tells the places that an index has
+    records at (see `damage`).
     """
 
-    def __init__(self, path: Path, start: int = 0) -> None:
+    def __init__(self, path: Path, start: int = 0, known: Callable[[int], bool] = lambda _offset: False) -> None:
         self.path = path
         self.end = start
         self.torn = False
+        self.gaps: list[Gap] = []
+        self._known = known
+        self._writers: set[str] = set()
 
     def __iter__(self) -> Iterator[Located]:
-        with self.path.open("rb") as file:
-            file.seek(self.end)
-            kept = b""
-            while True:
-                data, kept, used = _member(file.read, kept)
-                if data is None:
-                    self.torn = used > 0
-                    return
-                try:
-                    record = parse(data)
-                except ValueError:
-                    self.torn = True
-                    return
-                self.end += used
-                yield Located(self.end - used, used, record)
+        with _opened(self.path) as file:
+            size = os.fstat(file.fileno()).st_size
+            yield from self._records(file, size)
+            if self.end >= size:
+                return
+            for run in own_runs(find_runs(file, self.end + 1, self._known), self._writers, size):
+                self.gaps.append(Gap(self.end, run.begin - self.end))
+                self.end = run.begin
+                yield from self._records(file, run.end)
+            self.torn = self.end < size
+
+    def _records(self, file: BinaryIO, upto: int) -> Iterator[Located]:
+        """The records from where we are, to the first break or to a place."""
+        file.seek(self.end)
+        kept = b""
+        while self.end < upto:
+            data, kept, used = _member(file.read, kept)
+            if data is None:
+                return
+            try:
+                record = parse(data)
+            except ValueError:
+                return
+            self._writers.add(writer_of(record.headers.get("warc-record-id", "")))
+            self.end += used
+            yield Located(self.end - used, used, record)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """The file; one that cannot be read is no damaged one, and nothing may be concluded from it."""
+    try:
+        with path.open("rb") as file:
+            yield file
+    except OSError as error:
+        raise StoreError(path, f"cannot be read: {error.strerror}") from error
 
 
 def _member(read: Callable[[int], bytes], kept: bytes) -> tuple[bytes | None, bytes, int]:
     """The next member's content, what was read beyond it, and its size; None as content where there is no whole one."""
-    inflate = isal_zlib.decompressobj(wbits=_GZIP)
+    inflate = isal_zlib.decompressobj(wbits=GZIP)
     parts = []
     used = 0
     while not inflate.eof:

@@ -78,13 +78,16 @@ class NodeMetrics:
         written = CounterMetricFamily(
             "weft_node_disk_written_bytes_total", "Bytes written to a disk.", labels=["device"]
         )
+        reads = CounterMetricFamily("weft_node_disk_reads_total", "Reads of a disk.", labels=["device"])
+        writes = CounterMetricFamily("weft_node_disk_writes_total", "Writes to a disk.", labels=["device"])
         for line in (self._proc / "diskstats").read_text().splitlines():
             fields = line.split()
             if _WHOLE_DISK.match(fields[2]):
+                reads.add_metric([fields[2]], int(fields[3]))
+                writes.add_metric([fields[2]], int(fields[7]))
                 read.add_metric([fields[2]], int(fields[5]) * SECTOR_BYTES)
                 written.add_metric([fields[2]], int(fields[9]) * SECTOR_BYTES)
-        yield read
-        yield written
+        yield from (read, written, reads, writes)
 
     def _network(self) -> Iterable[Metric]:
         from prometheus_client.core import CounterMetricFamily
@@ -95,10 +98,18 @@ class NodeMetrics:
         sent = CounterMetricFamily(
             "weft_node_network_sent_bytes_total", "Bytes sent by an interface.", labels=["device"]
         )
+        packets_in = CounterMetricFamily(
+            "weft_node_network_received_packets_total", "Packets received by an interface.", labels=["device"]
+        )
+        packets_out = CounterMetricFamily(
+            "weft_node_network_sent_packets_total", "Packets sent by an interface.", labels=["device"]
+        )
         for line in (self._proc / "net/dev").read_text().splitlines()[2:]:
             device, _, figures = line.partition(":")
             fields = figures.split()
-            received.add_metric([device.strip()], int(fields[0]))
-            sent.add_metric([device.strip()], int(fields[8]))
-        yield received
-        yield sent
+            name = device.strip()
+            received.add_metric([name], int(fields[0]))
+            sent.add_metric([name], int(fields[8]))
+            packets_in.add_metric([name], int(fields[1]))
+            packets_out.add_metric([name], int(fields[9]))
+        yield from (received, sent, packets_in, packets_out)

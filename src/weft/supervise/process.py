@@ -10,6 +10,9 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,6 +60,12 @@ def die_with_parent(parent_pid: int) -> None:
         os._exit(1)
 
 
+def wake_with_parent() -> None:
+    """From now on SIGCONT comes when the parent ends: one that was stopped runs again and can see that. It also comes
+    when only the parent's thread that forked us ends, and does nothing then."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
+
+
 def adopt_orphans() -> None:
     """Descendants whose parent dies become our children instead of init's, daemonised ones too."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -65,6 +74,36 @@ def adopt_orphans() -> None:
 def set_name(name: str) -> None:
     """The name that `ps` and `top` show, cut to 15 bytes by the kernel."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
+
+
+def open_standard_descriptors() -> list[int]:
+    """Opens /dev/null in the place of stdin, stdout and stderr where they are closed, as `>&-` in a shell does; returns
+    which were. Else the next file would get that number, and whoever prints would write into it."""
+    opened = []
+    while (fd := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= 2:  # the lowest free number, each time
+        os.set_inheritable(fd, True)
+        opened.append(fd)
+    os.close(fd)
+    return opened
+
+
+@contextmanager
+def named(name: str) -> Iterator[None]:
+    """The calling thread's name while something runs in it; of a main thread it is the process's, in `ps` and `top`."""
+    before = name_of(os.getpid(), threading.get_native_id())
+    set_name(name)
+    try:
+        yield
+    finally:
+        set_name(before or name)
+
+
+def name_of(pid: int, thread: int | None = None) -> str | None:
+    """The name that `ps -o comm` and `top` show of a process, or of one of its threads."""
+    try:
+        return Path(f"/proc/{pid}/task/{thread or pid}/comm").read_text(errors="replace").rstrip("\n")
+    except OSError:
+        return None
 
 
 def state(pid: int) -> str | None:
@@ -115,6 +154,23 @@ def kill(pid: int, number: int = signal.SIGKILL) -> bool:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
         return False
+    return True
+
+
+def kill_marked(pid: int, mark: str) -> bool:
+    """SIGKILL, if it carries `NAME=value` in its environment: to that very process, not to one that gets its number."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        if mark.encode() not in _environment(pid):
+            return False
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    except OSError:
+        return False
+    finally:
+        os.close(pidfd)
     return True
 
 

@@ -1,6 +1,6 @@
 """A Redis or Valkey server of our own, as a child process: for `pods: [{managed: true}]` and for tests.
 
-    FOLDER/redis.conf      written at each start
+    FOLDER/redis.conf      written at each start, with the password if there is one
     FOLDER/redis.log       the server's own log
     FOLDER/appendonlydir/  what it holds: append-only file, flushed every second, no snapshots, nothing evicted
     FOLDER/redis.lock      held by the server itself, as long as it lives; its pid
@@ -9,6 +9,7 @@
 Invariants: a folder never has two servers; the server dies with the process that started it; what it wrote to its file
 is there again after it was killed, and after `stop` all that it acknowledged; it is running once it has loaded what its
 file holds. While a sync is under way a server keeps acknowledged writes back: a kill may cost the last two seconds.
+Folder and files are their owner's alone: they hold cookies and what pages link to, and the configuration the password.
 A server that dies is started again when `look` is called; one that dies again and again is given up with the last words
 of its log.
 """
@@ -62,6 +63,7 @@ _LAUNCH = """
 import os, sys
 from weft.supervise.process import die_with_parent
 die_with_parent(int(sys.argv[1]))
+os.umask(0o077)
 os.execv(sys.argv[2], sys.argv[2:])
 """
 log = Log("weft.supervise.redis_server")
@@ -121,6 +123,7 @@ class RedisServer:
         *,
         program: str | Path | None = None,
         settings: Mapping[str, str] | None = None,
+        password: str | None = None,
         policy: RestartPolicy = POLICY,
     ) -> None:
         self.folder = folder.resolve()
@@ -128,6 +131,9 @@ class RedisServer:
         self.socket = socket_path(self.folder)
         self.url = f"unix://{self.socket}"
         self._settings = SETTINGS | dict(settings or {})
+        self._password = password
+        if password is not None:
+            self._settings["requirepass"] = _quoted(password)
         self._child = Child("redis", policy)
         self._process: subprocess.Popen[bytes] | None = None
         self._loaded = False
@@ -197,6 +203,7 @@ class RedisServer:
             os.pwrite(lock, f"{self._process.pid:<20}".encode(), 0)
         finally:
             os.close(lock)
+        log.info("server started", folder=self.folder, pid=self._process.pid, program=self.program)
         self._child.spawned(self._process.pid)
         self._loaded = False
 
@@ -204,12 +211,13 @@ class RedisServer:
         """Writes the configuration; gives the folder's lock, which the server inherits."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.chmod(0o700)
             self._make_socket_folder()
             lock = os.open(self.folder / "redis.lock", os.O_RDWR | os.O_CREAT, 0o600)
             self._take(lock)
             self.socket.unlink(missing_ok=True)
             settings = self._settings | {"dir": _quoted(self.folder), "unixsocket": _quoted(self.socket)}
-            (self.folder / "redis.conf").write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
+            _write_own(self.folder / "redis.conf", "".join(f"{name} {value}\n" for name, value in settings.items()))
         except OSError as error:
             raise BadInput(
                 f"{error.filename or self.folder}: a Redis server cannot keep its data here: {error.strerror}"
@@ -242,7 +250,7 @@ class RedisServer:
 
     def _ask(self) -> None:
         """Whether it answers: -LOADING is an answer too, from a server that needs time and no restart."""
-        answer = ping(self.socket)
+        answer = ping(self.socket, password=self._password)
         if answer:
             self._child.ready()
         self._loaded = answer.startswith((b"+PONG", b"-NOAUTH"))
@@ -252,6 +260,7 @@ class RedisServer:
         asked = self._child.state is State.STOPPING
         self._child.exited(Exit(code) if code >= 0 else Exit(None, -code))
         if asked:
+            log.info("server ended", folder=self.folder, how=str(self._child.last_exit))
             return
         log.error("a Redis server died", folder=self.folder, how=str(self._child.last_exit))
         if self._child.looping:
@@ -277,16 +286,35 @@ def _end_leftovers(lock: int) -> None:
             os.killpg(int(text), signal.SIGKILL)  # its group has its number, which no other can have while one lives
 
 
-def _quoted(path: Path) -> str:
-    return '"' + str(path).replace("\\", "\\\\").replace('"', '\\"') + '"'
+def _write_own(path: Path, text: str) -> None:
+    """Writes a file that is its owner's alone, through no link that somebody may have put there."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
 
 
-def ping(path: Path, timeout_s: float = 0.5) -> bytes:
-    """What the server behind a socket says to PING: `+PONG`, `-LOADING ...`; nothing when nobody answers."""
+def _quoted(value: Path | str) -> str:
+    """As a configuration file has it: whatever is not plain is written by the numbers of its bytes."""
+    return (
+        '"' + "".join(chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\x{b:02x}" for b in os.fsencode(value)) + '"'
+    )
+
+
+def ping(path: Path, timeout_s: float = 0.5, password: str | None = None) -> bytes:
+    """What the server behind a socket says to PING: `+PONG`, `-LOADING ...`; nothing when nobody answers.
+
+    The password goes first, because who has not given it is told nothing else.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(timeout_s)
         try:
             connection.connect(str(path))
+            if password is not None:
+                secret = password.encode()
+                connection.sendall(b"*2\r\n$4\r\nAUTH\r\n$%d\r\n%b\r\n" % (len(secret), secret))
+                answer = connection.recv(512)
+                if not answer.startswith(b"+OK"):
+                    return answer
             connection.sendall(b"PING\r\n")
             return connection.recv(512)
         except OSError:

@@ -22,7 +22,7 @@ from weft.frontier.redis.connection import connect
 from weft.frontier.redis.frontier import RedisFrontier
 from weft.records import Found, Purpose
 
-PAGES = 1200
+PAGES = 600
 SITES = 30
 DELAY_S = 0.03
 T = TypeVar("T")

@@ -10,10 +10,15 @@ import pytest
 from weft.engine.metrics import EngineMetrics
 from weft.engine.progress import Progress
 from weft.frontier.contract import FrontierStats
+from weft.records import FetchResult, Purpose
 from weft.telemetry import Metrics, Slot, read_snapshot
 
 SLOT = Slot(1, "parser", 0)
 STATS = FrontierStats(7, 3, 90, 5, 100, 90, 80, due=2, to_parse=4)
+
+
+def result(status: int, body_bytes: int, seconds: float) -> FetchResult:
+    return FetchResult("http://a/", status, b"", b"x" * body_bytes, None, "", 1.0, 1.0 + seconds, "", b"", False)
 
 
 def saved(folder: Path) -> dict[tuple[str, ...], list[float]]:
@@ -62,3 +67,20 @@ def test_nothing_is_saved_before_it_is_time(tmp_path: Path) -> None:
         now[0], progress.status.pages = at, pages
         metrics.update(progress, STATS, 0)
         assert saved(tmp_path)["weft_pages_total",] == [1 if at < 10 else 3]
+
+
+def test_transfers_are_timed_by_kind_and_pages_sized(tmp_path: Path) -> None:
+    metrics = EngineMetrics(Metrics(tmp_path, SLOT), 10)
+    metrics.fetched(Purpose.PAGE, result(200, 5000, 0.2))
+    metrics.fetched(Purpose.PAGE, result(0, 0, 3.0))  # no answer has no size
+    metrics.fetched(Purpose.ROBOTS, result(200, 70, 0.5))
+    metrics.fetched(Purpose.SITEMAP, result(200, 900, 0.25))
+    metrics.update(Progress(tmp_path / "status.json", 1), STATS, 0)
+    figures = saved(tmp_path)
+    times = {kind: figures["weft_fetch_seconds", kind] for kind in ("page", "robots", "sitemap")}
+    assert {kind: (sum(values[:-1]), round(values[-1], 3)) for kind, values in times.items()} == {
+        "page": (2, 3.2), "robots": (1, 0.5), "sitemap": (1, 0.25),
+    }  # fmt: skip
+    sizes = figures["weft_body_size_bytes",]
+    assert (sum(sizes[:-1]), sizes[-1], sizes[2]) == (1, 5000, 1), "in the bucket up to 16,000 bytes"
+    assert figures["weft_urls_added_total",] == [100]

@@ -65,6 +65,7 @@ def test_the_wait_doubles_is_jittered_and_bounded() -> None:
     assert [backoff_s(1.0, n, 1.0) for n in range(4)] == [1.0, 2.0, 4.0, 8.0]
     assert backoff_s(1.0, 2, 0.0) == 2.0
     assert backoff_s(1.0, 50, 1.0) == 60.0
+    assert backoff_s(1.0, 5000, 1.0) == 60.0, "more tries than a double has exponents"
 
 
 @pytest.mark.parametrize(

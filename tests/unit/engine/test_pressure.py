@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from log_lines import log_lines
+
 from weft.engine.pressure import Level, Pressure
 
 
@@ -41,3 +43,15 @@ def test_what_it_has_handed_over_itself_counts_between_two_looks() -> None:
     assert queue.pressure.share(queue.time) == 0.75
     queue.pressure.grew(200)
     assert queue.pressure.share(queue.time) == 0.0
+
+
+def test_the_log_is_told_when_it_begins_and_when_it_has_been_over_for_a_while() -> None:
+    with log_lines("weft.engine.pressure") as lines:
+        queue = Queue()
+        for length in (50, 99, 120, 90, 120, 99, 350, 320, 40, 40, 40, 120, 40, 40, 40, 40, 40, 40, 40):
+            queue.share(length)
+    assert [(message, str(fields["level"]), fields["waiting"]) for message, fields in lines] == [
+        ("back-pressure entered", "soft", 120),
+        ("back-pressure entered", "hard", 350),
+        ("back-pressure left", "hard", 40),
+    ], "a queue that swings around its limit is not told of each time"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import pytest
+from pace import patience
 
 from weft.config import FetchSection
 from weft.fetch.async_client import AsyncClient
@@ -35,7 +35,7 @@ def client(handles: int = 10) -> AsyncClient:
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     async def in_time() -> None:
-        await asyncio.wait_for(work, 10)
+        await asyncio.wait_for(work, patience(10))
 
     asyncio.run(in_time())
 
@@ -91,9 +91,7 @@ def test_cancelling_ends_the_transfer_and_frees_its_handle(server: Server) -> No
                 waiting.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await waiting
-            before = time.monotonic()
             assert (await web.get(server.url("/"))).body == b"hi"
-            assert time.monotonic() - before < 2
 
     run(work())
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from pace import patience
 
 from weft.config import FetchSection
 from weft.fetch.client import Client
@@ -20,10 +21,12 @@ from .wire_server import Server, Visit, page, until
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 LIMIT = 100_000
+# Real limits, which the tests here run into: long enough that nobody else does on a busy machine.
+READ_S, TOTAL_S = patience(0.15), patience(0.4)
 SECTION = FetchSection(
-    connect_timeout_s=0.4,
-    read_timeout_s=0.4,
-    total_timeout_s=1.0,
+    connect_timeout_s=READ_S,
+    read_timeout_s=READ_S,
+    total_timeout_s=TOTAL_S,
     max_body_bytes=LIMIT,
     resolve={"*.test": "127.0.0.1"},
 )
@@ -44,7 +47,7 @@ def client() -> Iterator[Client]:
 
 def fetch(client: Client, url: str) -> FetchResult:
     client.submit(url, (), None)
-    until = time.monotonic() + 5
+    until = time.monotonic() + patience(5)
     while not (done := client.poll(0.5)):
         assert time.monotonic() < until
     assert client.in_flight == 0 and len(done) == 1
@@ -65,7 +68,7 @@ async def say_nothing(visit: Visit) -> None:
 def test_a_server_that_never_answers_is_a_read_timeout(client: Client, server: Server) -> None:
     result = fetch(client, server.on("/never", say_nothing))
     assert outcome(result) == (0, "timeout", b"")
-    assert result.detail.startswith("read") and 0.4 <= result.ended - result.started < 0.7
+    assert result.detail.startswith("read") and result.ended - result.started >= READ_S
 
 
 def test_a_body_that_stops_is_a_read_timeout_and_its_part_is_kept(client: Client, server: Server) -> None:
@@ -87,7 +90,7 @@ def test_a_slow_drip_ends_at_the_total_limit(client: Client, server: Server) -> 
 
     result = fetch(client, server.on("/drip", drip))
     assert (result.status, result.error) == (200, "timeout") and result.detail.startswith("total")
-    assert 1.0 <= result.ended - result.started < 1.3
+    assert result.ended - result.started >= TOTAL_S
     assert len(result.body) > 10
 
 
@@ -106,7 +109,7 @@ def test_slow_but_steady_is_no_timeout(client: Client, server: Server) -> None:
     async def steady(visit: Visit) -> None:
         await visit.send(OK + b"Content-Length: 4\r\n\r\n")
         for _ in range(4):
-            await asyncio.sleep(0.15)
+            await asyncio.sleep(0.4 * READ_S)
             await visit.send(b".")
 
     assert outcome(fetch(client, server.on("/steady", steady))) == (200, None, b"....")
@@ -131,7 +134,7 @@ def black_hole() -> Iterator[int]:
 def test_a_connection_that_does_not_come_is_a_connect_timeout(client: Client, black_hole: int) -> None:
     result = fetch(client, f"http://127.0.0.1:{black_hole}/")
     assert outcome(result) == (0, "timeout", b"") and result.detail.startswith("connect")
-    assert 0.4 <= result.ended - result.started < 0.7
+    assert result.ended - result.started >= READ_S
 
 
 def test_the_next_address_gets_its_share_of_the_time_to_connect(black_hole: int) -> None:
@@ -142,7 +145,7 @@ def test_the_next_address_gets_its_share_of_the_time_to_connect(black_hole: int)
         other.listen()
         made.submit(f"http://two.example:{black_hole}/", (), None)
         other.settimeout(3)
-        until = time.monotonic() + 3
+        until = time.monotonic() + patience(3)
         other.setblocking(False)
         while time.monotonic() < until:
             assert made.poll(0.02) == []
@@ -160,12 +163,12 @@ def test_the_next_address_gets_its_share_of_the_time_to_connect(black_hole: int)
 
 
 def test_a_name_server_that_does_not_answer_is_a_connect_timeout() -> None:
-    resolver = Resolver(lookup=lambda _: time.sleep(1) or ())  # type: ignore[func-returns-value]
+    resolver = Resolver(lookup=lambda _: time.sleep(2 * READ_S) or ())  # type: ignore[func-returns-value]
     made = Client(SECTION, refusal=lambda _: None, handles=1, resolver=resolver)
     result = fetch(made, "http://slow.example/")
     made.close()
     assert result.error == "timeout" and result.detail.startswith("connect: no address")
-    assert 0.4 <= result.ended - result.started < 0.7
+    assert result.ended - result.started >= READ_S
 
 
 def test_tls_that_never_begins_is_a_connect_timeout(client: Client, server: Server) -> None:
@@ -179,10 +182,15 @@ def test_tls_that_never_begins_is_a_connect_timeout(client: Client, server: Serv
 def test_a_stall_does_not_hold_up_the_others(client: Client, server: Server) -> None:
     client.submit(server.on("/never", say_nothing), (), "stalled")
     client.submit(server.on("/quick", page(b"hi")), (), "quick")
-    ((tag, result),) = client.poll(1)
-    assert (tag, result.error) == ("quick", None) and result.ended - result.started < 0.3
-    ((tag, result),) = client.poll(1)
-    assert (tag, result.error) == ("stalled", "timeout")
+    ended: list[tuple[object, FetchResult]] = []
+
+    def both_have_ended() -> bool:
+        ended.extend(client.poll(0.5))
+        return len(ended) == 2
+
+    until(both_have_ended)
+    assert [(tag, result.error) for tag, result in ended] == [("quick", None), ("stalled", "timeout")]
+    assert ended[0][1].ended < ended[1][1].ended
 
 
 # -- size
@@ -202,7 +210,6 @@ def test_a_body_without_end_is_cut_off(client: Client, server: Server, head: byt
     before = server.broken_off
     result = fetch(client, server.on("/flood", flood))
     assert outcome(result) == (200, "too_large", b"")
-    assert result.ended - result.started < 0.5
     until(lambda: server.broken_off == before + 1)
 
 
@@ -225,7 +232,7 @@ def test_a_head_without_end_is_cut_off(client: Client, server: Server, line: byt
             await visit.send(line)
 
     result = fetch(client, server.on("/head-flood", flood))
-    assert result.error == "headers_too_large" and result.ended - result.started < 0.9
+    assert result.error == "headers_too_large"
     assert len(result.head) < 400_000
 
 
@@ -245,7 +252,7 @@ def test_trailers_without_end_are_cut_off(client: Client, server: Server) -> Non
             await visit.send(b"X: " + b"y" * 200 + b"\r\n")
 
     result = fetch(client, server.on("/trailer-flood", flood))
-    assert result.error == "headers_too_large" and result.ended - result.started < 0.9
+    assert result.error == "headers_too_large"
 
 
 def test_large_but_finite_headers_are_kept(client: Client, server: Server) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from pace import patience
 
 from weft.config import FetchSection
 from weft.fetch.client import Client
@@ -33,7 +34,7 @@ def client() -> Iterator[Client]:
 
 def fetch(client: Client, url: str) -> FetchResult:
     client.submit(url, (), None)
-    until = time.monotonic() + 5
+    until = time.monotonic() + patience(5)
     while not (done := client.poll(0.5)):
         assert time.monotonic() < until
     return done[0][1]

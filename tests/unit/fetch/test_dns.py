@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from pace import patience
 
 from weft.fetch.dns import NEGATIVE_TTL_S, TTL_S, Answer, Resolver, literal, lookup
 
@@ -23,7 +24,7 @@ class Names:
 
     def __call__(self, host: str) -> tuple[str, ...]:
         self.asked.append(host)
-        self.open.wait(5)
+        self.open.wait(patience(5))
         if host not in self.known:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         return self.known[host]
@@ -165,7 +166,7 @@ def test_a_slow_name_does_not_hold_up_the_others(names: Names) -> None:
 
     def some_are_slow(host: str) -> tuple[str, ...]:
         if host == "slow.example":
-            slow.wait(5)
+            slow.wait(patience(5))
         return ("192.0.2.1",)
 
     resolver = Resolver(lookup=some_are_slow, threads=2)
@@ -184,5 +185,5 @@ def test_closing_during_a_lookup_ends_the_threads(names: Names) -> None:
     names.open.set()
     for thread in threading.enumerate():
         if thread.name == "weft-dns":
-            thread.join(2)
+            thread.join(patience(2))
             assert not thread.is_alive()

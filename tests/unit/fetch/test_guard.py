@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 import pytest
@@ -139,12 +138,3 @@ def test_whatever_the_standard_library_calls_private_is_refused(address: IPv6Add
 @given(st.text(max_size=40))
 def test_any_text_gets_an_answer(text: str) -> None:
     refusal(text)
-
-
-def test_a_repeated_check_is_cheap() -> None:
-    opened = Guard(allow_private=True)
-    opened.check("127.0.0.1")
-    start = time.process_time()
-    for _ in range(10_000):
-        opened.check("127.0.0.1")
-    assert time.process_time() - start < 0.1

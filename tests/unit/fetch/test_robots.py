@@ -7,6 +7,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pace import patience
 
 from weft.fetch.robots import MAX_BODY_BYTES, MAX_LINE_BYTES, Robots, Verdict, product_token
 
@@ -521,7 +522,7 @@ PATTERNS = st.builds("/".__add__, st.text("ab/*$", max_size=8)) | st.text("ab/*$
 PATHS = st.builds("/".__add__, st.text("ab/$", max_size=10))
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), PATTERNS), max_size=12), st.lists(PATHS, min_size=1, max_size=8))
 def test_the_compiled_rules_agree_with_the_definition(rules: list[tuple[bool, str]], paths: list[str]) -> None:
     robots = Robots.parse(
@@ -553,7 +554,7 @@ def test_any_bytes_parse_and_any_question_is_answered(body: bytes, agent: str, u
     assert all(isinstance(text, str) for text in robots.sitemaps)
 
 
-# ── bounds (generous: the machine is shared)
+# ── bounds
 
 
 def seconds(robots: Robots, url: str, times: int = 5) -> float:
@@ -569,7 +570,7 @@ def seconds(robots: Robots, url: str, times: int = 5) -> float:
 def test_a_hostile_pattern_costs_its_length_only() -> None:
     path = HOST + "/" + "a" * 1990
     robots = Robots.parse(group("Disallow: /" + "a*" * 1000 + "b", "Disallow: /" + "*a" * 1000 + "b$").encode())
-    assert seconds(robots, path) < 0.01
+    assert seconds(robots, path) < patience(0.1), "what tries every split takes for ever"
 
 
 @pytest.mark.parametrize("form", ["/{:x}", "/{:x}$", "/{:x}*z", "/*{:x}", "/*{:x}$"])
@@ -578,16 +579,18 @@ def test_very_many_rules_parse_and_match_fast(form: str) -> None:
     start = time.process_time()
     robots = Robots.parse(body)
     robots.for_agent("Weft")
-    assert time.process_time() - start < 1.5
+    parsed_s = time.process_time() - start
+    assert parsed_s < patience(1.5)
     assert len(robots.body) <= MAX_BODY_BYTES
     assert not robots.allows("Weft", HOST + "/" + "fff" + ("z" if form.endswith("z") else ""))
-    assert seconds(robots, HOST + "/some/ordinary/page.html?with=query") < 0.005
+    assert seconds(robots, HOST + "/some/ordinary/page.html?with=query") < parsed_s / 20, "not all are looked at"
 
 
 def test_nested_prefixes_do_not_slow_a_check_down() -> None:
     robots = Robots.parse(group(*("Disallow: /" + "a" * length for length in range(1, 980))).encode())
-    assert seconds(robots, HOST + "/" + "a" * 1500) < 0.005
-    assert seconds(robots, HOST + "/" + "a" * 900 + "b") < 0.005
+    one_rule_s = seconds(Robots.parse(group("Disallow: /b").encode()), HOST + "/" + "a" * 1500)
+    assert seconds(robots, HOST + "/" + "a" * 1500) < 1000 * one_rule_s
+    assert seconds(robots, HOST + "/" + "a" * 900 + "b") < 1000 * one_rule_s
     assert robots.verdict("Weft", HOST + "/" + "a" * 900 + "b").line == 901
 
 

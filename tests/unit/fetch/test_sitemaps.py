@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pace import patience
 
 from weft.fetch.sitemaps import MAX_ENTRIES, Sitemap, parse, timestamp
 
@@ -238,7 +239,7 @@ MILLION = 1_000_000
 def test_a_hostile_file_takes_linear_time(body: bytes) -> None:
     start = time.process_time()
     parse(body)
-    assert time.process_time() - start < 3
+    assert time.process_time() - start < patience(3)
 
 
 @settings(max_examples=300, deadline=None)
@@ -294,10 +295,10 @@ def test_any_text_is_a_date_or_none(text: str) -> None:
     timestamp(text)
 
 
-def test_a_full_sitemap_is_read_in_reasonable_time() -> None:
+def test_a_full_sitemap_is_read_whole() -> None:
     entry = b"<url><loc>https://shop.example/some/path/%d.html?a=1&amp;b=2</loc><lastmod>2024-05-06</lastmod></url>\n"
     body = b"<urlset>" + b"".join(entry % n for n in range(MAX_ENTRIES)) + b"</urlset>"
     start = time.process_time()
     result = parse(body)
     assert len(result.urls) == MAX_ENTRIES and not result.truncated
-    assert time.process_time() - start < 3
+    assert time.process_time() - start < patience(3)

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Self
 
+from pace import patience
+
 CERTS = Path(__file__).parent / "certs"
 AUTHORITY = str(CERTS / "authority.pem")
 
@@ -67,12 +69,12 @@ class Server:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._ready.wait(5)
+        assert self._ready.wait(patience(5))
         return self
 
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
+        self._thread.join(patience(5))
 
     def on(self, path: str, reply: Reply, *, close: bool = False, host: str | None = None) -> str:
         """Sets the reply of a path; its URL."""
@@ -131,7 +133,8 @@ class Server:
 
 def until(happened: Callable[[], bool]) -> None:
     """Waits for what another thread is about to do."""
-    for _ in range(500):
+    limit = time.monotonic() + patience(5)
+    while time.monotonic() < limit:
         if happened():
             return
         time.sleep(0.01)

@@ -158,13 +158,49 @@ def test_a_pattern_is_a_url_without_its_numbers_and_values() -> None:
 
 def test_a_pattern_that_keeps_giving_the_same_page_is_stopped() -> None:
     guard = SamenessGuard()
-    words = frozenset(f"word{letter}" for letter in "abcdefghijklmnopqrstuvwxyz")
     for day in range(SAME_PAGES):
-        assert not guard.stops(f"http://a/day/{day}")
-        guard.observe(f"http://a/day/{day}", f"Day {day}", 12, lambda: words)
-    assert guard.stops("http://a/day/999")
-    assert not guard.stops("http://a/other/999")
-    assert not guard.stops("http://b/day/999")
+        assert not guard.stops("http://a/day/999", f"http://a/day/{day}")
+        read(guard, f"http://a/day/{day}", f"http://a/day/{day + 1}")
+    assert guard.stops("http://a/day/999", "http://a/day/12")
+    assert not guard.stops("http://a/other/999", "http://a/day/12")
+    assert not guard.stops("http://b/day/999", "http://a/day/12")
+    assert not guard.stops("http://a/day/999", "http://a/diary/"), "another page's link is no step of an endless chain"
+
+
+def read(guard: SamenessGuard, page: str, *new: str) -> None:
+    """A page that says what all of them say, and what it leads to."""
+    guard.observe(page, "Page 1", 12, lambda: frozenset(f"word{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"))
+    for url in new:
+        guard.leads(page, url)
+
+
+def test_leaves_are_no_trap_however_alike() -> None:
+    guard = SamenessGuard()
+    for number in range(100):
+        read(guard, f"http://a/leaf/{number}")
+        read(guard, f"http://a/card/{number}", "http://a/about", f"http://b/seller/{number}")
+        read(guard, f"http://a/list/{number}", f"http://a/item/{number}", f"http://a/list/{number + 1}")
+    assert not any(guard.stops(f"http://a/{kind}/999", f"http://a/{kind}/1") for kind in ("leaf", "card"))
+    assert guard.stops("http://a/list/999", "http://a/list/1")
+    assert not guard.stops("http://a/item/999", "http://a/list/1"), "it is found there alone"
+
+
+def test_two_patterns_that_lead_to_each_other_are_stopped() -> None:
+    guard = SamenessGuard()
+    for number in range(SAME_PAGES):
+        read(guard, f"http://a/month/{number}", f"http://a/view/{number}")
+        read(guard, f"http://a/view/{number}", f"http://a/month/{number + 1}")
+    assert guard.stops("http://a/month/99", "http://a/view/98")
+    assert guard.stops("http://a/view/99", "http://a/month/99")
+
+
+def test_what_is_remembered_of_pages_that_were_read_is_bounded() -> None:
+    guard = SamenessGuard(kept=50)
+    for number in range(5000):
+        read(guard, f"http://host-{number}.test/leaf/1")
+    assert len(guard._read) <= 1024 and len(guard._runs) <= 50
+    assert not guard.counts("http://host-1.test/leaf/1")
+    read(guard, "http://host-9.test/leaf/1", "http://host-9.test/leaf/2")
 
 
 def test_numbered_pages_that_differ_go_on() -> None:
@@ -174,4 +210,6 @@ def test_numbered_pages_that_differ_go_on() -> None:
         guard.observe(f"http://a/story/{number}", "A Site", 30, words.copy)
         guard.observe(f"http://a/item/{number}", f"Item {'abc'[number % 3]}", 30, frozenset)
         guard.observe(f"http://a/list/{number}", "List", number, frozenset)
-    assert not any(guard.stops(f"http://a/{kind}/1") for kind in ("story", "item", "list"))
+        for kind in ("story", "item", "list"):
+            guard.leads(f"http://a/{kind}/{number}", f"http://a/{kind}/{number + 1}")
+    assert not any(guard.stops(f"http://a/{kind}/1", f"http://a/{kind}/2") for kind in ("story", "item", "list"))

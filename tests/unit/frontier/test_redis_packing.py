@@ -43,3 +43,23 @@ def test_keys_follow_the_politeness_scope_and_are_forgotten_when_there_are_too_m
     for number in range(5):
         assert by_domain.of(f"https://site{number}.com") == (f"site{number}.com", b"\x01")
     assert len(by_domain._known) <= 2
+
+
+@pytest.mark.parametrize(
+    ("packed", "value"),
+    [
+        ("90", []), ("9f" + "01" * 15, [1] * 15), ("00", 0), ("7f", 127), ("e0", -32), ("a0", b""),
+        ("bf" + "61" * 31, b"a" * 31), ("d9ff" + "61" * 255, b"a" * 255), ("da0100" + "61" * 256, b"a" * 256),
+        ("db00000002" + "6162", b"ab"), ("ccff", 255), ("cdffff", 65535), ("ceffffffff", 2**32 - 1),
+        ("cf" + "ff" * 8, 2**64 - 1), ("d080", -128), ("d18000", -(2**15)), ("d280000000", -(2**31)),
+        ("d3" + "80" + "00" * 7, -(2**63)),
+    ],
+)  # fmt: skip
+def test_each_kind_of_field_is_read_to_its_end(packed: str, value: object) -> None:
+    assert unpacked_item(bytes.fromhex("93 01" + packed + "02")) == [1, value, 2]
+
+
+def test_hops_outside_the_scope_are_kept_as_far_as_a_byte_goes() -> None:
+    for offsite, kept in ((1, 1), (254, 254), (255, 255), (256, 255), (1000, 255)):
+        rest = origin_code("http://a", "a") + parent_code(7, offsite) + b"/x"
+        assert unpacked(rest, "a") == ("http://a", "/x", 7, kept)

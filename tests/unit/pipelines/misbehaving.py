@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping
@@ -82,6 +85,17 @@ def _segfault(item: Item, context: Context) -> Any:
 def _kill_parent(item: Item, context: Context) -> Any:
     os.kill(os.getppid(), signal.SIGKILL)
     time.sleep(5)
+
+
+def _kill_parents_parent(item: Item, context: Context) -> Any:
+    """Ends the run itself, once: a resumed one finds the mark."""
+    mark = item["trace"] + ".killed"
+    if not os.path.exists(mark):  # noqa: PTH110
+        os.close(os.open(mark, os.O_CREAT))
+        with open(f"/proc/{os.getppid()}/stat") as file:  # noqa: PTH123
+            os.kill(int(file.read().rpartition(")")[2].split()[1]), signal.SIGKILL)
+        time.sleep(600)
+    return "survived"
 
 
 def _stop(item: Item, context: Context) -> Any:
@@ -189,9 +203,95 @@ def _sleeps(item: Item, context: Context) -> Any:
     time.sleep(60)
 
 
+def _sleeps_once(item: Item, context: Context) -> Any:
+    """For ever on its first run, and at once when the run is resumed: it leaves a mark in the working directory."""
+    mark = f"slept-{item['id']}"
+    if not os.path.exists(mark):  # noqa: PTH110
+        os.close(os.open(mark, os.O_CREAT))
+        time.sleep(600)
+    return "rested"
+
+
+def _daemon(item: Item, context: Context) -> Any:
+    """Leaves a process in a session of its own, with all descriptors that can be inherited."""
+    pid = os.spawnvp(os.P_NOWAIT, "setsid", ["setsid", "sleep", "602"])
+    with open(item["trace"] + ".daemon", "w") as file:  # noqa: PTH123
+        file.write(str(pid))
+    while os.getpgid(pid) != pid:
+        time.sleep(0.001)
+    return "left"
+
+
 def _closes_everything(item: Item, context: Context) -> Any:
     os.closerange(3, 256)
     return "closed"
+
+
+def _closes_one(item: Item, context: Context) -> Any:
+    """Closes what belongs to its worker: its link to the parent, the file behind its output, its item's log, stdout."""
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        with contextlib.suppress(OSError):
+            if item["kind"] in os.readlink(f"/proc/self/fd/{name}"):  # noqa: PTH115
+                os.close(int(name))
+    return "closed"
+
+
+def _closes_and_opens(item: Item, context: Context) -> Any:
+    """Closes everything, and keeps files open under the numbers that became free, as a library it uses may do."""
+    os.closerange(3, 256)
+    _opened.extend(tempfile.TemporaryFile() for _ in range(20))  # noqa: SIM115
+    for number, file in enumerate(_opened):
+        file.write(b"kept %d" % number)
+        file.flush()
+    context.log.info("closed and opened")
+    return "opened"
+
+
+def _replaces_link(item: Item, context: Context) -> Any:
+    """Puts a socket of its own in the place of the worker's; a process at the other end writes down what comes."""
+    ours, theirs = socket.socketpair()
+    with open(item["heard"], "wb") as heard:  # noqa: PTH123
+        subprocess.Popen(["cat"], stdin=theirs.fileno(), stdout=heard)
+    links = [int(name) for name in os.listdir("/proc/self/fd") if int(name) > 2]  # noqa: PTH208
+    for fd in links:
+        with contextlib.suppress(OSError):
+            if fd not in (ours.fileno(), theirs.fileno()) and "socket:" in os.readlink(f"/proc/self/fd/{fd}"):  # noqa: PTH115
+                os.dup2(ours.fileno(), fd)
+    _opened.append(ours)
+    ours.send(b"ready")
+    while not os.path.getsize(item["heard"]):  # noqa: PTH202
+        time.sleep(0.001)
+    return "replaced"
+
+
+def _closes_output(item: Item, context: Context) -> Any:
+    os.close(1)
+    os.close(2)
+    return "closed"
+
+
+def _uses_files(item: Item, context: Context) -> Any:
+    """An innocent item that has files and sockets open while it logs and prints; all that is in them is its own."""
+    files = [tempfile.TemporaryFile() for _ in range(10)]  # noqa: SIM115
+    pairs = [socket.socketpair() for _ in range(5)]
+    for file in files:
+        file.write(b"mine")
+        file.flush()
+    context.log.info("before")
+    print("printed", flush=True)
+    time.sleep(0.01)
+    context.log.error("behind")
+    for ours, theirs in pairs:
+        ours.send(b"mine")
+        theirs.setblocking(False)
+        assert theirs.recv(100) == b"mine"
+        ours.close()
+        theirs.close()
+    for file in files:
+        file.seek(0)
+        assert file.read() == b"mine"
+        file.close()
+    return os.getpid()
 
 
 def _skips(item: Item, context: Context) -> Any:
@@ -245,6 +345,7 @@ def _stages(item: Item, context: Context) -> Any:
 
 
 _kept: list[bytearray] = []
+_opened: list[Any] = []
 ACTIONS = {
     name[1:]: function for name, function in list(globals().items()) if name.startswith("_") and callable(function)
 }

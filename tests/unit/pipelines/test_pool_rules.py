@@ -20,6 +20,7 @@ from rich.cells import cell_len
 
 sys.path.insert(0, str(Path(__file__).parent))
 import misbehaving
+from pace import patience
 
 from weft.errors import BadInput
 from weft.pipelines import WorkerPool
@@ -290,6 +291,9 @@ class TestSettings:
             ({"item_timeout": float("nan")}, "item_timeout"),
             ({"batch_timeout": "x"}, "batch_timeout must be a number"),
             ({"memory_limit_mb": 0}, "memory_limit_mb"),
+            ({"item_timeout": 1e300}, "item_timeout must be at most 1000000000"),
+            ({"batch_timeout": float("inf")}, "batch_timeout must be at most 1000000000"),
+            ({"recycle_after": 10**23}, "recycle_after must be at most 1000000000"),
             ({"heartbeat_timeout": None}, "heartbeat_timeout"),
         ],
     )
@@ -443,7 +447,7 @@ class TestItems:
 
         class Slow(io.BytesIO):
             def readline(self, size: int | None = -1, /) -> bytes:
-                gate.wait(5)
+                gate.wait(patience(5))
                 return super().readline(size)
 
         feeder = Feeder(Slow(b'{"id":1}\n{"id":2}\n'))

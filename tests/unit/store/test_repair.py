@@ -154,8 +154,8 @@ def test_a_hole_among_pages_that_were_never_synced_is_found(
         file.seek(third.warc_offset + 20)
         file.write(b"\0" * 40)
     store = open_store()
-    assert [row.item for row in store.repair()] == [3, 4, 5, 6]
-    assert_agrees(store, [1, 2])
+    assert [row.item for row in store.repair()] == [3]
+    assert_agrees(store, [1, 2, 4, 5, 6])
     store.close()
 
 
@@ -288,3 +288,244 @@ def test_a_half_made_index_is_made_again(open_store: Open, tmp_path: Path, page:
     store.add(*page(1))
     store.close()
     assert [row.item for row in open_store(read_only=True).rows()] == [1]
+
+
+# ── damage in the middle ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def rows_of(open_store: Open) -> list[Row]:
+    store = open_store(read_only=True)
+    rows = list(store.rows())
+    store.close()
+    return rows
+
+
+def spoil(path: Path, row: Row) -> None:
+    """Damages a record so that it cannot be unpacked."""
+    with path.open("r+b") as file:
+        file.seek(row.warc_offset + 20)
+        file.write(b"\xff" * 9)
+
+
+def test_records_behind_a_break_are_not_cut_off(fill: Callable[..., Path], open_store: Open) -> None:
+    path = fill(1, 8)
+    rows, size = rows_of(open_store), path.stat().st_size
+    for n in (2, 5):
+        spoil(path, rows[n - 1])
+    store = open_store()
+    assert [row.item for row in store.repair()] == [2, 5]
+    assert path.stat().st_size == size
+    (file,) = store._shards[0].index.files()
+    assert (file.length, file.last) == (size, rows[7].warc_offset)
+    assert_agrees(store, [1, 3, 4, 6, 7, 8])
+    store.close()
+
+
+def test_a_break_and_a_torn_end_cost_a_page_each_and_the_end_alone_is_cut(
+    fill: Callable[..., Path], open_store: Open
+) -> None:
+    path = fill(1, 6)
+    rows = rows_of(open_store)
+    spoil(path, rows[1])
+    os.truncate(path, path.stat().st_size - 1)
+    store = open_store()
+    assert [row.item for row in store.repair()] == [2, 6]
+    end = rows[4].warc_offset + rows[4].warc_length
+    (file,) = store._shards[0].index.files()
+    assert (file.length, file.last, path.stat().st_size) == (end, rows[4].warc_offset, end)
+    assert_agrees(store, [1, 3, 4, 5])
+    store.close()
+
+
+def test_an_item_without_a_response_keeps_its_record_before_a_torn_one(open_store: Open, page: Pages) -> None:
+    """A note has no place in the index, and its bytes are no less its own: a rebuild needs them."""
+    store = open_store()
+    store.add(*page(1))
+    store.add(page(2, status=0, error="robots: x")[0], None)
+    store.add(*page(3))
+    store.close()
+    (path,) = store_files(open_store)
+    os.truncate(path, path.stat().st_size - 1)
+    store = open_store()
+    assert [row.item for row in store.repair()] == [3]
+    store.abandon()
+    assert [place.record.kind for place in WarcScan(path)] == ["warcinfo", "request", "response", "metadata"]
+
+
+def test_what_is_lost_is_told_at_every_opening_until_it_is_queued_again(
+    fill: Callable[..., Path], open_store: Open
+) -> None:
+    path = fill(1, 3)
+    lost = rows_of(open_store)[1]
+    spoil(path, lost)
+    for _ in range(2):  # a process that dies before it has queued it
+        store = open_store()
+        assert store.repair() == [lost]
+        store.abandon()
+    store = open_store()
+    assert store.repair() == [lost]
+    store.readmitted()
+    assert store.repair() == []
+    store.abandon()
+    store = open_store()
+    assert store.repair() == []
+    store.close()
+
+
+def test_a_lost_page_that_is_there_in_another_copy_is_not_fetched_again(open_store: Open, page: Pages) -> None:
+    url = page(1)[0].url
+    copies = {10: 200, 11: 404, 12: 200}
+    for kept, is_lost in ((10, False), (11, True), (12, False)):
+        store = open_store(slot=f"slot{kept}")
+        for item in (1, kept):
+            store.add(*page(item, url=url, final_url=url, status=copies.get(item, 200), error=""))
+            store.write()
+            store.commit()
+        index, folder = store._shards[0].index, store._shards[0].folder
+        first = next(row for row in index.rows_in(1) if row.item == 1)
+        store.abandon()
+        spoil(folder / first.warc_file, first)
+        store = open_store(slot=f"slot{kept}")
+        assert [row.item for row in store.repair()] == ([1] if is_lost else [])
+        store.abandon()
+        shutil.rmtree(folder.parent)
+
+
+@pytest.mark.parametrize("error", ["truncated", "timeout"])
+def test_half_a_page_does_not_stand_for_a_lost_one(open_store: Open, page: Pages, error: str) -> None:
+    url = page(1)[0].url
+    store = open_store()
+    store.add(*page(1))
+    store.add(*page(2, url=url, final_url=url, error=error))
+    store.write()
+    store.commit()
+    first = store.for_url(url)[0]
+    store.abandon()
+    spoil(store_files(open_store)[0], first)
+    store = open_store()
+    assert [row.item for row in store.repair()] == [1]
+    store.abandon()
+
+
+# ── an index that is older than its files ──────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def older(fill: Callable[..., Path], tmp_path: Path) -> Callable[..., Path]:
+    """Eight pages in the WARC file, of which the index has the first four: its log is gone."""
+
+    def make(**options: object) -> Path:
+        fill(1, 4, **options)
+        index = tmp_path / "data" / "index-pod0-fetcher0.db"
+        with sqlite3.connect(index) as db:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        db.close()
+        saved = index.read_bytes()
+        path = fill(5, 8, **options)
+        for old in index.parent.glob("index-pod0-fetcher0.db-*"):
+            old.unlink()
+        index.write_bytes(saved)
+        return path
+
+    return make
+
+
+def test_rows_that_an_older_index_lacks_are_read_back(
+    older: Callable[..., Path], open_store: Open, page: Pages
+) -> None:
+    path = older()
+    store = open_store(acknowledged=7, is_done=lambda item: item <= 7)
+    assert store.read_back == 3 and store.repair() == []
+    assert_agrees(store, [1, 2, 3, 4, 5, 6, 7])  # the eighth was not acknowledged, and is fetched again
+    assert store.stats().rows == store.stats().pages == 7
+    assert store.items_since(7) == [5, 6, 7]
+    assert store.batch == 8
+    store.add(*page(8))
+    store.write()
+    assert store.commit() == 9
+    assert_agrees(store, [1, 2, 3, 4, 5, 6, 7, 8])
+    store.abandon()
+    store = open_store(acknowledged=9, is_done=lambda item: True)
+    assert store.read_back == 0
+    assert_agrees(store, [1, 2, 3, 4, 5, 6, 7, 8])
+    store.close()
+    assert path.exists()
+
+
+def test_what_is_read_back_may_have_a_break_before_it(older: Callable[..., Path], open_store: Open) -> None:
+    path = older()
+    places = [place for place in WarcScan(path) if place.record.kind == "response"]
+    with path.open("r+b") as file:
+        file.seek(places[4].offset + 20)
+        file.write(b"\xff" * 9)
+    store = open_store(acknowledged=8, is_done=lambda item: True)
+    assert store.read_back == 3
+    assert_agrees(store, [1, 2, 3, 4, 6, 7, 8])
+    store.close()
+
+
+def test_an_index_that_has_every_acknowledged_batch_needs_nobody_to_know(
+    fill: Callable[..., Path], open_store: Open
+) -> None:
+    path = fill(1, 4)
+    with path.open("ab") as file:
+        file.write(path.read_bytes())  # whole records behind the committed length, as a kill leaves them
+
+    def is_done(item: int) -> bool:
+        raise AssertionError("the journal is read through for nothing")
+
+    store = open_store(acknowledged=4, is_done=is_done)
+    assert_agrees(store, [1, 2, 3, 4])
+    assert (store.batch, store.read_back) == (4, 0)
+    store.close()
+
+
+def test_an_older_index_is_refused_where_nobody_knows_what_is_done(
+    older: Callable[..., Path], open_store: Open
+) -> None:
+    older()
+    with pytest.raises(BadInput, match=r"index-pod0-fetcher0\.db is older than the crawl.*weft rebuild"):
+        open_store(acknowledged=5)
+    with pytest.raises(BadInput, match="older than the crawl"):
+        open_store(acknowledged=5, is_done=lambda item: False, keep=("text",))
+    open_store(acknowledged=4).close()
+
+
+def test_an_older_index_is_refused_before_anything_is_cut(older: Callable[..., Path], open_store: Open) -> None:
+    path = older()
+    before = path.read_bytes()
+    with pytest.raises(BadInput, match="older than the crawl"):
+        open_store(acknowledged=5)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("gone", ["missing", "empty"])
+def test_a_crawl_that_has_stored_something_does_not_go_on_without_an_index(
+    open_store: Open, tmp_path: Path, page: Pages, gone: str
+) -> None:
+    store = open_store(keep=("text",))
+    store.add(*page(1), text="x")
+    store.close()
+    index = tmp_path / "data" / "index-pod0-fetcher0.db"
+    index.unlink()
+    if gone == "empty":
+        index.touch()
+    with pytest.raises(BadInput, match=r"index-pod0-fetcher0\.db is missing or empty.*weft rebuild"):
+        open_store(keep=("text",), acknowledged=1)
+    assert index.exists() == (gone == "empty") and (gone == "missing" or not index.stat().st_size)
+    open_store(keep=("text",), acknowledged=0).close()  # nothing was committed yet
+
+
+def test_a_rebuilt_index_is_not_taken_for_an_older_one(fill: Callable[..., Path], open_store: Open) -> None:
+    fill(1, 4)
+    store = open_store()
+    store._shards[0].index.note_rebuilt()
+    store.abandon()
+    store = open_store(acknowledged=90)
+    assert store.batch == 90
+    store.abandon()
+    store = open_store(acknowledged=90)  # the number is kept, also where nothing was committed since
+    assert store.batch == 90
+    store.abandon()
+    with pytest.raises(BadInput, match="older than the crawl"):
+        open_store(acknowledged=91)

@@ -11,6 +11,7 @@ from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
 from weft.records import FetchResult
+from weft.store.damage import Gap
 from weft.store.errors import StoreError
 from weft.store.warc import RecordMaker
 from weft.store.warc_read import WarcScan, parse, read_record
@@ -86,13 +87,18 @@ def test_scan_tells_where_a_file_is_torn_at_any_byte(tmp_path: Path, tail: bytes
         assert scan.torn == (cut + len(tail) > scan.end)
 
 
-def test_scan_ends_at_a_member_that_is_no_record(tmp_path: Path) -> None:
+def test_scan_passes_over_a_member_that_is_no_record(tmp_path: Path) -> None:
     path = tmp_path / "a.warc.gz"
     (good,) = members([b"one"])
-    path.write_bytes(good + gzip.compress(b"no record") + good)
+    odd = gzip.compress(b"no record")
+    path.write_bytes(good + odd + good)
+    scan = WarcScan(path)
+    assert [place.offset for place in scan] == [0, len(good + odd)]
+    assert (scan.end, scan.torn, scan.gaps) == (path.stat().st_size, False, [Gap(len(good), len(odd))])
+    path.write_bytes(good + odd)
     scan = WarcScan(path)
     assert len(list(scan)) == 1
-    assert (scan.end, scan.torn) == (len(good), True)
+    assert (scan.end, scan.torn, scan.gaps) == (len(good), True, [])
 
 
 def test_scan_of_an_empty_file_finds_nothing(tmp_path: Path) -> None:

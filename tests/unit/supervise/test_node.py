@@ -32,6 +32,18 @@ def test_disks_count_once_and_in_bytes(tmp_path: Path) -> None:
     told = figures(NodeMetrics([tmp_path], proc=tmp_path))
     assert told["weft_node_disk_read_bytes"] == {"sda": 200 * 512, "nvme0n1": 4 * 512}
     assert told["weft_node_disk_written_bytes"] == {"sda": 30 * 512, "nvme0n1": 2 * 512}
+    assert told["weft_node_disk_reads"] == {"sda": 100, "nvme0n1": 1}
+    assert told["weft_node_disk_writes"] == {"sda": 50, "nvme0n1": 1}
+
+
+def test_packets_are_told_beside_bytes(tmp_path: Path) -> None:
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net/dev").write_text("Inter-|\n face |\n  eth0: 5000 40 0 0 0 0 0 0 700 6 0 0 0 0 0 0\n")
+    told = figures(NodeMetrics([tmp_path], proc=tmp_path))
+    assert told["weft_node_network_received_bytes"] == {"eth0": 5000}
+    assert told["weft_node_network_received_packets"] == {"eth0": 40}
+    assert told["weft_node_network_sent_bytes"] == {"eth0": 700}
+    assert told["weft_node_network_sent_packets"] == {"eth0": 6}
 
 
 def test_what_the_kernel_does_not_tell_is_left_out(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+from pace import patience
 
 from weft.supervise import process
 from weft.supervise.process import Exit
@@ -44,13 +45,18 @@ def test_state_memory_birth_and_children_of_a_live_process() -> None:
         assert process.rss_bytes(child.pid) > 0
         assert (process.birth(child.pid) or 0) >= (process.birth(os.getpid()) or 0) > 0
         child.send_signal(signal.SIGSTOP)
-        until_s = time.monotonic() + 5
+        until_s = time.monotonic() + patience(5)
         while process.state(child.pid) != "T" and time.monotonic() < until_s:
             time.sleep(0.01)
         assert process.state(child.pid) == "T"
         assert process.with_environment(f"WEFT_TEST_MARK={os.getpid()}") == [child.pid]
+        assert not process.kill_marked(child.pid, f"WEFT_TEST_MARK={os.getpid()}1")
+        assert process.state(child.pid) == "T"
+        assert process.kill_marked(child.pid, f"WEFT_TEST_MARK={os.getpid()}")
+        assert child.wait(60) == -signal.SIGKILL
+        assert not process.kill_marked(child.pid, f"WEFT_TEST_MARK={os.getpid()}")
     finally:
-        assert process.kill(child.pid)
+        child.kill()
         child.wait()
 
 
@@ -79,8 +85,19 @@ def test_child_dies_with_its_parent() -> None:
     child = int(told.replace(b"x", b"").split()[0])
     parent.kill()
     parent.wait()
-    until_s = time.monotonic() + 5
+    until_s = time.monotonic() + patience(5)
     while process.state(child) not in (None, "Z") and time.monotonic() < until_s:
         time.sleep(0.01)
     assert process.state(child) in (None, "Z")
     parent.stdout.close()
+
+
+def test_closed_standard_descriptors_are_opened() -> None:
+    code = (
+        "import os; from weft.supervise import process\n"
+        "os.close(0); os.close(2)\n"
+        "opened = process.open_standard_descriptors()\n"
+        "print(opened, [os.readlink(f'/proc/self/fd/{fd}') for fd in (0, 2)], process.open_standard_descriptors())"
+    )
+    told = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert told == "[0, 2] ['/dev/null', '/dev/null'] []\n"

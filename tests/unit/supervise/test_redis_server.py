@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import redis
+from pace import patience
 from server_kills import kill_written
 
 from weft.errors import BadInput, Busy, Missing
@@ -29,7 +30,7 @@ def client_of(server: RedisServer) -> redis.Redis:
 
 
 def until(condition: Callable[[], object], limit_s: float = 20) -> None:
-    end = time.monotonic() + limit_s
+    end = time.monotonic() + patience(limit_s)
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)

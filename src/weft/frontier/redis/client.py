@@ -6,7 +6,6 @@ server that was started anew has lost data: until one of the pod's own has, and 
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,9 +14,10 @@ from msgspec import Struct
 from xxhash import xxh3_64_intdigest
 
 from weft import urls
-from weft.config import PolitenessSection
+from weft.config import PolitenessSection, checks_pod_assignment
 from weft.errors import Busy, ServerAway, ServerFull
 from weft.frontier.contract import Admission, CrawlLimits, FrontierStats
+from weft.frontier.politeness import log_change
 from weft.frontier.redis.connection import asking
 from weft.frontier.redis.known import KnownUrls
 from weft.frontier.redis.outbox import Arrived, Behind
@@ -34,6 +34,9 @@ POD_BITS = 48
 NUMBER_MASK = (1 << POD_BITS) - 1
 _BEHIND, _EARLY = 2, 3
 LETTERS = {Purpose.PAGE: "p", Purpose.SITEMAP: "s", Purpose.ROBOTS: "r"}
+# What may keep a crawl from being over, in the order of lua/stats.lua.
+WAITS = ("outboxes", "scheduled", "blocked", "rejects", "mail", "seeded")
+Figures = tuple[list[int], int, int, list[list[int]], int, list[int]]
 log = Log("weft.frontier.redis")
 
 
@@ -98,7 +101,7 @@ class PodClient:
         self._crawls: dict[int, CrawlFacts] = {}
         self._keys = Keys(section.key_scope)
         self._scripts = Scripts(connection, where, self._prefix, self._heard, self._look_again)
-        self._checks_pods = os.environ.get("WEFT_DEBUG_POD_ASSIGNMENT", "").lower() in ("1", "true") and pods > 1
+        self._checks_pods = checks_pod_assignment() and pods > 1
 
     def find_crawl(self, name: str) -> int:
         """The number of a crawl that the pod's own processes have opened."""
@@ -167,21 +170,7 @@ class PodClient:
 
     def stats(self) -> FrontierStats:
         """Where things stand."""
-        counters, leased, to_parse, crawls, due = self._figures()
-        queued, sites, admitted, finished, sent, received, _ = counters
-        return FrontierStats(
-            queued=queued,
-            leased=leased,
-            seen=sum(crawl[2] for crawl in crawls),
-            sites=sites,
-            admitted=admitted,
-            finished=finished,
-            pages=sum(crawl[1] for crawl in crawls),
-            to_parse=to_parse,
-            due=due,
-            sent=sent,
-            received=received,
-        )
+        return _stats(self._figures())
 
     def scope_extended(self, crawl: int, url: str) -> None:
         """Kept with the crawl, for all processes; `scope_extensions` gives them back."""
@@ -201,18 +190,10 @@ class PodClient:
         self._ask("RPUSH", "told", told)
 
     def facts(self) -> tuple[FrontierStats, dict[str, int]]:
-        """For whoever decides that a crawl is over: the figures, and what waits where (see lua/common.lua)."""
-        stats = self.stats()
-        boxes: Any = self._ask("HVALS", "outboxes")
-        blocked = sum(int(self._ask("ZCARD", f"blocked:{crawl}")) for crawl in self._crawls)
-        return stats, {
-            "outboxes": sum(map(int, boxes)),
-            "scheduled": int(self._ask("ZCARD", "due")),
-            "blocked": blocked,
-            "rejects": int(self._ask("LLEN", "rejects")) + int(self._ask("LLEN", "rejected")),
-            "mail": int(self._ask("LLEN", "nearer")) + int(self._ask("LLEN", "told")),
-            "seeded": int(self._ask("HGET", "meta", "seeded") or 0),
-        }
+        """For whoever decides that a crawl is over: the figures, and what waits where (see lua/common.lua), of one
+        instant: else what is claimed while it is read stands in neither place, and the crawl ends without it."""
+        figures = self._figures()
+        return _stats(figures), dict(zip(WAITS, figures[5], strict=True))
 
     def note(self, name: str, value: str | None = None) -> str:
         """A word that is kept with the pod; with a value it is changed (empty: taken away)."""
@@ -370,9 +351,9 @@ class PodClient:
         """Its number in this pod."""
         return item - (self._pod << POD_BITS) if item > 0 else item + (self._pod << POD_BITS)
 
-    def _figures(self) -> tuple[list[int], int, int, list[list[int]], int]:
-        counters, leased, to_parse, crawls, due = self._call("stats", [])
-        return counters, leased, to_parse, crawls, due
+    def _figures(self) -> Figures:
+        counters, leased, to_parse, crawls, due, waits = self._call("stats", [])
+        return counters, leased, to_parse, crawls, due, waits
 
     def _call(self, name: str, arguments: Sequence[Argument]) -> list[Any]:
         self._check_server()
@@ -429,13 +410,38 @@ class PodClient:
 
     def _heard(self, reply: list[Any]) -> None:
         self._server_now = int(reply[0])
+        if reply[4]:
+            self._log_changes(reply[4])
         if reply[3] != self._losses:
             self._losses = reply[3]
             for crawl in self._crawls.values():
                 crawl.known.forget()
 
+    def _log_changes(self, happened: list[bytes]) -> None:
+        for what, site, number in zip(happened[::3], happened[1::3], happened[2::3], strict=True):
+            in_microseconds = what in (b"slowed", b"eased", b"opened")
+            log_change(what.decode(), site.decode(), int(number) / (1e6 if in_microseconds else 1))
+
     def _seen_item(self, number: int) -> None:
         """Items up to this number were given out."""
+
+
+def _stats(figures: Figures) -> FrontierStats:
+    counters, leased, to_parse, crawls, due, _ = figures
+    queued, sites, admitted, finished, sent, received, _ = counters
+    return FrontierStats(
+        queued=queued,
+        leased=leased,
+        seen=sum(crawl[2] for crawl in crawls),
+        sites=sites,
+        admitted=admitted,
+        finished=finished,
+        pages=sum(crawl[1] for crawl in crawls),
+        to_parse=to_parse,
+        due=due,
+        sent=sent,
+        received=received,
+    )
 
 
 def _section_text(section: PolitenessSection) -> str:

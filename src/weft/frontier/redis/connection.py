@@ -9,13 +9,14 @@ from __future__ import annotations
 import enum
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from weft.errors import BadInput, Missing, ServerAway, ServerFull
+from weft.telemetry import Peer
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -38,6 +39,22 @@ class RedisSettings:
     connect_timeout_s: float = 10.0
     keepalive: bool = True
     max_connections: int = 100
+
+
+def peers(urls: Iterable[str]) -> frozenset[Peer]:
+    """Where connections to these servers lead, as the system tells it of a connection; a name that is unknown: none."""
+    found: set[Peer] = set()
+    for url in urls:
+        parts = urlsplit(url)
+        if parts.scheme == "unix":
+            found.add(parts.path)
+            continue
+        try:
+            answers = socket.getaddrinfo(parts.hostname or "localhost", parts.port or 6379, type=socket.SOCK_STREAM)
+        except (OSError, ValueError):
+            continue
+        found.update((str(address[0]), int(address[1])) for *_, address in answers)
+    return frozenset(found)
 
 
 @dataclass(frozen=True, slots=True)

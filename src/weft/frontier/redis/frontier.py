@@ -144,7 +144,9 @@ class RedisFrontier(PodClient):
         wanted = ""
         if self._bloom is not None:
             wanted = bloom.shape(self._client, self._where, *self._bloom)
-        bounds = [limits.max_pages, limits.max_pages_per_domain, limits.max_depth, limits.in_flight]
+        bounds = [
+            limits.max_pages, limits.max_pages_per_domain, limits.max_depth, limits.in_flight, limits.max_sitemaps,
+        ]  # fmt: skip
         number, seed, kind = self._call(
             "crawl", [name, random.getrandbits(63), *("" if bound is None else bound for bound in bounds), wanted]
         )
@@ -581,7 +583,7 @@ class RedisFrontier(PodClient):
     def _forget_unreachable(self, url: str) -> None:
         origin = urls.origin_of(url)
         record = self.robots(origin)
-        if record is not None and record.status == "unreachable":
+        if record is not None and record.status in ("unreachable", "address"):
             key, code = self._keys.of(origin)
             self._forget_robots(key, code)
 

@@ -22,13 +22,14 @@ from uuid import uuid4
 
 import msgspec
 
-from weft.errors import writing
+from weft.errors import Damaged, writing
 from weft.frontier.redis.packing import unpacked_item
 from weft.frontier.redis.scripts import Argument
 from weft.telemetry import Log
 
 KEEP_USED_S = 30.0
 SWEEP_AGE_S = 120.0
+_REMEDY = "restore it from a backup, or start over with --fresh"
 log = Log("weft.frontier.redis.lead")
 
 
@@ -126,7 +127,11 @@ class Lead:
         return name
 
     def _read(self, segment: bytes) -> list[bytes]:
-        return msgspec.msgpack.decode((self._folder / segment.decode()).read_bytes(), type=list[bytes])
+        path = self._folder / segment.decode()
+        try:
+            return msgspec.msgpack.decode(path.read_bytes(), type=list[bytes])
+        except (OSError, msgspec.DecodeError) as error:
+            raise Damaged(path, f"holds queued URLs, and cannot be read: {error}", _REMEDY) from None
 
     def _forget_used(self) -> None:
         now = self._clock()

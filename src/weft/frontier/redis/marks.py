@@ -41,7 +41,11 @@ class Marks:
         operation: int | None = 0
         item = 0
         for path in self._folder.glob("[!.]*"):
-            boot, operations, items = _LAYOUT.unpack(path.read_bytes()[: _LAYOUT.size])
+            data = path.read_bytes()
+            if len(data) < _LAYOUT.size:
+                operation = None  # it was cut: there may have been any number
+                continue
+            boot, operations, items = _LAYOUT.unpack(data[: _LAYOUT.size])
             item = max(item, items)
             if boot != self._boot:
                 operation = None if operations else operation

@@ -20,13 +20,20 @@ import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from weft.errors import writing
+from weft.errors import Damaged, is_damage, writing
 from weft.frontier.journal import sync_log
 from weft.frontier.requests import boot_id
 
+_TABLES = """
+CREATE TABLE IF NOT EXISTS waiting (pod INTEGER, number INTEGER, message BLOB, PRIMARY KEY (pod, number));
+CREATE TABLE IF NOT EXISTS numbers (pod INTEGER PRIMARY KEY, last INTEGER);
+CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT);
+"""
+_REMEDY = "it holds URLs on their way to other pods: restore it from a backup, or start over with --fresh"
 KEEP_S = 5.0  # a server syncs every second, two at most
 
 
@@ -124,6 +131,16 @@ class Sent:
         return number
 
 
+@contextmanager
+def _undamaged(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        if is_damage(error):
+            raise Damaged(path, f"is damaged ({error})", _REMEDY) from error
+        raise
+
+
 class FileOutbox:
     """The file. A kill loses nothing that was put; `sync` makes it safe against a power cut, too."""
 
@@ -131,17 +148,14 @@ class FileOutbox:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         self._db = sqlite3.connect(path, isolation_level=None)
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=NORMAL")
-        self._db.executescript(
-            "CREATE TABLE IF NOT EXISTS waiting (pod INTEGER, number INTEGER, message BLOB, PRIMARY KEY (pod, number));"
-            "CREATE TABLE IF NOT EXISTS numbers (pod INTEGER PRIMARY KEY, last INTEGER);"
-            "CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT);"
-        )
-        self._last: dict[int, int] = dict(self._db.execute("SELECT pod, last FROM numbers"))
-        for pod, last in self._db.execute("SELECT pod, max(number) FROM waiting GROUP BY pod").fetchall():
-            self._last[pod] = max(last, self._last.get(pod, 0))
-        self._least = self._least_number(wall())
+        with _undamaged(path):
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.executescript(_TABLES)
+            self._last: dict[int, int] = dict(self._db.execute("SELECT pod, last FROM numbers"))
+            for pod, last in self._db.execute("SELECT pod, max(number) FROM waiting GROUP BY pod").fetchall():
+                self._last[pod] = max(last, self._last.get(pod, 0))
+            self._least = self._least_number(wall())
 
     def _least_number(self, wall: float) -> int:
         """A power cut may have taken numbers that were used, or the file: none is used twice."""

@@ -1,12 +1,12 @@
 """Whose database this is: which crawl's, which pod's, of how many, in which layout, and which node's.
 
     schema_version   string   the layout's number; written once, by the first who takes the database
-    pod:info         hash     crawl, pod, pods, address (no credentials), made_at, weft; written with it, never changed
+    pod:info         hash     pod_id, pods, crawl, redis_url (no credentials), initialized_at, weft; written with it
                               node   the one that runs the pod, as ID@HOST:FOLDER; written by its first start
 
-Both are deleted by `forget` alone, with everything else. Invariant: a database that holds anything else, or another
-crawl's, another pod's or another layout's data, is refused and left as it is. So is a pod that another node has run:
-its pages, its spool and the tails of its queues lie on that node's disk.
+No field changes once it is written, and both are deleted by `forget` alone, with everything else. Invariant: a database
+that holds anything else, or another crawl's, another pod's or another layout's data, is refused and left as it is. So
+is a pod that another node has run: its pages, its spool and the tails of its queues lie on that node's disk.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from weft.frontier.redis.connection import asking
 if TYPE_CHECKING:
     from redis import Redis
 
-SCHEMA = 1
+SCHEMA = 2
 SCHEMA_KEY = "schema_version"
 INFO_KEY = "pod:info"
 
@@ -59,12 +59,21 @@ def take(client: Redis, where: str, identity: PodIdentity) -> bool:
 
 def is_taken(client: Redis, where: str, identity: PodIdentity) -> bool:
     """Whether the database is this pod's; False when it is empty, BadInput when it is neither. Changes nothing."""
-    with asking(where):
-        keys: Any = client.dbsize()  # before the others: what another process writes in between is no foreign key
-        info: Any = client.hgetall(INFO_KEY)
-        schema: Any = client.get(SCHEMA_KEY)
-        if schema is not None and not info:
-            info = client.hgetall(INFO_KEY)  # another process may have written both in between
+    from redis import exceptions as wrong
+
+    try:
+        with asking(where):
+            keys: Any = client.dbsize()  # before the others: what another process writes in between is no foreign key
+            info: Any = client.hgetall(INFO_KEY)
+            schema: Any = client.get(SCHEMA_KEY)
+            if schema is not None and not info:
+                info = client.hgetall(INFO_KEY)  # another process may have written both in between
+    except wrong.ResponseError as error:
+        if "WRONGTYPE" not in str(error):
+            raise
+        raise BadInput(
+            f"{where}: its {SCHEMA_KEY} or {INFO_KEY} is another program's; choose an empty database (redis_db)"
+        ) from None
     if schema is not None or info:
         _check(_text(schema), {_text(name): _text(value) for name, value in info.items()}, where, identity)
         return True
@@ -130,11 +139,11 @@ def forget(client: Redis, where: str, crawl_id: str) -> None:
 
 def _fields(where: str, identity: PodIdentity) -> dict[Any, Any]:
     return {
-        "crawl": identity.crawl_id,
-        "pod": identity.pod,
+        "pod_id": identity.pod,
         "pods": identity.pods,
-        "address": where,
-        "made_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "crawl": identity.crawl_id,
+        "redis_url": where,
+        "initialized_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "weft": __version__,
     }
 
@@ -147,8 +156,9 @@ def _check(schema: str, info: dict[str, str], where: str, identity: PodIdentity)
             f"use the Weft that made it{f' ({made})' if made else ''}, or another redis_db"
         )
     if identity.crawl_id and info.get("crawl") != identity.crawl_id:
+        found, since = info.get("crawl", "unknown"), info.get("initialized_at", "unknown")
         raise BadInput(
-            f"{where}: holds another crawl ({info.get('crawl', 'unknown')}, made {info.get('made_at', 'unknown')}); "
+            f"{where}: holds another crawl ({found}, made {since}); "
             "choose another redis_db, or go on with that one in its data dir"
         )
     if info.get("pods") != str(identity.pods):
@@ -156,9 +166,9 @@ def _check(schema: str, info: dict[str, str], where: str, identity: PodIdentity)
             f"{where}: the crawl has {info.get('pods')} pods, {identity.pods} were given; "
             "the number is fixed for a crawl: give as many as it was started with"
         )
-    if info.get("pod") != str(identity.pod):
+    if info.get("pod_id") != str(identity.pod):
         raise BadInput(
-            f"{where}: is pod {info.get('pod')} of this crawl, but stands in the list as pod {identity.pod}; "
+            f"{where}: is pod {info.get('pod_id')} of this crawl, but stands in the list as pod {identity.pod}; "
             "give the pods in the order that the crawl was started with"
         )
     holder = info.get("node", "")

@@ -103,7 +103,7 @@ class Scripts:
             raise
         for reply in replies:
             self._heard(reply)
-        return [reply[4:] for reply in replies]
+        return [reply[5:] for reply in replies]
 
     def _renew(self, names: set[str]) -> None:
         """What the server is, is seen before anything is asked of it."""

@@ -92,8 +92,9 @@ class _Look:
                     yield from self._found(fields[5], place)
                     self._ahead = 0
         for crawl in sorted(map(int, self._client.hvals("crawls"))):
-            for member in self._client.zrange(f"u:{crawl}:{self._key}", 0, -1):
-                yield from self._found(unpacked_item(member[6:]), "before the others of its site")
+            for kind in ("u", "m"):
+                for member in self._client.zrange(f"{kind}:{crawl}:{self._key}", 0, -1):
+                    yield from self._found(unpacked_item(member[6:]), "before the others of its site")
             has_depths = self._client.hget(f"c:{crawl}", "depth") is not None
             for depth in self._depths(crawl):
                 for packed, place in self._queue(f"{crawl}:{depth}:{self._key}"):

@@ -12,10 +12,13 @@ from typing import Protocol
 
 from weft.records import Row
 from weft.store.contract import StoredPage
+from weft.store.errors import Unreadable
 from weft.store.export.order import CONTENTS
+from weft.store.export.part import Unread
 from weft.store.export.source import Source
 
 PARSE_CRASH = "parse_crash"
+UNREADABLE = "unreadable"  # the `error` of a row whose page was to be read and could not be
 
 
 class Readable(Protocol):
@@ -41,10 +44,16 @@ Reader = Callable[[StoredPage], Readable | None]
 
 
 class Facts:
-    """Tells the wanted facts of rows, in their order. Pages are read where a column of content is wanted."""
+    """Tells the wanted facts of rows, in their order. Pages are read where a column of content is wanted.
 
-    def __init__(self, source: Source, reader: Reader, columns: tuple[str, ...], asked: tuple[str, ...] = ()) -> None:
+    One that cannot be read is told to `unread`; its row is there, without the content.
+    """
+
+    def __init__(
+        self, source: Source, reader: Reader, unread: Unread, columns: tuple[str, ...], asked: tuple[str, ...] = ()
+    ) -> None:
         self.columns = columns
+        self._unread = unread
         self._source = source
         self._reader = reader
         self._contents = [name for name in columns if name in CONTENTS]
@@ -80,12 +89,18 @@ class Facts:
         return self._reader(self._source.read(row))
 
     def _read(self, row: Row, facts: dict[str, object]) -> None:
-        page = self.page(row)
-        for name in self._contents:
-            if page is not None:
-                facts[name] = getattr(page, name)
-            elif name == "text" and 200 <= row.status < 300:
-                facts[name] = self._source.text(row)
+        try:
+            page = self.page(row)
+            for name in self._contents:
+                if page is not None:
+                    facts[name] = getattr(page, name)
+                elif name == "text" and 200 <= row.status < 300:
+                    facts[name] = self._source.text(row)
+        except Unreadable as error:
+            self._unread.add(row, error)
+            if "error" in facts:
+                facts["error"] = row.error or UNREADABLE
+            return
         if page is not None and "language" in facts:
             facts["language"] = row.language or page.language
         if page is not None and "mime" in facts:

@@ -8,7 +8,7 @@ same as if nothing had happened.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import BinaryIO, Protocol
 
 from weft.errors import BadInput
 from weft.records import Row
+from weft.store.errors import Unreadable
 from weft.store.export.cdxj import CdxjPieces
 from weft.store.export.columns import COLUMNS
 from weft.store.export.facts import Facts, Reader
@@ -24,10 +25,11 @@ from weft.store.export.lines import CsvLines, JsonLines, LineFile, LineStream
 from weft.store.export.markdown import MarkdownFolder
 from weft.store.export.order import CONTENTS, FIELDS, Order, Selection, moment
 from weft.store.export.parquet import ParquetPieces, schema
-from weft.store.export.part import Part, State
+from weft.store.export.part import Part, State, Unread
 from weft.store.export.pieces import PieceFolder
 from weft.store.export.source import Source
 from weft.store.export.warc import Places, WarcFiles, WarcStream
+from weft.store.masking import Private
 
 CHECKPOINT_ROWS = 5000
 CHECKPOINT_S = 1.0
@@ -38,11 +40,16 @@ Watch = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What an export gave. `rows` are those written, in all runs; `resumed` are those of earlier runs."""
+    """What an export gave. `rows` are those written, in all runs; `resumed` are those of earlier runs.
+
+    `unread` pages could not be read; `unread_pages` are the first of them, each with the reason.
+    """
 
     rows: int
     resumed: int
     path: Path | None
+    unread: int = 0
+    unread_pages: tuple[str, ...] = ()
 
 
 class Sink(Protocol):
@@ -60,7 +67,10 @@ class RowSink(Sink, Protocol):
 
 
 class Export:
-    """One export. `crawl_id` and `info` name the crawl in the output; `watch` is told rows read and rows in all."""
+    """One export. `crawl_id` and `info` name the crawl in the output; `watch` is told rows read and rows in all.
+
+    `secret_headers` are names of request headers whose values leave Weft masked, as credentials always do.
+    """
 
     def __init__(
         self,
@@ -70,6 +80,7 @@ class Export:
         *,
         crawl_id: str = "",
         info: Mapping[str, str] | None = None,
+        secret_headers: Iterable[str] = (),
         watch: Watch = lambda _read, _all: None,
         checkpoint_rows: int = CHECKPOINT_ROWS,
     ) -> None:
@@ -81,6 +92,7 @@ class Export:
         self._reader = reader
         self._crawl_id = crawl_id
         self._info = info or {}
+        self._private = Private(secret_headers)
         self._watch = watch
         self._checkpoint_rows = checkpoint_rows
 
@@ -126,7 +138,8 @@ class Export:
     def _run(self, source: Source, state: State, part: Part | None, out: BinaryIO | None, stack: ExitStack) -> Done:
         selection = Selection(self._order, state.since)
         resumed = state.rows
-        run = _Run(source, selection, state, part if out is None else None, self._watch, self._checkpoint_rows)
+        kept = part if out is None else None
+        run = _Run(source, selection, state, kept, self._private, self._watch, self._checkpoint_rows)
         sink: Sink
         if self._order.format == "warc":
             sink = warc = self._warc(state, part, out)
@@ -136,7 +149,7 @@ class Export:
             sink = rows = self._rows(source, state, part, out)
             stack.callback(sink.close)
             run.by_item(rows)
-        return Done(state.rows, resumed, sink.finish())
+        return Done(state.rows, resumed, sink.finish(), state.unread, tuple(state.unread_pages))
 
     def _warc(self, state: State, part: Part | None, out: BinaryIO | None) -> WarcFiles | WarcStream:
         if out is not None:
@@ -145,7 +158,7 @@ class Export:
         return WarcFiles(part, state, self._info, self._order.max_bytes)
 
     def _rows(self, source: Source, state: State, part: Part | None, out: BinaryIO | None) -> RowSink:
-        order = self._order
+        order, unread = self._order, Unread(state)
         if order.format == "cdxj":
             assert part is not None
             return PieceFolder(part, state, CdxjPieces(source), out)
@@ -154,12 +167,12 @@ class Export:
             names = order.columns(COLUMNS)
             contents = tuple(name for name in names if name in CONTENTS)
             reads = bool(contents) or not {"content_languages", "content_mime_detected"}.isdisjoint(order.fields)
-            facts = Facts(source, self._reader, (*contents, "language", "mime"), ("language",))
+            facts = Facts(source, self._reader, unread, (*contents, "language", "mime"), ("language",))
             return PieceFolder(part, state, ParquetPieces(facts, names, self._crawl_id, reads, part.path))
         if order.format == "markdown":
             assert part is not None
-            return MarkdownFolder(part, Facts(source, self._reader, ()))
-        facts = Facts(source, self._reader, order.columns(FIELDS), order.fields)
+            return MarkdownFolder(part, Facts(source, self._reader, unread, ()))
+        facts = Facts(source, self._reader, unread, order.columns(FIELDS), order.fields)
         lines = JsonLines(facts) if order.format == "jsonl" else CsvLines(facts)
         if out is not None:
             return LineStream(out, lines)
@@ -171,21 +184,38 @@ class _Run:
     """Goes over the rows, and writes checkpoints."""
 
     def __init__(
-        self, source: Source, selection: Selection, state: State, part: Part | None, watch: Watch, checkpoint_rows: int
+        self,
+        source: Source,
+        selection: Selection,
+        state: State,
+        part: Part | None,
+        private: Private,
+        watch: Watch,
+        checkpoint_rows: int,
     ) -> None:
         self._source, self._selection, self._state, self._part = source, selection, state, part
+        self._private = private
         self._watch = watch
         self._checkpoint_rows = checkpoint_rows
+        self._unread = Unread(state)
         self._read = 0
         self._next_s = time.monotonic() + CHECKPOINT_S
 
     def by_item(self, sink: RowSink) -> None:
         """Every wanted row, in the order of the items."""
         for row in self._source.rows(self._state.cursor or 0):
-            if self._selection.takes(row) and sink.add(row):
+            if self._selection.takes(row) and self._add(sink, row):
                 self._state.rows += 1
             if self._due():
                 self._save(sink, row.item)
+
+    def _add(self, sink: RowSink, row: Row) -> bool:
+        """Writes a row; what cannot be read is counted, and the rest goes on."""
+        try:
+            return sink.add(row)
+        except Unreadable as error:
+            self._unread.add(row, error)
+            return False
 
     def by_place(self, sink: WarcFiles | WarcStream) -> None:
         """Every wanted record, in the order of the files. The cursor: index, batch, and the place in the file."""
@@ -193,7 +223,7 @@ class _Run:
         for name in sorted(self._source.snapshot):
             if name < name_reached:
                 continue
-            places = Places(self._source, (file, end) if name == name_reached else ("", 0))
+            places = Places(self._source, self._private, (file, end) if name == name_reached else ("", 0))
             try:
                 for rows, reached in self._source.by_place(name, batch if name == name_reached else 0):
                     for row in rows:
@@ -204,11 +234,16 @@ class _Run:
                 places.close()
 
     def _copy(self, row: Row, places: Places, sink: WarcFiles | WarcStream) -> None:
-        if self._selection.takes(row):
-            sink.write(places.members(row))
-            self._state.rows += 1
-        else:
+        if not self._selection.takes(row):
             places.skip(row)
+            return
+        try:
+            members = places.members(row)
+        except Unreadable as error:
+            self._unread.add(row, error)
+            return
+        sink.write(members)
+        self._state.rows += 1
 
     def _due(self, rows: int = 1) -> bool:
         before, self._read = self._read, self._read + rows

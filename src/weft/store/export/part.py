@@ -20,7 +20,8 @@ from typing import Any, BinaryIO
 import msgspec
 
 from weft.errors import BadInput, Busy
-from weft.store.errors import writing
+from weft.records import Row
+from weft.store.errors import Unreadable, writing
 from weft.store.warc_file import sync_folder
 
 
@@ -34,6 +35,24 @@ class State(msgspec.Struct):
     length: int = 0
     pieces: int = 0
     rows: int = 0
+    unread: int = 0  # pages that could not be read
+    unread_pages: list[str] = []  # the first of them, each with the reason
+
+
+MOST_UNREAD = 1000  # that are told by name
+
+
+class Unread:
+    """Counts the pages that could not be read, in the state: an export that goes on knows of the earlier ones."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def add(self, row: Row, error: Unreadable) -> None:
+        """One more."""
+        self._state.unread += 1
+        if len(self._state.unread_pages) < MOST_UNREAD:
+            self._state.unread_pages.append(f"{row.url} ({error})")
 
 
 class Passing:

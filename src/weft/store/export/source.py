@@ -21,9 +21,10 @@ from weft.records import Row
 from weft.store import text
 from weft.store.contract import StoredPage
 from weft.store.corpus import Corpus
-from weft.store.errors import StoreError
+from weft.store.damage import BROKEN
+from weft.store.errors import Unreadable
 from weft.store.query import IndexReader, Where
-from weft.store.warc_read import BROKEN, Record, parse, read_record
+from weft.store.warc_read import Record, parse, read_record
 
 HEAD_BYTES = 4096
 PARENTS_KEPT = 20_000
@@ -38,6 +39,7 @@ class Source:
     def __init__(self, data_dirs: Sequence[Path]) -> None:
         self.data_dirs = list(data_dirs)
         self._corpus = Corpus(self.data_dirs)
+        self._corpus.check()
         self._indexes = {self._name(index): index for index in self._corpus.indexes()}
         if not self._indexes:
             raise BadInput(f"{self.data_dirs[0]} holds no pages: there is no index in it")
@@ -96,9 +98,9 @@ class Source:
         return text.read(self.data_dir(row.url), row.url)
 
     def content_path(self, row: Row) -> str | None:
-        """The place of that file, from its data dir."""
-        path = text.path_of(row.url)
-        return path if 200 <= row.status < 300 and (self.data_dir(row.url) / path).exists() else None
+        """The place of that file, by way of its data dir as it was named."""
+        path = self.data_dir(row.url) / text.path_of(row.url)
+        return str(path) if 200 <= row.status < 300 and path.exists() else None
 
     def head(self, row: Row) -> Record:
         """A row's record without its body: only the first few KB are read."""
@@ -110,7 +112,7 @@ class Source:
         except BROKEN:
             return read_record(path, row.warc_offset, row.warc_length)  # a head of more than a few KB, or a broken one
         except OSError as error:
-            raise StoreError(path, f"cannot be read: {error.strerror}") from error
+            raise Unreadable(path, f"cannot be read: {error.strerror}") from error
 
     def close(self) -> None:
         """Gives the connections back."""

@@ -1,25 +1,35 @@
 """WARC: the selected pages' records put together, request and response, as the gzip members that they are.
 
-Nothing is decompressed but the small records between two responses, where a page's request stands right before it; the
-copied bytes are those of the crawl. Pages come in the order in which they lie in its files. With a size given the
-output is a folder of files, each complete in itself; a file is longer only where one page alone is.
+The copied bytes are those of the crawl, but for requests of an older Weft, in which credentials are masked. A page
+whose record is damaged is `Unreadable`, and nothing of it is copied. Pages come in the order in which they lie in the
+crawl's files. With a size given the output is a folder of files, each complete in itself; a file is longer only where
+one page alone is.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
 from isal import isal_zlib
 
 from weft.records import Row
-from weft.store.errors import StoreError, writing
+from weft.store.damage import BROKEN, GZIP
+from weft.store.errors import Unreadable, writing
 from weft.store.export.part import Part, Passing, State
 from weft.store.export.source import Source
-from weft.store.warc import RecordMaker
-from weft.store.warc_read import BROKEN, parse
+from weft.store.masking import Private
+from weft.store.members import member
+from weft.store.warc import RecordMaker, payload_digest
+from weft.store.warc_read import parse
+
+MOST_REQUEST = 1 << 20  # bytes of a request's record
+_MAGIC = b"\x1f\x8b\x08"
+_LENGTH = re.compile(rb"(?im)^content-length[ \t]*:[^\r\n]*").sub
+_BLOCK_DIGEST = re.compile(rb"(?im)^warc-block-digest[ \t]*:[^\r\n]*").sub
 
 
 class Places:
@@ -29,8 +39,9 @@ class Places:
     that row's request, and records that no row points to.
     """
 
-    def __init__(self, source: Source, at: tuple[str, int] = ("", 0)) -> None:
+    def __init__(self, source: Source, private: Private, at: tuple[str, int] = ("", 0)) -> None:
         self._source = source
+        self._private = private
         self.at = at
         self._path: Path | None = None
         self._fd = -1
@@ -44,8 +55,14 @@ class Places:
         file, end = self.at
         begin = min(end if file == row.warc_file else 0, row.warc_offset)
         self.skip(row)
+        page = self._read(row, row.warc_offset, row.warc_length)
+        try:
+            parse(isal_zlib.decompress(page, GZIP))
+        except BROKEN as error:
+            path = self._source.warc_path(row)
+            raise Unreadable(path, f"no WARC record at {row.warc_offset}: {error}") from error
         before = self._read(row, begin, row.warc_offset - begin)
-        return _last_request(before) + self._read(row, row.warc_offset, row.warc_length)
+        return _last_request(before, self._private) + page
 
     def close(self) -> None:
         """Closes the file that is open."""
@@ -60,10 +77,10 @@ class Places:
             try:
                 self._fd, self._path = os.open(path, os.O_RDONLY | os.O_CLOEXEC), path
             except OSError as error:
-                raise StoreError(path, f"cannot be read: {error.strerror}") from error
+                raise Unreadable(path, f"cannot be read: {error.strerror}") from error
         data = os.pread(self._fd, length, offset)
         if len(data) < length:
-            raise StoreError(path, f"ends {length - len(data)} bytes before the record at {offset} does")
+            raise Unreadable(path, f"ends {length - len(data)} bytes before the record at {offset} does")
         return data
 
 
@@ -146,22 +163,34 @@ class WarcStream(Passing):
         self._out.write(members)
 
 
-def _last_request(before: bytes) -> bytes:
-    """The member that ends the bytes before a response, where it is a request."""
-    last, content = b"", b""
-    try:
-        for last, content in _members(before):  # noqa: B007 - the last of them
+def _last_request(before: bytes, private: Private) -> bytes:
+    """The member that ends the bytes before a response, where it is a request; masked, if it is not yet.
+
+    It is looked for from the end: what lies before it may be damaged.
+    """
+    at = before.rfind(_MAGIC)
+    while at >= 0:
+        inflate = isal_zlib.decompressobj(wbits=GZIP)
+        try:
+            content = inflate.decompress(before[at:])
+            if inflate.eof and not inflate.unused_data and parse(content).kind == "request":
+                return _masked(before[at:], content, private)
+        except BROKEN:
             pass
-        return last if content and parse(content).kind == "request" else b""
-    except BROKEN:
-        return b""
+        if len(before) - at > MOST_REQUEST:
+            return b""
+        at = before.rfind(_MAGIC, 0, at)
+    return b""
 
 
-def _members(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Each gzip member, and what it holds."""
-    while data:
-        inflate = isal_zlib.decompressobj(wbits=31)
-        content = inflate.decompress(data)
-        rest = inflate.unused_data
-        yield data[: len(data) - len(rest)], content
-        data = rest
+def _masked(member_: bytes, content: bytes, private: Private) -> bytes:
+    """A request's member; made again where something in it is to be masked."""
+    warc, end, rest = content.partition(b"\r\n\r\n")
+    size = len(parse(content).block)
+    block, tail = rest[:size], rest[size:]
+    masked = private.masked(block)
+    if masked == block:
+        return member_
+    warc = _LENGTH(b"Content-Length: %d" % len(masked), warc)
+    warc = _BLOCK_DIGEST(b"WARC-Block-Digest: " + payload_digest(masked).encode(), warc)
+    return member(warc + end + masked, b"", tail)

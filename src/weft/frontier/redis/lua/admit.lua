@@ -175,6 +175,17 @@ local function verdict(s, l, fp, left)
   return see(fp) and 'n' or 'd'
 end
 
+-- A site has so many sitemaps, and no more, whatever they name.
+local function sitemap_verdict(s, l, fp)
+  local field = 'm' .. c
+  if k.maps and (tonumber(call('HGET', 's:' .. s.site, field)) or 0) >= k.maps then
+    return is_seen(fp) and 'd' or 'b'
+  end
+  local letter = verdict(s, l, fp, { room = 1, taken = 0 })
+  if letter == 'n' and k.maps then call('HINCRBY', 's:' .. s.site, field, 1) end
+  return letter
+end
+
 local refused = 0
 if sender ~= '' then
   local last = tonumber(call('HGET', 'senders', sender)) or 0
@@ -216,7 +227,12 @@ while at <= #ARGV and refused == 0 do
     at = at + 2 * amount
   else
     local purpose, hops, about, fp, rest = ARGV[at + 3], tonumber(ARGV[at + 4]), ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]
-    local letter = purpose == 'r' and 'n' or verdict(s, l, fp, { room = 1, taken = 0 })
+    local letter = 'n'
+    if purpose == 's' then
+      letter = sitemap_verdict(s, l, fp)
+    elseif purpose ~= 'r' then
+      letter = verdict(s, l, fp, { room = 1, taken = 0 })
+    end
     if letter == 'n' then
       local n
       if purpose == 'r' then

@@ -48,17 +48,25 @@ local function popped(entry, k, d)
   return { n, tonumber(d), 0, 'p', 0, '', sub(entry, 7 + size), sub(entry, 7, 6 + size) }
 end
 
+-- Whether a sitemap must wait: for a page after each, and for all pages that the crawl may still take.
+local function is_pages_turn(s, l, k)
+  if l.q == l.n then return false end
+  return l.q - l.n >= permits(k) or call('HEXISTS', 's:' .. s.site, 'M' .. l.c) == 1
+end
+
 local function pop_any(s, l, k)
   if l.n > 0 then
-    for _, kind in ipairs({ 'r:', 'u:' }) do
+    for _, kind in ipairs({ 'r:', 'u:', 'm:' }) do
       local key = kind .. l.c .. ':' .. s.site
       local m = call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, 1)[1]
-      if m then
+      if m and not (kind == 'm:' and is_pages_turn(s, l, k)) then
         call('ZREM', key, m)
         l.n, l.q = l.n - 1, l.q - 1
+        if kind == 'm:' then call('HSET', 's:' .. s.site, 'M' .. l.c, 1) end
         return unpack_(sub(m, 7))
       end
     end
+    call('HDEL', 's:' .. s.site, 'M' .. l.c)
   end
   while l.q > l.n do
     local d, tail = match(l.d, '^(%d+)(w?)')

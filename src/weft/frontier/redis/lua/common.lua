@@ -12,11 +12,12 @@
 --   k:CRAWL:BUCKET    hash   fingerprint -> item:depth:state, only where depth decides
 --   due               zset   site -> when it may be claimed from
 --   s:SITE            hash   u due, a active, t rare state of the turn, T address of a shared turn, L lanes;
---                            rORIGIN expiry:version of a robots.txt, RORIGIN it is being asked for
+--                            rORIGIN expiry:version of a robots.txt, RORIGIN it is being asked for;
+--                            mCRAWL sitemaps let in, MCRAWL the last turn was a sitemap's
 --   t:ADDRESS         hash   u, a, t of a turn that sites share;  P:ADDRESS set, the sites that wait for a place of it
 --   a:ADDRESS, held          what all pods share of addresses: address.lua
 --   q: w: g:          lists  CRAWL:DEPTH:SITE: head of a queue, its tail, and between them the segments on disk
---   u: r:             zsets  CRAWL:SITE: urgent entries, and robots.txt, by the time before which they must not run
+--   u: r: m:          zsets  CRAWL:SITE: urgent entries, robots.txt, and sitemaps, by the time before which they must not run
 --   lease             hash   item -> record;  deadline zset item -> when it expires
 --   parse             list   items fetched, not parsed;  fetched hash item -> record;  deaths hash item -> parsers killed
 --   prep:SLOT:BATCH   hash   item -> record, ended for a batch of that slot;  preps:SLOT zset of batches;  slots hash
@@ -61,6 +62,15 @@ local function is_settling()
   return lost and now < lost + LONGEST and call('EXISTS', 'settling') == 1
 end
 
+-- What has happened to sites, for the caller's log: what, site, number, again and again. Nearly always nothing.
+local happened = {}
+
+local function happens(what, site, number)
+  happened[#happened + 1] = what
+  happened[#happened + 1] = site
+  happened[#happened + 1] = fmt('%.0f', number)
+end
+
 local function count(name, by)
   delta[name] = (delta[name] or 0) + by
 end
@@ -81,11 +91,11 @@ local function crawl(c)
   local k = crawls[c]
   if not k then
     local v = call('HMGET', 'c:' .. c, 'pages', 'flight', 'paused', 'max', 'cap', 'depth', 'inflight', 'given',
-      'size', 'split', 'seen', 'bloom')
+      'size', 'split', 'seen', 'bloom', 'maps')
     k = { c = c, pages = tonumber(v[1]) or 0, flight = tonumber(v[2]) or 0, paused = v[3] == '1', max = tonumber(v[4]),
       cap = tonumber(v[5]), depths = v[6] and v[6] ~= '', inflight = tonumber(v[7]), given = tonumber(v[8]),
       size = tonumber(v[9]) or 16, split = tonumber(v[10]) or 0, seen = tonumber(v[11]) or 0, bloom = v[12] or '',
-      dpages = 0, dflight = 0 }
+      maps = tonumber(v[13]), dpages = 0, dflight = 0 }
     k.limited = k.paused or k.max or k.inflight
     crawls[c] = k
   end
@@ -219,7 +229,7 @@ end
 
 local function urgent_first(l, site, low, high)
   local best = nil
-  for _, kind in ipairs({ 'r:', 'u:' }) do
+  for _, kind in ipairs({ 'r:', 'u:', 'm:' }) do
     local v = call('ZRANGEBYSCORE', kind .. l.c .. ':' .. site, low, high, 'WITHSCORES', 'LIMIT', 0, 1)
     if v[2] and (not best or tonumber(v[2]) < best) then best = tonumber(v[2]) end
   end
@@ -311,7 +321,7 @@ end
 
 local function push_urgent(s, l, item, not_before, first)
   local seq = call('HINCRBY', 'n', 'seq', 1)
-  local kind = item[4] == 'r' and 'r:' or 'u:'
+  local kind = item[4] == 'r' and 'r:' or item[4] == 's' and 'm:' or 'u:'
   local member = struct.pack('>I6', first and MIDDLE - seq or MIDDLE + seq) .. pack(item)
   call('ZADD', kind .. l.c .. ':' .. s.site, fmt('%.0f', not_before), member)
   l.q, l.n = l.q + 1, l.n + 1
@@ -396,10 +406,12 @@ local function reject(s, l, reason)
     call('HDEL', 's:' .. s.site, 'R' .. origin_of(item[7]))
   end
   call('DEL', 'r:' .. where)
-  for _, m in ipairs(call('ZRANGE', 'u:' .. where, 0, -1)) do
-    call('RPUSH', 'rejected', pack({ l.c, reason, s.site, unpack_(sub(m, 7)) }))
+  for _, kind in ipairs({ 'u:', 'm:' }) do
+    for _, m in ipairs(call('ZRANGE', kind .. where, 0, -1)) do
+      call('RPUSH', 'rejected', pack({ l.c, reason, s.site, unpack_(sub(m, 7)) }))
+    end
+    call('DEL', kind .. where)
   end
-  call('DEL', 'u:' .. where)
   for d in string.gmatch(l.d, '(%d+)') do
     local queue = l.c .. ':' .. d .. ':' .. s.site
     for _, kind in ipairs({ 'q:', 'g:', 'w:' }) do
@@ -413,6 +425,7 @@ local function reject(s, l, reason)
     call('SREM', 'low', queue)
   end
   count('queued', -l.q)
+  happens(reason, s.site, l.q)
   l.q, l.n, l.d = 0, 0, ''
 end
 
@@ -446,9 +459,9 @@ local function flush()
 end
 
 -- The reply of every script: the time, the number of this operation, whether rejected items wait, how often data was lost,
--- then its own facts.
+-- what has happened to sites, then its own facts.
 local function reply(...)
   flush()
   return { fmt('%.0f', now), call('HINCRBY', 'n', 'ops', 1), call('LLEN', 'rejected') + call('LLEN', 'rejects'),
-    tonumber(call('HGET', 'state', 'losses')) or 0, ... }
+    tonumber(call('HGET', 'state', 'losses')) or 0, happened, ... }
 end

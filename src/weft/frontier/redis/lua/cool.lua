@@ -14,29 +14,39 @@ end
 
 local function answered(s, n, ok, at)
   if ok then
+    if s.open > 0 then happens('closed', s.site, s.probes) end
     s.failing, s.open, s.probes = '', 0, 0
     if s.x > 0 then
       s.good = s.good + 1
-      if s.good % EASE_AFTER == 0 then s.x = s.x > 2 * D.delay and s.x / 2 or 0 end
+      if s.good % EASE_AFTER == 0 then
+        s.x = s.x > 2 * D.delay and s.x / 2 or 0
+        happens('eased', s.site, delay_of(s))
+      end
     end
     return
   end
   if s.open > 0 then
     s.probes = s.probes + 1
+    happens('probed', s.site, s.probes)
     open_breaker(s, at)
     return
   end
   if not find(',' .. s.failing, ',' .. n .. ',', 1, true) then s.failing = s.failing .. n .. ',' end
   local _, amount = string.gsub(s.failing, ',', '')
-  if amount >= D.failures then open_breaker(s, at) end
+  if amount >= D.failures then
+    happens('opened', s.site, D.reset)
+    open_breaker(s, at)
+  end
 end
 
 local function end_turn(s, n, at, ok, slow, retry_after)
   s.active = s.active - 1
   ended(s, at)
   if slow then
+    local before = s.x
     s.good, s.single = 0, 1
     s.x = math.min(SLOWEST, math.max(2 * delay_of(s), 1000000))
+    if s.x > before then happens('slowed', s.site, delay_of(s)) end
     s.due = math.max(s.due, at + s.x, at + retry_after)
     if retry_after > D.longest then reject_site(s, 'retry-after') end
   end

@@ -1,16 +1,16 @@
 -- Opens a crawl by its name: a new number, or the one it has, held to these limits from now on.
 --
--- ARGV: name, seed, max, cap, depth, inflight (empty: no such limit), bloom (BITS:HASHES, "server", or empty).
+-- ARGV: name, seed, max, cap, depth, inflight, maps (empty: no such limit), bloom (BITS:HASHES, "server", or empty).
 --   crawls   hash   name -> number
 -- Reply: number, seed, bloom.
 local number = call('HGET', 'crawls', ARGV[3])
 if not number then
   number = call('HINCRBY', 'n', 'crawl', 1)
   call('HSET', 'crawls', ARGV[3], number)
-  call('HSET', 'c:' .. number, 'name', ARGV[3], 'seed', ARGV[4], 'bloom', ARGV[9])
+  call('HSET', 'c:' .. number, 'name', ARGV[3], 'seed', ARGV[4], 'bloom', ARGV[10])
 end
 local key = 'c:' .. number
-for i, field in ipairs({ 'max', 'cap', 'depth', 'inflight' }) do
+for i, field in ipairs({ 'max', 'cap', 'depth', 'inflight', 'maps' }) do
   if ARGV[4 + i] == '' then
     call('HDEL', key, field)
   else

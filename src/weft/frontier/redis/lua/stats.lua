@@ -1,10 +1,23 @@
--- Where things stand. Reply: counters, leases, length of the parse queue, (crawl pages seen max flight given)*, sites due now
+-- Where things stand. Reply: counters, leases, length of the parse queue, (crawl pages seen max flight given)*, sites due
+-- now, what waits where (outboxes, scheduled, blocked, rejects, mail, seeded): all of one instant, so that nothing that
+-- moves meanwhile is missed by whoever decides over the end.
 local names = { 'queued', 'sites', 'admitted', 'finished', 'sent', 'received', 'item' }
 local counters = call('HMGET', 'n', unpack(names))
 for i = 1, #names do counters[i] = tonumber(counters[i]) or 0 end
-local out = {}
+local out, blocked = {}, 0
 for _, c in ipairs(call('HVALS', 'crawls')) do
   local k = crawl(c)
   out[#out + 1] = { tonumber(c), k.pages, k.seen, k.max or -1, k.flight, k.given or -1 }
+  blocked = blocked + call('ZCARD', 'blocked:' .. c)
 end
-return reply(counters, call('HLEN', 'lease'), call('LLEN', 'parse'), out, call('ZCOUNT', 'due', '-inf', now))
+local boxes = 0
+for _, many in ipairs(call('HVALS', 'outboxes')) do boxes = boxes + tonumber(many) end
+local waits = {
+  boxes,
+  call('ZCARD', 'due'),
+  blocked,
+  call('LLEN', 'rejects') + call('LLEN', 'rejected'),
+  call('LLEN', 'nearer') + call('LLEN', 'told'),
+  tonumber(call('HGET', 'meta', 'seeded') or 0),
+}
+return reply(counters, call('HLEN', 'lease'), call('LLEN', 'parse'), out, call('ZCOUNT', 'due', '-inf', now), waits)

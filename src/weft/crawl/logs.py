@@ -1,0 +1,49 @@
+"""The orchestrator's log: opened for one crawl alone, and what it begins with: who runs, and the settings in force.
+
+Invariant: no secret is written; `config.masked` has the last word on every value.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from weft import __version__
+from weft.config import Loaded, masked
+from weft.crawl.folder import CrawlFolder, Identity
+from weft.telemetry import Log, LogFile, Slot, log_to_file
+
+log = Log("weft.crawl.orchestrator")
+
+
+def orchestrator_slot(here: tuple[int, ...]) -> Slot:
+    """A node's orchestrator is filed under the first of its pods: two nodes may share a folder of logs."""
+    return Slot(here[0], "orchestrator")
+
+
+def open_log(loaded: Loaded, folder: CrawlFolder, identity: Identity) -> LogFile:
+    """Begins the log of a run; Busy where another crawl logs to the same place."""
+    section = loaded.config.log
+    slot = orchestrator_slot(loaded.config.pods.here)
+    opened = log_to_file(Path(section.log_dir), slot, section.log_level, alone=True)
+    log.always(
+        "crawl started",
+        crawl=identity.crawl_id,
+        weft=__version__,
+        python=platform.python_version(),
+        pid=os.getpid(),
+        pods=identity.pods,
+        resumed=loaded.config.run.resume,
+        data_dir=folder.home,
+    )
+    for name, value in sorted(loaded.values.items()):
+        log.info("setting", key=name, value=_shown(masked(name, value)), origin=loaded.origins[name])
+    return opened
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

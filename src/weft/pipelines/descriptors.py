@@ -1,0 +1,40 @@
+"""The descriptors that a worker lives by, and whether an item has closed them or put something else in their place.
+
+An item may close whatever it finds (`os.closerange(3, 256)` is a common way to tidy up), and the next file that is
+opened gets the number: bells would then go into somebody's socket, and somebody's file would be emptied as if it were
+the worker's output. Invariant: a worker writes to a descriptor of its own only while that is the file it was.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+
+Identity = tuple[int, int]
+
+
+def identity(fd: int) -> Identity | None:
+    """What names the file behind a descriptor for as long as it is open; None for one that is closed."""
+    try:
+        found = os.fstat(fd)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+class Descriptors:
+    """Some descriptors of this process, as they were when this was made."""
+
+    def __init__(self, fds: list[int]) -> None:
+        self._fds = {fd: identity(fd) for fd in fds}
+        self._poll = select.poll()
+        for fd in fds:
+            self._poll.register(fd, 0)
+
+    def intact(self) -> bool:
+        """Each is still the file it was."""
+        return all(identity(fd) == before for fd, before in self._fds.items())
+
+    def open(self) -> bool:
+        """None was closed; what was put into one's place at once is not noticed. In one system call, for every item."""
+        return not self._poll.poll(0) or self.intact()

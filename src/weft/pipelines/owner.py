@@ -1,0 +1,68 @@
+"""Who has a run: written into its lock file, and read by whoever finds the file locked.
+
+The lock lasts as long as any process that inherited it. When the parent has gone and something of its run still has the
+lock (a keeper that somebody stopped, a process that an item put into a session of its own), nobody is left to end that:
+the next run does. Invariant: only a process that carries the dead run's mark in its environment is killed, and through
+a pidfd opened before its mark was read, so that a stranger with the same number never is.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+import msgspec
+
+from weft.supervise import process
+
+MARK = "WEFT_POOL"
+_MAX_BYTES = 1000
+_ROUNDS = 10
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """The parent of a run, and the mark of everything that was started for it."""
+
+    pid: int
+    birth: int
+    mark: str
+
+    @classmethod
+    def this_process(cls) -> Owner:
+        """A new mark each time: a process may have several runs."""
+        pid = os.getpid()
+        return cls(pid, process.birth(pid) or 0, f"{pid}.{time.monotonic_ns()}")
+
+    @property
+    def alive(self) -> bool:
+        """It is there, and it is not another one that got its number."""
+        return process.birth(self.pid) == self.birth and process.state(self.pid) != "Z"
+
+    def sign(self, lock_fd: int) -> None:
+        """Into the lock file, for those who find it locked; a full disk costs them this and nothing else."""
+        data = msgspec.json.encode(self)
+        try:
+            os.pwrite(lock_fd, data, 0)
+            os.ftruncate(lock_fd, len(data))
+        except OSError:
+            return
+
+
+def owner_of(lock_fd: int) -> Owner | None:
+    """Who has signed the file; None when that cannot be told."""
+    try:
+        return msgspec.json.decode(os.pread(lock_fd, _MAX_BYTES, 0), type=Owner)
+    except (OSError, ValueError):
+        return None
+
+
+def sweep(mark: str) -> int:
+    """Ends everything that carries the mark; the number of processes. Again and again, as one may just have forked."""
+    ended: set[int] = set()
+    for _ in range(_ROUNDS):
+        found = [pid for pid in process.with_environment(f"{MARK}={mark}") if process.state(pid) != "Z"]
+        if not found:
+            break
+        ended.update(pid for pid in found if process.kill_marked(pid, f"{MARK}={mark}"))
+        time.sleep(0.01)
+    return len(ended)

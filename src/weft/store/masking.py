@@ -1,0 +1,32 @@
+"""Keeps credentials out of what is stored and exported: values of request headers that may be secret are masked.
+
+Masked are the headers that carry credentials by their meaning, and every header of the crawl's own settings but those
+that are known to be harmless. A response's headers stay as they came: they are what the crawl is to keep.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+MASK = b"[masked]"
+ALWAYS = frozenset({"authorization", "proxy-authorization", "cookie", "cookie2"})
+HARMLESS = frozenset({
+    "accept", "accept-charset", "accept-encoding", "accept-language", "cache-control", "connection", "dnt", "from",
+    "host", "if-modified-since", "if-none-match", "pragma", "priority", "range", "referer", "te",
+    "upgrade-insecure-requests", "user-agent",
+})  # fmt: skip
+
+
+class Private:
+    """The request headers whose values are nobody's business; `configured` are the names in a crawl's settings."""
+
+    def __init__(self, configured: Iterable[str] = ()) -> None:
+        names = ALWAYS | ({name.strip().lower() for name in configured} - HARMLESS)
+        any_of = b"|".join(re.escape(name.encode("utf-8", "replace")) for name in sorted(names))
+        self._header = re.compile(rb"\n((?:" + any_of + rb")[ \t]*:)[^\r\n]*", re.IGNORECASE)
+
+    def masked(self, request: bytes) -> bytes:
+        """A request without the values: what follows a line break before the first empty line is a header."""
+        head, end, body = request.partition(b"\r\n\r\n")
+        return self._header.sub(rb"\n\1 " + MASK, head) + end + body

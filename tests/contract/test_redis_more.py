@@ -1,0 +1,387 @@
+"""A pod on Redis: what one process tells the others, and keeps for itself; the lead's files; the pod's own figures."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft.config import PolitenessSection
+from weft.errors import ServerAway
+from weft.frontier.contract import CrawlLimits, End, Ended, Handed, Outcome, RobotsRecord, Wanted
+from weft.frontier.redis.client import Limits, PodClient
+from weft.frontier.redis.connection import connect
+from weft.frontier.redis.frontier import RedisFrontier
+from weft.frontier.redis.lead import KEEP_USED_S, SWEEP_AGE_S
+from weft.frontier.redis.outbox import Behind
+from weft.frontier.requests import Finish, Start, read_events
+from weft.records import Found, Lease, Purpose
+from weft.supervise.redis_server import RedisServer
+
+ALLOW = RobotsRecord("allow", b"", 9e12)
+SMALL = Limits(cap=20, keep=5, low=2, hard=200)
+
+
+class Pod:
+    """One pod under a clock that the test moves."""
+
+    def __init__(self, folder: Path, server: RedisServer) -> None:
+        self.folder = folder
+        self.server = server
+        self.time = 1000.0
+        self.client: Any = connect(server.url)
+        self.client.flushall()
+        self._incarnations: dict[str, int] = {}
+
+    def process(
+        self, slot: str = "pod0-fetcher0", crawl: CrawlLimits | None = None, *, limits: Limits | None = None,
+        idle_s: float = 0.0, pod: int = 0, **settings: Any,
+    ) -> RedisFrontier:  # fmt: skip
+        self._incarnations[slot] = self._incarnations.get(slot, 0) + 1
+        section = PolitenessSection(**({"delay_s": 10.0, "places": 1} | settings))
+        frontier = RedisFrontier(
+            connect(self.server.url), self.folder, section, slot=slot, incarnation=self._incarnations[slot], pod=pod,
+            limits=limits, clock=lambda: self.time, wall=lambda: self.time, server_clock=lambda: self.time,
+            idle_s=idle_s,
+        )  # fmt: skip
+        assert frontier.open_crawl("test", crawl or CrawlLimits()) == 1
+        return frontier
+
+    def from_afar(self) -> PodClient:
+        section = PolitenessSection(delay_s=10.0, places=1)
+        return PodClient(
+            connect(self.server.url), section, pod=0, pods=2, clock=lambda: self.time, server_clock=lambda: self.time
+        )
+
+
+@pytest.fixture
+def pod(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterator[Pod]:
+    pod = Pod(tmp_path / "pod", shared_server("redis"))
+    yield pod
+    pod.client.close()
+
+
+def admit(frontier: RedisFrontier, *hosts: str, pages: int = 1) -> None:
+    for host in hosts:
+        frontier.robots_known(f"http://{host}", ALLOW, None)
+    frontier.admit(1, [Found(f"http://{host}/{number}", 0) for host in hosts for number in range(pages)])
+
+
+def claim(frontier: RedisFrontier, limit: int = 9) -> list[Lease]:
+    return frontier.claim(frontier.owner, limit)
+
+
+def log_of(pod: Pod, slot: str) -> list[tuple[str, int]]:
+    events = read_events(pod.folder / "requests" / slot)
+    return [
+        ("start", event.item) if isinstance(event, Start) else (event.status, event.item)
+        for event in events
+        if isinstance(event, Start | Finish)
+    ]
+
+
+# ── processes ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_a_dead_owner_had_under_way_is_logged_as_soon_as_it_is_given_back(pod: Pod) -> None:
+    dead, other = pod.process("pod0-fetcher0"), pod.process("pod0-fetcher1")
+    admit(dead, "a", "b", "c")
+    leases = {lease.key: lease for lease in claim(dead)}
+    dead.cool([Ended(leases["c"], dead.now(), ok=True)])
+    dead.commit()
+    assert other.release_owner(dead.owner) == 2, "one was over"
+    assert sorted(log_of(pod, "pod0-fetcher1")) == sorted(("expired", leases[key].item) for key in "ab")
+    assert other.release_owner(dead.owner) == 0
+    pod.time += 12  # what was sent at last may have been on its way for a second
+    assert len(claim(other)) == 3
+
+
+def test_an_end_is_logged_before_another_process_may_ask(pod: Pod) -> None:
+    one, other = pod.process("pod0-fetcher0"), pod.process("pod0-fetcher1")
+    admit(one, "a", pages=2)
+    (lease,) = claim(one)
+    pod.time += 2
+    one.cool([Ended(lease, one.now(), ok=True, outcome="200")])
+    assert log_of(pod, "pod0-fetcher0") == [("start", lease.item), ("200", lease.item)]
+    one.commit()
+    pod.time += 9.9
+    assert claim(other) == []
+    pod.time += 0.2
+    assert [found.url for found in claim(other)] == ["http://a/1"]
+
+
+def test_the_delay_counts_from_when_a_request_ended_not_from_when_that_was_told(pod: Pod) -> None:
+    frontier = pod.process()
+    admit(frontier, "a", pages=2)
+    (lease,) = claim(frontier)
+    ended = Ended(lease, frontier.now(), ok=True)
+    pod.time += 6
+    frontier.cool([ended])
+    frontier.finish([Outcome(lease, End.PAGE)])
+    pod.time += 3.9
+    assert claim(frontier) == []
+    pod.time += 0.2
+    assert len(claim(frontier)) == 1
+
+
+def test_a_process_asks_no_more_for_a_while_when_nothing_was_due(pod: Pod) -> None:
+    idle, other = pod.process("pod0-fetcher0", idle_s=5.0), pod.process("pod0-fetcher1")
+    assert claim(idle) == []
+    admit(other, "a", "b")
+    other.commit()
+    pod.time += 4.9
+    assert claim(idle) == []
+    pod.time += 0.2
+    assert len(claim(idle, 1)) == 1
+    assert len(claim(idle, 1)) == 1, "as many as were wanted: there may be more"
+    assert claim(idle) == []
+    idle.admit(1, [Found("http://c/1", 0)])
+    assert [lease.purpose for lease in claim(idle)] == [Purpose.ROBOTS], "what it has done itself may have made it due"
+
+
+def test_a_page_on_its_way_to_a_parser_is_awaited(pod: Pod) -> None:
+    frontier = pod.process()
+    admit(frontier, "a", "b", pages=2)
+    first, second = claim(frontier)
+    waiting = frontier.admit(1, [Found("http://c/1", 0)])
+    assert waiting.new == 1
+    assert frontier.fetched([Handed(Ended(first, frontier.now(), ok=True, outcome="200"), b"place")]) == [True]
+    assert frontier.fetched([Handed(Ended(first, frontier.now(), ok=True), b"place")]) == [False], "it was told"
+    assert (("200", first.item) in log_of(pod, "pod0-fetcher0"), frontier.stats().to_parse) == (True, 1)
+    assert frontier.awaited([first.item, second.item, first.item + 100]) == [True, True, False]
+    assert [frontier.died_on(first.item) for _ in range(2)] == [1, 2]
+    parser = pod.process("pod0-parser0")
+    (taken,) = parser.take(9)
+    assert (taken.lease.item, taken.lease.url, taken.reference, taken.deaths) == (first.item, first.url, b"place", 2)
+    assert taken.lease.delay_s == first.delay_s
+    assert parser.finish([Outcome(taken.lease, End.PAGE)]) == [True]
+    assert frontier.awaited([first.item]) == [False]
+    assert (parser.stats().pages, parser.stats().to_parse) == (1, 0)
+
+
+def test_a_page_on_its_way_to_a_parser_holds_its_address_no_longer(pod: Pod) -> None:
+    frontier = pod.process(key_scope="ip")
+    frontier.recover()
+    admit(frontier, "a", "b")
+    pod.time += 10.1
+    leases = claim(frontier)
+    assert sorted(frontier.take_places([Wanted(lease, "192.0.2.1") for lease in leases])) == [False, True]
+    (first,) = (lease for lease in leases if lease.item in frontier._out)
+    pod.time += 5
+    assert frontier.fetched([Handed(Ended(first, frontier.now(), ok=True), b"place")]) == [True]
+    ended_at = pod.time
+    granted: list[bool] = []
+    while not any(granted):
+        assert pod.time < ended_at + 60
+        pod.time += 0.5
+        granted = frontier.take_places([Wanted(lease, "192.0.2.1") for lease in claim(frontier)])
+    assert ended_at + 10 <= pod.time <= ended_at + 13, "a full delay after the end, and not much later"
+
+
+def test_the_oldest_page_is_parsed_first_and_no_more_than_are_wanted(pod: Pod) -> None:
+    frontier = pod.process()
+    admit(frontier, *"abcd")
+    leases = claim(frontier)
+    for lease in leases:
+        pod.time += 1
+        frontier.fetched([Handed(Ended(lease, frontier.now(), ok=True), lease.key.encode())])
+    parser = pod.process("pod0-parser0")
+    assert [len(parser.take(limit)) for limit in (0, 1, 2, 9)] == [0, 1, 2, 1]
+    order = [out.lease.key for out in parser._out.values()]
+    assert order == [lease.key for lease in leases]
+
+
+def test_cookies_are_there_at_once_for_whoever_kept_them(pod: Pod) -> None:
+    one, other = pod.process("pod0-fetcher0"), pod.process("pod0-fetcher1")
+    admit(one, "a", pages=3)
+    (lease,) = claim(one)
+    assert one.cookies_of(lease) is None
+    number = one.keep_cookies(1, "a", b"jar")
+    assert one.cookies_of(lease) == (number, b"jar")
+    one.cool([Ended(lease, one.now(), ok=True)])
+    one.commit()
+    pod.time += 10.1
+    (second,) = claim(other)
+    assert other.cookies_of(second) == (number, b"jar")
+
+
+def test_items_of_a_pod_are_told_apart_from_anothers(pod: Pod) -> None:
+    frontier = pod.process(pod=3)
+    frontier.admit(1, [Found("http://a/1", 0)])
+    (robots,) = claim(frontier)
+    assert robots.item == -(3 << 48) - 1 or robots.item < -(3 << 48)
+    frontier.cool([Ended(robots, frontier.now(), ok=True)])
+    frontier.robots_known("http://a", ALLOW, None)
+    assert frontier.finish([Outcome(robots, End.OTHER)]) == [True]
+    pod.time += 10.1
+    (lease,) = claim(frontier)
+    assert lease.item == (3 << 48) + 1
+    assert frontier.finish([Outcome(lease, End.OTHER)]) == [True]
+    assert frontier.recover(done=[lease.item, 5, -7]) == 0
+
+
+# ── known pages ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_recrawl_that_was_cut_off_goes_on_where_it_was(pod: Pod) -> None:
+    frontier = pod.process(places=9, delay_s=0.0)
+    known = [Found(f"http://a/{number}", 0) for number in range(2500)]
+    begun: list[int] = []
+    frontier.recrawl(1, "run", known, begun.append)
+    assert (frontier.stats().queued, begun) == (2500, [0])
+    frontier.recrawl(1, "run", known, begun.append)
+    assert frontier.stats().queued == 2500
+    pod.client.hset("meta", "recrawl:1", "later 2000")
+    frontier.recrawl(1, "later", known, begun.append)
+    assert (frontier.stats().queued, len(begun)) == (3000, 1), "the last five hundred alone"
+    frontier.recrawl(1, "next", known[:1000], begun.append)
+    assert (frontier.stats().queued, begun[1]) == (4000, 3000)
+
+
+def test_a_process_knows_what_it_has_admitted_and_asks_for_the_rest(pod: Pod) -> None:
+    one, other = pod.process("pod0-fetcher0"), pod.process("pod0-fetcher1")
+    one.admit(1, [Found("https://a.test/1", 0), Found("https://b.test/1", 0)])
+    assert one.unseen(1, ["https://a.test/1", "https://a.test/2"]) == ["https://a.test/2"]
+    assert other.unseen(1, ["https://a.test/1"]) == ["https://a.test/1"], "it was never told"
+    admission = other.admit(1, [Found("https://a.test/1", 0), Found("https://a.test/2", 0)])
+    assert (admission.new, admission.duplicates) == (1, 1)
+    assert other.unseen(1, ["https://a.test/1", "https://a.test/2"]) == []
+
+
+def test_batches_of_another_pod_come_in_their_order_and_once(pod: Pod) -> None:
+    frontier = pod.process()
+    sender = pod.from_afar()
+    with pytest.raises(ServerAway, match="pod 0 has not been opened yet"):
+        sender.find_crawl("nobody's")
+    assert sender.find_crawl("test") == 1
+    assert sender.deliver(1, "pod1", 1, [Found("http://a/1", 0)]).new == 1
+    again = sender.deliver(1, "pod1", 1, [Found("http://a/1", 0), Found("http://a/2", 0)])
+    assert (again.new, again.duplicates) == (0, 2), "a batch that came before changes nothing"
+    with pytest.raises(Behind):
+        sender.deliver(1, "pod1", 4, [Found("http://a/4", 0)], after=3)
+    assert sender.deliver(1, "pod1", 4, [Found("http://a/4", 0)], after=1).new == 1
+    assert sender.arrived("pod1").last == 4
+    assert sender.arrived("nobody").last == 0
+    assert frontier.stats().queued == 2
+    sender.sent(5)
+    assert (frontier.stats().sent, frontier.stats().received) == (5, 2)
+
+
+# ── figures ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_pods_figures_tell_what_waits_where(pod: Pod) -> None:
+    frontier = pod.process(crawl=CrawlLimits(max_pages=1))
+    assert frontier.facts()[1] == {
+        "outboxes": 0, "scheduled": 0, "blocked": 0, "rejects": 0, "mail": 0, "seeded": 0,
+    }  # fmt: skip
+    admit(frontier, "a", "b", pages=2)
+    assert frontier.facts()[1]["scheduled"] == 2
+    assert len(claim(frontier)) == 1
+    facts = frontier.facts()[1]
+    assert (facts["scheduled"], facts["blocked"]) == (0, 1)
+    frontier.mail_robots(b"x")
+    pod.client.rpush("nearer", b"y")
+    pod.client.hset("outboxes", mapping={"1": 3, "2": 4})
+    frontier.note("seeded", "7")
+    frontier.drop(1)
+    stats, facts = frontier.facts()
+    assert (facts["mail"], facts["outboxes"], facts["seeded"]) == (2, 7, 7)
+    assert (facts["rejects"] > 0, stats.queued) == (True, 0)
+
+
+def test_a_note_is_kept_changed_and_taken_away(pod: Pod) -> None:
+    one, other = pod.process("pod0-fetcher0"), pod.process("pod0-fetcher1")
+    assert one.note("word") == ""
+    assert one.note("word", "first") == "first"
+    assert other.note("word") == "first"
+    other.note("word", "")
+    assert one.note("word") == ""
+    assert pod.client.hexists("meta", "word") == 0
+
+
+def test_a_pods_permits_bind_it_more_than_the_crawls(pod: Pod) -> None:
+    frontier = pod.process(crawl=CrawlLimits(max_pages=5), delay_s=0.0, places=9)
+    admit(frontier, "a", pages=9)
+    assert (frontier.permits(1), frontier.given(1), frontier.given(2)) == (5, (0, 0, -1), (0, 0, -1))
+    frontier.allow(1, 2)
+    assert (frontier.permits(1), frontier.given(1)) == (2, (0, 0, 2))
+    leases = claim(frontier)
+    assert (len(leases), frontier.permits(1), frontier.given(1)) == (2, 0, (0, 2, 2))
+    for lease in leases:
+        frontier.cool([Ended(lease, frontier.now(), ok=True)])
+    frontier.finish([Outcome(lease, End.PAGE) for lease in leases])
+    assert (frontier.exhausted(), frontier.given(1)) == (True, (2, 0, 2))
+    frontier.allow(1, 4)
+    assert (frontier.exhausted(), frontier.lower_permits(1, 3), frontier.permits(1)) == (False, 3, 1)
+
+
+# ── the lead's files ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def segments(pod: Pod) -> list[Path]:
+    return sorted((pod.folder / "spill").glob("*/*.seg"))
+
+
+def test_a_segment_that_was_used_is_kept_for_a_while(pod: Pod) -> None:
+    frontier = pod.process(limits=SMALL, delay_s=0.0, places=1000)
+    admit(frontier, "hot", pages=100)
+    spilled = frontier.tend()
+    assert spilled == len(segments(pod)) > 0
+    assert frontier.tend() == 0, "nothing is left to move"
+    names = [f"http://hot/{number}" for number in range(100)]
+    claimed: list[str] = []
+    moved = 0
+    while leases := claim(frontier, 3) or claim(frontier, 3):
+        claimed += [lease.url for lease in leases]
+        frontier.finish([Outcome(lease, End.OTHER) for lease in leases])
+        moved += frontier.tend()
+    assert (claimed, moved) == (names, spilled)
+    assert len(segments(pod)) == spilled
+    pod.time += KEEP_USED_S - 0.1
+    frontier.tend()
+    assert len(segments(pod)) == spilled
+    pod.time += 0.2
+    frontier.tend()
+    assert segments(pod) == []
+
+
+def test_segments_of_what_was_dropped_are_brought_and_counted(pod: Pod) -> None:
+    frontier = pod.process(limits=SMALL, delay_s=0.0, places=1000)
+    admit(frontier, "hot", pages=100)
+    spilled = frontier.tend()
+    frontier.drop(1)
+    assert frontier.tend() == spilled > 1
+    rejected: list[str] = []
+    while some := frontier.rejections():
+        rejected += [one.item.url for one in some]
+        frontier.ended([one.item.item for one in some])
+    assert sorted(rejected) == sorted(f"http://hot/{number}" for number in range(100))
+    assert frontier.stats().queued == 0
+
+
+def test_files_that_nobody_knows_are_swept_when_they_are_old(pod: Pod) -> None:
+    frontier = pod.process(limits=SMALL, delay_s=0.0, places=1000)
+    admit(frontier, "hot", pages=100)
+    frontier.tend()
+    known = segments(pod)
+    folder = pod.folder / "spill" / "left"
+    folder.mkdir()
+    (pod.folder / "spill" / "empty").mkdir()
+    old, young = folder / "old.seg", folder / "young.seg"
+    for path in (old, young):
+        path.write_bytes(b"x")
+    long_ago = time.time() - SWEEP_AGE_S - 60
+    for path in (old, *known):
+        os.utime(path, (long_ago, long_ago))
+    next_lead = pod.process(limits=SMALL, delay_s=0.0, places=1000)
+    next_lead.tend()
+    assert segments(pod) == sorted([*known, young])
+    assert not (pod.folder / "spill" / "empty").exists()
+    os.utime(young, (long_ago, long_ago))
+    next_lead.tend()
+    assert young.exists(), "once for each process"

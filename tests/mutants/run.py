@@ -1,0 +1,364 @@
+"""Changes the code in small ways, one at a time, and tells which changes no test notices: `make mutants`.
+
+Which modules, and which tests are theirs: plan.toml. What cannot be noticed, and why: equivalent.toml. The sample is
+drawn by a seed, so that a run can be repeated. Each worker (worker.py) has a copy of the code and the tests; the
+working tree is read once, at the start, and never written to but for the report in .mutants/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mutations import Mutant, apply, is_real, mutants_of
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+WANTED = 0.95
+# A mutant may loop for ever. Its tests get this many times what they took without it, and something for a busy machine.
+SLOWER, GRACE_S = 5.0, 30.0
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Arguments of one pytest run, and how long it may take."""
+
+    arguments: str
+    limit_s: float = 600.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a mutant."""
+
+    mutant: Mutant
+    found_by: str  # a test, `time`, or nothing: it has survived
+    seconds: float
+
+
+class Plan:
+    """Which tests belong to which modules: those that bear its name (`frontier/redis/packing.py`:
+    `tests/unit/frontier/test_redis_packing*.py`), then those of the room."""
+
+    def __init__(self, path: Path, source: Path) -> None:
+        rooms = tomllib.loads(path.read_text())["room"]
+        self.stages: dict[str, list[str]] = {}
+        for room in rooms:
+            for pattern in room["modules"]:
+                for file in sorted(source.glob(pattern)):
+                    module = file.relative_to(source)
+                    self.stages.setdefault(str(module), [*_own_tests(module), *room["tests"]])
+
+    def modules(self, wanted: list[str]) -> list[str]:
+        """Those of the plan whose path contains one of the texts; all, where none is given."""
+        return sorted(module for module in self.stages if not wanted or any(part in module for part in wanted))
+
+
+def _own_tests(module: Path) -> list[str]:
+    *room, name = module.with_suffix("").parts
+    folder = Path("tests", "unit", *room[:1])
+    files = sorted((ROOT / folder).glob(f"test_{'_'.join([*room[1:], name])}*.py"))
+    return [" ".join(str(folder / file.name) for file in files)] if files else []
+
+
+class Equivalents:
+    """Mutants that no test can tell from the original, by module and by what the line becomes: not by its number."""
+
+    def __init__(self, path: Path) -> None:
+        entries = tomllib.loads(path.read_text()).get("mutant", [])
+        self._entries: list[dict[str, str]] = [{key: " ".join(one[key].split()) for key in one} for one in entries]
+        self._used: set[int] = set()
+
+    def why(self, mutant: Mutant) -> str | None:
+        """The reason, if it is known to be one."""
+        for number, entry in enumerate(self._entries):
+            if (entry["module"], entry["line"], entry["becomes"]) != (mutant.module, mutant.before, mutant.after):
+                continue
+            if entry.get("where", mutant.where) == mutant.where:
+                self._used.add(number)
+                return entry["why"]
+        return None
+
+    def unused(self, modules: Iterable[str]) -> list[str]:
+        """Entries for code that is no more."""
+        entries = (entry for number, entry in enumerate(self._entries) if number not in self._used)
+        return [f"{entry['module']}: {entry['line']}" for entry in entries if entry["module"] in modules]
+
+
+class Worker:
+    """A process with a copy of the repository, which it changes and tests."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "repository"
+        self.folder.mkdir(parents=True)
+        for entry in ROOT.iterdir():
+            if entry.name in ("src", "tests"):
+                shutil.copytree(entry, self.folder / entry.name)
+            elif entry.name not in (".git", ".mutants", ".pytest_cache", ".hypothesis", ".mypy_cache", ".ruff_cache"):
+                (self.folder / entry.name).symlink_to(entry)
+        if (ROOT.parent / "shared").is_dir():  # where tests/unit/test_urls.py looks for the web platform's data
+            (folder / "shared").symlink_to(ROOT.parent / "shared")
+        environment = os.environ | {"PYTHONPATH": str(self.folder / "src")}
+        for name in ("PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE"):  # worker.py must know where bytecode lies
+            environment.pop(name, None)
+        self._process = subprocess.Popen(
+            [sys.executable, HERE / "worker.py"],
+            cwd=self.folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Hands a run over, and gives what came of it."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(question) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit("mutants: a worker has died")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def close(self) -> None:
+        """Whatever it runs ends with it."""
+        self._process.kill()
+        self._process.wait()
+
+
+def main() -> int:
+    options = _options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    source = ROOT / "src" / "weft"
+    plan = Plan(HERE / "plan.toml", source)
+    modules = plan.modules(options.module)
+    texts = {module: (source / module).read_text() for module in modules}
+    mutants = [mutant for module in modules for mutant in mutants_of(module, texts[module])]
+    equivalents = Equivalents(HERE / "equivalent.toml")
+    known = {mutant: why for mutant in mutants if (why := equivalents.why(mutant)) is not None}
+    if options.again:
+        sample = _survivors_of_last(mutants)
+    else:
+        sample = _sample(mutants, texts, options.count, options.seed)
+    print(f"{len(mutants)} mutants in {len(modules)} modules, {len(sample)} of them tried (seed {options.seed})")
+    to_try = sample if options.equivalents else [mutant for mutant in sample if mutant not in known]
+    folder = Path(tempfile.mkdtemp(prefix="weft-mutants-", dir=_in_memory()))
+    try:
+        results = _run(to_try, texts, plan, folder, options.workers)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    lines, share = _report(results, sample, known, equivalents.unused(modules))
+    print("\n".join(["", *lines]))
+    _write(results, lines)
+    return 0 if share >= WANTED else 1
+
+
+def _in_memory() -> str | None:
+    """A folder where a flush to disk costs nothing, if there is one with room."""
+    memory = Path("/dev/shm")
+    roomy = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 2 * 1024**3
+    return str(memory) if roomy else None
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
+    parser.add_argument("--count", type=int, default=300, help="how many mutants are tried; 0: all (default: 300)")
+    parser.add_argument("--seed", type=int, default=1, help="of the sample (default: 1)")
+    parser.add_argument("--module", action="append", default=[], help="only modules whose path contains this text")
+    parser.add_argument("--workers", type=int, default=2, help="how many run side by side (default: 2)")
+    parser.add_argument("--again", action="store_true", help="only those that survived the last run")
+    parser.add_argument("--equivalents", action="store_true", help="try those too that are listed as equivalent")
+    return parser.parse_args()
+
+
+def _sample(mutants: list[Mutant], texts: dict[str, str], count: int, seed: int) -> list[Mutant]:
+    """So many real ones, in the order of the code."""
+    order = list(range(len(mutants)))
+    random.Random(seed).shuffle(order)
+    chosen: list[int] = []
+    for number in order:
+        if count and len(chosen) >= count:
+            break
+        if is_real(texts[mutants[number].module], mutants[number]):
+            chosen.append(number)
+    return [mutants[number] for number in sorted(chosen)]
+
+
+def _survivors_of_last(mutants: list[Mutant]) -> list[Mutant]:
+    last = json.loads((ROOT / ".mutants" / "report.json").read_text())
+    wanted = {(one["module"], one["before"], one["after"]) for one in last if not one["found_by"]}
+    return [mutant for mutant in mutants if (mutant.module, mutant.before, mutant.after) in wanted]
+
+
+# ── running ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _run(mutants: list[Mutant], texts: dict[str, str], plan: Plan, folder: Path, count: int) -> list[Result]:
+    workers = [Worker(folder / str(number)) for number in range(count)]
+    try:
+        stages = _unchanged(mutants, plan, workers)
+        results: list[Result] = []
+        shown = _Progress(len(mutants))
+
+        def attempt(worker: Worker, mutant: Mutant) -> None:
+            arguments = plan.stages[mutant.module]
+            result = _attempt(worker, mutant, texts[mutant.module], [stages[one] for one in arguments])
+            results.append(result)
+            shown.one(result)
+
+        _share(workers, mutants, attempt)
+    finally:
+        for worker in workers:
+            worker.close()
+    return sorted(results, key=lambda result: (result.mutant.module, result.mutant.start, result.mutant.new))
+
+
+def _unchanged(mutants: list[Mutant], plan: Plan, workers: list[Worker]) -> dict[str, Stage]:
+    """The tests must pass on the code as it is; how long they take is the measure for the mutants."""
+    needed = list(dict.fromkeys(one for mutant in mutants for one in plan.stages[mutant.module]))
+    stages: dict[str, Stage] = {}
+    print(f"the {len(needed)} test runs without a change:", flush=True)
+
+    def attempt(worker: Worker, arguments: str) -> None:
+        answer = worker.ask({"module": None, "arguments": arguments, "limit_s": Stage(arguments).limit_s})
+        if answer["status"] != "passed":
+            raise SystemExit(f"mutants: `pytest {arguments}` fails on the code as it is\n{answer['output']}")
+        print(f"  {answer['seconds']:6.1f} s  {arguments}", flush=True)
+        stages[arguments] = Stage(arguments, SLOWER * answer["seconds"] + GRACE_S)
+
+    _share(workers, needed, attempt)
+    return stages
+
+
+def _attempt(worker: Worker, mutant: Mutant, text: str, stages: list[Stage]) -> Result:
+    started = time.monotonic()
+    changed, found_by = apply(text, mutant), ""
+    for stage in stages:
+        question = {"module": mutant.module, "text": changed, "arguments": stage.arguments, "limit_s": stage.limit_s}
+        answer = worker.ask(question)
+        if answer["status"] != "passed":
+            found_by = answer["by"]
+            break
+    return Result(mutant, found_by, time.monotonic() - started)
+
+
+def _share(workers: list[Worker], work: list[T], do: Callable[[Worker, T], None]) -> None:
+    """Lets the workers take one piece after the other; the first failure ends all."""
+    left, lock = iter(work), threading.Lock()
+    failures: list[BaseException] = []
+
+    def go(worker: Worker) -> None:
+        while not failures:
+            with lock:
+                piece = next(left, None)
+            if piece is None:
+                return
+            try:
+                do(worker, piece)
+            except BaseException as error:
+                failures.append(error)
+
+    threads = [threading.Thread(target=go, args=(worker,), daemon=True) for worker in workers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+class _Progress:
+    """A line for each survivor as it is found, and one now and then."""
+
+    def __init__(self, of: int) -> None:
+        self._of = of
+        self._done = self._found = 0
+        self._lock = threading.Lock()
+
+    def one(self, result: Result) -> None:
+        with self._lock:
+            self._done += 1
+            self._found += bool(result.found_by)
+            if not result.found_by:
+                print(f"survived ({result.seconds:.1f} s)  {_told(result.mutant)}", flush=True)
+            if self._done % 20 == 0 or self._done == self._of:
+                print(f"{self._done} of {self._of}, {self._found} found", flush=True)
+
+
+# ── telling ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _report(
+    results: list[Result], sample: list[Mutant], known: dict[Mutant, str], unused: list[str]
+) -> tuple[list[str], float]:
+    wrong = [result for result in results if result.mutant in known and result.found_by]
+    counted = [result for result in results if result.mutant not in known]
+    found = sum(1 for result in counted if result.found_by)
+    share = found / len(counted) if counted else 1.0
+    lines: list[str] = []
+    equivalent = [mutant for mutant in sample if mutant in known]
+    if equivalent:
+        lines.append(f"── equivalent: nothing can tell them from the original ({len(equivalent)})")
+        for mutant in equivalent:
+            lines += [_told(mutant), f"    {known[mutant]}"]
+    survivors = [result for result in counted if not result.found_by]
+    if survivors:
+        lines.append(f"── survived: no test notices ({len(survivors)})")
+        lines += [_told(result.mutant) for result in survivors]
+    if wrong:
+        lines.append("── listed as equivalent, and found all the same: take them out of equivalent.toml")
+        lines += [f"{_told(result.mutant)}\n    found by {result.found_by}" for result in wrong]
+    if unused:
+        lines.append("── entries of equivalent.toml that match no line any more")
+        lines += unused
+    lines.append("── by module")
+    every = Counter(result.mutant.module for result in counted)
+    lost = Counter(result.mutant.module for result in survivors)
+    lines += [f"{every[module] - lost[module]:4} of {every[module]:3}  {module}" for module in sorted(every)]
+    by_time = sum(1 for result in counted if result.found_by == "time")
+    lines.append(
+        f"{found} of {len(counted)} mutants found ({share:.1%}; {by_time} of them by their time limit), "
+        f"{len(equivalent)} equivalent; at least {WANTED:.0%} is wanted"
+    )
+    return lines, share
+
+
+def _told(mutant: Mutant) -> str:
+    return f"{mutant.module}:{mutant.line} {mutant.where}\n    - {mutant.before}\n    + {mutant.after}"
+
+
+def _write(results: list[Result], lines: list[str]) -> None:
+    folder = ROOT / ".mutants"
+    folder.mkdir(exist_ok=True)
+    rows = [
+        {
+            "module": result.mutant.module,
+            "line": result.mutant.line,
+            "where": result.mutant.where,
+            "before": result.mutant.before,
+            "after": result.mutant.after,
+            "found_by": result.found_by,
+            "seconds": round(result.seconds, 2),
+        }
+        for result in results
+    ]
+    (folder / "report.json").write_text(json.dumps(rows, indent=1))
+    (folder / "report.txt").write_text("\n".join(lines) + "\n")
+    print("the whole report: .mutants/report.txt and .mutants/report.json")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,247 @@
+"""What the audit makes of a request log: logs and robots.txt histories as frontiers leave them, with requests in them
+that should not have been made, each at the edge of what is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from weft.config import Config, PolitenessSection, load
+from weft.crawl.audit import WORST, Report, Violation, audit
+from weft.crawl.folder import CrawlFolder
+from weft.frontier.contract import CrawlLimits, RobotsRecord
+from weft.frontier.embedded import EmbeddedFrontier
+
+WALL = 1_700_000_000.0  # the time of the day at which the clock stood at nought
+DELAY_S = 10.0
+
+
+@pytest.fixture(scope="module")
+def config() -> Config:
+    return load(environment={}, flags={"email": "audit@example.com"}).config
+
+
+class Crawled:
+    """A crawl's folder whose request logs the test writes; times are seconds of one clock."""
+
+    def __init__(self, home: Path, pods: int = 1) -> None:
+        self.folder = CrawlFolder([home])
+        home.mkdir()
+        self.folder.start([], pods)
+        self._item = 0
+
+    def robots(self, origin: str, *bodies: tuple[float, bytes], pod: int = 0) -> None:
+        """An origin's robots.txt, known from these times on; the frontier writes its history."""
+        wall = [WALL]
+        section = PolitenessSection(delay_s=DELAY_S, places=1)
+        frontier = EmbeddedFrontier(self.folder.of_pod(pod), section, wall=lambda: wall[0])
+        frontier.open_crawl("test", CrawlLimits())
+        frontier.recover()
+        for at, body in bodies:
+            wall[0] = WALL + at
+            frontier.robots_known(origin, RobotsRecord("ok", body, WALL + 1e6), None)
+        frontier.close()
+
+    def log(self, *lines: str, pod: int = 0, slot: str = "") -> None:
+        """Replaces a log by these lines."""
+        folder = self.folder.of_pod(pod) / "requests" / slot
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "requests-00000.log").write_text("".join(lines))
+
+    def audit(self, config: Config) -> Report:
+        return audit(self.folder, config)
+
+
+@pytest.fixture
+def crawled(tmp_path: Path) -> Crawled:
+    made = Crawled(tmp_path / "crawl")
+    made.robots("http://a", (0.0, b"User-agent: *\nDisallow: /private\n"))
+    return made
+
+
+def begin(at: float = 0.0, boot: str = "boot-1", wall: float | None = None) -> str:
+    return f"B\t{boot}\t{at:.6f}\t{WALL + at if wall is None else wall:.3f}\n"
+
+
+def start(item: int, at: float, path: str = "/1", *, places: int = 1, delay_s: float = DELAY_S, host: str = "a") -> str:
+    return f"S\t{item}\t{at:.6f}\t{WALL + at:.6f}\t{host}\t{delay_s:g}\t{places}\thttp://{host}{path}\n"
+
+
+def end(item: int, at: float, status: str = "200") -> str:
+    return f"E\t{item}\t{at:.6f}\t{status}\n"
+
+
+def kinds(report: Report) -> list[tuple[str, str]]:
+    return [(one.kind, one.url.removeprefix("http://")) for one in report.violations]
+
+
+def test_requests_that_kept_the_delay_are_counted_and_nothing_is_found(crawled: Crawled, config: Config) -> None:
+    crawled.log(begin(), start(1, 5, "/1"), end(1, 6), start(2, 16, "/2"), end(2, 17), start(3, 30, "/3"), end(3, 31))
+    report = crawled.audit(config)
+    assert (report.requests, report.sites, report.cut_off, report.violations) == (3, 1, 0, [])
+    assert [(round(waited), needed, url) for waited, needed, url in report.closest[:2]] == [
+        (10, 10.0, "http://a/2"),
+        (13, 10.0, "http://a/3"),
+    ]
+
+
+def test_a_delay_counts_from_the_end_and_is_judged_to_the_microsecond(crawled: Crawled, config: Config) -> None:
+    crawled.log(
+        begin(), start(1, 5, "/1"), end(1, 6), start(2, 15.999999, "/2"), end(2, 17), start(3, 26.999997, "/3"),
+        end(3, 28), start(4, 37.5, "/4"), end(4, 38),
+    )  # fmt: skip
+    report = crawled.audit(config)
+    assert kinds(report) == [("delay", "a/3"), ("delay", "a/4")]
+    assert report.violations[1] == Violation(
+        "delay", "http://a/4", "a", WALL + 37.5, "9.500 s after the last request, 10 s required"
+    )
+
+
+def test_with_several_places_the_delay_counts_between_starts(crawled: Crawled, config: Config) -> None:
+    crawled.log(
+        begin(), start(1, 5, "/1", places=2), end(1, 14), start(2, 15, "/2", places=2), end(2, 16),
+        start(3, 24, "/3", places=2), end(3, 25),
+    )  # fmt: skip
+    assert kinds(crawled.audit(config)) == [("delay", "a/3")]
+
+
+@pytest.mark.parametrize("places", [1, 2])
+def test_never_are_more_requests_open_than_places(crawled: Crawled, config: Config, places: int) -> None:
+    lines = [start(item, item * 20.0, f"/{item}", places=places) for item in range(1, places + 2)]
+    crawled.log(begin(), *lines, *(end(item, 100.0 + item) for item in range(1, places + 2)))
+    report = crawled.audit(config)
+    assert kinds(report) == [("places", f"a/{places + 1}")]
+    assert report.violations[0].detail == f"{places + 1} requests open, {places} allowed"
+    assert report.requests == places + 1
+
+
+def test_sites_are_judged_each_for_itself(crawled: Crawled, config: Config) -> None:
+    crawled.robots("http://b", (0.0, b""))
+    crawled.log(begin(), start(1, 5), start(2, 5, host="b"), end(1, 6), end(2, 6), start(3, 7, host="b"), end(3, 8))
+    report = crawled.audit(config)
+    assert (report.sites, kinds(report)) == (2, [("delay", "b/1")])
+
+
+def test_a_crawl_delay_counts_where_it_is_longer(crawled: Crawled, config: Config) -> None:
+    crawled.robots("http://slow", (0.0, b"User-agent: *\nCrawl-delay: 30\n"))
+    crawled.robots("http://quick", (0.0, b"User-agent: *\nCrawl-delay: 2\n"))
+    lines = []
+    for item, host in ((1, "slow"), (11, "quick")):
+        lines += [start(item, 5, host=host), end(item, 6), start(item + 1, 20, "/2", host=host), end(item + 1, 21)]
+    crawled.log(begin(), *sorted(lines, key=lambda line: float(line.split("\t")[2])))
+    report = crawled.audit(config)
+    assert kinds(report) == [("delay", "slow/2")]
+    assert report.violations[0].detail == "14.000 s after the last request, 30 s required"
+
+
+def test_a_forbidden_page_is_told_with_its_rule(crawled: Crawled, config: Config) -> None:
+    crawled.log(begin(), start(1, 5, "/private/1"), end(1, 6), start(-1, 20, "/robots.txt"), end(-1, 21))
+    report = crawled.audit(config)
+    assert kinds(report) == [("robots", "a/private/1")]
+    assert report.violations[0].detail == "Disallow: /private (line 2)"
+    assert (report.requests, report.cut_off) == (2, 0)
+
+
+def test_a_page_needs_a_robots_txt_and_a_robots_txt_none(crawled: Crawled, config: Config) -> None:
+    crawled.log(begin(), start(-1, 5, "/robots.txt", host="b"), end(-1, 6), start(1, 20, host="b"), end(1, 21))
+    report = crawled.audit(config)
+    assert kinds(report) == [("no-robots", "b/1")]
+    assert report.violations[0].detail == "robots.txt had not been asked for"
+
+
+def test_the_robots_txt_of_that_time_counts(crawled: Crawled, config: Config) -> None:
+    forbidden = b"User-agent: *\nDisallow: /\n"
+    crawled.robots("http://b", (50.0, b""), (100.0, forbidden), (150.0, b""))
+    walls = {1: 49.999, 2: 50.0, 3: 99.999, 4: 100.0, 5: 149.999, 6: 150.0}
+    # A claim is logged a moment before the record's own time is taken, within what is written down of it.
+    lines = [line for item, at in walls.items() for line in (start(item, at, f"/{item}", host="b", delay_s=0.0),
+                                                             end(item, at))]  # fmt: skip
+    crawled.log(begin(), *lines)
+    assert kinds(crawled.audit(config)) == [("no-robots", "b/1"), ("robots", "b/4"), ("robots", "b/5")]
+
+
+def test_a_request_that_was_not_made_after_all_leaves_no_trace(crawled: Crawled, config: Config) -> None:
+    crawled.log(
+        begin(), start(1, 5, "/1", places=2), end(1, 6), start(2, 20, "/private", places=2), end(2, 20.1, "unasked"),
+        start(3, 21, "/3", places=2), end(3, 22),
+    )  # fmt: skip
+    report = crawled.audit(config)
+    assert (report.requests, report.violations) == (2, [])
+
+
+def test_a_request_whose_lease_expired_may_have_lasted_until_then(crawled: Crawled, config: Config) -> None:
+    crawled.log(
+        begin(), start(1, 5), end(1, 95, "expired"), start(2, 100, "/2"), end(2, 101), start(3, 120, "/private"),
+        end(3, 130, "expired"), start(4, 135, "/4"), end(4, 136),
+    )  # fmt: skip
+    report = crawled.audit(config)
+    assert kinds(report) == [("delay", "a/2")]
+    assert (report.requests, report.cut_off) == (3, 1), "a forbidden one was never looked at again"
+
+
+def test_a_process_that_dies_ends_its_requests_where_they_began(crawled: Crawled, config: Config) -> None:
+    crawled.log(begin(), start(1, 5), begin(12), start(2, 14, "/2"), end(2, 15), end(1, 16), start(3, 30, "/3"))
+    report = crawled.audit(config)
+    assert kinds(report) == [("delay", "a/2")], "what was under way is open no more, and its end is not known"
+    assert report.requests == 3, "one that is open when the log ends was made"
+
+
+def test_a_forbidden_claim_that_a_kill_cut_off_is_no_request(crawled: Crawled, config: Config) -> None:
+    crawled.log(begin(), start(1, 5, "/private/1"), begin(7), start(2, 8, "/private/2"))
+    report = crawled.audit(config)
+    assert (report.requests, report.cut_off, report.violations) == (0, 2, [])
+
+
+def test_in_a_new_boot_the_clock_is_another_one(crawled: Crawled, config: Config) -> None:
+    crawled.log(
+        begin(1000), start(1, 1005), end(1, 1006), start(2, 1020, "/2"),
+        begin(3, boot="boot-2", wall=WALL + 2000), start(3, 4, "/3"), end(3, 5), start(4, 6, "/4"), end(4, 7),
+    )  # fmt: skip
+    report = crawled.audit(config)
+    assert kinds(report) == [("delay", "a/4")]
+    assert report.requests == 4
+
+
+def test_a_process_that_dies_leaves_the_requests_of_the_others(crawled: Crawled, config: Config) -> None:
+    """A pod's fetchers have logs of their own, and share the sites."""
+    crawled.log(begin(), start(1, 5), begin(30), slot="fetcher0")
+    crawled.log(begin(1), start(2, 20, "/2"), start(3, 40, "/3"), slot="fetcher1")
+    assert kinds(crawled.audit(config)) == [("places", "a/2"), ("places", "a/3")]
+    crawled.log(begin(1), start(2, 32, "/2"), end(2, 33), slot="fetcher1")
+    assert kinds(crawled.audit(config)) == []
+
+
+def test_robots_txt_requests_of_two_pods_are_not_taken_for_one_another(tmp_path: Path, config: Config) -> None:
+    """Each pod numbers them from one again."""
+    crawled = Crawled(tmp_path / "crawl", pods=2)
+    for pod, host in enumerate("ab"):
+        crawled.robots(f"http://{host}", (0.0, b""), pod=pod)
+    crawled.log(begin(), start(-1, 5, "/robots.txt"), pod=0)
+    crawled.log(begin(), start(-1, 6, "/robots.txt", host="b"), end(-1, 7), start(1, 8, host="b"), end(1, 9), pod=1)
+    report = crawled.audit(config)
+    assert (kinds(report), report.requests, report.sites) == ([("delay", "b/1")], 3, 2)
+
+
+def test_ends_of_nothing_are_passed_over(crawled: Crawled, config: Config) -> None:
+    crawled.log(begin(), end(7, 1), start(1, 5), end(1, 6), end(1, 6), end(1, 9, "unasked"), start(2, 16, "/2"))
+    report = crawled.audit(config)
+    assert (report.requests, report.violations) == (2, [])
+
+
+@pytest.mark.parametrize("order", [sorted, lambda waits: sorted(waits, reverse=True)])
+def test_the_ten_closest_are_told_the_closest_first(
+    crawled: Crawled, config: Config, order: Callable[[list[float]], list[float]]
+) -> None:
+    waits = order([10.0 + number for number in range(WORST + 5)])
+    lines, at = [begin()], 0.0
+    for item, wait in enumerate([0.0, *waits], 1):
+        at += wait
+        lines += [start(item, at, f"/{item}"), end(item, at)]
+    crawled.log(*lines)
+    report = crawled.audit(config)
+    assert report.violations == []
+    assert [(round(waited), needed) for waited, needed, _ in report.closest] == [
+        (10 + number, 10.0) for number in range(WORST)
+    ]

@@ -1,0 +1,179 @@
+"""A crawl's home on disk: settings and seeds are there before the crawl is, and what is damaged is an error."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft.crawl import folder
+from weft.crawl.files import open_json, open_lines, replace_file, sealed_json, sealed_lines
+from weft.crawl.folder import CrawlFolder
+from weft.errors import BadInput, Damaged
+
+SETTINGS: dict[str, Any] = {
+    "politeness_delay_seconds": 30.0,
+    "exclude": ["*/private/*"],
+    "headers": {"b": "1", "a": "2"},
+}
+SEEDS = ["http://a.test/", "http://b.test/ü", "http://a.test/"]
+
+
+def begun(path: Path) -> CrawlFolder:
+    made = CrawlFolder([path])
+    made.hold()
+    made.start(SEEDS, settings=SETTINGS)
+    made.let_go()
+    return CrawlFolder([path])
+
+
+def test_what_was_kept_is_given_back(tmp_path: Path) -> None:
+    made = begun(tmp_path / "data")
+    assert made.settings() == SETTINGS
+    assert made.seeds() == SEEDS[:2]
+    made.add_seeds(["http://c.test/", "http://a.test/"])
+    made.keep_settings(SETTINGS | {"politeness_delay_seconds": 60})
+    assert made.seeds() == [*SEEDS[:2], "http://c.test/"]
+    assert made.settings()["politeness_delay_seconds"] == 60
+
+
+@pytest.mark.parametrize("writes", range(4))
+def test_a_kill_between_any_two_writes_leaves_no_crawl_without_its_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    """Killed after so many files: there is no crawl, or one with all its settings and seeds."""
+    left = writes
+
+    def dies(path: Path, data: bytes, *, durable: bool = True) -> None:
+        nonlocal left
+        if not left:
+            raise KeyboardInterrupt
+        left -= 1
+        replace_file(path, data, durable=durable)
+
+    monkeypatch.setattr(folder, "replace_file", dies)
+    made = CrawlFolder([tmp_path])
+    try:
+        made.start(SEEDS, settings=SETTINGS)
+    except KeyboardInterrupt:
+        pass
+    assert made.exists() == (writes == 3)
+    if made.exists():
+        assert made.settings() == SETTINGS and made.seeds() == SEEDS[:2]
+
+
+def damaged(data: bytes) -> list[bytes]:
+    """Cut everywhere, emptied, and one bit flipped in every byte."""
+    cuts = [data[:length] for length in range(len(data))]
+    flips = [data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :] for at in range(len(data))]
+    return cuts + flips
+
+
+@pytest.mark.parametrize(("name", "read"), [("config.json", "settings"), ("seeds.txt", "seeds")])
+def test_damage_anywhere_is_an_error_that_names_the_file(tmp_path: Path, name: str, read: str) -> None:
+    made = begun(tmp_path)
+    path = tmp_path / name
+    whole, meant = path.read_bytes(), getattr(made, read)()
+    for content in damaged(whole):
+        path.write_bytes(content)
+        said = ""
+        try:
+            assert getattr(made, read)() == meant, content  # white space between two words of JSON says nothing
+        except Damaged as error:
+            said = str(error)
+        assert not said or (name in said and "--fresh" in said)
+    path.unlink()
+    with pytest.raises(Damaged, match=f"{name}: is missing; .*backup"):
+        getattr(made, read)()
+
+
+def test_a_crawl_without_digests_can_be_read(tmp_path: Path) -> None:
+    made = begun(tmp_path)
+    path = tmp_path / "crawl.json"
+    path.write_text(path.read_text().replace('"sealed": true', '"sealed": false'))
+    (tmp_path / "config.json").write_text('{"delay": 3}')
+    (tmp_path / "seeds.txt").write_text("http://old.test/\n")
+    assert (made.settings(), made.seeds()) == ({"delay": 3}, ["http://old.test/"])
+    (tmp_path / "config.json").write_text("")
+    with pytest.raises(Damaged):
+        made.settings()
+
+
+def test_pages_without_crawl_json_are_damage_and_not_an_empty_place(tmp_path: Path) -> None:
+    made = begun(tmp_path)
+    (tmp_path / "warc").mkdir()
+    (tmp_path / "crawl.json").unlink()
+    with pytest.raises(Damaged, match=r"crawl\.json: is missing, and there are pages; restore it"):
+        made.identity()
+    with pytest.raises(BadInput, match="holds no crawl; start one"):
+        CrawlFolder([tmp_path / "elsewhere"]).identity()
+
+
+def test_where_a_recrawl_began_is_not_guessed(tmp_path: Path) -> None:
+    made = begun(tmp_path)
+    assert made.recrawl() == {}
+    made.begin_recrawl(0, 17)
+    assert made.recrawl() == {0: 17}
+    (tmp_path / "recrawl.json").write_bytes(b"")
+    with pytest.raises(Damaged, match=r"recrawl\.json"):
+        made.recrawl()
+
+
+@pytest.mark.parametrize("name", ["config", "seeds", "crawl"])
+def test_nothing_is_written_through_a_link(tmp_path: Path, name: str) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    home = tmp_path / "data"
+    home.mkdir()
+    (home / f"{name}.tmp").symlink_to(precious)
+    begun(home)
+    assert precious.read_text() == "mine"
+    assert not (home / f"{name}.tmp").is_symlink()
+
+
+def test_what_may_hold_secrets_is_its_owners_alone(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        begun(tmp_path / "new")
+        (tmp_path / "there").mkdir(mode=0o755)
+        begun(tmp_path / "there")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "there").stat().st_mode) == 0o755, "what was there keeps its mode"
+    for place in ("new", "there"):
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / place).iterdir()}
+        assert modes == dict.fromkeys(("crawl.json", "config.json", "seeds.txt", "lock"), 0o600)
+
+
+def test_a_file_is_on_the_disk_before_its_name_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order that a power cut cannot turn around: content, name, folder."""
+    done: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def seen_fsync(fd: int) -> None:
+        done.append("folder" if stat.S_ISDIR(os.fstat(fd).st_mode) else "file")
+        fsync(fd)
+
+    def seen_replace(path: Path, target: Path) -> Path:
+        done.append("rename")
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", seen_fsync)
+    monkeypatch.setattr(Path, "replace", seen_replace)
+    replace_file(tmp_path / "one", b"1")
+    assert done == ["file", "rename", "folder"]
+    done.clear()
+    replace_file(tmp_path / "one", b"2", durable=False)
+    assert done == ["rename"] and (tmp_path / "one").read_bytes() == b"2"
+
+
+def test_a_digest_is_of_the_content_and_not_of_its_order(tmp_path: Path) -> None:
+    path = tmp_path / "values.json"
+    path.write_bytes(sealed_json({"b": (1, 2), "a": {"y": None, "x": 1.5}}))
+    assert open_json(path, "", must_be_sealed=True) == {"b": [1, 2], "a": {"y": None, "x": 1.5}}
+    path.write_bytes(sealed_lines([]))
+    assert open_lines(path, "", must_be_sealed=True) == []

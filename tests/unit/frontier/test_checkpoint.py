@@ -1,0 +1,78 @@
+"""Which checkpoints are used: one that is whole and of these crawls; any other is as good as none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from weft.config import PolitenessSection
+from weft.frontier.checkpoint import Reader
+from weft.frontier.contract import CrawlLimits
+from weft.frontier.embedded import EmbeddedFrontier
+from weft.frontier.sites import Crawl
+from weft.records import Found
+
+DEEP = CrawlLimits(max_depth=5)
+
+
+def written(folder: Path, *limits: CrawlLimits) -> Path:
+    """The checkpoint of a frontier with a few pages in each of its crawls."""
+    frontier = EmbeddedFrontier(folder, PolitenessSection(delay_s=0.0, places=1), checkpoint_every=-1_000_000)
+    for number, one in enumerate(limits):
+        frontier.open_crawl(f"crawl{number}", one)
+    frontier.recover()
+    for number in range(1, len(limits) + 1):
+        frontier.admit(number, [Found(f"https://a.test/{number}/{page}", 1) for page in range(9)])
+    frontier.close()
+    return folder / "checkpoint"
+
+
+def is_used(path: Path, *limits: CrawlLimits, last_seq: int = 1_000_000) -> bool:
+    crawls = {number: Crawl(number, "", 1, one, path.parent) for number, one in enumerate(limits, 1)}
+    reader = Reader(path, last_seq, crawls)
+    reader.close()
+    return reader.header is not None
+
+
+@pytest.mark.parametrize("limits", [(CrawlLimits(),), (DEEP,), (CrawlLimits(), DEEP)])
+def test_a_whole_one_of_these_crawls_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: tuple[CrawlLimits, ...]
+) -> None:
+    path = written(tmp_path / "f", *limits)
+    assert is_used(path, *limits)
+    frontier = EmbeddedFrontier(tmp_path / "f", PolitenessSection(delay_s=0.0, places=1))
+    for number, one in enumerate(limits):
+        frontier.open_crawl(f"crawl{number}", one)
+    # What only the checkpoint knows: without it nothing would be queued.
+    monkeypatch.setattr(frontier._journal, "admitted_since", lambda _seq: iter(()))
+    assert frontier.recover() == 9 * len(limits)
+    assert frontier.stats().seen == 9 * len(limits)
+    frontier.close()
+
+
+def test_one_that_is_missing_or_torn_is_not(tmp_path: Path) -> None:
+    path = written(tmp_path / "f", CrawlLimits())
+    whole = path.read_bytes()
+    for size in (0, 1, 3, 4, 20, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        assert not is_used(path, CrawlLimits()), size
+    path.write_bytes(whole)
+    assert is_used(path, CrawlLimits())
+    path.unlink()
+    assert not is_used(path, CrawlLimits())
+
+
+def test_one_of_other_crawls_is_not(tmp_path: Path) -> None:
+    path = written(tmp_path / "f", CrawlLimits())
+    assert not is_used(path, CrawlLimits(), CrawlLimits())
+    assert not is_used(path)
+
+
+def test_depths_must_be_in_it_where_depth_decides(tmp_path: Path) -> None:
+    assert not is_used(written(tmp_path / "flat", CrawlLimits()), DEEP)
+    assert is_used(written(tmp_path / "deep", DEEP), CrawlLimits()), "they are read and left"
+    two = written(tmp_path / "two", CrawlLimits(), DEEP)
+    assert is_used(two, CrawlLimits(), DEEP)
+    assert is_used(two, CrawlLimits(), CrawlLimits())
+    assert not is_used(two, DEEP, DEEP)

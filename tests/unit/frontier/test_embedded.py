@@ -1,0 +1,439 @@
+"""The embedded frontier by itself: its crawls, its clock, what it writes down and what it knows after a restart."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft.config import PolitenessSection
+from weft.errors import Busy
+from weft.frontier import embedded as embedded_module
+from weft.frontier import requests as requests_module
+from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord, Wanted
+from weft.frontier.embedded import EmbeddedFrontier
+from weft.frontier.requests import Finish, Start, read_events
+from weft.frontier.view import FrontierView
+from weft.records import POD_SHIFT, Found, Lease, Purpose, Reason
+
+WALL = 1_700_000_000.0
+
+
+class Bench:
+    """A frontier whose clock the test moves, and that can be closed or killed and opened again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.time = 1000.0
+        self.settings: dict[str, Any] = {"delay_s": 10.0, "places": 1}
+        self._opened: EmbeddedFrontier | None = None
+        self._copies = 0
+
+    def open(
+        self, *crawls: tuple[str, CrawlLimits], recover: dict[str, Any] | None = None, **more: Any
+    ) -> EmbeddedFrontier:
+        self.close()
+        section = PolitenessSection(**self.settings)
+        frontier = EmbeddedFrontier(
+            self.folder, section, clock=lambda: self.time, wall=lambda: WALL + self.time, **more
+        )
+        self._opened = frontier
+        for name, limits in crawls or (("test", CrawlLimits()),):
+            frontier.open_crawl(name, limits)
+        frontier.recover(**(recover or {}))
+        return frontier
+
+    def kill(self) -> None:
+        """Leaves what the files hold now."""
+        self._copies += 1
+        copy = self.folder.with_name(f"killed{self._copies}")
+        shutil.copytree(self.folder, copy)
+        self.close()
+        self.folder = copy
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+        self._opened = None
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path / "f")
+    yield made
+    made.close()
+
+
+def allow(frontier: EmbeddedFrontier, *origins: str, crawl_delay_s: float | None = None) -> None:
+    for origin in origins:
+        frontier.robots_known(origin, RobotsRecord("allow", b"", 9e12), crawl_delay_s)
+
+
+def fetch(frontier: EmbeddedFrontier, lease: Lease, end: End = End.PAGE, batch: int = 0, **facts: Any) -> None:
+    frontier.cool([Ended(lease, frontier.now(), **({"ok": True} | facts))])
+    assert frontier.finish([Outcome(lease, end)], batch) == [True]
+
+
+def claimed(frontier: EmbeddedFrontier) -> list[str]:
+    return [lease.url for lease in frontier.claim("me", 99)]
+
+
+# ── crawls ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_crawl_keeps_its_number_and_what_it_has_seen(bench: Bench) -> None:
+    frontier = bench.open(("one", CrawlLimits()), ("two", CrawlLimits()))
+    numbers = [frontier.open_crawl(name, CrawlLimits()) for name in ("one", "two", "three")]
+    assert len(set(numbers)) == 3
+    frontier.admit(numbers[1], [Found("http://a/1", 0)])
+    frontier = bench.open(("two", CrawlLimits()))
+    assert frontier.open_crawl("two", CrawlLimits(max_pages=1)) == numbers[1]
+    assert frontier.admit(numbers[1], [Found("http://a/1", 0)]).new == 0
+    assert frontier.open_crawl("four", CrawlLimits()) not in numbers
+    assert frontier.open_crawl("one", CrawlLimits()) == numbers[0]
+    assert frontier.permits(numbers[1]) == 1
+
+
+def test_all_crawls_must_have_their_pages_for_all_to_be_done(bench: Bench) -> None:
+    frontier = bench.open(("one", CrawlLimits(max_pages=1)), ("two", CrawlLimits(max_pages=1)))
+    one, two = (frontier.open_crawl(name, CrawlLimits(max_pages=1)) for name in ("one", "two"))
+    allow(frontier, "http://a", "http://b")
+    assert not frontier.exhausted()
+    for crawl, url in ((one, "http://a/1"), (two, "http://b/1")):
+        frontier.admit(crawl, [Found(url, 0)])
+        assert not frontier.exhausted()
+        for lease in frontier.claim("me", 9):
+            fetch(frontier, lease)
+    assert frontier.exhausted()
+    frontier.open_crawl("three", CrawlLimits())
+    assert not frontier.exhausted(), "one without an end"
+
+
+def test_dropping_and_listing_concern_one_crawl(bench: Bench) -> None:
+    frontier = bench.open(("one", CrawlLimits()), ("two", CrawlLimits()))
+    one, two = (frontier.open_crawl(name, CrawlLimits()) for name in ("one", "two"))
+    for crawl in (one, two):
+        frontier.admit(crawl, [Found(f"http://{host}/{crawl}", 0) for host in "ab"])
+    assert [item.url for item in frontier.items(one)] == [f"http://a/{one}", f"http://b/{one}"]
+    frontier.drop(one)
+    dropped = frontier.rejections()
+    assert [(one_.item.url, one_.crawl, one_.reason) for one_ in dropped] == [
+        (f"http://{host}/{one}", one, Reason.DROPPED) for host in "ab"
+    ]
+    assert (list(frontier.items(one)), len(list(frontier.items(two))), frontier.stats().queued) == ([], 2, 2)
+    assert frontier.next_due() is not None
+    frontier.drop(two)
+    bench.time += 1
+    assert (claimed(frontier), frontier.next_due()) == ([], None), "nobody need look again"
+
+
+def test_a_site_with_nothing_left_is_not_looked_at_again(bench: Bench) -> None:
+    bench.settings["places"] = 2
+    frontier = bench.open()
+    allow(frontier, "http://a")
+    frontier.admit(1, [Found(f"http://a/{number}", 0) for number in range(3)])
+    (lease,) = frontier.claim("me", 9)
+    assert frontier.next_due() == bench.time + 10, "the next page may start then"
+    frontier.drop(1)
+    fetch(frontier, lease)
+    assert frontier.next_due() is None
+
+
+def test_items_are_numbered_from_one_in_each_pod(bench: Bench) -> None:
+    frontier = bench.open(pod=3)
+    frontier.admit(1, [Found("http://a/1", 0), Found("http://a/2", 0)])
+    assert [item.item for item in frontier.items(1)] == [(3 << POD_SHIFT) + 1, (3 << POD_SHIFT) + 2]
+    frontier.close()
+    bench._opened = None
+    frontier = bench.open(pod=3)
+    frontier.admit(1, [Found("http://a/3", 0)])
+    assert [item.item for item in frontier.items(1)][-1] == (3 << POD_SHIFT) + 3
+    assert frontier.epoch == 2
+
+
+# ── time ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_its_clock_never_runs_backwards(bench: Bench) -> None:
+    frontier = bench.open()
+    bench.time = 1500.0
+    assert frontier.now() == 1500.0
+    bench.time = 1200.0
+    assert frontier.now() == 1500.0
+
+
+@pytest.mark.parametrize(("boot", "waits"), [("another boot", True), (None, False)])
+def test_after_another_boot_every_site_waits_a_full_delay(bench: Bench, boot: str | None, waits: bool) -> None:
+    frontier = bench.open()
+    allow(frontier, "http://a")
+    frontier.admit(1, [Found("http://a/1", 0)])
+    if boot is not None:
+        frontier._journal.put_meta("boot", boot)
+    frontier = bench.open()
+    bench.time += 9.9
+    assert claimed(frontier) == ([] if waits else ["http://a/1"])
+    bench.time += 0.2
+    assert claimed(frontier) == (["http://a/1"] if waits else [])
+
+
+def test_by_address_every_site_waits_a_full_delay_after_a_restart(bench: Bench) -> None:
+    bench.settings["key_scope"] = "ip"
+    frontier = bench.open()
+    allow(frontier, "http://a")
+    frontier.admit(1, [Found("http://a/1", 0)])
+    assert frontier.next_due() == 0.0 or frontier.next_due() == bench.time, "not at the very first start"
+    frontier = bench.open()
+    bench.time += 9.9
+    assert claimed(frontier) == []
+    bench.time += 0.2
+    (lease,) = frontier.claim("me", 9)
+    assert frontier.take_places([Wanted(lease, "192.0.2.1")]) == [True]
+
+
+def test_an_address_that_asks_for_nothing_keeps_its_places(bench: Bench) -> None:
+    bench.settings |= {"key_scope": "ip", "places": 2, "delay_s": 0.0}
+    frontier = bench.open()
+    allow(frontier, "http://a", "http://b", "http://c")
+    frontier.admit(1, [Found(f"http://{host}/1", 0) for host in "abc"])
+    leases = frontier.claim("me", 9)
+    assert frontier.take_places([Wanted(lease, "192.0.2.1") for lease in leases]) == [True, True, False]
+    assert frontier.take_places([Wanted(leases[2], "192.0.2.1")]) == [False], "its lease is over"
+
+
+def test_a_robots_txt_raises_the_delay_and_never_lowers_it(bench: Bench) -> None:
+    frontier = bench.open()
+    frontier.admit(1, [Found(f"http://a/{number}", 0) for number in range(5)])
+    delays = []
+    for crawl_delay_s in (None, 30.0, 20.0, None):
+        allow(frontier, "http://a", crawl_delay_s=crawl_delay_s)
+        bench.time += 100
+        (lease,) = frontier.claim("me", 9)
+        delays.append(lease.delay_s)
+        fetch(frontier, lease)
+    assert delays == [10.0, 30.0, 30.0, 30.0]
+
+
+def test_the_news_of_a_longer_delay_counts_from_now(bench: Bench) -> None:
+    bench.settings["places"] = 3
+    frontier = bench.open()
+    frontier.admit(1, [Found("http://a/1", 0)])
+    allow(frontier, "http://a", crawl_delay_s=30.0)
+    bench.time += 29.9
+    assert claimed(frontier) == []
+    bench.time += 0.2
+    assert claimed(frontier) == ["http://a/1"]
+
+
+# ── what is written down ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_checkpoint_is_written_when_enough_has_been_and_not_before(bench: Bench) -> None:
+    frontier = bench.open(checkpoint_every=100)
+    path = bench.folder / "checkpoint"
+    frontier.admit(1, [Found(f"http://a/{number}", 0) for number in range(60)])
+    frontier.commit()
+    frontier.admit(1, [Found(f"http://a/{number}", 0) for number in range(60, 100)])
+    frontier.commit()
+    assert not path.exists()
+    frontier.admit(1, [Found(f"http://b/{number}", 0) for number in range(20)])
+    frontier.commit()
+    assert path.exists(), "a hundred lines, and a tenth of what it holds"
+    path.unlink()
+    frontier.admit(1, [Found(f"http://c/{number}", 0) for number in range(20)])
+    frontier.commit()
+    assert not path.exists(), "counted anew from the last one"
+
+
+@pytest.mark.parametrize(("lines", "is_written"), [(4, False), (5, True)])
+def test_closing_writes_a_checkpoint_where_that_saves_something(bench: Bench, lines: int, is_written: bool) -> None:
+    frontier = bench.open(checkpoint_every=100)
+    frontier.admit(1, [Found(f"http://a/{number}", 0) for number in range(lines)])
+    bench.close()
+    assert (bench.folder / "checkpoint").exists() == is_written
+
+
+def test_what_is_leased_and_what_is_rejected_is_in_a_checkpoint_and_a_robots_txt_request_is_not(bench: Bench) -> None:
+    frontier = bench.open(checkpoint_every=-1_000_000)
+    allow(frontier, "http://a", "http://b")
+    frontier.admit(1, [Found("http://a/1", 0), Found("http://b/1", 0), Found("http://c/1", 0)])
+    leases = frontier.claim("me", 9)
+    assert sorted(lease.url for lease in leases) == ["http://a/1", "http://b/1", "http://c/robots.txt"]
+    frontier.admit(1, [Found("http://d/1", 0)])
+    frontier.drop(1)
+    frontier.commit()
+    bench.kill()
+    frontier = bench.open()
+    assert sorted(item.url for item in frontier.items(1)) == ["http://a/1", "http://b/1", "http://c/1", "http://d/1"]
+    assert (frontier.stats().admitted, frontier.stats().finished) == (4, 0)
+
+
+def test_batches_are_over_as_far_as_they_are_acknowledged(bench: Bench) -> None:
+    bench.settings |= {"delay_s": 0.0, "places": 9}
+    for every in (-1_000_000, 1_000_000):
+        frontier = bench.open(checkpoint_every=every)
+        allow(frontier, "http://a")
+        urls = [f"http://a/{every}/{number}" for number in range(4)]
+        frontier.admit(1, [Found(url, 0) for url in urls])
+        for batch, lease in enumerate(frontier.claim("me", 9), 1):
+            fetch(frontier, lease, batch=batch)
+        frontier.acknowledge(2)
+        frontier.commit()
+        assert frontier.stats().finished == frontier.stats().admitted
+        bench.kill()
+        frontier = bench.open(checkpoint_every=1_000_000)
+        assert frontier.acknowledged == 2
+        allow(frontier, "http://a")
+        assert frontier.stats().finished == frontier.stats().admitted - 2
+        leases = frontier.claim("me", 9)
+        assert sorted(lease.url for lease in leases) == urls[2:]
+        for lease in leases:
+            fetch(frontier, lease)
+        frontier.acknowledge(0)
+
+
+def test_pages_of_earlier_processes_count_against_the_budgets(bench: Bench) -> None:
+    bench.settings |= {"delay_s": 0.0, "places": 9}
+    limits = CrawlLimits(max_pages=7, max_pages_per_domain=3)
+    bench.open(("test", limits))
+    frontier = bench.open(("test", limits), recover={"pages": {1: 4, 99: 5}, "by_key": {"a": 2}})
+    allow(frontier, "http://a", "http://b")
+    assert (frontier.stats().pages, frontier.permits(1)) == (4, 3)
+    frontier.admit(1, [Found(f"http://{host}/{number}", 0) for host in "ab" for number in range(5)])
+    assert sorted(lease.key for lease in frontier.claim("me", 9)) == ["a", "b", "b"]
+
+
+def test_refusals_are_remembered_up_to_a_bound(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded_module, "_REMEMBERED_REFUSALS", 3)
+    frontier = bench.open()
+    for number in range(5):
+        frontier.refused(Reason.SCOPE, f"http://x/{number}", 1)
+    frontier.commit()
+    view = FrontierView([bench.folder])
+    try:
+        assert [view.refusal(f"http://x/{number}") for number in range(5)] == [Reason.SCOPE] * 3 + [None] * 2
+    finally:
+        view.close()
+
+
+def test_every_request_is_logged_with_its_key_its_delay_and_its_places(bench: Bench) -> None:
+    bench.settings |= {"delay_s": 2.0, "places": 4, "lease_s": 90.0}
+    frontier = bench.open()
+    allow(frontier, "http://a", "http://b")
+    allow(frontier, "http://c", crawl_delay_s=30.0)
+    bench.time += 40
+    frontier.admit(1, [Found(f"http://{host}/1", 0) for host in "abc"])
+    leases = {lease.key: lease for lease in frontier.claim("me", 9)}
+    bench.time += 1
+    fetch(frontier, leases["a"], outcome="200")
+    frontier.finish([Outcome(leases["b"], End.RELEASE)])
+    bench.time += 100
+    frontier.claim("me", 0)
+    frontier.commit()
+    events = list(read_events(bench.folder / "requests"))
+    starts = [(event.key, event.delay_s, event.places) for event in events if isinstance(event, Start)]
+    assert sorted(starts)[:3] == [("a", 2.0, 4), ("b", 2.0, 4), ("c", 30.0, 1)]
+    ends = {event.item: event.status for event in events if isinstance(event, Finish)}
+    assert [ends[leases[key].item] for key in "abc"] == ["200", "unasked", "expired"]
+
+
+def test_tries_of_what_has_ended_are_forgotten(bench: Bench) -> None:
+    frontier = bench.open()
+    frontier.admit(1, [Found("http://a/1", 0)])
+
+    def tried(table: str) -> int:
+        frontier.commit()
+        return len(list(frontier._journal.rows(table)))
+
+    (robots,) = frontier.claim("me", 9)
+    frontier.cool([Ended(robots, frontier.now(), ok=False)])
+    frontier.finish([Outcome(robots, End.RETRY, 5.0)])
+    assert tried("robots_tries") == 1
+    bench.time += 11
+    (robots,) = frontier.claim("me", 9)
+    fetch(frontier, robots, End.OTHER)
+    allow(frontier, "http://a")
+    assert tried("robots_tries") == 0
+    bench.time += 11
+    (lease,) = frontier.claim("me", 9)
+    frontier.cool([Ended(lease, frontier.now(), ok=False)])
+    frontier.finish([Outcome(lease, End.RETRY, 5.0)])
+    assert tried("retries") == 1
+    bench.time += 11
+    (lease,) = frontier.claim("me", 9)
+    fetch(frontier, lease)
+    assert tried("retries") == 0
+
+
+def test_a_site_waits_its_delay_also_when_its_last_request_is_many_files_ago(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests_module, "ROTATE_BYTES", 300)
+    bench.settings["delay_s"] = 1000.0
+    frontier = bench.open()
+    hosts = [f"h{number}" for number in range(40)]
+    allow(frontier, *(f"http://{host}" for host in hosts))
+    frontier.admit(1, [Found(f"http://{host}/{page}", 0) for host in hosts for page in range(2)])
+    ends = {}
+    for _ in hosts:
+        (lease,) = frontier.claim("me", 1)
+        bench.time += 10
+        fetch(frontier, lease)
+        frontier.commit()
+        ends[lease.key] = bench.time
+    assert len(list((bench.folder / "requests").glob("*.log"))) > 5
+    bench.kill()
+    frontier = bench.open()
+    allow(frontier, *(f"http://{host}" for host in hosts))
+    while len(ends) > 30:
+        due = frontier.next_due()
+        assert due is not None
+        bench.time = due
+        for lease in frontier.claim("me", 9):
+            assert bench.time - ends.pop(lease.key) == pytest.approx(1000.0, abs=0.02)
+
+
+def test_whoever_is_refused_holds_no_file_open(bench: Bench) -> None:
+    bench.open()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(3):
+        with pytest.raises(Busy):
+            EmbeddedFrontier(bench.folder, PolitenessSection(**bench.settings))
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+# ── robots.txt ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_robots_txt_request_comes_from_the_page_that_waits_for_it(bench: Bench) -> None:
+    frontier = bench.open()
+    frontier.admit(1, [Found("https://a.test/1", 3, 9)])
+    (lease,) = frontier.claim("me", 9)
+    assert (lease.url, lease.purpose, lease.depth, lease.parent) == (
+        "https://a.test/robots.txt", Purpose.ROBOTS, 3, 1,
+    )  # fmt: skip
+    assert lease.item < 0
+
+
+def test_a_robots_txt_that_is_being_asked_for_holds_back_its_own_origin_alone(bench: Bench) -> None:
+    bench.settings |= {"delay_s": 0.0, "places": 9}
+    frontier = bench.open(("one", CrawlLimits()), ("two", CrawlLimits()))
+    allow(frontier, "http://b.a.test")
+    frontier.admit(1, [Found("http://a.a.test/1", 0)])
+    frontier.admit(2, [Found("http://b.a.test/1", 0), Found("http://a.a.test/2", 0)])
+    assert sorted(claimed(frontier)) == ["http://a.a.test/robots.txt", "http://b.a.test/1"]
+
+
+def test_what_is_rejected_with_its_site_is_asked_for_again_when_there_is_something_new(bench: Bench) -> None:
+    frontier = bench.open()
+    frontier.admit(1, [Found("http://a/1", 0)])
+    (robots,) = frontier.claim("me", 9)
+    frontier.cool([Ended(robots, frontier.now(), ok=False)])
+    frontier.finish([Outcome(robots, End.RETRY, 20.0)])
+    frontier.drop(1)
+    assert [one.item.url for one in frontier.rejections()] == ["http://a/1"], "the robots.txt is nobody's page"
+    frontier.admit(1, [Found("http://a/2", 0)])
+    bench.time += 30
+    assert claimed(frontier) == ["http://a/robots.txt"]

@@ -1,0 +1,456 @@
+"""The working set of an embedded frontier: which sites and addresses it may forget, and what is kept of them; what is
+woken when a place or a permit becomes free. Through the queues themselves on a real journal, or a whole frontier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft.config import PolitenessSection
+from weft.frontier import queues as queues_module
+from weft.frontier.contract import CrawlLimits, End, Ended, Item, Outcome, RobotsRecord
+from weft.frontier.embedded import EmbeddedFrontier
+from weft.frontier.journal import Journal
+from weft.frontier.queues import FORGET_AFTER_S, Queues
+from weft.frontier.sites import Crawl
+from weft.records import Found, Lease, Purpose
+
+WALL = 1_700_000_000.0
+
+
+class Bench:
+    """Queues, or a frontier, under a clock that the test moves."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.time = 1000.0
+        self._journals: list[Journal] = []
+        self._frontiers: list[EmbeddedFrontier] = []
+        self.crawl = 0
+
+    def now(self) -> float:
+        return self.time
+
+    def wall(self) -> float:
+        return WALL + self.time
+
+    def queues(self, **settings: Any) -> Queues:
+        journal = Journal(self.folder / "frontier.db")
+        self._journals.append(journal)
+        return Queues(self.section(**settings), journal, self.folder / "spill", self.now, self.wall)
+
+    def frontier(self, limits: CrawlLimits | None = None, **settings: Any) -> EmbeddedFrontier:
+        for old in self._frontiers:
+            old.close()
+        self._frontiers.clear()
+        frontier = EmbeddedFrontier(self.folder / "f", self.section(**settings), clock=self.now, wall=self.wall)
+        self.crawl = frontier.open_crawl("test", limits or CrawlLimits())
+        frontier.recover()
+        self._frontiers.append(frontier)
+        return frontier
+
+    def section(self, **settings: Any) -> PolitenessSection:
+        return PolitenessSection(**({"delay_s": 10.0, "places": 1} | settings))
+
+    def close(self) -> None:
+        for journal in self._journals:
+            journal.close()
+        for frontier in self._frontiers:
+            frontier.close()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    made.close()
+
+
+def allow(frontier: EmbeddedFrontier, *origins: str, crawl_delay_s: float | None = None) -> None:
+    for origin in origins:
+        frontier.robots_known(origin, RobotsRecord("allow", b"", 9e12), crawl_delay_s)
+
+
+def fetch(frontier: EmbeddedFrontier, lease: Lease, **facts: Any) -> None:
+    frontier.cool([Ended(lease, frontier.now(), **({"ok": True} | facts))])
+    assert frontier.finish([Outcome(lease, End.PAGE)]) == [True]
+
+
+def claim_one(frontier: EmbeddedFrontier) -> Lease:
+    (lease,) = frontier.claim("me", 9)
+    return lease
+
+
+# ── keys ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("scope", "url", "key"),
+    [
+        ("domain", "https://www.example.com/", "example.com"),
+        ("domain", "http://example.com:8080/x", "example.com"),
+        ("host", "https://www.example.com/", "www.example.com"),
+        ("ip", "https://b.example.com/x/y", "b.example.com"),
+    ],
+)
+def test_the_key_of_a_url_goes_by_what_counts_as_one_site(bench: Bench, scope: str, url: str, key: str) -> None:
+    queues = bench.queues(key_scope=scope)
+    assert queues.key_of("https://a.example.org/") != key, "another origin before it"
+    assert (queues.key_of(url), queues.key_of(url + "more")) == (key, key)
+
+
+def test_keys_are_right_also_after_very_many_of_them(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queues_module, "_KEYS", 5)
+    queues = bench.queues()
+    for _ in range(2):
+        assert [queues.key_of(f"http://h{n}/x") for n in range(20)] == [f"h{n}" for n in range(20)]
+    assert len(queues._keys) <= 6
+
+
+# ── sites that are forgotten ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_site_with_nothing_to_do_is_forgotten_after_a_minute(bench: Bench) -> None:
+    frontier = bench.frontier()
+    allow(frontier, "http://a", "http://b")
+    frontier.admit(bench.crawl, [Found("http://a/1", 0), Found("http://b/1", 0), Found("http://b/2", 0)])
+    for lease in frontier.claim("me", 9):
+        fetch(frontier, lease)
+    bench.time += FORGET_AFTER_S - 1
+    frontier.claim("me", 0)
+    assert frontier.stats().sites == 2
+    bench.time += 1
+    frontier.claim("me", 0)
+    assert frontier.stats().sites == 1, "the other one has a page to fetch"
+    assert claim_one(frontier).url == "http://b/2"
+
+
+def test_few_sites_are_forgotten_at_once(bench: Bench) -> None:
+    frontier = bench.frontier()
+    hosts = [f"http://h{number}" for number in range(50)]
+    allow(frontier, *hosts)
+    frontier.admit(bench.crawl, [Found(f"{host}/", 0) for host in hosts])
+    for lease in frontier.claim("me", 100):
+        fetch(frontier, lease)
+    bench.time += FORGET_AFTER_S
+    counts = []
+    for _ in range(4):
+        frontier.claim("me", 0)
+        counts.append(frontier.stats().sites)
+    assert counts == [30, 10, 0, 0]
+
+
+def test_a_forgotten_site_keeps_what_it_asked_for(bench: Bench) -> None:
+    frontier = bench.frontier(places=3)
+    allow(frontier, "http://a", crawl_delay_s=25.0)
+    frontier.admit(bench.crawl, [Found("http://a/1", 0)])
+    bench.time += 25
+    fetch(frontier, claim_one(frontier))
+    bench.time += FORGET_AFTER_S + 30
+    frontier.claim("me", 0)
+    assert frontier.stats().sites == 0
+    frontier.admit(bench.crawl, [Found(f"http://a/{number}", 0) for number in (2, 3)])
+    lease = claim_one(frontier)
+    assert (lease.url, lease.delay_s) == ("http://a/2", 25.0)
+    fetch(frontier, lease)
+    bench.time += 24
+    assert frontier.claim("me", 9) == []
+    bench.time += 1.1
+    assert claim_one(frontier).url == "http://a/3"
+
+
+def test_a_site_whose_wait_is_not_over_is_not_forgotten(bench: Bench) -> None:
+    frontier = bench.frontier()
+    allow(frontier, "http://a")
+    frontier.admit(bench.crawl, [Found("http://a/1", 0)])
+    fetch(frontier, claim_one(frontier), slow_down=True, retry_after_s=300.0)
+    bench.time += 299
+    frontier.claim("me", 0)
+    assert frontier.stats().sites == 1
+    bench.time += FORGET_AFTER_S
+    frontier.claim("me", 0)
+    assert frontier.stats().sites == 0
+
+
+def test_a_site_that_is_being_asked_is_not_forgotten(bench: Bench) -> None:
+    frontier = bench.frontier(lease_s=1000.0)
+    allow(frontier, "http://a")
+    frontier.admit(bench.crawl, [Found("http://a/1", 0)])
+    lease = claim_one(frontier)
+    bench.time += 2 * FORGET_AFTER_S
+    frontier.claim("me", 0)
+    frontier.admit(bench.crawl, [Found("http://a/2", 0)])
+    assert frontier.claim("me", 9) == []
+    fetch(frontier, lease)
+    bench.time += 10.1
+    assert claim_one(frontier).url == "http://a/2"
+
+
+def test_a_site_that_waits_for_a_permit_is_not_forgotten(bench: Bench) -> None:
+    frontier = bench.frontier(CrawlLimits(max_pages=1), lease_s=1000.0)
+    allow(frontier, "http://a", "http://b")
+    frontier.admit(bench.crawl, [Found("http://a/1", 0), Found("http://b/1", 0)])
+    first = claim_one(frontier)
+    bench.time += 2 * FORGET_AFTER_S
+    assert frontier.claim("me", 9) == []
+    frontier.finish([Outcome(first, End.RELEASE)])
+    assert len(frontier.claim("me", 9)) == 1
+
+
+def test_a_domain_keeps_its_budget_however_long_it_is_idle(bench: Bench) -> None:
+    frontier = bench.frontier(CrawlLimits(max_pages_per_domain=2))
+    allow(frontier, "http://a")
+    frontier.admit(bench.crawl, [Found("http://a/1", 0)])
+    fetch(frontier, claim_one(frontier))
+    for number in (2, 3):
+        bench.time += 3 * FORGET_AFTER_S
+        assert frontier.claim("me", 9) == []
+        frontier.admit(bench.crawl, [Found(f"http://a/{number}", 0)])
+        leases = frontier.claim("me", 9)
+        assert len(leases) == (1 if number == 2 else 0)
+        for lease in leases:
+            fetch(frontier, lease)
+
+
+def test_a_forgotten_site_is_found_again_with_all_its_origins(bench: Bench) -> None:
+    frontier = bench.frontier(delay_s=0.0)
+    origins = [f"http://w{number}.example.com" for number in range(12)]
+    allow(frontier, *origins)
+    for visit in range(3):
+        names = [f"{origin}/{visit}" for origin in origins]
+        frontier.admit(bench.crawl, [Found(url, 0) for url in names])
+        frontier.commit()
+        claimed = []
+        while leases := frontier.claim("me", 9):
+            claimed += [lease.url for lease in leases]
+            for lease in leases:
+                fetch(frontier, lease)
+        assert claimed == names
+        bench.time += FORGET_AFTER_S + 1
+        frontier.claim("me", 0)
+        assert frontier.stats().sites == 0
+
+
+# ── what a site is known to have asked for ─────────────────────────────────────────────────────────────────────────
+
+
+def test_what_a_site_asked_for_is_recalled_from_the_journal(bench: Bench) -> None:
+    queues = bench.queues(max_retry_after_s=1000.0, breaker_failures=1, breaker_reset_s=300.0)
+    site = queues.site("a")
+    site.turn.slow_down(bench.time, 500.0, queues.section)
+    site.turn.crawl_delay_s = 7.0
+    queues.save(site)
+    broken = queues.site("b")
+    broken.turn.answered(1, False, bench.time, queues.section)
+    broken.turn.answered(1, False, bench.time, queues.section)
+    queues.save(broken)
+    queues.save(queues.site("c"))
+    queues._journal.commit()
+    bench.time += 100
+    again = bench.queues()
+    a, b, c = (again.site(key).turn for key in "abc")
+    assert (a.crawl_delay_s, a.extra_s, a.forced_single, a.open_until) == (7.0, 20.0, True, 0.0)
+    assert [round(turn.due, 3) for turn in (a, b, c)] == [1500.0, 1300.0, 1000.0]
+    assert (b.probes, b.open_until, c.forced_single) == (1, b.due, False)
+
+
+def test_a_site_that_was_asked_before_this_process_waits_its_delay(bench: Bench) -> None:
+    queues = bench.queues()
+    queues.asked = {"ended": 995.0, "open": None}
+    assert [queues.site(key).turn.due for key in ("ended", "open", "never")] == [1005.0, 1010.0, 0.0]
+    assert queues.asked == {}
+
+
+# ── addresses ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_address_waits_a_full_delay_after_a_restart_and_a_longer_one_where_it_wants_that(bench: Bench) -> None:
+    queues = bench.queues(key_scope="ip")
+    site = queues.site("a")
+    site.turn = queues.turn_at("192.0.2.1")
+    assert site.turn.due == 0.0
+    site.turn.wants(25.0)
+    queues.save(site)
+    queues._journal.commit()
+    bench.time += 100
+    again = bench.queues(key_scope="ip")
+    again.not_before = bench.time + 10.0
+    assert again.turn_at("192.0.2.2").due == bench.time + 10.0
+    known = again.turn_at("192.0.2.1")
+    assert (known.due, known.delay_s(again.section)) == (bench.time + 25.0, 25.0)
+    assert again.turn_at("192.0.2.1") is known
+
+
+@pytest.mark.parametrize(("left_s", "is_long"), [(600.0, False), (601.0, True)])
+def test_an_address_that_asked_for_too_long_a_wait_turns_away_until_then(
+    bench: Bench, left_s: float, is_long: bool
+) -> None:
+    queues = bench.queues(key_scope="ip", max_retry_after_s=600.0)
+    site = queues.site("a")
+    turn = site.turn = queues.turn_at("192.0.2.1")
+    turn.slow_down(bench.time, 2000.0, queues.section)
+    assert (turn.long_until, turn.due) == (3000.0, 1020.0)
+    queues.save(site)
+    queues._journal.commit()
+    bench.time = 3000.0 - left_s
+    again = bench.queues(key_scope="ip", max_retry_after_s=600.0).turn_at("192.0.2.1")
+    assert (round(again.long_until, 3), round(again.due, 3)) == ((3000.0, 0.0) if is_long else (0.0, 3000.0))
+
+
+def test_addresses_are_forgotten_when_there_are_many_and_they_are_idle(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queues_module, "_KEPT_TURNS", 5)
+    queues = bench.queues(key_scope="ip")
+    idle, active, waiting, ended, parked = (queues.turn_at(f"192.0.2.{number}") for number in range(5))
+    active.started(bench.time, queues.section)
+    waiting.due = bench.time + 500.0
+    ended.last_end = bench.time + FORGET_AFTER_S
+    parked.parked = {queues.site("x"): None}
+    bench.time += FORGET_AFTER_S
+    kept = queues.turn_at("192.0.2.9")
+    names = {turn: number for number, turn in enumerate((idle, active, waiting, ended, parked))}
+    left = [names[turn] for turn in names if queues._turns.get(turn.address) is turn]
+    assert left == [1, 2, 3, 4]
+    assert queues.turn_at("192.0.2.9") is kept
+    bench.time += 600.0
+    for number in range(10, 20):
+        queues.turn_at(f"192.0.2.{number}")
+    assert queues._turns[active.address] is active
+    assert waiting.address not in queues._turns
+
+
+# ── what waits ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def crawl_of(queues: Queues, number: int = 1, **limits: int) -> Crawl:
+    crawl = Crawl(number, f"c{number}", 5, CrawlLimits(**limits), queues.spill)
+    queues.crawls[number] = crawl
+    return crawl
+
+
+def test_an_urgent_item_is_due_at_once_and_counted(bench: Bench) -> None:
+    queues = bench.queues()
+    lane = queues.site("a").lane(crawl_of(queues))
+    queues.push_urgent(lane, Item(1, "http://a/1", 0, 0))
+    assert (queues.queued, lane.queued, lane.next_time()) == (1, 1, 0.0)
+    assert queues.pop(lane, 0.0) == Item(1, "http://a/1", 0, 0)
+    assert (queues.queued, lane.queued) == (0, 0)
+
+
+def test_what_has_ended_since_it_was_written_down_is_passed_over(bench: Bench) -> None:
+    queues = bench.queues()
+    crawl = crawl_of(queues)
+    for number in range(1, 5):
+        queues.enqueue(crawl, Found(f"http://a/{number}", 0), number)
+    queues.ended = {1, 3}
+    lane = queues.site("a").lane(crawl)
+    popped = [item.item for _ in range(2) if (item := queues.pop(lane, bench.time)) is not None]
+    assert (popped, queues.queued, queues.pop(lane, bench.time)) == ([2, 4], 0, None)
+
+
+def test_what_was_tried_since_it_was_written_down_waits_its_time(bench: Bench) -> None:
+    queues = bench.queues()
+    crawl = crawl_of(queues)
+    for number in range(1, 4):
+        queues.enqueue(crawl, Found(f"http://a/{number}", 0), number)
+    queues.retries = {1: (2, bench.wall() + 30.0), 2: (1, bench.wall() - 5.0)}
+    lane = queues.site("a").lane(crawl)
+    first, second = queues.pop(lane, bench.time), queues.pop(lane, bench.time)
+    assert first is not None and second is not None
+    assert [(one.item, one.attempt) for one in (first, second)] == [(2, 1), (3, 0)]
+    assert (queues.pop(lane, bench.time + 29.9), queues.queued) == (None, 1)
+    third = queues.pop(lane, bench.time + 30.1)
+    assert third is not None
+    assert (third.item, third.attempt) == (1, 2)
+
+
+def test_robots_txt_redirects_and_retries_go_before_sitemaps_and_pages(bench: Bench) -> None:
+    queues = bench.queues()
+    crawl = crawl_of(queues)
+    queues.enqueue(crawl, Found("http://a/page", 0), 1)
+    queues.enqueue(crawl, Found("http://a/hop", 0, hops=1, about="http://a/x"), 2)
+    queues.enqueue(crawl, Found("http://a/map.xml", 0, purpose=Purpose.SITEMAP, about="http://a"), 3)
+    queues.enqueue(crawl, Found("http://a/robots.txt", 0, purpose=Purpose.ROBOTS, about="http://a"), -1)
+    queues.enqueue(crawl, Found("http://a/tried", 0, offsite=1), 4, attempt=1, not_before=0.0)
+    lane = queues.site("a").lane(crawl)
+    popped = []
+    while (item := queues.pop(lane, bench.time)) is not None:
+        popped.append((item.item, item.hops, item.about, item.attempt, item.offsite))
+    assert popped == [
+        (-1, 0, "http://a", 0, 0), (2, 1, "http://a/x", 0, 0), (4, 0, "", 1, 1), (3, 0, "http://a", 0, 0),
+        (1, 0, "", 0, 0),
+    ]  # fmt: skip
+
+
+def test_a_site_is_scheduled_for_its_first_item_and_not_before_its_turn(bench: Bench) -> None:
+    queues = bench.queues()
+    crawl = crawl_of(queues)
+    queues.site("a").turn.due = bench.time + 5
+    queues.enqueue(crawl, Found("http://a/1", 0), 1)
+    assert queues.wheel.next_due() == bench.time + 5
+    queues.enqueue(crawl, Found("http://b/1", 0, hops=1), 2, not_before=bench.time + 3)
+    assert queues.wheel.next_due() == bench.time + 3
+
+
+def parked(queues: Queues, crawl: Crawl, count: int) -> list[str]:
+    """So many sites of one address that is fully in use."""
+    turn = queues.turn_at("192.0.2.1")
+    turn.active = turn.places(queues.section)
+    keys = [f"h{number}" for number in range(count)]
+    for number, key in enumerate(keys, 1):
+        queues.site(key).turn = turn
+        queues.enqueue(crawl, Found(f"http://{key}/", 0), number)
+    return keys
+
+
+@pytest.mark.parametrize(("places", "active"), [(1, 0), (3, 0), (3, 1), (3, 3)])
+def test_as_many_parked_sites_are_woken_as_there_are_places_in_the_order_they_came(
+    bench: Bench, places: int, active: int
+) -> None:
+    queues = bench.queues(key_scope="ip", places=places)
+    keys = parked(queues, crawl_of(queues), 6)
+    turn = queues.turn_at("192.0.2.1")
+    assert queues.wheel.next_due() is None, "nobody tries while all places are taken"
+    turn.active = active
+    queues.wake(turn)
+    woken = []
+    while (site := queues.wheel.pop(bench.time)) is not None:
+        woken.append(site.key)
+    assert woken == keys[: places - active]
+    assert [site.key for site in turn.parked or ()] == keys[places - active :]
+
+
+def test_a_parked_site_whose_item_must_wait_does_not_take_the_place(bench: Bench) -> None:
+    queues = bench.queues(key_scope="ip")
+    crawl = crawl_of(queues)
+    turn = queues.turn_at("192.0.2.1")
+    turn.active = 1
+    for number, (key, not_before) in enumerate((("later", bench.time + 50), ("now", 0.0), ("then", 0.0)), 1):
+        queues.site(key).turn = turn
+        queues.enqueue(crawl, Found(f"http://{key}/", 0, hops=1), number, not_before=not_before)
+    turn.active = 0
+    queues.wake(turn)
+    site = queues.wheel.pop(bench.time)
+    assert site is not None and site.key == "now"
+    assert queues.wheel.next_due() == bench.time + 50
+    assert [site.key for site in turn.parked or ()] == ["then"]
+
+
+def test_as_many_blocked_sites_go_on_as_there_are_permits(bench: Bench) -> None:
+    queues = bench.queues()
+    crawl = crawl_of(queues, in_flight=2)
+    for number in range(5):
+        queues.enqueue(crawl, Found(f"http://h{number}/", 0), number + 1)
+        site = queues.wheel.pop(bench.time)
+        assert site is not None
+        crawl.blocked[site] = None
+    queues.unblock(crawl)
+    woken = [site.key for _ in range(5) if (site := queues.wheel.pop(bench.time)) is not None]
+    assert woken == ["h0", "h1"]
+    crawl.flight = 3
+    queues.unblock(crawl)
+    assert len(crawl.blocked) == 3

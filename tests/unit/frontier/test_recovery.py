@@ -1,0 +1,153 @@
+"""What comes back from a checkpoint that is not the journal's last word: what test_recovery_model.py found, plainly."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from weft.config import PolitenessSection
+from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.embedded import EmbeddedFrontier
+from weft.frontier.recovery import Bitmap
+from weft.records import Found, Lease
+
+ALWAYS, NEVER = -1_000_000, 1_000_000_000  # lines of the journal after which a checkpoint is due
+
+
+class Lives:
+    """One frontier through several processes, each killed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.time = 1000.0
+        self.crawl = 0
+        self._lives = 0
+        self._frontier: EmbeddedFrontier | None = None
+
+    def next(self, checkpoint_every: int, limits: CrawlLimits | None = None) -> EmbeddedFrontier:
+        """The next process, after the one before was killed."""
+        if self._frontier is not None:
+            self._lives += 1
+            copy = self.folder.with_name(f"life{self._lives}")
+            shutil.copytree(self.folder, copy)
+            self._frontier.close()
+            self.folder = copy
+        section = PolitenessSection(delay_s=0.0, places=50, lease_s=1e6)
+        frontier = EmbeddedFrontier(
+            self.folder, section, checkpoint_every=checkpoint_every, clock=lambda: self.time,
+            wall=lambda: 1_700_000_000.0 + self.time,
+        )  # fmt: skip
+        self.crawl = frontier.open_crawl("test", limits or CrawlLimits())
+        frontier.recover()
+        frontier.robots_known("http://a", RobotsRecord("allow", b"", 9e12), None)
+        self._frontier = frontier
+        return frontier
+
+    def close(self) -> None:
+        if self._frontier is not None:
+            self._frontier.close()
+
+
+@pytest.fixture
+def lives(tmp_path: Path) -> Lives:
+    return Lives(tmp_path / "life")
+
+
+def end(
+    frontier: EmbeddedFrontier, leases: list[Lease], how: End = End.PAGE, wait_s: float = 0.0, batch: int = 0
+) -> None:
+    frontier.cool([Ended(lease, frontier.now(), ok=True) for lease in leases])
+    assert all(frontier.finish([Outcome(lease, how, wait_s) for lease in leases], batch))
+    frontier.commit()
+
+
+def urls(leases: list[Lease]) -> list[str]:
+    return [lease.url for lease in leases]
+
+
+def test_what_ended_before_a_restart_stays_ended_over_the_next_checkpoint_and_restart(lives: Lives) -> None:
+    frontier = lives.next(ALWAYS)
+    frontier.admit(lives.crawl, [Found(f"http://a/{number}", 0) for number in range(6)])
+    frontier.commit()
+    frontier = lives.next(NEVER)
+    end(frontier, frontier.claim("me", 3))
+    frontier = lives.next(ALWAYS)
+    frontier.admit(lives.crawl, [Found("http://a/6", 0)])
+    frontier.commit()  # a checkpoint, before anyone has come across those that have ended
+    frontier = lives.next(NEVER)
+    assert frontier.stats().finished == 3
+    assert urls(frontier.claim("me", 50)) == [f"http://a/{number}" for number in range(3, 7)]
+    lives.close()
+
+
+def test_a_page_whose_batch_was_never_safe_comes_back_also_where_depth_decides(lives: Lives) -> None:
+    limits = CrawlLimits(max_depth=5)
+    frontier = lives.next(ALWAYS, limits)
+    frontier.admit(lives.crawl, [Found("http://a/1", 0)])
+    end(frontier, frontier.claim("me", 1), batch=1)
+    frontier = lives.next(NEVER, limits)
+    assert frontier.stats().finished == 0
+    assert urls(frontier.claim("me", 50)) == ["http://a/1"]
+    lives.close()
+
+
+def test_a_page_that_was_found_by_a_shorter_way_while_it_was_leased_comes_back_there(lives: Lives) -> None:
+    limits = CrawlLimits(max_depth=5)
+    frontier = lives.next(ALWAYS, limits)
+    frontier.admit(lives.crawl, [Found("http://a/1", 4)])
+    frontier.claim("me", 1)
+    frontier.admit(lives.crawl, [Found("http://a/1", 2)])
+    frontier.commit()
+    frontier = lives.next(NEVER, limits)
+    assert [(lease.url, lease.depth) for lease in frontier.claim("me", 50)] == [("http://a/1", 2)]
+    assert frontier.stats().queued == 0
+    lives.close()
+
+
+@pytest.mark.parametrize("hops", [0, 1])
+def test_a_page_that_moved_up_and_was_tried_waits_its_time_after_a_restart(lives: Lives, hops: int) -> None:
+    limits = CrawlLimits(max_depth=5)
+    frontier = lives.next(ALWAYS, limits)
+    frontier.admit(lives.crawl, [Found("http://a/1", 4, hops=hops)])
+    frontier.commit()
+    frontier = lives.next(NEVER, limits)
+    frontier.admit(lives.crawl, [Found("http://a/1", 2, hops=hops)])
+    end(frontier, frontier.claim("me", 1), End.RETRY, wait_s=30.0)
+    frontier = lives.next(NEVER, limits)
+    lives.time += 29
+    assert frontier.claim("me", 50) == []
+    lives.time += 2
+    assert [(lease.depth, lease.attempt) for lease in frontier.claim("me", 50)] == [(2, 1)]
+    lives.close()
+
+
+def test_the_first_page_after_a_checkpoint_of_nothing_is_not_lost(lives: Lives) -> None:
+    frontier = lives.next(ALWAYS)
+    frontier.commit()
+    frontier = lives.next(NEVER)
+    frontier.admit(lives.crawl, [Found("http://a/1", 0)])
+    frontier.commit()
+    frontier = lives.next(NEVER)
+    leases = frontier.claim("me", 50)
+    assert urls(leases) == ["http://a/1"]
+    end(frontier, leases)
+    frontier = lives.next(NEVER)
+    assert frontier.stats().finished == 1
+    assert frontier.claim("me", 50) == []
+    lives.close()
+
+
+def test_a_bitmap_is_a_set_of_numbers() -> None:
+    items = [1, 7, 8, 65_535, 65_536, 65_537, 3 << 40, (3 << 40) + 5]
+    bitmap = Bitmap()
+    assert not bitmap
+    assert bitmap.add(items) == len(items)
+    assert bitmap
+    near = {item + step for item in items for step in (-8, -1, 0, 1, 8, 65_536)}
+    assert {item for item in near if item in bitmap} == set(items)
+    copy = Bitmap(bitmap.blocks())
+    copy.add([2])
+    assert {item for item in near | {2} if item in copy} == {*items, 2}
+    assert 2 not in bitmap

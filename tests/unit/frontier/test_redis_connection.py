@@ -1,0 +1,152 @@
+"""What is shown of a Redis address, and what its troubles are called: nothing is connected to here."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+import redis
+from redis import exceptions as wrong
+
+from weft.errors import BadInput, ServerAway, ServerFull
+from weft.frontier.redis.connection import (
+    RedisSettings,
+    ServerFacts,
+    Trouble,
+    address,
+    asking,
+    classify,
+    connect,
+    describe,
+    hurry,
+    refuse_shared,
+)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://h", "redis://h:6379/0"),
+        ("redis://:secret@h:7000/3", "redis://h:7000/3"),
+        ("rediss://user:secret@[::1]:7000", "rediss://[::1]:7000/0"),
+        ("redis://h?db=4", "redis://h:6379/4"),
+        ("redis:///2", "redis://localhost:6379/2"),
+        ("unix:///run/redis.sock", "unix:///run/redis.sock?db=0"),
+        ("unix:///run/redis.sock?db=7&password=secret", "unix:///run/redis.sock?db=7"),
+        ("redis://h:notaport", "a redis_url that cannot be read"),
+    ],
+)
+def test_an_address_is_shown_without_its_secrets(url: str, shown: str) -> None:
+    assert address(url) == shown
+
+
+def test_the_database_of_the_settings_counts_where_the_url_names_none() -> None:
+    assert [address(url, 5) for url in ("redis://h", "redis://h/1", "unix:///s", "unix:///s?db=2")] == [
+        "redis://h:6379/5", "redis://h:6379/1", "unix:///s?db=5", "unix:///s?db=2",
+    ]  # fmt: skip
+
+
+def test_settings_reach_the_connection_and_the_urls_own_come_first() -> None:
+    settings = RedisSettings(db=3, password="p", socket_timeout_s=7.0, connect_timeout_s=2.0, max_connections=9)
+    pool: Any = connect("redis://h:7000", settings).connection_pool
+    chosen = pool.connection_kwargs
+    assert (chosen["db"], chosen["password"], chosen["socket_timeout"], chosen["socket_connect_timeout"]) == (
+        3, "p", 7.0, 2.0,
+    )  # fmt: skip
+    assert (chosen["socket_keepalive"], pool.max_connections, pool.timeout) == (True, 9, 7.0)
+    own = connect("redis://:q@h:7000/5", settings).connection_pool.connection_kwargs
+    assert (own["db"], own["password"]) == (5, "q")
+    assert "socket_keepalive" not in connect("unix:///run/x.sock", settings).connection_pool.connection_kwargs
+    assert connect("redis://h").connection_pool.connection_kwargs["db"] == 0
+
+
+@pytest.mark.parametrize("url", ["http://h", "redis:h", "h:6379", "", "rediss"])
+def test_another_scheme_is_refused(url: str) -> None:
+    with pytest.raises(BadInput, match="must begin with redis://"):
+        connect(url)
+
+
+def test_a_password_is_not_told_in_a_refusal() -> None:
+    with pytest.raises(BadInput) as refused:
+        connect("redis://:topsecret@h:6379/notanumber?socket_timeout=topsecret")
+    assert "topsecret" not in str(refused.value)
+
+
+def test_whoever_can_do_without_waits_no_longer_than_it_says() -> None:
+    client = connect("redis://h", RedisSettings(socket_timeout_s=30.0, connect_timeout_s=1.0))
+    hurry(client, 2.0)
+    chosen = client.connection_pool.connection_kwargs
+    assert (chosen["socket_timeout"], chosen["socket_connect_timeout"]) == (2.0, 1.0)
+
+
+def caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (caused(wrong.ConnectionError("x"), socket.gaierror(1)), "no such host"),
+        (caused(wrong.ConnectionError("x"), ConnectionRefusedError()), "refuses the connection: no server"),
+        (caused(wrong.ConnectionError("x"), FileNotFoundError()), "there is no such socket"),
+        (caused(wrong.ConnectionError("x"), PermissionError()), "this user may not open the socket"),
+        (wrong.TimeoutError("x"), "does not answer in time"),
+        (caused(wrong.ConnectionError("x"), TimeoutError()), "does not answer in time"),
+        (wrong.OutOfMemoryError("used memory"), "is full"),
+        (wrong.ResponseError("OOM command not allowed"), "is full"),
+        (wrong.ResponseError("MISCONF Redis is configured to save"), "cannot write to its disk"),
+        (wrong.BusyLoadingError("x"), "is loading its data"),
+        (wrong.ReadOnlyError("x"), "is a read-only replica"),
+        (wrong.AuthenticationError("x"), "refuses the password"),
+        (wrong.ResponseError("WRONGPASS invalid"), "refuses the password"),
+        (wrong.ResponseError("first line\nsecond"), "ResponseError: first line"),
+        (wrong.ResponseError(""), "ResponseError: no message"),
+    ],
+)
+def test_a_trouble_is_told_in_a_few_words(error: Exception, said: str) -> None:
+    assert describe(error).startswith(said)
+    assert "\n" not in describe(error)
+
+
+@pytest.mark.parametrize(
+    ("error", "trouble"),
+    [
+        (wrong.OutOfMemoryError("x"), Trouble.FULL),
+        (wrong.AuthorizationError("x"), Trouble.FATAL),
+        (wrong.ConnectionError("NOAUTH Authentication required."), Trouble.FATAL),
+        (wrong.ClusterDownError("x"), Trouble.AWAY),
+        (wrong.ResponseError("max number of clients reached"), Trouble.AWAY),
+        (OSError("x"), Trouble.AWAY),
+        (ValueError("x"), Trouble.FATAL),
+    ],
+)
+def test_more_troubles_are_sorted_by_what_to_do(error: Exception, trouble: Trouble) -> None:
+    assert classify(error) is trouble
+
+
+def test_what_may_pass_is_told_apart_from_what_will_not() -> None:
+    for error, expected in (
+        (redis.ConnectionError("gone"), ServerAway),
+        (redis.ResponseError("OOM x"), ServerFull),
+        (redis.ResponseError("WRONGTYPE x"), redis.ResponseError),
+    ):
+        with pytest.raises(expected), asking("here"):
+            raise error
+
+
+def facts(run_id: str, db: int = 0, *, aof: bool = True) -> ServerFacts:
+    return ServerFacts(f"redis://{run_id}/{db}", db, run_id, "8.0", aof, 0, 0)
+
+
+def test_pods_may_share_a_server_and_not_a_database() -> None:
+    refuse_shared({0: facts("a"), 1: facts("a", 1), 2: facts("b")})
+    with pytest.raises(BadInput, match="pods 1 and 3 are one database"):
+        refuse_shared({0: facts("a"), 1: facts("b"), 3: facts("b")})
+
+
+def test_a_server_that_forgets_is_warned_of() -> None:
+    assert facts("a").warnings == []
+    (warning,) = facts("a", aof=False).warnings
+    assert "appendonly yes" in warning

@@ -1,0 +1,185 @@
+"""What a pod on Redis keeps on its own disk: robots.txt files and refusals, marks, and messages to other pods."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from weft.frontier.contract import RobotsRecord
+from weft.frontier.redis import marks as marks_module
+from weft.frontier.redis import shelf as shelf_module
+from weft.frontier.redis.marks import Marks
+from weft.frontier.redis.outbox import KEEP_S, Arrived, Behind, FileOutbox, Sent
+from weft.frontier.redis.shelf import Shelf
+from weft.frontier.view import FrontierView
+
+# ── robots.txt and refusals ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def record(body: bytes) -> RobotsRecord:
+    return RobotsRecord("ok", body, 9e12)
+
+
+def test_each_robots_txt_of_an_origin_has_the_next_version(tmp_path: Path) -> None:
+    path = tmp_path / "pod" / "robots.db"
+    one, two = Shelf(path), Shelf(path)
+    assert one.robots("http://a") is None
+    assert [one.keep("http://a", record(b"1"), 10.0), two.keep("http://a", record(b"2"), 20.0)] == [1, 2]
+    assert one.keep("http://b", record(b"b"), 30.0) == 1
+    assert one.robots("http://a") == (2, record(b"2"))
+    one.keep_scope(1, ["http://x/", "http://y/"])
+    view = FrontierView([tmp_path / "pod"])
+    assert view.robots_history("http://a") == [(10.0, record(b"1")), (20.0, record(b"2"))]
+    assert view.robots("http://b") == record(b"b")
+    assert view.scope_extensions() == ["http://x/", "http://y/"]
+    assert view.entries("http://a/") == []
+    for opened in (view, one, two):
+        opened.close()
+
+
+def test_refusals_are_written_with_a_commit_and_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shelf_module, "MOST_REFUSALS", 3)
+    shelf = Shelf(tmp_path / "robots.db")
+    view = FrontierView([tmp_path])
+
+    def refused() -> list[str | None]:
+        return [view.refusal(f"http://a/{number}") for number in range(5)]
+
+    shelf.refuse("scope", "http://a/0", 1)
+    shelf.refuse("budget", "http://a/1", 1)
+    assert refused() == [None] * 5
+    shelf.commit()
+    assert refused() == ["scope", "budget", None, None, None]
+    for number in (2, 3, 4):
+        shelf.refuse("scope", f"http://a/{number}", 1)
+    shelf.close()
+    assert refused() == ["scope", "budget", "scope", None, None]
+    view.close()
+
+
+def test_a_shelf_may_be_used_by_another_thread(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path / "robots.db")
+    came: list[object] = []
+
+    def use() -> None:
+        came.append(shelf.keep("http://a", record(b"1"), 1.0))
+        shelf.sync()
+        came.append("synced")
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    assert came == [1, "synced"]
+    shelf.close()
+
+
+# ── marks ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_any_process_has_seen_is_known_to_all(tmp_path: Path) -> None:
+    one, two = Marks(tmp_path / "marks", "one"), Marks(tmp_path / "marks", "two")
+    assert (one.rebooted, one.known()) == (True, (0, 0)), "there was no process before"
+    one.see(5, 70)
+    two.see(9, 30)
+    two.see(8)
+    assert one.known() == two.known() == (8, 70)
+    one.see(10)
+    assert Marks(tmp_path / "marks", "three").known() == (10, 70), "the last item is kept"
+    one.close()
+    again = Marks(tmp_path / "marks", "one")
+    assert (again.rebooted, again.known()) == (False, (10, 70))
+    again.see(11, 60)
+    assert again.known() == (11, 70)
+
+
+def test_marks_of_an_earlier_boot_tell_that_there_was_something_and_not_how_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = Marks(tmp_path / "marks", "one")
+    old.see(5, 70)
+    Marks(tmp_path / "marks", "idle").see(0, 0)
+    monkeypatch.setattr(marks_module, "boot_id", lambda: "another")
+    new = Marks(tmp_path / "marks", "two")
+    assert (new.rebooted, new.known()) == (True, (None, 70))
+    new.see(3, 80)
+    assert new.known() == (None, 80), "as long as the other has not come back"
+    Marks(tmp_path / "marks", "one").see(4)
+    assert new.known()[0] == 4
+
+
+def test_an_empty_boot_before_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Marks(tmp_path / "marks", "one").see(0, 0)
+    monkeypatch.setattr(marks_module, "boot_id", lambda: "another")
+    assert Marks(tmp_path / "marks", "two").known() == (0, 0)
+
+
+# ── messages ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_messages_are_numbered_and_kept_until_they_are_forgotten(tmp_path: Path) -> None:
+    path = tmp_path / "box" / "one.db"
+    box = FileOutbox(path, lambda: 7.0)
+    first = box.put({1: b"a", 2: b"x"})
+    second = box.put({1: b"b"})
+    assert (first, second) == ({1: 7_000_001, 2: 7_000_001}, {1: 7_000_002})
+    assert (box.numbers(1), len(box)) == ([7_000_001, 7_000_002], 3)
+    assert list(box.all(1)) == [(7_000_001, b"a"), (7_000_002, b"b")]
+    assert box.next(1, 0) == (7_000_001, b"a")
+    assert box.next(1, 7_000_001) == (7_000_002, b"b")
+    assert (box.next(1, 7_000_002), box.next(3, 0)) == (None, None)
+    box.forget({1: 7_000_001})
+    assert (box.numbers(1), box.numbers(2)) == ([7_000_002], [7_000_001])
+    box.forget({1: 7_000_002})
+    box.close()
+    again = FileOutbox(path, lambda: 9.0)
+    assert (again.numbers(1), len(again)) == ([], 1)
+    assert again.put({1: b"c", 2: b"y", 3: b"z"}) == {1: 7_000_003, 2: 7_000_002, 3: 7_000_001}, "in the same boot"
+    again.close()
+
+
+def test_a_pod_is_brought_what_it_lacks_and_asked_what_it_has() -> None:
+    sent = Sent([])
+    assert (sent.waits, sent.waiting, sent.unsafe, sent.after, sent.is_due(99.0)) == (False, 0, 0, 0, False)
+    for number in (3, 4, 5):
+        sent.put(number)
+    assert (sent.waits, sent.waiting, sent.unsafe, sent.after) == (True, 3, 3, 0)
+    assert not sent.is_due(99.0), "nothing was brought yet"
+    sent.delivered(4)
+    assert (sent.waits, sent.waiting, sent.unsafe, sent.after, sent.is_due(0.0)) == (True, 1, 3, 4, True)
+    sent.delivered(5)
+    assert (sent.waits, sent.waiting, sent.after) == (False, 0, 5)
+
+
+def test_messages_are_safe_once_they_are_written_and_forgotten_when_they_have_been_for_a_while() -> None:
+    sent = Sent([3, 4, 5])
+    sent.delivered(5)
+    assert (sent.heard(Arrived(5, "run", 100, 20), 10.0), sent.unsafe) == (0, 3), "twenty bytes are not written"
+    assert (sent.heard(Arrived(5, "run", 119, 30), 11.0), sent.unsafe) == (0, 3)
+    assert (sent.heard(Arrived(5, "run", 120, 30), 12.0), sent.unsafe) == (0, 0)
+    assert not sent.is_due(12.0 + KEEP_S - 0.1)
+    assert sent.is_due(12.0 + KEEP_S)
+    assert sent.heard(Arrived(5, "run", 200, 0), 12.0 + KEEP_S - 0.1) == 0
+    assert sent.heard(Arrived(5, "run", 200, 0), 12.0 + KEEP_S) == 5
+    assert (sent.after, sent.is_due(99.0)) == (0, False)
+
+
+def test_a_server_that_has_less_than_it_was_brought_has_lost_it() -> None:
+    sent = Sent([3, 4, 5])
+    sent.delivered(5)
+    with pytest.raises(Behind):
+        sent.heard(Arrived(4, "run", 100, 0), 10.0)
+    sent.rewind()
+    assert (sent.waits, sent.waiting, sent.unsafe, sent.after) == (True, 3, 3, 0)
+    assert sent.heard(Arrived(0, "run", 100, 0), 10.0) == 0
+
+
+def test_another_run_of_a_server_is_judged_by_its_own_file() -> None:
+    sent = Sent([3])
+    sent.delivered(3)
+    sent.heard(Arrived(3, "old", 100, 50), 10.0)
+    # What the old one had still to write is no measure.
+    assert (sent.heard(Arrived(3, "new", 160, 50), 11.0), sent.unsafe) == (0, 1)
+    sent.heard(Arrived(3, "new", 210, 10), 12.0)
+    assert sent.unsafe == 0

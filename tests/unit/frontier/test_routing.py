@@ -1,0 +1,194 @@
+"""A pod's frontier among others: what it queues, what it sends on, and what it takes in, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from weft import urls
+from weft.config import PolitenessSection
+from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.outbox import JUMP, read_message
+from weft.frontier.routing import RoutedFrontier
+from weft.records import Found, Purpose
+
+PODS = 2
+
+
+def hosts(pod: int, count: int = 3) -> list[str]:
+    """Names that belong to a pod, with one letter and with more."""
+    names = [*"abcdefghij", *(f"site{number}" for number in range(50))]
+    mine = [name for name in names if urls.pod_of(urls.domain(name), PODS) == pod]
+    return [mine[0], *mine[-count + 1 :]]
+
+
+HERE, THERE = hosts(0), hosts(1)
+
+
+class Pods:
+    """Pod 0, opened again and again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.frontier: RoutedFrontier | None = None
+
+    def open(self, limits: CrawlLimits | None = None) -> RoutedFrontier:
+        self.close()
+        section = PolitenessSection(delay_s=0.0, places=9)
+        self.frontier = RoutedFrontier(self.folder, section, pod=0, pods=PODS)
+        assert self.frontier.open_crawl("test", limits or CrawlLimits()) == 1
+        self.frontier.recover()
+        return self.frontier
+
+    def close(self) -> None:
+        if self.frontier is not None:
+            self.frontier.close()
+        self.frontier = None
+
+
+@pytest.fixture
+def pods(tmp_path: Path) -> Iterator[Pods]:
+    made = Pods(tmp_path / "f")
+    yield made
+    made.close()
+
+
+def sent(frontier: RoutedFrontier, after: int = 0) -> list[Found]:
+    frontier.commit()
+    found: list[Found] = []
+    while (message := frontier.outbox.next(1, after)) is not None:
+        after = message[0]
+        found += read_message(message[1]).found()
+    return found
+
+
+def test_a_url_belongs_to_the_pod_of_its_domain(pods: Pods) -> None:
+    frontier = pods.open()
+    for scheme in ("http", "https"):
+        for _ in range(2):
+            assert [frontier.pod_of(f"{scheme}://{host}/x") for host in (*HERE, *THERE)] == [0] * 3 + [1] * 3
+            assert [frontier.owns(f"{scheme}://{host}/x") for host in (HERE[0], THERE[0])] == [True, False]
+
+
+def test_what_is_anothers_is_sent_once_and_counts_as_new(pods: Pods) -> None:
+    frontier = pods.open()
+    found = [Found(f"https://{host}/1", 1, 5) for host in (*HERE, *THERE)]
+    admission = frontier.admit(1, found)
+    assert (admission.new, admission.duplicates) == (6, 0)
+    assert frontier.stats().queued == 3
+    again = frontier.admit(1, found)
+    assert (again.new, again.duplicates) == (0, 6)
+    assert sent(frontier) == found[3:]
+    assert frontier.unseen(1, [one.url for one in found]) == []
+    fresh = [f"https://{HERE[0]}/2", f"https://{THERE[0]}/2"]
+    assert frontier.unseen(1, [*fresh, found[0].url, found[3].url]) == fresh
+    assert (frontier.stats().sent, frontier.stats().received) == (1, 0)
+
+
+def test_redirects_and_sitemaps_are_sent_whenever_they_come(pods: Pods) -> None:
+    frontier = pods.open()
+    hop = Found(f"https://{THERE[0]}/1", 1, 5, 1, about="http://x/")
+    sitemap = Found(f"https://{THERE[0]}/map.xml", 0, purpose=Purpose.SITEMAP, about=f"https://{THERE[0]}")
+    for _ in range(2):
+        assert frontier.admit(1, [hop, sitemap]).new == 2
+    assert sent(frontier) == [hop, sitemap] * 2
+
+
+def test_where_depth_decides_a_shorter_way_is_sent_too(pods: Pods) -> None:
+    frontier = pods.open(CrawlLimits(max_depth=5))
+    news = [frontier.admit(1, [Found(f"http://{THERE[0]}/1", depth)]).new for depth in (3, 3, 2, 3)]
+    assert news == [1, 0, 1, 0]
+
+
+def test_a_message_is_taken_in_once_and_what_is_on_disk_need_not_come_again(pods: Pods) -> None:
+    frontier = pods.open()
+    other = RoutedFrontier(pods.folder.with_name("other"), PolitenessSection(delay_s=0.0, places=9), pod=1, pods=PODS)
+    other.open_crawl("test", CrawlLimits())
+    other.recover()
+    links = [Found(f"http://{HERE[0]}/{number}", 2, 7, offsite=1) for number in range(3)]
+    hop = Found(f"http://{HERE[1]}/hop", 1, 5, 1, about="http://x/")
+    other.admit(1, [*links, hop])
+    other.scope_extended(1, "http://new/")
+    other.robots_known(f"http://{HERE[0]}", RobotsRecord("ok", b"body", 9e12), None)
+    other.commit()
+    message = other.outbox.next(0, 0)
+    assert message is not None
+    number, body = message
+    received = frontier.receive(1, number, body)
+    assert received is not None
+    assert (received.scopes, [count for _, count, _ in received.admissions]) == ([(1, "http://new/")], [3, 1])
+    assert [admission.new for *_, admission in received.admissions] == [3, 1]
+    assert frontier.receive(1, number, body) is None
+    assert (frontier.heard(1), frontier.heard(0), frontier.stats().received) == (number, 0, number)
+    assert frontier.scope_extensions(1) == ["http://new/"]
+    record = frontier.robots(f"http://{HERE[0]}")
+    assert record is not None and record.body == b"body"
+    queued = sorted(frontier.items(1), key=lambda item: item.url)
+    assert [(one.url, one.depth, one.parent, one.hops, one.about, one.offsite) for one in queued] == sorted(
+        (one.url, one.depth, one.parent, one.hops, one.about, one.offsite) for one in (*links, hop)
+    )
+    assert frontier.durable == {}
+    frontier.sync()
+    assert frontier.durable == {}, "not committed yet"
+    frontier.commit()
+    frontier.sync()
+    assert frontier.durable == {1: number}
+    assert pods.open().heard(1) == number
+    other.close()
+
+
+def test_a_robots_txt_that_another_pod_waits_for_is_asked_for_through_a_restart_and_told(pods: Pods) -> None:
+    frontier = pods.open()
+    # Its robots.txt leads to a place of this pod.
+    errand = Found(f"http://{HERE[0]}/robots-of-other", 0, 3, 1, Purpose.ROBOTS, f"http://{THERE[0]}")
+    frontier.admit(1, [errand])
+    frontier.robots_known(f"http://{HERE[0]}", RobotsRecord("allow", b"", 9e12), None)
+    frontier = pods.open()
+    (lease,) = frontier.claim("me", 9)
+    assert (lease.url, lease.purpose, lease.about, lease.hops) == (errand.url, Purpose.ROBOTS, errand.about, 1)
+    frontier.cool([Ended(lease, frontier.now(), ok=True)])
+    frontier.robots_known(lease.about, RobotsRecord("ok", b"x", 9e12), 4.0)
+    frontier.finish([Outcome(lease, End.OTHER)])
+    frontier.commit()
+    message = frontier.outbox.next(1, 0)
+    assert message is not None
+    (told,) = read_message(message[1]).robots
+    assert (told.origin, told.record.body, told.crawl_delay_s) == (errand.about, b"x", 4.0)
+    assert pods.open().claim("me", 9) == [], "the errand is done"
+
+
+def test_a_robots_txt_of_its_own_is_kept_here(pods: Pods) -> None:
+    frontier = pods.open()
+    frontier.robots_known(f"https://{HERE[0]}", RobotsRecord("ok", b"mine", 9e12), 7.0)
+    record = frontier.robots(f"https://{HERE[0]}")
+    assert record is not None and record.body == b"mine"
+    frontier.commit()
+    assert frontier.outbox.next(1, 0) is None
+
+
+def test_an_errand_that_cannot_be_done_is_answered(pods: Pods) -> None:
+    frontier = pods.open()
+    own = Found(f"http://{HERE[0]}/robots.txt", 0, 3, 0, Purpose.ROBOTS, f"http://{HERE[0]}")
+    errand = Found(f"http://{HERE[0]}/robots-of-other", 0, 3, 1, Purpose.ROBOTS, f"http://{THERE[0]}")
+    frontier.admit(1, [own, errand])
+    frontier.drop(1)
+    frontier.commit()
+    message = frontier.outbox.next(1, 0)
+    assert message is not None
+    (told,) = read_message(message[1]).robots
+    assert (told.origin, told.record.status) == (errand.about, "unreachable")
+
+
+@pytest.mark.parametrize(("boot", "leaps"), [("another boot", True), (None, False)])
+def test_after_another_boot_messages_are_numbered_from_far_on(pods: Pods, boot: str | None, leaps: bool) -> None:
+    frontier = pods.open()
+    frontier.admit(1, [Found(f"http://{THERE[0]}/1", 0)])
+    frontier.commit()
+    if boot is not None:
+        frontier._journal.put_meta("boot", boot)
+    frontier = pods.open()
+    frontier.admit(1, [Found(f"http://{THERE[0]}/2", 0)])
+    frontier.commit()
+    assert frontier.stats().sent == (JUMP + 2 if leaps else 2)

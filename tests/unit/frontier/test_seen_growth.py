@@ -1,0 +1,130 @@
+"""The seen set over several doublings of its table, and what it knows a URL by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from weft.frontier.seen import SeenSet, known_as
+from weft.records import Found, Purpose
+
+COUNT = 150_000  # the table is doubled at 32,768, 65,536 and 131,072
+URLS = [f"https://example.com/page/{number}" for number in range(COUNT)]
+OTHERS = [f"https://example.org/page/{number}" for number in range(COUNT)]
+
+
+@pytest.fixture(scope="module")
+def grown() -> SeenSet:
+    seen = SeenSet(3)
+    assert seen.add_new(URLS) == URLS
+    return seen
+
+
+def sizes(seen: SeenSet) -> Iterator[int]:
+    for piece_sizes, _ in seen.dump():
+        yield from piece_sizes
+
+
+def test_nothing_is_lost_or_found_twice_over_three_doublings(grown: SeenSet) -> None:
+    assert len(grown) == COUNT
+    assert grown.unknown(URLS) == []
+    assert grown.add_new(URLS) == []
+    assert all(url in grown for url in URLS[::7])
+
+
+def test_nothing_is_known_that_was_not_added(grown: SeenSet) -> None:
+    assert grown.unknown(OTHERS) == OTHERS
+    assert not any(url in grown for url in OTHERS[::7])
+
+
+def test_the_table_grows_with_what_is_in_it(grown: SeenSet) -> None:
+    """A bucket is searched from end to end: with a table that stays small, or is filled unevenly, that takes long."""
+    entries = [size // 7 for size in sizes(grown)]
+    assert sum(entries) == COUNT
+    assert 100 < COUNT / len(entries) <= 128
+    assert max(entries) < 3 * 128
+
+
+def test_a_dump_in_several_pieces_is_loaded_as_it_was(grown: SeenSet) -> None:
+    pieces = list(grown.dump())
+    assert len(pieces) > 1
+    copy = SeenSet(3)
+    copy.add_new(OTHERS[:10])
+    assert copy.take_shape(grown.shape()) == len(pieces)
+    for piece in pieces:
+        copy.load(piece)
+    assert len(copy) == COUNT
+    assert copy.unknown(URLS[::5] + OTHERS[:50]) == OTHERS[:50]
+    more = OTHERS[:20_000]
+    assert copy.add_new(more) == more, "it goes on growing from there"
+    assert copy.unknown(URLS + more) == []
+
+
+def test_a_shape_tells_how_many_pieces_there_are() -> None:
+    for buckets, pieces in ((1024, 1), (1025, 2), (2048, 2), (2049, 3)):
+        assert SeenSet(1).take_shape((1023, 0, buckets)) == pieces
+
+
+def test_a_url_that_is_forgotten_takes_no_other_with_it() -> None:
+    seen = SeenSet(3)
+    seen.add_new(URLS[:40_000])
+    gone = URLS[:40_000:4]
+    for url in gone:
+        seen.discard(url)
+    seen.discard("https://example.org/never-added")
+    assert len(seen) == 30_000
+    assert seen.unknown(URLS[:40_000]) == gone
+    assert seen.add_new(URLS[:40_000]) == gone
+
+
+def test_fingerprints_that_differ_in_any_one_bit_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft.frontier.seen.xxh3_64_digest", lambda data, _seed: bytes.fromhex(data.decode()))
+    there = [number.to_bytes(8, "big") for number in (0x0102030405060708 * step % 2**64 for step in range(1, 100))]
+    seen = SeenSet(1)
+    seen.add_new([one.hex() for one in there])
+    for bit in range(64):
+        near = [(int.from_bytes(one, "big") ^ 1 << bit).to_bytes(8, "big").hex() for one in there]
+        assert seen.unknown(near) == near, bit
+        assert not any(one in seen for one in near)
+        copy = SeenSet(1)
+        copy.add_new([one.hex() for one in there])
+        assert copy.add_new(near) == near, bit
+        copy.discard(near[0])
+        assert len(copy) == 2 * len(there) - 1
+
+
+def test_one_at_a_time() -> None:
+    seen = SeenSet(3)
+    assert (seen.add("http://a/"), seen.add("http://a/"), len(seen)) == (True, False, 1)
+
+
+def test_the_end_of_one_fingerprint_and_the_start_of_the_next_are_no_third(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fingerprints lie end to end: what is found across a border is none, but one may still come further on."""
+    monkeypatch.setattr("weft.frontier.seen.xxh3_64_digest", lambda data, _seed: bytes.fromhex(data.decode()))
+    first, second = "aabbccddeeff0100", "1122334455667700"
+    across = "ccddeeff01112200"  # the last five bytes of the first as they are kept, and the first two of the second
+    seen = SeenSet(1)
+    assert seen.add_new([first, second]) == [first, second]
+    assert across not in seen
+    assert seen.unknown([across]) == [across]
+    assert seen.add_new([across]) == [across]
+    assert across in seen
+    assert seen.unknown([across, first, second]) == []
+    assert seen.add_new([across]) == []
+    seen.discard(across)
+    assert (across in seen, first in seen, second in seen) == (False, True, True)
+
+
+@pytest.mark.parametrize(
+    ("found", "name"),
+    [
+        (Found("http://a/1", 0), "http://a/1"),
+        (Found("http://a/1", 0, purpose=Purpose.SITEMAP, about="http://a"), "sitemap http://a/1"),
+        (Found("http://a/1", 0, hops=2, about="http://a/1 http://a/2"), "hop 2 http://a/1"),
+        (Found("http://a/1", 0, hops=1, about="http://a/12"), "http://a/1"),
+        (Found("http://a/1", 0, about="http://a/1"), "http://a/1"),
+    ],
+)
+def test_a_sitemap_and_a_redirect_into_its_own_chain_are_known_for_themselves(found: Found, name: str) -> None:
+    assert known_as(found) == name

@@ -1,0 +1,175 @@
+"""Where a URL begins to look like a trap: the last one that does not, and the first one that does."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft.frontier.traps import (
+    EARLIEST_YEAR,
+    MAX_SAME_SEGMENT,
+    MAX_SEGMENTS,
+    MAX_VARIANTS,
+    NEARLY,
+    SAME_PAGES,
+    ParameterGuard,
+    SamenessGuard,
+    pattern_of,
+    trap,
+    without_parameters,
+    without_session,
+)
+
+ORIGINS = ("http://a", "https://www.example.com:8443")
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+def test_a_path_may_have_so_many_segments(origin: str) -> None:
+    names = [f"d{number}" for number in range(MAX_SEGMENTS + 1)]
+    assert trap(f"{origin}/{'/'.join(names[:-1])}", 2026) is None
+    assert trap(f"{origin}/{'/'.join(names)}", 2026) == "too many path segments"
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+def test_a_segment_may_come_so_often(origin: str) -> None:
+    names = [word for number in range(MAX_SAME_SEGMENT) for word in ("same", f"d{number}")]
+    assert trap(f"{origin}/{'/'.join(names)}?same/same/same=1", 2026) is None
+    assert trap(f"{origin}/{'/'.join([*names, 'same'])}", 2026) == "repeating path segments"
+    assert trap(f"{origin}/x/1//2//3//4//5//6//", 2026) is None, "an empty segment is none"
+
+
+@pytest.mark.parametrize(
+    ("path", "is_trap"),
+    [
+        ("/x/x/x", True), ("/x/x", False), ("/x/x/x/", True), ("/x/x/x?q=1", True), ("/x/x/xy", False),
+        ("/ab/cd/ab/cd/ab/cd", True), ("/ab/cd/ab/cd", False), ("/a/b/c/d/a/b/c/d/a/b/c/d", True), ("/y/x/x/x/z", True),
+    ],
+)  # fmt: skip
+def test_what_comes_three_times_in_a_row_repeats(path: str, is_trap: bool) -> None:
+    assert (trap(f"https://a{path}", 2026) == "repeating path segments") == is_trap
+
+
+@pytest.mark.parametrize(
+    ("year", "is_trap"), [(EARLIEST_YEAR, False), (EARLIEST_YEAR - 1, True), (2026, False), (2027, False), (2028, True)]
+)
+@pytest.mark.parametrize("form", ["/{}/05/", "/calendar/{}-05", "/?year={}", "/x?a=1&date={}", "/events?month={}&x"])
+def test_a_calendar_has_its_years(form: str, year: int, is_trap: bool) -> None:
+    assert (trap("https://a.example" + form.format(year), 2026) == "a calendar out of its years") == is_trap
+
+
+def test_a_number_that_is_no_year_and_month_is_no_calendar() -> None:
+    for path in ("/2099/13/", "/20990/05", "/?id=2099", "/?years=2099", "/2099", "/4099/05"):
+        assert trap(f"http://a{path}", 2026) is None, path
+
+
+def test_variants_are_counted_by_path_and_by_the_names_of_their_parameters() -> None:
+    guard = ParameterGuard()
+    for number in range(MAX_VARIANTS):
+        order = ("a={0}&b=1&c=2", "c=2&a={0}&b=1")[number % 2].format(number)
+        assert not guard.explodes(f"https://x/list?{order}")
+    assert guard.explodes("https://x/list?a=z&b=1&c=2")
+    assert not guard.explodes("https://x/other?a=z&b=1&c=2")
+    assert not guard.explodes("https://x/list?a=z&b=1")
+    for number in range(MAX_VARIANTS + 5):
+        assert not guard.explodes(f"https://x/two?a={number}&b=1"), "two parameters may have any values"
+
+
+def test_the_count_of_what_has_not_been_seen_for_longest_is_forgotten() -> None:
+    guard = ParameterGuard(kept=3)
+    for _ in range(MAX_VARIANTS):
+        assert not guard.explodes("http://x/0?a=&b=&c=")
+    for number in (1, 2):
+        guard.explodes(f"http://x/{number}?a=&b=&c=")
+    assert guard.explodes("http://x/0?a=&b=&c=")
+    for number in (3, 4):
+        guard.explodes(f"http://x/{number}?a=&b=&c=")
+    assert guard.explodes("http://x/0?a=&b=&c="), "it was seen between the others"
+    for number in (5, 6, 7):
+        guard.explodes(f"http://x/{number}?a=&b=&c=")
+    assert not guard.explodes("http://x/0?a=&b=&c=")
+
+
+@pytest.mark.parametrize(
+    ("url", "pattern"),
+    [
+        ("https://h1.example/a/12/b34", "https://h1.example/a/0/b0"),
+        ("http://a/about", None),
+        ("http://a/about?b=1&a=2&b=3", "http://a/about?a&b&b"),
+        ("http://a/about?", "http://a/about?"),
+        ("http://10.0.0.1:8080/x", None),
+    ],
+)
+def test_the_pattern_of_a_url_leaves_its_host_alone(url: str, pattern: str | None) -> None:
+    assert pattern_of(url) == pattern
+
+
+WORDS = frozenset(f"word{number}" for number in range(100))
+
+
+def observed(
+    guard: SamenessGuard, count: int, words: frozenset[str] = WORDS, *, title: str = "T {0}", links: int = 5
+) -> bool:
+    for number in range(count):
+        guard.observe(f"http://a/{number}", title.format(number), links, lambda: words)
+        guard.leads(f"http://a/{number}", f"http://a/{1000 + number}")
+    return guard.stops("http://a/99", "http://a/98")
+
+
+def test_so_many_pages_that_are_the_same_stop_their_pattern() -> None:
+    assert not observed(SamenessGuard(), SAME_PAGES - 1)
+    assert observed(SamenessGuard(), SAME_PAGES)
+
+
+def test_a_page_that_differs_starts_the_count_anew() -> None:
+    for differs in ({"title": "Other"}, {"links": 6}):
+        guard = SamenessGuard()
+        observed(guard, SAME_PAGES - 1)
+        observed(guard, 1, **differs)
+        assert not observed(guard, SAME_PAGES - 1)
+        assert observed(guard, 1)
+
+
+@pytest.mark.parametrize(
+    ("left_out", "is_same"), [(round(100 * (1 - NEARLY)), True), (round(100 * (1 - NEARLY)) + 1, False)]
+)
+def test_pages_are_the_same_that_share_nearly_all_their_words(left_out: int, is_same: bool) -> None:
+    fewer = frozenset(sorted(WORDS)[left_out:])
+    guard = SamenessGuard()
+    for number in range(SAME_PAGES):
+        guard.observe(f"http://a/{number}", "T", 5, lambda number=number: (WORDS, fewer)[number % 2])  # type: ignore[misc]
+        guard.leads(f"http://a/{number}", f"http://a/{1000 + number}")
+    assert guard.stops("http://a/99", "http://a/98") == is_same
+
+
+def test_pages_without_a_number_are_never_taken_for_a_pattern() -> None:
+    guard = SamenessGuard()
+    for letter in "abcdefghijklmnopqrstuvwxyz":
+        guard.observe(f"http://a/{letter}", "T", 5, lambda: WORDS)
+        guard.leads(f"http://a/{letter}", f"http://a/{letter}{letter}")
+    assert not guard.stops("http://a/zz", "http://a/z")
+    assert not guard.stops("http://a/1", "http://a/z")
+
+
+def test_patterns_that_have_not_been_met_for_longest_are_forgotten() -> None:
+    guard = SamenessGuard(kept=2)
+    observed(guard, SAME_PAGES - 1)
+    for host in ("b", "c"):
+        guard.observe(f"http://{host}/1", "T", 5, frozenset)
+    assert not observed(guard, 1)
+    assert not observed(guard, SAME_PAGES - 2)
+    assert observed(guard, 1)
+
+
+def test_only_what_names_a_visitor_is_taken_out() -> None:
+    sid = "0123456789abcdef"
+    assert without_session(f"https://a/x;jsessionid={sid};v=1/y?sid={sid}&q=1") == "https://a/x;v=1/y?q=1"
+    assert without_session(f"https://a/x?q=1&sid={sid}") == "https://a/x?q=1"
+    assert without_session(f"https://a/x?sid={sid[:-1]}") == f"https://a/x?sid={sid[:-1]}", "too short to be one"
+    assert without_session("https://a/x?q=&") == "https://a/x?q=&"
+
+
+def test_parameters_go_by_their_names() -> None:
+    patterns = ("utm_*", "ref")
+    assert without_parameters("http://a/x", patterns) == "http://a/x"
+    assert without_parameters("http://a/x?utm_a=1&b=2&ref&c", patterns) == "http://a/x?b=2&c"
+    assert without_parameters("http://a/x?ref=1", patterns) == "http://a/x"
+    assert without_parameters("http://a/x?REF=1&reference=2", patterns) == "http://a/x?REF=1&reference=2"

@@ -1,0 +1,164 @@
+"""URLs where the short ways part from the long one: what is recognised without the parser is what the parser says."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from weft import urls
+from weft.errors import BadUrl
+
+BASES = [
+    "http://a.example/", "https://a.example/x/y.html", "http://a.example:8080/x/?q=/1/2", "https://a.example/x;v=1/y/",
+    "http://a.example/%7Ex/./y", "http://127.0.0.1/a/b", "http://a.example/x//y",
+]  # fmt: skip
+PATHS = [
+    "", "p", "p/", "p/q", "./p", "../p", "../../../p", "p/../q", ".", "..", ".p", "%2e%2e/p", "p%2e", "p.html", "p;v=1",
+    "p//q", "//b.example/p", "//b.example", "/", "/p", "/p/../q", "/.p", "/%2e", "//", "/p//q", "p:q", "~p", "p~",
+    "http://b.example", "https://b.example/p", "https:p", "http:/p", "HTTP://B.Example:80/P", "https://b.example:443",
+    "http://b.example:99/p", "http://b.example:99999/p", "http://[::1]/p", "http://1.2.3/p", "mailto:x@y", "p q",
+    "p\\q", "ü", "/ü/p", "//ü.example/", "http://u:p@b.example/x@y", "javascript:1", "p'q", "p\"q", "p<q", "\tp\n",
+    " p ",
+]  # fmt: skip
+TAILS = ["", "?", "?a=1", "?a=1/../2", "?a='1'", "?ü=1", "#f", "?a=1#f", "#", "?a#b?c", "#f#g"]
+
+
+def long_way(base: str, href: str) -> str | None:
+    try:
+        return urls.canonical(href, base)
+    except BadUrl:
+        return None
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_the_short_ways_lead_where_the_long_one_does(base: str) -> None:
+    hrefs = [path + tail for path, tail in product(PATHS, TAILS)]
+    told: list[tuple[str, str]] = []
+    joined = {href: urls.join_all(base, [href], refused=lambda *one: told.append(one)) for href in hrefs}
+    expected = {href: [url] if (url := long_way(base, href)) is not None else [] for href in hrefs}
+    assert {href: (joined[href], expected[href]) for href in hrefs if joined[href] != expected[href]} == {}
+    assert [href for href, _ in told] == [href for href in hrefs if not expected[href]], "the others are told"
+    assert urls.join_all(base, hrefs) == [url for href in hrefs for url in expected[href]], "in order, all at once"
+
+
+@pytest.mark.parametrize("base", ["http://a.example/", "https://a.example/d/e"])
+@pytest.mark.parametrize("start", ["", "/", "//a.example/", "http://a.example/"])
+def test_a_reference_may_be_as_long_as_a_url_and_no_longer(base: str, start: str) -> None:
+    length = len(urls.canonical(start + "x", base)) - 1
+    fits = start + "x" * (urls.MAX_LENGTH - length)
+    told: list[tuple[str, str]] = []
+    assert [len(url) for url in urls.join_all(base, [fits, fits + "x"], refused=lambda *one: told.append(one))] == [
+        urls.MAX_LENGTH
+    ]
+    assert told == [(fits + "x", "length")]
+
+
+def test_what_is_no_page_of_the_web_is_told_with_its_reason() -> None:
+    told: list[tuple[str, str]] = []
+    hrefs = ["mailto:a@b", "http://b.example:99999/", "//b.example:99999/x", "javascript:void(0)", "http://"]
+    assert urls.join_all("http://a/", hrefs, refused=lambda *one: told.append(one)) == []
+    assert [reason for _, reason in told] == ["scheme", "syntax", "syntax", "scheme", "syntax"]
+    assert urls.join_all("ftp://a/", ["x"]) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "origin", "host"),
+    [
+        ("http://a/", "http://a", "a"),
+        ("https://a.b:8443/x/y", "https://a.b:8443", "a.b"),
+        ("http://[::1]/", "http://[::1]", "[::1]"),
+        ("https://[::1]:99/x", "https://[::1]:99", "[::1]"),
+    ],
+)
+def test_the_parts_of_a_canonical_url(url: str, origin: str, host: str) -> None:
+    assert (urls.origin_of(url), urls.host_of(url)) == (origin, host)
+
+
+@pytest.mark.parametrize(
+    ("url", "extension"),
+    [
+        ("http://a/x.pdf", "pdf"), ("http://a/x.PDF?q=1.html", "pdf"), ("http://a/x.html", None),
+        ("http://a/x.sqlite", "sqlite"), ("http://a/x.asqlite", None), ("http://a/x?f=a.pdf", None),
+        ("http://a/x.tar.gz", "gz"), ("http://a/x.", None), ("http://a.zip/", None), ("http://a/x.so", "so"),
+    ],
+)  # fmt: skip
+def test_an_extension_is_the_paths_last(url: str, extension: str | None) -> None:
+    assert urls.skipped_extension(url) == extension
+
+
+@pytest.mark.parametrize(
+    ("text", "seed"),
+    [
+        (" example.com ", "https://example.com/"),
+        ("//example.com/x", "https://example.com/x"),
+        ("example.com:8080/x", "https://example.com:8080/x"),
+        ("localhost:80", "https://localhost:80/"),
+        ("http://example.com#f", "http://example.com/"),
+        ("http://u:p@example.com/a@b", "http://example.com/a@b"),
+        ("http://u:p@example.com/?back=u:p@example.com", "http://example.com/?back=u:p@example.com"),
+    ],
+)
+def test_what_a_person_types_is_a_seed(text: str, seed: str) -> None:
+    assert urls.seed(text) == seed
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "the URL is empty"),
+        ("a b", "has a space at position 2"),
+        ("ab\x07", "control character '\\x07' at position 3"),
+        ("http://", "the host is missing"),
+        ("http://:80/", "the host is missing"),
+        ("http://a:65536/", "port '65536' is not a number from 0 to 65535"),
+        ("http://a:x/", "port 'x' is not a number"),
+        ("http://u@/x", "the host is missing"),
+        ("http://a<b/", "the host 'a<b' is not a valid name"),
+        ("mailto:x@y", "scheme 'mailto' is not crawled"),
+    ],
+)
+def test_what_is_no_seed_is_refused_with_what_to_mend(text: str, said: str) -> None:
+    with pytest.raises(BadUrl) as refused:
+        urls.seed(text)
+    assert said in str(refused.value)
+
+
+def test_a_url_is_as_long_as_it_may_be_and_no_longer() -> None:
+    fits = "http://a/" + "x" * (urls.MAX_LENGTH - 9)
+    assert urls.canonical(fits) == fits
+    with pytest.raises(BadUrl, match="2001 characters are too many"):
+        urls.canonical(fits + "x")
+
+
+@pytest.mark.parametrize(
+    ("href", "encoding", "query"),
+    [
+        ("/p?q=ü", "iso-8859-1", "q=%FC"),
+        ("/p?q=ü#ü", "iso-8859-1", "q=%FC"),
+        ("/p?q=€", "iso-8859-1", "q=%26%238364%3B"),
+        ("/p?q=ü&r=a'b", "windows-1252", "q=%FC&r=a%27b"),
+        ("/p?q=ü", "no-such-encoding", "q=%C3%BC"),
+        ("/p#f?q=ü", "iso-8859-1", ""),
+        ("/ü?q=1", "iso-8859-1", "q=1"),
+    ],
+)
+def test_a_query_is_in_the_pages_encoding(href: str, encoding: str, query: str) -> None:
+    (joined,) = urls.join_all("http://a/", [href], encoding)
+    assert joined.partition("?")[2] == query
+    assert urls.join("http://a/", href, encoding) == joined
+
+
+@pytest.mark.parametrize(
+    ("host", "registered"),
+    [
+        ("www.example.co.uk", ("co.uk", "example.co.uk")),
+        ("my.blogspot.com.", ("com", "blogspot.com")),
+        ("com", ("com", "")),
+        ("localhost", ("", "")),
+        ("127.0.0.1", ("", "")),
+        ("[::1]", ("", "")),
+    ],
+)
+def test_what_a_registry_has_given_a_name_under(host: str, registered: tuple[str, str]) -> None:
+    assert urls.registered(host) == registered

@@ -1,0 +1,72 @@
+"""Registrable domains by a list of our own making: the one that ships has not every kind of rule at any time."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+import pytest
+from publicsuffixlist import PublicSuffixList
+
+from weft import urls
+
+# `every` is a suffix by itself, and so is every name under it, but for `free.every`.
+RULES = "com\nuk\nco.uk\nevery\n*.every\n!free.every\n"
+CACHED = (urls._suffixes, urls._plain_suffixes, urls._longer_suffixes, urls.domain, urls.suffix)
+
+
+@pytest.fixture
+def own_rules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    made = PublicSuffixList(io.BytesIO(RULES.encode()), accept_unknown=False)
+    for one in CACHED:
+        one.cache_clear()
+    kept = urls._suffixes
+    monkeypatch.setattr(urls, "_suffixes", lambda: made)
+    yield
+    monkeypatch.setattr(urls, "_suffixes", kept)
+    for one in CACHED:
+        one.cache_clear()
+
+
+@pytest.mark.usefixtures("own_rules")
+def test_the_quick_way_is_for_suffixes_of_one_label_alone() -> None:
+    assert urls._plain_suffixes() == {"com", "uk"}
+
+
+@pytest.mark.usefixtures("own_rules")
+@pytest.mark.parametrize(
+    ("host", "domain"),
+    [
+        ("a.b.com", "b.com"),
+        ("b.com", "b.com"),
+        ("com", "com"),
+        ("a.b.uk", "b.uk"),
+        ("a.b.co.uk", "b.co.uk"),
+        ("co.uk", "co.uk"),
+        ("a.b.every", "a.b.every"),
+        ("z.a.b.every", "a.b.every"),
+        ("a.free.every", "free.every"),
+        ("a.b.unknown", "a.b.unknown"),
+    ],
+)
+def test_both_ways_give_the_same(host: str, domain: str) -> None:
+    assert urls.domain(host) == domain
+    assert str(urls._suffixes().privatesuffix(host) or host) == domain
+
+
+@pytest.mark.parametrize(
+    ("host", "is_address"),
+    [
+        ("127.0.0.1", True),
+        ("255.255.255.255", True),
+        ("::1", True),
+        ("127.0.0.256", False),
+        ("127.0.1", False),
+        ("h1", False),
+        ("127.0.0.1.com", False),
+        ("example.com", False),
+        ("", False),
+    ],
+)
+def test_what_is_an_address(host: str, is_address: bool) -> None:
+    assert urls._is_address(host) is is_address
