@@ -25,7 +25,7 @@ from typing import Any
 _PRELOADED = (
     "pytest", "hypothesis", "hypothesis.strategies", "ada_url", "asyncio", "brotli", "click", "ctypes", "isal.igzip",
     "isal.isal_zlib", "msgspec", "prometheus_client", "publicsuffixlist", "pycurl", "redis", "rich.console", "sqlite3",
-    "ssl", "turbohtml", "xxhash", "yaml", "zstandard",
+    "ssl", "turbohtml", "xxhash", "yaml",
 )  # fmt: skip
 _SET_CHILD_SUBREAPER, _SET_PARENT_DEATH_SIGNAL = 36, 1
 _MEMORY_BYTES = 3 * 1024**3  # a loop that appends for ever must not take the machine with it

@@ -23,7 +23,14 @@ MAY = (
     | {"__main__": {"cli"}}
     | {"cli": GROUND | PARTS | PRODUCTS | {"engine", "cluster", "testing", "cli"}}
 )
-REDIS_ROOMS = ("frontier/redis/", "jobs/store", "cluster/", "crawl/handoff.py", "supervise/services.py")
+# library -> the only modules or rooms that may import it
+ONLY = {
+    "redis": ("frontier/redis/", "jobs/store/", "cluster/", "supervise/redis_server.py"),
+    "celery": ("cluster/",),
+    "turbohtml": ("extract/turbo.py",),
+    "selectolax": ("extract/lexbor.py",),
+    "playwright": ("fetch/browser/",),
+}
 
 
 def room_of(module: str) -> str:
@@ -58,9 +65,9 @@ def violations(source: str, module: str) -> list[str]:
         if name == "weft" or name.startswith("weft."):
             if room_of(name) not in MAY.get(room, set()) | {room}:
                 wrong.append(f"{module}:{line} imports {name}")
-        elif name.split(".")[0] in ("redis", "celery"):
+        elif (library := name.split(".")[0]) in ONLY:
             path = module.removeprefix("weft.").replace(".", "/") + ".py"
-            if not path.startswith(REDIS_ROOMS):
+            if not path.startswith(ONLY[library]):
                 wrong.append(f"{module}:{line} touches {name}")
     return wrong
 
@@ -92,6 +99,7 @@ def test_imports_follow_the_house(module: str, path: Path) -> None:
         ("weft.jobs.runner", "from weft.pipelines.pool import WorkerPool"),
         ("weft.fetch.client", "from ..cli import main"),
         ("weft.extract.page", "import redis"),
+        ("weft.extract.links", "from turbohtml import Document"),
     ],
 )
 def test_a_forbidden_import_is_found(module: str, source: str) -> None:

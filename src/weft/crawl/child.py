@@ -20,6 +20,7 @@ from weft.crawl.folder import CrawlFolder
 from weft.crawl.order import Control, Order, read_order
 from weft.engine.progress import Progress
 from weft.errors import Damaged, ServerAway, ServerFull, WeftError, is_damage
+from weft.extract.parse import choose
 from weft.supervise.process import die_with_parent, set_name
 from weft.telemetry import Log, log_to_file
 
@@ -50,6 +51,7 @@ def run_child(work: Callable[[Order, Control], int]) -> int:
         crawl=order.crawl_id,
         weft=__version__,
     )
+    choose(order.config.store.html_parser)
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     try:

@@ -13,6 +13,7 @@ from weft.crawl.folder import CrawlFolder
 from weft.extract.article import article
 from weft.extract.kind import Kind
 from weft.extract.page import MAX_BYTES, Page
+from weft.extract.parse import PARSERS, choose
 from weft.store.contract import StoredPage
 from weft.store.export.job import Done, Export
 from weft.store.export.order import Order
@@ -91,7 +92,9 @@ def export(
         "isPartOf": identity.crawl_id,
         "description": "records of a crawl put together by weft export",
     }
-    headers = folder.settings().get("headers")
+    settings = folder.settings()
+    choose(settings.get("html_parser", PARSERS[0]))
+    headers = settings.get("headers")
     job = Export(
         order, folder.data_dirs, reader, crawl_id=identity.crawl_id, info=info, watch=watch,
         secret_headers=headers if isinstance(headers, dict) else (),

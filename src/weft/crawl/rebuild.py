@@ -14,6 +14,7 @@ from weft.crawl.export import reader
 from weft.crawl.finished import Frontiers
 from weft.crawl.folder import CrawlFolder
 from weft.errors import BadInput
+from weft.extract.parse import PARSERS, choose
 from weft.frontier.renew import renew
 from weft.store.contract import StoredPage
 from weft.store.rebuild import Rebuild, Rebuilt
@@ -32,6 +33,7 @@ def rebuild(
     folder.hold()
     try:
         text_of = text_of_page if text or _keeps_text(folder) else None
+        choose(folder.settings().get("html_parser", PARSERS[0]))
         frontiers = Frontiers.open(_journals(folder))
         try:
             job = Rebuild(

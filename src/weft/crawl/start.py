@@ -23,6 +23,7 @@ from weft.crawl.redis_process import settings_of
 from weft.crawl.seeds import check_email, read_seed_file
 from weft.crawl.servers import forget_pods
 from weft.errors import BadInput, Busy
+from weft.extract.parse import choose
 from weft.frontier.admission import read_domains
 from weft.frontier.redis.connection import peers
 from weft.supervise.node import NodeMetrics
@@ -83,6 +84,7 @@ def prepare(
     check_nodes(loaded)
     check_cores(config.pods)
     check_servers(config)
+    choose(config.store.html_parser)
     folder.hold()
     endpoint: Endpoint | None = None
     pods: RedisPods | None = None

@@ -50,14 +50,20 @@ _URLS = frozenset(("src", "href", "data"))
 
 def parse(text: str) -> tuple[LexborDocument, bool]:
     """The tree of a page, and whether something was taken out of it."""
+    safe = tamed(text)
+    return LexborDocument(engine()(safe)), safe != text
+
+
+@cache
+def engine() -> Any:
+    """The parser's class."""
     try:
         from selectolax.lexbor import LexborHTMLParser
     except ModuleNotFoundError as error:
         if error.name != "selectolax":
             raise
         raise Missing("selectolax", "pip install 'weft[lexbor]'") from None
-    safe = tamed(text)
-    return LexborDocument(LexborHTMLParser(safe)), safe != text
+    return LexborHTMLParser
 
 
 def tamed(text: str) -> str:

@@ -46,8 +46,10 @@ _ATTRIBUTE = re.compile(r"[^\s/>=]+(?:\s*=\s*(?:\"[^\"]*\"|'[^']*'|[^\s>]*))?")
 
 
 def choose(parser: str) -> None:
-    """Has this process parse with one of PARSERS from now on."""
+    """Has this process parse with one of PARSERS from now on; raises Missing where it is not installed."""
     global _chosen
+    if parser == "lexbor":
+        lexbor.engine()
     _chosen = parser
 
 
