@@ -40,6 +40,7 @@ pytestmark = [
     pytest.mark.timeout(3600 if IS_LONG else 300),
 ]
 REDIS = ("--pods", "managed", "--fetchers-per-pod", 2, "--parsers-per-pod", 1)
+IN_A_ROW = 4  # kills of a fetcher: one more, and the crawl takes it for a crash loop
 ROUNDING_S = 0.005  # nginx tells when a request ended and how long it took, both cut to the millisecond
 
 
@@ -195,13 +196,14 @@ def carry_out(campaign: Campaign, folder: Path) -> Story:
         crawler = Crawler(world.seeds(), folder, *campaign.flags, delay_s=campaign.delay_s)
         while sum(kills.values()) < campaign.kills:
             resume = (crawler.data_dir / "crawl.json").exists()
-            seen = log.stat().st_size
             with crawler.running(resume=resume) as running:
-                until(lambda: log.stat().st_size > seen, 120, "a request")  # noqa: B023 (called here alone)
+                _await_request(crawler, running, log)
+                in_a_row = 0
                 while sum(kills.values()) < campaign.kills:
                     time.sleep(chance.uniform(*campaign.pause_s))
                     assert running.poll() is None, f"the crawl ended after {kills}: {crawler.said}"
-                    if chance.random() < 0.5:
+                    if in_a_row < IN_A_ROW and chance.random() < 0.6:
+                        in_a_row += 1
                         _kill([chance.choice(until(partial(_fetchers, running.pid), 120, "a fetcher"))])
                         kills["fetcher"] += 1
                     else:
@@ -209,11 +211,16 @@ def carry_out(campaign: Campaign, folder: Path) -> Story:
                         kills["all"] += 1
                         break
         with crawler.running(resume=True) as running:
-            seen = log.stat().st_size
-            until(lambda: log.stat().st_size > seen, 120, "a request after the last kill")
+            _await_request(crawler, running, log)
             running.terminate()
             assert running.wait(120) in (0, 130), crawler.said
     return Story(campaign, crawler.data_dir, read_arrivals(log), kills)
+
+
+def _await_request(crawler: Crawler, running: subprocess.Popen[bytes], log: Path) -> None:
+    seen, pid = log.stat().st_size, running.pid
+    until(lambda: is_gone(pid) or log.stat().st_size > seen, 300, "a request")
+    assert not is_gone(pid), crawler.said
 
 
 def _kill(pids: Sequence[int], orchestrator: subprocess.Popen[bytes] | None = None) -> None:

@@ -106,9 +106,11 @@ def good_pages(data_dir: Path) -> dict[str, tuple[int, int]]:
                 continue
             if stored.http is not None and len(stored.http.body) == row.length:
                 found[row.url] = (row.warc_offset, row.warc_offset + row.warc_length)
-        return found
+    except StoreError:
+        pass  # a damaged index gives no more than this
     finally:
         store.abandon()
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -243,18 +245,18 @@ def test_damage_is_survived_or_said(
     assert code == 0, case.said
     got = set(good_pages(case.data_dir))
     missing = bases.whole - got - case.victims  # what rots in a WARC file is found by who reads it, below
-    assert not missing or case.warned(), f"{len(missing)} pages are lost without a word: {case.said}"
     read = ("export", case.data_dir, "--format")
     ends = {
         "stats": case.weft("stats", case.data_dir),
         "jsonl": case.weft(*read, "jsonl", "--content", "text", "--out", tmp_path / "pages.jsonl"),
         "markdown": case.weft(*read, "markdown", "--out", tmp_path / "pages"),
-        "rebuild": case.weft("rebuild", case.data_dir),
     }
+    assert not missing or case.warned(), f"{len(missing)} pages are lost without a word: {case.said}"
+    ends["rebuild"] = case.weft("rebuild", case.data_dir)
     if FULL or name in REBUILT:
         ends["resume"] = case.resume()
-    # A page whose own bytes are damaged may be told of by exit code 1; nothing else is a reason to fail.
-    assert set(ends.values()) <= ({0, 1} if name == WARC else {0}), (ends, case.said)
+    # Pages or an index whose own bytes are damaged may be told of by exit code 1; nothing else is a reason to fail.
+    assert set(ends.values()) <= ({0, 1} if name in REBUILT else {0}), (ends, case.said)
     kept = set(good_pages(case.data_dir))
     assert kept >= bases.whole - case.victims, (sorted(bases.whole - case.victims - kept), case.said)
     assert not bases.whole - kept or case.warned(), case.said

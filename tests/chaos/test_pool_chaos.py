@@ -188,7 +188,8 @@ def test_a_parent_killed_again_and_again_forgets_nothing(tmp_path: Path) -> None
         resume = ["--resume"] if list((tmp_path / "logs").glob("*/run.json")) else []
         parent = subprocess.Popen([*command, *resume], cwd=tmp_path, env=environment)
         try:
-            if parent.wait(chance.uniform(0.2, 1.2)) == 0:
+            # later and later: where a start alone takes seconds, all of the early kills hit it
+            if parent.wait(chance.uniform(0.2, 1.2 + 0.1 * kills)) == 0:
                 break
         except subprocess.TimeoutExpired:
             kills += 1

@@ -227,6 +227,16 @@ def test_the_depth_of_a_leased_url_is_its_shortest_way(make: Callable[..., Harne
     assert (frontier.depth_of(first), frontier.depth_of(second)) == (2, 4)
 
 
+def test_where_depth_decides_nothing_a_lease_has_its_own(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=0.0, places=9)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page("http://a/1", 4)])
+    lease = claim_one(harness)
+    frontier.admit(harness.crawl, [page("http://a/1", 2)])
+    assert frontier.depth_of(lease) == 4
+
+
 def test_a_longer_or_equal_way_changes_nothing(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=0.0, places=9)
     frontier = harness.start(CrawlLimits(max_depth=9))

@@ -271,6 +271,19 @@ def test_batches_of_another_pod_come_in_their_order_and_once(pod: Pod) -> None:
     assert (frontier.stats().sent, frontier.stats().received) == (5, 2)
 
 
+def test_after_a_loss_the_pods_own_processes_come_before_anothers_batches(pod: Pod) -> None:
+    pod.process()
+    sender = pod.from_afar()
+    sender.find_crawl("test")
+    pod.client.hset("state", "lost", int(pod.time * 1e6))  # as it stands after data was lost
+    pod.client.sadd("settling", "pod0-fetcher0")
+    with pytest.raises(ServerAway, match="has lost data: its own processes come first"):
+        sender.deliver(1, "pod1", 1, [Found("http://a/1", 0)])
+    assert sender.arrived("pod1").last == 0
+    pod.client.delete("settling")
+    assert sender.deliver(1, "pod1", 1, [Found("http://a/1", 0)]).new == 1
+
+
 # ── figures ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

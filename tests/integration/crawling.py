@@ -217,7 +217,11 @@ def check_corpus(crawler: Corpus, *, lossy: bool = False) -> list[Row]:
     rows = crawler.rows()
     assert _repeated(row.item for row in rows) == {}
     assert _repeated((row.url, row.hops) for row in rows if not (lossy and row.error == "noindex")) == {}
-    assert _repeated(row.url for row in rows if row.warc_file and 200 <= row.status < 300) == {}
+    # A cookie wall sends its visitor back to itself; one whose first answer a kill took is let in at once then.
+    urls_of = {row.item: row.url for row in rows}
+    behind_itself = {row.item for row in rows if row.hops and urls_of.get(row.parent) == row.url}
+    pages = (row for row in rows if row.warc_file and 200 <= row.status < 300 and row.item not in behind_itself)
+    assert _repeated(row.url for row in pages) == {}
     expected = {(row.warc_file, row.warc_offset): row.url for row in rows if row.warc_file}
     assert _by_warcio(crawler.data_dir / "warc") == expected
     assert _by_fastwarc(crawler.data_dir / "warc") == expected

@@ -233,7 +233,8 @@ def test_poison_logins_cookies_and_visits_to_known_pages(pod: Callable[..., Pod]
         rows = {row.url.removeprefix(seed): row for row in check_corpus(crawl)}
         assert rows["deadly"].error == "parse_crash" and rows["deadly"].warc_file, "stored, unparsed"
         assert rows["login"].status == 200
-        assert [path for path, _, status in asked if path == "/wall" and status == 200] == ["/wall"]
+        behind = [path for path, _, status in asked if path == "/wall" and status == 200]
+        assert 1 <= len(behind) <= 3, "once, and again where one of the two deaths took it along"
         assert set(pages_of(list(rows.values()))) == {
             seed,
             *(seed + str(n) for n in [*range(12), "login", "wall", "deadly"]),

@@ -31,7 +31,8 @@ from weft.supervise.process import Exit
 
 _MAX_KEEPER_DEATHS = 5
 _MAX_START_FAILURES = 5
-_MAX_HITS_AT_START = 10
+_MAX_HITS_AT_START = 30
+"""With the delays between them, about two minutes in which nothing gets done."""
 _DEATH_PATIENCE_S = 2.0
 _KERNEL_PATIENCE_S = 5.0
 LONGEST_LOOK_S = 0.25
@@ -104,7 +105,7 @@ class Crew:
 
     def hopeless(self, *, ever_ready: bool) -> bool:
         """No place can be filled: every one has failed too often in a row at its start, by itself. Where it has worked
-        before, kills from outside need twice as many: they say nothing about the function, and may pass."""
+        before, kills from outside are borne for longer: they say nothing about the function, and may pass."""
         return all(
             member.child.failures
             >= (_MAX_HITS_AT_START if ever_ready and member in self._hit_at_start else _MAX_START_FAILURES)

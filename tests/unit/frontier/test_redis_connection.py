@@ -14,6 +14,7 @@ from weft.frontier.redis.connection import (
     RedisSettings,
     ServerFacts,
     Trouble,
+    _judged,
     address,
     asking,
     classify,
@@ -150,3 +151,36 @@ def test_a_server_that_forgets_is_warned_of() -> None:
     assert facts("a").warnings == []
     (warning,) = facts("a", aof=False).warnings
     assert "appendonly yes" in warning
+
+
+def judged(**more: Any) -> ServerFacts:
+    """What is made of a server's INFO."""
+    info = {
+        "redis_version": "7.4.1", "run_id": "abc", "maxmemory": 0, "used_memory": 500, "aof_enabled": 1,
+        "role": "master",
+    } | more  # fmt: skip
+    return _judged(info, "here", connect("redis://h/3"))
+
+
+def test_a_plain_server_with_room_can_be_used() -> None:
+    assert judged() == ServerFacts("here", 3, "abc", "7.4.1", True, 0, 500)
+    assert judged(aof_enabled=0, valkey_version="9.0", redis_mode="standalone") == ServerFacts(
+        "here", 3, "abc", "9.0", False, 0, 500
+    )
+    assert judged(maxmemory=501, maxmemory_policy="noeviction").maxmemory_bytes == 501
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"redis_mode": "cluster"}, "runs in cluster mode"),
+        ({"redis_mode": "sentinel"}, "runs in sentinel mode"),
+        ({"role": "slave", "master_host": "m"}, "is a replica of m"),
+        ({"maxmemory_policy": "allkeys-lru"}, "would throw away queued URLs"),
+        ({"maxmemory": 500}, "is full"),
+        ({"maxmemory": 499}, "is full"),
+    ],
+)
+def test_a_server_that_cannot_hold_a_frontier_is_refused(more: dict[str, Any], said: str) -> None:
+    with pytest.raises((BadInput, ServerFull), match=said):
+        judged(**more)

@@ -244,7 +244,7 @@ class TestStarts:
     def crew(self, count: int) -> Crew:
         """Its places only; nobody is started."""
         crew = Crew.__new__(Crew)
-        crew.members = [Member(n, Child("w", RestartPolicy(max_failures=10)), 5) for n in range(count)]
+        crew.members = [Member(n, Child("w", RestartPolicy(max_failures=30)), 5) for n in range(count)]
         crew._hit_at_start = set()
         crew._by_fd = {}
         return crew
@@ -265,7 +265,7 @@ class TestStarts:
             told.append(crew.hopeless(ever_ready=True))
         assert told == [False, False, True]
 
-    @pytest.mark.parametrize(("ever_ready", "patience"), [(True, 10), (False, 5)])
+    @pytest.mark.parametrize(("ever_ready", "patience"), [(True, 30), (False, 5)])
     def test_kills_from_outside_are_borne_for_longer_where_it_has_worked_before(
         self, ever_ready: bool, patience: int
     ) -> None:

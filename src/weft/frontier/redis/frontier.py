@@ -490,7 +490,7 @@ class RedisFrontier(PodClient):
     def items(self, crawl: int) -> Iterator[Item]:
         """Everything that is queued of a crawl, one kind after the other; what is spilled too, on the lead's node."""
         depths = self._crawls[crawl].limits.max_depth is not None
-        for kind in ("r", "u"):
+        for kind in ("r", "u", "m"):
             for keys in self._scan(f"{kind}:{crawl}:*"):
                 for name in keys:
                     site = name.split(b":", 2)[2].decode()
