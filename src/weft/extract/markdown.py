@@ -14,7 +14,7 @@ from weft import urls
 from weft.errors import BadUrl
 from weft.extract.dom import Element
 from weft.extract.main_text import REPEATED_CHARS
-from weft.extract.turbo import STYLE
+from weft.extract.turbo import STYLE, in_a_block
 
 # Links that lead nowhere outside a browser; their text stays.
 _DEAD_LINKS = 'a[href^="javascript:" i], a[href=""], a:not([href])'
@@ -27,7 +27,7 @@ def markdown(root: Element | None, base: str) -> str:
     """A pruned tree as Markdown, its references resolved against `base`."""
     if root is None:
         return ""
-    tree: Element = copy.deepcopy(root)
+    tree: Element = in_a_block(copy.deepcopy(root))
     tree.remove(_INLINE_IMAGES)
     for link in tree.select('a[href*="#"]'):
         if link.text.strip() in _PERMALINK_SIGNS and link.find("img") is None:

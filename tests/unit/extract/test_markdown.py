@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from weft.extract.page import extract
 
 URL = "https://site.test/dir/page"
@@ -67,6 +69,13 @@ def test_code_that_holds_a_fence_does_not_end_there() -> None:
 def test_repeated_prose_and_empty_items_stand_once_or_not_at_all() -> None:
     line = "<p>The same paragraph, for small screens.</p>"
     assert markdown(f"{PROSE}{line}<ul><li></ul>{line}").count("The same paragraph") == 1
+
+
+@pytest.mark.parametrize("tag", ["span", "applet", "my-app"])
+def test_emphasis_in_content_that_is_no_block(tag: str) -> None:
+    html = f"<{tag} id=content><b>{'*x* ' * 200}</b></{tag}>"
+    text = extract(html.encode(), URL, "text/html; charset=utf-8").markdown
+    assert text.startswith(r"**\*x\* \*x\* ")
 
 
 def test_boilerplate_is_not_in_it() -> None:
