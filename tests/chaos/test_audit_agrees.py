@@ -295,9 +295,10 @@ def test_the_audit_finds_a_request_that_came_too_early(story: Story, tmp_path: P
     lines = log.read_text().splitlines(keepends=True)
     answered = {line.split("\t")[1] for line in lines if line[0] == "E" and line.rstrip().rpartition("\t")[2].isdigit()}
     starts = [at for at, line in enumerate(lines) if line[0] == "S" and line.split("\t")[1] in answered]
-    last = starts[-1]
+    site_of = {at: lines[at].split("\t")[4] for at in starts}
+    pairs = [(one, two) for one in starts for two in starts if one < two and site_of[one] == site_of[two]]
+    before, last = max(pairs, key=lambda pair: (pair[1], pair[0]))
     fields = lines[last].split("\t")
-    before = max(at for at in starts[:-1] if lines[at].split("\t")[4] == fields[4])  # of the same site
     fields[2] = f"{float(lines[before].split(chr(9))[2]) + story.campaign.delay_s / 2:.6f}"
     lines[last] = "\t".join(fields)
     log.write_text("".join(lines))
