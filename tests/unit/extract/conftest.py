@@ -1,4 +1,4 @@
-"""Every test of extraction runs on both parsers."""
+"""Tests of what is made of a tree run on both parsers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,18 @@ import pytest
 
 from weft.extract import parse
 
+WITHOUT_TREES = ("test_charset", "test_encodings", "test_kind", "test_robots_meta")
 
-@pytest.fixture(autouse=True, params=parse.PARSERS)
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if metafunc.definition.path.stem not in WITHOUT_TREES:
+        metafunc.parametrize("html_parser", parse.PARSERS, indirect=True)
+
+
+@pytest.fixture(autouse=True)
 def html_parser(request: pytest.FixtureRequest) -> Iterator[str]:
-    parse.choose(request.param)
-    yield request.param
+    """The parser that a test runs on."""
+    parser: str = getattr(request, "param", parse.PARSERS[0])
+    parse.choose(parser)
+    yield parser
     parse.choose(parse.PARSERS[0])
