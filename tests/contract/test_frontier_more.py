@@ -377,6 +377,21 @@ def test_a_slowed_address_is_eased_likewise(make: Callable[..., Harness]) -> Non
     assert waits[1:] == [20] * (EASE_AFTER + 1) + [10] * 4, "the answer that eases it was still waited for"
 
 
+def test_a_page_that_was_stored_just_before_a_crash_frees_its_place_a_delay_later(make: Callable[..., Harness]) -> None:
+    harness = make()
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
+    frontier.commit()
+    stored = claim_one(harness)
+    frontier = harness.crash(done=(stored.item,), pages=1)
+    assert (frontier.stats().leased, frontier.stats().finished) == (0, 1)
+    harness.advance(9.9)
+    assert frontier.claim("me", 9) == []
+    harness.advance(1.2)  # what was sent at last may have been on its way for a second
+    assert claim_one(harness).url == "http://a/2"
+
+
 # ── the request log ────────────────────────────────────────────────────────────────────────────────────────────────
 
 

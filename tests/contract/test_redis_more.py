@@ -18,6 +18,7 @@ from weft.frontier.redis.connection import connect
 from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.lead import KEEP_USED_S, SWEEP_AGE_S
 from weft.frontier.redis.outbox import Behind
+from weft.frontier.redis.routing import RoutedRedisFrontier
 from weft.frontier.requests import Finish, Start, read_events
 from weft.records import Found, Lease, Purpose
 from weft.supervise.redis_server import RedisServer
@@ -112,6 +113,23 @@ def test_an_end_is_logged_before_another_process_may_ask(pod: Pod) -> None:
     assert claim(other) == []
     pod.time += 0.2
     assert [found.url for found in claim(other)] == ["http://a/1"]
+
+
+def test_a_process_among_pods_sends_what_it_has_put_off_when_it_is_closed(pod: Pod) -> None:
+    section = PolitenessSection(delay_s=10.0, places=1)
+    frontier = RoutedRedisFrontier(
+        connect(pod.server.url), pod.folder, section, slot="pod0-fetcher0", clock=lambda: pod.time,
+        wall=lambda: pod.time, server_clock=lambda: pod.time, idle_s=0.0, others={}, outbox=pod.folder / "box.db",
+    )  # fmt: skip
+    frontier.open_crawl("test", CrawlLimits())
+    assert [frontier.pod_of(f"{scheme}://a/") for scheme in ("http", "https")] == [0, 0]
+    admit(frontier, "a", pages=2)
+    (lease,) = claim(frontier)
+    frontier.cool([Ended(lease, frontier.now(), ok=True, outcome="200")])
+    frontier.close()
+    assert log_of(pod, "pod0-fetcher0") == [("start", lease.item), ("200", lease.item)]
+    pod.time += 10.1
+    assert [found.url for found in claim(pod.process("pod0-fetcher1"))] == ["http://a/1"]
 
 
 def test_the_delay_counts_from_when_a_request_ended_not_from_when_that_was_told(pod: Pod) -> None:

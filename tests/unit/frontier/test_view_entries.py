@@ -94,6 +94,7 @@ def test_before_an_entry_come_those_of_its_site_that_are_nearer_or_older_and_not
     frontier.robots_known("http://a", ALLOW, None)
     frontier.admit(1, [Found("http://a/0", 0), Found("http://a/1", 1), Found("http://b/1", 0), Found("http://a/2", 2)])
     frontier.admit(1, [Found("http://a/3", 1), Found("http://a/4", 0)])
+    frontier.admit(1, [Found("http://b/hop", 0, 1, 1, about="http://a/x http://a/y")])
     view = pods.look()
 
     def ahead(url: str) -> int:
