@@ -12,7 +12,7 @@ from weft import urls
 
 # `every` is a suffix by itself, and so is every name under it, but for `free.every`.
 RULES = "com\nuk\nco.uk\nevery\n*.every\n!free.every\n"
-CACHED = (urls._suffixes, urls._plain_suffixes, urls._longer_suffixes, urls.domain, urls.suffix)
+CACHED = (urls._suffixes, urls._rules, urls._plain_suffixes, urls._longer_suffixes, urls.domain, urls.suffix)
 
 
 @pytest.fixture
@@ -21,9 +21,12 @@ def own_rules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for one in CACHED:
         one.cache_clear()
     kept = urls._suffixes
+    rules = urls._rules
     monkeypatch.setattr(urls, "_suffixes", lambda: made)
+    monkeypatch.setattr(urls, "_rules", lambda: frozenset(RULES.split()))
     yield
     monkeypatch.setattr(urls, "_suffixes", kept)
+    monkeypatch.setattr(urls, "_rules", rules)
     for one in CACHED:
         one.cache_clear()
 
