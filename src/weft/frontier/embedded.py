@@ -304,6 +304,8 @@ class EmbeddedFrontier:
         while len(leases) < limit:
             site = self._queues.wheel.pop(now)
             if site is None:
+                if self._queues.unblock_waiting():
+                    continue
                 break
             lease = self._claim_at(site, owner, now)
             if lease is not None:

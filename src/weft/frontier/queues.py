@@ -263,12 +263,18 @@ class Queues:
                 self.wheel.put(site, max(site.turn.due, at), now)
                 room -= at <= max(turn.due, now)
 
-    def unblock(self, crawl: Crawl) -> None:
-        """Lets as many sites go on as there are permits again."""
-        for _ in range(min(len(crawl.blocked), max(0, crawl.permits()))):
+    def unblock(self, crawl: Crawl) -> int:
+        """Lets as many sites go on as there are permits again; how many that are."""
+        count = min(len(crawl.blocked), max(0, crawl.permits()))
+        for _ in range(count):
             site = next(iter(crawl.blocked))
             del crawl.blocked[site]
             self.schedule(site)
+        return count
+
+    def unblock_waiting(self) -> bool:
+        """The same for every crawl: a site that went on with a sitemap has left its permit to the next."""
+        return sum(self.unblock(crawl) for crawl in self.crawls.values() if crawl.blocked) > 0
 
 
 def _key_of(turn: AddressTurn) -> str:
