@@ -21,6 +21,7 @@ from weft.errors import Damaged, writing
 from weft.frontier.contract import Item
 from weft.frontier.journal import REMEDY
 from weft.frontier.queues import Queues
+from weft.frontier.seen import SeenSet
 from weft.frontier.sites import Crawl, Known, Lane
 from weft.telemetry import Log
 
@@ -159,9 +160,9 @@ class Reader:
         `late`: what to add to a time of the wall clock to have it in the frontier's.
         """
         assert self.header is not None
-        out = [one for one in self._next(list[Open]) if one.item.item not in ended]
+        out = [one for one in self._next(list[Open]) if one.item.item not in ended and one.crawl in queues.crawls]
         for number, has_depths in self.header.crawls:
-            self._load_crawl(queues.crawls[number], has_depths, ended)
+            self._load_crawl(queues.crawls.get(number), has_depths, ended)
         while (records := self._next(list[LaneRecord] | str)) != "end":
             for record in records:
                 assert isinstance(record, LaneRecord)
@@ -173,24 +174,31 @@ class Reader:
         if self._file is not None:
             self._file.close()
 
-    def _load_crawl(self, crawl: Crawl, has_depths: bool, ended: Container[int]) -> None:
-        pieces = crawl.seen.take_shape(self._next(tuple[int, int, int]))
+    def _load_crawl(self, crawl: Crawl | None, has_depths: bool, ended: Container[int]) -> None:
+        """What a crawl has seen; one that has ended since, or is not open, is passed over."""
+        seen = crawl.seen if crawl is not None else SeenSet(0)
+        pieces = seen.take_shape(self._next(tuple[int, int, int]))
         for _ in range(pieces):
-            crawl.seen.load(self._next(tuple[list[int], bytes]))
+            seen.load(self._next(tuple[list[int], bytes]))
         if has_depths:
             marks = self._next(list[tuple[int, int, int, bool]])
-            if crawl.depths is not None:
+            if crawl is not None and crawl.depths is not None:
                 for mark, depth, item, over in marks:
                     crawl.depths[mark] = Known(depth, item, ended=over or item in ended)
 
     def _load_lane(self, record: LaneRecord, queues: Queues, late: float, ended: Container[int]) -> None:
-        site = queues.site(record.key)
-        lane = site.lane(queues.crawls[record.crawl])
+        crawl = queues.crawls.get(record.crawl)
+        if crawl is None:
+            for _ in record.more:
+                self._next(bytes)
+            return
+        lane = queues.site(record.key).lane(crawl)
         for origin in record.origins:
             lane.place_of(origin)
         for depth, count, piece in record.queues:
             lane.queue(depth).load(piece, count)
             lane.queued += count
+            crawl.queued += count
             queues.queued += count
         for depth in record.more:
             lane.queue(depth).load(self._next(bytes), 0)
@@ -226,8 +234,6 @@ def _private(path: str, flags: int) -> int:
 
 
 def _fits(header: Header, crawls: dict[int, Crawl]) -> bool:
-    """Whether it is of these crawls, with their depths where depth decides now."""
+    """Whether it has these crawls' depths where depth decides now. What it lacks of a crawl is in the journal."""
     there = dict(header.crawls)
-    return there.keys() == crawls.keys() and all(
-        crawl.depths is None or there[number] for number, crawl in crawls.items()
-    )
+    return all(crawl.depths is None or there.get(number, True) for number, crawl in crawls.items())

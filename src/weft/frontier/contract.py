@@ -143,6 +143,16 @@ class FrontierStats(Struct, frozen=True):
     to_parse: int = 0  # fetched, not parsed yet, where parsers are processes of their own
 
 
+class CrawlStanding(Struct, frozen=True):
+    """One crawl of those in a frontier."""
+
+    queued: int
+    leased: int
+    pages: int
+    seen: int
+    set_aside: int = 0
+
+
 class Frontier(Protocol):
     """What the engine needs of a frontier."""
 

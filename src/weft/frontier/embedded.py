@@ -29,6 +29,7 @@ from weft.frontier.contract import (
     CrawlLimits,
     End,
     Ended,
+    CrawlStanding,
     FrontierStats,
     Item,
     Outcome,
@@ -36,7 +37,7 @@ from weft.frontier.contract import (
     RobotsRecord,
     Wanted,
 )
-from weft.frontier.journal import LOST_TAIL, REMEDY, Journal, undamaged
+from weft.frontier.journal import ANY_CRAWL, LOST_TAIL, REMEDY, Journal, undamaged
 from weft.frontier.politeness import AddressTurn, log_change
 from weft.frontier.queues import Queues
 from weft.frontier.recovery import LETTER, Counts, Recovery
@@ -49,6 +50,7 @@ from weft.telemetry import Log
 
 _OVERFLOW = 20  # a domain with a budget of N pages queues at most this many times N
 _REMEMBERED_REFUSALS = 100_000
+_LONG_WAIT = 10  # of its own delays, after which a crawl is next at a site that several want
 CHECKPOINT_EVERY = 500_000  # lines of the journal; more where there is more to write down, a few when it is closed
 _LONGEST_REQUEST_S = 600.0
 FROM_STORE = "from_store"  # in the journal's meta: it was made anew, and what stored pages lead to is to be let in
@@ -101,8 +103,13 @@ class EmbeddedFrontier:
         self.epoch: int = (self._journal.meta("epoch") or 0) + 1
         self.acknowledged: int = self._journal.meta("acknowledged") or 0
         self._queues = Queues(section, self._journal, folder / "spill", self.now, wall)
+        with undamaged(self._journal.path):
+            records = self._journal.rows("crawls")
+            self._by_name: dict[str, int] = {msgspec.msgpack.decode(data)["name"]: number for number, data in records}
         self._recovery = Recovery(folder, self._journal, self._queues, wall)
         self._leases: dict[int, _State] = {}
+        self._aside: dict[int, dict[int, Item]] = {}  # by crawl and number: what an edit has excluded
+        self._is_recovered = False
         self._robots = RobotsFiles(self._journal, wall)
         self._counts = Counts(next_item=(pod << POD_SHIFT) + 1)
         self._next_transient = -1
@@ -120,23 +127,128 @@ class EmbeddedFrontier:
 
     # ── opening ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def open_crawl(self, name: str, limits: CrawlLimits) -> int:
-        """The number of a crawl: a new one, or the one of that name that is there, held to these limits from now on."""
-        for crawl in self._queues.crawls.values():
-            if crawl.name == name:
-                crawl.limits = limits
-                return crawl.number
-        with undamaged(self._journal.path):
-            known = {record[0]: msgspec.msgpack.decode(record[1]) for record in self._journal.rows("crawls")}
-        for there, record in known.items():
-            if record["name"] == name:
-                self._queues.crawls[there] = Crawl(there, name, record["seed"], limits, self._spill(there))
-                return int(there)
-        number: int = max((*known, *self._queues.crawls), default=0) + 1  # those of this process may not be committed
-        seed = random.getrandbits(63)
-        self._queues.crawls[number] = Crawl(number, name, seed, limits, self._spill(number))
-        self._journal.put("crawls", number, msgspec.msgpack.encode({"name": name, "seed": seed}))
+    def open_crawl(
+        self, name: str, limits: CrawlLimits, section: PolitenessSection | None = None, weight: float = 1.0
+    ) -> int:
+        """The number of a crawl: a new one, or the one of that name that is there, held to these settings from now on.
+
+        Without a `section` it is as polite as the frontier. One that was not opened before `recover` comes back here.
+        """
+        section = section or self._section
+        number = self._by_name.get(name)
+        if number is not None and number in self._queues.crawls:
+            self.change_crawl(number, limits, section, weight)
+            return number
+        is_new = number is None
+        if number is None:
+            number, seed = self._new_crawl(name)
+        else:
+            with undamaged(self._journal.path):
+                record = self._journal.row("crawls", number)
+                assert record is not None
+                seed = msgspec.msgpack.decode(record[1])["seed"]
+        crawl = self._queues.crawls[number] = Crawl(number, name, seed, limits, self._spill(number), section, weight)
+        self._measure_delays()
+        if self._is_recovered and not is_new:
+            self._recovery.restore_late(crawl, self._counts, self.now())
         return number
+
+    def _new_crawl(self, name: str) -> tuple[int, int]:
+        number: int = (self._journal.latest_meta("last_crawl") or max(self._by_name.values(), default=0)) + 1
+        seed = random.getrandbits(63)
+        self._by_name[name] = number
+        self._journal.put("crawls", number, msgspec.msgpack.encode({"name": name, "seed": seed}))
+        self._journal.put_meta("last_crawl", number)
+        return number, seed
+
+    def change_crawl(self, crawl: int, limits: CrawlLimits, section: PolitenessSection, weight: float) -> None:
+        """Holds a crawl to other settings from now on."""
+        owner = self._queues.crawls[crawl]
+        if limits.max_depth is not None and owner.depths is None and len(owner.seen):
+            raise BadInput("max_depth can be changed, but not added to a crawl that has begun without one")
+        if limits.max_depth is not None and owner.depths is None:
+            owner.depths = {}
+        owner.limits, owner.section, owner.weight = limits, section, weight
+        self._measure_delays()
+        for site in list(self._queues.sites.values()) if self._is_recovered else ():
+            if any(lane.crawl is owner for lane in site.lanes):
+                self._queues.schedule(site)
+        self._queues.unblock(owner)
+
+    def _measure_delays(self) -> None:
+        delays = (crawl.section.delay_s for crawl in self._queues.crawls.values())
+        self._queues.longest_delay_s = longest = max(self._section.delay_s, *delays)
+        if longest > (self._journal.latest_meta("longest_delay") or 0.0):
+            self._journal.put_meta("longest_delay", longest)
+
+    def crawl_names(self) -> dict[str, int]:
+        """Every crawl that is kept, by name, opened or not."""
+        return dict(self._by_name)
+
+    def close_crawl(self, crawl: int) -> None:
+        """Ends a crawl for good: what is queued of it, and what it has seen, is dropped in one step."""
+        owner = self._queues.crawls.pop(crawl)
+        owner.is_closed = True
+        self._queues.fairness.leave(owner)
+        for site in self._queues.sites.values():
+            for lane in [lane for lane in site.lanes if lane.crawl is owner]:
+                self._release_robots(lane)
+                self._queues.queued -= lane.queued
+                lane.clear()
+                site.lanes.remove(lane)
+                self._queues.schedule(site)
+        owner.queued = 0
+        owner.blocked.clear()
+        shutil.rmtree(owner.spill, ignore_errors=True)
+        del self._by_name[owner.name]
+        self._journal.delete("crawls", crawl)
+        self._journal.put_meta("next_item", self._counts.next_item)  # what is deleted cannot tell it any more
+
+    def forget_crawl(self, crawl: int, at_most: int = 200) -> bool:
+        """Deletes a part of what the journal holds of a closed crawl; True when nothing is left of it."""
+        return self._journal.forget(crawl, at_most)
+
+    def crawl_standing(self, crawl: int) -> CrawlStanding:
+        """Where one crawl stands, from what is counted."""
+        owner = self._queues.crawls[crawl]
+        return CrawlStanding(owner.queued, owner.leased, owner.pages, len(owner.seen), len(self._aside.get(crawl, ())))
+
+    def has_work(self, crawl: int) -> bool:
+        """Whether something that is queued of a crawl may still be claimed; a look at all its sites."""
+        owner = self._queues.crawls[crawl]
+        if owner.limits.max_pages_per_domain is None:
+            return owner.queued > 0
+        lanes = (lane for site in self._queues.sites.values() for lane in site.lanes if lane.crawl is owner)
+        return any(lane.queued and lane.has_budget() for lane in lanes)
+
+    def set_aside(self, leases: Iterable[Lease]) -> None:
+        """Takes items out that an edit has excluded, until `take_back`; nothing was asked for them."""
+        for lease in leases:
+            state = self._valid(lease)
+            if state is None:
+                continue
+            del self._leases[lease.item]
+            state.lane.crawl.leased -= 1
+            state.turn.active -= 1
+            self._requests.end(lease.item, self.now(), "unasked")
+            self._free_permit(state.lane)
+            self._mark(state.item, state.lane.crawl, leased=False)
+            self._aside.setdefault(lease.crawl, {})[lease.item] = state.item
+            self._journal.put("aside", lease.item, lease.crawl, msgspec.msgpack.encode(state.item))
+            self._schedule(state)
+        self._requests.try_flush()
+
+    def take_back(self, crawl: int, wanted: Callable[[Item], bool]) -> int:
+        """Queues those set-aside items again that are `wanted` now; how many that are."""
+        owner, aside = self._queues.crawls[crawl], self._aside.get(crawl, {})
+        back = [item for item in aside.values() if wanted(item)]
+        for item in back:
+            del aside[item.item]
+            self._journal.delete("aside", item.item)
+            site = self._queues.site(self._queues.key_of(item.url))
+            self._queues.push_urgent(site.lane(owner), item)
+            self._queues.schedule(site)
+        return len(back)
 
     def recover(
         self, done: Iterable[int] = (), pages: Mapping[int, int] | None = None, by_key: Mapping[str, int] | None = None
@@ -147,13 +259,15 @@ class EmbeddedFrontier:
         `by_key`: by site, where a crawl has a budget for each.
         """
         now = self.now()
+        self._is_recovered = True
+        self._read_aside()
         started_before = self._journal.meta("boot")
         if started_before not in (None, boot_id()) or (started_before and self._section.key_scope == "ip"):
             # The clock began anew, or addresses are not known yet: nobody knows how long ago a site was asked.
-            self._queues.not_before = now + self._section.delay_s
+            self._queues.not_before = now + self._queues.longest_delay_s
         self._recall_requests(now)
         self._robots.restore()
-        self._journal.done += self._settle(list(done), now)
+        self._journal.done[ANY_CRAWL] += self._settle(list(done), now)
         self._restore_counts(pages or {}, by_key or {})
         self._journal.put_meta("epoch", self.epoch)
         self._journal.put_meta("boot", boot_id())
@@ -162,7 +276,7 @@ class EmbeddedFrontier:
 
     def _recall_requests(self, now: float) -> None:
         """When sites were last asked, from the request log; where lines of it are lost, all wait a full delay."""
-        longest = max(self._section.delay_s, self._journal.meta("longest_delay") or 0.0)
+        longest = max(self._queues.longest_delay_s, self._journal.meta("longest_delay") or 0.0)
         recent = last_requests(self._folder / "requests", now - longest - _LONGEST_REQUEST_S, now)
         self._queues.asked = recent.ended
         missing = self._missing_log_bytes
@@ -174,10 +288,11 @@ class EmbeddedFrontier:
         if missing or self.is_new:
             recent.unsure_at = now
         if recent.unsure_at is not None:
-            self._queues.not_before = max(self._queues.not_before, recent.unsure_at + self._section.delay_s)
+            self._queues.not_before = max(self._queues.not_before, recent.unsure_at + self._queues.longest_delay_s)
 
     def _settle(self, done: list[int], now: float) -> list[int]:
         """Fills the queues; gives those of `done` that the journal did not know to have ended."""
+        self._counts.next_item = max(self._counts.next_item, self._journal.meta("next_item") or 0)
         with undamaged(self._journal.path):
             late = self._recovery.restore(self._counts, done, now, remember=self.unsure_of_links)
         beyond = max(late, default=0)
@@ -302,12 +417,12 @@ class EmbeddedFrontier:
         self._forget_idle(now)
         leases: list[Lease] = []
         while len(leases) < limit:
-            site = self._queues.wheel.pop(now)
-            if site is None:
+            lane = self._next_lane(now)
+            if lane is None:
                 if self._queues.unblock_waiting():
                     continue
                 break
-            lease = self._claim_at(site, owner, now)
+            lease = self._claim_at(lane, owner, now)
             if lease is not None:
                 leases.append(lease)
         if leases:
@@ -363,6 +478,7 @@ class EmbeddedFrontier:
             if state is None:
                 continue
             del self._leases[outcome.lease.item]
+            state.lane.crawl.leased -= 1
             if not state.cooled:
                 state.turn.active -= 1
                 self._requests.end(outcome.lease.item, self.now(), "unasked")
@@ -391,7 +507,7 @@ class EmbeddedFrontier:
 
     def next_due(self) -> float | None:
         """When claiming may give something next."""
-        return self._queues.wheel.next_due()
+        return 0.0 if self._queues.fairness else self._queues.wheel.next_due()
 
     def stats(self) -> FrontierStats:
         """Where things stand."""
@@ -420,8 +536,14 @@ class EmbeddedFrontier:
 
     def pause(self, crawl: int, paused: bool = True) -> None:
         """Nothing of a paused crawl is claimed."""
-        self._queues.crawls[crawl].paused = paused
-        self._queues.unblock(self._queues.crawls[crawl])
+        owner = self._queues.crawls[crawl]
+        owner.paused = paused
+        if paused:
+            for site in self._queues.sites.values():
+                for lane in site.lanes:
+                    if lane.crawl is owner:
+                        self._release_robots(lane)
+        self._queues.unblock(owner)
 
     def drop(self, crawl: int) -> None:
         """Takes out everything that is queued of a crawl."""
@@ -452,7 +574,7 @@ class EmbeddedFrontier:
         keep = []
         for number, out in self._unacknowledged:
             if number <= batch:
-                self._journal.done.append(out.item.item)
+                self._journal.done[out.crawl].append(out.item.item)
             else:
                 keep.append((number, out))
         self._unacknowledged = keep
@@ -461,7 +583,7 @@ class EmbeddedFrontier:
     def commit(self) -> None:
         """Writes down what was admitted and what has ended."""
         self._requests.flush()
-        self._since_checkpoint += len(self._journal.admitted) + len(self._journal.done)
+        self._since_checkpoint += self._journal.waiting
         if self._requests.place != self._log_place:
             self._log_place = self._requests.place
             self._journal.put_meta("request_log", self._log_place)
@@ -513,16 +635,18 @@ class EmbeddedFrontier:
         if turn is before and not raised and turn.long_until <= now:
             return True
         before.active -= 1
-        may_go = max(turn.due, turn.long_until) <= now and turn.has_room(self._section)
+        section = state.lane.crawl.section
+        may_go = max(turn.due_for(section), turn.long_until) <= now and turn.has_room(section)
         if not isinstance(site.turn, AddressTurn):
             turn.joined(site.turn)
         site.turn = state.turn = turn
         if raised:
             self._save_site(site)
         if may_go:
-            turn.started(now, self._section)
+            turn.started(now)
         else:
             del self._leases[wanted.lease.item]
+            state.lane.crawl.leased -= 1
             self._requests.end(wanted.lease.item, now, "unasked")
             self._give_back(state, state.item.attempt, 0.0, first=True)
         if turn.long_until > now:
@@ -530,84 +654,114 @@ class EmbeddedFrontier:
                 self._reject(lane, Reason.RETRY_AFTER)
         if before is not turn:
             self._queues.wake(before)
-        if turn.has_room(self._section):
+        if turn.has_room(section):
             self._queues.schedule(site)
         return may_go
 
     # ── claiming ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _claim_at(self, site: Site, owner: str, now: float) -> Lease | None:
-        turn = site.turn
-        if turn.due > now:
-            self._queues.wheel.put(site, turn.due)
+    def _next_lane(self, now: float) -> Lane | None:
+        """What to try next: of one crawl the site that has been due longest, of several by turns."""
+        queues = self._queues
+        if len(queues.crawls) == 1 and not queues.fairness:
+            while (site := queues.wheel.pop(now)) is not None:
+                if site.lanes:
+                    return site.lanes[0]
             return None
-        if turn.active >= turn.places(self._section):
-            self._queues.schedule(site)  # of an address that is being asked: it waits for that
-            return None
-        if turn.broken(self._section):
-            for lane in site.lanes:
-                self._reject(lane, Reason.BREAKER)
-        taken = self._take(site, now)
-        if taken is None:
-            self._queues.schedule(site, asked=True)
-            return None
-        lane, item = taken
-        lease = self._lease(site, lane, item, owner, now)
-        if turn.active < turn.places(self._section):
+        while (site := queues.wheel.pop(now)) is not None:
+            queues.fairness.offer(site, now)
+        return queues.fairness.next()
+
+    def _claim_at(self, lane: Lane, owner: str, now: float) -> Lease | None:
+        site = lane.site
+        if len(site.lanes) > 1:
+            lane = self._longest_waiting(site, lane, now)
+        turn, section = site.turn, lane.crawl.section
+        if turn.active >= turn.places(section) or turn.due_for(section) > now:
             self._queues.schedule(site)
+            return None
+        if turn.broken(section):
+            for each in site.lanes:
+                self._reject(each, Reason.BREAKER)
+        item = self._take(site, lane, now)
+        if item is None:
+            self._queues.schedule(site, asked=lane)
+            return None
+        lease = self._lease(site, lane, item, owner, now)
+        self._queues.schedule(site)
         return lease
 
-    def _take(self, site: Site, now: float) -> tuple[Lane, Item] | None:
-        """The next item of the next crawl that may have one; robots.txt first where it is not known."""
-        for _ in range(len(site.lanes)):
-            lane = site.lanes[0]
-            site.rotate()
-            if not lane.queued:
-                continue
-            if lane.crawl.permits() <= 0:
-                lane.crawl.blocked[site] = None
-                continue
-            if not lane.has_budget():
-                continue
-            item = self._queues.pop(lane, now)
-            if item is None:
-                continue
-            if item.purpose is Purpose.ROBOTS:
-                return lane, item
-            origin = item.url[: item.url.index("/", 8)]
-            if self._robots.is_in_force(origin):
-                return lane, item
-            self._queues.push_urgent(lane, item, first=True)
-            if origin in self._robots.pending:
-                continue
-            self._robots.pending.add(origin)
-            attempt, wall = self._robots.tried(origin)
-            robots = Item(
-                self._transient(), origin + "/robots.txt", item.depth, item.item, 0, Purpose.ROBOTS, origin, attempt
-            )
-            if wall <= self._wall():
-                return lane, robots
-            # An earlier process has failed to get it, and its wait is not over.
-            self._queues.push_urgent(lane, robots, now + self._queues.wait_s(wall))
+    def _longest_waiting(self, site: Site, lane: Lane, now: float) -> Lane:
+        """The lane whose turn it is, or one of another crawl that has waited ten of its own delays."""
+        for other in site.lanes:
+            if other.queued and not other.crawl.paused and other.served_at < lane.served_at:
+                delay_s = other.crawl.section.delay_s
+                if delay_s and now - other.served_at > _LONG_WAIT * delay_s and other.crawl.permits() > 0:
+                    lane = other
+        return lane
+
+    def _take(self, site: Site, lane: Lane, now: float) -> Item | None:
+        """The lane's next item; robots.txt first where it is not known."""
+        if not lane.queued:
+            return None
+        if lane.crawl.permits() <= 0:
+            lane.crawl.blocked[site] = None
+            return None
+        if not lane.has_budget():
+            return None
+        item = self._queues.pop(lane, now)
+        if item is None or item.purpose is Purpose.ROBOTS:
+            return item
+        origin = item.url[: item.url.index("/", 8)]
+        if self._robots.is_in_force(origin):
+            return item
+        self._queues.push_urgent(lane, item, first=True)
+        if origin in self._robots.pending:
+            return None
+        self._robots.pending.add(origin)
+        attempt, wall = self._robots.tried(origin)
+        robots = Item(
+            self._transient(), origin + "/robots.txt", item.depth, item.item, 0, Purpose.ROBOTS, origin, attempt
+        )
+        if wall <= self._wall():
+            return robots
+        # An earlier process has failed to get it, and its wait is not over.
+        self._queues.push_urgent(lane, robots, now + self._queues.wait_s(wall))
         return None
+
+    def _release_robots(self, lane: Lane) -> None:
+        """Other crawls must not wait for a robots.txt that this one will not ask for."""
+        for _, _, item in lane.robots or ():
+            self._robots.pending.discard(item.about)
+            self._queues.queued -= 1
+            lane.crawl.queued -= 1
+            lane.queued -= 1
+        lane.robots = None
+
+    def _read_aside(self) -> None:
+        for number, crawl, record in self._journal.rows("aside"):
+            self._aside.setdefault(crawl, {})[number] = msgspec.msgpack.decode(record, type=Item)
 
     def _mark(self, item: Item, crawl: Crawl, *, leased: bool, ended: bool = False) -> None:
         if (known := crawl.known(item)) is not None:
             known.leased, known.ended = leased, ended
 
     def _lease(self, site: Site, lane: Lane, item: Item, owner: str, now: float) -> Lease:
-        delay_s = site.turn.delay_s(self._section)
+        section = lane.crawl.section
+        delay_s = site.turn.delay_s(section)
         lease = Lease(
             item.item, lane.crawl.number, item.url, site.key, item.depth, item.parent, item.hops, item.purpose,
-            item.about, item.offsite, item.attempt, owner, self.epoch, now + self._section.lease_s, delay_s,
+            item.about, item.offsite, item.attempt, owner, self.epoch, now + section.lease_s, delay_s,
         )  # fmt: skip
         self._leases[item.item] = _State(lease, site, lane, item)
-        site.turn.started(now, self._section)
+        site.turn.started(now)
+        lane.served_at = now
+        lane.crawl.leased += 1
         if item.purpose is Purpose.PAGE:
             lane.flight += 1
             lane.crawl.flight += 1
             self._mark(item, lane.crawl, leased=True)
-        self._requests.start(item.item, now, site.key, delay_s, site.turn.places(self._section), item.url)
+        self._requests.start(item.item, now, site.key, delay_s, site.turn.places(section), item.url)
         return lease
 
     def _expire(self, now: float) -> None:
@@ -617,11 +771,12 @@ class EmbeddedFrontier:
             if state.lease.deadline > now:
                 return
             del self._leases[state.lease.item]
+            state.lane.crawl.leased -= 1
             turn = state.turn
             if not state.cooled:
                 turn.active -= 1
                 self._requests.end(state.lease.item, now, "expired")
-                turn.ended(now, self._section)
+                turn.ended(now)
             self._give_back(state, state.item.attempt, 0.0, first=True)
             self._schedule(state)
 
@@ -637,9 +792,9 @@ class EmbeddedFrontier:
             self._queues.wake(state.turn)
 
     def _end_turn(self, state: _State, ended: Ended) -> None:
-        turn, section = state.turn, self._section
+        turn, section = state.turn, state.lane.crawl.section
         turn.active -= 1
-        turn.ended(ended.at, section)
+        turn.ended(ended.at)
         before = turn.marks()
         if ended.slow_down:
             turn.slow_down(ended.at, ended.retry_after_s, section)
@@ -657,6 +812,9 @@ class EmbeddedFrontier:
 
     def _end_lease(self, state: _State, outcome: Outcome, batch: int) -> None:
         lane, item = state.lane, state.item
+        if lane.crawl.is_closed:
+            self._robots.pending.discard(item.about)
+            return
         if outcome.end in (End.RETRY, End.RELEASE):
             again = outcome.end is End.RETRY
             self._give_back(state, item.attempt + again, self.now() + outcome.wait_s if again else 0.0, first=not again)
@@ -678,10 +836,13 @@ class EmbeddedFrontier:
         if batch:
             self._unacknowledged.append((batch, out))
         else:
-            self._journal.done.append(out.item.item)
+            self._journal.done[out.crawl].append(out.item.item)
 
     def _give_back(self, state: _State, attempt: int, not_before: float, *, first: bool = False) -> None:
         item = state.item
+        if state.lane.crawl.is_closed or (item.purpose is Purpose.ROBOTS and state.lane.crawl.paused):
+            self._robots.pending.discard(item.about)  # whoever needs it next asks for it again
+            return
         if item.purpose is Purpose.PAGE:
             self._free_permit(state.lane)
             self._mark(item, state.lane.crawl, leased=False)
@@ -692,7 +853,7 @@ class EmbeddedFrontier:
             if item.purpose is Purpose.ROBOTS:
                 self._robots.failed(item.about, attempt, wall)
             else:
-                self._journal.put("retries", item.item, attempt, wall)
+                self._journal.put("retries", item.item, attempt, wall, state.lane.crawl.number)
         # The site may have been forgotten while this was out.
         lane = self._queues.site(state.site.key).lane(state.lane.crawl)
         self._queues.push_urgent(lane, item, not_before, first=first)
@@ -709,6 +870,7 @@ class EmbeddedFrontier:
         if waiting:
             log_change(reason, lane.key, len(waiting))
         self._queues.queued -= lane.queued
+        lane.crawl.queued -= lane.queued
         lane.clear()
         for item in waiting:
             if item.purpose is Purpose.ROBOTS:
@@ -746,7 +908,7 @@ class EmbeddedFrontier:
 
     def _write_line(self, crawl: Crawl, found: Found, item: int) -> None:
         about = " " + found.about if found.about else ""
-        self._journal.admitted.append(
+        self._journal.admitted[crawl.number].append(
             f"{item} {found.depth} {found.parent} {found.hops} {found.offsite} {crawl.number} "
             f"{LETTER[found.purpose]} {found.url}{about}"
         )
@@ -795,7 +957,7 @@ class EmbeddedFrontier:
     def _save_site(self, site: Site) -> None:
         self._queues.save(site)
         delay_s = site.turn.delay_s(self._section)
-        if delay_s > (self._journal.meta("longest_delay") or 0.0):
+        if delay_s > (self._journal.latest_meta("longest_delay") or 0.0):
             self._journal.put_meta("longest_delay", delay_s)
         # What a site has asked for is rare and must outlive a kill in the next tenth of a second.
         self._commit_early()

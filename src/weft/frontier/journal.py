@@ -1,10 +1,12 @@
 """The frontier on disk: one SQLite file for each pod, written by its one owner.
 
     meta      name → value              epoch, counters, boot id, what the store has been acknowledged for
-    crawls    number → name, seed, limits, scope extensions
-    journal   seq → admitted, done      admitted: compressed lines, one an item; done: item numbers, 8 bytes each, and a
-                                        checksum (the compressed lines have theirs, other records too: `sealed`)
-    retries   item → attempt, when      items that were tried and wait
+    crawls    number → name, seed       the crawls that have not ended
+    journal   seq → crawl, admitted, done   what one commit has brought for one crawl: compressed lines, one an item;
+                                        item numbers, 8 bytes each, and a checksum (the compressed lines have theirs,
+                                        other records too: `sealed`)
+    retries   item → attempt, when, crawl   items that were tried and wait
+    aside     item → crawl, item        items that an edit has excluded, until it is taken back
     sites     key → state               clocks that a restart must not forget: Crawl-delay, slowing, breaker
     robots    origin → record
     robots_history   origin, when → record   every robots.txt that was ever in force, for the audit
@@ -26,6 +28,7 @@ import os
 import sqlite3
 import zlib
 from array import array
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,7 +40,8 @@ from isal import isal_zlib
 from weft.errors import BadInput, Damaged, is_damage, writing
 from weft.frontier.mark import Mark
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+ANY_CRAWL = 0  # in the journal: items that ended, of whichever crawls
 LOST_TAIL = "lost_tail"  # in meta: a power cut took transactions, and nobody has looked yet what that cost
 CHECKED_BYTES = 32 * 1024 * 1024  # a file up to this size is read through when it is opened: a tenth of a second
 REMEDY = (
@@ -50,8 +54,10 @@ _MAGIC = b"SQLite format 3\0"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS crawls (number INTEGER PRIMARY KEY, record BLOB);
-CREATE TABLE IF NOT EXISTS journal (seq INTEGER PRIMARY KEY, admitted BLOB, done BLOB);
-CREATE TABLE IF NOT EXISTS retries (item INTEGER PRIMARY KEY, attempt INTEGER, wall REAL);
+CREATE TABLE IF NOT EXISTS journal (seq INTEGER PRIMARY KEY, crawl INTEGER NOT NULL, admitted BLOB, done BLOB);
+CREATE INDEX IF NOT EXISTS journal_by_crawl ON journal (crawl);
+CREATE TABLE IF NOT EXISTS retries (item INTEGER PRIMARY KEY, attempt INTEGER, wall REAL, crawl INTEGER);
+CREATE TABLE IF NOT EXISTS aside (item INTEGER PRIMARY KEY, crawl INTEGER, record BLOB);
 CREATE TABLE IF NOT EXISTS sites (key TEXT PRIMARY KEY, record BLOB) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS robots (origin TEXT PRIMARY KEY, expires REAL, record BLOB) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS robots_tries (origin TEXT PRIMARY KEY, attempt INTEGER, wall REAL) WITHOUT ROWID;
@@ -73,8 +79,8 @@ class Journal:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._mark = Mark(mark_of(path))
-        self.admitted: list[str] = []
-        self.done: list[int] = []
+        self.admitted: dict[int, list[str]] = defaultdict(list)  # by crawl
+        self.done: dict[int, list[int]] = defaultdict(list)
         self._puts: dict[tuple[str, Any], tuple[Any, ...] | None] = {}
         self._history: list[tuple[str, float, bytes]] = []
         try:
@@ -91,8 +97,10 @@ class Journal:
                 found = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
                 if found != "ok":
                     raise Damaged(self.path, f"is damaged ({' '.join(str(found).split())})", REMEDY)
+            self._db.execute("PRAGMA auto_vacuum=INCREMENTAL")  # of a new file: what is forgotten makes it smaller
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
+            self._migrate()
             self._db.executescript(_TABLES)
             version = self.meta("schema_version")
             if version not in (None, SCHEMA_VERSION):
@@ -113,6 +121,32 @@ class Journal:
         if self.lost_tail:
             self.put_meta(LOST_TAIL, True)
         self.lost_tail = self.lost_tail or self.meta(LOST_TAIL) is not None
+        self._has_forgotten = self.meta("last_seq") is not None  # SQLite would use the number of a deleted row again
+
+    def _migrate(self) -> None:
+        """Brings the first layout, which had one crawl, to this one; all in one transaction, or not at all."""
+        if not self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
+            return
+        if self.meta("schema_version") != 1:
+            return
+        self._db.execute("BEGIN IMMEDIATE")
+        self._db.execute("ALTER TABLE journal ADD COLUMN crawl INTEGER NOT NULL DEFAULT 1")
+        self._db.execute("ALTER TABLE retries ADD COLUMN crawl INTEGER DEFAULT 1")
+        version = sealed(msgspec.msgpack.encode(SCHEMA_VERSION))
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES ('schema_version', ?)", (version,))
+        self._db.execute("COMMIT")
+
+    @property
+    def waiting(self) -> int:
+        """How many items the next commit tells of."""
+        return sum(map(len, self.admitted.values())) + sum(map(len, self.done.values()))
+
+    def latest_meta(self, name: str) -> Any:
+        """A value as it will be after the next commit."""
+        row = self._puts.get(("meta", name), ())
+        if row == ():
+            return self.meta(name)
+        return None if row is None else msgspec.msgpack.decode(unsealed(row[1]))
 
     def meta(self, name: str) -> Any:
         """A value that was put, or None."""
@@ -192,10 +226,15 @@ class Journal:
         self._mark.write(self._commits, self._durable)
 
     def _write(self) -> None:
-        if self.admitted or self.done:
-            blob = isal_zlib.compress("\n".join(self.admitted).encode(), 1) if self.admitted else None
-            done = packed_items(self.done) if self.done else None
-            self._db.execute("INSERT INTO journal (admitted, done) VALUES (?, ?)", (blob, done))
+        seq = self.last_seq() if self._has_forgotten else None
+        for crawl in self.admitted.keys() | self.done.keys():
+            admitted, ended = self.admitted.get(crawl), self.done.get(crawl)
+            blob = isal_zlib.compress("\n".join(admitted).encode(), 1) if admitted else None
+            done = packed_items(ended) if ended else None
+            if admitted or ended:
+                seq = None if seq is None else seq + 1
+                values = (seq, crawl, blob, done)
+                self._db.execute("INSERT INTO journal (seq, crawl, admitted, done) VALUES (?, ?, ?, ?)", values)
         for (table, key), row in self._puts.items():
             if row is None:
                 self._db.execute(f"DELETE FROM {table} WHERE {_KEYS[table]} = ?", (key,))  # noqa: S608
@@ -232,16 +271,38 @@ class Journal:
             for _ in blobs:
                 pass
 
-    def last_seq(self) -> int:
-        """The number of the journal's last line."""
-        with undamaged(self.path):
-            return int(self._db.execute("SELECT max(seq) FROM journal").fetchone()[0] or 0)
+    def forget(self, crawl: int, at_most: int) -> bool:
+        """Deletes a part of what is kept of a crawl; True when nothing is left."""
+        with self._transaction():
+            last = sealed(msgspec.msgpack.encode(self.last_seq()))
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('last_seq', ?)", (last,))
+            self._has_forgotten = True
+            which = "SELECT rowid FROM {} WHERE crawl = ? LIMIT ?"
+            gone = 0
+            for table in ("journal", "retries", "aside"):
+                sql = f"DELETE FROM {table} WHERE rowid IN ({which.format(table)})"  # noqa: S608
+                gone += self._db.execute(sql, (crawl, at_most)).rowcount
+            gone += self._db.execute("DELETE FROM sitemaps WHERE site LIKE ?", (f"{crawl} %",)).rowcount
+            for name in (f"scope:{crawl}", f"recrawl:{crawl}"):
+                self._db.execute("DELETE FROM meta WHERE name = ?", (name,))
+        if gone:
+            return False
+        with undamaged(self.path), writing(self.path):
+            self._db.execute("PRAGMA incremental_vacuum").fetchall()
+        return True
 
-    def admitted_since(self, seq: int) -> Iterator[list[str]]:
-        """The lines of what was admitted after a line of the journal, commit by commit."""
+    def last_seq(self) -> int:
+        """The number of the journal's last line, which is used once, also when the line is forgotten."""
+        with undamaged(self.path):
+            last = int(self._db.execute("SELECT max(seq) FROM journal").fetchone()[0] or 0)
+            return max(last, int(self.meta("last_seq") or 0))
+
+    def admitted_since(self, seq: int, crawl: int | None = None) -> Iterator[list[str]]:
+        """The lines of what was admitted after a line of the journal, commit by commit; of one crawl, or of all."""
         with undamaged(self.path):
             for (blob,) in self._db.execute(
-                "SELECT admitted FROM journal WHERE seq > ? AND admitted NOT NULL ORDER BY seq", (seq,)
+                "SELECT admitted FROM journal WHERE seq > ?1 AND admitted NOT NULL AND ?2 IN (crawl, -1) ORDER BY seq",
+                (seq, -1 if crawl is None else crawl),
             ):
                 yield unpacked_text(blob).split("\n")
 
@@ -365,4 +426,5 @@ _KEYS = {
     "robots": "origin",
     "robots_tries": "origin",
     "sitemaps": "site",
+    "aside": "item",
 }

@@ -1,6 +1,8 @@
 """When a site may be asked again: its clock, its places, its breaker, and how it is slowed when it asks for it.
 
-A Turn is what politeness is kept for: a domain, a host or an address. Invariant: `due` never moves earlier.
+A Turn is what politeness is kept for: a domain, a host or an address. All crawls share it. What the site asked for
+binds all of them (`due`: Retry-After, a Crawl-delay, an open breaker); a crawl's own delay counts from anyone's last
+request (`due_for`). Invariant: `due`, `last_start` and `last_end` never move earlier.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from weft.frontier.sites import Site
 
 SLOWEST_S = 60.0
+_NEVER = float("-inf")
 EASE_AFTER = 20  # good answers in a row after which a slowed site is trusted with half the delay again
 log = Log("weft.frontier.politeness")
 # What is logged of a site: by what happened to it, the message and what its number is. Every frontier logs the same.
@@ -41,11 +44,12 @@ class Turn:
 
     __slots__ = (
         "active", "crawl_delay_s", "due", "extra_s", "failing",
-        "forced_single", "good", "open_until", "parked", "probes",
+        "forced_single", "good", "last_end", "last_start", "open_until", "parked", "probes",
     )  # fmt: skip
 
     def __init__(self, due: float = 0.0) -> None:
-        self.due = due  # not before this
+        self.due = due  # not before this, whoever asks
+        self.last_start = self.last_end = _NEVER  # of requests, whosever they were
         self.active = 0  # places taken
         self.crawl_delay_s = 0.0
         self.extra_s = 0.0  # learnt from 429 and 503
@@ -64,20 +68,24 @@ class Turn:
         """How many requests may be in flight."""
         return 1 if self.forced_single or self.open_until else section.places
 
+    def due_for(self, section: PolitenessSection) -> float:
+        """When a crawl with these settings may ask: its delay counts from the end of the last request, or from the
+        start where it may have several in flight."""
+        last = self.last_end if self.places(section) == 1 else self.last_start
+        return max(self.due, last + self.delay_s(section))
+
     def has_room(self, section: PolitenessSection) -> bool:
         """Whether a place is free, now or when it is due."""
         return self.active < self.places(section)
 
-    def started(self, now: float, section: PolitenessSection) -> None:
+    def started(self, now: float) -> None:
         """A request is being made."""
         self.active += 1
-        if self.places(section) > 1:
-            self.due = max(self.due, now + self.delay_s(section))
+        self.last_start = now
 
-    def ended(self, at: float, section: PolitenessSection) -> None:
-        """A request is over: the delay counts from here; with several places it has counted from the start."""
-        if self.places(section) == 1:
-            self.due = max(self.due, at + self.delay_s(section))
+    def ended(self, at: float) -> None:
+        """A request is over."""
+        self.last_end = max(self.last_end, at)
 
     def slow_down(self, at: float, retry_after_s: float | None, section: PolitenessSection) -> None:
         """The site asked for less."""
@@ -93,6 +101,7 @@ class Turn:
             self.open_until, self.probes = 0.0, 0
             self.good += 1
             if self.extra_s and self.good % EASE_AFTER == 0:
+                self.due = max(self.due, self.due_for(section))  # the shorter delay counts from the next request on
                 self.extra_s = self.extra_s / 2 if self.extra_s > 2 * section.delay_s else 0.0
             return
         if self.open_until:
@@ -135,19 +144,13 @@ class Turn:
 class AddressTurn(Turn):
     """The clock of an address, which the sites there share."""
 
-    __slots__ = ("address", "last_end", "long_until")
+    __slots__ = ("address", "long_until")
 
     def __init__(self, address: str, due: float = 0.0) -> None:
         super().__init__(due)
         self.address = address
-        self.last_end = 0.0
         self.long_until = 0.0  # it has asked for longer than anyone waits: what is queued for it is rejected
         self.parked = {}
-
-    def ended(self, at: float, section: PolitenessSection) -> None:
-        """Remembers it too: a site that wants a longer delay may come only later."""
-        self.last_end = max(self.last_end, at)
-        super().ended(at, section)
 
     def slow_down(self, at: float, retry_after_s: float | None, section: PolitenessSection) -> None:
         """A wait that is too long is not waited for: whoever comes until then is turned away."""
@@ -166,5 +169,6 @@ class AddressTurn(Turn):
         """Takes over what a site knew before its address was."""
         self.wants(turn.crawl_delay_s)
         self.due = max(self.due, turn.due)
+        self.last_start, self.last_end = max(self.last_start, turn.last_start), max(self.last_end, turn.last_end)
         self.extra_s = max(self.extra_s, turn.extra_s)
         self.forced_single = self.forced_single or turn.forced_single

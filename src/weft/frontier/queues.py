@@ -17,6 +17,7 @@ import msgspec
 from weft import urls
 from weft.config import PolitenessSection
 from weft.frontier.contract import Item
+from weft.frontier.fairness import Fairness
 from weft.frontier.journal import Journal, undamaged
 from weft.frontier.politeness import AddressTurn, Turn
 from weft.frontier.seen import SeenSet
@@ -52,6 +53,8 @@ class Queues:
         self._turns: dict[str, AddressTurn] = {}  # by address, where that is what politeness goes by
         self._most_turns = _KEPT_TURNS
         self.wheel: Wheel[Site] = Wheel()
+        self.fairness = Fairness()
+        self.longest_delay_s = section.delay_s  # of all crawls
         self.queued = 0
         self.not_before = 0.0  # of every site
         self.asked: dict[str, float | None] = {}  # when sites were last asked before this process began; None: unknown
@@ -87,10 +90,10 @@ class Queues:
         turn, now = Turn(self.not_before), self._now()
         self._recall(turn, key, now)
         if self.not_before:  # nobody knows when it was asked last: a full delay, which may be a longer one
-            turn.due = max(turn.due, self.not_before + turn.delay_s(self.section) - self.section.delay_s)
+            turn.due = max(turn.due, self.not_before + max(0.0, turn.delay_s(self.section) - self.longest_delay_s))
         if self.asked and key in self.asked:
             ended = self.asked.pop(key)
-            turn.due = max(turn.due, (now if ended is None else ended) + turn.delay_s(self.section))
+            turn.last_start = turn.last_end = now if ended is None else ended
         return turn
 
     def turn_at(self, address: str) -> AddressTurn:
@@ -104,7 +107,7 @@ class Queues:
             if turn.due > now + self.section.max_retry_after_s:
                 turn.due, turn.long_until = self.not_before, turn.due
             if self.not_before:  # nobody knows when it was asked last: a full delay, which may be a longer one
-                turn.due = max(turn.due, self.not_before + turn.delay_s(self.section) - self.section.delay_s)
+                turn.due = max(turn.due, self.not_before + max(0.0, turn.delay_s(self.section) - self.longest_delay_s))
         return turn
 
     def _forget_turns(self, now: float) -> None:
@@ -114,9 +117,13 @@ class Queues:
         self._turns = {
             address: turn
             for address, turn in self._turns.items()
-            if turn.active or turn.parked or max(turn.due, turn.last_end + turn.delay_s(self.section)) > idle_since
+            if turn.active or turn.parked or self._is_waited_for(turn, idle_since)
         }
         self._most_turns = max(_KEPT_TURNS, 2 * len(self._turns))
+
+    def _is_waited_for(self, turn: Turn, now: float) -> bool:
+        """Whether there may be somebody who must still wait for this turn."""
+        return max(turn.due, turn.last_end + max(turn.delay_s(self.section), self.longest_delay_s)) > now
 
     def _recall(self, turn: Turn, key: str, now: float) -> None:
         row = self._journal.row("sites", key) if key in self._saved else None
@@ -138,6 +145,7 @@ class Queues:
         key, due = site.key, turn.due
         if isinstance(turn, AddressTurn):
             key, due = _key_of(turn), max(due, turn.long_until)
+        due = max(due, turn.due_for(self.section))
         record = {
             "crawl_delay": turn.crawl_delay_s,
             "extra": turn.extra_s,
@@ -170,7 +178,7 @@ class Queues:
         turn = site.turn
         return (
             not turn.active
-            and turn.due <= now
+            and not self._is_waited_for(turn, now)
             and not turn.parked
             and not any(lane.queued or lane.flight or site in lane.crawl.blocked for lane in site.lanes)
             and not any(lane.pages and lane.crawl.limits.max_pages_per_domain for lane in site.lanes)
@@ -203,6 +211,7 @@ class Queues:
             lane.push_urgent(urgent, not_before)
             was_empty = True
         self.queued += 1
+        crawl.queued += 1
         if was_empty:
             self.schedule(site)
 
@@ -210,11 +219,13 @@ class Queues:
         """Queues an item before the others of its lane."""
         lane.push_urgent(item, not_before, first=first)
         self.queued += 1
+        lane.crawl.queued += 1
 
     def pop(self, lane: Lane, now: float) -> Item | None:
         """The lane's next item; what has ended, moved up or must wait is passed over."""
         while (item := lane.pop(now)) is not None:
             self.queued -= 1
+            lane.crawl.queued -= 1
             if self.ended and item.item in self.ended:
                 continue
             if self.retries and not item.attempt and (tried := self.retries.get(item.item)) is not None:
@@ -228,28 +239,45 @@ class Queues:
                 return item
         return None
 
-    def schedule(self, site: Site, *, asked: bool = False) -> None:
-        """Puts a site on the wheel for when it may be claimed from; `asked`: it just was, and gave nothing."""
-        turn = site.turn
-        if turn.active >= turn.places(self.section):
+    def schedule(self, site: Site, *, asked: Lane | None = None) -> None:
+        """Puts a site on the wheel for when it may be claimed from; `asked`: this lane just was, and gave nothing."""
+        turn, lanes = site.turn, site.lanes
+        if asked is not None:
+            asked.stalled_at = self._now()
+        if turn.parked and turn.active < turn.places(self.section):
+            self.wake(turn)
+        if len(lanes) == 1:
+            if asked is None:
+                lanes[0].stalled_at = None
+            at = self._time_of(lanes[0], turn)
+        else:
+            if asked is None:
+                for lane in lanes:
+                    lane.stalled_at = None
+            at = min((time for lane in lanes if (time := self._time_of(lane, turn)) is not None), default=None)
+        if at is not None:
+            self.wheel.put(site, at, self._now())
+            return
+        if any(turn.active >= turn.places(lane.crawl.section) for lane in lanes):
             if turn.parked is not None and site.next_time() is not None:
                 turn.parked[site] = None
             return
-        if turn.parked:
-            self.wake(turn)
-        if asked:
-            # What it has now waits for a permit, a budget or a robots.txt, which will schedule it.
-            times = [time for lane in site.lanes if (time := lane.later(self._now())) is not None]
-            at = min(times, default=None)
-        else:
-            at = site.next_time()
-        if at is not None:
-            self.wheel.put(site, max(turn.due, at), self._now())
-            return
-        if not asked:
+        if asked is None:
             self.wheel.remove(site)
         if not turn.active:
             self._note_idle(site)
+
+    def _time_of(self, lane: Lane, turn: Turn) -> float | None:
+        """When a lane may be claimed from; None where an event must come first, or nothing waits in it.
+
+        What a lane that was asked in vain has then waits for a permit, a budget or a robots.txt, which will schedule
+        the site.
+        """
+        section = lane.crawl.section
+        if turn.active >= turn.places(section):
+            return None
+        at = lane.next_time() if lane.stalled_at is None else lane.later(lane.stalled_at)
+        return None if at is None else max(turn.due_for(section), at)
 
     def wake(self, turn: Turn) -> None:
         """Lets as many parked sites go on as the turn has places: of a thousand on one address, not all at once."""
@@ -258,10 +286,10 @@ class Queues:
         while room > 0 and turn.parked:
             site = next(iter(turn.parked))
             del turn.parked[site]
-            at = site.next_time()
-            if at is not None:
-                self.wheel.put(site, max(site.turn.due, at), now)
-                room -= at <= max(turn.due, now)
+            times = [time for lane in site.lanes if (time := self._time_of(lane, site.turn)) is not None]
+            if times:
+                self.wheel.put(site, min(times), now)
+                room -= min(times) <= max(turn.due_for(self.section), now)
 
     def unblock(self, crawl: Crawl) -> int:
         """Lets as many sites go on as there are permits again; how many that are."""

@@ -63,7 +63,7 @@ class Recovery:
         `remember`: for `knows`.
         """
         queues, journal = self._queues, self._journal
-        queues.retries = {item: (attempt, wall) for item, attempt, wall in journal.rows("retries")}
+        queues.retries = {item: (attempt, wall) for item, attempt, wall, _ in journal.rows("retries")}
         reader = Reader(self._path, journal.last_seq(), queues.crawls)
         header = reader.header
         seq = header.seq if header is not None else 0
@@ -81,7 +81,12 @@ class Recovery:
             for one in reader.load(queues, now - self._wall(), ended):
                 self._put_back(one, now)
         reader.close()
-        self._replay(seq, counts, ended, now, self._replayed if remember else None)
+        there = {number for number, _ in header.crawls} if header is not None else set()
+        absent = [number for number in queues.crawls if number not in there] if seq else []
+        for number in absent:
+            # It was not open when the checkpoint was written: what it has is in the journal alone.
+            self._replay(0, counts, ended, now, None, number)
+        self._replay(seq, counts, ended, now, self._replayed if remember else None, but=frozenset(absent))
         for site in queues.sites.values():
             queues.schedule(site)
         return late
@@ -96,19 +101,38 @@ class Recovery:
         item = msgspec.structs.replace(crawl.at_its_nearest(one.item), attempt=attempt or one.item.attempt)
         self._queues.push_urgent(lane, item, not_before, first=True)
 
-    def _replay(self, seq: int, counts: Counts, ended: Bitmap, now: float, replayed: Bitmap | None) -> None:
+    def restore_late(self, crawl: Crawl, counts: Counts, now: float) -> None:
+        """Fills the queues of a crawl that is opened after the others were restored."""
+        ended = Bitmap()
+        for numbers in self._journal.done_since(0):
+            ended.add(numbers)
+        before = counts.finished
+        self._replay(0, counts, ended, now, None, crawl.number)
+        counts.finished = before
+
+    def _replay(
+        self,
+        seq: int,
+        counts: Counts,
+        ended: Bitmap,
+        now: float,
+        replayed: Bitmap | None,
+        only: int | None = None,
+        but: frozenset[int] = frozenset(),
+    ) -> None:
+        """Takes up what was admitted after a line of the journal; of one crawl alone, or of all `but` some."""
         crawls = self._queues.crawls
-        for lines in self._journal.admitted_since(seq):
+        for lines in self._journal.admitted_since(seq, only):
             for line in lines:
                 number, depth, parent, hops, offsite, crawl_number, letter, rest = line.split(" ", 7)
-                crawl = crawls.get(int(crawl_number))
-                if crawl is None:
-                    continue
                 item = int(number)
-                if replayed is not None:
-                    replayed.add((item,))
                 if item >= counts.next_item:
                     counts.next_item = item + 1
+                crawl = crawls.get(int(crawl_number))
+                if crawl is None or crawl.number in but:
+                    continue
+                if replayed is not None:
+                    replayed.add((item,))
                 url, _, about = rest.partition(" ")
                 found = Found(url, int(depth), int(parent), int(hops), _PURPOSE[letter], about, int(offsite))
                 crawl.seen.add(known_as(found))

@@ -8,12 +8,14 @@ may be millions of sites as well, so what most of them never need is not made un
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from heapq import heappop, heappush
 from pathlib import Path
 
 import msgspec
 
+from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, Item
 from weft.frontier.politeness import Turn
 from weft.frontier.seen import SeenSet
@@ -40,9 +42,21 @@ class Known:
 class Crawl:
     """One crawl in the frontier: what it has seen, and the limits it is held to."""
 
-    __slots__ = ("blocked", "depths", "flight", "limits", "name", "number", "pages", "paused", "seen", "spill")
+    __slots__ = (
+        "blocked", "depths", "flight", "is_closed", "is_in_ring", "leased", "limits", "name", "number", "pages",
+        "paused", "queued", "ready", "section", "seen", "spill", "stride", "weight",
+    )  # fmt: skip
 
-    def __init__(self, number: int, name: str, seed: int, limits: CrawlLimits, spill: Path) -> None:
+    def __init__(
+        self,
+        number: int,
+        name: str,
+        seed: int,
+        limits: CrawlLimits,
+        spill: Path,
+        section: PolitenessSection,
+        weight: float = 1.0,
+    ) -> None:
         self.number = number
         self.name = name
         self.limits = limits
@@ -50,9 +64,17 @@ class Crawl:
         self.seen = SeenSet(seed)
         # By fingerprint, and only where there is a max_depth: to move up what is found again by a shorter way.
         self.depths: dict[int, Known] | None = {} if limits.max_depth is not None else None
+        self.section = section
+        self.weight = weight
         self.pages = 0
-        self.flight = 0
+        self.flight = 0  # pages that are out
+        self.leased = 0  # everything that is out
+        self.queued = 0
         self.paused = False
+        self.is_closed = False  # what is still out of it ends without a trace
+        self.ready: deque[Lane] = deque()  # lanes at sites that are due; filled where several crawls take turns
+        self.stride = 0.0  # see fairness
+        self.is_in_ring = False
         self.blocked: dict[Site, None] = {}  # sites that had to wait for a permit, in order
 
     def permits(self) -> int:
@@ -105,20 +127,28 @@ class Lane:
         "_sequence",
         "crawl",
         "flight",
+        "is_ready",
         "key",
         "origins",
         "pages",
         "queued",
         "queues",
         "robots",
+        "served_at",
+        "site",
         "sitemaps",
         "sitemaps_found",
+        "stalled_at",
         "urgent",
     )
 
-    def __init__(self, crawl: Crawl, key: str) -> None:
+    def __init__(self, crawl: Crawl, site: Site) -> None:
         self.crawl = crawl
-        self.key = key
+        self.site = site
+        self.key = site.key
+        self.is_ready = False  # it is in its crawl's `ready`
+        self.served_at = 0.0
+        self.stalled_at: float | None = None  # asked in vain then: an event must come, or a later time
         self.origins: list[str] = []
         self._places: dict[str, int] | None = None  # of the origins, where they are more than a few
         self.queues: list[DepthQueue] = []  # none of them empty, in the order of their depths
@@ -208,6 +238,15 @@ class Lane:
         """When the first of those that must not run yet may; None if there is none."""
         return min((heap[0][0] for heap in self._heaps() if heap[0][0] > now), default=None)
 
+    def may_run(self, now: float) -> bool:
+        """Whether it is worth asking: something waits, and not only what was asked for in vain."""
+        if not self.queued:
+            return False
+        if self.stalled_at is None:
+            return True
+        at = self.later(self.stalled_at)
+        return at is not None and at <= now
+
     def urgents(self) -> list[Urgent]:
         """Everything urgent, in order."""
         return sorted((entry for heap in self._heaps() for entry in heap), key=lambda entry: entry[:2])
@@ -260,7 +299,7 @@ class Site:
         for lane in self.lanes:
             if lane.crawl is crawl:
                 return lane
-        lane = Lane(crawl, self.key)
+        lane = Lane(crawl, self)
         self.lanes.append(lane)
         return lane
 
@@ -268,8 +307,3 @@ class Site:
         """When something may run here, as far as the queues say."""
         times = [time for lane in self.lanes if (time := lane.next_time()) is not None]
         return min(times) if times else None
-
-    def rotate(self) -> None:
-        """Lets the next crawl have its turn."""
-        if len(self.lanes) > 1:
-            self.lanes.append(self.lanes.pop(0))

@@ -29,7 +29,8 @@ def written(folder: Path, *limits: CrawlLimits) -> Path:
 
 
 def is_used(path: Path, *limits: CrawlLimits, last_seq: int = 1_000_000) -> bool:
-    crawls = {number: Crawl(number, "", 1, one, path.parent) for number, one in enumerate(limits, 1)}
+    section = PolitenessSection(delay_s=1.0, places=1)
+    crawls = {number: Crawl(number, "", 1, one, path.parent, section) for number, one in enumerate(limits, 1)}
     reader = Reader(path, last_seq, crawls)
     reader.close()
     return reader.header is not None
@@ -45,7 +46,7 @@ def test_a_whole_one_of_these_crawls_is_used(
     for number, one in enumerate(limits):
         frontier.open_crawl(f"crawl{number}", one)
     # What only the checkpoint knows: without it nothing would be queued.
-    monkeypatch.setattr(frontier._journal, "admitted_since", lambda _seq: iter(()))
+    monkeypatch.setattr(frontier._journal, "admitted_since", lambda *_: iter(()))
     assert frontier.recover() == 9 * len(limits)
     assert frontier.stats().seen == 9 * len(limits)
     frontier.close()
@@ -63,10 +64,11 @@ def test_one_that_is_missing_or_torn_is_not(tmp_path: Path) -> None:
     assert not is_used(path, CrawlLimits())
 
 
-def test_one_of_other_crawls_is_not(tmp_path: Path) -> None:
+def test_one_is_used_though_crawls_have_come_and_gone_since(tmp_path: Path) -> None:
     path = written(tmp_path / "f", CrawlLimits())
-    assert not is_used(path, CrawlLimits(), CrawlLimits())
-    assert not is_used(path)
+    assert is_used(path, CrawlLimits(), CrawlLimits())
+    assert is_used(path, CrawlLimits(), DEEP), "what is not in it is read from the journal"
+    assert is_used(path)
 
 
 def test_depths_must_be_in_it_where_depth_decides(tmp_path: Path) -> None:

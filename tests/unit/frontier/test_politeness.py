@@ -41,7 +41,7 @@ def test_there_is_room_for_as_many_requests_as_places_and_not_one_more(places: i
     turn, rules = Turn(), section(places=places)
     for _ in range(places):
         assert turn.has_room(rules)
-        turn.started(0.0, rules)
+        turn.started(0.0)
     assert not turn.has_room(rules)
     turn.active -= 1
     assert turn.has_room(rules)
@@ -49,26 +49,27 @@ def test_there_is_room_for_as_many_requests_as_places_and_not_one_more(places: i
 
 def test_with_one_place_the_delay_counts_from_the_end_and_with_more_from_the_start() -> None:
     one, several = Turn(), Turn()
-    one.started(10.0, section())
-    assert one.due == 0.0
-    one.ended(15.0, section())
-    assert one.due == 19.0
+    one.started(10.0)
+    assert one.due_for(section()) == 0.0
+    one.ended(15.0)
+    assert one.due_for(section()) == 19.0
     rules = section(places=2)
-    several.started(10.0, rules)
-    assert several.due == 14.0
-    several.ended(15.0, rules)
-    assert several.due == 14.0
+    several.started(10.0)
+    assert several.due_for(rules) == 14.0
+    several.ended(15.0)
+    assert several.due_for(rules) == 14.0
+    assert several.due_for(section(delay_s=9.0)) == 24.0, "each asks with its own delay, from anyone's last request"
 
 
 def test_a_clock_never_goes_back() -> None:
     turn, rules = Turn(1000.0), section(breaker_failures=1)
-    turn.started(10.0, section(places=2))
-    turn.ended(10.0, rules)
+    turn.started(10.0)
+    turn.ended(10.0)
     turn.slow_down(10.0, 5.0, rules)
     fail(turn, [1], rules, at=10.0)
     assert turn.due == 1000.0
     address = AddressTurn("192.0.2.1", 1000.0)
-    address.ended(10.0, rules)
+    address.ended(10.0)
     address.wants(50.0)
     address.joined(Turn(500.0))
     assert address.due == 1000.0
@@ -171,8 +172,8 @@ def test_failures_before_the_breaker_opened_do_not_count_after_it() -> None:
 
 def test_an_address_remembers_the_last_end_for_a_site_that_wants_more() -> None:
     address, rules = AddressTurn("192.0.2.1"), section(places=2)
-    address.ended(50.0, rules)
-    address.ended(40.0, rules)
+    address.ended(50.0)
+    address.ended(40.0)
     address.wants(30.0)
     assert (address.due, address.delay_s(rules), address.places(rules)) == (80.0, 30.0, 1)
     address.wants(20.0)
@@ -181,9 +182,9 @@ def test_an_address_remembers_the_last_end_for_a_site_that_wants_more() -> None:
 
 def test_an_address_keeps_the_delay_from_the_end() -> None:
     address = AddressTurn("192.0.2.1")
-    address.started(10.0, section())
-    address.ended(50.0, section())
-    assert (address.due, address.active) == (54.0, 1)
+    address.started(10.0)
+    address.ended(50.0)
+    assert (address.due_for(section()), address.active) == (54.0, 1)
 
 
 @pytest.mark.parametrize(("retry_after_s", "due", "long_until"), [(600.0, 700.0, 0.0), (601.0, 108.0, 701.0)])

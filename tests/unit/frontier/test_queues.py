@@ -260,7 +260,8 @@ def test_what_a_site_asked_for_is_recalled_from_the_journal(bench: Bench) -> Non
 def test_a_site_that_was_asked_before_this_process_waits_its_delay(bench: Bench) -> None:
     queues = bench.queues()
     queues.asked = {"ended": 995.0, "open": None}
-    assert [queues.site(key).turn.due for key in ("ended", "open", "never")] == [1005.0, 1010.0, 0.0]
+    turns = [queues.site(key).turn for key in ("ended", "open", "never")]
+    assert [turn.due_for(queues.section) for turn in turns] == [1005.0, 1010.0, 0.0]
     assert queues.asked == {}
 
 
@@ -306,7 +307,7 @@ def test_addresses_are_forgotten_when_there_are_many_and_they_are_idle(
     monkeypatch.setattr(queues_module, "_KEPT_TURNS", 5)
     queues = bench.queues(key_scope="ip")
     idle, active, waiting, ended, parked = (queues.turn_at(f"192.0.2.{number}") for number in range(5))
-    active.started(bench.time, queues.section)
+    active.started(bench.time)
     waiting.due = bench.time + 500.0
     ended.last_end = bench.time + FORGET_AFTER_S
     parked.parked = {queues.site("x"): None}
@@ -327,7 +328,7 @@ def test_addresses_are_forgotten_when_there_are_many_and_they_are_idle(
 
 
 def crawl_of(queues: Queues, number: int = 1, **limits: int) -> Crawl:
-    crawl = Crawl(number, f"c{number}", 5, CrawlLimits(**limits), queues.spill)
+    crawl = Crawl(number, f"c{number}", 5, CrawlLimits(**limits), queues.spill, queues.section)
     queues.crawls[number] = crawl
     return crawl
 

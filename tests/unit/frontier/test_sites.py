@@ -7,14 +7,22 @@ from typing import Any
 
 import pytest
 
+from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, Item
 from weft.frontier.politeness import Turn
 from weft.frontier.sites import Crawl, Known, Lane, Site
 from weft.records import Purpose
 
 
+SECTION = PolitenessSection(delay_s=1.0, places=1)
+
+
 def crawl(folder: Path | None = None, **limits: Any) -> Crawl:
-    return Crawl(1, "test", 5, CrawlLimits(**limits), folder or Path("/nowhere"))
+    return Crawl(1, "test", 5, CrawlLimits(**limits), folder or Path("/nowhere"), SECTION)
+
+
+def lane_of(owner: Crawl | None = None) -> Lane:
+    return Site("a", Turn()).lane(owner or crawl())
 
 
 def urgent(item: int, purpose: Purpose = Purpose.PAGE) -> Item:
@@ -29,7 +37,7 @@ def popped(lane: Lane, now: float = 0.0) -> list[int]:
 
 
 def test_pages_come_by_depth_and_then_in_the_order_in_which_they_came() -> None:
-    lane = Lane(crawl(), "a")
+    lane = lane_of()
     for item, depth in enumerate((3, 1, 2, 1, 0, 3, 2), 1):
         lane.push(item, "http://a", f"/{item}", depth, 0, 0)
     assert [queue.depth for queue in lane.queues] == [0, 1, 2, 3]
@@ -39,7 +47,7 @@ def test_pages_come_by_depth_and_then_in_the_order_in_which_they_came() -> None:
 
 
 def test_an_item_comes_out_as_it_went_in() -> None:
-    lane = Lane(crawl(), "a")
+    lane = lane_of()
     lane.push(7, "https://www.a:8443", "/x y?q=1 2", 3, 5, 0)
     lane.push(8, "http://a", "/", 3, 7, 2)
     assert list(lane.items()) == [
@@ -54,7 +62,7 @@ def test_an_item_comes_out_as_it_went_in() -> None:
 
 
 def test_the_origins_of_a_domain_of_many_hosts_are_told_apart() -> None:
-    lane = Lane(crawl(), "a")
+    lane = lane_of()
     origins = [f"http://h{number}.a" for number in range(30)]
     for visit in range(2):
         assert [lane.place_of(origin) for origin in origins] == list(range(30)), visit
@@ -65,7 +73,7 @@ def test_the_origins_of_a_domain_of_many_hosts_are_told_apart() -> None:
 
 
 def test_urgent_items_come_first_and_those_for_robots_txt_before_them() -> None:
-    lane = Lane(crawl(), "a")
+    lane = lane_of()
     lane.push(1, "http://a", "/1", 0, 0, 0)
     lane.push_urgent(urgent(2))
     lane.push_urgent(urgent(3))
@@ -77,7 +85,7 @@ def test_urgent_items_come_first_and_those_for_robots_txt_before_them() -> None:
 
 
 def test_an_item_that_must_wait_lets_the_others_go_on() -> None:
-    lane = Lane(crawl(), "a")
+    lane = lane_of()
     lane.push_urgent(urgent(1), 50.0)
     lane.push_urgent(urgent(-2, Purpose.ROBOTS), 70.0)
     assert (lane.next_time(), lane.later(0.0)) == (50.0, 50.0)
@@ -91,7 +99,7 @@ def test_an_item_that_must_wait_lets_the_others_go_on() -> None:
 
 
 def test_urgent_items_are_told_in_the_order_of_their_times() -> None:
-    lane = Lane(crawl(), "a")
+    lane = lane_of()
     lane.push_urgent(urgent(1), 50.0)
     lane.push_urgent(urgent(-2, Purpose.ROBOTS), 20.0)
     lane.push_urgent(urgent(3), 20.0)
@@ -100,7 +108,7 @@ def test_urgent_items_are_told_in_the_order_of_their_times() -> None:
 
 
 def test_a_cleared_lane_is_empty(tmp_path: Path) -> None:
-    lane = Lane(crawl(tmp_path / "spill"), "a")
+    lane = lane_of(crawl(tmp_path / "spill"))
     for item in range(20_000):
         lane.push(item, "http://a", f"/a/longer/path/{item}", 0, 0, 0)
     lane.push_urgent(urgent(1))
@@ -113,13 +121,13 @@ def test_a_cleared_lane_is_empty(tmp_path: Path) -> None:
 
 
 def test_a_domains_budget_counts_pages_and_what_is_under_way() -> None:
-    lane = Lane(crawl(max_pages_per_domain=3), "a")
+    lane = lane_of(crawl(max_pages_per_domain=3))
     assert lane.has_budget()
     lane.pages, lane.flight = 1, 1
     assert lane.has_budget()
     lane.flight = 2
     assert not lane.has_budget()
-    assert Lane(crawl(), "a").has_budget()
+    assert lane_of().has_budget()
 
 
 @pytest.mark.parametrize(
@@ -154,27 +162,21 @@ def test_what_is_known_of_a_depth_is_the_items_own() -> None:
     assert (known.leased, known.ended, Known(1, 1, ended=True).ended) == (False, False, True)
 
 
-def test_a_site_has_one_lane_for_each_crawl_and_they_take_turns() -> None:
+def test_a_site_has_one_lane_for_each_crawl() -> None:
     site = Site("a", Turn())
-    crawls = [Crawl(number, f"c{number}", 5, CrawlLimits(), Path("/nowhere")) for number in range(3)]
+    crawls = [Crawl(number, f"c{number}", 5, CrawlLimits(), Path("/nowhere"), SECTION) for number in range(3)]
     lanes = [site.lane(one) for one in crawls]
     assert [site.lane(one) for one in crawls] == lanes
     assert len(site.lanes) == 3
-    orders = []
-    for _ in range(4):
-        orders.append([lane.crawl.number for lane in site.lanes])
-        site.rotate()
-    assert orders == [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2]]
-    alone = Site("b", Turn())
-    alone.lane(crawls[0])
-    alone.rotate()
-    assert len(alone.lanes) == 1
+    assert {lane.site for lane in lanes} == {site}
 
 
 def test_a_site_may_be_asked_when_the_first_of_its_lanes_may() -> None:
     site = Site("a", Turn())
     assert site.next_time() is None
-    first, second = (site.lane(Crawl(number, f"c{number}", 5, CrawlLimits(), Path("/nowhere"))) for number in range(2))
+    first, second = (
+        site.lane(Crawl(number, f"c{number}", 5, CrawlLimits(), Path("/nowhere"), SECTION)) for number in range(2)
+    )
     first.push_urgent(urgent(1), 50.0)
     assert site.next_time() == 50.0
     second.push_urgent(urgent(2), 30.0)

@@ -1,0 +1,306 @@
+"""The way into an engine that runs in another process: commands in, replies and notices out, over a Unix socket.
+
+A frame is a msgpack value behind its length (4 bytes, big-endian). A request is `[id, verb, arguments]`, its reply `[id,
+"ok", result]` or `[id, "error", kind, message]`. A connection that has subscribed gets notices, `[0, "notice", value]`:
+they say that something has been committed, not what; readers take that from the index, so that the engine does the same
+work for one reader as for fifty. A notice replaces the one before it where a reader is slow, so that one who never reads
+costs a buffer and nothing else.
+
+The socket is its owner's alone (0600), and a peer of another user is refused. Where the data dir's path is too long for
+a socket's address, it lies in the user's runtime folder.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+import tempfile
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from weft.errors import BadInput, Busy, WeftError
+from weft.telemetry import Log
+
+SOCKET = "engine.sock"
+LONGEST_FRAME = 64 << 20
+UNREAD_BYTES = 16 << 20  # replies that a peer has not read: beyond this it is disconnected
+_LONGEST_ADDRESS = 100  # bytes; the kernel takes 107
+_PIECE = 1 << 16
+_LENGTH = struct.Struct(">I")
+_encode = msgspec.msgpack.Encoder().encode
+log = Log("weft.engine.channel")
+
+
+class Gone(WeftError):
+    """The engine's process has gone, or does not listen yet."""
+
+
+def socket_path(data_dir: Path) -> Path:
+    """Where the engine of a data dir listens: the same for every process of a user."""
+    path = data_dir.resolve() / SOCKET
+    if len(os.fsencode(path)) <= _LONGEST_ADDRESS:
+        return path
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    name = f"weft-{sha256(os.fsencode(path)).hexdigest()[:24]}"
+    folder = (
+        Path(runtime) if runtime and Path(runtime).is_dir() else Path(tempfile.gettempdir()) / f"weft-{os.getuid()}"
+    )
+    return folder / f"{name}.sock"
+
+
+def _frame(value: object) -> bytes:
+    body = _encode(value)
+    return _LENGTH.pack(len(body)) + body
+
+
+class Peer:
+    """One connection, as the engine sees it."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.subscribed = False
+        self.topic: str | None = None  # the crawl it wants to hear of; None: all
+        self.heard = bytearray()
+        self.unsent = bytearray()
+        self.notice: object = None  # the latest one, not yet put into `unsent`
+
+    @property
+    def wants_to_write(self) -> bool:
+        """Whether something waits for the peer to read."""
+        return bool(self.unsent)
+
+
+class Server:
+    """The engine's end. Everything happens in `turn`, on the thread of whoever calls it; nothing blocks."""
+
+    def __init__(self, path: Path, handle: Callable[[Peer, str, dict[str, Any]], Any]) -> None:
+        """`handle` carries out a verb and gives its result, or raises what is wrong with it."""
+        self._path = path
+        self._handle = handle
+        self._epoll = select.epoll()
+        self._listener = _listen(path)
+        self._epoll.register(self._listener.fileno(), select.EPOLLIN)
+        self._peers: dict[int, Peer] = {}
+        self._replies: list[tuple[Peer, bytes]] = []  # not sent before what they promise is committed
+
+    def fileno(self) -> int:
+        """Readable when `turn` has something to do."""
+        return self._epoll.fileno()
+
+    @property
+    def subscribers(self) -> list[Peer]:
+        """Who wants notices."""
+        return [peer for peer in self._peers.values() if peer.subscribed]
+
+    def turn(self) -> bool:
+        """Carries out what has come; True if there are replies, which `reply` sends when all is committed."""
+        for fd, events in self._epoll.poll(0):
+            if fd == self._listener.fileno():
+                self._accept()
+                continue
+            peer = self._peers.get(fd)
+            if peer is not None and events & select.EPOLLOUT:
+                self._send(peer)
+            if peer is not None and events & ~select.EPOLLOUT and fd in self._peers:
+                self._receive(peer)
+        return bool(self._replies)
+
+    def reply(self) -> None:
+        """Sends the replies of the last turns."""
+        replies, self._replies = self._replies, []
+        for peer, data in replies:
+            if peer.sock.fileno() in self._peers:
+                peer.unsent += data
+                self._send(peer)
+
+    def notify(self, peer: Peer, value: object) -> None:
+        """Sends a notice, or keeps it in the place of the one that has not gone out yet."""
+        peer.notice = value
+        if not peer.unsent:
+            self._send(peer)
+
+    def close(self) -> None:
+        """Hangs up on everybody."""
+        for peer in list(self._peers.values()):
+            self._drop(peer)
+        self._listener.close()
+        self._epoll.close()
+        self._path.unlink(missing_ok=True)
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            return
+        sock.setblocking(False)
+        _, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+        if uid != os.getuid():
+            log.warning("refused a connection of another user", uid=uid)
+            sock.close()
+            return
+        self._peers[sock.fileno()] = Peer(sock)
+        self._epoll.register(sock.fileno(), select.EPOLLIN)
+
+    def _receive(self, peer: Peer) -> None:
+        try:
+            data = peer.sock.recv(_PIECE)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._drop(peer)
+            return
+        peer.heard += data
+        while len(peer.heard) >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(peer.heard)
+            if size > LONGEST_FRAME:
+                log.warning("a peer sent a frame that is too long", bytes=size)
+                self._drop(peer)
+                return
+            if len(peer.heard) < _LENGTH.size + size:
+                return
+            body = bytes(peer.heard[_LENGTH.size : _LENGTH.size + size])
+            del peer.heard[: _LENGTH.size + size]
+            self._carry_out(peer, body)
+
+    def _carry_out(self, peer: Peer, body: bytes) -> None:
+        try:
+            number, verb, arguments = msgspec.msgpack.decode(body, type=tuple[int, str, dict[str, Any]])
+        except msgspec.DecodeError as error:
+            self._drop(peer)
+            log.warning("a peer sent what is no request", error=error)
+            return
+        reply: list[object]
+        try:
+            reply = [number, "ok", self._handle(peer, verb, arguments)]
+        except WeftError as error:
+            reply = [number, "error", type(error).__name__, str(error)]
+        except Exception as error:  # a defect of ours must not end every crawl
+            log.error("a command failed", verb=verb, exc_info=True)
+            reply = [number, "error", "WeftError", f"{verb}: internal error: {type(error).__name__}: {error}"]
+        self._replies.append((peer, _frame(reply)))
+
+    def _send(self, peer: Peer) -> None:
+        if not peer.unsent and peer.notice is not None:
+            peer.unsent += _frame([0, "notice", peer.notice])
+            peer.notice = None
+        try:
+            while peer.unsent:
+                del peer.unsent[: peer.sock.send(peer.unsent[:_PIECE])]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._drop(peer)
+            return
+        if len(peer.unsent) > UNREAD_BYTES:
+            log.warning("a peer does not read its replies: it is disconnected")
+            self._drop(peer)
+            return
+        wanted = select.EPOLLIN | (select.EPOLLOUT if peer.unsent else 0)
+        self._epoll.modify(peer.sock.fileno(), wanted)
+
+    def _drop(self, peer: Peer) -> None:
+        fd = peer.sock.fileno()
+        if self._peers.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+            peer.sock.close()
+
+
+class Connection:
+    """A user's end. Calls wait for their reply; one thread at a time."""
+
+    def __init__(self, path: Path, timeout_s: float = 5.0) -> None:
+        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._heard = bytearray()
+        self._count = 0
+        try:
+            self._sock.settimeout(timeout_s)
+            self._sock.connect(os.fspath(path))
+            self._sock.settimeout(None)
+        except OSError as error:
+            self._sock.close()
+            raise Gone(f"no engine listens at {path}: {error.strerror or error}") from None
+
+    def call(self, verb: str, /, **arguments: object) -> Any:
+        """The verb's result; raises what the engine has raised, or Gone."""
+        self._count += 1
+        try:
+            self._sock.sendall(_frame([self._count, verb, arguments]))
+        except OSError as error:
+            raise Gone(f"the engine has hung up: {error.strerror or error}") from None
+        while True:
+            number, word, *rest = self._next(None)
+            if number == self._count:
+                break
+        if word == "ok":
+            return rest[0]
+        raise ERRORS.get(rest[0], WeftError)(rest[1])
+
+    def notice(self, timeout_s: float) -> Any:
+        """The next notice; None if the time is over."""
+        try:
+            return self._next(timeout_s)[2]
+        except TimeoutError:
+            return None
+
+    def close(self) -> None:
+        """Hangs up."""
+        self._sock.close()
+
+    def _next(self, timeout_s: float | None) -> list[Any]:
+        size = _LENGTH.unpack(self._exactly(_LENGTH.size, timeout_s))[0]
+        found: list[Any] = msgspec.msgpack.decode(self._exactly(size, None))
+        return found
+
+    def _exactly(self, count: int, timeout_s: float | None) -> bytes:
+        """So many bytes. Time is counted before the first of a frame alone: what has begun is read to its end."""
+        while len(self._heard) < count:
+            self._sock.settimeout(None if self._heard else timeout_s)
+            try:
+                data = self._sock.recv(_PIECE)
+            except TimeoutError:
+                raise
+            except OSError as error:
+                raise Gone(f"the engine has hung up: {error.strerror or error}") from None
+            if not data:
+                raise Gone("the engine has hung up")
+            self._heard += data
+        found = bytes(self._heard[:count])
+        del self._heard[:count]
+        return found
+
+
+def _raised(kind: type[WeftError]) -> Callable[[str], WeftError]:
+    def make(message: str) -> WeftError:
+        error = kind.__new__(kind)
+        Exception.__init__(error, message)
+        return error
+
+    return make
+
+
+ERRORS: dict[str, Callable[[str], WeftError]] = {kind.__name__: _raised(kind) for kind in (WeftError, BadInput, Busy)}
+ERRORS["BadConfig"] = ERRORS["BadUrl"] = ERRORS["Damaged"] = ERRORS["BadInput"]
+
+
+def _listen(path: Path) -> socket.socket:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if path.parent.stat().st_uid != os.getuid():
+        raise BadInput(f"{path.parent} belongs to another user: choose another data dir")
+    path.unlink(missing_ok=True)  # of a process that was killed: whoever is here holds the folder's lock
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        listener.bind(os.fspath(path))
+    finally:
+        os.umask(before)
+    listener.setblocking(False)
+    listener.listen(256)
+    return listener

@@ -1,0 +1,108 @@
+"""What an engine says about its crawls: their states, their standings and their events. Plain values that go over the
+channel as they are.
+
+    open ──► running ⇄ paused ──► ended(reason) ──► forgotten
+
+A crawl is `open` until it has its first URL. Each step is one durable change with a number; so is each stored row. The
+numbers of a crawl grow by one, and are what readers go on from.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from weft.errors import BadInput
+
+LONGEST_NAME = 200
+
+
+class State(StrEnum):
+    """Where a crawl is in its life."""
+
+    OPEN = "open"
+    RUNNING = "running"
+    PAUSED = "paused"
+    ENDED = "ended"
+    FORGOTTEN = "forgotten"  # being deleted: gone for its users
+
+
+class EndReason(StrEnum):
+    """Why a crawl has ended."""
+
+    DONE = "done"  # nothing is left
+    MAX_PAGES = "max_pages"
+    MAX_DURATION = "max_duration"
+    DEADLINE = "deadline"
+    BUDGET = "budget"  # what is left waits behind a limit for each domain
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+class Standing(Struct, frozen=True, kw_only=True):
+    """One crawl at one moment: a consistent snapshot. Times are of the wall clock."""
+
+    name: str
+    id: int  # never used for another crawl of this engine
+    state: State
+    reason: EndReason | None = None
+    number: int = 0  # of its last row or change of state
+    pages: int = 0
+    failed: int = 0
+    refused: int = 0
+    queued: int = 0
+    in_flight: int = 0
+    set_aside: int = 0  # queued URLs that an edit has excluded: they come back when it is taken back
+    requests: int = 0
+    retries: int = 0
+    body_bytes: int = 0
+    rate: float = 0.0  # pages a second, lately
+    weight: float = 1.0
+    deadline: float | None = None
+    opened_at: float = 0.0
+    ended_at: float | None = None
+    running_s: float = 0.0
+    statuses: dict[str, int] = {}
+    errors: dict[str, int] = {}  # failures by kind
+    reasons: dict[str, int] = {}  # refusals by reason
+    note: str = ""  # why the engine as a whole stands still: a full disk, ...
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    """One row or change of state; `progress`, which has no number, is a standing."""
+
+    crawl: str
+    kind: str  # state, page, redirect, failure, refusal, progress
+    number: int = 0
+    cursor: int = 0  # give it as `after` to go on behind this event
+    at: float = 0.0
+    state: State | None = None
+    reason: EndReason | None = None
+    url: str = ""
+    status: int = 0
+    error: str = ""
+    title: str = ""
+    depth: int = 0
+    length: int = 0
+    standing: Standing | None = None
+
+
+class Seeded(Struct, frozen=True):
+    """What became of URLs that were given to a crawl."""
+
+    new: int
+    known: int
+    refused: dict[str, str]  # by URL, the first thousand
+
+
+def check_name(name: object) -> str:
+    """A crawl's name: text of 1 to 200 characters that can be printed, without slashes."""
+    if not isinstance(name, str) or not name:
+        raise BadInput(f"{name!r} is no name of a crawl: use a text of 1 to {LONGEST_NAME} characters")
+    shown = repr(name[:40]) + ("..." if len(name) > 40 else "")
+    if len(name) > LONGEST_NAME:
+        raise BadInput(f"the name {shown} has {len(name)} characters: use {LONGEST_NAME} at most")
+    if "/" in name or "\\" in name or not name.isprintable() or name in (".", ".."):
+        raise BadInput(f"the name {shown} cannot be used: no slashes, no control characters, not '.' or '..'")
+    return name
