@@ -22,7 +22,7 @@ from weft.store.contract import Stats, StoredPage
 from weft.store.errors import remedy
 from weft.store.query import EVERY, IndexReader, Where
 from weft.store.schema import path_of, slot_in
-from weft.store.warc_file import name_of, serial_of, slot_of
+from weft.store.warc_file import files_in, name_of, serial_of, slot_of
 from weft.store.warc_read import read_record
 
 
@@ -46,14 +46,16 @@ class Corpus:
         Without this an index that is missing, or was emptied, would only make the crawl look smaller.
         """
         for place, folder in enumerate(self._data_dirs):
-            on_disk = sorted(path.name for path in (folder / "warc").glob("weft-*.warc.gz"))  # before the indexes
+            on_disk = sorted(files_in(folder / "warc"))  # before the indexes
             indexes = {slot_in(index.path): index for index in self._in(place)}
             crawls = {index.crawl_id() for index in self._all()}
             known: dict[str, Collection[str]] = {slot: index.files() for slot, index in indexes.items()}
             for name in on_disk:
                 slot = slot_of(name)
                 # What another crawl has written is none of ours; with no index at all nobody can tell.
-                if not crawls or name in {name_of(str(crawl), slot, serial_of(name)) for crawl in crawls}:
+                if not crawls or name.rpartition("/")[2] in {
+                    name_of(str(crawl), slot, serial_of(name)) for crawl in crawls
+                }:
                     self._check_file(folder, name, slot, known.get(slot))
 
     def _check_file(self, folder: Path, name: str, slot: str, known: Collection[str] | None) -> None:

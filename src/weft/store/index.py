@@ -25,10 +25,14 @@ CHECKPOINT_BYTES = 4 << 20
 RESTART_FRAMES = 12_000  # of 4 KB
 FOLD_ROWS = 20_000
 
-_INSERT = f"INSERT OR IGNORE INTO pages VALUES ({','.join('?' * 22)})"  # noqa: S608 - no value in it
+_INSERT = f"INSERT OR IGNORE INTO pages VALUES ({','.join('?' * 23)})"  # noqa: S608 - no value in it
 _FOLD = """INSERT OR IGNORE INTO lookup SELECT url_hash, item FROM pages
   WHERE batch > (SELECT value FROM meta WHERE key = 'folded') ORDER BY url_hash"""
 _ROWS_IN = f"SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.batch > ? AND p.file = ?"  # noqa: S608
+# A jump for each crawl, not a walk over all rows.
+_LAST_NUMBERS = """WITH RECURSIVE found(crawl) AS (SELECT min(crawl) FROM pages UNION ALL
+  SELECT (SELECT min(crawl) FROM pages WHERE pages.crawl > found.crawl) FROM found WHERE found.crawl NOT NULL)
+  SELECT crawl, (SELECT max(number) FROM pages WHERE pages.crawl = found.crawl) FROM found WHERE crawl NOT NULL"""
 _CHUNK = 500
 
 
@@ -40,14 +44,56 @@ class FileState:
     name: str
     length: int
     last: int
+    crawl: int = 0  # whose rows it holds alone; 0: everybody's
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A crawl of an engine that has changed: what is to be known of it from now on, and its new state if it has one."""
+
+    crawl: int
+    name: str = ""
+    record: bytes | None = None
+    at: float = 0.0
+    state: str = ""
+    reason: str = ""
+
+
+class Numbers:
+    """Counts each crawl's rows and changes of state, over all data dirs; a number is used when it is committed."""
+
+    def __init__(self) -> None:
+        self._last: dict[int, int] = {}
+
+    def raise_to(self, last: Mapping[int, int]) -> None:
+        """These are used already."""
+        for crawl, number in last.items():
+            self._last[crawl] = max(number, self._last.get(crawl, 0))
+
+    def last(self, crawl: int) -> int:
+        """The last one that was used."""
+        return self._last.get(crawl, 0)
+
+    def after(self, taken: dict[int, int], crawl: int) -> int:
+        """The next one of a crawl, beyond those of `taken`, where it is noted."""
+        taken[crawl] = taken.get(crawl, self._last.get(crawl, 0)) + 1
+        return taken[crawl]
+
+    def forget(self, crawl: int) -> None:
+        """The crawl is gone."""
+        self._last.pop(crawl, None)
 
 
 class Index:
     """The writer's side of one index."""
 
-    def __init__(self, path: Path, facts: Mapping[str, object]) -> None:
-        """Makes the index where there is none; `facts` are what the crawl is known by, and must not change."""
+    def __init__(self, path: Path, facts: Mapping[str, object], numbers: Numbers | None = None) -> None:
+        """Makes the index where there is none; `facts` are what the crawl is known by, and must not change.
+
+        `numbers` are shared by the indexes of all data dirs.
+        """
         self.path = path
+        self._numbers = numbers or Numbers()
         self._sync_db: sqlite3.Connection | None = None
         with writing(path):
             self._db = _connect(path, timeout=30)
@@ -58,6 +104,8 @@ class Index:
             # Counted by the thread that commits and the one that folds, each its own: the difference is to be folded.
             self._folded = self.number("folded_rows")
             self._rows = self._folded + len(self.since(self.number("folded")))
+            self._numbers.raise_to(dict(self._all(_LAST_NUMBERS)))
+            self._numbers.raise_to(dict(self._all("SELECT crawl, max(number) FROM changes GROUP BY crawl")))
         except BaseException:
             self._db.close()
             raise
@@ -71,13 +119,15 @@ class Index:
 
     def files(self) -> list[FileState]:
         """The slot's WARC files, oldest first."""
-        return [FileState(*row) for row in self._all("SELECT id, name, length, last FROM files ORDER BY id")]
+        return [FileState(*row) for row in self._all("SELECT id, name, length, last, crawl FROM files ORDER BY id")]
 
-    def register(self, name: str) -> FileState:
+    def register(self, name: str, crawl: int = 0) -> FileState:
         """Makes a WARC file known, before it exists: what is on disk and not known here is then never ours."""
         with writing(self.path):
-            cursor = self._db.execute("INSERT INTO files (name, length, last) VALUES (?, 0, 0)", (name,))
-        return FileState(int(cursor.lastrowid or 0), name, 0, 0)
+            cursor = self._db.execute(
+                "INSERT INTO files (name, length, last, crawl) VALUES (?, 0, 0, ?)", (name, crawl)
+            )
+        return FileState(int(cursor.lastrowid or 0), name, 0, 0, crawl)
 
     def known(self, items: Sequence[int]) -> set[int]:
         """Those of the items that have a row."""
@@ -88,10 +138,21 @@ class Index:
             found.update(item for (item,) in self._all(f"SELECT item FROM pages WHERE item IN ({marks})", *part))  # noqa: S608
         return found
 
-    def commit(self, batch: int, durable: int, rows: Sequence[tuple[Any, ...]], files: Iterable[FileState]) -> None:
-        """One transaction: the rows, the committed lengths, the batch's number."""
+    def commit(
+        self,
+        batch: int,
+        durable: int,
+        rows: Sequence[tuple[Any, ...]],
+        files: Iterable[FileState],
+        changes: Sequence[Change] = (),
+    ) -> None:
+        """One transaction: the rows, the committed lengths, changes of crawls, the batch's number."""
+        taken: dict[int, int] = {}
+        after = self._numbers.after
         with writing(self.path), _transaction(self._db):
-            self._db.executemany(_INSERT, rows)
+            self._db.executemany(_INSERT, [(*row, after(taken, row[4])) for row in rows])
+            for change in changes:
+                self._change(change, batch, after(taken, change.crawl) if change.state else 0)
             self._db.execute(schema.TALLY, (batch, batch))
             for file in files:
                 self._db.execute(
@@ -99,7 +160,42 @@ class Index:
                 )
             numbers = ((batch, "batch"), (durable, "durable"))
             self._db.executemany("UPDATE meta SET value = ? WHERE key = ?", numbers)
+        self._numbers.raise_to(taken)
         self._rows += len(rows)
+
+    def _change(self, change: Change, batch: int, number: int) -> None:
+        if change.record is not None:
+            values = (change.crawl, change.name, change.record)
+            self._db.execute("INSERT OR REPLACE INTO crawls VALUES (?, ?, ?)", values)
+        if number:
+            row = (change.crawl, number, batch, change.at, change.state, change.reason)
+            self._db.execute("INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?)", row)
+
+    def crawls(self) -> list[tuple[int, str, bytes]]:
+        """The crawls of an engine: number, name and record."""
+        return [(number, name, bytes(record)) for number, name, record in self._all("SELECT * FROM crawls")]
+
+    def forget(self, crawl: int, at_most: int) -> bool:
+        """Deletes some of a crawl's rows; True when none is left."""
+        items = "SELECT item FROM pages WHERE crawl = ? LIMIT ?"
+        with writing(self.path), _transaction(self._db):
+            found = self._all(f"SELECT url_hash, item FROM pages WHERE item IN ({items})", crawl, at_most)  # noqa: S608
+            self._db.executemany("DELETE FROM lookup WHERE url_hash = ? AND item = ?", found)
+            self._db.executemany("DELETE FROM pages WHERE item = ?", [(item,) for _, item in found])
+            if found:
+                return False
+            self._db.execute("DELETE FROM tally WHERE crawl = ?", (crawl,))
+            self._db.execute("DELETE FROM changes WHERE crawl = ?", (crawl,))
+            return True
+
+    def forget_files(self, crawl: int) -> None:
+        """The files are gone, and with them the crawl; what its rows took up goes back to the disk."""
+        with writing(self.path), _transaction(self._db):
+            self._db.execute("DELETE FROM files WHERE crawl = ?", (crawl,))
+            self._db.execute("DELETE FROM crawls WHERE number = ?", (crawl,))
+            self._numbers.forget(crawl)
+        with writing(self.path):
+            self._db.execute("PRAGMA incremental_vacuum").fetchall()
 
     def rows_in(self, file: int, after_batch: int = -1) -> list[Row]:
         """The rows that point into a WARC file."""
@@ -194,9 +290,13 @@ class Index:
         if not empty:
             schema.check(self._db, self.path)
             schema.check_size(self._db, self.path)
+        else:
+            self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # so that a crawl's end gives its disk back
         _tune(self._db)
         if empty:
             self._db.executescript(schema.TABLES)
+        elif schema.fact(self._db, "schema_version") == 1:
+            self._db.executescript(schema.MIGRATE)
         self._db.execute(schema.LOST)
         self._db.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", facts.items())
 

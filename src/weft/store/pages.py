@@ -281,7 +281,7 @@ def _refuse_missing(paths: list[Path], acknowledged: int) -> None:
 
 def _next_serial(folders: list[Path]) -> int:
     """Beyond every file there is, in all data dirs: a name is used once."""
-    there = (path.name for folder in folders for path in (folder / "warc").glob("weft-*.warc.gz"))
+    there = (name for folder in folders for name in warc_file.files_in(folder / "warc"))
     return 1 + max(map(warc_file.serial_of, there), default=-1)
 
 

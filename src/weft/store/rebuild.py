@@ -34,7 +34,7 @@ from weft.store.query import IndexReader
 from weft.store.schema import values_of
 from weft.store.shard import TEXT_ALONE, own
 from weft.store.text import TextFiles
-from weft.store.warc_file import files_of, slot_of, sync_folder
+from weft.store.warc_file import crawl_of, files_in, files_of, slot_of, sync_folder
 from weft.store.warc_read import Located, WarcScan
 
 BATCH_ROWS = 1000
@@ -115,7 +115,7 @@ class Rebuild:
             raise BadInput(f"{self._dirs[0]} holds no WARC files of this crawl: there is nothing to rebuild from")
         self._batch = after_batch
         self._bytes = 0
-        self._all_bytes = sum(path.stat().st_size for folder in self._dirs for path in (folder / "warc").glob("*.gz"))
+        self._all_bytes = sum(path.stat().st_size for folder in self._dirs for path in (folder / "warc").rglob("*.gz"))
 
     def run(self) -> Rebuilt:
         """Makes everything again."""
@@ -145,7 +145,7 @@ class Rebuild:
         facts = {"crawl_id": self._crawl_id, "data_dirs": len(self._dirs), "data_dir": place.number}
         place.new = index = Index(place.new_path, facts)
         for name in files_of(place.folder / "warc", self._crawl_id, place.slot):
-            self._read(place, index, index.register(name))
+            self._read(place, index, index.register(name, crawl_of(name)))
         self._carry_over(place, index)
 
     def _end(self, place: _Place) -> None:
@@ -188,12 +188,12 @@ class Rebuild:
             row = self._row(place, file, found)
             if row is None:
                 if found.record.kind != "request" and (is_committed or limit is None):
-                    file = FileState(file.id, name, end, found.offset)
+                    file = FileState(file.id, name, end, found.offset, file.crawl)
                 continue
             if not is_committed and not self._is_finished(place, row, limit):
                 self.told.unfinished += 1
                 continue
-            file = FileState(file.id, name, end, found.offset)
+            file = FileState(file.id, name, end, found.offset, file.crawl)
             batch.append(row)
             self._keep_text(texts, row, found)
             if len(batch) >= BATCH_ROWS:
@@ -378,8 +378,8 @@ def _fold(path: Path) -> None:
 def _slots(folder: Path) -> list[str]:
     """The slots that have written to a data dir."""
     found: dict[str, None] = defaultdict()
-    for path in sorted((folder / "warc").glob("weft-*.warc.gz")):
-        if slot := slot_of(path.name):
+    for name in sorted(files_in(folder / "warc")):
+        if slot := slot_of(name):
             found[slot] = None
     for path in sorted(folder.glob("index-*.db")):
         found[schema.slot_in(path)] = None

@@ -74,7 +74,7 @@ def _mend(index: Index, path: Path, file: FileState) -> FileState:
         lost.pop((found.offset, found.length), None)
         if found.record.kind != "request":  # the last one's response is not there, or it would not be the last
             last, length = found.offset, end
-    mended = FileState(file.id, file.name, length, last)
+    mended = FileState(file.id, file.name, length, last, file.crawl)
     index.lose(list(lost.values()), mended)
     return mended
 
@@ -86,7 +86,7 @@ def _read_back(index: Index, path: Path, file: FileState, tail: Tail) -> tuple[F
         if row is not None and tail.is_done(row.item):
             number = file.id if row.warc_file else None
             rows.append(schema.values_of(row, row.digest, number, row.warc_offset, row.warc_length))
-            file = FileState(file.id, file.name, found.offset + found.length, found.offset)
+            file = FileState(file.id, file.name, found.offset + found.length, found.offset, file.crawl)
     if rows:
         batch = tail.next_batch()
         made = [(values[0], batch, *values[1:]) for values in rows]

@@ -1,9 +1,12 @@
 """The index's layout: one SQLite file for each slot and data dir, `index-{slot}.db`.
 
     pages    one row for each ended item; `item` is the key, so that a row can be written twice and is there once;
-             `file` is the WARC file of its response, 0 for one that is kept as text alone, NULL where none is kept
+             `file` is the WARC file of its response, 0 for one that is kept as text alone, NULL where none is kept;
+             `number` counts the rows and changes of state of one crawl in the order of their commits
     files    the slot's WARC files and how much of each is committed
-    tally    how many rows, pages (stored 2xx) and bytes there are of each kind, counted in the transaction of the rows
+    tally    how many rows, pages (stored 2xx) and bytes a crawl has of each kind, counted in the rows' transaction
+    crawls   the crawls of an engine that has many: number, name, and what else is known of it
+    changes  their changes of state, numbered with their rows
     lookup   (url_hash, item), sorted: the way from a URL to its rows
     lost     rows that were taken out because their bytes are gone, until they are queued again
     meta     schema_version, crawl_id, data_dirs, data_dir, and the numbers `batch`, `durable`, `folded`, `folded_rows`;
@@ -32,29 +35,61 @@ from weft.errors import BadInput
 from weft.records import Row
 from weft.store.errors import DamagedIndex, reading, remedy
 
-VERSION = 1
+VERSION = 2
+READABLE = (1, 2)  # the first has no numbers, and tells no crawls apart
 APPLICATION = 0x57656674  # "Weft"
+
+_TALLY = """CREATE TABLE tally (
+  crawl INTEGER, status INTEGER, error TEXT, content_type TEXT, depth INTEGER, rows INTEGER, pages INTEGER,
+  bytes INTEGER, first REAL, last REAL, PRIMARY KEY (crawl, status, error, content_type, depth)
+) WITHOUT ROWID;"""
+_CRAWLS = """CREATE INDEX pages_by_number ON pages (crawl, number);
+CREATE TABLE crawls (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, record BLOB NOT NULL);
+CREATE TABLE changes (crawl INTEGER, number INTEGER, batch INTEGER NOT NULL, at REAL NOT NULL, state TEXT NOT NULL,
+  reason TEXT NOT NULL, PRIMARY KEY (crawl, number)) WITHOUT ROWID;
+CREATE INDEX changes_by_batch ON changes (batch);"""
+TALLY = """INSERT INTO tally SELECT crawl, status, error, content_type, depth, count(*),
+  sum(status BETWEEN 200 AND 299 AND file IS NOT NULL), sum(length), min(fetched_at), max(fetched_at)
+  FROM pages WHERE batch BETWEEN ? AND ? GROUP BY crawl, status, error, content_type, depth
+  ON CONFLICT DO UPDATE SET rows = rows + excluded.rows, pages = pages + excluded.pages, bytes = bytes + excluded.bytes,
+  first = min(first, excluded.first), last = max(last, excluded.last)"""
 
 TABLES = f"""
 BEGIN IMMEDIATE;
 PRAGMA application_id = {APPLICATION};
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
-CREATE TABLE files (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, length INTEGER NOT NULL, last INTEGER NOT NULL);
+CREATE TABLE files (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, length INTEGER NOT NULL, last INTEGER NOT NULL,
+  crawl INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE pages (
   item INTEGER PRIMARY KEY, batch INTEGER NOT NULL, url_hash INTEGER NOT NULL, host TEXT NOT NULL,
   crawl INTEGER NOT NULL, url TEXT NOT NULL, final_url TEXT, status INTEGER NOT NULL, fetched_at REAL NOT NULL,
   content_type TEXT NOT NULL, charset TEXT NOT NULL, language TEXT NOT NULL, title TEXT NOT NULL,
   depth INTEGER NOT NULL, parent INTEGER NOT NULL, digest TEXT NOT NULL, length INTEGER NOT NULL, error TEXT NOT NULL,
-  hops INTEGER NOT NULL, file INTEGER, warc_offset INTEGER NOT NULL, warc_length INTEGER NOT NULL
+  hops INTEGER NOT NULL, file INTEGER, warc_offset INTEGER NOT NULL, warc_length INTEGER NOT NULL,
+  number INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX pages_by_batch ON pages (batch, url_hash);
-CREATE TABLE tally (
-  status INTEGER, error TEXT, content_type TEXT, depth INTEGER, rows INTEGER, pages INTEGER, bytes INTEGER, first REAL,
-  last REAL, PRIMARY KEY (status, error, content_type, depth)
-) WITHOUT ROWID;
+{_TALLY}
+{_CRAWLS}
 CREATE TABLE lookup (url_hash INTEGER, item INTEGER, PRIMARY KEY (url_hash, item)) WITHOUT ROWID;
 INSERT INTO meta VALUES ('schema_version', {VERSION}), ('batch', 0), ('durable', 0), ('folded', 0),
   ('folded_rows', 0);
+COMMIT;
+"""  # noqa: S608 - no value in it
+
+# From the first layout, in one transaction. The rows of the one crawl that it has are numbered as they were committed.
+MIGRATE = f"""
+BEGIN IMMEDIATE;
+ALTER TABLE files ADD COLUMN crawl INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE pages ADD COLUMN number INTEGER NOT NULL DEFAULT 0;
+UPDATE pages SET number = counted.number FROM (
+  SELECT item, row_number() OVER (PARTITION BY crawl ORDER BY batch, item) AS number FROM pages) AS counted
+  WHERE counted.item = pages.item;
+DROP TABLE tally;
+{_TALLY}
+{_CRAWLS}
+{TALLY.replace("?", "-1", 1).replace("?", str(1 << 62), 1)};
+UPDATE meta SET value = {VERSION} WHERE key = 'schema_version';
 COMMIT;
 """  # noqa: S608 - no value in it
 
@@ -64,11 +99,6 @@ LOST = "CREATE TABLE IF NOT EXISTS lost (item INTEGER PRIMARY KEY, record BLOB N
 ROW = """p.item, p.crawl, p.url, coalesce(p.final_url, p.url), p.status, p.fetched_at, p.content_type, p.charset,
   p.language, p.title, p.depth, p.parent, p.digest, p.length, p.error, p.hops, coalesce(f.name, ''),
   p.warc_offset, p.warc_length"""
-TALLY = """INSERT INTO tally SELECT status, error, content_type, depth, count(*),
-  sum(status BETWEEN 200 AND 299 AND file IS NOT NULL), sum(length), min(fetched_at), max(fetched_at)
-  FROM pages WHERE batch BETWEEN ? AND ? GROUP BY status, error, content_type, depth
-  ON CONFLICT DO UPDATE SET rows = rows + excluded.rows, pages = pages + excluded.pages, bytes = bytes + excluded.bytes,
-  first = min(first, excluded.first), last = max(last, excluded.last)"""
 PAGES = "pages p LEFT JOIN files f ON f.id = p.file"
 _TYPES = tuple[
     int, int, str, str, int, float, str, str, str, str, int, int, str, int, str, int, str, int, int
@@ -166,7 +196,7 @@ def check(db: sqlite3.Connection, path: Path) -> None:
     version = fact(db, "schema_version")
     if not isinstance(version, int):
         raise DamagedIndex(path, f"its layout is {version!r}")
-    if version != VERSION:
+    if version not in READABLE:
         raise BadInput(f"{path} has layout {version}, this Weft knows layout {VERSION}: use the Weft that made it")
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,14 +23,16 @@ from weft.errors import BadInput, Busy
 from weft.records import Row
 from weft.store import schema
 from weft.store.errors import remedy
-from weft.store.index import FileState, Index
+from weft.store.index import Change, FileState, Index, Numbers
 from weft.store.repair import Tail, repair
 from weft.store.schema import values_of
-from weft.store.text import TextFiles
+from weft.store.text import FOLDER, TextFiles
 from weft.store.warc import Page, RecordMaker
 from weft.store.warc_file import WarcFile, sync_folder
 
 TEXT_ALONE = 0  # in the place of a WARC file's number
+MOST_OPEN = 64  # WARC files, where each crawl has its own
+_Pending = tuple[Row, Page | None, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,27 +43,36 @@ class Files:
     info: Mapping[str, str]
     names: Iterator[str]
     rotate_bytes: int
+    is_divided: bool = False  # each crawl has its own, in a folder of its number
 
 
 class Shard:
     """Takes pages for one data dir. One thread adds, writes and commits; `sync` may be called from another."""
 
     def __init__(
-        self, data_dir: Path, slot: str, facts: Mapping[str, object], files: Files, step: Callable[[str], None]
+        self,
+        data_dir: Path,
+        slot: str,
+        facts: Mapping[str, object],
+        files: Files,
+        step: Callable[[str], None],
+        numbers: Numbers | None = None,
     ) -> None:
         self.folder = data_dir / "warc"
         self._files = files
         self._step = step
         self._texts = TextFiles(data_dir)
-        self._pending: dict[int, tuple[Row, Page | None, str | None]] = {}
+        self._pending: dict[int, _Pending] = {}
         self._written: dict[int, tuple[Any, ...]] = {}
         self._grown: dict[int, FileState] = {}
-        self._file: WarcFile | None = None
-        self._file_lock = threading.Lock()  # the descriptor must not be closed while another thread syncs it
-        self._state: FileState | None = None
+        self._changes: list[Change] = []
+        self._open: dict[int, WarcFile] = {}  # by crawl, the one used last at the end; 0: everybody's
+        self._unsynced: list[WarcFile] = []  # those that were put away: `sync` closes them
+        self._file_lock = threading.Lock()  # a descriptor must not be closed while another thread syncs it
+        self._states: dict[int, FileState] = {}  # the files that are appended to
         self._lock_fd = own(data_dir, slot)
         try:
-            self.index = Index(schema.path_of(data_dir, slot), facts)
+            self.index = Index(schema.path_of(data_dir, slot), facts, numbers)
             sync_folder(data_dir)
         except BaseException:
             os.close(self._lock_fd)
@@ -69,7 +81,7 @@ class Shard:
     @property
     def uncommitted(self) -> bool:
         """Whether something is written that has no row yet."""
-        return bool(self._written)
+        return bool(self._written or self._changes)
 
     def repair(self, durable: int, on_disk: Sequence[str], tail: Tail | None = None) -> int:
         """Puts right what a crash left, and goes on in the last file; `on_disk` are the names of the slot's files.
@@ -81,9 +93,8 @@ class Shard:
             path = self.folder / min(stray)
             raise BadInput(f"{path} is not in the index {self.index.path.name}: {remedy(self.index.path.parent)}")
         back = repair(self.index, self.folder, durable, tail)
-        files = self.index.files()
-        if files and files[-1].length < self._files.rotate_bytes:
-            self._state = files[-1]
+        for file in self.index.files():
+            self._states[file.crawl] = file
         return back
 
     def add(self, row: Row, page: Page | None, text: str | None = None) -> None:
@@ -101,25 +112,60 @@ class Shard:
         for item in self.index.known([*self._pending]) | (self._pending.keys() & self._written.keys()):
             del self._pending[item]
         self._write_texts()
-        pages = [page for _, page, _ in self._pending.values() if page]
-        chunks = [part for page in pages for part in (page.request, page.response, page.note) if part]
-        begin = self._append(chunks) if chunks else 0
-        self._place(begin)
-        self._pending.clear()
+        for crawl, entries in self._by_file().items():
+            pages = [page for _, page, _ in entries if page]
+            chunks = [part for page in pages for part in (page.request, page.response, page.note) if part]
+            self._place(crawl, entries, self._append(crawl, chunks) if chunks else 0)
+            for row, _, _ in entries:
+                del self._pending[row.item]
         self._step("warc-written")
 
+    def _by_file(self) -> dict[int, list[_Pending]]:
+        """What was added, by the file that it goes to."""
+        if not self._files.is_divided:
+            return {0: list(self._pending.values())}
+        found: dict[int, list[_Pending]] = {}
+        for entry in self._pending.values():
+            found.setdefault(entry[0].crawl, []).append(entry)
+        return found
+
+    def change(self, change: Change) -> None:
+        """Has the next commit write down what has become of a crawl."""
+        self._changes.append(change)
+
+    def forget_crawl(self, crawl: int, at_most: int) -> bool:
+        """Deletes a part of what a crawl has here, rows first, then its files; True when nothing is left."""
+        self._drop_pending(crawl)
+        if not self.index.forget(crawl, at_most):
+            return False
+        with self._file_lock:
+            if (file := self._open.pop(crawl, None)) is not None:
+                file.close()
+        self._states.pop(crawl, None)
+        for folder in (self.folder / str(crawl), self.folder.parent / FOLDER / str(crawl)):
+            shutil.rmtree(folder, ignore_errors=True)
+        self.index.forget_files(crawl)
+        return True
+
+    def _drop_pending(self, crawl: int) -> None:
+        for item in [item for item, (row, _, _) in self._pending.items() if row.crawl == crawl]:
+            del self._pending[item]
+        for item in [item for item, values in self._written.items() if values[3] == crawl]:
+            del self._written[item]
+
     def _write_texts(self) -> None:
-        texts = [(row.url, text) for row, _, text in self._pending.values() if text is not None]
-        for url, text in texts:
-            self._texts.write(url, text)
+        texts = [(row, text) for row, _, text in self._pending.values() if text is not None]
+        for row, text in texts:
+            self._texts.write(row.url, text, row.crawl if self._files.is_divided else 0)
             self._step("text-written")
 
     def commit(self, batch: int, durable: int) -> None:
         """Commits the rows of what was written."""
-        if not self._written:
+        if not self.uncommitted:
             return
         rows = [(values[0], batch, *values[1:]) for values in self._written.values()]
-        self.index.commit(batch, durable, rows, self._grown.values())
+        self.index.commit(batch, durable, rows, self._grown.values(), self._changes)
+        self._changes.clear()
         self._written.clear()
         self._grown.clear()
         self._step("index-committed")
@@ -128,28 +174,38 @@ class Shard:
         """Puts texts and bytes on the disk."""
         self._texts.sync()
         with self._file_lock:
-            if self._file is not None:
-                self._file.sync()
+            for file in (*self._open.values(), *self._unsynced):
+                file.sync()
+            for file in self._unsynced:
+                file.close()
+            self._unsynced.clear()
 
     def close(self) -> None:
         """Gives up the slot."""
-        self._close_file()
+        with self._file_lock:
+            for file in (*self._open.values(), *self._unsynced):
+                file.close()
+            self._open.clear()
+            self._unsynced.clear()
         self.index.close()
         os.close(self._lock_fd)
 
-    def _append(self, chunks: Sequence[bytes]) -> int:
-        """Appends to the current file, and returns where the chunks begin."""
-        if self._file is None or self._file.length >= self._files.rotate_bytes:
-            self._roll()
-        assert self._file is not None
-        info = self._files.maker.info(self._file.path.name, self._files.info) if self._file.length == 0 else b""
-        return self._file.append([info, *chunks]) + len(info)
+    def _append(self, crawl: int, chunks: Sequence[bytes]) -> int:
+        """Appends to a crawl's current file, and returns where the chunks begin."""
+        file = self._open.get(crawl)
+        if file is None or file.length >= self._files.rotate_bytes:
+            file = self._roll(crawl)
+        elif len(self._open) > 1:
+            self._open[crawl] = self._open.pop(crawl)  # it is the one used last
+        info = self._files.maker.info(file.path.name, self._files.info) if file.length == 0 else b""
+        return file.append([info, *chunks]) + len(info)
 
-    def _place(self, at: int) -> None:
+    def _place(self, crawl: int, entries: Sequence[_Pending], at: int) -> None:
         """Turns what was added into index rows, now that their places are known: the first record begins at `at`."""
-        state = self._state
+        state = self._states.get(crawl)
         last = 0
-        for item, (row, page, _) in self._pending.items():
+        for row, page, _ in entries:
+            item = row.item
             if page is None or page.note:
                 self._written[item] = values_of(row, row.digest, None, 0, 0)
                 if page is not None:
@@ -163,26 +219,33 @@ class Shard:
             self._written[item] = values_of(row, row.digest or page.digest, state.id, last, len(page.response))
             at = last + len(page.response)
         if last and state is not None:
-            self._state = self._grown[state.id] = FileState(state.id, state.name, at, last)
+            self._states[crawl] = self._grown[state.id] = FileState(state.id, state.name, at, last, crawl)
 
-    def _roll(self) -> None:
+    def _roll(self, crawl: int) -> WarcFile:
         """Opens the file to append to: the one that was left off, or the next."""
-        if self._state is None or self._state.length >= self._files.rotate_bytes:
-            self.sync()  # before the index, or a power cut could leave rows without their bytes
-            self._close_file()
-            self._state = self.index.register(next(self._files.names))
+        state = self._states.get(crawl)
+        if state is None or state.length >= self._files.rotate_bytes:
+            if crawl in self._open:
+                self.sync()  # before the index, or a power cut could leave rows without their bytes
+                self._close(crawl)
+            name = next(self._files.names)
+            state = self._states[crawl] = self.index.register(f"{crawl}/{name}" if crawl else name, crawl)
             self.index.flush()
             self._step("warc-registered")
-        file = WarcFile(self.folder / self._state.name, self._state.length)
+        path = self.folder / state.name
+        if crawl:
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+        file = WarcFile(path, state.length)
         with self._file_lock:
-            self._file = file
+            while len(self._open) >= MOST_OPEN:
+                self._unsynced.append(self._open.pop(next(iter(self._open))))
+            self._open[crawl] = file
         self._step("warc-opened")
+        return file
 
-    def _close_file(self) -> None:
+    def _close(self, crawl: int) -> None:
         with self._file_lock:
-            if self._file is not None:
-                self._file.close()
-                self._file = None
+            self._open.pop(crawl).close()
 
 
 def own(data_dir: Path, slot: str) -> int:

@@ -17,15 +17,15 @@ from weft.store.errors import Unreadable, writing
 FOLDER = "content"
 
 
-def path_of(url: str) -> str:
-    """Where a URL's text is, from its data dir."""
+def path_of(url: str, crawl: int = 0) -> str:
+    """Where a URL's text is, from its data dir; where each crawl has its own, in the crawl's folder."""
     name = sha256(url.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"{FOLDER}/{name[:2]}/{name}.txt"
+    return f"{FOLDER}/{crawl}/{name[:2]}/{name}.txt" if crawl else f"{FOLDER}/{name[:2]}/{name}.txt"
 
 
-def read(data_dir: Path, url: str) -> str | None:
+def read(data_dir: Path, url: str, crawl: int = 0) -> str | None:
     """The text of a URL, or None where none is kept; Unreadable where it is damaged."""
-    path = data_dir / path_of(url)
+    path = data_dir / path_of(url, crawl)
     try:
         return path.read_bytes().decode()
     except (FileNotFoundError, NotADirectoryError):
@@ -43,9 +43,9 @@ class TextFiles:
         self._data_dir = data_dir
         self._unsynced = False
 
-    def write(self, url: str, text: str) -> None:
+    def write(self, url: str, text: str, crawl: int = 0) -> None:
         """Keeps a text; whoever looks finds the whole of it or nothing."""
-        path = self._data_dir / path_of(url)
+        path = self._data_dir / path_of(url, crawl)
         # One process owns a URL at a time, so what a kill left under this name is written over by whoever comes next.
         beside = path.with_suffix(".part")
         data = text.encode("utf-8", "replace")

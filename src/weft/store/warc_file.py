@@ -17,8 +17,8 @@ from weft.store.errors import StoreError, writing
 
 ROTATE_BYTES = 1 << 30
 
-_NAME = re.compile(r"weft-.+-(\d{5,})\.warc\.gz\Z").match
-_SLOT = re.compile(r"weft-[A-Za-z0-9._]*-(.+)-\d{5,}\.warc\.gz\Z").match
+_NAME = re.compile(r"(?:\d+/)?weft-.+-(\d{5,})\.warc\.gz\Z").match
+_SLOT = re.compile(r"(?:\d+/)?weft-[A-Za-z0-9._]*-(.+)-\d{5,}\.warc\.gz\Z").match
 _UNFIT = re.compile(r"[^A-Za-z0-9._]+")
 
 
@@ -84,17 +84,33 @@ def serial_of(name: str) -> int:
     return int(match[1]) if match else -1
 
 
+def crawl_of(name: str) -> int:
+    """The crawl whose folder a file lies in; 0 for one that lies in none."""
+    folder = name.rpartition("/")[0]
+    return int(folder) if folder.isdigit() else 0
+
+
 def slot_of(name: str) -> str:
     """The slot in a file's name; nothing for a name that is not ours. A crawl's id has no dash in a name."""
     match = _SLOT(name)
     return match[1] if match else ""
 
 
+def files_in(folder: Path) -> list[str]:
+    """The names of all files: in the folder itself, or in one for each crawl (`7/weft-....warc.gz`)."""
+    return [
+        str(path.relative_to(folder)) for found in ("weft-*", "*/weft-*") for path in folder.glob(f"{found}.warc.gz")
+    ]
+
+
 def files_of(folder: Path, crawl_id: str, slot: str) -> list[str]:
     """The names of a slot's files in a folder, oldest first."""
-    names = (path.name for path in folder.glob("weft-*.warc.gz"))
-    ours = ((serial_of(name), name) for name in names)
-    return [name for serial, name in sorted(ours) if serial >= 0 and name == name_of(crawl_id, slot, serial)]
+    ours = ((serial_of(name), name) for name in files_in(folder))
+    return [
+        name
+        for serial, name in sorted(ours)
+        if serial >= 0 and name.rpartition("/")[2] == name_of(crawl_id, slot, serial)
+    ]
 
 
 def sync_folder(folder: Path) -> None:
