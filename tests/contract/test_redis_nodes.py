@@ -13,7 +13,7 @@ from weft import urls
 from weft.config import PolitenessSection
 from weft.errors import BadInput, Busy
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
-from weft.frontier.outbox import Told
+from weft.frontier.outbox import RobotsNotice
 from weft.frontier.redis.client import PodClient
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.pod_info import PodIdentity, agree, bind, take, unbind
@@ -103,7 +103,7 @@ def test_what_another_node_cannot_do_is_left_for_the_pod_s_own(server: str, clie
     """A page that is nearer than it was known to be is in the other node's store, and a robots.txt on its disk."""
     frontier = own(server, tmp_path)
     afar = OtherPod(0, PodClient(connect(server), POLITE, pod=0, pods=2), None, "crawl")
-    afar.tell_robots(Told(f"http://{HOST}", ALLOW, None), 0.0)
+    afar.tell_robots(RobotsNotice(f"http://{HOST}", ALLOW, None), 0.0)
     afar.deliver("pod1-parser1", 1, [Found(f"http://{HOST}/", 3)], 0)
     nearer: list[tuple[int, str, int]] = []
 

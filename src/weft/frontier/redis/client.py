@@ -23,7 +23,7 @@ from weft.frontier.redis.known import KnownUrls
 from weft.frontier.redis.outbox import Arrived, Behind
 from weft.frontier.redis.packing import Keys, parent_code
 from weft.frontier.redis.scripts import Argument, Scripts
-from weft.frontier.seen import known_as
+from weft.frontier.seen import seen_key
 from weft.records import Found, Purpose
 from weft.telemetry import Log
 
@@ -293,7 +293,7 @@ class PodClient:
         if refused:
             return Admission(0, len(found))
         text = letters.decode()
-        owner.known.add(known_as(one) for one, letter in zip(order, text, strict=True) if letter in "nd")
+        owner.known.add(seen_key(one) for one, letter in zip(order, text, strict=True) if letter in "nd")
         full = []
         for one, letter in zip(order, text, strict=True):
             if letter == "b":
@@ -325,7 +325,7 @@ class PodClient:
             if one.purpose is Purpose.PAGE and not one.hops:
                 groups.setdefault((key, one.depth), []).append((one, rest))
                 continue
-            fingerprint = "" if one.purpose is Purpose.ROBOTS else crawl.fingerprint(known_as(one))
+            fingerprint = "" if one.purpose is Purpose.ROBOTS else crawl.fingerprint(seen_key(one))
             urgent += ["u", key, one.depth, LETTERS[one.purpose], one.hops, one.about, fingerprint, rest]
             order.append(one)
         arguments = urgent

@@ -42,7 +42,7 @@ from weft.frontier.redis.places import AddressPlaces
 from weft.frontier.redis.scripts import Argument
 from weft.frontier.redis.shelf import Shelf
 from weft.frontier.requests import RequestLog
-from weft.frontier.seen import known_as
+from weft.frontier.seen import seen_key
 from weft.records import Found, Lease, Purpose, Reason
 from weft.telemetry import Log
 
@@ -208,7 +208,7 @@ class RedisFrontier(PodClient):
         self._forget_unreachable(found.url)
         self._admit(crawl, [found], mode="again")
 
-    def had(self, crawl: int, rows: Iterable[tuple[str, int, int]]) -> None:
+    def restore_stored(self, crawl: int, rows: Iterable[tuple[str, int, int]]) -> None:
         """The pages of `lost_ends` (URL, depth, item): if the server has forgotten them, it knows them again."""
         facts, arguments = self._crawls[crawl], list[Argument]()
         for url, depth, item in rows:
@@ -537,7 +537,7 @@ class RedisFrontier(PodClient):
         if crawl.limits.max_depth is None:
             return lease.depth
         found = Found(lease.url, lease.depth, lease.parent, lease.hops, lease.purpose, lease.about)
-        fingerprint = crawl.fingerprint(known_as(found))
+        fingerprint = crawl.fingerprint(seen_key(found))
         bucket = int(fingerprint.rpartition(":")[2].lstrip("-")[-12:]) % 16384
         known: Any = self._ask("HGET", f"k:{lease.crawl}:{bucket}", fingerprint)
         if known is None:

@@ -24,7 +24,7 @@ import msgspec
 from weft import urls
 from weft.errors import ServerAway, ServerFull
 from weft.frontier.contract import Admission, RobotsRecord
-from weft.frontier.outbox import Message, Recent, Told, read_message, written
+from weft.frontier.outbox import Message, Recent, RobotsNotice, encoded, read_message
 from weft.frontier.redis.client import PodClient
 from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.outbox import Arrived, Behind, FileOutbox, Sent
@@ -102,16 +102,16 @@ class OtherPod:
         new = self.kept.unknown(candidates)
         return self._client.unseen(self._number, new) if self._number is not None else new
 
-    def tell_robots(self, told: Told, wall: float) -> None:
+    def tell_robots(self, notice: RobotsNotice, wall: float) -> None:
         """What an origin's robots.txt says, to the origin's pod: the body on disk, then its version."""
         if self._shelf_path is None:
-            self.ask(lambda client, _: client.mail_robots(msgspec.msgpack.encode(told)))
+            self.ask(lambda client, _: client.mail_robots(msgspec.msgpack.encode(notice)))
             return
         if self._shelf is None:
             self._shelf = Shelf(self._shelf_path)
-        version = self._shelf.keep(told.origin, told.record, wall)
-        expires_s = told.record.expires - wall
-        self.ask(lambda client, _: client.tell_robots(told.origin, version, expires_s, told.crawl_delay_s or 0.0))
+        version = self._shelf.keep(notice.origin, notice.record, wall)
+        expires_s = notice.record.expires - wall
+        self.ask(lambda client, _: client.tell_robots(notice.origin, version, expires_s, notice.crawl_delay_s or 0.0))
 
 
 class RoutedRedisFrontier(RedisFrontier):
@@ -187,7 +187,7 @@ class RoutedRedisFrontier(RedisFrontier):
         if pod == self._pod:
             super().robots_known(origin, record, crawl_delay_s)
         else:
-            self._tell({pod: Message([], [], [], [Told(origin, record, crawl_delay_s)])})
+            self._tell({pod: Message([], [], [], [RobotsNotice(origin, record, crawl_delay_s)])})
 
     def _ask_places(self, pod: int, arguments: Sequence[Argument]) -> list[bytes]:
         if pod == self._pod:
@@ -250,12 +250,12 @@ class RoutedRedisFrontier(RedisFrontier):
 
     def take_mail(self, expand: Callable[[Sequence[tuple[int, str, int]]], None]) -> None:
         """Does what other nodes have left for this one; for one process of the pod. A kill makes it do it again."""
-        told = self._ask("LRANGE", "told", 0, MAIL - 1)
-        for entry in told:
-            one = msgspec.msgpack.decode(entry, type=Told)
-            self.robots_known(one.origin, one.record, one.crawl_delay_s)
-        if told:
-            self._ask("LTRIM", "told", len(told), -1)
+        notices = self._ask("LRANGE", "told", 0, MAIL - 1)
+        for entry in notices:
+            notice = msgspec.msgpack.decode(entry, type=RobotsNotice)
+            self.robots_known(notice.origin, notice.record, notice.crawl_delay_s)
+        if notices:
+            self._ask("LTRIM", "told", len(notices), -1)
         nearer = self._ask("LRANGE", "nearer", 0, MAIL - 1)
         if nearer:
             expand([self._nearer(entry) for entry in nearer])
@@ -280,8 +280,8 @@ class RoutedRedisFrontier(RedisFrontier):
             other = self._others[pod]
             for _, url in message.scopes:
                 other.scope_extended(url)
-            for told in message.robots:
-                other.tell_robots(told, self._wall())
+            for notice in message.robots:
+                other.tell_robots(notice, self._wall())
             asked = self.now()
             came = other.deliver(self._slot, number, found, sent.after)
             if found:
@@ -313,7 +313,7 @@ class RoutedRedisFrontier(RedisFrontier):
         if not messages:
             return came
         behind = {pod for pod in messages if self._sent[pod].waits or pod == self._pod}
-        numbers = self._box.put({pod: written(message) for pod, message in messages.items()})
+        numbers = self._box.put({pod: encoded(message) for pod, message in messages.items()})
         if any(message.scopes or message.robots or _is_for_robots(message) for message in messages.values()):
             self._box.sync()  # no stored page tells of it after a power cut
         for pod, number in numbers.items():
@@ -376,4 +376,4 @@ def _message(crawl: int, found: Sequence[Found]) -> Message:
 
 
 def _is_for_robots(message: Message) -> bool:
-    return any(errand.purpose is Purpose.ROBOTS for errand in message.errands)
+    return any(special.purpose is Purpose.ROBOTS for special in message.special_urls)
