@@ -320,7 +320,7 @@ def test_another_pods_process_sends_links_but_never_judges_a_server_that_was_sta
     kill_written(pod.server)
     pod.server.start()
     pod.client.hincrby("n", "ops", -2)
-    with pytest.raises(ServerAway, match="opened anew"):
+    with pytest.raises(ServerAway, match="opened again"):
         sender.deliver(crawl, "pod1-parser0", 1, [Found("http://a/4", 1)])
     assert own.stats().queued == 2
     assert sender.unseen(crawl, ["http://a/1"]) == [], "it has not heard of the loss yet"

@@ -1,9 +1,9 @@
 """The frontier of one process: the working set in memory, durable in a journal beside it. Nothing to install.
 
-Memory holds what must be quick: who is due, the heads of the queues, the fingerprints. The journal holds what must not
-be lost. What is admitted and finished reaches it with `commit`; who is being asked reaches the request log inside
-`claim`, before anything is sent, so that a killed process leaves every clock readable. One process owns the folder (a
-lock says so); each opening is a new epoch, and leases of an older one change nothing.
+Memory holds what must be quick: which sites are due, the heads of the queues, the fingerprints. The journal holds what
+must not be lost. What is admitted and finished reaches it with `commit`; requests reach the request log inside `claim`,
+before anything is sent, so that every politeness clock survives a kill. One process owns the folder (it holds a lock);
+each opening is a new epoch, and leases of an older epoch change nothing.
 
 Order of writes that the engine keeps (see engine/commit.py): pages to the store, then `commit` here (the links found on
 them), then the store's index, then `finish` here. A crash between any two of these repeats work, and loses none.
@@ -23,7 +23,7 @@ import msgspec
 
 from weft.config import PolitenessSection
 from weft.errors import BadInput, Busy, Damaged, DiskFull
-from weft.frontier.checkpoint import Open
+from weft.frontier.checkpoint import OpenItem
 from weft.frontier.contract import (
     Admission,
     CrawlLimits,
@@ -43,8 +43,8 @@ from weft.frontier.queues import Queues
 from weft.frontier.recovery import LETTER, Counts, Recovery
 from weft.frontier.requests import RequestLog, boot_id, last_requests, missing_bytes
 from weft.frontier.robots_files import RobotsFiles
-from weft.frontier.seen import known_as
-from weft.frontier.sites import Crawl, Known, Lane, Site
+from weft.frontier.seen import seen_key
+from weft.frontier.sites import Crawl, KnownDepth, Lane, Site
 from weft.records import POD_SHIFT, Found, Lease, Purpose, Reason
 from weft.telemetry import Log
 
@@ -53,19 +53,19 @@ _REMEMBERED_REFUSALS = 100_000
 _LONG_WAIT = 10  # of its own delays, after which a crawl is next at a site that several want
 CHECKPOINT_EVERY = 500_000  # lines of the journal; more where there is more to write down, a few when it is closed
 _LONGEST_REQUEST_S = 600.0
-FROM_STORE = "from_store"  # in the journal's meta: it was made anew, and what stored pages lead to is to be let in
+FROM_STORE = "from_store"  # in the journal's meta: the frontier was rebuilt, stored pages' links are yet to be admitted
 log = Log("weft.frontier.embedded")
 
 
 class _State:
-    """A lease that is out."""
+    """A live lease."""
 
-    __slots__ = ("cooled", "item", "lane", "lease", "site", "turn")
+    __slots__ = ("clock", "cooled", "item", "lane", "lease", "site")
 
     def __init__(self, lease: Lease, site: Site, lane: Lane, item: Item) -> None:
         self.lease = lease
         self.site = site
-        self.turn = site.turn  # in which it has its place: the site's may be another later
+        self.clock = site.clock  # which counts this request; the site may move to its address's clock later
         self.lane = lane
         self.item = item
         self.cooled = False
@@ -95,8 +95,8 @@ class EmbeddedFrontier:
         except BaseException:
             os.close(self._lock)
             raise
-        # What stored pages lead to may be unknown here: after a power cut that of the last ones, in a frontier that was
-        # made anew (`weft rebuild --frontier`) of all. See `had`.
+        # Links of stored pages may be missing here: those of the last pages after a power cut, all of them in a rebuilt
+        # frontier (`weft rebuild --frontier`). See `restore_stored`.
         self.is_new = self._journal.meta(FROM_STORE) is not None
         self.unsure_of_links = self.is_new or self._journal.lost_tail
         shutil.rmtree(folder / "spill", ignore_errors=True)
@@ -114,15 +114,15 @@ class EmbeddedFrontier:
         self._counts = Counts(next_item=(pod << POD_SHIFT) + 1)
         self._next_transient = -1
         self._rejected: list[Rejection] = []
-        self._rejected_out: dict[int, Open] = {}  # given out as rejected, and not yet ended
-        self._unacknowledged: list[tuple[int, Open]] = []
+        self._rejected_out: dict[int, OpenItem] = {}  # rejected items whose rows are not stored yet
+        self._unacknowledged: list[tuple[int, OpenItem]] = []
         self._checkpoint_every = checkpoint_every
         self._since_checkpoint = 0
         self._refusals_kept = 0
         self._missing_log_bytes = missing_bytes(folder / "requests", self._journal.meta("request_log"))
         self._requests = RequestLog(folder / "requests", self.now())
         self._log_place = ("", 0)
-        # Told by the engine, which can read robots.txt: the rule in it that forbids an origin's URL, if there is one.
+        # Set by the engine, which can read robots.txt: returns the rule that forbids a URL, or "".
         self.forbids: Callable[[RobotsRecord, str, str], str] = lambda _record, _origin, _url: ""
 
     # ── opening ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -253,10 +253,10 @@ class EmbeddedFrontier:
     def recover(
         self, done: Iterable[int] = (), pages: Mapping[int, int] | None = None, by_key: Mapping[str, int] | None = None
     ) -> int:
-        """Fills the queues from the journal; call once, after the crawls are opened. Gives the number queued.
+        """Fills the queues from the journal; call once, after the crawls are opened. Returns the number queued.
 
-        `done`: items that the store has and the journal does not know to have ended. `pages`: pages stored by crawl;
-        `by_key`: by site, where a crawl has a budget for each.
+        `done`: items with a row in the store, whose ends the journal may lack. `pages`: stored pages by crawl;
+        `by_key`: stored pages by site, where a crawl has a budget for each site.
         """
         now = self.now()
         self._is_recovered = True
@@ -282,7 +282,7 @@ class EmbeddedFrontier:
         missing = self._missing_log_bytes
         if recent.unreadable or missing:
             log.warning(
-                "the request log is damaged: sites that it may have told of wait a full delay",
+                "the request log is damaged: sites that may be in the lost lines wait a full delay",
                 unreadable_lines=recent.unreadable, missing_bytes=missing,
             )  # fmt: skip
         if missing or self.is_new:
@@ -294,46 +294,46 @@ class EmbeddedFrontier:
         """Fills the queues; gives those of `done` that the journal did not know to have ended."""
         self._counts.next_item = max(self._counts.next_item, self._journal.meta("next_item") or 0)
         with undamaged(self._journal.path):
-            late = self._recovery.restore(self._counts, done, now, remember=self.unsure_of_links)
-        beyond = max(late, default=0)
-        if beyond >= self._counts.next_item:
+            unrecorded = self._recovery.restore(self._counts, done, now, remember=self.unsure_of_links)
+        last_stored = max(unrecorded, default=0)
+        if last_stored >= self._counts.next_item:
             if not self.unsure_of_links:
-                # A page is stored after the journal has it, so this is no crash's work.
+                # An item is in the journal before its page is stored, so a crash cannot cause this.
                 raise Damaged(
                     self._journal.path,
-                    f"does not know what was fetched last (item {beyond:,} of the stored pages)",
+                    f"does not have what was fetched last (item {last_stored:,} of the stored pages)",
                     REMEDY,
                 )
-            self._counts.next_item = beyond + 1
-        return late
+            self._counts.next_item = last_stored + 1
+        return unrecorded
 
-    def had(self, crawl: int, rows: Iterable[tuple[Found, int]]) -> None:
-        """Stored pages, with their items, that the journal may have lost: they are known again, and not fetched again.
+    def restore_stored(self, crawl: int, rows: Iterable[tuple[Found, int]]) -> None:
+        """Marks stored pages as seen and ended, which the journal may have lost, so that they are not fetched again.
 
-        What they lead to must be let in after this, and `links_are_known` called when it is.
+        The caller admits their links after this, then calls `links_are_known`.
         """
         owner = self._queues.crawls[crawl]
         for found, item in rows:
             owner.seen.add(found.url)
             if found.hops:
-                # Nobody knows any more whether its redirect led back into its chain, which is another request.
-                owner.seen.add(known_as(msgspec.structs.replace(found, about=found.url)))
+                # Its redirect may have led back into its own chain, which has a key of its own (`seen_key`): mark both.
+                owner.seen.add(seen_key(msgspec.structs.replace(found, about=found.url)))
             if self._recovery.knows(item):
                 continue
             self._counts.admitted += 1
             if owner.depths is not None:
-                owner.depths[owner.seen.fingerprint(found.url)] = Known(found.depth, item, ended=True)
+                owner.depths[owner.seen.fingerprint(found.url)] = KnownDepth(found.depth, item, ended=True)
             self._write_line(owner, found, item)
 
     def links_are_known(self) -> None:
-        """What stored pages lead to is let in; `commit` makes it so for good."""
+        """The links of all stored pages are admitted: records that, and commits."""
         self._journal.delete("meta", FROM_STORE)
         self._journal.delete("meta", LOST_TAIL)
         self.commit()
         self.is_new = self.unsure_of_links = False
 
     def note(self, name: str, value: str | None = None) -> str:
-        """A word that is kept with the frontier; with a value it is changed at the next commit."""
+        """A string kept with the frontier; given a value, it is changed at the next commit."""
         if value is None:
             return str(self._journal.meta(f"note:{name}") or "")
         self._journal.put_meta(f"note:{name}", value)
@@ -355,7 +355,7 @@ class EmbeddedFrontier:
         return self._latest
 
     def unseen(self, crawl: int, candidates: Iterable[str]) -> list[str]:
-        """Those of the URLs that this crawl does not know yet."""
+        """Looked up in the seen set."""
         return self._queues.crawls[crawl].seen.unknown(candidates)
 
     def admit(self, crawl: int, found: Sequence[Found]) -> Admission:
@@ -367,7 +367,7 @@ class EmbeddedFrontier:
             if one.purpose is Purpose.ROBOTS:
                 self._queues.enqueue(owner, one, self._transient())
                 continue
-            known = known_as(one)
+            known = seen_key(one)
             if not owner.seen.add(known):
                 duplicates += 1
                 if owner.depths is not None and (moved := self._move_up(owner, one)) is not None:
@@ -386,7 +386,7 @@ class EmbeddedFrontier:
         return Admission(new, duplicates, tuple(expand))
 
     def recrawl(self, crawl: int, run: str, known: Iterable[Found], begin: Callable[[int], None]) -> None:
-        """Queues known pages once more, all or none, and once for each run; `begin` is told the last item before."""
+        """Queues known pages again, all or none, and once for each run; `begin` is called with the last item before."""
         if self._journal.meta(f"recrawl:{crawl}") == run:
             return
         self.commit()
@@ -401,11 +401,11 @@ class EmbeddedFrontier:
         return self._journal.meta(f"recrawl:{crawl}") is not None
 
     def readmit(self, crawl: int, found: Found) -> None:
-        """Queues a URL once more, known or not: a new visit, under a new number.
+        """Queues a URL, seen or not, as a new visit under a new number.
 
-        A robots.txt that could not be had is asked for again, or the visit would only be refused again.
+        A robots.txt that could not be fetched is fetched again, or the visit would be refused again.
         """
-        self._robots.ask_again(found.url[: found.url.index("/", 8)])
+        self._robots.expire_failed(found.url[: found.url.index("/", 8)])
         owner = self._queues.crawls[crawl]
         owner.seen.add(found.url)
         self._queues.enqueue(owner, found, self._numbered(owner, found))
@@ -435,14 +435,14 @@ class EmbeddedFrontier:
         return leases
 
     def exhausted(self) -> bool:
-        """Whether every crawl has all the pages that it may have."""
+        """Whether every crawl has reached its `max_pages`."""
         return all(
             crawl.limits.max_pages is not None and crawl.pages >= crawl.limits.max_pages
             for crawl in self._queues.crawls.values()
         )
 
     def allow(self, crawl: int, max_pages: int) -> None:
-        """Holds a crawl to another number of pages from now on."""
+        """Changes a crawl's `max_pages`."""
         owner = self._queues.crawls[crawl]
         owner.limits = msgspec.structs.replace(owner.limits, max_pages=max_pages)
         self._queues.unblock(owner)
@@ -452,7 +452,7 @@ class EmbeddedFrontier:
         return self._queues.crawls[crawl].permits()
 
     def depth_of(self, lease: Lease) -> int:
-        """From what is known where depth decides; else the lease's own."""
+        """From the known depths, which are kept where there is a `max_depth`; else the lease's own."""
         crawl = self._queues.crawls[lease.crawl]
         known = crawl.depths.get(crawl.seen.fingerprint(lease.url)) if crawl.depths is not None else None
         return lease.depth if known is None or known.item != lease.item else min(known.depth, lease.depth)
@@ -465,11 +465,11 @@ class EmbeddedFrontier:
                 continue
             state.cooled = True
             self._requests.end(one.lease.item, one.at, one.outcome or "-")
-            self._end_turn(state, one)
+            self._end_request(state, one)
             self._schedule(state)
 
     def finish(self, outcomes: Iterable[Outcome], batch: int = 0) -> list[bool]:
-        """Ends leases. `batch`: the store's, which `acknowledge` will name when it is safe on disk."""
+        """Ends leases. `batch`: the store's batch that `acknowledge` names once it is durable."""
         accepted = []
         unasked = False
         for outcome in outcomes:
@@ -480,7 +480,7 @@ class EmbeddedFrontier:
             del self._leases[outcome.lease.item]
             state.lane.crawl.leased -= 1
             if not state.cooled:
-                state.turn.active -= 1
+                state.clock.active -= 1
                 self._requests.end(outcome.lease.item, self.now(), "unasked")
                 unasked = True
             self._end_lease(state, outcome, batch)
@@ -497,11 +497,11 @@ class EmbeddedFrontier:
         """Remembers an origin's robots.txt; its Crawl-delay raises the site's delay."""
         self._robots.learn(origin, record)
         site = self._queues.site(self._queues.key_of(origin + "/"))
-        if crawl_delay_s and crawl_delay_s > site.turn.crawl_delay_s:
-            site.turn.crawl_delay_s = crawl_delay_s
-            site.turn.forced_single = True
-            # The request that brought the news has ended already, counted with the shorter delay.
-            site.turn.due = max(site.turn.due, self.now() + crawl_delay_s)
+        if crawl_delay_s and crawl_delay_s > site.clock.crawl_delay_s:
+            site.clock.crawl_delay_s = crawl_delay_s
+            site.clock.forced_single = True
+            # The request for robots.txt has already ended, and set `due` with the shorter delay.
+            site.clock.due = max(site.clock.due, self.now() + crawl_delay_s)
             self._save_site(site)
         self._queues.schedule(site)
 
@@ -510,7 +510,7 @@ class EmbeddedFrontier:
         return 0.0 if self._queues.fairness else self._queues.wheel.next_due()
 
     def stats(self) -> FrontierStats:
-        """Where things stand."""
+        """The current numbers."""
         crawls = self._queues.crawls.values()
         return FrontierStats(
             queued=self._queues.queued,
@@ -546,7 +546,7 @@ class EmbeddedFrontier:
         self._queues.unblock(owner)
 
     def drop(self, crawl: int) -> None:
-        """Takes out everything that is queued of a crawl."""
+        """Rejects everything that is queued for a crawl."""
         for site in self._queues.sites.values():
             for lane in site.lanes:
                 if lane.crawl.number == crawl:
@@ -559,17 +559,17 @@ class EmbeddedFrontier:
             self._journal.refuse(reason, url, parent)
 
     def rejections(self) -> list[Rejection]:
-        """What was taken out of the queues, or not let in, since the last call: record it, then tell `ended`."""
+        """Items removed from the queues, or not admitted, since the last call: store them, then call `ended`."""
         rejected, self._rejected = self._rejected, []
         return rejected
 
     def ended(self, items: Iterable[int], batch: int = 0) -> None:
-        """Rejected items whose reasons are stored."""
+        """Ends rejected items whose rows are stored."""
         for item in items:
             self._end_item(self._rejected_out.pop(item), batch)
 
     def acknowledge(self, batch: int) -> None:
-        """The store's batches up to this one are safe on disk: what ended with them need not be asked for again."""
+        """The store's batches up to this one are durable: the ends of their items go to the journal."""
         self.acknowledged = batch
         keep = []
         for number, out in self._unacknowledged:
@@ -581,7 +581,7 @@ class EmbeddedFrontier:
         self._journal.put_meta("acknowledged", batch)
 
     def commit(self) -> None:
-        """Writes down what was admitted and what has ended."""
+        """Writes what was admitted and what has ended to the journal, and now and then a checkpoint."""
         self._requests.flush()
         self._since_checkpoint += self._journal.waiting
         if self._requests.place != self._log_place:
@@ -598,7 +598,7 @@ class EmbeddedFrontier:
         self._journal.sync()
 
     def close(self) -> None:
-        """Commits, closes, and lets another process have the folder."""
+        """Commits, closes, and releases the folder's lock."""
         self.commit()
         if self._since_checkpoint > self._checkpoint_every // 25:
             self._checkpoint()
@@ -607,7 +607,7 @@ class EmbeddedFrontier:
         os.close(self._lock)
 
     def items(self, crawl: int) -> Iterator[Item]:
-        """Everything that is queued of a crawl, site by site."""
+        """Everything that is queued for a crawl, site by site."""
         for site in self._queues.sites.values():
             for lane in site.lanes:
                 if lane.crawl.number == crawl:
@@ -618,7 +618,7 @@ class EmbeddedFrontier:
         return self._queues.key_of(url)
 
     def take_places(self, wanted: Sequence[Wanted]) -> list[bool]:
-        """A site and all others of its address are one from now on."""
+        """Moves each site to the clock of its address, which it shares with all other sites there."""
         granted = [self._take_place(one) for one in wanted]
         if not all(granted):
             self._requests.try_flush()
@@ -628,11 +628,11 @@ class EmbeddedFrontier:
         state = self._valid(wanted.lease)
         if state is None:
             return False
-        turn, before, site, now = self._queues.turn_at(wanted.address), state.turn, state.site, self.now()
-        was = turn.crawl_delay_s
-        turn.wants(wanted.crawl_delay_s)
-        raised = turn.crawl_delay_s > was
-        if turn is before and not raised and turn.long_until <= now:
+        clock, before, site, now = self._queues.address_clock(wanted.address), state.clock, state.site, self.now()
+        was = clock.crawl_delay_s
+        clock.wants(wanted.crawl_delay_s)
+        raised = clock.crawl_delay_s > was
+        if clock is before and not raised and clock.long_until <= now:
             return True
         before.active -= 1
         section = state.lane.crawl.section
@@ -649,10 +649,10 @@ class EmbeddedFrontier:
             state.lane.crawl.leased -= 1
             self._requests.end(wanted.lease.item, now, "unasked")
             self._give_back(state, state.item.attempt, 0.0, first=True)
-        if turn.long_until > now:
+        if clock.long_until > now:
             for lane in site.lanes:
                 self._reject(lane, Reason.RETRY_AFTER)
-        if before is not turn:
+        if before is not clock:
             self._queues.wake(before)
         if turn.has_room(section):
             self._queues.schedule(site)
@@ -765,7 +765,7 @@ class EmbeddedFrontier:
         return lease
 
     def _expire(self, now: float) -> None:
-        """Gives back leases past their deadline; they are in the order of their deadlines."""
+        """Queues the items of expired leases again; leases are in the order of their deadlines."""
         while self._leases:
             state = next(iter(self._leases.values()))
             if state.lease.deadline > now:
@@ -774,7 +774,7 @@ class EmbeddedFrontier:
             state.lane.crawl.leased -= 1
             turn = state.turn
             if not state.cooled:
-                turn.active -= 1
+                clock.active -= 1
                 self._requests.end(state.lease.item, now, "expired")
                 turn.ended(now)
             self._give_back(state, state.item.attempt, 0.0, first=True)
@@ -788,8 +788,8 @@ class EmbeddedFrontier:
 
     def _schedule(self, state: _State) -> None:
         self._queues.schedule(state.site)
-        if state.turn is not state.site.turn and state.turn.parked:
-            self._queues.wake(state.turn)
+        if state.clock is not state.site.clock and state.clock.parked:
+            self._queues.wake(state.clock)
 
     def _end_turn(self, state: _State, ended: Ended) -> None:
         turn, section = state.turn, state.lane.crawl.section
@@ -797,16 +797,16 @@ class EmbeddedFrontier:
         turn.ended(ended.at)
         before = turn.marks()
         if ended.slow_down:
-            turn.slow_down(ended.at, ended.retry_after_s, section)
+            clock.slow_down(ended.at, ended.retry_after_s, section)
             if (ended.retry_after_s or 0.0) > section.max_retry_after_s:
                 for lane in state.site.lanes:
                     self._reject(lane, Reason.RETRY_AFTER)
         if ended.ok is not None:
-            turn.answered(ended.lease.item, ended.ok, ended.at, section)
-        if before != turn.marks() or ended.slow_down:
+            clock.answered(ended.lease.item, ended.ok, ended.at, section)
+        if before != clock.logged_state() or ended.slow_down:
             self._save_site(state.site)
-            turn.log_since(before, state.site.key, section)
-        if turn.broken(section):
+            clock.log_changes(before, state.site.key, section)
+        if clock.broken(section):
             for lane in state.site.lanes:
                 self._reject(lane, Reason.BREAKER)
 
@@ -827,9 +827,9 @@ class EmbeddedFrontier:
                 lane.crawl.pages += 1
         if item.attempt and item.item > 0:
             self._journal.delete("retries", item.item)
-        self._end_item(Open(lane.crawl.number, item), batch)
+        self._end_item(OpenItem(lane.crawl.number, item), batch)
 
-    def _end_item(self, out: Open, batch: int) -> None:
+    def _end_item(self, out: OpenItem, batch: int) -> None:
         if out.item.item < 0:
             return
         self._counts.finished += 1
@@ -846,7 +846,7 @@ class EmbeddedFrontier:
         if item.purpose is Purpose.PAGE:
             self._free_permit(state.lane)
             self._mark(item, state.lane.crawl, leased=False)
-            item = state.lane.crawl.at_its_nearest(item)
+            item = state.lane.crawl.at_known_depth(item)
         if attempt != item.attempt:
             item = msgspec.structs.replace(item, attempt=attempt)
             wall = self._wall() + max(0.0, not_before - self.now())
@@ -865,7 +865,7 @@ class EmbeddedFrontier:
         self._queues.unblock(lane.crawl)
 
     def _reject(self, lane: Lane, reason: Reason) -> None:
-        """Takes out everything that waits in a lane; `rejections` gives it to whoever keeps the reasons."""
+        """Empties a lane; `rejections` returns its items."""
         waiting = list(lane.items())
         if waiting:
             log_change(reason, lane.key, len(waiting))
@@ -877,34 +877,34 @@ class EmbeddedFrontier:
                 self._robots.pending.discard(item.about)
             elif item.item not in self._queues.ended:
                 self._rejected.append(Rejection(item, lane.crawl.number, reason))
-                self._rejected_out[item.item] = Open(lane.crawl.number, item)
+                self._rejected_out[item.item] = OpenItem(lane.crawl.number, item)
 
     # ── queueing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _numbered(self, crawl: Crawl, found: Found) -> int:
-        """The number of a new item, which the journal has with the next commit."""
+        """Numbers a new item; the next commit writes it."""
         item = self._counts.next_item
         self._counts.next_item += 1
         self._counts.admitted += 1
         if crawl.depths is not None:
-            crawl.depths[crawl.seen.fingerprint(found.url)] = Known(found.depth, item)
+            crawl.depths[crawl.seen.fingerprint(found.url)] = KnownDepth(found.depth, item)
         self._write_line(crawl, found, item)
         return item
 
     def _forbidden(self, url: str) -> str:
-        """The rule that forbids a page, where its robots.txt is known now; who claims it asks again."""
+        """The rule that forbids a page, as far as the robots.txt is in memory; it is checked again after the claim."""
         origin = url[: url.index("/", 8)]
-        record = self._robots.at_hand(origin)
+        record = self._robots.in_memory(origin)
         return self.forbids(record, origin, url) if record is not None else ""
 
     def _turn_away(self, crawl: Crawl, found: Found, number: int, rule: str) -> None:
-        """Rejects a new item that would only be claimed to be refused."""
+        """Rejects a new item at once that would be claimed only to be refused."""
         item = Item(
             number, found.url, found.depth, found.parent, found.hops, found.purpose, found.about, 0, found.offsite
         )
         self._mark(item, crawl, leased=False, ended=True)
         self._rejected.append(Rejection(item, crawl.number, Reason.ROBOTS, rule))
-        self._rejected_out[number] = Open(crawl.number, item)
+        self._rejected_out[number] = OpenItem(crawl.number, item)
 
     def _write_line(self, crawl: Crawl, found: Found, item: int) -> None:
         about = " " + found.about if found.about else ""
@@ -914,7 +914,7 @@ class EmbeddedFrontier:
         )
 
     def _move_up(self, crawl: Crawl, found: Found) -> tuple[int, str, int] | None:
-        """A known URL found by a shorter way: queued, it moves up; fetched, the caller must expand it again."""
+        """A seen URL found at a smaller depth: moved up if it is queued, returned for expansion if it was fetched."""
         assert crawl.depths is not None
         known = crawl.depths.get(crawl.seen.fingerprint(found.url))
         if known is None or known.depth <= found.depth:
@@ -924,7 +924,7 @@ class EmbeddedFrontier:
         if known.ended:
             return known.item, found.url, found.depth
         if not known.leased:
-            # Its old entry stays where it is and is passed over when its turn comes.
+            # Its old entry stays in its queue; `Queues.pop` skips it.
             self._queues.enqueue(crawl, found, known.item)
         return None
 
@@ -939,7 +939,7 @@ class EmbeddedFrontier:
         return lane is not None and lane.queued + lane.pages >= _OVERFLOW * cap + 1000
 
     def _has_sitemaps(self, crawl: Crawl, url: str, most: int) -> bool:
-        """Whether a site has had all its sitemaps; if not, this is one of them. The count is written with its item."""
+        """Whether a site has reached its limit of sitemaps; if not, counts this one. Saved with its item."""
         key = self._queues.key_of(url)
         lane, name = self._queues.site(key).lane(crawl), f"{crawl.number} {key}"
         if lane.sitemaps_found is None:
@@ -959,25 +959,25 @@ class EmbeddedFrontier:
         delay_s = site.turn.delay_s(self._section)
         if delay_s > (self._journal.latest_meta("longest_delay") or 0.0):
             self._journal.put_meta("longest_delay", delay_s)
-        # What a site has asked for is rare and must outlive a kill in the next tenth of a second.
+        # Rare, and must survive a kill before the next regular commit.
         self._commit_early()
 
     def _commit_early(self) -> None:
         try:
             self._journal.commit()
         except DiskFull:
-            pass  # what was put is kept, and the next `commit` will tell
+            pass  # the changes stay buffered; the next `commit` raises
 
     def _checkpoint(self) -> None:
-        """Writes the working set down; everything is committed."""
-        out = [Open(state.lane.crawl.number, state.item) for state in self._leases.values() if state.item.item > 0]
+        """Writes a checkpoint; everything must be committed."""
+        out = [OpenItem(state.lane.crawl.number, state.item) for state in self._leases.values() if state.item.item > 0]
         out += [one for _, one in self._unacknowledged]
         out += self._rejected_out.values()
         counts = msgspec.structs.replace(self._counts, finished=self._counts.finished - len(self._unacknowledged))
         try:
             self._recovery.save(counts, out, self.now())
         except DiskFull:
-            pass  # the journal has everything; the next one may fit
+            pass  # the journal has everything
         self._since_checkpoint = 0
 
     def _forget_idle(self, now: float) -> None:
@@ -987,7 +987,7 @@ class EmbeddedFrontier:
                     self._robots.forget(origin)
 
     def _transient(self) -> int:
-        """A number for what is not kept: a robots.txt request that a crash may forget."""
+        """A negative number, for an item that is not in the journal: a robots.txt request."""
         self._next_transient -= 1
         return self._next_transient
 

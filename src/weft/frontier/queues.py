@@ -1,8 +1,8 @@
 """The working set of an embedded frontier: the crawls, the sites, what waits at them, and when each is due.
 
-All of it is in memory and can be built again (see recovery). A site at which nothing waits is forgotten after a while,
-or a crawl of ten million domains would keep them all; what it has asked for (a Crawl-delay, a wait) is in the journal,
-and read from there when it is met again.
+All of it is in memory and can be rebuilt (see recovery). A site with empty queues is forgotten after a while, or a
+crawl of ten million domains would keep them all; its politeness state (a Crawl-delay, a slowdown) is in the journal,
+and read from there when the site comes up again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weft.config import PolitenessSection
 from weft.frontier.contract import Item
 from weft.frontier.fairness import Fairness
 from weft.frontier.journal import Journal, undamaged
-from weft.frontier.politeness import AddressTurn, Turn
+from weft.frontier.politeness import AddressClock, PolitenessClock
 from weft.frontier.seen import SeenSet
 from weft.frontier.sites import Crawl, Lane, Site
 from weft.frontier.wheel import Wheel
@@ -29,11 +29,11 @@ FORGET_AFTER_S = 60.0
 _KEYS = 50_000
 _FORGOTTEN_AT_ONCE = 20
 _LONGEST_BACKOFF_S = 60.0
-_KEPT_TURNS = 10_000  # of addresses, before it is looked which of them are idle
+_KEPT_CLOCKS = 10_000  # of addresses; idle ones are forgotten when there are more
 
 
 class Queues:
-    """See above. Times are of the frontier's clock, unless they say wall."""
+    """The working set. Times are of the frontier's clock, except those named `wall`."""
 
     def __init__(
         self,
@@ -50,19 +50,21 @@ class Queues:
         self._wall = wall
         self.crawls: dict[int, Crawl] = {}
         self.sites: dict[str, Site] = {}
-        self._turns: dict[str, AddressTurn] = {}  # by address, where that is what politeness goes by
-        self._most_turns = _KEPT_TURNS
+        self._address_clocks: dict[str, AddressClock] = {}  # filled where politeness is by address
+        self._most_clocks = _KEPT_CLOCKS
         self.wheel: Wheel[Site] = Wheel()
         self.fairness = Fairness()
         self.longest_delay_s = section.delay_s  # of all crawls
         self.queued = 0
-        self.not_before = 0.0  # of every site
-        self.asked: dict[str, float | None] = {}  # when sites were last asked before this process began; None: unknown
-        self.ended: Container[int] = ()  # items in the queues that have ended since those were written down
+        self.not_before = 0.0  # the earliest due time of any site
+        self.asked: dict[
+            str, float | None
+        ] = {}  # ends of the last requests before this process; None: it had not ended
+        self.ended: Container[int] = ()  # items that the restored queues still hold although they have ended
         self.retries: dict[int, tuple[int, float]] = {}  # attempts of items in the queues, and when they may run (wall)
         self._keys: dict[str, str] = {}
-        self._by_origin: dict[str, Site] = {}  # where pages wait, or have: a short way to the site of most links
-        self._saved = SeenSet(0)  # keys of which the journal remembers something: for most it need not be asked
+        self._by_origin: dict[str, Site] = {}  # a cache that spares most links the look-up by key
+        self._saved = SeenSet(0)  # keys that have a row in the journal: spares most look-ups there
         self._saved.add_new(journal.keys("sites"))
         self._idle: deque[tuple[float, Site]] = deque()
 
@@ -80,10 +82,10 @@ class Queues:
         return key
 
     def site(self, key: str) -> Site:
-        """The site of a key, as it was left if it was known before."""
+        """The site of a key, with its saved politeness state where there is one."""
         site = self.sites.get(key)
         if site is None:
-            site = self.sites[key] = Site(key, self._turn(key))
+            site = self.sites[key] = Site(key, self._site_clock(key))
         return site
 
     def _turn(self, key: str) -> Turn:
@@ -96,10 +98,10 @@ class Queues:
             turn.last_start = turn.last_end = now if ended is None else ended
         return turn
 
-    def turn_at(self, address: str) -> AddressTurn:
-        """The turn of an address. One that was forgotten was idle, and what it has asked for is in the journal."""
-        turn = self._turns.get(address)
-        if turn is None:
+    def address_clock(self, address: str) -> AddressClock:
+        """The clock of an address, with its saved state where there is one."""
+        clock = self._address_clocks.get(address)
+        if clock is None:
             now = self._now()
             self._forget_turns(now)
             turn = self._turns[address] = AddressTurn(address, self.not_before)
@@ -110,8 +112,8 @@ class Queues:
                 turn.due = max(turn.due, self.not_before + max(0.0, turn.delay_s(self.section) - self.longest_delay_s))
         return turn
 
-    def _forget_turns(self, now: float) -> None:
-        if len(self._turns) < self._most_turns:
+    def _forget_clocks(self, now: float) -> None:
+        if len(self._address_clocks) < self._most_clocks:
             return
         idle_since = now - FORGET_AFTER_S
         self._turns = {
@@ -119,7 +121,7 @@ class Queues:
             for address, turn in self._turns.items()
             if turn.active or turn.parked or self._is_waited_for(turn, idle_since)
         }
-        self._most_turns = max(_KEPT_TURNS, 2 * len(self._turns))
+        self._most_clocks = max(_KEPT_CLOCKS, 2 * len(self._address_clocks))
 
     def _is_waited_for(self, turn: Turn, now: float) -> bool:
         """Whether there may be somebody who must still wait for this turn."""
@@ -130,13 +132,13 @@ class Queues:
         if row is not None:
             with undamaged(self._journal.path):
                 state = msgspec.msgpack.decode(row[1])
-            turn.crawl_delay_s, turn.extra_s = state["crawl_delay"], state["extra"]
-            turn.forced_single, turn.probes = state["single"], state["probes"]
-            turn.due = max(turn.due, now + state["due_wall"] - self._wall())
-            turn.open_until = turn.due if state["open"] else 0.0
+            clock.crawl_delay_s, clock.extra_s = state["crawl_delay"], state["extra"]
+            clock.forced_single, clock.probes = state["single"], state["probes"]
+            clock.due = max(clock.due, now + state["due_wall"] - self._wall())
+            clock.open_until = clock.due if state["open"] else 0.0
 
     def wait_s(self, wall: float) -> float:
-        """How long it is until a time of day for which something was put off; never longer than anything is."""
+        """The seconds until a saved wall-clock time; bounded, because that clock may have been set back."""
         return min(max(0.0, wall - self._wall()), self.section.max_retry_after_s + _LONGEST_BACKOFF_S)
 
     def save(self, site: Site) -> None:
@@ -147,18 +149,18 @@ class Queues:
             key, due = _key_of(turn), max(due, turn.long_until)
         due = max(due, turn.due_for(self.section))
         record = {
-            "crawl_delay": turn.crawl_delay_s,
-            "extra": turn.extra_s,
-            "single": turn.forced_single,
-            "probes": turn.probes,
-            "open": bool(turn.open_until),
+            "crawl_delay": clock.crawl_delay_s,
+            "extra": clock.extra_s,
+            "single": clock.forced_single,
+            "probes": clock.probes,
+            "open": bool(clock.open_until),
             "due_wall": self._wall() + max(0.0, due - self._now()),
         }
         self._saved.add(key)
         self._journal.put("sites", key, msgspec.msgpack.encode(record))
 
     def forget_idle(self, now: float) -> list[Site]:
-        """Drops a few of the sites that have long been idle; gives them."""
+        """Forgets a few of the sites that have long been idle, and returns them."""
         gone: list[Site] = []
         while self._idle and self._idle[0][0] <= now and len(gone) < _FORGOTTEN_AT_ONCE:
             _, site = self._idle.popleft()
@@ -175,7 +177,7 @@ class Queues:
         return gone
 
     def _may_forget(self, site: Site, now: float) -> bool:
-        turn = site.turn
+        clock = site.clock
         return (
             not turn.active
             and not self._is_waited_for(turn, now)
@@ -222,7 +224,7 @@ class Queues:
         lane.crawl.queued += 1
 
     def pop(self, lane: Lane, now: float) -> Item | None:
-        """The lane's next item; what has ended, moved up or must wait is passed over."""
+        """The lane's next item, without those that have ended, were moved up, or must wait."""
         while (item := lane.pop(now)) is not None:
             self.queued -= 1
             lane.crawl.queued -= 1
@@ -264,7 +266,7 @@ class Queues:
             return
         if asked is None:
             self.wheel.remove(site)
-        if not turn.active:
+        if not clock.active:
             self._note_idle(site)
 
     def _time_of(self, lane: Lane, turn: Turn) -> float | None:
@@ -292,7 +294,7 @@ class Queues:
                 room -= min(times) <= max(turn.due_for(self.section), now)
 
     def unblock(self, crawl: Crawl) -> int:
-        """Lets as many sites go on as there are permits again; how many that are."""
+        """Schedules as many blocked sites as there are free permits; returns how many."""
         count = min(len(crawl.blocked), max(0, crawl.permits()))
         for _ in range(count):
             site = next(iter(crawl.blocked))
@@ -301,10 +303,10 @@ class Queues:
         return count
 
     def unblock_waiting(self) -> bool:
-        """The same for every crawl: a site that went on with a sitemap has left its permit to the next."""
+        """Unblocks for every crawl: a site that was unblocked and claimed a sitemap has not used its permit."""
         return sum(self.unblock(crawl) for crawl in self.crawls.values() if crawl.blocked) > 0
 
 
-def _key_of(turn: AddressTurn) -> str:
-    """What the journal knows it by; no host has a space."""
-    return f"ip {turn.address}"
+def _key_of(clock: AddressClock) -> str:
+    """Its key in the journal's table of sites; no host contains a space."""
+    return f"ip {clock.address}"

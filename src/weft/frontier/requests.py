@@ -1,16 +1,16 @@
 """The request log: every request that is made, written before its first byte is sent.
 
-It is the evidence of politeness (`weft audit`), and what a crash leaves of the clocks: after one, a site whose last
-request ended waits from that end, one whose request was under way waits from now. Lines of tab-separated text:
+It is the evidence of politeness (`weft audit`), and restores the politeness clocks after a crash: a site whose last
+request ended waits from that end, one whose request was in flight waits from now. Lines of tab-separated text:
 
     S item monotonic wall key delay places url     a request is about to start
     E item monotonic status                        it has ended (`unasked`: it was not made after all)
-    B boot-id monotonic wall                       a process opened the log; in another boot the clock is another one
+    B boot-id monotonic wall                       a process opened the log; monotonic times are of this boot
 
 Appended with one write(2) for each batch, so that a killed process leaves whole lines; rotated at ROTATE_BYTES. A power
-cut may leave half a line, or zeros in its place: whoever opens the log next ends it with a NUL, so that it never joins
-the line that follows. A line that is not what was written, for whatever reason, is passed over and counted (`Gaps`); as
-long as one may hide a recent request, every site waits a full delay (`Recent.unsure_at`).
+cut may leave half a line, or zeros in its place: the next opening ends it with a NUL, so that it never joins the line
+that follows. A damaged line is skipped and counted (`Gaps`); as long as one may hide a recent request, every site waits
+a full delay (`Recent.unsure_at`).
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ ROTATE_BYTES = 256 * 1024 * 1024
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _TORN = b"\0\n"  # ends a line that was left half written: no whole line holds a NUL
 _LONGEST_LINE = 64 * 1024
-_ROUNDING_S = 1e-3  # more than what writing a time down to the microsecond may change
+_ROUNDING_S = 1e-3  # more than the error of a time written with six decimals
 log = Log("weft.frontier.requests")
 
 
 def boot_id() -> str:
-    """A word that differs from one start of the machine to the next."""
+    """An identifier that changes when the machine restarts."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:
@@ -61,15 +61,15 @@ class RequestLog:
 
     @property
     def place(self) -> tuple[str, int]:
-        """The newest file's name, and how long it is: whoever finds it shorter has lost lines."""
+        """The newest file's name and size: if it is found shorter later, lines are lost."""
         return self._path.name, self._size
 
     def start(self, item: int, now: float, key: str, delay_s: float, places: int, url: str) -> None:
-        """A request that will be made once `flush` has returned."""
+        """Logs a request that may be sent once `flush` has returned."""
         self._buffer.append(f"S\t{item}\t{now:.6f}\t{time.time():.6f}\t{key}\t{delay_s:g}\t{places}\t{url}\n")
 
     def end(self, item: int, at: float, status: str) -> None:
-        """A request that is over."""
+        """Logs the end of a request."""
         self._buffer.append(f"E\t{item}\t{at:.6f}\t{status}\n")
 
     def flush(self) -> None:
@@ -93,7 +93,7 @@ class RequestLog:
             self._open()
 
     def try_flush(self) -> None:
-        """The same where a full disk stops nobody: what could not be written is kept, and the next `flush` tells."""
+        """As `flush`, but ignores a full disk: the lines stay buffered, and the next `flush` raises."""
         with suppress(DiskFull):
             self.flush()
 
@@ -123,45 +123,42 @@ class RequestLog:
 
 
 class Gaps(Struct):
-    """What of a log could not be read."""
+    """Lines of a log that could not be read."""
 
     lines: int = 0
-    files: list[str] = []  # in which they are
+    files: list[str] = []  # that contain them
 
 
 class Recent(Struct):
-    """What the log tells of requests before this process."""
+    """What the log has of requests before this process."""
 
     ended: dict[str, float | None] = {}  # by key: the end of its last request in this boot; None: it had not ended
     unreadable: int = 0
-    # Until then nobody may be asked whose last request is not known: lines that cannot be read may be anybody's. It is
-    # a time from which a full delay counts; None: every line could be read.
+    # A time from which sites without a known last request wait a full delay: an unreadable line may have been theirs.
+    # None: every line could be read.
     unsure_at: float | None = None
 
 
 def last_requests(folder: Path, not_before: float, now: float) -> Recent:
-    """What matters for the clocks of sites; older requests may be left out.
-
-    `not_before`: requests that ended earlier than this time of the clock do not matter any more.
-    """
+    """The sites' last requests. Those that ended before `not_before` (monotonic) may be left out."""
     started: dict[int, tuple[str, float]] = {}
     running: dict[str, int] = {}
     recent = Recent({})
     last = recent.ended
-    hidden = False  # a line since the last opening could not be read
+    hidden = False  # whether a line since the last opening could not be read
     for event in _recent_lines(folder, not_before):
         if event is None:
             recent.unreadable += 1
             hidden = True
         elif isinstance(event, _Boot):
-            # What an earlier process had under way has no end; in an earlier boot the clock was another one.
+            # Requests in flight in an earlier process have no end line; times of an earlier boot do not compare.
             started.clear()
             running.clear()
             if event.boot != boot_id():
                 last.clear()
                 recent.unsure_at = None
             elif hidden:
-                recent.unsure_at = min(event.at, now)  # whoever opened the log then has waited from then on, too
+                recent.unsure_at = min(event.at, now)  # the process that opened it then waited from there as well
             hidden = False
         elif isinstance(event, Start):
             started[event.item] = event.key, event.at
@@ -171,7 +168,7 @@ def last_requests(folder: Path, not_before: float, now: float) -> Recent:
             key, began = ended
             running[key] -= 1
             if not began - _ROUNDING_S <= event.at <= now + _ROUNDING_S:
-                # A time that cannot be: of which the site must not be asked too early, nor wait for ever.
+                # An impossible time. Trusting it could let a request go too early, or make the site wait for ever.
                 recent.unreadable += 1
                 hidden = True
             elif not running[key]:
@@ -182,7 +179,7 @@ def last_requests(folder: Path, not_before: float, now: float) -> Recent:
 
 
 class Start(Struct, frozen=True, gc=False):
-    """A request that was about to be made."""
+    """A request that was about to be sent."""
 
     item: int
     at: float
@@ -191,11 +188,11 @@ class Start(Struct, frozen=True, gc=False):
     delay_s: float
     places: int
     url: str
-    slot: str = ""  # whose log it is in, where a pod has several
+    slot: str = ""  # the process whose log it is in, where a pod has several
 
 
 class Finish(Struct, frozen=True, gc=False):
-    """Its end."""
+    """The end of a request."""
 
     item: int
     at: float
@@ -203,14 +200,14 @@ class Finish(Struct, frozen=True, gc=False):
 
 
 class Opening(Struct, frozen=True, gc=False):
-    """A process opened the log: what was under way before has no end; in a new boot the clock began anew."""
+    """A process opened the log: requests in flight before have no end; in a new boot the clock restarted."""
 
     new_boot: bool
     slot: str = ""
 
 
 class _Boot(Struct, frozen=True, gc=False):
-    """A process opened the log, in that boot of the machine."""
+    """A `B` line."""
 
     boot: str
     at: float
@@ -218,7 +215,7 @@ class _Boot(Struct, frozen=True, gc=False):
 
 
 def missing_bytes(folder: Path, place: tuple[str, int] | None) -> int:
-    """By how much a log is shorter than it once was (`RequestLog.place`)."""
+    """How many bytes a log has lost since its size was recorded (`RequestLog.place`)."""
     if place is None:
         return 0
     path = folder / place[0]
@@ -243,7 +240,7 @@ def read_events(folder: Path, gaps: Gaps | None = None) -> Iterator[Start | Fini
 
 
 def _boots(folders: Iterable[Path]) -> dict[str, int]:
-    """The machine's starts that the logs tell of, in their order."""
+    """The boots that occur in the logs, numbered in their order."""
     first: dict[str, float] = {}
     for folder in folders:
         for path in folder.glob("requests-*.log"):
@@ -260,7 +257,7 @@ def _moment(event: tuple[tuple[int, float], Start | Finish | Opening]) -> tuple[
 def _events(
     folder: Path, slot: str, boots: dict[str, int], gaps: Gaps
 ) -> Iterator[tuple[tuple[int, float], Start | Finish | Opening]]:
-    """One log's events, each with its boot and the time at which it was written down, which never goes back."""
+    """One log's events, each with its boot and a time that never decreases: that of the latest event so far."""
     boot, latest = 0, 0.0
     for path in _files(folder):
         for event in _lines(path, slot):
@@ -279,7 +276,7 @@ def _events(
 
 
 def _lines(path: Path, slot: str = "") -> Iterator[Start | Finish | _Boot | None]:
-    """What the lines of one file say; None for one that is not what was written, or only half of it."""
+    """The parsed lines of one file; None for a damaged or torn one."""
     with path.open("rb") as file:
         for line in file:
             yield _parsed(line, slot)
@@ -293,7 +290,7 @@ def _parsed(line: bytes, slot: str) -> Start | Finish | _Boot | None:
         if kind == "S":
             item, at, wall, key, delay, places, url = fields
             start = Start(int(item), _time(at), _time(wall), key, _time(delay), int(places), url, slot)
-            # The key is the host of the URL, or its domain: a bit that was flipped in either is seen.
+            # The key is the URL's host or its domain, so a flipped bit in either is noticed.
             return start if key and start.places > 0 and key in url[: url.index("/", 8)] else None
         if kind == "E":
             item, at, status = fields
@@ -324,7 +321,7 @@ def _recent_lines(folder: Path, not_before: float) -> Iterator[Start | Finish | 
 
 
 def _first_time(path: Path) -> float:
-    """The time of a file's first line that can be read, or beyond all if there is none: then older files matter too."""
+    """The time of a file's first readable line; infinite if there is none, so that older files are read as well."""
     return next((event.at for event in _lines(path) if event is not None), math.inf)
 
 

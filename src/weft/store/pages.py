@@ -1,10 +1,10 @@
 """The page store: what a crawl has fetched, over any number of data dirs.
 
-A URL's page lives in the data dir that `urls.data_dir_of` says, so the number of data dirs is a part of a crawl. Each
-process writes as its own slot (`pod0-fetcher0`), to files that nobody else touches; reading takes all slots together.
+A URL's page is in the data dir that `urls.data_dir_of` returns, so the number of data dirs is fixed for a crawl. Each
+process writes as its own slot (`pod0-fetcher0`), to files of its own; readers combine all slots.
 
-Must stay true: the promises in `contract`. A batch is a number for each commit, over all data dirs; a crash between two
-of their transactions commits a part of a batch, which is no harm, since each page is in one of them alone.
+Must stay true: the guarantees in `contract`. A batch is a number for each commit, over all data dirs; a crash between
+two of their transactions commits a part of a batch, which does no harm, since each page is in one data dir alone.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from weft.store.warc import CONFORMS_TO, Page, RecordMaker, payload_digest
 
 
 class PageStore:
-    """Keeps pages, and finds them again. One thread adds, writes and commits; `sync` may be called from another.
+    """Stores pages and finds them. One thread adds, writes and commits; `sync` may be called from another.
 
-    `batch` is the last batch committed. What is added now is committed by `batch + 1` or later, and on the disk when
-    `sync` has returned `batch + 1` or more; only what is added between `write` and `commit` comes one batch later.
+    `batch` is the last batch committed. What is added now is committed by `batch + 1` or later, and durable when `sync`
+    has returned `batch + 1` or more; what is added between `write` and `commit` is committed one batch later.
     """
 
     def __init__(self, data_dirs: Sequence[Path], shards: list[Shard], maker: RecordMaker) -> None:
@@ -41,7 +41,7 @@ class PageStore:
         self._shards = shards
         self._maker = maker
         self._corpus = Corpus(data_dirs)
-        self.read_back = 0  # rows that the index had lost, and the WARC files had
+        self.read_back = 0  # rows that the index had lost and were restored from the WARC files
         self._sync_lock = threading.Lock()
         self._attempts = self.batch = self.durable = 0
         self._keeps_warc, self.keeps_text = True, False
@@ -66,11 +66,11 @@ class PageStore:
     ) -> PageStore:
         """Opens the store, for reading or as the one writer of a slot, and repairs what a crash left.
 
-        `keep` is what is kept of pages: `warc`, `text`, or both. `secret_headers` are the names of request headers
-        whose values are masked, as credentials always are. `acknowledged` is the last batch that the frontier knows to
-        be safe: an index that ends before it has lost rows. They are read back from the WARC files where `is_done` can
-        tell which items the frontier has finished; else the store does not open. `step` is told the name of each step
-        between two durable writes, for tests that kill the process there.
+        `keep` is what is stored of pages: `warc`, `text`, or both. `secret_headers` are the names of request headers
+        whose values are masked, as credentials always are. `acknowledged` is the last batch acknowledged to the
+        frontier: an index that ends before it has lost rows. They are restored from the WARC files if `is_done` can
+        tell which items the frontier has finished; else the store does not open. `step` is called with the name of each
+        step between two durable writes, for tests that kill the process there.
         """
         folders = [Path(folder) for folder in data_dirs]
         if not folders:
@@ -108,10 +108,10 @@ class PageStore:
     def add(
         self, row: Row, result: FetchResult | None, *, truncated: str | None = None, text: str | None = None
     ) -> None:
-        """Takes an ended item into memory, its records made and compressed; without a response it becomes a row alone.
+        """Adds an ended item in memory, its records made and compressed; without a response it becomes a row alone.
 
         `truncated` is `length`, `time`, `disconnect` or `unspecified`. An empty `row.digest` becomes that of the body
-        as it came. `text` is kept where the store keeps texts.
+        as received. `text` is stored where the store keeps texts.
         """
         page = None
         if not self._keeps_warc:
@@ -123,7 +123,7 @@ class PageStore:
         self._shard(row.url).add(row, page, text if self.keeps_text else None)
 
     def add_revisit(self, row: Row, result: FetchResult, *, of_date: float, not_modified: bool = False) -> None:
-        """Takes a page that has not changed since `of_date`: a record that refers to the one stored then."""
+        """Adds a page that has not changed since `of_date`: a record that refers to the one stored then."""
         if self._keeps_warc:
             named = field(row)
             page = self._maker.revisit(result, row.digest, of_date, not_modified, at=row.fetched_at, named=named)
@@ -132,7 +132,7 @@ class PageStore:
         self._shard(row.url).add(row, page)
 
     def forget(self, items: Collection[int]) -> list[Row]:
-        """Drops what was added for these items since the last `write`, and gives it; nothing of it reaches a file."""
+        """Drops what was added for these items since the last `write`, and returns the rows; none reaches a file."""
         return [row for shard in self._shards for row in shard.forget(items)]
 
     def write(self) -> None:
@@ -143,14 +143,14 @@ class PageStore:
     def commit(self) -> int:
         """Commits the rows of what was written; returns the number of their batch. DiskFull: call it again."""
         if any(shard.uncommitted for shard in self._shards):
-            self._attempts += 1  # not the number of an attempt that got through in one data dir alone
+            self._attempts += 1  # an attempt that succeeded in some data dirs only must not share its number
             for shard in self._shards:
                 shard.commit(self._attempts, self.durable)
             self.batch = self._attempts
         return self.batch
 
     def sync(self, last: bool = False) -> int:
-        """Puts what is committed on the disk, bytes before rows; returns the last batch that no power cut can take."""
+        """Makes what is committed durable, bytes before rows; returns the last durable batch."""
         with self._sync_lock:
             batch = self.batch
             for shard in self._shards:
@@ -163,22 +163,22 @@ class PageStore:
     def repair(self) -> list[Row]:
         """The rows whose bytes are gone, found when the store was opened or by a rebuild: to be fetched again.
 
-        A URL of which a whole page is there all the same is not among them. They are given until `readmitted`.
+        URLs that have another complete page are left out. They are returned until `readmitted` is called.
         """
         lost = (row for shard in self._shards for row in shard.index.lost())
         return [row for row in lost if not any(map(_is_good, self.for_url(row.url)))]
 
     def readmitted(self) -> None:
-        """What `repair` gave is queued again, and committed there: it is not given once more."""
+        """What `repair` returned is queued again, durably: it is not returned any more."""
         for shard in self._shards:
             shard.index.forget_lost()
 
     def items_since(self, batch: int) -> list[int]:
-        """The items that this slot has committed after a batch, in order: the frontier may not know them finished."""
+        """The items that this slot has committed after a batch, in order: the frontier may lack their ends."""
         return sorted(item for shard in self._shards for item in shard.index.since(batch))
 
     def close(self) -> None:
-        """Writes, commits and syncs what is left, and gives the slot up."""
+        """Writes, commits and syncs what is left, and releases the slot."""
         try:
             if self._shards:
                 self.write()
@@ -190,9 +190,9 @@ class PageStore:
             self.abandon()
 
     def abandon(self) -> None:
-        """Gives the slot up as it is: what was not committed is lost."""
+        """Releases the slot without committing: what was not committed is lost."""
         with self._sync_lock:
-            self._corpus.close()  # before the writers: the last connection to go takes the log with it
+            self._corpus.close()  # before the writers: the last connection to close removes the log
             for shard in self._shards:
                 shard.close()
             self._shards = []
@@ -202,7 +202,7 @@ class PageStore:
         return self._corpus.get(url)
 
     def row_of(self, url: str) -> Row | None:
-        """The row of the page that `get` gives; the page itself is not read."""
+        """The row of the page that `get` returns; the page itself is not read."""
         return self._corpus.row_of(url)
 
     def for_url(self, url: str) -> list[Row]:
@@ -224,7 +224,7 @@ class PageStore:
     def new_rows(self, seen: dict[Path, int]) -> Iterator[Row]:
         """The rows committed since the last call with this `seen` (at first: empty), each slot's in their order.
 
-        For following a crawl that runs: it costs as much as there is new, and keeps one number for each index.
+        For following a running crawl: the cost grows with the new rows only.
         """
         return self._corpus.new_rows(seen)
 
@@ -233,7 +233,7 @@ class PageStore:
         return self._corpus.url_of(item)
 
     def stats(self, top: int = 20, slots: str = "") -> Stats:
-        """What the crawl holds, or what the slots hold whose names begin so (`pod1-`)."""
+        """The totals of the crawl, or of the slots whose names begin with `slots` (`pod1-`)."""
         return self._corpus.stats(top, slots)
 
     def _shard(self, url: str) -> Shard:
@@ -251,7 +251,7 @@ class PageStore:
         durable = max(index.number("durable") for index in indexes)
         tail = None if is_done is None else Tail(is_done, self._next_batch)
         for shard, names in zip(self._shards, on_disk, strict=True):
-            # An index that has every acknowledged batch has the row of every item that is done.
+            # An index that has every acknowledged batch has the row of every finished item.
             may_be_behind = shard.index.number("batch") < acknowledged
             self.read_back += shard.repair(durable, names, tail if may_be_behind else None)
         if is_behind and not self.read_back:
@@ -274,7 +274,7 @@ def _behind(path: Path) -> BadInput:
 
 
 def _refuse_missing(paths: list[Path], acknowledged: int) -> None:
-    """Before anything is made: a crawl that has committed something had an index."""
+    """BadInput, before anything is created: a crawl that has committed something had an index."""
     if acknowledged and not any(path.exists() and path.stat().st_size for path in paths):
         raise BadInput(f"{paths[0]} is missing or empty, though the crawl has stored rows: {remedy(paths[0].parent)}")
 

@@ -8,16 +8,16 @@
     crawls   the crawls of an engine that has many: number, name, and what else is known of it
     changes  their changes of state, numbered with their rows
     lookup   (url_hash, item), sorted: the way from a URL to its rows
-    lost     rows that were taken out because their bytes are gone, until they are queued again
+    lost     rows that were removed because their bytes are gone, until their URLs are queued again
     meta     schema_version, crawl_id, data_dirs, data_dir, and the numbers `batch`, `durable`, `folded`, `folded_rows`;
-             `rebuilt` until a writer has opened an index that was made again
+             `rebuilt` until a writer has opened an index that was rebuilt
 
-A row's way into `lookup` is by the thousand, in the order of the hash: an ordinary index on the hash writes a page of
-4 KB for each row once it is larger than the cache (17 µs a row at 600,000 rows instead of 5). Rows of batches beyond
-`folded` are found through the index on (batch, url_hash), which grows at its end only.
+Rows are folded into `lookup` thousands at a time, sorted by hash: an ordinary index on the hash writes a page of 4 KB
+for each row once it is larger than the cache (17 µs a row at 600,000 rows instead of 5). Rows of batches after `folded`
+are found through the index on (batch, url_hash), which grows at its end only.
 
-WAL, so that readers never wait for the writer or it for them. `synchronous=NORMAL` survives kill -9; what survives a
-power cut is what `Index.sync` has put on the disk.
+WAL, so that readers and the writer never wait for each other. `synchronous=NORMAL` survives kill -9; what `Index.sync`
+has synced survives a power cut.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ _TYPES = tuple[
 
 
 def rows(found: Iterable[tuple[Any, ...]], path: Path) -> list[Row]:
-    """Rows as they were read. SQLite keeps no check sums: what is of another type than it was is damage."""
+    """The rows; DamagedIndex for a value of a wrong type, since SQLite keeps no checksums."""
     try:
         return [Row(*msgspec.convert(values, _TYPES)) for values in found]
     except msgspec.ValidationError as error:
@@ -114,7 +114,7 @@ def rows(found: Iterable[tuple[Any, ...]], path: Path) -> list[Row]:
 
 
 def values_of(row: Row, digest: str, file: int | None, offset: int, length: int) -> tuple[Any, ...]:
-    """A row as the index keeps it, but for its batch."""
+    """The values of a row in the index, without its batch."""
     url, final_url = row.url, row.final_url
     return (
         row.item,
@@ -142,7 +142,7 @@ def values_of(row: Row, digest: str, file: int | None, offset: int, length: int)
 
 
 def _text(text: str) -> str:
-    """What SQLite can keep: half a surrogate pair, as a broken page can hold, would block the commit for ever."""
+    """Text that SQLite can store: half a surrogate pair, which a broken page may have, would make every commit fail."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
@@ -162,25 +162,25 @@ def slot_in(path: Path) -> str:
 
 
 def is_empty(db: sqlite3.Connection, path: Path) -> bool:
-    """Whether the file has no layout yet: its maker has only begun, or died there."""
+    """Whether the file has no tables yet: its creator has only begun, or died there."""
     try:
         return not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     except sqlite3.DatabaseError as error:
         if error.sqlite_errorname == "SQLITE_NOTADB":
             raise BadInput(
-                f"{path} is no index of Weft ({error}): if it was one, {remedy(path.parent)}; "
+                f"{path} is not an index of Weft ({error}): if it was one, {remedy(path.parent)}; "
                 "else choose another data dir"
             ) from error
         raise
 
 
 def check_size(db: sqlite3.Connection, path: Path) -> None:
-    """Refuses an index that was cut inside a page: SQLite reads the missing bytes as zeros, and says nothing."""
+    """Refuses an index that was cut inside a page: SQLite reads the missing bytes as zeros, without an error."""
     with reading(path):
         if path.stat().st_size % db.execute("PRAGMA page_size").fetchone()[0] == 0:
             return
         log = Path(f"{path}-wal")
-        # A full disk can leave half a page too, but then the log has all of it.
+        # A full disk can leave half a page too, but then the log has the whole page.
         if log.exists() and log.stat().st_size and db.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok":
             return
     raise DamagedIndex(path, "it ends in the middle of a page")
@@ -190,7 +190,7 @@ def check(db: sqlite3.Connection, path: Path) -> None:
     """Refuses a file of another program or another layout."""
     if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
         raise BadInput(
-            f"{path} is no index of Weft, but another SQLite file: if it was one, {remedy(path.parent)}; "
+            f"{path} is not an index of Weft, but another SQLite file: if it was one, {remedy(path.parent)}; "
             "else choose another data dir"
         )
     version = fact(db, "schema_version")
@@ -209,6 +209,6 @@ def check_facts(db: sqlite3.Connection, path: Path, facts: Mapping[str, object])
 
 
 def fact(db: sqlite3.Connection, key: str) -> object:
-    """What `meta` holds under a key."""
+    """A value in `meta`."""
     found = db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
     return found[0] if found else None

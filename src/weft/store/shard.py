@@ -1,11 +1,11 @@
-"""One slot's part of one data dir: its WARC files and its index, in step.
+"""One slot's part of one data dir: its WARC files and its index, kept consistent.
 
     warc/            the slot's files, `weft-{crawl}-{slot}-{serial}.warc.gz`
     content/         text files, when text is stored
     index-{slot}.db  the index; `index-{slot}.lock` is held for as long as a process owns the slot
 
-Must stay true: a WARC file is registered in the index, on the disk, before it is made; texts and bytes are written
-before their rows are committed; a step that raises leaves everything as it was, and can be called again.
+Must stay true: a WARC file is registered in the index, durably, before it is created; texts and bytes are written
+before their rows are committed; a call that raises changes nothing, and can be repeated.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _Pending = tuple[Row, Page | None, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """How a slot makes its WARC files: alike in all data dirs, and no name twice."""
+    """How a slot creates its WARC files: the same in all data dirs, and no name twice."""
 
     maker: RecordMaker
     info: Mapping[str, str]
@@ -47,7 +47,7 @@ class Files:
 
 
 class Shard:
-    """Takes pages for one data dir. One thread adds, writes and commits; `sync` may be called from another."""
+    """Stores pages in one data dir. One thread adds, writes and commits; `sync` may be called from another."""
 
     def __init__(
         self,
@@ -84,9 +84,9 @@ class Shard:
         return bool(self._written or self._changes)
 
     def repair(self, durable: int, on_disk: Sequence[str], tail: Tail | None = None) -> int:
-        """Puts right what a crash left, and goes on in the last file; `on_disk` are the names of the slot's files.
+        """Repairs what a crash left, and continues in the last file; `on_disk` are the names of the slot's files.
 
-        Gives how many rows were read back from behind the committed length; `tail` says which may be.
+        Returns how many rows were restored from beyond the committed length; `tail` says which may be.
         """
         files = self.index.files()
         if stray := set(on_disk) - {file.name for file in files}:
@@ -98,15 +98,15 @@ class Shard:
         return back
 
     def add(self, row: Row, page: Page | None, text: str | None = None) -> None:
-        """Takes a row, its records and its text; the first of two for one item counts."""
+        """Adds a row, its records and its text; a second one for the same item is ignored."""
         self._pending.setdefault(row.item, (row, page, text))
 
     def forget(self, items: Iterable[int]) -> list[Row]:
         """Drops what was added for these items and is not written yet."""
-        return [taken[0] for item in items if (taken := self._pending.pop(item, None)) is not None]
+        return [dropped[0] for item in items if (dropped := self._pending.pop(item, None)) is not None]
 
     def write(self) -> None:
-        """Appends the records of what was added, in one go; an item that has its row already is dropped."""
+        """Appends the records of what was added, in one write; an item that already has a row is dropped."""
         if not self._pending:
             return
         for item in self.index.known([*self._pending]) | (self._pending.keys() & self._written.keys()):
@@ -171,7 +171,7 @@ class Shard:
         self._step("index-committed")
 
     def sync(self) -> None:
-        """Puts texts and bytes on the disk."""
+        """Makes texts and bytes durable."""
         self._texts.sync()
         with self._file_lock:
             for file in (*self._open.values(), *self._unsynced):
@@ -249,9 +249,9 @@ class Shard:
 
 
 def own(data_dir: Path, slot: str) -> int:
-    """Makes the folders, and holds the slot until the descriptor is closed or the process ends."""
+    """Creates the folders, and locks the slot until the descriptor is closed or the process ends."""
     try:
-        # What responses hold may be for their reader alone; a folder that is there keeps the mode that it was given.
+        # Responses may be confidential; an existing folder keeps its mode.
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         (data_dir / "warc").mkdir(mode=0o700, exist_ok=True)
         fd = os.open(data_dir / f"index-{slot}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,7 +1,7 @@
 """The text store: `content/ab/<sha256 of url>.txt` in the page's data dir, one file for each URL.
 
-Must stay true: a file under its final name is whole (it is written beside and renamed); writing one twice gives the
-same file; it is there before its page's row is. A URL that is visited again has its latest text.
+Must stay true: a file under its final name is complete (it is written to a temporary file and renamed); writing one
+twice gives the same file; it exists before its page's row is committed. A URL visited again has its latest text.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ class TextFiles:
         data = text.encode("utf-8", "replace")
         with writing(path):
             try:
-                fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+                fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             except FileNotFoundError:
-                beside.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                beside.parent.mkdir(mode=0o700, exist_ok=True)
-                fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+                temporary.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                temporary.parent.mkdir(mode=0o700, exist_ok=True)
+                fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             try:
                 _write_all(fd, data)
             finally:
                 os.close(fd)
-            beside.rename(path)
+            temporary.rename(path)
         self._unsynced = True
 
     def sync(self, *, always: bool = False) -> None:
-        """Puts them on the disk; one call for all, since one for each would cost more than the crawl."""
+        """Makes them durable with one call for all: an fsync for each would cost more than the crawl."""
         if not (self._unsynced or always):
             return
         self._unsynced = False
@@ -82,7 +82,7 @@ def _write_all(fd: int, data: bytes) -> None:
 
 
 def sync_file_system(folder: Path) -> None:
-    """Puts everything on the disk that was written to the file system of a folder."""
+    """Syncs the whole file system of a folder."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with writing(folder):

@@ -523,7 +523,7 @@ def test_what_was_begun_before_a_pause_is_not_sent_after_its_time(connection: st
         made.submit(fresh.url("/late"), (), 1, until=clock() + 3)
         clock.stood_s = 3.0
         ((_, result),) = collect(made, 1)
-        assert (result.error, result.detail) == ("aborted", "its time was over")
+        assert (result.error, result.detail) == ("aborted", "its deadline has passed")
         made.submit(fresh.url("/later"), (), 2, until=clock())
         assert [done.error for _, done in made.poll(0)] == ["aborted"]
         assert fetch(made, fresh.url("/now")).status in (0, 404)

@@ -14,7 +14,7 @@ from weft.frontier.redis.connection import (
     RedisSettings,
     ServerFacts,
     Trouble,
-    _judged,
+    _checked,
     address,
     asking,
     classify,
@@ -159,7 +159,7 @@ def judged(**more: Any) -> ServerFacts:
         "redis_version": "7.4.1", "run_id": "abc", "maxmemory": 0, "used_memory": 500, "aof_enabled": 1,
         "role": "master",
     } | more  # fmt: skip
-    return _judged(info, "here", connect("redis://h/3"))
+    return _checked(info, "here", connect("redis://h/3"))
 
 
 def test_a_plain_server_with_room_can_be_used() -> None:
@@ -176,7 +176,7 @@ def test_a_plain_server_with_room_can_be_used() -> None:
         ({"redis_mode": "cluster"}, "runs in cluster mode"),
         ({"redis_mode": "sentinel"}, "runs in sentinel mode"),
         ({"role": "slave", "master_host": "m"}, "is a replica of m"),
-        ({"maxmemory_policy": "allkeys-lru"}, "would throw away queued URLs"),
+        ({"maxmemory_policy": "allkeys-lru"}, "would evict queued URLs"),
         ({"maxmemory": 500}, "is full"),
         ({"maxmemory": 499}, "is full"),
     ],

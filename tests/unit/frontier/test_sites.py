@@ -9,8 +9,8 @@ import pytest
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, Item
-from weft.frontier.politeness import Turn
-from weft.frontier.sites import Crawl, Known, Lane, Site
+from weft.frontier.politeness import PolitenessClock
+from weft.frontier.sites import Crawl, KnownDepth, Lane, Site
 from weft.records import Purpose
 
 
@@ -152,14 +152,14 @@ def test_what_is_known_of_a_depth_is_the_items_own() -> None:
     made = crawl(max_depth=3)
     assert made.depths == {}
     item = Item(7, "http://a/1", 2, 0)
-    known = Known(2, 7)
+    known = KnownDepth(2, 7)
     made.depths[made.seen.fingerprint("http://a/1")] = known
     assert made.known(item) is known
     assert made.known(Item(8, "http://a/1", 2, 0)) is None, "a later visit of the same URL"
     assert made.known(Item(7, "http://a/1", 2, 0, purpose=Purpose.SITEMAP)) is None
     assert made.known(Item(7, "http://a/2", 2, 0)) is None
     assert (crawl().depths, crawl().known(item)) == (None, None)
-    assert (known.leased, known.ended, Known(1, 1, ended=True).ended) == (False, False, True)
+    assert (known.leased, known.ended, KnownDepth(1, 1, ended=True).ended) == (False, False, True)
 
 
 def test_a_site_has_one_lane_for_each_crawl() -> None:
@@ -172,7 +172,7 @@ def test_a_site_has_one_lane_for_each_crawl() -> None:
 
 
 def test_a_site_may_be_asked_when_the_first_of_its_lanes_may() -> None:
-    site = Site("a", Turn())
+    site = Site("a", PolitenessClock())
     assert site.next_time() is None
     first, second = (
         site.lane(Crawl(number, f"c{number}", 5, CrawlLimits(), Path("/nowhere"), SECTION)) for number in range(2)

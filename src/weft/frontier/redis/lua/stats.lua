@@ -1,6 +1,6 @@
--- Where things stand. Reply: counters, leases, length of the parse queue, (crawl pages seen max flight given)*, sites due
--- now, what waits where (outboxes, scheduled, blocked, rejects, mail, seeded): all of one instant, so that nothing that
--- moves meanwhile is missed by whoever decides over the end.
+-- The current numbers. Reply: counters, leases, length of the parse queue, (crawl pages seen max flight given)*, sites due
+-- now, how much waits where (outboxes, scheduled, blocked, rejects, mail, seeded): read at one instant, so that an item that
+-- moves is not missed by the decision that the crawl is over.
 local names = { 'queued', 'sites', 'admitted', 'finished', 'sent', 'received', 'item' }
 local counters = call('HMGET', 'n', unpack(names))
 for i = 1, #names do counters[i] = tonumber(counters[i]) or 0 end
