@@ -22,7 +22,7 @@ from weft.frontier.contract import Item
 from weft.frontier.journal import REMEDY
 from weft.frontier.queues import Queues
 from weft.frontier.seen import SeenSet
-from weft.frontier.sites import Crawl, Known, Lane
+from weft.frontier.sites import Crawl, KnownDepth, Lane
 from weft.telemetry import Log
 
 LAYOUT = 3
@@ -163,7 +163,7 @@ class Reader:
         `clock_offset`: the frontier's clock minus the wall clock.
         """
         assert self.header is not None
-        out = [one for one in self._next(list[Open]) if one.item.item not in ended and one.crawl in queues.crawls]
+        out = [one for one in self._next(list[OpenItem]) if one.item.item not in ended and one.crawl in queues.crawls]
         for number, has_depths in self.header.crawls:
             self._load_crawl(queues.crawls.get(number), has_depths, ended)
         while (records := self._next(list[LaneRecord] | str)) != "end":
@@ -180,7 +180,7 @@ class Reader:
     def _load_crawl(self, crawl: Crawl | None, has_depths: bool, ended: Container[int]) -> None:
         """What a crawl has seen; one that has ended since, or is not open, is passed over."""
         seen = crawl.seen if crawl is not None else SeenSet(0)
-        pieces = seen.take_shape(self._next(tuple[int, int, int]))
+        pieces = seen.reset_to(self._next(tuple[int, int, int]))
         for _ in range(pieces):
             seen.load(self._next(tuple[list[int], bytes]))
         if has_depths:
@@ -189,7 +189,7 @@ class Reader:
                 for mark, depth, item, over in marks:
                     crawl.depths[mark] = KnownDepth(depth, item, ended=over or item in ended)
 
-    def _load_lane(self, record: LaneRecord, queues: Queues, late: float, ended: Container[int]) -> None:
+    def _load_lane(self, record: LaneRecord, queues: Queues, clock_offset: float, ended: Container[int]) -> None:
         crawl = queues.crawls.get(record.crawl)
         if crawl is None:
             for _ in record.more:

@@ -38,7 +38,7 @@ from weft.frontier.contract import (
     Wanted,
 )
 from weft.frontier.journal import ANY_CRAWL, LOST_TAIL, REMEDY, Journal, undamaged
-from weft.frontier.politeness import AddressTurn, log_change
+from weft.frontier.politeness import AddressClock, log_change
 from weft.frontier.queues import Queues
 from weft.frontier.recovery import LETTER, Counts, Recovery
 from weft.frontier.requests import RequestLog, boot_id, last_requests, missing_bytes
@@ -229,7 +229,7 @@ class EmbeddedFrontier:
                 continue
             del self._leases[lease.item]
             state.lane.crawl.leased -= 1
-            state.turn.active -= 1
+            state.clock.active -= 1
             self._requests.end(lease.item, self.now(), "unasked")
             self._free_permit(state.lane)
             self._mark(state.item, state.lane.crawl, leased=False)
@@ -636,14 +636,14 @@ class EmbeddedFrontier:
             return True
         before.active -= 1
         section = state.lane.crawl.section
-        may_go = max(turn.due_for(section), turn.long_until) <= now and turn.has_room(section)
-        if not isinstance(site.turn, AddressTurn):
-            turn.joined(site.turn)
-        site.turn = state.turn = turn
+        may_go = max(clock.due_for(section), clock.long_until) <= now and clock.has_room(section)
+        if not isinstance(site.clock, AddressClock):
+            clock.joined(site.clock)
+        site.clock = state.clock = clock
         if raised:
             self._save_site(site)
         if may_go:
-            turn.started(now)
+            clock.started(now)
         else:
             del self._leases[wanted.lease.item]
             state.lane.crawl.leased -= 1
@@ -654,7 +654,7 @@ class EmbeddedFrontier:
                 self._reject(lane, Reason.RETRY_AFTER)
         if before is not clock:
             self._queues.wake(before)
-        if turn.has_room(section):
+        if clock.has_room(section):
             self._queues.schedule(site)
         return may_go
 
@@ -676,11 +676,11 @@ class EmbeddedFrontier:
         site = lane.site
         if len(site.lanes) > 1:
             lane = self._longest_waiting(site, lane, now)
-        turn, section = site.turn, lane.crawl.section
-        if turn.active >= turn.places(section) or turn.due_for(section) > now:
+        clock, section = site.clock, lane.crawl.section
+        if clock.active >= clock.places(section) or clock.due_for(section) > now:
             self._queues.schedule(site)
             return None
-        if turn.broken(section):
+        if clock.broken(section):
             for each in site.lanes:
                 self._reject(each, Reason.BREAKER)
         item = self._take(site, lane, now)
@@ -748,20 +748,20 @@ class EmbeddedFrontier:
 
     def _lease(self, site: Site, lane: Lane, item: Item, owner: str, now: float) -> Lease:
         section = lane.crawl.section
-        delay_s = site.turn.delay_s(section)
+        delay_s = site.clock.delay_s(section)
         lease = Lease(
             item.item, lane.crawl.number, item.url, site.key, item.depth, item.parent, item.hops, item.purpose,
             item.about, item.offsite, item.attempt, owner, self.epoch, now + section.lease_s, delay_s,
         )  # fmt: skip
         self._leases[item.item] = _State(lease, site, lane, item)
-        site.turn.started(now)
+        site.clock.started(now)
         lane.served_at = now
         lane.crawl.leased += 1
         if item.purpose is Purpose.PAGE:
             lane.flight += 1
             lane.crawl.flight += 1
             self._mark(item, lane.crawl, leased=True)
-        self._requests.start(item.item, now, site.key, delay_s, site.turn.places(section), item.url)
+        self._requests.start(item.item, now, site.key, delay_s, site.clock.places(section), item.url)
         return lease
 
     def _expire(self, now: float) -> None:
@@ -772,11 +772,11 @@ class EmbeddedFrontier:
                 return
             del self._leases[state.lease.item]
             state.lane.crawl.leased -= 1
-            turn = state.turn
+            clock = state.clock
             if not state.cooled:
                 clock.active -= 1
                 self._requests.end(state.lease.item, now, "expired")
-                turn.ended(now)
+                clock.ended(now)
             self._give_back(state, state.item.attempt, 0.0, first=True)
             self._schedule(state)
 
@@ -791,11 +791,11 @@ class EmbeddedFrontier:
         if state.clock is not state.site.clock and state.clock.parked:
             self._queues.wake(state.clock)
 
-    def _end_turn(self, state: _State, ended: Ended) -> None:
-        turn, section = state.turn, state.lane.crawl.section
-        turn.active -= 1
-        turn.ended(ended.at)
-        before = turn.marks()
+    def _end_request(self, state: _State, ended: Ended) -> None:
+        clock, section = state.clock, state.lane.crawl.section
+        clock.active -= 1
+        clock.ended(ended.at)
+        before = clock.logged_state()
         if ended.slow_down:
             clock.slow_down(ended.at, ended.retry_after_s, section)
             if (ended.retry_after_s or 0.0) > section.max_retry_after_s:
@@ -956,7 +956,7 @@ class EmbeddedFrontier:
 
     def _save_site(self, site: Site) -> None:
         self._queues.save(site)
-        delay_s = site.turn.delay_s(self._section)
+        delay_s = site.clock.delay_s(self._section)
         if delay_s > (self._journal.latest_meta("longest_delay") or 0.0):
             self._journal.put_meta("longest_delay", delay_s)
         # Rare, and must survive a kill before the next regular commit.

@@ -1,6 +1,6 @@
 """When the next request may go to a site: its due time, its places, its circuit breaker, and its slowdown after a 429.
 
-A Turn is what politeness is kept for: a domain, a host or an address. All crawls share it. What the site asked for
+A PolitenessClock is what politeness is kept for: a domain, a host or an address. All crawls share it. What the site asked for
 binds all of them (`due`: Retry-After, a Crawl-delay, an open breaker); a crawl's own delay counts from anyone's last
 request (`due_for`). Invariant: `due`, `last_start` and `last_end` never move earlier.
 """
@@ -165,10 +165,10 @@ class AddressClock(PolitenessClock):
             self.crawl_delay_s, self.forced_single = crawl_delay_s, True
             self.due = max(self.due, self.last_end + crawl_delay_s)
 
-    def joined(self, turn: Turn) -> None:
+    def joined(self, clock: PolitenessClock) -> None:
         """Takes over what a site knew before its address was."""
-        self.wants(turn.crawl_delay_s)
-        self.due = max(self.due, turn.due)
-        self.last_start, self.last_end = max(self.last_start, turn.last_start), max(self.last_end, turn.last_end)
-        self.extra_s = max(self.extra_s, turn.extra_s)
-        self.forced_single = self.forced_single or turn.forced_single
+        self.wants(clock.crawl_delay_s)
+        self.due = max(self.due, clock.due)
+        self.last_start, self.last_end = max(self.last_start, clock.last_start), max(self.last_end, clock.last_end)
+        self.extra_s = max(self.extra_s, clock.extra_s)
+        self.forced_single = self.forced_single or clock.forced_single

@@ -88,46 +88,48 @@ class Queues:
             site = self.sites[key] = Site(key, self._site_clock(key))
         return site
 
-    def _turn(self, key: str) -> Turn:
-        turn, now = Turn(self.not_before), self._now()
-        self._recall(turn, key, now)
+    def _site_clock(self, key: str) -> PolitenessClock:
+        clock, now = PolitenessClock(self.not_before), self._now()
+        self._recall(clock, key, now)
         if self.not_before:  # nobody knows when it was asked last: a full delay, which may be a longer one
-            turn.due = max(turn.due, self.not_before + max(0.0, turn.delay_s(self.section) - self.longest_delay_s))
+            clock.due = max(clock.due, self.not_before + max(0.0, clock.delay_s(self.section) - self.longest_delay_s))
         if self.asked and key in self.asked:
             ended = self.asked.pop(key)
-            turn.last_start = turn.last_end = now if ended is None else ended
-        return turn
+            clock.last_start = clock.last_end = now if ended is None else ended
+        return clock
 
     def address_clock(self, address: str) -> AddressClock:
         """The clock of an address, with its saved state where there is one."""
         clock = self._address_clocks.get(address)
         if clock is None:
             now = self._now()
-            self._forget_turns(now)
-            turn = self._turns[address] = AddressTurn(address, self.not_before)
-            self._recall(turn, _key_of(turn), now)
-            if turn.due > now + self.section.max_retry_after_s:
-                turn.due, turn.long_until = self.not_before, turn.due
+            self._forget_clocks(now)
+            clock = self._address_clocks[address] = AddressClock(address, self.not_before)
+            self._recall(clock, _key_of(clock), now)
+            if clock.due > now + self.section.max_retry_after_s:
+                clock.due, clock.long_until = self.not_before, clock.due
             if self.not_before:  # nobody knows when it was asked last: a full delay, which may be a longer one
-                turn.due = max(turn.due, self.not_before + max(0.0, turn.delay_s(self.section) - self.longest_delay_s))
-        return turn
+                clock.due = max(
+                    clock.due, self.not_before + max(0.0, clock.delay_s(self.section) - self.longest_delay_s)
+                )
+        return clock
 
     def _forget_clocks(self, now: float) -> None:
         if len(self._address_clocks) < self._most_clocks:
             return
         idle_since = now - FORGET_AFTER_S
-        self._turns = {
-            address: turn
-            for address, turn in self._turns.items()
-            if turn.active or turn.parked or self._is_waited_for(turn, idle_since)
+        self._address_clocks = {
+            address: clock
+            for address, clock in self._address_clocks.items()
+            if clock.active or clock.parked or self._is_waited_for(clock, idle_since)
         }
         self._most_clocks = max(_KEPT_CLOCKS, 2 * len(self._address_clocks))
 
-    def _is_waited_for(self, turn: Turn, now: float) -> bool:
-        """Whether there may be somebody who must still wait for this turn."""
-        return max(turn.due, turn.last_end + max(turn.delay_s(self.section), self.longest_delay_s)) > now
+    def _is_waited_for(self, clock: PolitenessClock, now: float) -> bool:
+        """Whether there may be somebody who must still wait for this clock."""
+        return max(clock.due, clock.last_end + max(clock.delay_s(self.section), self.longest_delay_s)) > now
 
-    def _recall(self, turn: Turn, key: str, now: float) -> None:
+    def _recall(self, clock: PolitenessClock, key: str, now: float) -> None:
         row = self._journal.row("sites", key) if key in self._saved else None
         if row is not None:
             with undamaged(self._journal.path):
@@ -143,11 +145,11 @@ class Queues:
 
     def save(self, site: Site) -> None:
         """Has the journal remember what a site, or its address, asked for."""
-        turn = site.turn
-        key, due = site.key, turn.due
-        if isinstance(turn, AddressTurn):
-            key, due = _key_of(turn), max(due, turn.long_until)
-        due = max(due, turn.due_for(self.section))
+        clock = site.clock
+        key, due = site.key, clock.due
+        if isinstance(clock, AddressClock):
+            key, due = _key_of(clock), max(due, clock.long_until)
+        due = max(due, clock.due_for(self.section))
         record = {
             "crawl_delay": clock.crawl_delay_s,
             "extra": clock.extra_s,
@@ -179,9 +181,9 @@ class Queues:
     def _may_forget(self, site: Site, now: float) -> bool:
         clock = site.clock
         return (
-            not turn.active
-            and not self._is_waited_for(turn, now)
-            and not turn.parked
+            not clock.active
+            and not self._is_waited_for(clock, now)
+            and not clock.parked
             and not any(lane.queued or lane.flight or site in lane.crawl.blocked for lane in site.lanes)
             and not any(lane.pages and lane.crawl.limits.max_pages_per_domain for lane in site.lanes)
         )
@@ -243,55 +245,55 @@ class Queues:
 
     def schedule(self, site: Site, *, asked: Lane | None = None) -> None:
         """Puts a site on the wheel for when it may be claimed from; `asked`: this lane just was, and gave nothing."""
-        turn, lanes = site.turn, site.lanes
+        clock, lanes = site.clock, site.lanes
         if asked is not None:
             asked.stalled_at = self._now()
-        if turn.parked and turn.active < turn.places(self.section):
-            self.wake(turn)
+        if clock.parked and clock.active < clock.places(self.section):
+            self.wake(clock)
         if len(lanes) == 1:
             if asked is None:
                 lanes[0].stalled_at = None
-            at = self._time_of(lanes[0], turn)
+            at = self._time_of(lanes[0], clock)
         else:
             if asked is None:
                 for lane in lanes:
                     lane.stalled_at = None
-            at = min((time for lane in lanes if (time := self._time_of(lane, turn)) is not None), default=None)
+            at = min((time for lane in lanes if (time := self._time_of(lane, clock)) is not None), default=None)
         if at is not None:
             self.wheel.put(site, at, self._now())
             return
-        if any(turn.active >= turn.places(lane.crawl.section) for lane in lanes):
-            if turn.parked is not None and site.next_time() is not None:
-                turn.parked[site] = None
+        if any(clock.active >= clock.places(lane.crawl.section) for lane in lanes):
+            if clock.parked is not None and site.next_time() is not None:
+                clock.parked[site] = None
             return
         if asked is None:
             self.wheel.remove(site)
         if not clock.active:
             self._note_idle(site)
 
-    def _time_of(self, lane: Lane, turn: Turn) -> float | None:
+    def _time_of(self, lane: Lane, clock: PolitenessClock) -> float | None:
         """When a lane may be claimed from; None where an event must come first, or nothing waits in it.
 
         What a lane that was asked in vain has then waits for a permit, a budget or a robots.txt, which will schedule
         the site.
         """
         section = lane.crawl.section
-        if turn.active >= turn.places(section):
+        if clock.active >= clock.places(section):
             return None
         at = lane.next_time() if lane.stalled_at is None else lane.later(lane.stalled_at)
-        return None if at is None else max(turn.due_for(section), at)
+        return None if at is None else max(clock.due_for(section), at)
 
-    def wake(self, turn: Turn) -> None:
+    def wake(self, clock: PolitenessClock) -> None:
         """Lets as many parked sites go on as the turn has places: of a thousand on one address, not all at once."""
-        room = turn.places(self.section) - turn.active
+        room = clock.places(self.section) - clock.active
         now = self._now()
-        while room > 0 and turn.parked:
-            site = next(iter(turn.parked))
-            del turn.parked[site]
-            times = [time for lane in site.lanes if (time := self._time_of(lane, site.turn)) is not None]
+        while room > 0 and clock.parked:
+            site = next(iter(clock.parked))
+            del clock.parked[site]
+            times = [time for lane in site.lanes if (time := self._time_of(lane, site.clock)) is not None]
             if times:
                 self.wheel.put(site, min(times), now)
-                room -= min(times) <= max(turn.due_for(self.section), now)
+                room -= min(times) <= max(clock.due_for(self.section), now)
 
     def unblock(self, crawl: Crawl) -> int:
         """Schedules as many blocked sites as there are free permits; returns how many."""

@@ -63,7 +63,7 @@ class Crawl:
         self.spill = spill  # the folder that its long queues are written to
         self.seen = SeenSet(seed)
         # By fingerprint, and only where there is a max_depth: to move up what is found again by a shorter way.
-        self.depths: dict[int, Known] | None = {} if limits.max_depth is not None else None
+        self.depths: dict[int, KnownDepth] | None = {} if limits.max_depth is not None else None
         self.section = section
         self.weight = weight
         self.pages = 0

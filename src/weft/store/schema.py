@@ -197,7 +197,7 @@ def check(db: sqlite3.Connection, path: Path) -> None:
     if not isinstance(version, int):
         raise DamagedIndex(path, f"its layout is {version!r}")
     if version not in READABLE:
-        raise BadInput(f"{path} has layout {version}, this Weft knows layout {VERSION}: use the Weft that made it")
+        raise BadInput(f"{path} has layout {version}, this Weft reads layout {VERSION}: use the Weft that made it")
 
 
 def check_facts(db: sqlite3.Connection, path: Path, facts: Mapping[str, object]) -> None:

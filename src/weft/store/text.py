@@ -47,7 +47,7 @@ class TextFiles:
         """Keeps a text; whoever looks finds the whole of it or nothing."""
         path = self._data_dir / path_of(url, crawl)
         # One process owns a URL at a time, so what a kill left under this name is written over by whoever comes next.
-        beside = path.with_suffix(".part")
+        temporary = path.with_suffix(".part")
         data = text.encode("utf-8", "replace")
         with writing(path):
             try:

@@ -14,9 +14,9 @@ from weft.frontier.journal import Journal
 def journal(path: Path, lines: Iterable[str], done: Iterable[int], acknowledged: int = 5) -> Path:
     made = Journal(path)
     for line in lines:  # a commit each, as in a crawl
-        made.admitted.append(line)
+        made.admitted[1].append(line)
         made.commit()
-    made.done += done
+    made.done[1] += done
     made.put_meta("acknowledged", acknowledged)
     made.close()
     return path

@@ -40,15 +40,15 @@ def test_a_new_clock_is_free_at_once() -> None:
 def test_there_is_room_for_as_many_requests_as_places_and_not_one_more(places: int) -> None:
     clock, rules = PolitenessClock(), section(places=places)
     for _ in range(places):
-        assert turn.has_room(rules)
-        turn.started(0.0)
-    assert not turn.has_room(rules)
-    turn.active -= 1
-    assert turn.has_room(rules)
+        assert clock.has_room(rules)
+        clock.started(0.0)
+    assert not clock.has_room(rules)
+    clock.active -= 1
+    assert clock.has_room(rules)
 
 
 def test_with_one_place_the_delay_counts_from_the_end_and_with_more_from_the_start() -> None:
-    one, several = Turn(), Turn()
+    one, several = PolitenessClock(), PolitenessClock()
     one.started(10.0)
     assert one.due_for(section()) == 0.0
     one.ended(15.0)
@@ -62,13 +62,13 @@ def test_with_one_place_the_delay_counts_from_the_end_and_with_more_from_the_sta
 
 
 def test_a_clock_never_goes_back() -> None:
-    turn, rules = Turn(1000.0), section(breaker_failures=1)
-    turn.started(10.0)
-    turn.ended(10.0)
-    turn.slow_down(10.0, 5.0, rules)
-    fail(turn, [1], rules, at=10.0)
-    assert turn.due == 1000.0
-    address = AddressTurn("192.0.2.1", 1000.0)
+    clock, rules = PolitenessClock(1000.0), section(breaker_failures=1)
+    clock.started(10.0)
+    clock.ended(10.0)
+    clock.slow_down(10.0, 5.0, rules)
+    fail(clock, [1], rules, at=10.0)
+    assert clock.due == 1000.0
+    address = AddressClock("192.0.2.1", 1000.0)
     address.ended(10.0)
     address.wants(50.0)
     address.joined(PolitenessClock(500.0))
@@ -171,7 +171,7 @@ def test_failures_before_the_breaker_opened_do_not_count_after_it() -> None:
 
 
 def test_an_address_remembers_the_last_end_for_a_site_that_wants_more() -> None:
-    address, rules = AddressTurn("192.0.2.1"), section(places=2)
+    address, rules = AddressClock("192.0.2.1"), section(places=2)
     address.ended(50.0)
     address.ended(40.0)
     address.wants(30.0)
@@ -181,7 +181,7 @@ def test_an_address_remembers_the_last_end_for_a_site_that_wants_more() -> None:
 
 
 def test_an_address_keeps_the_delay_from_the_end() -> None:
-    address = AddressTurn("192.0.2.1")
+    address = AddressClock("192.0.2.1")
     address.started(10.0)
     address.ended(50.0)
     assert (address.due_for(section()), address.active) == (54.0, 1)

@@ -260,8 +260,8 @@ def test_what_a_site_asked_for_is_recalled_from_the_journal(bench: Bench) -> Non
 def test_a_site_that_was_asked_before_this_process_waits_its_delay(bench: Bench) -> None:
     queues = bench.queues()
     queues.asked = {"ended": 995.0, "open": None}
-    turns = [queues.site(key).turn for key in ("ended", "open", "never")]
-    assert [turn.due_for(queues.section) for turn in turns] == [1005.0, 1010.0, 0.0]
+    turns = [queues.site(key).clock for key in ("ended", "open", "never")]
+    assert [clock.due_for(queues.section) for clock in turns] == [1005.0, 1010.0, 0.0]
     assert queues.asked == {}
 
 
@@ -306,7 +306,7 @@ def test_addresses_are_forgotten_when_there_are_many_and_they_are_idle(
 ) -> None:
     monkeypatch.setattr(queues_module, "_KEPT_CLOCKS", 5)
     queues = bench.queues(key_scope="ip")
-    idle, active, waiting, ended, parked = (queues.turn_at(f"192.0.2.{number}") for number in range(5))
+    idle, active, waiting, ended, parked = (queues.address_clock(f"192.0.2.{number}") for number in range(5))
     active.started(bench.time)
     waiting.due = bench.time + 500.0
     ended.last_end = bench.time + FORGET_AFTER_S

@@ -22,7 +22,7 @@ def crawl(folder: Path | None = None, **limits: Any) -> Crawl:
 
 
 def lane_of(owner: Crawl | None = None) -> Lane:
-    return Site("a", Turn()).lane(owner or crawl())
+    return Site("a", PolitenessClock()).lane(owner or crawl())
 
 
 def urgent(item: int, purpose: Purpose = Purpose.PAGE) -> Item:
@@ -163,7 +163,7 @@ def test_what_is_known_of_a_depth_is_the_items_own() -> None:
 
 
 def test_a_site_has_one_lane_for_each_crawl() -> None:
-    site = Site("a", Turn())
+    site = Site("a", PolitenessClock())
     crawls = [Crawl(number, f"c{number}", 5, CrawlLimits(), Path("/nowhere"), SECTION) for number in range(3)]
     lanes = [site.lane(one) for one in crawls]
     assert [site.lane(one) for one in crawls] == lanes

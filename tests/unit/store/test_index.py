@@ -198,7 +198,7 @@ def test_a_foreign_layout_is_refused(tmp_path: Path) -> None:
         db.execute("UPDATE meta SET value = 99 WHERE key = 'schema_version'")
     db.close()
     for opening in (lambda: Index(path, FACTS), lambda: IndexReader(path)):
-        with pytest.raises(BadInput, match="layout 99, this Weft reads layout 1"):
+        with pytest.raises(BadInput, match="layout 99, this Weft reads layout 2"):
             opening()
 
 
