@@ -105,7 +105,7 @@ class Leads:
         while waiting:
             item, url, depth = waiting.pop()
             try:
-                lead = self._leads.get(item) or self._stored(url)
+                lead = self._leads.get(item) or self._stored(url, crawl.number)
             except Unreadable as error:
                 damaged = error
                 continue
@@ -126,9 +126,9 @@ class Leads:
         if damaged is not None:
             raise damaged
 
-    def _stored(self, url: str) -> _Lead | None:
+    def _stored(self, url: str, crawl: int) -> _Lead | None:
         """What a stored answer leads to; None where there is none."""
-        stored = self._store.get(url)
+        stored = self._store.get(url, crawl)
         if stored is None:
             return None
         http = stored.http

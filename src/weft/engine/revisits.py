@@ -22,7 +22,7 @@ class Revisits:
     def conditions(self, lease: Lease) -> list[tuple[str, str]]:
         """Headers that let the server answer \"not modified\"; none for a page that is not known, or not whole."""
         try:
-            stored = self._store.get(lease.url)
+            stored = self._store.get(lease.url, lease.crawl)
         except Unreadable:
             return []  # the copy is damaged: the visit brings a new one
         http = stored.http if stored is not None else None

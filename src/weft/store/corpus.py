@@ -65,25 +65,25 @@ class Corpus:
         if name not in known:
             raise BadInput(f"{path} has no entry for warc/{name}: {remedy(folder)}")
 
-    def get(self, url: str) -> StoredPage | None:
+    def get(self, url: str, crawl: int = 0) -> StoredPage | None:
         """The latest complete page of a URL; else the latest page, its latest response, its latest row.
 
         A later visit that failed, broke off, or found the page unchanged (304) does not hide an earlier copy.
         """
-        latest = self.row_of(url)
+        latest = self.row_of(url, crawl)
         return self.read(latest) if latest else None
 
-    def row_of(self, url: str) -> Row | None:
+    def row_of(self, url: str, crawl: int = 0) -> Row | None:
         """The row of the page that `get` reads."""
-        rows = self.for_url(url)
+        rows = self.for_url(url, crawl)
         stored = [row for row in rows if row.warc_file]
         good = [row for row in stored if 200 <= row.status < 300]
         whole = [row for row in good if row.is_whole]
         return max(whole or good or stored or rows, key=attrgetter("fetched_at", "item"), default=None)
 
-    def for_url(self, url: str) -> list[Row]:
-        """Every row of a URL, oldest first."""
-        rows = (row for index in self._in(self._place(url)) for row in index.for_url(url))
+    def for_url(self, url: str, crawl: int = 0) -> list[Row]:
+        """Every row of a URL, oldest first; of one crawl, or of all (0)."""
+        rows = (row for index in self._in(self._place(url)) for row in index.for_url(url, crawl))
         return sorted(rows, key=attrgetter("fetched_at", "item"))
 
     def read(self, row: Row) -> StoredPage:
@@ -93,9 +93,9 @@ class Corpus:
         path = self._data_dirs[self._place(row.url)] / "warc" / row.warc_file
         return StoredPage(row, read_record(path, row.warc_offset, row.warc_length))
 
-    def text(self, url: str) -> str | None:
-        """The text of a URL where it is kept as a file."""
-        return text.read(self._data_dirs[self._place(url)], url)
+    def text(self, url: str, crawl: int = 0) -> str | None:
+        """The text of a URL where it is kept as a file; `crawl`: where each has its own."""
+        return text.read(self._data_dirs[self._place(url)], url, crawl)
 
     def rows(self, where: Where = EVERY) -> Iterator[Row]:
         """Rows in the order of their items."""
@@ -120,12 +120,12 @@ class Corpus:
         rows = (index.for_item(item) for index in self._all())
         return next((row.url for row in rows if row), None)
 
-    def stats(self, top: int = 20, slots: str = "") -> Stats:
-        """The totals of the crawl, or of the slots whose names begin with `slots`."""
+    def stats(self, top: int = 20, slots: str = "", crawl: int = 0) -> Stats:
+        """What the crawl holds, or what the slots hold whose names begin so; of one crawl of several, or of all."""
         indexes = [index for index in self._all() if index.path.name.startswith(f"index-{slots}")]
-        totals = [index.totals() for index in indexes]
+        totals = [index.totals(crawl) for index in indexes]
         some = [total for total in totals if total[0]]
-        kinds = [kind for index in indexes for kind in index.kinds()]
+        kinds = [kind for index in indexes for kind in index.kinds(crawl)]
         return Stats(
             rows=sum(total[0] for total in totals),
             pages=sum(total[1] for total in totals),
@@ -133,11 +133,13 @@ class Corpus:
             warc_bytes=sum(index.warc_bytes() for index in indexes),
             first=min((total[3] for total in some), default=0.0),
             last=max((total[4] for total in some), default=0.0),
-            statuses=_summed(index.counts("status") for index in indexes),
-            errors={error: n for error, n in _summed(index.counts("error") for index in indexes).items() if error},
-            content_types=_summed(index.counts("content_type") for index in indexes),
-            depths=_summed(index.counts("depth") for index in indexes),
-            hosts=_top(indexes, top),
+            statuses=_summed(index.counts("status", crawl) for index in indexes),
+            errors={
+                error: n for error, n in _summed(index.counts("error", crawl) for index in indexes).items() if error
+            },
+            content_types=_summed(index.counts("content_type", crawl) for index in indexes),
+            depths=_summed(index.counts("depth", crawl) for index in indexes),
+            hosts=_top(indexes, top, crawl),
             kinds=_summed({(status, error): rows} for status, error, rows, _ in kinds),
             page_bytes=sum(page_bytes for _, _, _, page_bytes in kinds),
         )
@@ -177,8 +179,8 @@ def _summed(counts: Iterable[dict[Any, int]]) -> dict[Any, int]:
     return dict(total.most_common())
 
 
-def _top(indexes: list[IndexReader], top: int) -> list[tuple[str, int]]:
+def _top(indexes: list[IndexReader], top: int, crawl: int) -> list[tuple[str, int]]:
     """The hosts with the most pages; counts come sorted by host from each index, so merging keeps none in memory."""
-    merged = heapq.merge(*(index.hosts() for index in indexes), key=itemgetter(0))
+    merged = heapq.merge(*(index.hosts(crawl) for index in indexes), key=itemgetter(0))
     summed = ((host, sum(n for _, n in group)) for host, group in groupby(merged, key=itemgetter(0)))
     return heapq.nsmallest(top, summed, key=lambda pair: (-pair[1], pair[0]))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import count
+from operator import itemgetter
 from pathlib import Path
 
 from weft import urls
@@ -21,6 +22,7 @@ from weft.store import schema, warc_file
 from weft.store.contract import Stats, StoredPage
 from weft.store.corpus import Corpus
 from weft.store.errors import remedy
+from weft.store.index import Change, Numbers
 from weft.store.masking import Private
 from weft.store.query import EVERY, Where
 from weft.store.repair import Tail
@@ -45,6 +47,7 @@ class PageStore:
         self._sync_lock = threading.Lock()
         self._attempts = self.batch = self.durable = 0
         self._keeps_warc, self.keeps_text = True, False
+        self._numbers = Numbers()
 
     @classmethod
     def open(
@@ -62,6 +65,7 @@ class PageStore:
         is_done: Callable[[int], bool] | None = None,
         read_only: bool = False,
         rotate_bytes: int = warc_file.ROTATE_BYTES,
+        is_divided: bool = False,
         step: Callable[[str], None] = lambda _: None,
     ) -> PageStore:
         """Opens the store, for reading or as the one writer of a slot, and repairs what a crash left.
@@ -81,13 +85,15 @@ class PageStore:
         warc_file.check_slot(slot)
         _refuse_missing([schema.path_of(folder, slot) for folder in folders], acknowledged)
         names = (warc_file.name_of(crawl_id, slot, serial) for serial in count(_next_serial(folders)))
-        files = Files(maker, _info(crawl_id, software, user_agent, robots), names, rotate_bytes)
+        files = Files(maker, _info(crawl_id, software, user_agent, robots), names, rotate_bytes, is_divided)
         shards: list[Shard] = []
+        numbers = Numbers()
         try:
             for place, folder in enumerate(folders):
                 facts = {"crawl_id": crawl_id, "data_dirs": len(folders), "data_dir": place}
-                shards.append(Shard(folder, slot, facts, files, step))
+                shards.append(Shard(folder, slot, facts, files, step, numbers))
             store = cls(folders, shards, maker)
+            store._numbers = numbers
             store._keeps_warc, store.keeps_text = "warc" in keep, "text" in keep
             on_disk = [warc_file.files_of(folder / "warc", crawl_id, slot) for folder in folders]
             store._recover(on_disk, acknowledged, is_done)
@@ -173,6 +179,41 @@ class PageStore:
         for shard in self._shards:
             shard.index.forget_lost()
 
+    # ── the crawls of an engine ────────────────────────────────────────────────────────────────────────────────────
+
+    def change(self, change: Change) -> None:
+        """Has the next commit write down what has become of a crawl; with a state it gets the crawl's next number."""
+        self._shards[0].change(change)
+
+    def crawls(self) -> list[tuple[int, str, bytes]]:
+        """The crawls that are kept: number, name and record."""
+        if self._shards:
+            return self._shards[0].index.crawls()
+        return [found for index in self._corpus.indexes() for found in index.crawls()]
+
+    def last_number(self, crawl: int) -> int:
+        """The number of a crawl's last row or change of state, as committed."""
+        return self._numbers.last(crawl)
+
+    def forget_crawl(self, crawl: int, at_most: int = 500) -> bool:
+        """Deletes a part of what a crawl has; True when nothing is left of it."""
+        return all([shard.forget_crawl(crawl, at_most) for shard in self._shards])
+
+    def numbered(self, crawl: int, after: int, limit: int) -> list[tuple[int, Row]]:
+        """A crawl's rows after a number, in the order of their numbers."""
+        found = [pair for index in self._corpus.indexes() for pair in index.numbered(crawl, after, limit)]
+        return sorted(found, key=itemgetter(0))[:limit]
+
+    def changes(self, crawl: int, after: int, limit: int) -> list[tuple[int, float, str, str]]:
+        """A crawl's changes of state after a number: number, time, state, reason."""
+        found = [change for index in self._corpus.indexes() for change in index.changes(crawl, after, limit)]
+        return sorted(found)[:limit]
+
+    def batches(self, after: int, limit: int) -> list[tuple[int, int, int]]:
+        """What was committed after a batch, of all crawls: batch, crawl and number, in the order of the commits."""
+        found = [entry for index in self._corpus.indexes() for entry in index.batches(after, limit)]
+        return sorted(found)
+
     def items_since(self, batch: int) -> list[int]:
         """The items that this slot has committed after a batch, in order: the frontier may lack their ends."""
         return sorted(item for shard in self._shards for item in shard.index.since(batch))
@@ -197,25 +238,25 @@ class PageStore:
                 shard.close()
             self._shards = []
 
-    def get(self, url: str) -> StoredPage | None:
+    def get(self, url: str, crawl: int = 0) -> StoredPage | None:
         """The latest stored page of a URL, or its latest row where no response was ever stored."""
-        return self._corpus.get(url)
+        return self._corpus.get(url, crawl)
 
-    def row_of(self, url: str) -> Row | None:
+    def row_of(self, url: str, crawl: int = 0) -> Row | None:
         """The row of the page that `get` returns; the page itself is not read."""
-        return self._corpus.row_of(url)
+        return self._corpus.row_of(url, crawl)
 
-    def for_url(self, url: str) -> list[Row]:
+    def for_url(self, url: str, crawl: int = 0) -> list[Row]:
         """Every row of a URL, oldest first."""
-        return self._corpus.for_url(url)
+        return self._corpus.for_url(url, crawl)
 
     def read(self, row: Row) -> StoredPage:
         """The page that a row stands for."""
         return self._corpus.read(row)
 
-    def text(self, url: str) -> str | None:
+    def text(self, url: str, crawl: int = 0) -> str | None:
         """The latest text of a URL that is kept as a file; None where there is none."""
-        return self._corpus.text(url)
+        return self._corpus.text(url, crawl)
 
     def rows(self, where: Where = EVERY) -> Iterator[Row]:
         """Rows in the order of their items, in constant memory."""
@@ -232,9 +273,9 @@ class PageStore:
         """The URL of an item: a row's `parent` is one."""
         return self._corpus.url_of(item)
 
-    def stats(self, top: int = 20, slots: str = "") -> Stats:
+    def stats(self, top: int = 20, slots: str = "", crawl: int = 0) -> Stats:
         """The totals of the crawl, or of the slots whose names begin with `slots` (`pod1-`)."""
-        return self._corpus.stats(top, slots)
+        return self._corpus.stats(top, slots, crawl)
 
     def _shard(self, url: str) -> Shard:
         if len(self._shards) == 1:

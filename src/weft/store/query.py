@@ -21,9 +21,15 @@ from weft.store.errors import DamagedIndex, reading, store_error
 from weft.store.index import lost_rows
 
 _CHUNK = 1000
-_FOR_URL = f"""SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.url = ?1 AND p.item IN (
+_FOR_URL = f"""SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.url = ?1 AND ?3 IN (p.crawl, 0) AND p.item IN (
     SELECT item FROM lookup WHERE url_hash = ?2 UNION ALL SELECT item FROM pages
     WHERE batch > (SELECT value FROM meta WHERE key = 'folded') AND url_hash = ?2) ORDER BY p.item"""  # noqa: S608
+_NUMBERED = f"""SELECT p.number, {schema.ROW} FROM {schema.PAGES} WHERE p.crawl = ? AND p.number > ?
+    ORDER BY p.number LIMIT ?"""  # noqa: S608
+_LAST_OF_BATCHES = """SELECT max(batch) FROM (SELECT batch FROM (SELECT batch FROM pages WHERE batch > ?
+    UNION SELECT batch FROM changes WHERE batch > ?) ORDER BY batch LIMIT ?)"""
+_BATCHES = """SELECT batch, crawl, number FROM pages WHERE batch > ? AND batch <= ? UNION ALL
+    SELECT batch, crawl, number FROM changes WHERE batch > ? AND batch <= ? ORDER BY batch, crawl, number"""
 _NEXT_BATCHES = f"SELECT batch FROM pages WHERE batch > ? ORDER BY batch LIMIT {_CHUNK}"  # noqa: S608
 _COMMITTED = f"""SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.batch > ? AND p.batch <= ?
     ORDER BY p.batch, p.item"""  # noqa: S608
@@ -88,9 +94,29 @@ class IndexReader:
                 return
             after = found[-1][0]
 
-    def for_url(self, url: str) -> list[Row]:
-        """Every row of a URL, oldest first."""
-        return schema.rows(self._all(_FOR_URL, url, schema.url_hash(url)), self.path)
+    def for_url(self, url: str, crawl: int = 0) -> list[Row]:
+        """Every row of a URL, oldest first; of one crawl, or of all (0)."""
+        return schema.rows(self._all(_FOR_URL, url, schema.url_hash(url), crawl), self.path)
+
+    def numbered(self, crawl: int, after: int, limit: int) -> list[tuple[int, Row]]:
+        """A crawl's rows in the order of their numbers."""
+        found = self._all(_NUMBERED, crawl, after, limit)
+        rows = schema.rows((values[1:] for values in found), self.path)
+        return [(int(values[0]), row) for values, row in zip(found, rows, strict=True)]
+
+    def changes(self, crawl: int, after: int, limit: int) -> list[tuple[int, float, str, str]]:
+        """A crawl's changes of state: number, time, state and reason."""
+        sql = "SELECT number, at, state, reason FROM changes WHERE crawl = ? AND number > ? ORDER BY number LIMIT ?"
+        return [(number, at, state, reason) for number, at, state, reason in self._all(sql, crawl, after, limit)]
+
+    def batches(self, after: int, limit: int) -> list[tuple[int, int, int]]:
+        """Of the next few commits of all crawls: batch, crawl and number of each row and change, in their order."""
+        last = self._all(_LAST_OF_BATCHES, after, after, limit)[0][0]
+        return [] if last is None else [(b, c, n) for b, c, n in self._all(_BATCHES, after, last, after, last)]
+
+    def crawls(self) -> list[tuple[int, str, bytes]]:
+        """The crawls of an engine: number, name and record."""
+        return [(number, name, bytes(record)) for number, name, record in self._all("SELECT * FROM crawls")]
 
     def for_item(self, item: int) -> Row | None:
         """The row of an item."""
@@ -134,34 +160,37 @@ class IndexReader:
             raise DamagedIndex(self.path, "it has no last batch")
         return int(found[0][0])
 
-    def totals(self) -> tuple[int, int, int, float, float]:
-        """Rows, pages, body bytes, first and last time."""
+    def totals(self, crawl: int = 0) -> tuple[int, int, int, float, float]:
+        """Rows, pages, body bytes, first and last time; of one crawl, or of all."""
         sql = """SELECT coalesce(sum(rows), 0), coalesce(sum(pages), 0), coalesce(sum(bytes), 0),
           coalesce(min(first), 0.0), coalesce(max(last), 0.0) FROM tally"""
-        ((rows, pages, body_bytes, first, last),) = self._typed(self._all(sql), tuple[int, int, int, float, float])
+        found = self._all(*_of(sql, crawl))
+        ((rows, pages, body_bytes, first, last),) = self._typed(found, tuple[int, int, int, float, float])
         return rows, pages, body_bytes, first, last
 
     def warc_bytes(self) -> int:
         """The committed size of the WARC files."""
         return int(self._all("SELECT coalesce(sum(length), 0) FROM files")[0][0])
 
-    def counts(self, column: str) -> dict[Any, int]:
+    def counts(self, column: str, crawl: int = 0) -> dict[Any, int]:
         """How many rows there are for each status, error, content_type or depth."""
         assert column in ("status", "error", "content_type", "depth")
-        found = self._all(f"SELECT {column}, sum(rows) FROM tally GROUP BY {column}")  # noqa: S608
+        found = self._all(*_of(f"SELECT {column}, sum(rows) FROM tally", crawl, f"GROUP BY {column}"))  # noqa: S608
         kinds = tuple[int, int] if column in ("status", "depth") else tuple[str, int]
         return dict(self._typed(found, kinds))
 
-    def kinds(self) -> list[tuple[int, str, int, int]]:
+    def kinds(self, crawl: int = 0) -> list[tuple[int, str, int, int]]:
         """Status, error, how many rows have both, and the bytes of those that are pages."""
-        sql = "SELECT status, error, sum(rows), sum(iif(pages > 0, bytes, 0)) FROM tally GROUP BY status, error"
-        return [(status, error, rows, page_bytes) for status, error, rows, page_bytes in self._all(sql)]
+        sql = "SELECT status, error, sum(rows), sum(iif(pages > 0, bytes, 0)) FROM tally"
+        found = self._all(*_of(sql, crawl, "GROUP BY status, error"))
+        return [(status, error, rows, page_bytes) for status, error, rows, page_bytes in found]
 
-    def hosts(self) -> Iterator[tuple[str, int]]:
+    def hosts(self, crawl: int = 0) -> Iterator[tuple[str, int]]:
         """How many 2xx pages each host has, in the order of the hosts."""
-        sql = "SELECT host, count(*) FROM pages WHERE status BETWEEN 200 AND 299 GROUP BY host ORDER BY host"
+        sql = "SELECT host, count(*) FROM pages WHERE status BETWEEN 200 AND 299"
+        more = " AND crawl = ?" if crawl else ""
         with reading(self.path):
-            for found in self._db.execute(sql):
+            for found in self._db.execute(f"{sql}{more} GROUP BY host ORDER BY host", (crawl,) if crawl else ()):  # noqa: S608
                 yield from self._typed([found], tuple[str, int])
 
     def close(self) -> None:
@@ -178,6 +207,11 @@ class IndexReader:
             return [msgspec.convert(values, kinds) for values in found]
         except msgspec.ValidationError as error:
             raise DamagedIndex(self.path, f"a count of it: {error}") from error
+
+
+def _of(select: str, crawl: int, rest: str = "") -> tuple[Any, ...]:
+    """A question about one crawl, or about all, and its value; an index of the first layout has one crawl."""
+    return (f"{select} WHERE crawl = ? {rest}", crawl) if crawl else (f"{select} {rest}",)
 
 
 def _connect(path: Path, whole: bool) -> sqlite3.Connection:
