@@ -43,7 +43,11 @@ def start(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterat
         number = frontier.open_crawl("crawl", CrawlLimits())
         rules = Rules(config.scope, [SEED], this_year=2026)
         progress = Progress(tmp_path / f"status-{index}.json", os.getpid())
-        return frontier, RunningCrawl(number, rules, config.scope, config.fetch, frontier, progress), order
+        return (
+            frontier,
+            RunningCrawl(number, rules, config.scope, config.fetch, frontier, progress, politeness=config.politeness),
+            order,
+        )
 
     yield start_process
     for frontier in opened:

@@ -33,6 +33,7 @@ from weft.engine.revisits import Revisits
 from weft.engine.robots import RobotsBook
 from weft.engine.steps import crash_point
 from weft.engine.suspects import Suspects, take_suspect
+from weft.engine.ways import Ways
 from weft.fetch.client import Client
 from weft.frontier.admission import Rules
 from weft.frontier.contract import CrawlLimits
@@ -92,9 +93,9 @@ class One:
         step = crash_point()
         suspects = Suspects(self.pulse)
         store = PageStore.open(self.folder.data_dirs, crawl_id="test", slot=self.slot.name, step=step)
-        crawl = self._open_crawl(store)
-        client = Client(config.fetch, refusal=lambda _: None, handles=config.fetch.workers)
-        book = RobotsBook(frontier, config.fetch.user_agent())
+        workers = config.fetch.workers
+        ways = Ways(lambda section: Client(section, refusal=lambda _: None, handles=workers), workers)
+        crawl = self._open_crawl(store, ways)
         metrics = EngineMetrics(Metrics(self.folder.metrics, self.slot), 1.0)
         crawls = {crawl.number: crawl}
         outlet = None
@@ -102,18 +103,18 @@ class One:
             outlet = Outlet(
                 frontier, frontier, self.folder.home, self.slot, order.get("soft", 20_000), order.get("hard", 80_000)
             )
-            results = fetching(frontier, store, crawls, book, config.politeness, metrics, outlet.handoff)
+            results = fetching(frontier, store, crawls, metrics, outlet.handoff)
         else:
-            results = fused(frontier, store, crawls, book, suspects, config.politeness, config.fetch, metrics)
+            results = fused(frontier, store, crawls, suspects, metrics)
         committer = Committer(frontier, store, step, outlet.spool.sync if outlet else lambda: None)
         loop = Loop(
-            frontier, client, results, book, committer, crawls, self.progress, suspects, metrics,
+            frontier, ways, results, committer, crawls, self.progress, suspects, metrics,
             owner=frontier.owner, step=step, ends_alone=False, gather_s=order.get("gather_s", GATHER_S),
             pressure=outlet.pressure if outlet else None,
         )  # fmt: skip
         signal.signal(signal.SIGTERM, lambda *_: loop.drain())
         loop.run()
-        client.close()
+        ways.shut()
         committer.close()
         if outlet is not None:
             outlet.spool.close()
@@ -121,7 +122,7 @@ class One:
         store.close()
         frontier.close()
 
-    def _open_crawl(self, store: PageStore) -> RunningCrawl:
+    def _open_crawl(self, store: PageStore, ways: Ways) -> RunningCrawl:
         config, frontier = self.config, self.frontier
         limits = CrawlLimits(config.limits.max_pages, config.limits.max_pages_per_domain, config.scope.max_depth)
         number = frontier.open_crawl("crawl", limits)
@@ -130,7 +131,10 @@ class One:
         seeds = self.folder.seeds()
         extensions = frontier.scope_extensions(number)
         rules = Rules(config.scope, seeds, this_year=datetime.now(UTC).year, extensions=extensions)
-        crawl = RunningCrawl(number, rules, config.scope, config.fetch, frontier, self.progress, seeds)
+        crawl = RunningCrawl(
+            number, rules, config.scope, config.fetch, frontier, self.progress, seeds, politeness=config.politeness,
+            book=RobotsBook(frontier, config.fetch.user_agent()), way=ways.open(config.fetch),
+        )  # fmt: skip
         frontier.admit(number, [Found(seed, 0) for seed in map(rules.rewritten, seeds)])
         if again := self.order.get("recrawl"):
             known = [Found(row.url, row.depth, row.parent) for row in store.rows() if 200 <= row.status < 300]

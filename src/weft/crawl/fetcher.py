@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from weft import __version__
-from weft.config import Config
 from weft.crawl.child import progress_of, run_child
 from weft.crawl.ends import EXIT_CODES, STATES
 from weft.crawl.exchange import Exchange
@@ -24,19 +23,16 @@ from weft.crawl.opening import Opening
 from weft.crawl.order import Control, Order
 from weft.crawl.permits import PermitChore, Permits
 from weft.crawl.redis_process import Chore, lead_chores, open_frontier, shared_chores
-from weft.crawl.seeds import is_loopback
 from weft.engine.commit import Committer
 from weft.engine.crawls import RunningCrawl
 from weft.engine.halves import fetching, fused
 from weft.engine.loop import Loop, Stop
 from weft.engine.metrics import EngineMetrics
 from weft.engine.results import Results
-from weft.engine.robots import RobotsBook
 from weft.engine.steps import crash_point
 from weft.engine.suspects import Suspects
+from weft.engine.ways import Ways, client_for
 from weft.errors import Busy
-from weft.fetch.client import Client
-from weft.fetch.guard import Guard
 from weft.frontier.embedded import EmbeddedFrontier
 from weft.frontier.redis.connection import peers
 from weft.frontier.redis.routing import RoutedRedisFrontier
@@ -76,17 +72,16 @@ class Fetcher:
         self._suspects = Suspects(pulse)
         if self._suspects.died_on:
             log.error("a page killed its parser", item=self._suspects.died_on)
-        crawl = Opening(order, self.folder, self._frontier, self._store, self.progress).open()
+        self._ways = Ways(client_for(config.fetch.workers), config.fetch.workers)
+        crawl = Opening(order, self.folder, self._frontier, self._store, self.progress, self._ways).open()
         self._await_seeds()
-        self._client = Client(config.fetch, refusal=_refusal(config), handles=config.fetch.workers)
-        book = RobotsBook(self._frontier, config.fetch.user_agent())
         if isinstance(self._frontier, EmbeddedFrontier):
-            self._frontier.forbids = book.forbids
+            self._frontier.forbids = lambda _number, record, origin, url: crawl.book.forbids(record, origin, url)
         self._metrics = EngineMetrics(
             Metrics(self.folder.metrics, slot, peers(order.servers)), config.log.metrics_update_s
         )
         self._outlet = self._open_outlet()
-        results = self._results(crawl, book)
+        results = self._results(crawl)
         self._committer = Committer(
             self._frontier, self._store, step, self._outlet.spool.sync if self._outlet else lambda: None
         )
@@ -94,7 +89,7 @@ class Fetcher:
         on_redis = isinstance(self._frontier, RoutedRedisFrontier)
         until = None if order.until is None else time.monotonic() + order.until - time.time()
         self.loop = Loop(
-            self._frontier, self._client, results, book, self._committer, {crawl.number: crawl}, self.progress,
+            self._frontier, self._ways, results, self._committer, {crawl.number: crawl}, self.progress,
             self._suspects, self._metrics, step=step, until=until,
             owner=self._frontier.owner if isinstance(self._frontier, RoutedRedisFrontier) else slot.name,
             by_address=config.politeness.key_scope == "ip", chores=self._chores(crawl, results),
@@ -128,15 +123,11 @@ class Fetcher:
             return None
         return Outlet(frontier, frontier, self.folder.home, self._order.slot, pods.parse_soft, pods.parse_hard)
 
-    def _results(self, crawl: RunningCrawl, book: RobotsBook) -> Results:
-        config, crawls = self._order.config, {crawl.number: crawl}
+    def _results(self, crawl: RunningCrawl) -> Results:
+        crawls = {crawl.number: crawl}
         if self._outlet is not None:
-            return fetching(
-                self._frontier, self._store, crawls, book, config.politeness, self._metrics, self._outlet.handoff
-            )
-        return fused(
-            self._frontier, self._store, crawls, book, self._suspects, config.politeness, config.fetch, self._metrics
-        )
+            return fetching(self._frontier, self._store, crawls, self._metrics, self._outlet.handoff)
+        return fused(self._frontier, self._store, crawls, self._suspects, self._metrics)
 
     def _chores(self, crawl: RunningCrawl, results: Results) -> list[Chore]:
         """What a process among several does between its pages."""
@@ -179,7 +170,7 @@ class Fetcher:
         """Crawls; gives the exit code."""
         self.progress.write("running")
         reason = self.loop.run()
-        self._client.close()
+        self._ways.shut()
         if self._exchange is not None:
             self._exchange.close()
         self._committer.close()
@@ -225,19 +216,6 @@ def _open_embedded(folder: Path, order: Order) -> EmbeddedFrontier:
             if time.monotonic() > until:
                 raise
             time.sleep(0.05)
-
-
-def _refusal(config: Config) -> Callable[[str], str | None]:
-    """What the client asks of every address before it connects; without an email it stays on this machine."""
-    guard = Guard(config.fetch.allow_private)
-    if config.fetch.email:
-        return guard.check
-
-    def check(address: str) -> str | None:
-        why = guard.check(address)
-        return why or (None if is_loopback(address) else "beyond loopback, which needs --email")
-
-    return check
 
 
 if __name__ == "__main__":

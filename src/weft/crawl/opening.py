@@ -11,16 +11,17 @@ from functools import partial
 from typing import Protocol
 
 from weft import urls
-from weft.config import Config, FetchSection
+from weft.config import Config
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.order import Order
 from weft.engine.crawls import RunningCrawl
 from weft.engine.leads import Leads
 from weft.engine.progress import Progress
 from weft.engine.revisits import Revisits
+from weft.engine.robots import RobotsBook
 from weft.engine.suspects import beat
 from weft.engine.verdict import RETRYABLE
-from weft.fetch.robots import product_token
+from weft.engine.ways import Ways
 from weft.frontier.admission import Rules
 from weft.frontier.contract import CrawlLimits, Frontier
 from weft.frontier.embedded import EmbeddedFrontier
@@ -59,9 +60,7 @@ class Losing(Frontier, Protocol):
     def settled(self) -> bool: ...
 
 
-def read_lost(
-    frontier: Losing, store: PageStore, fetch: FetchSection, crawl: RunningCrawl, alive: Callable[[], None]
-) -> None:
+def read_lost(frontier: Losing, store: PageStore, crawl: RunningCrawl, alive: Callable[[], None]) -> None:
     """Lets in once more what stored pages lead to whose ends a server has lost: it may have lost their links, too.
 
     What the pages' own URLs are is told first, by all processes of the pod: the links of one may lead to a page of
@@ -77,7 +76,7 @@ def read_lost(
     if not rows:
         return
     log.warning("the server has lost ends of pages: their links are read again", pages=len(rows))
-    leads = Leads(frontier, store, fetch, product_token(fetch.user_agent()))
+    leads = Leads(frontier, store)
     known = ((row.item, row.url, row.depth) for row in rows)
     leads.expand_readable(crawl, known, {row.item: row.hops for row in rows})
     for row in rows:
@@ -95,8 +94,10 @@ class Opening:
         frontier: EmbeddedFrontier | RoutedRedisFrontier,
         store: PageStore,
         progress: Progress,
+        ways: Ways,
     ) -> None:
         self._order = order
+        self._ways = ways
         self._folder = folder
         self._frontier = frontier
         self._store = store
@@ -113,7 +114,11 @@ class Opening:
         self._recover(number, limits)
         seeds, extensions = self._folder.seeds(), frontier.scope_extensions(number)
         rules = Rules(scope, seeds, this_year=datetime.now(UTC).year, extensions=extensions)
-        crawl = RunningCrawl(number, rules, scope, order.config.fetch, frontier, self._progress, seeds)
+        fetch = order.config.fetch
+        crawl = RunningCrawl(
+            number, rules, scope, fetch, frontier, self._progress, seeds, politeness=order.config.politeness,
+            book=RobotsBook(frontier, fetch.user_agent()), way=self._ways.open(fetch),
+        )  # fmt: skip
         lost = self._store.repair()
         for row in lost:
             # These pages' bytes are gone: their URLs come in again under a new number.
@@ -122,7 +127,7 @@ class Opening:
             log.warning("the index was mended", lost_and_queued_again=len(lost), read_back=self._store.read_back)
         if isinstance(frontier, RoutedRedisFrontier):
             alive = partial(beat, self._folder.pulse_of(order.slot))
-            read_lost(frontier, self._store, order.config.fetch, crawl, alive)
+            read_lost(frontier, self._store, crawl, alive)
         elif frontier.unsure_of_links:
             self._read_links_again(crawl, frontier)
         if order.index == 0:
@@ -209,8 +214,7 @@ class Opening:
             self._leads().expand_readable(crawl, admission.expand)
 
     def _leads(self) -> Leads:
-        fetch = self._order.config.fetch
-        return Leads(self._frontier, self._store, fetch, product_token(fetch.user_agent()))
+        return Leads(self._frontier, self._store)
 
     def _visit_again(self, number: int) -> None:
         order, frontier, run = self._order, self._frontier, self._order.config.run

@@ -93,7 +93,7 @@ class Parser:
         crawl = self._open_crawl(config, folder, slot)
         self.metrics = EngineMetrics(Metrics(folder.metrics, slot, redis), config.log.metrics_update_s)
         crawls = {crawl.number: crawl}
-        self._round, parsing = reading(frontier, self._store, crawls, self._suspects, config.fetch, self.metrics)
+        self._round, parsing = reading(frontier, self._store, crawls, self._suspects, self.metrics)
         self._committer = Committer(frontier, self._store, step)
         self.crawl = crawl
         spool = spool_of(folder.home, slot.pod)
@@ -117,8 +117,10 @@ class Parser:
         store.readmitted()
         seeds, extensions = folder.seeds(), frontier.scope_extensions(number)
         rules = Rules(config.scope, seeds, this_year=datetime.now(UTC).year, extensions=extensions)
-        crawl = RunningCrawl(number, rules, config.scope, config.fetch, frontier, self.progress, seeds)
-        read_lost(frontier, store, config.fetch, crawl, partial(beat, self._pulse))
+        crawl = RunningCrawl(
+            number, rules, config.scope, config.fetch, frontier, self.progress, seeds, politeness=config.politeness
+        )
+        read_lost(frontier, store, crawl, partial(beat, self._pulse))
         return crawl
 
     @property

@@ -8,6 +8,7 @@ from pathlib import Path
 from weft import urls
 from weft.config import FetchSection
 from weft.errors import BadInput, BadUrl
+from weft.fetch.guard import is_loopback
 
 
 def read_seed_file(path: str, complain: Callable[[str], None]) -> list[str]:
@@ -45,8 +46,3 @@ def check_email(seeds: Iterable[str], fetch: FetchSection) -> None:
             raise BadInput(
                 f"{seed}: tell the sites how to reach you: --email you@example.com (it is sent in the user agent)"
             )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host or address is this machine."""
-    return host in ("localhost", "[::1]", "::1") or host.startswith("127.")

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from weft import urls
-from weft.config import FetchSection, ScopeSection
+from weft.config import FetchSection, PolitenessSection, ScopeSection
 from weft.engine.cookies import CookieShare, SharedCookies
 from weft.engine.familiar import Familiar
 from weft.engine.progress import Progress
 from weft.engine.revisits import Revisits
+from weft.engine.robots import RobotsBook
 from weft.errors import ServerAway
 from weft.fetch.auth import authorization
+from weft.fetch.contract import Way
 from weft.fetch.cookies import CookieJar
+from weft.fetch.robots import product_token
 from weft.frontier.admission import Rules
 from weft.frontier.contract import Admission, Frontier
 from weft.records import Found, Lease, Purpose, Reason
@@ -40,8 +43,18 @@ class RunningCrawl:
         frontier: Frontier,
         progress: Progress,
         seeds: Iterable[str] = (),
+        *,
+        politeness: PolitenessSection,
+        book: RobotsBook | None = None,
+        way: Way | None = None,
     ) -> None:
+        """`book` and `way` are for processes that fetch."""
         self.number = number
+        self.fetch = fetch
+        self.politeness = politeness
+        self.agent = product_token(fetch.user_agent())
+        self._book = book
+        self._way = way
         self.rules = rules
         self.scope = scope
         self.progress = progress
@@ -55,9 +68,26 @@ class RunningCrawl:
         self.known_origins: set[str] = set()
         self._seed_origins = frozenset(map(urls.origin_of, seeds))
         self.revisits: Revisits | None = None  # set while known pages are visited again
+        self.has_been_edited = False  # what is queued may be excluded by now
         # Where the way to a URL decides, one that was refused may be let in later.
         lasting = scope.max_depth is None and not scope.offsite_hops
         self.familiar = Familiar(progress.refused) if lasting else None
+
+    def sets_aside(self, lease: Lease) -> bool:  # noqa: ARG002
+        """Whether a queued URL that an edit has excluded was put away for later; see `tenant`."""
+        return False
+
+    @property
+    def book(self) -> RobotsBook:
+        """What robots.txt says to this crawl's user agent."""
+        assert self._book is not None
+        return self._book
+
+    @property
+    def way(self) -> Way:
+        """How it fetches."""
+        assert self._way is not None
+        return self._way
 
     def headers(self, lease: Lease, now: float) -> Sequence[tuple[str, str]]:
         """What this crawl sends beyond the usual; nothing, for most."""

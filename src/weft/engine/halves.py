@@ -2,62 +2,40 @@
 
 from __future__ import annotations
 
-from weft.config import FetchSection, PolitenessSection
 from weft.engine.crawls import RunningCrawl
 from weft.engine.handoff import Handoff
 from weft.engine.leads import Leads
 from weft.engine.metrics import EngineMetrics
 from weft.engine.parsing import Parsing
 from weft.engine.results import Results
-from weft.engine.robots import RobotsBook
 from weft.engine.round import Round
 from weft.engine.rows import Rows
 from weft.engine.suspects import Suspects
-from weft.fetch.robots import product_token
 from weft.frontier.contract import Frontier
 from weft.store.pages import PageStore
 
 
 def fused(
-    frontier: Frontier,
-    store: PageStore,
-    crawls: dict[int, RunningCrawl],
-    book: RobotsBook,
-    suspects: Suspects,
-    politeness: PolitenessSection,
-    fetch: FetchSection,
-    metrics: EngineMetrics,
+    frontier: Frontier, store: PageStore, crawls: dict[int, RunningCrawl], suspects: Suspects, metrics: EngineMetrics
 ) -> Results:
     """Results that are read where they end."""
-    round_, parsing = reading(frontier, store, crawls, suspects, fetch, metrics)
-    return Results(round_, Rows(store, round_), parsing.take, crawls, book, politeness, metrics)
+    round_, parsing = reading(frontier, store, crawls, suspects, metrics)
+    return Results(round_, Rows(store, round_), parsing.take, crawls, metrics)
 
 
 def fetching(
-    frontier: Frontier,
-    store: PageStore,
-    crawls: dict[int, RunningCrawl],
-    book: RobotsBook,
-    politeness: PolitenessSection,
-    metrics: EngineMetrics,
-    handoff: Handoff,
+    frontier: Frontier, store: PageStore, crawls: dict[int, RunningCrawl], metrics: EngineMetrics, handoff: Handoff
 ) -> Results:
     """Results whose pages are read by parser processes."""
     round_ = Round(frontier, store, crawls, None, handoff)
-    return Results(round_, Rows(store, round_), handoff.put, crawls, book, politeness, metrics, reads_here=False)
+    return Results(round_, Rows(store, round_), handoff.put, crawls, metrics, reads_here=False)
 
 
 def reading(
-    frontier: Frontier,
-    store: PageStore,
-    crawls: dict[int, RunningCrawl],
-    suspects: Suspects,
-    fetch: FetchSection,
-    metrics: EngineMetrics,
+    frontier: Frontier, store: PageStore, crawls: dict[int, RunningCrawl], suspects: Suspects, metrics: EngineMetrics
 ) -> tuple[Round, Parsing]:
     """The parser's half by itself."""
-    agent = product_token(fetch.user_agent())
-    leads = Leads(frontier, store, fetch, agent)
+    leads = Leads(frontier, store)
     round_ = Round(frontier, store, crawls, leads)
     rows = Rows(store, round_)
-    return round_, Parsing(round_, rows, leads, suspects, fetch, agent, metrics, keeps_text=store.keeps_text)
+    return round_, Parsing(round_, rows, leads, suspects, metrics, keeps_text=store.keeps_text)

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from weft import urls
-from weft.config import FetchSection
 from weft.engine.crawls import RunningCrawl
 from weft.engine.verdict import REDIRECTS
 from weft.errors import ServerAway
@@ -43,11 +42,9 @@ class _Lead:
 class Leads:
     """The leads of crawls that have a depth limit."""
 
-    def __init__(self, frontier: Frontier, store: PageStore, fetch: FetchSection, agent: str) -> None:
+    def __init__(self, frontier: Frontier, store: PageStore) -> None:
         self._frontier = frontier
         self._store = store
-        self._fetch = fetch
-        self._agent = agent
         self._leads: dict[int, _Lead] = {}  # by item
         self._later: list[tuple[RunningCrawl, tuple[int, str, int]]] = []  # whose answers are not in the store yet
 
@@ -105,7 +102,7 @@ class Leads:
         while waiting:
             item, url, depth = waiting.pop()
             try:
-                lead = self._leads.get(item) or self._stored(url, crawl.number)
+                lead = self._leads.get(item) or self._stored(url, crawl)
             except Unreadable as error:
                 damaged = error
                 continue
@@ -117,7 +114,7 @@ class Leads:
             near = Lease(
                 item, crawl.number, url, "", depth, 0, hops.get(item, 0), Purpose.PAGE, "", 0, 0, "", 0, 0.0, 0.0
             )
-            is_last = bool(lead.redirect) and near.hops >= self._fetch.max_redirects
+            is_last = bool(lead.redirect) and near.hops >= crawl.fetch.max_redirects
             found = [] if is_last else _found(crawl, near, lead)
             if found:
                 again = self._frontier.admit(crawl.number, found)
@@ -126,9 +123,9 @@ class Leads:
         if damaged is not None:
             raise damaged
 
-    def _stored(self, url: str, crawl: int) -> _Lead | None:
+    def _stored(self, url: str, crawl: RunningCrawl) -> _Lead | None:
         """What a stored answer leads to; None where there is none."""
-        stored = self._store.get(url, crawl)
+        stored = self._store.get(url, crawl.number)
         if stored is None:
             return None
         http = stored.http
@@ -139,10 +136,10 @@ class Leads:
         if not 200 <= stored.row.status < 300:
             return _Lead([])
         encoding = http.content_encoding
-        body = decode(http.body, encoding, self._fetch.max_body_bytes).body if encoding else http.body
+        body = decode(http.body, encoding, crawl.fetch.max_body_bytes).body if encoding else http.body
         page = extract(body, url, http.get("content-type"))
         tags = [value for name, value in http.headers if name.lower() == "x-robots-tag"]
-        if robots_tag(tags, self._agent)[1]:
+        if robots_tag(tags, crawl.agent)[1]:
             return _Lead([])
         return _Lead(urls.join_all(page.base, page.hrefs, page.charset or "utf-8"))
 

@@ -21,11 +21,12 @@ from weft.engine.metrics import EngineMetrics
 from weft.engine.pressure import LOOK_EVERY_S, Level, Pressure
 from weft.engine.progress import Progress
 from weft.engine.results import Results
-from weft.engine.robots import REFUSALS, ROBOTS_BYTES, RobotsBook
+from weft.engine.robots import REFUSALS, ROBOTS_BYTES
 from weft.engine.suspects import Suspects
+from weft.engine.ways import Ways
 from weft.errors import DiskFull, ServerAway, ServerFull
-from weft.fetch.client import Client, Done
-from weft.frontier.contract import End, Frontier, FrontierStats, Wanted
+from weft.fetch.contract import Done
+from weft.frontier.contract import End, Ended, Frontier, FrontierStats, Wanted
 from weft.records import Lease, Purpose, Reason
 from weft.telemetry import Log
 
@@ -59,9 +60,8 @@ class Loop:
     def __init__(
         self,
         frontier: Frontier,
-        client: Client,
+        ways: Ways,
         results: Results,
-        book: RobotsBook,
         committer: Committer,
         crawls: dict[int, RunningCrawl],
         progress: Progress,
@@ -74,15 +74,15 @@ class Loop:
         by_address: bool = False,
         chores: Sequence[Callable[[float], None]] = (),
         ends_alone: bool = True,
+        serves: bool = False,
         pressure: Pressure | None = None,
         gather_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._frontier = frontier
-        self._client = client
+        self._ways = ways
         self._results = results
         self._round = results.round
-        self._book = book
         self._committer = committer
         self._crawls = crawls
         self._progress = progress
@@ -94,6 +94,8 @@ class Loop:
         self._by_address = by_address
         self._chores = chores
         self._ends_alone = ends_alone
+        self._serves = serves  # crawls come and go: it goes on when there is nothing to do
+        self.touched: set[int] = set()  # crawls with which something has happened, until somebody looks at them
         self._pressure = pressure
         self._gather_s = gather_s  # how long ended transfers may wait for others, where telling of them costs a journey
         self._clock = clock
@@ -105,6 +107,23 @@ class Loop:
         self._next_commit = self._next_progress = self._next_idle = 0.0
         self._stats = FrontierStats(0, 0, 0, 0, 0, 0, 0)  # the last that could be had
         self._blocked: DiskFull | ServerAway | ServerFull | None = None  # what must pass before it goes on
+
+    @property
+    def blocked(self) -> DiskFull | ServerAway | ServerFull | None:
+        """What the loop waits for: a full disk, a server that is away."""
+        return self._blocked
+
+    def leases_of(self, crawl: int) -> list[Lease]:
+        """What is in flight of a crawl."""
+        return [lease for lease in self._leases.values() if lease.crawl == crawl]
+
+    def flush(self) -> bool:
+        """Tells the frontier what came, and commits; False where that cannot be done now."""
+        self._flush()
+        if self._blocked is not None:
+            return False
+        self._record_rejections()
+        return self._committed()
 
     def drain(self, reason: Stop = Stop.INTERRUPTED) -> None:
         """Claims nothing more, and ends when what is in flight has come home or DRAIN_S are over."""
@@ -137,7 +156,7 @@ class Loop:
 
     def _work(self, now: float) -> None:
         wait_s = self._wait_s(now)
-        results = self._client.poll(min(0.02, wait_s) if self._looking_up else wait_s)
+        results = self._ways.poll(min(0.02, wait_s) if self._looking_up else wait_s)
         if results and self._gather_s:
             self._gather(results)
         if self._looking_up:
@@ -161,14 +180,19 @@ class Loop:
             assert isinstance(tag, Lease)
             del self._leases[tag.item]
             self._step("fetched")
-            if result.error != "aborted":
+            self.touched.add(tag.crawl)
+            if result.error == "aborted" or tag.crawl not in self._crawls:
+                # Nobody waits for it any more. The site was asked all the same, so its clock counts from here.
+                self._round.cool(Ended(tag, result.ended, outcome="aborted"))
+                self._round.end(tag, End.RELEASE if tag.crawl in self._crawls else End.OTHER)
+            else:
                 ended.append((tag, result))
         self._results.take(ended)
 
     def _gather(self, results: Done) -> None:
         until = self._clock() + self._gather_s
-        while self._client.in_flight and (left_s := until - self._clock()) > 0:
-            results += self._client.poll(left_s)
+        while self._ways.in_flight and (left_s := until - self._clock()) > 0:
+            results += self._ways.poll(left_s)
 
     def _do_chores(self, now: float) -> None:
         try:
@@ -185,6 +209,7 @@ class Loop:
             return
         for rejection in rejected:
             self._results.reject(rejection)
+            self.touched.add(rejection.crawl)
         self._committer.ended(rejection.item.item for rejection in rejected)
 
     def _flush(self) -> None:
@@ -208,6 +233,7 @@ class Loop:
             self._step("claimed")
             wall = time.time()
             for lease in leases:
+                self.touched.add(lease.crawl)
                 self._begin(lease, wall)
             self._send_wanted(wall)
             self._flush()
@@ -231,7 +257,7 @@ class Loop:
 
     def _room(self) -> int:
         """How many transfers may be begun now."""
-        free = self._client.free - len(self._looking_up)
+        free = self._ways.free - len(self._looking_up)
         if self._pressure is None:
             return free
         try:
@@ -243,6 +269,8 @@ class Loop:
 
     def _start(self, lease: Lease, now: float) -> None:
         crawl = self._crawls[lease.crawl]
+        if crawl.has_been_edited and crawl.sets_aside(lease):
+            return
         if lease.purpose is not Purpose.ROBOTS and not self._allowed(lease, crawl):
             return
         self._leases[lease.item] = lease
@@ -252,14 +280,16 @@ class Loop:
             self._submit(lease, now)
 
     def _submit(self, lease: Lease, now: float, address: str | None = None) -> None:
-        headers = self._crawls[lease.crawl].headers(lease, now)
+        crawl = self._crawls[lease.crawl]
+        headers = crawl.headers(lease, now)
         keep_bytes = ROBOTS_BYTES if lease.purpose is Purpose.ROBOTS else 0
         # Whoever stood still has lost the lease: the site may be another's by then.
-        self._client.submit(lease.url, headers, lease, keep_bytes=keep_bytes, until=lease.deadline, address=address)
+        crawl.way.submit(lease.url, headers, lease, keep_bytes=keep_bytes, until=lease.deadline, address=address)
 
     def _find_address(self, lease: Lease, now: float) -> None:
         """Politeness by address: the request waits for its name, then for the address's place."""
-        address = self._client.address_of(urls.host_of(lease.url))
+        crawl = self._crawls[lease.crawl]
+        address = crawl.way.address_of(urls.host_of(lease.url))
         if address is None:
             self._looking_up.append(lease)
         elif not address:
@@ -267,7 +297,7 @@ class Loop:
         else:
             asks = 0.0
             if lease.purpose is not Purpose.ROBOTS:
-                asks = self._book.of(urls.origin_of(lease.url))[1].crawl_delay(self._book.agent) or 0.0
+                asks = crawl.book.of(urls.origin_of(lease.url))[1].crawl_delay(crawl.agent) or 0.0
             self._wanted.append(Wanted(lease, address, asks))
 
     def _send_wanted(self, now: float) -> None:
@@ -299,11 +329,12 @@ class Loop:
 
     def _allowed(self, lease: Lease, crawl: RunningCrawl) -> bool:
         origin = lease.url[: lease.url.index("/", 8)]
-        record, robots = self._book.of(origin)
+        book = crawl.book
+        record, robots = book.of(origin)
         if (reason := REFUSALS.get(record.status)) is not None:
             self._results.refuse(lease, reason, record.detail)
             return False
-        if rule := self._book.rule_against(lease.url, robots):
+        if rule := book.rule_against(lease.url, robots):
             self._results.refuse(lease, Reason.ROBOTS, rule)
             return False
         if lease.purpose is Purpose.PAGE and origin not in crawl.known_origins:
@@ -317,7 +348,7 @@ class Loop:
         wake = min(self._next_commit, self._next_progress, now + IDLE_S)
         if self._pressure is not None and self._pressure.level is Level.HARD:
             return min(max(0.0, wake - now), LOOK_EVERY_S)
-        if self._reason is None and self._client.free and self._blocked is None:
+        if self._reason is None and self._ways.free and self._blocked is None:
             due = self._frontier.next_due()
             if due is not None:
                 wake = min(wake, due)
@@ -328,7 +359,7 @@ class Loop:
         if self._reason is not None:
             at_home = not self._leases and not self._results.unread
             return self._reason if at_home or now >= self._drain_until else None
-        if self._leases or self._results.unread or self._blocked is not None:
+        if self._serves or self._leases or self._results.unread or self._blocked is not None:
             return None
         try:
             return self._nothing_left()

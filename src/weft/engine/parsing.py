@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from weft import urls
-from weft.config import FetchSection
 from weft.engine.answer import Answer
 from weft.engine.leads import Leads
 from weft.engine.metrics import EngineMetrics
@@ -51,8 +50,6 @@ class Parsing:
         rows: Rows,
         leads: Leads,
         suspects: Suspects,
-        fetch: FetchSection,
-        agent: str,
         metrics: EngineMetrics,
         *,
         keeps_text: bool = False,
@@ -61,8 +58,6 @@ class Parsing:
         self._rows = rows
         self._leads = leads
         self._suspects = suspects
-        self._fetch = fetch
-        self._agent = agent
         self._metrics = metrics
         self._keeps_text = keeps_text
         # A test may name a mark in a page at which parsing kills the process.
@@ -96,7 +91,7 @@ class Parsing:
         encoding = head.content_encoding
         body, error = answer.result.body, "wrong_length" if answer.result.surplus else ""
         if encoding:
-            decoded = decode(body, encoding, self._fetch.max_body_bytes)
+            decoded = decode(body, encoding, crawl.fetch.max_body_bytes)
             if decoded.truncated and decoded.error is None:
                 self._rows.record(answer, error="too_large", stored=False)
                 return None
@@ -108,7 +103,7 @@ class Parsing:
             return None
         noindex, nofollow = page.noindex, page.nofollow
         if tags := head.get_all("x-robots-tag"):
-            by_header = robots_tag(tags, self._agent)
+            by_header = robots_tag(tags, crawl.agent)
             noindex, nofollow = noindex or by_header[0], nofollow or by_header[1]
         if page.title is not None and lease.depth:
             crawl.rules.sameness.observe(lease.url, page.title, len(page.hrefs), lambda: _words(page))
@@ -162,7 +157,7 @@ class Parsing:
             crawl.progress.refused[bad.reason] += 1
             self._rows.record(answer, error=f"redirect to {bad.reason}")
             return
-        if lease.hops >= self._fetch.max_redirects:
+        if lease.hops >= crawl.fetch.max_redirects:
             self._rows.record(answer, error="too_many_redirects", final_url=target)
             return
         near = self._leads.near(lease, [], target) if crawl.finds_depth else lease

@@ -16,14 +16,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from weft import urls
-from weft.config import PolitenessSection
 from weft.engine import robots as robots_txt
 from weft.engine.answer import Answer
 from weft.engine.crawls import RunningCrawl
 from weft.engine.metrics import EngineMetrics
 from weft.engine.parsing import AT_ONCE
 from weft.engine.revisits import is_unchanged
-from weft.engine.robots import RobotsBook
 from weft.engine.round import Round
 from weft.engine.rows import Rows
 from weft.engine.verdict import REDIRECTS, Kind, backoff_s, site_health
@@ -46,8 +44,6 @@ class Results:
         rows: Rows,
         onward: Callable[[Sequence[Answer]], None],
         crawls: dict[int, RunningCrawl],
-        book: RobotsBook,
-        politeness: PolitenessSection,
         metrics: EngineMetrics,
         *,
         reads_here: bool = True,
@@ -58,8 +54,6 @@ class Results:
         self._rows = rows
         self._onward = onward
         self._crawls = crawls
-        self._book = book
-        self._politeness = politeness
         self._metrics = metrics
         self._reads_here = reads_here
         self._wall = wall
@@ -101,6 +95,14 @@ class Results:
                 left_bytes -= len(answers[-1].result.body)
             self._unread_bytes += left_bytes - BYTES_AT_ONCE
             self._take(answers)
+
+    def drop(self, crawl: int) -> list[Lease]:
+        """Forgets the answers of a crawl that wait to be read; gives their leases."""
+        dropped = [answer for answer in self._unread if answer.lease.crawl == crawl]
+        if dropped:
+            self._unread = deque(answer for answer in self._unread if answer.lease.crawl != crawl)
+            self._unread_bytes -= sum(len(answer.result.body) for answer in dropped)
+        return [answer.lease for answer in dropped]
 
     def _answer(self, lease: Lease, result: FetchResult) -> Answer:
         crawl, spent_s, wall = self._crawls[lease.crawl], result.ended - result.started, self._wall()
@@ -181,10 +183,11 @@ class Results:
     def _take_failure(self, answer: Answer) -> None:
         lease, result = answer.lease, answer.result
         retry_after_s = answer.ended.retry_after_s if answer.ended is not None else None
-        too_long = (retry_after_s or 0.0) > self._politeness.max_retry_after_s
-        if lease.attempt < self._politeness.max_retries and not too_long:
+        politeness = answer.crawl.politeness
+        too_long = (retry_after_s or 0.0) > politeness.max_retry_after_s
+        if lease.attempt < politeness.max_retries and not too_long:
             answer.crawl.progress.status.retries += lease.purpose is Purpose.PAGE
-            wait_s = backoff_s(self._politeness.retry_backoff_s, lease.attempt, self._chance())
+            wait_s = backoff_s(politeness.retry_backoff_s, lease.attempt, self._chance())
             self.round.end(lease, End.RETRY, max(wait_s, retry_after_s or 0.0))
             return
         log.info(
@@ -212,9 +215,10 @@ class Results:
                 self.round.aside(answer.crawl, [hop])
                 self.round.end(lease, End.OTHER)
                 return
-        record = robots_txt.record_of(result, self._wall(), self._politeness.robots_ttl_s)
+        politeness = answer.crawl.politeness
+        record = robots_txt.record_of(result, self._wall(), politeness.robots_ttl_s)
         if record is None and lease.attempt + 1 < robots_txt.TRIES:
-            wait_s = backoff_s(self._politeness.retry_backoff_s, lease.attempt, self._chance())
+            wait_s = backoff_s(politeness.retry_backoff_s, lease.attempt, self._chance())
             self.round.end(lease, End.RETRY, max(wait_s, head.retry_after_s(self._wall()) or 0.0))
             return
         if record is None:
@@ -224,5 +228,5 @@ class Results:
                 tries=lease.attempt + 1,
                 outcome=result.error or result.status,
             )
-        self._book.learn(lease.about, record or robots_txt.unreachable(result, self._wall()))
+        answer.crawl.book.learn(lease.about, record or robots_txt.unreachable(result, self._wall()))
         self.round.end(lease, End.OTHER)

@@ -30,6 +30,7 @@ from typing import Any
 import pycurl
 
 from weft.config import FetchSection
+from weft.fetch.contract import Done
 from weft.fetch.dns import Answer, Resolver
 from weft.fetch.handles import OVERDUE, STALE, Transfer, ca_bundle, is_sloppy, kind, session_caches, set_up
 from weft.fetch.headers import final_head, merged, wire
@@ -38,7 +39,6 @@ from weft.fetch.surplus import has_surplus
 from weft.records import FetchResult
 
 Refusal = Callable[[str], str | None]
-Done = list[tuple[object, FetchResult]]
 
 KEPT_CONNECTIONS = 4000  # so many sites can keep their connection open while their delay passes
 EVENTS = 128  # handled at a time: few, so that ended transfers are reported soon and delays do not grow
@@ -92,7 +92,10 @@ class Client:
         self._usual = self._usual_headers()
         self._usual_lines, self._usual_tail = wire(self._usual)
         self._multi = self._make_multi(handles)
-        self._free = self._make_transfers(handles, ca_file or ca_bundle())
+        self._ca_file = ca_file or ca_bundle()
+        self._sessions = session_caches()
+        self._free: list[Transfer] = []
+        self._unmade = handles  # transfers are made when they are first needed
 
     @property
     def in_flight(self) -> int:
@@ -102,7 +105,7 @@ class Client:
     @property
     def free(self) -> int:
         """Transfers that may be submitted now."""
-        return len(self._free)
+        return len(self._free) + self._unmade
 
     def fileno(self) -> int:
         """Readable when `poll` has something to do, except for timers: see `timeout_s`."""
@@ -134,7 +137,7 @@ class Client:
         this process was stopped meanwhile. `address`: the result of `address_of`; the request goes there and nowhere
         else, or ends with the reason if it is empty.
         """
-        transfer = self._free.pop()
+        transfer = self._free.pop() if self._free else self._make_transfer()
         transfer.url, transfer.tag = url, tag
         transfer.keep(keep_bytes, self._section.max_body_bytes)
         transfer.started = transfer.moved = now = self._clock()
@@ -208,13 +211,12 @@ class Client:
         multi.setopt(pycurl.M_TIMERFUNCTION, self._on_timer)
         return multi
 
-    def _make_transfers(self, handles: int, ca_file: str | None) -> list[Transfer]:
-        sessions = session_caches()
-        transfers = [Transfer(sessions, self._clock) for _ in range(handles)]
-        for transfer in transfers:
-            set_up(transfer, self._section, self._usual_lines, ca_file)
-            transfer.curl.setopt(pycurl.OPENSOCKETFUNCTION, partial(self._open_socket, transfer))
-        return transfers
+    def _make_transfer(self) -> Transfer:
+        self._unmade -= 1
+        transfer = Transfer(self._sessions, self._clock)
+        set_up(transfer, self._section, self._usual_lines, self._ca_file)
+        transfer.curl.setopt(pycurl.OPENSOCKETFUNCTION, partial(self._open_socket, transfer))
+        return transfer
 
     # -- the beginning of a transfer
 

@@ -95,6 +95,11 @@ class Guard:
         return None if self.allow_private and reason in INSIDE else reason
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a host or address is this machine."""
+    return host in ("localhost", "[::1]", "::1") or host.startswith("127.")
+
+
 @lru_cache(maxsize=65536)
 def refusal(address: str | IPv4Address | IPv6Address) -> str | None:
     """Why this address is not public, in a word; None when it is."""

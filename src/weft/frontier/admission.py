@@ -45,6 +45,18 @@ class Rules:
         elif self._section.scope == "prefix":
             self._prefixes += (url.partition("?")[0].rpartition("/")[0] + "/",)
 
+    def edit(self, section: ScopeSection) -> None:
+        """Other patterns and depths from now on; where the seeds are stays."""
+        self._section = section
+        self._include, self._exclude = _matcher(section.include), _matcher(section.exclude)
+        self._origins.clear()
+
+    def excludes(self, url: str) -> bool:
+        """Whether the patterns keep a URL out."""
+        if self._exclude and self._exclude(url):
+            return True
+        return self._include is not None and not self._include(url)
+
     def rewritten(self, url: str) -> str:
         """The URL as this crawl stores it: without session ids and the parameters of `strip_query`."""
         if "?" not in url and ";" not in url:

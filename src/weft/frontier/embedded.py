@@ -123,7 +123,7 @@ class EmbeddedFrontier:
         self._requests = RequestLog(folder / "requests", self.now())
         self._log_place = ("", 0)
         # Set by the engine, which can read robots.txt: returns the rule that forbids a URL, or "".
-        self.forbids: Callable[[RobotsRecord, str, str], str] = lambda _record, _origin, _url: ""
+        self.forbids: Callable[[int, RobotsRecord, str, str], str] = lambda _crawl, _record, _origin, _url: ""
 
     # ── opening ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -379,7 +379,7 @@ class EmbeddedFrontier:
                 continue
             new += 1
             item = self._numbered(owner, one)
-            if one.purpose is Purpose.PAGE and (rule := self._forbidden(one.url)):
+            if one.purpose is Purpose.PAGE and (rule := self._forbidden(crawl, one.url)):
                 self._turn_away(owner, one, item, rule)
             else:
                 self._queues.enqueue(owner, one, item)
@@ -891,11 +891,11 @@ class EmbeddedFrontier:
         self._write_line(crawl, found, item)
         return item
 
-    def _forbidden(self, url: str) -> str:
+    def _forbidden(self, crawl: int, url: str) -> str:
         """The rule that forbids a page, as far as the robots.txt is in memory; it is checked again after the claim."""
         origin = url[: url.index("/", 8)]
         record = self._robots.in_memory(origin)
-        return self.forbids(record, origin, url) if record is not None else ""
+        return self.forbids(crawl, record, origin, url) if record is not None else ""
 
     def _turn_away(self, crawl: Crawl, found: Found, number: int, rule: str) -> None:
         """Rejects a new item at once that would be claimed only to be refused."""

@@ -59,9 +59,10 @@ class Parts:
         section, fetch = ScopeSection(scope=scope, max_depth=max_depth), FetchSection()
         self.progress = Progress(folder / "status.json", 1)
         self.crawl = RunningCrawl(
-            number, Rules(section, SITES, this_year=2026), section, fetch, self.frontier, self.progress
-        )
-        self.leads = Leads(self.frontier, self.store, fetch, "weft")
+            number, Rules(section, SITES, this_year=2026), section, fetch, self.frontier, self.progress,
+            politeness=PolitenessSection(delay_s=1.0, places=1),
+        )  # fmt: skip
+        self.leads = Leads(self.frontier, self.store)
         self.round = Round(self.frontier, self.store, {number: self.crawl}, self.leads)
         self.rows = Rows(self.store, self.round)
         for site in SITES:

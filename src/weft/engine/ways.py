@@ -1,0 +1,147 @@
+"""The ways out that an engine's crawls share: one for each kind of fetch settings, made when it is first needed.
+
+Crawls with equal settings share addresses, connections and sessions; those that differ in what they trust (`resolve`,
+`tls_verify`, `allow_private`, logins, headers) share nothing but the sites' clocks, which are the frontier's.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from weft.config import FetchSection
+from weft.fetch.client import Client
+from weft.fetch.contract import Done, Way
+from weft.fetch.guard import Guard, is_loopback
+
+
+def client_for(handles: int) -> Callable[[FetchSection], Way]:
+    """Makes libcurl clients. Without an email address they stay on this machine."""
+
+    def make(section: FetchSection) -> Way:
+        guard = Guard(section.allow_private)
+
+        def check(address: str) -> str | None:
+            why = guard.check(address)
+            return why or (None if is_loopback(address) else "beyond loopback, which needs --email")
+
+        return Client(section, refusal=guard.check if section.email else check, handles=handles)
+
+    return make
+
+
+_key = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
+class Ways:
+    """All ways out, polled together. `slots`: how many transfers may be in flight over all of them."""
+
+    def __init__(
+        self, make: Callable[[FetchSection], Way], slots: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._make = make
+        self._slots = slots
+        self._clock = clock
+        self._ways: dict[bytes, Way] = {}
+        self._users: dict[bytes, int] = {}
+        self._only: Way | None = None  # the one way, while there is one and nothing else is watched
+        self._watched: dict[int, Callable[[], None]] = {}
+        self._epoll: select.epoll | None = None
+        self._early: Done = []  # results of a way that was closed
+
+    @property
+    def in_flight(self) -> int:
+        """Transfers begun and not ended."""
+        return sum(way.in_flight for way in self._ways.values())
+
+    @property
+    def free(self) -> int:
+        """Transfers that may be begun now."""
+        return self._slots - self.in_flight if self._only is None else self._only.free
+
+    def open(self, section: FetchSection) -> Way:
+        """The way for these settings; to be given back with `close`."""
+        key = _key(section)
+        way = self._ways.get(key)
+        if way is None:
+            way = self._ways[key] = self._make(section)
+            if self._epoll is not None:
+                self._epoll.register(way.fileno(), select.EPOLLIN)
+            self._choose()
+        self._users[key] = self._users.get(key, 0) + 1
+        return way
+
+    def close(self, section: FetchSection) -> None:
+        """One crawl less uses it; the last one that was opened stays, for the next that comes."""
+        key = _key(section)
+        self._users[key] -= 1
+        if self._users[key] or len(self._ways) == 1:
+            return
+        way = self._ways.pop(key)
+        del self._users[key]
+        if self._epoll is not None:
+            self._epoll.unregister(way.fileno())
+        self._early += way.poll(0.0)  # what was aborted for it
+        way.close()
+        self._choose()
+
+    def watch(self, fd: int, came: Callable[[], None]) -> None:
+        """Has `poll` call this when the descriptor can be read, and return."""
+        if self._epoll is None:
+            self._epoll = select.epoll()
+            for way in self._ways.values():
+                self._epoll.register(way.fileno(), select.EPOLLIN)
+        self._watched[fd] = came
+        self._epoll.register(fd, select.EPOLLIN)
+        self._choose()
+
+    def poll(self, timeout_s: float) -> Done:
+        """Works until a transfer has ended, a watched descriptor can be read, or the time is over."""
+        if self._only is not None:
+            return self._only.poll(timeout_s)
+        done, self._early = self._early, []
+        until = self._clock() + timeout_s
+        while not done:
+            timeouts = [left for way in self._ways.values() if (left := way.timeout_s()) is not None]
+            wait_s = max(0.0, min([until - self._clock(), *timeouts]))
+            came = False
+            for fd, _ in self._wait(wait_s):
+                if (callback := self._watched.get(fd)) is not None:
+                    callback()
+                    came = True
+            for way in self._ways.values():
+                if way.in_flight or way.timeout_s() is not None:
+                    done += way.poll(0.0)
+            if came or self._clock() >= until:
+                break
+        return done
+
+    def abort(self, tag: object) -> None:
+        """Ends the transfers with this tag at once."""
+        for way in self._ways.values():
+            way.abort(tag)
+
+    def shut(self) -> None:
+        """Closes all of them."""
+        for way in self._ways.values():
+            way.close()
+        self._ways.clear()
+        if self._epoll is not None:
+            self._epoll.close()
+
+    def _wait(self, wait_s: float) -> list[tuple[int, int]]:
+        if self._epoll is None:
+            if not self._ways:
+                time.sleep(wait_s)
+                return []
+            self._epoll = select.epoll()
+            for way in self._ways.values():
+                self._epoll.register(way.fileno(), select.EPOLLIN)
+        return self._epoll.poll(wait_s)
+
+    def _choose(self) -> None:
+        alone = len(self._ways) == 1 and not self._watched
+        self._only = next(iter(self._ways.values())) if alone else None

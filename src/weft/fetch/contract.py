@@ -1,0 +1,57 @@
+"""What every way out to the network does: libcurl direct, libcurl through a proxy, a browser.
+
+A crawl says by its settings which way it goes; the loop does not know. Every submit ends in exactly one `FetchResult`
+out of `poll`, whatever the server does. For each way must hold what `client` promises: the address guard, the limits of
+size and time, and that nothing is sent after `until`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from weft.records import FetchResult
+
+Done = list[tuple[object, FetchResult]]
+
+
+class Way(Protocol):
+    """Fetches many URLs at once, on the caller's thread."""
+
+    @property
+    def free(self) -> int:
+        """Transfers that may be submitted now."""
+
+    @property
+    def in_flight(self) -> int:
+        """Transfers begun and not ended."""
+
+    def submit(
+        self,
+        url: str,
+        headers: Sequence[tuple[str, str]],
+        tag: object,
+        *,
+        keep_bytes: int = 0,
+        until: float = ...,
+        address: str | None = None,
+    ) -> None:
+        """Begins one transfer; `poll` gives its result with the tag. See `client.Client.submit`."""
+
+    def address_of(self, host: str) -> str | None:
+        """Where requests to a host go: empty if nowhere, None if that is being looked up (`poll` brings the answer)."""
+
+    def poll(self, timeout_s: float) -> Done:
+        """Works until a transfer has ended or the time is over; gives the transfers that ended."""
+
+    def abort(self, tag: object) -> None:
+        """Ends the transfers with this tag at once; they come out of `poll` as aborted."""
+
+    def fileno(self) -> int:
+        """Readable when `poll` has something to do."""
+
+    def timeout_s(self) -> float | None:
+        """In how many seconds `poll` must be called even if nothing arrives; None: not before something does."""
+
+    def close(self) -> None:
+        """Drops what is in flight and gives everything back to the system."""
