@@ -91,8 +91,9 @@ class Index:
     def commit(self, batch: int, durable: int, rows: Sequence[tuple[Any, ...]], files: Iterable[FileState]) -> None:
         """One transaction: the rows, the committed lengths, the batch's number."""
         with writing(self.path), _transaction(self._db):
-            self._db.executemany(_INSERT, rows)
-            self._db.execute(schema.TALLY, (batch, batch))
+            if rows:
+                self._db.executemany(_INSERT, rows)
+                self._db.execute(schema.TALLY, (batch, batch))
             for file in files:
                 self._db.execute(
                     "UPDATE files SET length = ?, last = ? WHERE id = ?", (file.length, file.last, file.id)
@@ -146,6 +147,7 @@ class Index:
         with writing(self.path), _transaction(self._db):
             self._db.execute("UPDATE meta SET value = ? WHERE key = 'batch' AND value < ?", (batch, batch))
             self._db.execute("DELETE FROM meta WHERE key = 'rebuilt'")
+            self._db.execute("INSERT OR IGNORE INTO meta VALUES ('in_step', 1)")
 
     def note_rebuilt(self) -> None:
         """Says that it was made again: its last batch tells nothing of what the crawl had committed before."""
@@ -155,6 +157,10 @@ class Index:
     def is_rebuilt(self) -> bool:
         """Whether it was made again, and nobody has written to it since."""
         return bool(self._all("SELECT 1 FROM meta WHERE key = 'rebuilt'"))
+
+    def is_in_step(self) -> bool:
+        """Whether every batch of its crawl is noted here, those without a row in this data dir too."""
+        return bool(self._all("SELECT 1 FROM meta WHERE key = 'in_step'"))
 
     def sync(self, last: bool = False) -> None:
         """Puts what is committed on the disk, and does the housekeeping. The WARC files must be there first."""

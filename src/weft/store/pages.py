@@ -4,7 +4,8 @@ A URL's page lives in the data dir that `urls.data_dir_of` says, so the number o
 process writes as its own slot (`pod0-fetcher0`), to files that nobody else touches; reading takes all slots together.
 
 Must stay true: the promises in `contract`. A batch is a number for each commit, over all data dirs; a crash between two
-of their transactions commits a part of a batch, which is no harm, since each page is in one of them alone.
+of their transactions commits a part of a batch, which is no harm, since each page is in one of them alone. A batch is
+noted in every data dir, those without a row in it too: so each index by itself tells whether it has lost something.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from weft.store import schema, warc_file
 from weft.store.contract import Stats, StoredPage
 from weft.store.corpus import Corpus
 from weft.store.errors import remedy
+from weft.store.index import Index
 from weft.store.masking import Private
 from weft.store.query import EVERY, Where
 from weft.store.repair import Tail
@@ -243,19 +245,19 @@ class PageStore:
 
     def _recover(self, on_disk: list[list[str]], acknowledged: int, is_done: Callable[[int], bool] | None) -> None:
         indexes = [shard.index for shard in self._shards]
-        committed = max(index.number("batch") for index in indexes)
-        is_behind = committed < acknowledged and not any(index.is_rebuilt() for index in indexes)
-        if is_behind and is_done is None:
-            raise _behind(indexes[0].path)
-        self._attempts = self.batch = max(committed, acknowledged)
+        behind = _behind(indexes, acknowledged)
+        if behind and is_done is None:
+            raise _is_older(behind[0])
+        self._attempts = self.batch = max(acknowledged, *(index.number("batch") for index in indexes))
         durable = max(index.number("durable") for index in indexes)
         tail = None if is_done is None else Tail(is_done, self._next_batch)
         for shard, names in zip(self._shards, on_disk, strict=True):
             # An index that has every acknowledged batch has the row of every item that is done.
             may_be_behind = shard.index.number("batch") < acknowledged
-            self.read_back += shard.repair(durable, names, tail if may_be_behind else None)
-        if is_behind and not self.read_back:
-            raise _behind(indexes[0].path)
+            back = shard.repair(durable, names, tail if may_be_behind else None)
+            if shard.index in behind and not back:
+                raise _is_older(shard.index)
+            self.read_back += back
         for index in indexes:
             index.begin(self.batch)
         self.sync()
@@ -269,14 +271,24 @@ def _is_good(row: Row) -> bool:
     return bool(row.warc_file) and 200 <= row.status < 300 and row.is_whole
 
 
-def _behind(path: Path) -> BadInput:
-    return BadInput(f"{path} is older than the crawl, it has lost rows: {remedy(path.parent)}")
+def _behind(indexes: list[Index], acknowledged: int) -> list[Index]:
+    """Those that have lost rows: they end before a batch that was on the disk in every data dir."""
+    if any(index.is_rebuilt() for index in indexes):
+        return []
+    behind = [index for index in indexes if index.number("batch") < acknowledged]
+    # An older Weft noted a batch only where it had rows: there one index with the last batch stands for all.
+    return behind if len(behind) == len(indexes) or any(index.is_in_step() for index in indexes) else []
+
+
+def _is_older(index: Index) -> BadInput:
+    return BadInput(f"{index.path} is older than the crawl, it has lost rows: {remedy(index.path.parent)}")
 
 
 def _refuse_missing(paths: list[Path], acknowledged: int) -> None:
-    """Before anything is made: a crawl that has committed something had an index."""
-    if acknowledged and not any(path.exists() and path.stat().st_size for path in paths):
-        raise BadInput(f"{paths[0]} is missing or empty, though the crawl has stored rows: {remedy(paths[0].parent)}")
+    """Before anything is made: a crawl that has committed something had an index in every data dir."""
+    for path in paths if acknowledged else ():
+        if not path.exists() or not path.stat().st_size:
+            raise BadInput(f"{path} is missing or empty, though the crawl has stored rows: {remedy(path.parent)}")
 
 
 def _next_serial(folders: list[Path]) -> int:

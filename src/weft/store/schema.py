@@ -7,7 +7,8 @@
     lookup   (url_hash, item), sorted: the way from a URL to its rows
     lost     rows that were taken out because their bytes are gone, until they are queued again
     meta     schema_version, crawl_id, data_dirs, data_dir, and the numbers `batch`, `durable`, `folded`, `folded_rows`;
-             `rebuilt` until a writer has opened an index that was made again
+             `rebuilt` until a writer has opened an index that was made again; `in_step` once batches without a row in
+             this data dir are noted, too
 
 A row's way into `lookup` is by the thousand, in the order of the hash: an ordinary index on the hash writes a page of
 4 KB for each row once it is larger than the cache (17 µs a row at 600,000 rows instead of 5). Rows of batches beyond
