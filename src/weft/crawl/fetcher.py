@@ -17,7 +17,6 @@ from weft.config import Config
 from weft.crawl.child import progress_of, run_child
 from weft.crawl.ends import EXIT_CODES, STATES
 from weft.crawl.exchange import Exchange
-from weft.crawl.finished import Finished
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.handoff import GATHER_S, Outlet
 from weft.crawl.opening import Opening
@@ -70,13 +69,13 @@ class Fetcher:
             keep=config.store.store,
             secret_headers=config.fetch.headers,
             acknowledged=self._frontier.acknowledged,
-            is_done=self._is_done(),
+            is_done=self._frontier.knows_finished(),
             step=step,
         )
         self._suspects = Suspects(pulse)
         if self._suspects.died_on:
             log.error("a page killed its parser", item=self._suspects.died_on)
-        crawl = Opening(order, self.folder, self._frontier, self._store, self.progress).open()
+        crawl = Opening(order, self.folder, self._frontier, self._store, self.progress, step).open()
         self._await_seeds()
         self._client = Client(config.fetch, refusal=_refusal(config), handles=config.fetch.workers)
         book = RobotsBook(self._frontier, config.fetch.user_agent())
@@ -107,12 +106,6 @@ class Fetcher:
         if order.servers:
             return open_frontier(order, self.folder, self.progress)
         return _open_embedded(home, order)
-
-    def _is_done(self) -> Callable[[int], bool] | None:
-        """Tells whether an item is finished; None where a server knows that."""
-        if isinstance(self._frontier, RoutedRedisFrontier):
-            return None
-        return Finished(self._frontier._journal).__contains__
 
     def _await_seeds(self) -> None:
         """The pod's first fetcher brings them in. A seed that was fetched before that as some page's link would be a

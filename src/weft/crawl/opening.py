@@ -30,7 +30,7 @@ from weft.records import POD_SHIFT, Found, Reason, Row
 from weft.store.errors import StoreError
 from weft.store.pages import PageStore
 from weft.store.query import Where
-from weft.telemetry import Log
+from weft.telemetry import Log, Slot
 
 MAY_SUCCEED = RETRYABLE | {Reason.ROBOTS_UNREACHABLE, Reason.BREAKER, Reason.RETRY_AFTER}
 WAIT_S, SETTLE_S = 0.1, 60.0
@@ -53,6 +53,10 @@ class Losing(Frontier, Protocol):
     lost_ends: list[int]
 
     def readmit(self, crawl: int, found: Found) -> None: ...
+
+    def readmit_once(self, crawl: int, name: str, what: str, lost: Iterable[tuple[int, Found]]) -> None: ...
+
+    def note(self, name: str, value: str | None = None) -> str: ...
 
     def had(self, crawl: int, rows: Iterable[tuple[str, int, int]]) -> None: ...
 
@@ -85,6 +89,23 @@ def read_lost(
             frontier.readmit(crawl.number, Found(row.url, row.depth, row.parent))
 
 
+def queue_lost(
+    frontier: Losing | EmbeddedFrontier, store: PageStore, crawl: int, slot: Slot, step: Callable[[str], None]
+) -> int:
+    """Queues the URLs of pages whose bytes are gone, under new numbers, and tells how many; once, whoever dies here."""
+    lost = store.repair()
+    if lost:
+        name = f"lost:{slot.name}"
+        frontier.readmit_once(crawl, name, store.lost_name(), ((row.item, _found(row)) for row in lost))
+        frontier.commit()
+        step("lost-queued")
+        store.readmitted()
+        frontier.note(name, "")
+    else:
+        store.readmitted()
+    return len(lost)
+
+
 class Opening:
     """One process's opening of the crawl."""
 
@@ -95,12 +116,14 @@ class Opening:
         frontier: EmbeddedFrontier | RoutedRedisFrontier,
         store: PageStore,
         progress: Progress,
+        step: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._order = order
         self._folder = folder
         self._frontier = frontier
         self._store = store
         self._progress = progress
+        self._step = step
         self._owns: Callable[[str], bool] = (
             frontier.owns if isinstance(frontier, RoutedFrontier | RoutedRedisFrontier) else lambda _: True
         )
@@ -114,12 +137,9 @@ class Opening:
         seeds, extensions = self._folder.seeds(), frontier.scope_extensions(number)
         rules = Rules(scope, seeds, this_year=datetime.now(UTC).year, extensions=extensions)
         crawl = RunningCrawl(number, rules, scope, order.config.fetch, frontier, self._progress, seeds)
-        lost = self._store.repair()
-        for row in lost:
-            # These pages' bytes are gone: their URLs come in again under a new number.
-            frontier.readmit(number, Found(row.url, row.depth, row.parent, row.hops))
+        lost = queue_lost(frontier, self._store, number, order.slot, self._step)
         if lost or self._store.read_back:
-            log.warning("the index was mended", lost_and_queued_again=len(lost), read_back=self._store.read_back)
+            log.warning("the index was mended", lost_and_queued_again=lost, read_back=self._store.read_back)
         if isinstance(frontier, RoutedRedisFrontier):
             alive = partial(beat, self._folder.pulse_of(order.slot))
             read_lost(frontier, self._store, order.config.fetch, crawl, alive)
@@ -134,7 +154,6 @@ class Opening:
         if frontier.is_recrawled(number):
             crawl.revisits = Revisits(self._store)
         frontier.commit()
-        self._store.readmitted()
         return crawl
 
     def _read_links_again(self, crawl: RunningCrawl, frontier: EmbeddedFrontier) -> None:

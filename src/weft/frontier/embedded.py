@@ -39,7 +39,7 @@ from weft.frontier.contract import (
 from weft.frontier.journal import LOST_TAIL, REMEDY, Journal, undamaged
 from weft.frontier.politeness import AddressTurn, log_change
 from weft.frontier.queues import Queues
-from weft.frontier.recovery import LETTER, Counts, Recovery
+from weft.frontier.recovery import LETTER, Counts, Finished, Recovery
 from weft.frontier.requests import RequestLog, boot_id, last_requests, missing_bytes
 from weft.frontier.robots_files import RobotsFiles
 from weft.frontier.seen import known_as
@@ -295,6 +295,17 @@ class EmbeddedFrontier:
         owner.seen.add(found.url)
         self._queues.enqueue(owner, found, self._numbered(owner, found))
 
+    def readmit_once(self, crawl: int, name: str, what: str, lost: Iterable[tuple[int, Found]]) -> None:
+        """Queues URLs once more, unless the note `name` says of these (`what`) that they are; it says so from now on.
+
+        `lost` are in the order of the items that they had.
+        """
+        if self.note(name) == what:
+            return
+        for _, found in lost:
+            self.readmit(crawl, found)
+        self.note(name, what)  # in the same transaction
+
     def claim(self, owner: str, limit: int) -> list[Lease]:
         """Leases for what is due, in the request log before it returns."""
         now = self.now()
@@ -388,6 +399,10 @@ class EmbeddedFrontier:
             site.turn.due = max(site.turn.due, self.now() + crawl_delay_s)
             self._save_site(site)
         self._queues.schedule(site)
+
+    def knows_finished(self) -> Callable[[int], bool]:
+        """What tells of an item whether the journal has its end."""
+        return Finished(self._journal).__contains__
 
     def next_due(self) -> float | None:
         """When claiming may give something next."""

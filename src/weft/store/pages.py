@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
+from hashlib import sha256
 from itertools import count
 from pathlib import Path
 
@@ -165,10 +166,14 @@ class PageStore:
     def repair(self) -> list[Row]:
         """The rows whose bytes are gone, found when the store was opened or by a rebuild: to be fetched again.
 
-        A URL of which a whole page is there all the same is not among them. They are given until `readmitted`.
+        A URL of which a whole page is there all the same is not among them. They are given until `readmitted`, in the
+        order of their items.
         """
-        lost = (row for shard in self._shards for row in shard.index.lost())
-        return [row for row in lost if not any(map(_is_good, self.for_url(row.url)))]
+        return [row for row in self._lost() if not any(map(_is_good, self.for_url(row.url)))]
+
+    def lost_name(self) -> str:
+        """A name for all that is lost: for whoever queues it again, to know it after a crash before `readmitted`."""
+        return sha256(b"".join(b"%d " % row.item for row in self._lost())).hexdigest()[:32]
 
     def readmitted(self) -> None:
         """What `repair` gave is queued again, and committed there: it is not given once more."""
@@ -237,6 +242,10 @@ class PageStore:
     def stats(self, top: int = 20, slots: str = "") -> Stats:
         """What the crawl holds, or what the slots hold whose names begin so (`pod1-`)."""
         return self._corpus.stats(top, slots)
+
+    def _lost(self) -> list[Row]:
+        found = (row for shard in self._shards for row in shard.index.lost())
+        return sorted(found, key=lambda row: row.item)
 
     def _shard(self, url: str) -> Shard:
         if len(self._shards) == 1:

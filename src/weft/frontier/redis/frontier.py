@@ -208,6 +208,19 @@ class RedisFrontier(PodClient):
         self._forget_unreachable(found.url)
         self._admit(crawl, [found], mode="again")
 
+    def readmit_once(self, crawl: int, name: str, what: str, lost: Iterable[tuple[int, Found]]) -> None:
+        """Queues URLs once more, those of them of which the note `name` does not say that they (`what`) are already.
+
+        `lost` are in the order of the items that they had: the note tells how far it has come, whoever dies.
+        """
+        said, _, last = self.note(name).partition(" ")
+        left = [(item, found) for item, found in lost if said != what or item > int(last)]
+        for start in range(0, len(left), 1000):
+            some = left[start : start + 1000]
+            for _, found in some:
+                self._forget_unreachable(found.url)
+            self._admit(crawl, [found for _, found in some], mode="again", then=(name, f"{what} {some[-1][0]}"))
+
     def had(self, crawl: int, rows: Iterable[tuple[str, int, int]]) -> None:
         """The pages of `lost_ends` (URL, depth, item): if the server has forgotten them, it knows them again."""
         facts, arguments = self._crawls[crawl], list[Argument]()
@@ -434,6 +447,10 @@ class RedisFrontier(PodClient):
             self._places.asks(origin, crawl_delay_s or 0.0)
         self._scripts.later("robots", lambda: [key, code, int((record.expires - self._wall()) * 1e6), delay, version])
         self._due_after(0.0)
+
+    def knows_finished(self) -> Callable[[int], bool] | None:
+        """Nothing: the server forgets what is finished."""
+        return None
 
     def next_due(self) -> float | None:
         """When claiming may give something next, as the last claim and what was done since tell."""
