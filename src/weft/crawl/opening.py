@@ -36,6 +36,7 @@ MAY_SUCCEED = RETRYABLE | {Reason.ROBOTS_UNREACHABLE, Reason.BREAKER, Reason.RET
 WAIT_S, SETTLE_S = 0.1, 60.0
 MOST_SITEMAPS, FEW_SITEMAPS = 2000, 20  # of one site: at 50,000 URLs each, that is more than most crawls ever fetch
 TOGETHER = 1000  # stored pages whose links are let in with one commit
+LINKS = "links_read_again"
 CRAWL = "crawl"  # the name of the one crawl that is in a frontier
 log = Log("weft.crawl.opening")
 
@@ -65,11 +66,12 @@ class Losing(Frontier, Protocol):
 
 def read_lost(
     frontier: Losing, store: PageStore, fetch: FetchSection, crawl: RunningCrawl, alive: Callable[[], None]
-) -> None:
+) -> int:
     """Lets in once more what stored pages lead to whose ends a server has lost: it may have lost their links, too.
 
     What the pages' own URLs are is told first, by all processes of the pod: the links of one may lead to a page of
     another, which must not be fetched again. A page that is not kept (noindex) is visited again, and has a second row.
+    Tells how many pages there were.
     """
     wanted = set(frontier.lost_ends)
     rows = [row for row in store.rows() if row.item in wanted] if wanted else []
@@ -79,7 +81,7 @@ def read_lost(
         alive()
         time.sleep(WAIT_S)
     if not rows:
-        return
+        return 0
     log.warning("the server has lost ends of pages: their links are read again", pages=len(rows))
     leads = Leads(frontier, store, fetch, product_token(fetch.user_agent()))
     known = ((row.item, row.url, row.depth) for row in rows)
@@ -87,6 +89,7 @@ def read_lost(
     for row in rows:
         if row.error == "noindex":
             frontier.readmit(crawl.number, Found(row.url, row.depth, row.parent))
+    return len(rows)
 
 
 def queue_lost(
@@ -137,12 +140,14 @@ class Opening:
         seeds, extensions = self._folder.seeds(), frontier.scope_extensions(number)
         rules = Rules(scope, seeds, this_year=datetime.now(UTC).year, extensions=extensions)
         crawl = RunningCrawl(number, rules, scope, order.config.fetch, frontier, self._progress, seeds)
-        lost = queue_lost(frontier, self._store, number, order.slot, self._step)
-        if lost or self._store.read_back:
-            log.warning("the index was mended", lost_and_queued_again=lost, read_back=self._store.read_back)
+        lost, read_back = queue_lost(frontier, self._store, number, order.slot, self._step), self._store.read_back
+        self._progress.repaired("lost_pages", lost)
+        self._progress.repaired("rows_read_back", read_back)
+        if lost or read_back:
+            log.warning("the index was mended", lost_and_queued_again=lost, read_back=read_back)
         if isinstance(frontier, RoutedRedisFrontier):
             alive = partial(beat, self._folder.pulse_of(order.slot))
-            read_lost(frontier, self._store, order.config.fetch, crawl, alive)
+            self._progress.repaired(LINKS, read_lost(frontier, self._store, order.config.fetch, crawl, alive))
         elif frontier.unsure_of_links:
             self._read_links_again(crawl, frontier)
         if order.index == 0:
@@ -177,6 +182,8 @@ class Opening:
                 frontier.commit()
                 beat(self._folder.pulse_of(self._order.slot))
         frontier.links_are_known()
+        self._progress.repaired(LINKS, count)
+        self._progress.repaired("visited_again", again)
         log.warning("the links of stored pages are known again", pages=count, visited_again=again)
 
     def _unsure_rows(self, frontier: EmbeddedFrontier) -> Iterator[Row]:
@@ -212,6 +219,9 @@ class Opening:
             for host, pages in store.stats(sys.maxsize, own).hosts:
                 by_key[frontier.key_of(f"http://{host}/")] += pages
         frontier.recover(store.items_since(frontier.acknowledged), {number: stats.pages}, by_key)
+        if isinstance(frontier, EmbeddedFrontier):
+            self._progress.repaired("request_log_lines", frontier.unreadable_requests)
+            self._progress.repaired("request_log_bytes", frontier.missing_log_bytes)
 
     def _admit_seeds(self, crawl: RunningCrawl, seeds: list[str]) -> None:
         admitted, refused = [], 0

@@ -18,7 +18,7 @@ from weft.config import Config
 from weft.crawl.child import progress_of, run_child
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.handoff import spool_of
-from weft.crawl.opening import Losing, limits_of, queue_lost, read_lost
+from weft.crawl.opening import LINKS, Losing, limits_of, queue_lost, read_lost
 from weft.crawl.order import Control, Order
 from weft.crawl.redis_process import open_frontier, shared_chores
 from weft.engine.commit import Committer
@@ -109,11 +109,12 @@ class Parser:
         stats = store.stats(0, slot.name + ".")
         self.progress.take_up(stats)
         frontier.recover(store.items_since(frontier.acknowledged), {number: stats.pages})
-        queue_lost(frontier, store, number, slot, self._step)
+        self.progress.repaired("lost_pages", queue_lost(frontier, store, number, slot, self._step))
         seeds, extensions = folder.seeds(), frontier.scope_extensions(number)
         rules = Rules(config.scope, seeds, this_year=datetime.now(UTC).year, extensions=extensions)
         crawl = RunningCrawl(number, rules, config.scope, config.fetch, frontier, self.progress, seeds)
-        read_lost(frontier, store, config.fetch, crawl, partial(beat, self._pulse))
+        again = read_lost(frontier, store, config.fetch, crawl, partial(beat, self._pulse))
+        self.progress.repaired(LINKS, again)
         return crawl
 
     @property

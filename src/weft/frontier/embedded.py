@@ -112,7 +112,8 @@ class EmbeddedFrontier:
         self._checkpoint_every = checkpoint_every
         self._since_checkpoint = 0
         self._refusals_kept = 0
-        self._missing_log_bytes = missing_bytes(folder / "requests", self._journal.meta("request_log"))
+        self.unreadable_requests = 0  # lines of the request log; known after `recover`
+        self.missing_log_bytes = missing_bytes(folder / "requests", self._journal.meta("request_log"))
         self._requests = RequestLog(folder / "requests", self.now())
         self._log_place = ("", 0)
         # Told by the engine, which can read robots.txt: the rule in it that forbids an origin's URL, if there is one.
@@ -165,7 +166,8 @@ class EmbeddedFrontier:
         longest = max(self._section.delay_s, self._journal.meta("longest_delay") or 0.0)
         recent = last_requests(self._folder / "requests", now - longest - _LONGEST_REQUEST_S, now)
         self._queues.asked = recent.ended
-        missing = self._missing_log_bytes
+        missing = self.missing_log_bytes
+        self.unreadable_requests = recent.unreadable
         if recent.unreadable or missing:
             log.warning(
                 "the request log is damaged: sites that it may have told of wait a full delay",
