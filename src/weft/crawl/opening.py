@@ -154,6 +154,7 @@ class Opening:
             self._admit_seeds(crawl, seeds)
             self._visit_again(number)
             self._ask_refused_addresses(number)
+            self._offer_left_sitemaps(crawl, limits)
             if isinstance(frontier, RoutedRedisFrontier):
                 frontier.note("seeded", "1")
         if frontier.is_recrawled(number):
@@ -208,6 +209,19 @@ class Opening:
                 ):
                     self._frontier.readmit(number, Found(row.url, row.depth, row.parent))
             self._frontier.note("addresses", " ".join(sorted({*before, *allowed})))
+
+    def _offer_left_sitemaps(self, crawl: RunningCrawl, limits: CrawlLimits) -> None:
+        """Sitemaps for which there was no room come in once the crawl may have more: it may have more pages."""
+        most, before = limits.max_sitemaps or 0, int(self._frontier.note("sitemaps") or 0)
+        if before and most > before:
+            left = [
+                one
+                for one in self._frontier.left_sitemaps(crawl.number)
+                if crawl.rules.refusal(one.url, one.depth, is_link=False, included=True) is None
+            ]
+            self._frontier.admit(crawl.number, left)
+        if most != before:
+            self._frontier.note("sitemaps", str(most))
 
     def _recover(self, number: int, limits: CrawlLimits) -> None:
         frontier, store = self._frontier, self._store

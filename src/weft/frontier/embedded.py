@@ -262,7 +262,7 @@ class EmbeddedFrontier:
                 continue
             if self._over_budget(owner, one):
                 owner.seen.discard(known)
-                self.refused(Reason.BUDGET, one.url, one.parent)
+                self._leave_out(owner, one)
                 continue
             new += 1
             item = self._numbered(owner, one)
@@ -452,6 +452,20 @@ class EmbeddedFrontier:
         if self._refusals_kept < _REMEMBERED_REFUSALS:
             self._refusals_kept += 1
             self._journal.refuse(reason, url, parent)
+
+    def _leave_out(self, crawl: Crawl, found: Found) -> None:
+        if found.purpose is Purpose.SITEMAP and self._refusals_kept < _REMEMBERED_REFUSALS:
+            place = (crawl.number, found.depth, found.hops, found.about)
+            self._journal.put("left_sitemaps", found.url, *place)
+        self.refused(Reason.BUDGET, found.url, found.parent)
+
+    def left_sitemaps(self, crawl: int) -> list[Found]:
+        """The sitemaps for which there was no room, up to a bound: for a crawl that may have more of them now."""
+        return [
+            Found(url, depth, 0, hops, Purpose.SITEMAP, about)
+            for url, number, depth, hops, about in self._journal.rows("left_sitemaps")
+            if number == crawl
+        ]
 
     def rejections(self) -> list[Rejection]:
         """What was taken out of the queues, or not let in, since the last call: record it, then tell `ended`."""

@@ -11,6 +11,7 @@
     robots_tries   origin → attempt, when    robots.txt that could not be had yet
     outbox    pod, number → message     what is on its way to another pod (see outbox.py)
     sitemaps  crawl and site → count    sitemaps that were let in, which are few for each site
+    left_sitemaps   url → crawl, depth, hops, who named it   sitemaps for which there was no room, for a larger crawl
 
 What is queued is what was admitted less what is done: nothing else needs to be written when a URL is found or fetched,
 which is one compressed blob for each commit instead of a row for each URL. WAL and synchronous=NORMAL: a killed process
@@ -60,6 +61,8 @@ CREATE TABLE IF NOT EXISTS robots_history (
 CREATE TABLE IF NOT EXISTS outbox (pod INTEGER, number INTEGER, message BLOB, PRIMARY KEY (pod, number)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS refusals (reason TEXT, url TEXT, parent INTEGER);
 CREATE TABLE IF NOT EXISTS sitemaps (site TEXT PRIMARY KEY, count INTEGER) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS left_sitemaps (
+    url TEXT PRIMARY KEY, crawl INTEGER, depth INTEGER, hops INTEGER, about TEXT) WITHOUT ROWID;
 """
 
 
@@ -365,4 +368,5 @@ _KEYS = {
     "robots": "origin",
     "robots_tries": "origin",
     "sitemaps": "site",
+    "left_sitemaps": "url",
 }

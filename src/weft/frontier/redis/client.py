@@ -297,7 +297,7 @@ class PodClient:
         full = []
         for one, letter in zip(order, text, strict=True):
             if letter == "b":
-                self._refused(one)
+                self._refused(crawl, one)
             elif letter == "f":
                 full.append(one)
         if "n" in text or "r" in text:
@@ -395,7 +395,7 @@ class PodClient:
         """A time of the server's in this process's clock, or a moment before: questions go out before answers."""
         return self._server_asked + (moment - self._server_now) / 1e6
 
-    def _refused(self, found: Found) -> None:
+    def _refused(self, crawl: int, found: Found) -> None:
         """A URL was over its site's budget."""
 
     def _due_after(self, seconds: float) -> None:

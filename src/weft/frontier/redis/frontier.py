@@ -477,6 +477,10 @@ class RedisFrontier(PodClient):
         """On disk, for `weft explain`."""
         self._shelf.refuse(reason, url, parent)
 
+    def left_sitemaps(self, crawl: int) -> list[Found]:
+        """The sitemaps for which there was no room, up to a bound: for a crawl that may have more of them now."""
+        return self._shelf.left(crawl)
+
     def rejections(self) -> list[Rejection]:
         """Items taken out of their queues, leased to this process until it tells `ended`."""
         if not self._rejects_wait:
@@ -705,5 +709,7 @@ class RedisFrontier(PodClient):
     def _seen_item(self, number: int) -> None:
         self._marks.see(self._operation, number)
 
-    def _refused(self, found: Found) -> None:
+    def _refused(self, crawl: int, found: Found) -> None:
+        if found.purpose is Purpose.SITEMAP:
+            self._shelf.leave(crawl, found)
         self.refused(Reason.BUDGET, found.url, found.parent)
