@@ -365,6 +365,7 @@ def _reason(facts: Facts, max_pages: int | None) -> Stop | None:
         return Stop.DONE
     if max_pages is not None and sum(stats.pages for stats, _ in facts) >= max_pages:
         return Stop.MAX_PAGES
-    if any(more["scheduled"] or more["blocked"] or more["rejects"] for _, more in facts):
+    # A queue whose rest is on disk is in no schedule until the pod's lead has brought more, which may just be starting.
+    if any(more["scheduled"] or more["blocked"] or more["rejects"] or more["spilled"] for _, more in facts):
         return None
     return Stop.BUDGET if any(stats.queued for stats, _ in facts) else None

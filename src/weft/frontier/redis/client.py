@@ -35,7 +35,7 @@ NUMBER_MASK = (1 << POD_BITS) - 1
 _BEHIND, _EARLY = 2, 3
 LETTERS = {Purpose.PAGE: "p", Purpose.SITEMAP: "s", Purpose.ROBOTS: "r"}
 # What may keep a crawl from being over, in the order of lua/stats.lua.
-WAITS = ("outboxes", "scheduled", "blocked", "rejects", "mail", "seeded")
+WAITS = ("outboxes", "scheduled", "blocked", "rejects", "mail", "seeded", "spilled")
 Figures = tuple[list[int], int, int, list[list[int]], int, list[int]]
 log = Log("weft.frontier.redis")
 
