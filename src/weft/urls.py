@@ -14,7 +14,6 @@ import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from hashlib import md5, sha256
-from importlib.metadata import version
 from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import quote_from_bytes
@@ -218,6 +217,8 @@ def skipped_extension(url: str) -> str | None:
 
 def suffix_list_version() -> str:
     """The version of the public suffix list in use; a crawl records it (spec §12.15)."""
+    from importlib.metadata import version  # slow to import, and asked for once in a crawl
+
     return version("publicsuffixlist")
 
 
