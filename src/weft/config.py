@@ -13,9 +13,12 @@ import os
 import re
 import reprlib
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from string import Formatter
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_type_hints
 from urllib.parse import urlsplit
 
@@ -325,7 +328,8 @@ class Loaded:
         }
 
 
-def keys() -> dict[str, Key]:
+@cache
+def keys() -> Mapping[str, Key]:
     """Every key, in the order of the sections."""
     found = {}
     for section, struct in get_type_hints(Config).items():
@@ -342,7 +346,7 @@ def keys() -> dict[str, Key]:
             found[info.encode_name] = Key(
                 info.encode_name, section, info.name, hints[info.name], schema["description"], schema, default
             )
-    return found
+    return MappingProxyType(found)
 
 
 def load(
@@ -458,10 +462,10 @@ def _take_first_pods(values: dict[str, Any], origins: dict[str, str]) -> None:
 
 
 def _typed(
-    given: list[tuple[str, Value]], known: dict[str, Key], problems: list[str]
+    given: list[tuple[str, Value]], known: Mapping[str, Key], problems: list[str]
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Every value checked, the overridden ones too; the later wins. What was not given gets its plain default."""
-    values = {name: item.default for name, item in known.items() if name not in COMPUTED}
+    values = {name: copy(item.default) for name, item in known.items() if name not in COMPUTED}
     origins = dict.fromkeys(values, "default")
     for name, value in given:
         item = known[name]
