@@ -35,10 +35,7 @@ from weft.testing.sites import WorldSpec
 from weft.testing.world import World
 
 IS_LONG = bool(os.environ.get("WEFT_TEST_CHAOS"))
-pytestmark = [
-    pytest.mark.skipif(not shutil.which("nginx"), reason="nginx is not here: `make test` fetches it"),
-    pytest.mark.timeout(3600 if IS_LONG else 300),
-]
+pytestmark = [pytest.mark.usefixtures("nginx_here"), pytest.mark.timeout(3600 if IS_LONG else 300)]
 REDIS = ("--pods", "managed", "--fetchers-per-pod", 2, "--parsers-per-pod", 1)
 IN_A_ROW = 4  # kills of a fetcher: one more, and the crawl takes it for a crash loop
 ROUNDING_S = 0.005  # nginx tells when a request ended and how long it took, both cut to the millisecond

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from publicsuffixlist import PublicSuffixList
+from publicsuffixlist import PSLFILE, PublicSuffixList, encode_idn
 
 from weft import urls
 from weft.errors import BadUrl
@@ -257,7 +257,12 @@ def test_pods_and_data_dirs_are_even_over_many_domains() -> None:
 
 def test_the_short_way_to_a_domain_leads_where_the_list_does() -> None:
     rules = PublicSuffixList(accept_unknown=False)
-    for rule in urls._rules():
+    lines = Path(PSLFILE).read_text("utf-8").splitlines()
+    listed = {line.split()[0].lower() for line in lines if line.strip() and not line.startswith("//")}
+    written = {rule if rule.isascii() else encode_idn(rule) for rule in listed}
+    assert urls._rules() == {rule for rule in listed if rule.isascii()}
+    assert len(written - urls._rules()) > 100
+    for rule in written:
         name = rule.lstrip("!").replace("*", "any")
         for host in (name, f"a.{name}", f"www.b.a.{name}"):
             assert urls.domain(host) == (rules.privatesuffix(host) or host)

@@ -27,11 +27,12 @@ from weft.crawl.seeds import is_loopback
 from weft.engine.commit import Committer
 from weft.engine.crawls import RunningCrawl
 from weft.engine.halves import fetching, fused
-from weft.engine.loop import Loop, Stop
+from weft.engine.loop import Loop
 from weft.engine.metrics import EngineMetrics
 from weft.engine.results import Results
 from weft.engine.robots import RobotsBook
 from weft.engine.steps import crash_point
+from weft.engine.stop import Stop
 from weft.engine.suspects import Suspects
 from weft.errors import Busy
 from weft.fetch.client import Client

@@ -11,8 +11,9 @@ from functools import partial
 from typing import Protocol
 
 from weft import urls
-from weft.config import Config, FetchSection
+from weft.config import FetchSection
 from weft.crawl.folder import CrawlFolder
+from weft.crawl.limits import CRAWL, limits_of
 from weft.crawl.order import Order
 from weft.engine.crawls import RunningCrawl
 from weft.engine.leads import Leads
@@ -34,18 +35,9 @@ from weft.telemetry import Log, Slot
 
 MAY_SUCCEED = RETRYABLE | {Reason.ROBOTS_UNREACHABLE, Reason.BREAKER, Reason.RETRY_AFTER}
 WAIT_S, SETTLE_S = 0.1, 60.0
-MOST_SITEMAPS, FEW_SITEMAPS = 2000, 20  # of one site: at 50,000 URLs each, that is more than most crawls ever fetch
 TOGETHER = 1000  # stored pages whose links are let in with one commit
 LINKS = "links_read_again"
-CRAWL = "crawl"  # the name of the one crawl that is in a frontier
 log = Log("weft.crawl.opening")
-
-
-def limits_of(config: Config) -> CrawlLimits:
-    """The bounds that the frontier keeps. Of a site's sitemaps no crawl needs more than it may take pages."""
-    limits = config.limits
-    sitemaps = MOST_SITEMAPS if limits.max_pages is None else min(MOST_SITEMAPS, max(FEW_SITEMAPS, limits.max_pages))
-    return CrawlLimits(limits.max_pages, limits.max_pages_per_domain, config.scope.max_depth, max_sitemaps=sitemaps)
 
 
 class Losing(Frontier, Protocol):

@@ -18,7 +18,8 @@ from weft.config import Config
 from weft.crawl.child import progress_of, run_child
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.handoff import spool_of
-from weft.crawl.opening import LINKS, Losing, limits_of, queue_lost, read_lost
+from weft.crawl.limits import limits_of
+from weft.crawl.opening import LINKS, Losing, queue_lost, read_lost
 from weft.crawl.order import Control, Order
 from weft.crawl.redis_process import open_frontier, shared_chores
 from weft.engine.commit import Committer

@@ -21,12 +21,11 @@ from typing import Any
 
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
+from weft.crawl.limits import CRAWL, bloom_of, limits_of, settings_of
 from weft.crawl.nodes import Shared
-from weft.crawl.opening import CRAWL, limits_of
 from weft.crawl.process import Process
-from weft.crawl.redis_process import bloom_of, settings_of
 from weft.crawl.servers import ManagedServers, take_pods
-from weft.engine.loop import Stop
+from weft.engine.stop import Stop
 from weft.engine.suspects import take_suspect
 from weft.errors import BadInput, ServerAway, ServerFull
 from weft.frontier.contract import FrontierStats
