@@ -1,4 +1,4 @@
-"""How a run looks while it goes on: a live picture on a terminal, a line now and then elsewhere. Always on stderr."""
+"""The display of a run: live on a terminal, a line every few seconds elsewhere. Always on stderr."""
 
 from __future__ import annotations
 
