@@ -286,17 +286,17 @@ class Client:
     def _open_socket(self, transfer: Transfer, _purpose: int, target: Any) -> Any:
         """Called by libcurl for every new connection: the last check of its address."""
         if transfer.asked:  # see Transfer.ask_once
-            transfer.unopened = STALE
+            transfer.not_sent = STALE
             return pycurl.SOCKET_BAD
         address = str(target.addr[0])
         reason = self._refusal(address)
         if reason is not None:
-            transfer.unopened = ("address", f"{address}: {reason}")
+            transfer.not_sent = ("address", f"{address}: {reason}")
             return pycurl.SOCKET_BAD
         try:
             made = socket.socket(target.family, target.socktype, target.protocol)
         except OSError as error:  # out of file descriptors: not the site's fault
-            transfer.unopened = ("other", f"no socket: {error.strerror}")
+            transfer.not_sent = ("other", f"no socket: {error.strerror}")
             return pycurl.SOCKET_BAD
         transfer.hold(made)  # pycurl gives libcurl a duplicate
         return made
@@ -320,8 +320,8 @@ class Client:
                 self._fail(self._active[curl], code, message)
 
     def _fail(self, transfer: Transfer, code: int, message: str) -> None:
-        if transfer.unopened is not None:
-            self._end(transfer, *transfer.unopened)
+        if transfer.not_sent is not None:
+            self._end(transfer, *transfer.not_sent)
         elif transfer.is_full:
             self._end(transfer, "too_large", f"cut off after {transfer.keep_bytes} bytes")
         elif code == pycurl.E_COULDNT_CONNECT and transfer.addresses:

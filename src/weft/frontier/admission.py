@@ -30,7 +30,7 @@ class Rules:
         self._inside: set[str] = set()
         self._prefixes: tuple[str, ...] = ()
         self._origins: dict[str, Reason | None] = {}
-        self._parameters = ParameterGuard()
+        self._parameter_guard = ParameterGuard()
         self.sameness = SamenessGuard()
         for seed in (*seeds, *extensions):
             self.extend(seed)
@@ -90,7 +90,7 @@ class Rules:
             return Reason.PATTERN
         if self._section.max_depth is not None and depth > self._section.max_depth:
             return Reason.DEPTH
-        if is_link and (self.looks_like_a_trap(url) or self._parameters.explodes(url)):
+        if is_link and (self.looks_like_a_trap(url) or self._parameter_guard.explodes(url)):
             return Reason.TRAP
         if page is not None and self.sameness.stops(url, page):
             return Reason.TRAP

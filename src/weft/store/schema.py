@@ -92,18 +92,18 @@ def values_of(row: Row, digest: str, file: int | None, offset: int, length: int)
         urls.host_of(url),
         row.crawl,
         url,
-        None if final_url == url else _text(final_url),
+        None if final_url == url else _storable(final_url),
         row.status,
         row.fetched_at,
-        _text(row.content_type),
+        _storable(row.content_type),
         row.charset,
         row.language,
-        _text(row.title),
+        _storable(row.title),
         row.depth,
         row.parent,
         digest,
         row.length,
-        _text(row.error),
+        _storable(row.error),
         row.hops,
         file,
         offset,
@@ -111,7 +111,7 @@ def values_of(row: Row, digest: str, file: int | None, offset: int, length: int)
     )
 
 
-def _text(text: str) -> str:
+def _storable(text: str) -> str:
     """Text that SQLite can store: half a surrogate pair, which a broken page may have, would make every commit fail."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 CRASH_MARKER = b"<!--weft-crash-parser-->"
 DRIP_S = 0.5
-# A client that never hangs up is let go after this long.
+# A client that never disconnects is dropped after this long.
 PATIENCE_S = 600.0
 ENDLESS_BYTES = 10 << 30
 BOMB_BYTES = 1 << 30

@@ -62,7 +62,7 @@ def references(world: World, site: Site, number: int, raw_unicode: bool) -> list
 
 
 def _certain(world: World, site: Site, number: int) -> list[Reference]:
-    """The links that make the web hang together: navigation, tree, the hosts below, and the site's fixtures."""
+    """The links that connect the web: navigation, tree, the hosts below, and the site's fixtures."""
     count = site.count
     first = number * FAN + 1
     found = [*site.plain_links[: min(3, count)], *site.plain_links[first : min(first + FAN, count)]]

@@ -1,4 +1,4 @@
-"""The hosts of the synthetic web: how many pages each has, its language, its role, and how hosts hang together.
+"""The hosts of the synthetic web: how many pages each has, its language, its role, and how hosts are linked.
 
 Pure and deterministic. Every ordinary host is reachable from host 0 over hosts whose pages can all be fetched
 (the trunk); hosts that a polite crawl cannot enter, or that misbehave, are leaves.

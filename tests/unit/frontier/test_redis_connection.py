@@ -68,7 +68,7 @@ def test_another_scheme_is_refused(url: str) -> None:
         connect(url)
 
 
-def test_a_password_is_not_told_in_a_refusal() -> None:
+def test_a_password_is_not_shown_in_a_refusal() -> None:
     with pytest.raises(BadInput) as refused:
         connect("redis://:topsecret@h:6379/notanumber?socket_timeout=topsecret")
     assert "topsecret" not in str(refused.value)
@@ -106,7 +106,7 @@ def caused(error: Exception, cause: Exception) -> Exception:
         (wrong.ResponseError(""), "ResponseError: no message"),
     ],
 )
-def test_a_trouble_is_told_in_a_few_words(error: Exception, said: str) -> None:
+def test_a_trouble_is_reported_in_a_few_words(error: Exception, said: str) -> None:
     assert describe(error).startswith(said)
     assert "\n" not in describe(error)
 
@@ -127,7 +127,7 @@ def test_more_troubles_are_sorted_by_what_to_do(error: Exception, trouble: Troub
     assert classify(error) is trouble
 
 
-def test_what_may_pass_is_told_apart_from_what_will_not() -> None:
+def test_what_may_pass_is_distinguished_from_what_will_not() -> None:
     for error, expected in (
         (redis.ConnectionError("gone"), ServerAway),
         (redis.ResponseError("OOM x"), ServerFull),

@@ -53,7 +53,7 @@ def test_an_item_comes_out_as_it_went_in() -> None:
     ]
 
 
-def test_the_origins_of_a_domain_of_many_hosts_are_told_apart() -> None:
+def test_the_origins_of_a_domain_of_many_hosts_are_distinguished() -> None:
     lane = Lane(crawl(), "a")
     origins = [f"http://h{number}.a" for number in range(30)]
     for visit in range(2):
@@ -90,7 +90,7 @@ def test_an_item_that_must_wait_lets_the_others_go_on() -> None:
     assert (lane.next_time(), lane.queued) == (None, 0)
 
 
-def test_urgent_items_are_told_in_the_order_of_their_times() -> None:
+def test_urgent_items_are_reported_in_the_order_of_their_times() -> None:
     lane = Lane(crawl(), "a")
     lane.push_urgent(urgent(1), 50.0)
     lane.push_urgent(urgent(-2, Purpose.ROBOTS), 20.0)

@@ -182,7 +182,7 @@ class RoutedRedisFrontier(RedisFrontier):
         self._post({pod: Message([], [], [(crawl, url)], []) for pod in self._others})
 
     def robots_known(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
-        """Kept in the origin's pod."""
+        """Kept here, or sent to the pod that owns the origin."""
         pod = self.pod_of(origin + "/")
         if pod == self._pod:
             super().robots_known(origin, record, crawl_delay_s)
