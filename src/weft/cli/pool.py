@@ -1,7 +1,7 @@
 """`weft pool run` and `weft pool replay`: the worker pool from the command line.
 
 Results go to --out as JSON lines, everything else to stderr; with --json one summary goes to stdout. A run lives in
-LOGS/RUN_ID: its journal is what --resume goes on from, and --out is written anew from it.
+LOGS/RUN_ID: --resume continues from its journal, and --out is written again from it.
 """
 
 from __future__ import annotations

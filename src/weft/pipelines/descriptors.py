@@ -1,7 +1,7 @@
 """The descriptors that a worker needs, and whether an item has closed or replaced them.
 
 An item may close whatever it finds (`os.closerange(3, 256)` is a common way to tidy up), and the next file that is
-opened gets the number: bells would then go into somebody's socket, and somebody's file would be emptied as if it were
+opened gets the number: bells would then go into another socket, and another file would be emptied as if it were
 the worker's output. Invariant: a worker writes to a descriptor of its own only while that is the file it was.
 """
 

@@ -192,12 +192,12 @@ class Engine:
         if member.seat is None:
             return
         if member.child.state is State.STARTING:
-            self._look_at_start(member)
+            self._check_start(member)
         ended = member.frames_ended()  # read before the results: a task missing from an ended batch will have none
         self._drain(member)
         self._queue.put_back(member.close_frames(ended))
 
-    def _look_at_start(self, member: Member) -> None:
+    def _check_start(self, member: Member) -> None:
         assert member.seat is not None
         word = member.ready_word()
         if word == READY_YES:
@@ -251,7 +251,7 @@ class Engine:
         if member.seat is None:
             return
         if member.child.state is State.STARTING:
-            self._look_at_start(member)
+            self._check_start(member)
         self._drain(member)
         self._autopsy.examine(ended)
         self.progress.tell(events.WORKER_DIED, pid=member.seat.pid, text=self._end_text(ended))

@@ -4,7 +4,7 @@
            ◄─SPAWNED + pidfd, EXITED──────
 
 Why it exists: a fork is only safe from a process without threads, which a parent may have; the kernel's "die with the
-parent" is tied to a thread, and the parent's may end early; and somebody must outlive a parent killed with -9 long
+parent" is tied to a thread, and the parent's may end early; and some process must outlive a parent killed with -9 long
 enough to end the workers and whatever they left running. Invariants: it is a subreaper, so every process a dead worker
 leaves, daemonised or not, becomes its child, is recognised as no worker of its own, and is killed before EXITED is
 sent; when the parent ends, or closes its socket, it ends everything and itself, also when it was stopped.

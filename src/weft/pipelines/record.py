@@ -107,5 +107,5 @@ def cut(text: str, limit: int) -> str:
 
 
 def over_limit(limit_s: float) -> str:
-    """What a timeout says, whoever noticed it."""
+    """The error text of a timeout, the same from the worker and from the parent."""
     return f"took longer than its limit of {limit_s:g} s"

@@ -46,7 +46,9 @@ class Corpus:
         Without this an index that is missing, or was emptied, would only make the crawl look smaller.
         """
         for place, folder in enumerate(self._data_dirs):
-            on_disk = sorted(path.name for path in (folder / "warc").glob("weft-*.warc.gz"))  # before the indexes
+            on_disk = sorted(
+                path.name for path in (folder / "warc").glob("weft-*.warc.gz")
+            )  # before the indexes are read: new files are in them
             indexes = {slot_in(index.path): index for index in self._in(place)}
             crawls = {index.crawl_id() for index in self._all()}
             known: dict[str, Collection[str]] = {slot: index.files() for slot, index in indexes.items()}

@@ -57,7 +57,7 @@ class Shard:
         self._grown: dict[int, FileState] = {}
         self._file: WarcFile | None = None
         self._file_lock = threading.Lock()  # the descriptor must not be closed while another thread syncs it
-        self._state: FileState | None = None
+        self._file_state: FileState | None = None
         self._lock_fd = own(data_dir, slot)
         try:
             self.index = Index(schema.path_of(data_dir, slot), facts)
@@ -83,7 +83,7 @@ class Shard:
         back = repair(self.index, self.folder, durable, tail)
         files = self.index.files()
         if files and files[-1].length < self._files.rotate_bytes:
-            self._state = files[-1]
+            self._file_state = files[-1]
         return back
 
     def add(self, row: Row, page: Page | None, text: str | None = None) -> None:
@@ -147,7 +147,7 @@ class Shard:
 
     def _place(self, at: int) -> None:
         """Turns what was added into index rows, now that the offsets are known: the first record begins at `at`."""
-        state = self._state
+        state = self._file_state
         last = 0
         for item, (row, page, _) in self._pending.items():
             if page is None or page.note:
@@ -163,17 +163,17 @@ class Shard:
             self._written[item] = values_of(row, row.digest or page.digest, state.id, last, len(page.response))
             at = last + len(page.response)
         if last and state is not None:
-            self._state = self._grown[state.id] = FileState(state.id, state.name, at, last)
+            self._file_state = self._grown[state.id] = FileState(state.id, state.name, at, last)
 
     def _roll(self) -> None:
         """Opens the file to append to: the last one, or a new one."""
-        if self._state is None or self._state.length >= self._files.rotate_bytes:
+        if self._file_state is None or self._file_state.length >= self._files.rotate_bytes:
             self.sync()  # before the index, or a power cut could leave rows without their bytes
             self._close_file()
-            self._state = self.index.register(next(self._files.names))
+            self._file_state = self.index.register(next(self._files.names))
             self.index.flush()
             self._step("warc-registered")
-        file = WarcFile(self.folder / self._state.name, self._state.length)
+        file = WarcFile(self.folder / self._file_state.name, self._file_state.length)
         with self._file_lock:
             self._file = file
         self._step("warc-opened")

@@ -58,7 +58,7 @@ class Request:
 
 
 class HungUp(Exception):
-    """The client closed the connection."""
+    """Raised when the client has closed the connection."""
 
 
 class Connection(asyncio.Protocol):

@@ -117,7 +117,7 @@ class Site:
 
 
 def page_path(site: Site, number: int) -> str:
-    """The path of one ordinary page. Its number stands at its end, so that a path tells which page it is."""
+    """The path of one ordinary page, which ends with its number, so that the page can be found by its path."""
     key = mix(site.key, number, 17)
     section = SECTIONS[(key >> 8) % 4 + site.index % 7]
     slug = f"{SLUGS[(key >> 16) % len(SLUGS)]}-{SLUGS[(key >> 24) % len(SLUGS)]}"
