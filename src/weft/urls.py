@@ -55,7 +55,7 @@ _UNSEEN = re.compile(r"[\x00-\x20\x7f]").search
 
 
 def parse(text: str, base: str | None = None) -> ada_url.URL:
-    """The URL that the web platform makes of a text, of any scheme; BadUrl where it makes none."""
+    """Parses a text as the web platform does, with any scheme; BadUrl where it is not a URL."""
     try:
         return ada_url.URL(text, base) if base is not None else ada_url.URL(text)
     except ValueError:
@@ -63,7 +63,7 @@ def parse(text: str, base: str | None = None) -> ada_url.URL:
 
 
 def canonical(text: str, base: str | None = None) -> str:
-    """The one form under which a URL is known everywhere in Weft."""
+    """The canonical form, which is used everywhere in Weft."""
     try:
         href: str = ada_url.normalize_url(text) if base is None else ada_url.join_url(base, text)
     except ValueError:
@@ -101,7 +101,7 @@ def join_all(
     encoding: str = "utf-8",
     refused: Callable[[str, str], None] | None = None,
 ) -> list[str]:
-    """The canonical URLs of a page's references, in order; the others are told to `refused(href, reason)`.
+    """The canonical URLs of a page's references, in order; for others `refused(href, reason)` is called.
 
     `base` is a canonical URL or a `<base href>` already resolved; `encoding` is the page's, which the standard wants
     for the query alone.
@@ -121,7 +121,7 @@ def join_all(
         elif match := _ABSOLUTE(href):
             start = _origin((match[1] or scheme) + match[2])
             if start is None:
-                _tell(refused, href, "syntax")
+                _report(refused, href, "syntax")
                 continue
             url = start + (match[3] or "/") + match[4]
         elif plain_base and (match := _RELATIVE(href)):
@@ -130,10 +130,10 @@ def join_all(
             try:
                 url = canonical(href if ascii_queries or href.isascii() else _query_in(href, encoding), base)
             except BadUrl as error:
-                _tell(refused, href, error.reason)
+                _report(refused, href, error.reason)
                 continue
         if len(url) > MAX_LENGTH:
-            _tell(refused, href, "length")
+            _report(refused, href, "length")
             continue
         append(url)
     return joined
@@ -210,7 +210,7 @@ def data_dir_of(url: str, data_dirs: int) -> int:
 
 
 def skipped_extension(url: str) -> str | None:
-    """The extension by which a link plainly leads to no text, or None."""
+    """The extension that shows that a link does not lead to text, or None."""
     query = url.find("?")
     path = url if query < 0 else url[:query]
     dot = path.rfind(".", -_LONGEST_EXTENSION - 1)
@@ -294,7 +294,7 @@ def _query_in(href: str, encoding: str) -> str:
 
 
 def _as_references(error: UnicodeError) -> tuple[str, int]:
-    """What an encoding lacks, as escaped character references (WHATWG URL, percent-encode after encoding)."""
+    """Unencodable characters as escaped character references (WHATWG URL, percent-encode after encoding)."""
     assert isinstance(error, UnicodeEncodeError)
     missing = error.object[error.start : error.end]
     return "".join(f"%26%23{ord(character)}%3B" for character in missing), error.end
@@ -303,13 +303,13 @@ def _as_references(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error("weft-query", _as_references)
 
 
-def _tell(refused: Callable[[str, str], None] | None, href: str, reason: str) -> None:
+def _report(refused: Callable[[str, str], None] | None, href: str, reason: str) -> None:
     if refused is not None:
         refused(href, reason)
 
 
 def _why_not(text: str) -> str:
-    """What a person should mend in a text that is no URL."""
+    """What is wrong with a text that is not a URL, for the error message."""
     if not text.strip():
         return "the URL is empty"
     if "://" not in text:

@@ -128,7 +128,7 @@ def test_tls_is_spoken_to_rediss(start_server: StartServer, port: int) -> None:
     )  # fmt: skip
     assert looked_at(f"rediss://127.0.0.1:{port}?ssl_ca_certs={CA_FILE}").address == f"rediss://127.0.0.1:{port}/0"
     assert "TLS failed" in refusal(f"rediss://127.0.0.1:{port}")
-    assert "wants TLS (rediss://)" in refusal(f"redis://127.0.0.1:{port}")
+    assert "requires TLS (rediss://)" in refusal(f"redis://127.0.0.1:{port}")
 
 
 def test_nobody_there(port: int, tmp_path: Path) -> None:
@@ -140,11 +140,11 @@ def test_nobody_there(port: int, tmp_path: Path) -> None:
 
 def test_what_is_no_redis() -> None:
     with answering(b"HTTP/1.1 400 Bad Request\r\n\r\n") as port:
-        assert "is no Redis" in refusal(f"redis://127.0.0.1:{port}")
+        assert "is not Redis" in refusal(f"redis://127.0.0.1:{port}")
     with answering(b"") as port:
-        assert "it is no Redis, or it wants TLS" in refusal(f"redis://127.0.0.1:{port}")
+        assert "it is not Redis, or it requires TLS" in refusal(f"redis://127.0.0.1:{port}")
     with answering(b"+OK\r\n+OK\r\n+OK\r\n+OK\r\n") as port:
-        assert "is no Redis" in refusal(f"redis://127.0.0.1:{port}")
+        assert "is not Redis" in refusal(f"redis://127.0.0.1:{port}")
     with answering(None) as port:
         assert "does not answer in time" in refusal(f"redis://127.0.0.1:{port}")
 
@@ -180,7 +180,7 @@ def test_cluster_mode_is_refused(start_server: StartServer, port: int) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_full_server_is_told_at_the_start_and_while_it_runs(kind: str, start_server: StartServer) -> None:
+def test_a_full_server_is_reported_at_the_start_and_while_it_runs(kind: str, start_server: StartServer) -> None:
     server = start_server(kind, settings={"maxmemory": "100mb"})
     looked_at(server.url)
     client = connect(server.url)
@@ -195,7 +195,7 @@ def test_a_full_server_is_told_at_the_start_and_while_it_runs(kind: str, start_s
 
 def test_an_evicting_server_is_refused(start_server: StartServer) -> None:
     server = start_server(settings={"maxmemory-policy": "allkeys-lru"})
-    assert "would throw away queued URLs (maxmemory-policy allkeys-lru)" in refusal(server.url)
+    assert "would evict queued URLs (maxmemory-policy allkeys-lru)" in refusal(server.url)
 
 
 def test_a_server_without_append_only_file_is_warned_of(start_server: StartServer) -> None:
@@ -204,7 +204,7 @@ def test_a_server_without_append_only_file_is_warned_of(start_server: StartServe
     assert "append-only file is off" in warning
 
 
-def test_a_user_without_rights_is_told(start_server: StartServer) -> None:
+def test_a_user_without_rights_is_reported(start_server: StartServer) -> None:
     server = start_server()
     connect(server.url).acl_setuser("poor", enabled=True, passwords=[f"+{SECRET}"], keys=["*"], commands=["+ping"])
     assert "may not use INFO" in refusal(f"unix://poor:{SECRET}@{server.socket}")
@@ -267,7 +267,7 @@ def test_a_database_is_taken_once_and_known_again(kind: str, start_server: Start
     for identity, said in (
         (PodIdentity("crawl0000002", 0, 2), "holds another crawl (crawl0000001, made 2"),
         (PodIdentity("crawl0000001", 0, 3), "the crawl has 2 pods, 3 were given"),
-        (PodIdentity("crawl0000001", 1, 2), "is pod 0 of this crawl, but stands in the list as pod 1"),
+        (PodIdentity("crawl0000001", 1, 2), "is pod 0 of this crawl, but is listed as pod 1"),
     ):
         with pytest.raises(BadInput) as caught:
             take(client, where, identity)
@@ -283,7 +283,7 @@ def test_a_foreign_database_is_refused_and_left_as_it_is(start_server: StartServ
     server = start_server()
     client = connect(server.url)
     client.set("shop:basket", 1)
-    with pytest.raises(BadInput, match="holds 1 keys that are no crawl's"):
+    with pytest.raises(BadInput, match="holds 1 keys that are not a crawl's"):
         take(client, "here", IDENTITY)
     assert client.keys() == [b"shop:basket"]
     client.flushdb()

@@ -196,7 +196,7 @@ def test_a_page_that_is_stored_is_not_fetched_again_when_its_link_comes_again(
     after = pods.restart(1, [lease.item for lease in leases])
     assert sorted(after.lost_ends) == sorted(lease.item for lease in leases)
     assert not after.settled(), "what is stored is told before anything is taken in"
-    after.had(1, [(lease.url, lease.depth, lease.item) for lease in leases])
+    after.restore_stored(1, [(lease.url, lease.depth, lease.item) for lease in leases])
     assert after.settled()
     pods.delivered(0)
     assert pods.crawled(1) == sorted({found.url for found in links(0, 4)} - {lease.url for lease in leases})

@@ -13,7 +13,7 @@ from weft import urls
 from weft.config import PolitenessSection
 from weft.errors import BadInput, Busy
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
-from weft.frontier.outbox import Told
+from weft.frontier.outbox import RobotsNotice
 from weft.frontier.redis.client import PodClient
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.pod_info import PodIdentity, agree, bind, take, unbind
@@ -60,7 +60,7 @@ def test_a_pod_is_the_node_s_that_ran_it_first_wherever_its_folder_is_now(client
     assert bind(client, "redis", one)
     assert not bind(client, "redis", PodIdentity("crawl", 0, 2, "1@elsewhere:/moved"))
     for refused in (bind, take):
-        with pytest.raises(BadInput, match="pod 0 is of node here:/one, where its pages lie"):
+        with pytest.raises(BadInput, match="pod 0 belongs to node here:/one, which has its pages"):
             refused(client, "redis", two)
     unbind(client, "redis", TWO)
     assert not bind(client, "redis", one)
@@ -103,7 +103,7 @@ def test_what_another_node_cannot_do_is_left_for_the_pod_s_own(server: str, clie
     """A page that is nearer than it was known to be is in the other node's store, and a robots.txt on its disk."""
     frontier = own(server, tmp_path)
     afar = OtherPod(0, PodClient(connect(server), POLITE, pod=0, pods=2), None, "crawl")
-    afar.tell_robots(Told(f"http://{HOST}", ALLOW, None), 0.0)
+    afar.tell_robots(RobotsNotice(f"http://{HOST}", ALLOW, None), 0.0)
     afar.deliver("pod1-parser1", 1, [Found(f"http://{HOST}/", 3)], 0)
     nearer: list[tuple[int, str, int]] = []
 
@@ -126,12 +126,12 @@ def test_what_another_node_cannot_do_is_left_for_the_pod_s_own(server: str, clie
     frontier.close()
 
 
-def test_a_pod_that_was_never_given_permits_is_told_of_once(server: str, tmp_path: Path) -> None:
+def test_a_pod_that_was_never_given_permits_is_recorded_once(server: str, tmp_path: Path) -> None:
     frontier = own(server, tmp_path)
     frontier.limit_pages(1, 10)
-    frontier.tell_permits(1, 1, 4)
-    assert frontier.permits_told(1) == {1}
+    frontier.record_permits(1, 1, 4)
+    assert frontier.pods_with_permits(1) == {1}
     assert frontier.give_permits(1, 0, 9) == 6
-    frontier.tell_permits(1, 1, 0)
+    frontier.record_permits(1, 1, 0)
     assert frontier.give_permits(1, 0, 9) == 6
     frontier.close()

@@ -151,7 +151,7 @@ def test_a_frontier_that_is_gone_is_made_of_what_is_stored(crawl: Crawler, conte
 def test_a_folder_of_the_frontier_that_is_gone_is_not_a_new_crawl(crawl: Crawler) -> None:
     shutil.rmtree(crawl.data_dir / "frontier")
     assert crawl.run("--max-pages", 100, resume=True) == 2
-    assert "does not know what was fetched last" in crawl.said
+    assert "does not have what was fetched last" in crawl.said
     assert weft("rebuild", crawl.data_dir, "--frontier").returncode == 0
     goes_on(crawl)
 
@@ -211,7 +211,7 @@ def test_of_two_pods_one_that_lost_its_frontier_hears_of_its_pages_from_the_othe
         for name in ("frontier.db", "frontier.mark"):
             (crawler.data_dir / "frontier" / "pod_1" / name).unlink()
         assert crawler.run("--max-pages", 10_000, resume=True) == 2, crawler.said
-        assert "pod_1/frontier.db: does not know what was fetched last" in crawler.said
+        assert "pod_1/frontier.db: does not have what was fetched last" in crawler.said
         assert weft("rebuild", crawler.data_dir, "--frontier").returncode == 0
         assert crawler.run("--max-pages", 10_000, resume=True) == 0, crawler.said
         _check_complete(crawler, web)

@@ -56,7 +56,7 @@ def test_a_crawl_that_is_refused_has_touched_no_pod(start_server: StartServer) -
     servers = [start_server() for _ in range(3)]
     urls = {pod: server.url for pod, server in enumerate(servers)}
     connect(urls[2]).set("shop:basket", 1)
-    with pytest.raises(BadInput, match="holds 1 keys that are no crawl's"):
+    with pytest.raises(BadInput, match="holds 1 keys that are not a crawl's"):
         take_pods("crawl1", urls, SETTINGS, here=range(3))
     assert [connect(url).dbsize() for url in urls.values()] == [0, 0, 1]
     with pytest.raises(BadInput, match="pods 0 and 1 are one database"):

@@ -121,7 +121,7 @@ def test_a_seed_without_a_scheme_gets_https(typed: str, expected: str) -> None:
         ("http://", "host is missing"),
     ],
 )
-def test_a_bad_seed_is_told_what_is_wrong(typed: str, word: str) -> None:
+def test_the_error_of_a_bad_seed_says_what_is_wrong(typed: str, word: str) -> None:
     with pytest.raises(BadUrl, match=word):
         urls.seed(typed)
 
@@ -174,7 +174,7 @@ def test_joining_never_leaves_http(hrefs: list[str]) -> None:
         assert len(url) <= urls.MAX_LENGTH
 
 
-def test_refused_links_are_told_with_their_reason() -> None:
+def test_refused_links_are_reported_with_their_reason() -> None:
     told: list[tuple[str, str]] = []
     hrefs = ["/" + "a" * 2100, "mailto:x@y", "http://a:b:c/", "/fine"]
     assert urls.join_all(BASE, hrefs, refused=lambda href, why: told.append((href, why))) == [

@@ -1,7 +1,7 @@
 """What every command shares: the --json and --quiet flags, wherever on the line they stand, and text safe to show.
 
-What a page holds (its title, its text, its URL) may hold codes that a terminal obeys: they would move its cursor,
-change its title or its keys, or turn the direction of a line around.
+A page's title, text or URL may contain control codes for a terminal, which could move its cursor, change its title or
+keys, or reverse the direction of a line.
 """
 
 from __future__ import annotations

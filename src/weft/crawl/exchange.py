@@ -162,7 +162,7 @@ class Exchange:
         if crawl_id != self._crawl_id or pod not in self._connect_at:
             raise ConnectionAbortedError(errno.ECONNABORTED, "another crawl")
         line.pod = pod
-        line.send(self._frontier.heard(pod).to_bytes(8, "big"))
+        line.send(self._frontier.last_received(pod).to_bytes(8, "big"))
 
     def _deliver(self, pod: int, now: float) -> None:
         line = self._out.get(pod) or self._connected(pod, now)

@@ -51,7 +51,7 @@ class Losing(Frontier, Protocol):
 
     def note(self, name: str, value: str | None = None) -> str: ...
 
-    def had(self, crawl: int, rows: Iterable[tuple[str, int, int]]) -> None: ...
+    def restore_stored(self, crawl: int, rows: Iterable[tuple[str, int, int]]) -> None: ...
 
     def settled(self) -> bool: ...
 
@@ -67,7 +67,7 @@ def read_lost(
     """
     wanted = set(frontier.lost_ends)
     rows = [row for row in store.rows() if row.item in wanted] if wanted else []
-    frontier.had(crawl.number, ((row.url, row.depth, row.item) for row in rows))
+    frontier.restore_stored(crawl.number, ((row.url, row.depth, row.item) for row in rows))
     until = time.monotonic() + SETTLE_S
     while not frontier.settled() and time.monotonic() < until:
         alive()
@@ -161,7 +161,7 @@ class Opening:
         well, since sitemaps are asked for with the pages of an origin, and are not stored.
         """
         log.warning("the frontier has lost URLs: the links of stored pages are read again", all=frontier.is_new)
-        frontier.had(crawl.number, ((_found(row), row.item) for row in self._unsure_rows(frontier)))
+        frontier.restore_stored(crawl.number, ((_found(row), row.item) for row in self._unsure_rows(frontier)))
         leads, origins, again, count = self._leads(), set[str](), 0, 0
         for count, row in enumerate(self._unsure_rows(frontier), 1):
             origin = urls.origin_of(row.url)

@@ -205,7 +205,7 @@ class RedisPods:
             first = self._client(0)
             crawl = first.find_crawl(CRAWL)
             first.limit_pages(crawl, most)
-            told = first.permits_told(crawl)
+            told = first.pods_with_permits(crawl)
         except ABSENT as why:
             log.warning("pod 0 has no permits to give yet", why=why)
             return
@@ -213,7 +213,7 @@ class RedisPods:
             if pod in self._here:
                 first.give_permits(crawl, pod, self._used(pod))
             elif pod not in told:
-                first.tell_permits(crawl, pod, self._used(pod))
+                first.record_permits(crawl, pod, self._used(pod))
 
     def _used(self, pod: int) -> int:
         """How many pages a pod has, or is about to have."""

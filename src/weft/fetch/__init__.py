@@ -1,1 +1,1 @@
-"""Speaks HTTP to a site, and obeys it."""
+"""Fetches over HTTP, and honours what a site asks for (robots.txt, cookies, delays)."""

@@ -2,7 +2,7 @@
 
 The same `Client`, woken by the event loop through its epoll and one timer. What must stay true: every `get` ends, with
 a result, by its cancellation (which ends the transfer too), or with the client, and at most `handles` are in flight;
-the others wait their turn.
+the others wait.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class AsyncClient:
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._client.fileno(), self._turn)
+        self._loop.add_reader(self._client.fileno(), self._step)
         return self
 
     async def __aexit__(
@@ -61,7 +61,7 @@ class AsyncClient:
                 self._pending.discard(ended)
                 if ended.cancelled() and not self._closed:
                     self._client.abort(ended)
-                    self._turn()
+                    self._step()
 
     def close(self) -> None:
         """Cancels what is in flight and closes the client."""
@@ -75,8 +75,8 @@ class AsyncClient:
             ended.cancel()
         self._client.close()
 
-    def _turn(self) -> None:
-        """Lets the client work without waiting, and hands out what has ended."""
+    def _step(self) -> None:
+        """Lets the client work without waiting, and completes the futures of ended transfers."""
         if self._closed:
             return
         for tag, result in self._client.poll(0):
@@ -88,4 +88,4 @@ class AsyncClient:
         if self._timer is not None:
             self._timer.cancel()
         timeout_s = self._client.timeout_s()
-        self._timer = None if timeout_s is None else self._loop.call_later(timeout_s, self._turn)
+        self._timer = None if timeout_s is None else self._loop.call_later(timeout_s, self._step)

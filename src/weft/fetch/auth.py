@@ -2,8 +2,7 @@
 
 The strongest challenge that is offered and understood is answered, Digest before Basic. Nothing is kept: the caller
 counts its answers to a challenge, each of which is for one URL, and decides whether a host may have these credentials
-at all. What a server writes into its challenge goes back to it quoted and escaped, so it cannot grow into headers of
-its own making.
+at all. Values from a server's challenge are sent back quoted and escaped, so they cannot inject headers.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _STRENGTH = {"md5": _MD5, "md5-sess": _MD5, "sha-256": _SHA256, "sha-256-sess": 
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """One way in that a server offers."""
+    """One way to authenticate that a server offers."""
 
     scheme: str
     params: dict[str, str] = field(default_factory=dict)
@@ -44,7 +43,7 @@ class Challenge:
 
     @property
     def strength(self) -> int:
-        """Higher is safer; 0 is not understood."""
+        """Higher is safer; 0: not supported."""
         if self.scheme == "basic":
             return _BASIC
         qop = self.params.get("qop")
@@ -65,7 +64,7 @@ def authorization(
 ) -> str | None:
     """The Authorization header for the strongest challenge, or None if none is understood.
 
-    `count` is 1 for the first answer to a challenge, and one more for each that follows: servers refuse repetitions.
+    `count` is 1 for the first answer to a challenge and grows by one with each further one: servers refuse repetitions.
     """
     challenges = [c for value in www_authenticate_values for c in parse(value)]
     best = max(challenges, key=lambda c: c.strength, default=None)
@@ -99,15 +98,15 @@ def _digest(challenge: Challenge, user: str, password: str, method: str, url: st
     secret = digest(f"{user}:{realm}:{password}".encode())
     if session:
         secret = digest(f"{secret}:{nonce}:{cnonce}".encode())
-    asked = digest(f"{method}:{uri}".encode())
+    request = digest(f"{method}:{uri}".encode())
     fields = [("username", user), ("realm", realm), ("nonce", nonce), ("uri", uri)]
     plain = []
     if params.get("qop"):
-        response = digest(f"{secret}:{nonce}:{count:08x}:{cnonce}:auth:{asked}".encode())
+        response = digest(f"{secret}:{nonce}:{count:08x}:{cnonce}:auth:{request}".encode())
         plain = ["qop=auth", f"nc={count:08x}"]
         fields.append(("cnonce", cnonce))
-    else:  # RFC 2069, still met
-        response = digest(f"{secret}:{nonce}:{asked}".encode())
+    else:  # RFC 2069, still in use
+        response = digest(f"{secret}:{nonce}:{request}".encode())
         if session:
             fields.append(("cnonce", cnonce))
     fields.append(("response", response))

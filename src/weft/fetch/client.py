@@ -1,17 +1,17 @@
 """Fetches URLs over HTTP/1.1: libcurl's multi interface, driven by an epoll of our own on the caller's thread.
 
 The engine submits and polls; every submit ends in exactly one `FetchResult`, whatever the server does. The handles are
-a fixed pool, and the callbacks on the way of a page are libcurl's into `list.append`.
+a fixed pool, and the only callbacks while a page arrives are `list.append`, called by libcurl.
 
 What must stay true:
-- No packet leaves for an address that `refusal` objects to. Names are resolved here, each address is judged, the
-  transfer is pinned to the judged one, and the judgement is repeated when libcurl opens the socket.
-- Nothing is taken from the environment: no proxy, no netrc, no cookies of libcurl's, no redirects, no decoding.
+- No packet leaves for an address that `refusal` objects to. Names are resolved here, each address is checked, the
+  transfer is pinned to the checked one, and the check is repeated when libcurl opens the socket.
+- Nothing comes from the environment: no proxy, no netrc. libcurl handles no cookies, redirects or content codings.
 - Memory per transfer is bounded: the body by `max_body_bytes` while it arrives, the head by libcurl (300 KB, 5,000
-  lines). What was too large is dropped; what was cut short is kept and named.
-- No request leaves after the time up to which it may: the clock is read when libcurl is about to send it, because a
-  process that was stopped goes on where it was.
-- Time limits are ours, by a sweep over the transfers in flight: libcurl's low-speed limit looks at an average over
+  lines). What was too large is dropped; a body that was cut short is kept, with an error that says so.
+- No request leaves after its deadline (`until`): the clock is read when libcurl is about to send it, because a process
+  that was stopped (SIGSTOP, suspend) resumes where it was.
+- Time limits are enforced here, by a sweep over the transfers in flight: libcurl's low-speed limit is an average over
   seconds, and its timers cost more per transfer.
 """
 
@@ -40,9 +40,9 @@ from weft.records import FetchResult
 Refusal = Callable[[str], str | None]
 Done = list[tuple[object, FetchResult]]
 
-KEPT_CONNECTIONS = 4000  # so many polite sites can wait their delay with their connections open
-EVENTS = 128  # taken at a time: few enough that no site waits long for its clock while pages are read
-SWEEPS = 10  # a time limit is kept to a tenth of the shortest one
+KEPT_CONNECTIONS = 4000  # so many sites can keep their connection open while their delay passes
+EVENTS = 128  # handled at a time: few, so that ended transfers are reported soon and delays do not grow
+SWEEPS = 10  # time limits are accurate to a tenth of the shortest one
 ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 ACCEPT_ENCODING = "gzip, deflate, br, zstd"
 
@@ -81,14 +81,14 @@ class Client:
         self._resolver = resolver or Resolver(section.resolve, clock=clock)
         self._epoll = select.epoll()
         self._epoll.register(self._resolver.fileno(), select.EPOLLIN)
-        self._watched: dict[int, int] = {}  # libcurl's sockets, and what for
+        self._watched: dict[int, int] = {}  # libcurl's sockets, and the events that it waits for
         self._raw = RawReads(self._epoll, section.max_body_bytes)
         self._due: float | None = None  # when libcurl wants to be called
         limits = (section.connect_timeout_s, section.read_timeout_s, section.total_timeout_s)
         self._sweep_every_s = min(0.5, min(limits) / SWEEPS)
         self._next_sweep = 0.0
         self._done: Done = []
-        self._waiting: dict[str, list[Transfer]] = {}  # by the name that is looked up
+        self._waiting: dict[str, list[Transfer]] = {}  # transfers by the host name that is being resolved
         self._active: dict[Any, Transfer] = {}
         self._usual = self._usual_headers()
         self._usual_lines, self._usual_tail = wire(self._usual)
@@ -106,11 +106,11 @@ class Client:
         return len(self._free)
 
     def fileno(self) -> int:
-        """Readable when `poll` has something to do; what is due by the clock does not show here, see `timeout_s`."""
+        """Readable when `poll` has something to do, except for timers: see `timeout_s`."""
         return self._epoll.fileno()
 
     def timeout_s(self) -> float | None:
-        """In how many seconds `poll` must be called even if nothing arrives; None: not before something does."""
+        """In how many seconds `poll` must be called even if `fileno` is not readable; None: not at all."""
         if self._done:
             return 0.0
         if not self._active:
@@ -128,12 +128,12 @@ class Client:
         until: float = math.inf,
         address: str | None = None,
     ) -> None:
-        """Begins one GET; `headers` join the usual ones, and take their place where the name is the same.
+        """Begins one GET; `headers` are added to the usual ones, and replace those of the same name.
 
-        With `keep_bytes` no more than that is taken of a body, of whatever size; one that had more is too large, and
-        comes with what was taken. From `until` on, a time of the client's clock, nothing is sent, and what is under way
-        is aborted: so it is also when this process stood still meanwhile.
-        `address`: what `address_of` gave; the request goes there and nowhere else, empty: it ends with the reason.
+        With `keep_bytes` a body is read up to that size; a longer one ends as too large, with the bytes read. `until`:
+        a deadline in the client's clock, after which nothing is sent and a transfer in flight is aborted, also when
+        this process was stopped meanwhile. `address`: the result of `address_of`; the request goes there and nowhere
+        else, or ends with the reason if it is empty.
         """
         transfer = self._free.pop()
         transfer.url, transfer.tag = url, tag
@@ -146,7 +146,7 @@ class Client:
         self._active[transfer.curl] = transfer
         found = _URL.fullmatch(url)
         if found is None:
-            self._end(transfer, "other", "not a URL that can be asked for")
+            self._end(transfer, "other", "not a URL that can be requested")
         elif any(_UNSENDABLE.search(name + value) for name, value in headers):
             self._end(transfer, "other", "a header that cannot be sent")
         elif now >= until:
@@ -159,7 +159,7 @@ class Client:
                 self._go_to(transfer, address)
 
     def address_of(self, host: str) -> str | None:
-        """Where requests to a host go: empty if nowhere, None if that is being looked up (`poll` brings the answer)."""
+        """The address for requests to a host: empty if there is none, None while it is being resolved (by `poll`)."""
         answer = self._resolver.find(host)
         if answer is None:
             self._waiting.setdefault(host, [])
@@ -168,7 +168,7 @@ class Client:
         return next((address for address in answer.addresses if self._refusal(address) is None), "")
 
     def poll(self, timeout_s: float) -> Done:
-        """Works until a transfer has ended or the time is over; gives the transfers that ended, with their tags."""
+        """Works until a transfer has ended or the time is over; returns the ended transfers with their tags."""
         until = self._clock() + timeout_s
         while True:
             self._work(until)
@@ -183,7 +183,7 @@ class Client:
             self._end(transfer, "aborted", "by the caller")
 
     def close(self) -> None:
-        """Drops what is in flight and gives everything back to the system."""
+        """Aborts what is in flight and frees all resources."""
         for transfer in list(self._active.values()):
             self._end(transfer, "aborted", "the client was closed")
         self._multi.close()
@@ -220,7 +220,7 @@ class Client:
     # -- the beginning of a transfer
 
     def _prepare(self, transfer: Transfer, found: re.Match[str], headers: Sequence[tuple[str, str]]) -> None:
-        """Sets URL and headers, and writes down the request as it will be sent."""
+        """Sets URL and headers, and records the request head as it will be sent."""
         scheme, authority, host, port, target = found.groups()
         origin = f"{scheme}://{authority}"
         transfer.host = host
@@ -251,7 +251,7 @@ class Client:
         self._resolver.ask(transfer.host)
 
     def _route(self, transfer: Transfer, answer: Answer) -> None:
-        """Keeps the addresses that may be tried, and begins with the first."""
+        """Keeps the permitted addresses, and connects to the first."""
         transfer.addresses = tuple(a for a in answer.addresses if self._refusal(a) is None)
         if transfer.addresses:
             self._start(transfer)
@@ -262,7 +262,7 @@ class Client:
             self._end(transfer, "dns", answer.error)
 
     def _go_to(self, transfer: Transfer, address: str) -> None:
-        """To one address alone: politeness was asked for that one."""
+        """Connects to one address alone: the politeness place was taken for that one."""
         if address:
             transfer.addresses = (address,)
             self._start(transfer)
@@ -274,7 +274,7 @@ class Client:
             self._route(transfer, answer)
 
     def _start(self, transfer: Transfer) -> None:
-        """Hands the transfer to libcurl, pinned to its next address; the time to connect is shared by those left."""
+        """Hands the transfer to libcurl, pinned to its next address; the addresses left share the time to connect."""
         address, transfer.addresses = transfer.addresses[0], transfer.addresses[1:]
         transfer.pin(address)
         transfer.connect_by = transfer.started + self._section.connect_timeout_s
@@ -285,19 +285,19 @@ class Client:
         self._multi.add_handle(transfer.curl)
 
     def _open_socket(self, transfer: Transfer, _purpose: int, target: Any) -> Any:
-        """Called by libcurl for every new connection: the last look at where it leads."""
+        """Called by libcurl for every new connection: the last check of its address."""
         if transfer.asked:  # see Transfer.ask_once
-            transfer.unopened = STALE
+            transfer.not_sent = STALE
             return pycurl.SOCKET_BAD
         address = str(target.addr[0])
         reason = self._refusal(address)
         if reason is not None:
-            transfer.unopened = ("address", f"{address}: {reason}")
+            transfer.not_sent = ("address", f"{address}: {reason}")
             return pycurl.SOCKET_BAD
         try:
             made = socket.socket(target.family, target.socktype, target.protocol)
-        except OSError as error:  # out of files: our fault, not the site's
-            transfer.unopened = ("other", f"no socket: {error.strerror}")
+        except OSError as error:  # out of file descriptors: not the site's fault
+            transfer.not_sent = ("other", f"no socket: {error.strerror}")
             return pycurl.SOCKET_BAD
         transfer.hold(made)  # pycurl gives libcurl a duplicate
         return made
@@ -305,7 +305,7 @@ class Client:
     # -- its end
 
     def _reap(self) -> None:
-        """Takes what libcurl has ended."""
+        """Ends the transfers that libcurl has completed."""
         queued = 1
         while queued:
             queued, good, bad = self._multi.info_read()
@@ -321,8 +321,8 @@ class Client:
                 self._fail(self._active[curl], code, message)
 
     def _fail(self, transfer: Transfer, code: int, message: str) -> None:
-        if transfer.unopened is not None:
-            self._end(transfer, *transfer.unopened)
+        if transfer.not_sent is not None:
+            self._end(transfer, *transfer.not_sent)
         elif transfer.is_full:
             self._end(transfer, "too_large", f"cut off after {transfer.keep_bytes} bytes")
         elif code == pycurl.E_COULDNT_CONNECT and transfer.addresses:
@@ -340,7 +340,7 @@ class Client:
         self._start(transfer)
 
     def _end(self, transfer: Transfer, error: str | None, detail: str) -> None:
-        """Takes the transfer out, makes its result, and frees the handle."""
+        """Removes the transfer from libcurl, makes its result, and frees the handle."""
         curl, status, ip, dropped, surplus = transfer.curl, 0, "", False, False
         if transfer.lenient:
             self._raw.forget(transfer)
@@ -378,7 +378,7 @@ class Client:
     # -- the loop
 
     def _work(self, until: float) -> None:
-        """One round: wait for events, hand them to libcurl, take what has ended, sweep."""
+        """One round: wait for events, hand them to libcurl, end completed transfers, sweep."""
         wake = until if self._due is None else min(until, self._due)
         if self._active:
             wake = min(wake, self._next_sweep)
@@ -386,9 +386,9 @@ class Client:
         act, names = self._multi.socket_action, self._resolver.fileno()
         for fd, events in self._epoll.poll(wait_s, EVENTS):
             if fd == names:
-                self._names_came()
+                self._on_names()
             elif fd in self._raw.reading:
-                self._raw_came(fd)
+                self._on_raw(fd)
             else:
                 act(fd, (events & _READ and 1) | (events & _WRITE and 2) | (events & _BROKEN and 4))
         now = self._clock()
@@ -400,7 +400,7 @@ class Client:
             self._sweep(now)
 
     def _on_socket(self, what: int, fd: int, _multi: Any, _data: Any) -> None:
-        """libcurl says which sockets to watch, and for what."""
+        """Called by libcurl: which sockets to watch, and for what."""
         if what == pycurl.POLL_REMOVE:
             if self._watched.pop(fd, None) is not None:
                 self._epoll.unregister(fd)
@@ -416,14 +416,14 @@ class Client:
     def _on_timer(self, timeout_ms: int) -> None:
         self._due = None if timeout_ms < 0 else self._clock() + timeout_ms / 1000
 
-    def _names_came(self) -> None:
+    def _on_names(self) -> None:
         for host, answer in self._resolver.take():
             for transfer in self._waiting.pop(host, ()):
                 self._route(transfer, answer)
 
-    def _raw_came(self, fd: int) -> None:
+    def _on_raw(self, fd: int) -> None:
         transfer = self._raw.reading[fd]
-        ended = self._raw.came(transfer)
+        ended = self._raw.receive(transfer)
         if ended is not None:
             self._end(transfer, *ended)
 
@@ -463,9 +463,9 @@ class Client:
 
 
 def _unusual(lines: list[bytes], status: int, error: str | None, detail: str) -> tuple[int, bytes, str | None, str]:
-    """The final head where there is more than one plain block, or less."""
+    """Status, final head and error where there are several header blocks, or an incomplete one."""
     head, whole = final_head(lines)
-    if status < 200:  # interim answers, and then nothing
+    if status < 200:  # only interim responses
         head, status = b"", 0
     if error is None and not (whole and head):
         error, detail = "protocol", "the connection was closed inside the head"

@@ -1,10 +1,10 @@
 """Keeps the cookies of one crawl (RFC 6265) and says which go with a request. No I/O; the clock is passed in.
 
-Cookies lie under the host or domain they are for. A host that has none costs a dict miss for each of its labels.
+Cookies are stored by the host or domain they are for. A host without any costs a dict miss for each of its labels.
 
 What must stay true: a cookie is only ever sent to the host that set it or, with a Domain attribute, to hosts under the
 same registrable domain; it contains no control character; and memory is bounded: 50 cookies of 4,096 bytes for each
-name they lie under, 16 MiB in all. Over that, the names unused for longest are forgotten.
+host or domain, 16 MiB in all. Over that, the least recently used hosts and domains are dropped.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
 
 
 class Cookie(msgspec.Struct, frozen=True, array_like=True):
-    """One cookie under the name it lies under."""
+    """One cookie of a host or domain."""
 
     name: str
     value: str
     path: str
-    wide: bool  # for subdomains too
+    wide: bool  # sent to subdomains too
     secure: bool
-    expires: float | None  # None: as long as the crawl
+    expires: float | None  # None: at the end of the crawl
     created: float
 
     @property
@@ -60,7 +60,7 @@ class CookieJar:
         return sum(map(len, self._cookies.values()))
 
     def store(self, host: str, path: str, secure: bool, set_cookie: Iterable[str], now: float) -> None:
-        """Take the Set-Cookie values of one response; what may not be set is passed over. `path` may have a query."""
+        """Stores the Set-Cookie values of one response; invalid ones are ignored. `path` may have a query."""
         for header in set_cookie:
             parsed = self._parse(host, path, secure, header, now)
             if parsed is not None:
@@ -82,7 +82,7 @@ class CookieJar:
 
     @classmethod
     def from_bytes(cls, data: bytes, registrable: Callable[[str], str], max_bytes: int = MAX_TOTAL_BYTES) -> CookieJar:
-        """The jar as it was; raises `msgspec.DecodeError` for bytes that are none."""
+        """The jar that `to_bytes` saved; raises `msgspec.DecodeError` for other bytes."""
         jar = cls(registrable, max_bytes)
         for name, cookies in msgspec.msgpack.decode(data, type=list[tuple[str, list[Cookie]]]):
             jar._cookies[name] = {(cookie.name, cookie.path): cookie for cookie in cookies}
@@ -91,7 +91,7 @@ class CookieJar:
         return jar
 
     def contents(self, base: str) -> frozenset[tuple[str, str, str, str]]:
-        """What lies under a domain and its subdomains: place, name, path and value of each cookie."""
+        """The cookies of a domain and its subdomains: host or domain, name, path and value of each."""
         return frozenset(
             (name, cookie.name, cookie.path, cookie.value)
             for name, cookies in self._cookies.items()
@@ -109,7 +109,7 @@ class CookieJar:
         return msgspec.msgpack.encode((base, kept))
 
     def load(self, data: bytes) -> None:
-        """Puts a dumped domain's cookies in the place of those that are here."""
+        """Replaces a domain's cookies by dumped ones."""
         base, kept = msgspec.msgpack.decode(data, type=tuple[str, list[tuple[str, list[Cookie]]]])
         for name in [name for name in self._cookies if name == base or name.endswith("." + base)]:
             self._size -= sum(cookie.size for cookie in self._cookies.pop(name).values())
@@ -119,7 +119,7 @@ class CookieJar:
         self._forget_unused()
 
     def _parse(self, host: str, path: str, secure: bool, header: str, now: float) -> tuple[str, Cookie] | None:
-        """The name a cookie lies under and the cookie; None when it may not be set."""
+        """A cookie and the host or domain it is for; None when it may not be set."""
         pair, *rest = header.split(";")
         name, equals, value = (part.strip(" \t") for part in pair.partition("="))
         if not equals or not name or len(name) + len(value) > MAX_COOKIE_BYTES or _CONTROL.search(header):
@@ -141,7 +141,7 @@ class CookieJar:
         return (under, cookie) if under is not None and _permitted(cookie, secure, attributes) else None
 
     def _under(self, host: str, domain: str) -> str | None:
-        """The host or domain that a cookie is for; None when it is for somebody else."""
+        """The host or domain that a cookie is for; None when this host may not set it."""
         if not domain or domain == host:
             return host
         base = self._registrable(host)
@@ -149,12 +149,12 @@ class CookieJar:
         return domain if inside else None
 
     def _put(self, under: str, cookie: Cookie, secure: bool, now: float) -> None:
-        """Add or replace a cookie; one that has expired only removes its forerunner."""
+        """Adds or replaces a cookie; one that has expired only removes its predecessor."""
         cookies = self._cookies.pop(under, {})
         key = (cookie.name, cookie.path)
         old = cookies.get(key)
         if old is not None and old.secure and not secure:
-            self._cookies[under] = cookies  # what was set over TLS is not for plain HTTP to change
+            self._cookies[under] = cookies  # plain HTTP may not replace what was set over TLS
             return
         self._drop(cookies, key)
         if cookie.expires is None or cookie.expires > now:
@@ -171,7 +171,7 @@ class CookieJar:
             self._size -= cookies.pop(key).size
 
     def _forget_unused(self) -> None:
-        """Keep to the total, at the cost of the names that were used least recently."""
+        """Keeps to the total by dropping the least recently used hosts and domains."""
         while self._size > self._max_bytes:
             forgotten = self._cookies.pop(next(iter(self._cookies)))
             self._size -= sum(cookie.size for cookie in forgotten.values())
@@ -199,12 +199,12 @@ class CookieJar:
 
 
 def _staleness(cookie: Cookie, now: float) -> tuple[bool, float]:
-    """What goes first when there are too many: the expired, then the oldest."""
+    """Sort key for eviction: the expired first, then the oldest."""
     return cookie.expires is None or cookie.expires > now, cookie.created
 
 
 def _permitted(cookie: Cookie, secure: bool, attributes: dict[str, str]) -> bool:
-    """The rules for Secure and for the name prefixes that promise something (RFC 6265bis §4.1.3)."""
+    """The rules for Secure and for the prefixes __Host- and __Secure- (RFC 6265bis §4.1.3)."""
     if cookie.secure and not secure:
         return False
     prefix = cookie.name.lower()

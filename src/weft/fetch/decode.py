@@ -1,8 +1,8 @@
 """Undoes Content-Encoding under a size cap: gzip, deflate in both its forms, br, zstd, and stacks of them. Pure.
 
-Called with a whole body as it came off the wire. Two things must stay true. No more than the limit is ever handed
-back, and about twice that is the most that is ever held, whatever the body would unpack to. And nothing raises: a
-broken, cut or mislabelled body gives what could be read of it, and says that it is not whole.
+Called with a whole body as received. Two things must stay true. No more than the limit is returned, and no more than
+about twice that is held in memory, whatever the body would unpack to. And nothing raises: a broken, cut or mislabelled
+body gives what could be decoded, with `truncated` set.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ else:
 
 MAX_LAYERS = 3
 MAX_MEMBERS = 10_000  # of one gzip or zstd body: each costs a call, and an empty one needs only a few bytes
-MEMBER_BYTES = 64 * 1024  # fed at a time after the first member: what lies behind a member's end is copied
+MEMBER_BYTES = 64 * 1024  # fed at a time after the first member: the decoder copies what follows a member's end
 BROTLI_STEP = 1024 * 1024
 ZSTD_WINDOW_LOG = 23  # 8 MiB; RFC 9659: no server may ask for more
 
@@ -34,7 +34,7 @@ _ZSTD_OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: ZST
 
 
 class Decoded(NamedTuple):
-    """A body without its codings. `truncated`: it is not whole; `error` tells why, unless the limit cut it."""
+    """A body without its codings. `truncated`: it is not complete; `error` says why, unless the limit cut it."""
 
     body: bytes
     truncated: bool = False
@@ -68,14 +68,14 @@ def _cut(body: bytes, limit: int, error: str | None) -> Decoded:
 
 
 def _gzip(body: bytes, limit: int) -> Decoded:
-    """All members; what follows the last and is none is ignored, as gzip itself does."""
+    """All members; other data after the last is ignored, as gzip itself does."""
     if not _MAGIC.startswith(body[:2]):
         return Decoded(body, error="no gzip data")
     return _inflate(body, _GZIP, limit)
 
 
 def _deflate(body: bytes, limit: int) -> Decoded:
-    """RFC 9110 means zlib's form, many servers send the raw one, some gzip."""
+    """RFC 9110 means zlib's format, many servers send raw deflate, some gzip."""
     if body.startswith(_MAGIC):
         return _inflate(body, _GZIP, limit)
     wrapped = body[0] & 15 == 8 and int.from_bytes(body[:2], "big") % 31 == 0
@@ -177,10 +177,10 @@ def _zstd(body: bytes, limit: int) -> Decoded:
 
 
 def _broken(error: Exception, body: bytes, limit: int, make: Callable[[], Callable[[bytes], bytes]]) -> Decoded:
-    """What can be read of a body before the place where it breaks.
+    """What can be decoded of a body before the error.
 
-    A decoder that raises keeps what it had unpacked to itself. So the body is fed again to a fresh one, in slices,
-    and the slice that breaks in smaller ones. The error came before the limit, so this stays under it as well.
+    A decoder that raises does not return what it had unpacked. So the body is fed again to a fresh one, in slices, and
+    the slice with the error in smaller ones. The error came before the limit, so this stays under it as well.
     """
     good, pieces = 0, [b""]
     for step in (4096, 64, 1):

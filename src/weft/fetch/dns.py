@@ -1,7 +1,7 @@
 """Turns host names into addresses: pins first, then a bounded cache, then the system's resolver in a few threads.
 
-`find` answers at once or not at all; `ask` starts a lookup, and its end makes `fileno` readable for the loop that waits
-there, which then calls `take`. Nothing here judges an address: the client checks every one before it connects.
+`find` returns what is known, without waiting; `ask` starts a lookup, whose end makes `fileno` readable for the event
+loop, which then calls `take`. No address is checked here: the client checks every one before it connects.
 
 Three things must stay true. Only the loop's thread touches the cache; the lookup threads hand over through a queue. A
 name is looked up once at a time, however many wait for it. Lookup threads are daemons, because `getaddrinfo` cannot be
@@ -31,7 +31,7 @@ Lookup = Callable[[str], tuple[str, ...]]
 
 
 class Answer(Struct, frozen=True, gc=False):
-    """What a name stands for: addresses in the order to try them, or why there are none."""
+    """A name's addresses in the order to try them, or why there are none."""
 
     addresses: tuple[str, ...]
     error: str = ""
@@ -45,7 +45,7 @@ def lookup(host: str) -> tuple[str, ...]:
 
 
 def literal(host: str) -> str | None:
-    """The address that a URL's host writes out, if it is one: `127.0.0.1`, `[::1]`."""
+    """The address in a URL's host, if it is one: `127.0.0.1`, `[::1]`."""
     if not host or (host[0] != "[" and not host[-1].isdigit()):
         return None
     try:
@@ -72,7 +72,7 @@ class Resolver:
         self._size = size
         self._cache: OrderedDict[str, Answer] = OrderedDict()
         self._running: set[str] = set()
-        self._idle_threads = threads
+        self._max_threads = threads
         self._asked: SimpleQueue[str | None] = SimpleQueue()
         self._answered: deque[tuple[str, tuple[str, ...], str]] = deque()
         self._signal = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -84,7 +84,7 @@ class Resolver:
         return self._signal
 
     def find(self, host: str) -> Answer | None:
-        """What is known of a name now; None if it must be asked for."""
+        """The cached answer for a name; None if it must be looked up."""
         answer = self._cache.get(host)
         if answer is None:
             return self._certain(host)
@@ -95,11 +95,11 @@ class Resolver:
         return answer
 
     def ask(self, host: str) -> None:
-        """Starts a lookup, unless one for this name is on its way."""
+        """Starts a lookup, unless one for this name is running."""
         if host in self._running:
             return
         self._running.add(host)
-        if self._threads < self._idle_threads:
+        if self._threads < self._max_threads:
             self._threads += 1
             threading.Thread(target=self._work, name="weft-dns", daemon=True).start()
         self._asked.put(host)
@@ -120,7 +120,7 @@ class Resolver:
         return ended
 
     def put_last(self, host: str, address: str) -> None:
-        """Nobody answers at this one of a name's addresses: the others are tried before it."""
+        """Moves an address of a name to the end: it could not be connected to."""
         answer = self._cache.get(host)
         if answer is not None and address in answer.addresses:
             others = tuple(other for other in answer.addresses if other != address)
@@ -135,7 +135,7 @@ class Resolver:
             self._signal = -1
 
     def _certain(self, host: str) -> Answer | None:
-        """Literals and pins: what needs no name server."""
+        """Literals and pins, which need no name server."""
         address = self._pinned(host) or literal(host)
         if address is None:
             return None

@@ -1,8 +1,9 @@
 """Decides which addresses may be connected to: the public ones, and by choice private ones. Pure.
 
 Called with each address just before a connection is opened to it, on every hop, so that neither a redirect nor a name
-that resolves anew leads inside. What must stay true: an address is refused unless it is known to be public. A text that
-is no plain address is refused, and so is every IPv6 address whose embedded IPv4 address would be.
+that resolves differently the second time leads into a private network. What must stay true: an address is refused
+unless it is known to be public. A text that is not a plain address is refused, and so is every IPv6 address whose
+embedded IPv4 address would be.
 
 `ipaddress.is_global` alone will not do: it is wrong for 64:ff9b::/96, 2002::/16, ::/96, fec0::/10, multicast and
 192.0.0.8, and it does not know the metadata services of clouds.
@@ -29,7 +30,7 @@ TUNNEL = "tunnel"
 ZONED = "zone id"
 NO_ADDRESS = "no address"
 
-# What `allow_private` opens. Credentials are what metadata services hand out: those stay shut.
+# What `allow_private` permits. Metadata services hand out credentials: they stay refused.
 INSIDE = frozenset({LOOPBACK, PRIVATE, LINK_LOCAL, CARRIER_NAT})
 
 # The first block that holds an address names it.
@@ -63,7 +64,7 @@ _BLOCKS_6: tuple[tuple[IPv6Network, str], ...] = tuple(
         (MULTICAST, "ff00::/8"),
         (DOCUMENTATION, "2001:db8::/32 3fff::/20"),
         (BENCHMARK, "2001:2::/48"),
-        # Where several IPv4 addresses are embedded, or at a place that only the operator knows, none can be judged.
+        # These embed several IPv4 addresses, or one at a position that only the operator knows: they cannot be checked.
         (TUNNEL, "2001::/32 64:ff9b:1::/48"),
         (RESERVED, "2001::/23"),
     )
@@ -111,14 +112,14 @@ def _refusal_6(address: IPv6Address) -> str | None:
     number = int(address)
     for block, reason in _BLOCKS_6:
         if address in block:
-            # By choice these are opened, and an ISATAP host or an operator's NAT64 prefix may be among them: both have
-            # the IPv4 address at the end.
+            # `allow_private` may permit these, and an ISATAP host or an operator's NAT64 prefix may be among them: both
+            # have the IPv4 address at the end.
             if reason in INSIDE and refusal(IPv4Address(number & 0xFFFFFFFF)) == METADATA:
                 return f"{TUNNEL} to {METADATA}"
             return reason
     for block, shift in _EMBEDDING:
         if address in block and (inner := refusal(IPv4Address(number >> shift & 0xFFFFFFFF))):
-            # Only a mapped address is the inner one by another name; a gateway may make anything of the others.
+            # Only a mapped address is the inner one itself; the others go through a gateway and are called a tunnel.
             return inner if block is _MAPPED else f"{TUNNEL} to {inner}"
     if number >> 32 & 0xFFFFFFFF in _ISATAP and (inner := refusal(IPv4Address(number & 0xFFFFFFFF))):
         return f"{TUNNEL} to {inner}"

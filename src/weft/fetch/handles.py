@@ -1,4 +1,4 @@
-"""The libcurl handles of the client: how one is set up, what it carries, and what libcurl's errors are called here.
+"""The libcurl handles of the client: their options, the state of a transfer, and the names of libcurl's errors here.
 
 A handle is set up once and reused. What differs between transfers is set through `Transfer` alone, which remembers what
 the handle is set to; everything else is the same for every host, so nothing can leak from one to another.
@@ -48,52 +48,77 @@ _SLOPPY = ("header without colon", "nul byte in header", "carriage return found 
 
 
 STALE = ("stale", "the kept connection ended before an answer; another one is needed")
-OVERDUE = ("aborted", "its time was over")
+OVERDUE = ("aborted", "its deadline has passed")
 
 
 class Transfer:
-    """A reusable handle and what belongs to the transfer that it carries."""
+    """A reusable handle, and the state of its current transfer."""
 
     __slots__ = (
-        "_clock", "_kept", "_sessions", "_shared", "addresses", "asked", "chunks", "connect_by", "curl", "cuts", "host",
-        "keep_bytes", "lenient", "lines", "mark", "moved", "opened", "origin", "pinned", "request_head", "running",
-        "started", "tag", "target", "unopened", "until", "url", "usual",
+        "_clock",
+        "_kept",
+        "_sessions",
+        "_shared",
+        "addresses",
+        "asked",
+        "chunks",
+        "connect_by",
+        "curl",
+        "cuts",
+        "host",
+        "keep_bytes",
+        "lenient",
+        "lines",
+        "mark",
+        "moved",
+        "not_sent",
+        "opened",
+        "origin",
+        "pinned",
+        "request_head",
+        "running",
+        "started",
+        "tag",
+        "target",
+        "until",
+        "url",
+        "usual",
     )  # fmt: skip
 
     def __init__(self, sessions: Sequence[Any], clock: Callable[[], float]) -> None:
         self.curl = pycurl.Curl()
         self._clock = clock
         self._sessions = sessions
-        self._shared: Any = None  # the one of them that the handle is set to
+        self._shared: Any = None  # the TLS session cache that the handle uses
         self.lines: list[bytes] = []
         self.chunks: list[bytes] = []
-        self.origin = ""  # what the handle is set to: where to, what for, which address
+        self.origin = ""  # what the handle is set to: origin, request target, address
         self.target = ""
         self.pinned = ""
         self.usual = True  # the handle is set to the usual headers
         self.lenient = False  # libcurl only connects; the answer is read by us
-        self.cuts = False  # the handle is set to end a body where no more of it is wanted
+        self.cuts = False  # the handle is set to end a body after `keep_bytes`
         self.opened: socket.socket | None = None  # the connection, if it was opened for this transfer
         self.clear()
 
     def clear(self) -> None:
-        """Forgets the transfer; what the handle is set to stays known."""
+        """Resets the transfer's state; what the handle is set to stays."""
         self.url = self.host = ""
-        self.unopened: tuple[str, str] | None = None  # why there was no socket: error and detail
+        self.not_sent: tuple[str, str] | None = None  # why the request was not sent: error and detail
         self.tag: object = None
         self.request_head = b""
         self.addresses: tuple[str, ...] = ()  # those still to try
         self.started = self.moved = self.connect_by = 0.0
         self.until = math.inf  # nothing is sent from then on
         self.mark = self.keep_bytes = self._kept = 0
-        self.asked = False  # the request is on its way
-        self.running = False  # libcurl has it
+        self.asked = False  # the request was sent
+        self.running = False  # the handle is in libcurl's multi
         self.lines.clear()
         self.chunks.clear()
         self.hold(None)
 
     def aim(self, origin: str, target: str) -> None:
-        """What is asked, and of whom. The target goes apart, because in a URL libcurl rewrites its escapes."""
+        """Sets origin and target. The target is set apart, because libcurl rewrites the escapes in a URL."""
         if origin != self.origin:
             self.curl.setopt(pycurl.URL, origin + "/")
             self.origin = origin
@@ -110,29 +135,29 @@ class Transfer:
             self._shared = share
 
     def pin(self, address: str) -> None:
-        """Whatever the URL's host, the next connection leads to this address."""
+        """Makes the next connection go to this address, whatever the URL's host."""
         if address != self.pinned:
             shown = f"[{address}]" if ":" in address else address
             self.curl.setopt(pycurl.CONNECT_TO, [f"::{shown}:"])
             self.pinned = address
 
     def hold(self, opened: socket.socket | None) -> None:
-        """Keeps a connection's socket for the questions that `surplus` has; over TLS there are none."""
+        """Keeps a connection's socket for `has_surplus`, which needs it for plain HTTP only."""
         if self.opened is not None:
             self.opened.close()
         self.opened = opened if opened is None or self.origin.startswith("http:") else None
 
     def ask_once(self, *_connection: object) -> int:
-        """Called by libcurl before each request. On a kept connection that turns out dead it would ask again at once,
-        unseen by whoever keeps the delays: a site must be asked a second time only by the frontier."""
+        """Called by libcurl before each request. On a kept connection that turns out dead, libcurl would repeat the
+        request at once, without the site's delay: only the frontier may decide on a second request."""
         if self.asked or self._clock() >= self.until:
-            self.unopened = STALE if self.asked else OVERDUE
+            self.not_sent = STALE if self.asked else OVERDUE
             return int(pycurl.PREREQFUNC_ABORT)
         self.asked = True
         return int(pycurl.PREREQFUNC_OK)
 
     def keep(self, keep_bytes: int, max_body_bytes: int) -> None:
-        """Of a body only the first `keep_bytes` are taken, however long it says it is; 0: a whole one, or none."""
+        """Reads only the first `keep_bytes` of a body, whatever its Content-Length; 0: all of it, up to the maximum."""
         self.keep_bytes = keep_bytes
         if bool(keep_bytes) != self.cuts:
             self.cuts = bool(keep_bytes)
@@ -141,13 +166,13 @@ class Transfer:
 
     @property
     def is_full(self) -> bool:
-        """Whether as much of the body has come as is wanted."""
+        """Whether `keep_bytes` of the body have arrived."""
         return self.cuts and self._kept >= self.keep_bytes
 
     def _take_some(self, chunk: bytes) -> int:
         self.chunks.append(chunk)
         self._kept += len(chunk)
-        return 0 if self.is_full else len(chunk)  # libcurl ends a transfer whose bytes are not taken
+        return 0 if self.is_full else len(chunk)  # 0 makes libcurl end the transfer
 
     def connect_only(self, lenient: bool) -> None:
         """Whether libcurl stops after connecting."""
@@ -157,7 +182,7 @@ class Transfer:
 
 
 def session_caches() -> list[Any]:
-    """Where TLS sessions wait to be taken up again: many, because libcurl keeps only 25 hosts in one."""
+    """Caches of TLS sessions for resumption: several, because libcurl keeps only 25 hosts in one."""
     shares = [pycurl.CurlShare() for _ in range(SESSION_CACHES)]
     for share in shares:
         share.setopt(pycurl.SH_SHARE, pycurl.LOCK_DATA_SSL_SESSION)
@@ -189,23 +214,23 @@ def set_up(transfer: Transfer, section: FetchSection, headers: Sequence[bytes], 
     ]
     if ca_file is not None:
         options.append((pycurl.CAINFO, ca_file))
-        options.append((pycurl.CAPATH, None))  # with a folder libcurl reads the bundle anew for every connection
+        options.append((pycurl.CAPATH, None))  # with a folder libcurl reads the bundle again for every connection
     for option, value in options:
         transfer.curl.setopt(option, value)
 
 
 def ca_bundle() -> str | None:
-    """The file of trusted authorities: SSL_CERT_FILE, or where the system keeps it; libcurl's wheel carries none."""
-    asked = os.environ.get("SSL_CERT_FILE")
-    if asked:
-        return asked
+    """The file of trusted authorities: SSL_CERT_FILE, or the system's; pycurl's wheel contains none."""
+    chosen = os.environ.get("SSL_CERT_FILE")
+    if chosen:
+        return chosen
     system = ssl.get_default_verify_paths()
     places = [system.cafile, system.openssl_cafile, *CA_BUNDLES]
     return next((place for place in places if place and Path(place).is_file()), None)
 
 
 def kind(code: int, message: str) -> str:
-    """The word that an error of libcurl is counted by."""
+    """The kind of an error of libcurl, as it is stored and counted."""
     if "reset by peer" in message:
         return "reset"
     if code == pycurl.E_PARTIAL_FILE:
@@ -218,5 +243,5 @@ def kind(code: int, message: str) -> str:
 
 
 def is_sloppy(code: int, message: str) -> bool:
-    """Whether libcurl stopped at a header line that others read over."""
+    """Whether libcurl stopped at an invalid header line that browsers ignore."""
     return code == _E_WEIRD_SERVER_REPLY and message.lower() in _SLOPPY

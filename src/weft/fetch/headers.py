@@ -1,9 +1,9 @@
-"""Reads and writes header blocks: `Head` answers questions about a response's head without taking it apart first.
+"""Reads and writes header blocks: `Head` looks headers up in a response's head without parsing all of it.
 
-Most heads are asked for two or three headers, so a question is one search in the lower-cased bytes (under a
-microsecond), and only `items` walks the lines. Both agree on what a header is: a line with a name before a colon, the
-name without white space; any other line says nothing. A folded line belongs to the one before. Values are UTF-8 where
-they can be, else Latin-1, so that no byte is ever lost and nothing here raises.
+Most callers need two or three headers, so a look-up is one search in the lower-cased bytes (under a microsecond), and
+only `items` walks the lines. Both agree on what a header is: a line with a name before a colon, the name without white
+space; any other line is ignored. A folded line belongs to the one before. Values are decoded as UTF-8 where possible,
+else as Latin-1, so that no byte is lost and nothing here raises.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from email.utils import mktime_tz, parsedate_tz
 from functools import lru_cache
 
-# Where a request goes and how its connection is used is not for the caller to say.
+# Set by the client alone: callers may not choose where a request goes or how its connection is used.
 OURS = frozenset({"host", "connection", "keep-alive", "content-length", "transfer-encoding", "te", "upgrade", "expect"})
 
 _CHARSET = re.compile(r""";\s*charset\s*=\s*(?:"([^"]*)"?|'([^']*)'?|([^\s;,"']+))""", re.IGNORECASE)
@@ -24,7 +24,7 @@ _NAME = re.compile(rb"[^\x00-\x20:\x7f]+")
 
 
 class Head:
-    """A response's head, as it came."""
+    """A response's head as received."""
 
     __slots__ = ("_lower", "raw")
 
@@ -73,11 +73,11 @@ class Head:
             end += 1
         return text(_FOLD.sub(b" ", self.raw[start : end if end >= 0 else None]).strip())
 
-    # -- what crawlers ask
+    # -- headers that a crawler uses
 
     def content_type(self) -> tuple[str, str | None]:
         """The media type in lower case, empty if there is none, and the charset as it was written."""
-        for value in reversed(self.get_all("content-type")):  # the last that makes sense, as browsers take it
+        for value in reversed(self.get_all("content-type")):  # the last valid one, as in browsers
             media = value.partition(";")[0].strip().lower()
             if "/" in media:
                 found = _CHARSET.search(value)
@@ -155,14 +155,14 @@ def final_head(lines: Sequence[bytes]) -> tuple[bytes, bool]:
 
 
 def merged(usual: Sequence[tuple[str, str]], extra: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The usual headers without those that are given anew, then the given ones, without what the client decides."""
+    """The usual headers without those that `extra` replaces, then `extra` without the client's own (`OURS`)."""
     named = {name.lower() for name, _ in extra}
     kept = [pair for pair in usual if pair[0].lower() not in named]
     return kept + [pair for pair in extra if pair[0].lower() not in OURS]
 
 
 def wire(headers: Sequence[tuple[str, str]]) -> tuple[list[bytes], bytes]:
-    """Headers as libcurl takes them (an empty value is written `name;`), and as it sends them, blank line included."""
+    """Headers in libcurl's form (an empty value is written `name;`), and as it sends them, with the blank line."""
     pairs = [(name.encode(), value.strip().encode()) for name, value in headers]
     lines = [name + b": " + value if value else name + b";" for name, value in pairs]
     sent = [name + b": " + value if value else name + b":" for name, value in pairs]

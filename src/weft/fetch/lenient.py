@@ -1,8 +1,9 @@
-"""Reads a response that libcurl will not: one with a header line that is none.
+"""Reads responses that libcurl refuses: those with an invalid header line.
 
-libcurl ends the transfer at a header line without a colon, and what it had read is gone. Asking again at once would be
-rude, so the client remembers the origin, and its next request there goes over a connection that libcurl only opens; the
-answer, ended by the server's closing, is read here. Such lines stay in the head, where `Head` reads over them.
+libcurl ends the transfer at a header line without a colon and drops what it has read. Repeating the request at once
+would break the site's delay, so the client remembers the origin, and its next request there goes over a connection that
+libcurl only opens; the response, up to the server's close, is read here. Such lines stay in the head, where `Head`
+ignores them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from weft.fetch.headers import Head
 ORIGINS = 1000
 READS = 16  # per event, so that no answer holds up the others
 RECEIVE_BYTES = 128 * 1024
-MAX_HEAD_BYTES = 300 * 1024  # as libcurl has it
+MAX_HEAD_BYTES = 300 * 1024  # libcurl's limit
 
 _STATUS = re.compile(rb"HTTP/1\.[01] +([0-9]{3})")
 _BLANK = re.compile(rb"\n\r?\n")
@@ -27,18 +28,18 @@ _CHUNK = re.compile(rb"[ \t]*([0-9a-fA-F]{1,15})[^\n]*\n")
 
 
 class Read(NamedTuple):
-    """A response, or what there is of it."""
+    """A response, or the part of it that arrived."""
 
     status: int
     head: bytes
     body: bytes
     error: str | None = None
     detail: str = ""
-    surplus: bool = False  # more came than its Content-Length says
+    surplus: bool = False  # more arrived than its Content-Length says
 
 
 class RawReads:
-    """The origins that need it, and the transfers that are read by us now, by socket."""
+    """The origins whose responses are read here, and the current transfers by socket."""
 
     def __init__(self, epoll: select.epoll, max_body_bytes: int) -> None:
         self._epoll = epoll
@@ -47,13 +48,13 @@ class RawReads:
         self.reading: dict[int, Transfer] = {}
 
     def remember(self, origin: str) -> None:
-        """The next requests to this origin are read by us."""
+        """Responses of this origin are read here from now on."""
         self.origins[origin] = None
         if len(self.origins) > ORIGINS:
             del self.origins[next(iter(self.origins))]
 
     def ask(self, transfer: Transfer) -> bool:
-        """The connection is there: sends the request, and waits for the answer; False if it cannot be sent."""
+        """Sends the request over the opened connection and watches it; False if it cannot be sent."""
         try:
             sent = transfer.curl.send(transfer.request_head)
         except (OSError, pycurl.error):
@@ -63,8 +64,8 @@ class RawReads:
         self.reading[fd] = transfer
         return bool(sent == len(transfer.request_head))
 
-    def came(self, transfer: Transfer) -> tuple[str | None, str] | None:
-        """Reads on; at the end of the answer, the error and its detail."""
+    def receive(self, transfer: Transfer) -> tuple[str | None, str] | None:
+        """Reads what has arrived; returns the error and its detail at the end of the response, else None."""
         try:
             for _ in range(READS):
                 data = transfer.curl.recv(RECEIVE_BYTES)
@@ -79,19 +80,19 @@ class RawReads:
         return ("too_large", f"more than {room} bytes") if sum(map(len, transfer.chunks)) > room else None
 
     def forget(self, transfer: Transfer) -> None:
-        """The transfer has ended; its socket is about to be closed."""
+        """Stops watching the socket of a transfer that has ended."""
         for fd in [fd for fd, other in self.reading.items() if other is transfer]:
             del self.reading[fd]
             self._epoll.unregister(fd)
 
     def read(self, raw: bytes, error: str | None, detail: str) -> Read:
-        """The response in what came; if it is not whole, what ended the transfer is the cause."""
+        """The response in the received bytes; if it is incomplete, with the transfer's error as the cause."""
         found = read(raw, self._max_body_bytes)
         return found if error is None or found.error is None else found._replace(error=error, detail=detail)
 
 
 def read(raw: bytes, max_body_bytes: int) -> Read:
-    """The final response in what a connection gave until it was closed."""
+    """The final response in the bytes that a connection delivered until it was closed."""
     while True:
         status = _STATUS.match(raw)
         blank = _BLANK.search(raw, 0, MAX_HEAD_BYTES)
@@ -128,7 +129,7 @@ def _body(head: Head, rest: bytes) -> tuple[bytes, str | None, str]:
         return rest, None, ""
     length = lengths.pop()
     if lengths or not length.isdecimal() or len(length) > 15:
-        return b"", "protocol", "a Content-Length that is no length"
+        return b"", "protocol", "an invalid Content-Length"
     missing = int(length) - len(rest)
     if missing > 0:
         return rest, "truncated", f"end of response with {missing} bytes missing"

@@ -1,13 +1,13 @@
-"""Reads robots.txt and answers what an agent may fetch: RFC 9309, in the reading of Google's open-source parser.
+"""Parses robots.txt and decides what an agent may fetch: RFC 9309, as interpreted by Google's open-source parser.
 
-`Robots` is one file: the (cut) body it was parsed from, and one compiled `Rules` per agent that asked, made on the
-first question. A cache may keep `robots.body` and parse it again, or keep only `robots.for_agent(token)`.
+`Robots` is one file: the (cut) body it was parsed from, and one compiled `Rules` for each agent, made on first use. A
+cache may keep `robots.body` and parse it again, or keep only `robots.for_agent(token)`.
 
-Three things must stay true. Every input parses: there are no errors, only lines that say nothing. Memory is linear in
+Three things must stay true. Every input parses: there are no errors, only lines that are ignored. Memory is linear in
 the body, and the body is at most 500 KiB. A check costs a binary search plus the wildcard rules whose literal head is
 a prefix of the path; a wildcard matches in one pass, without backtracking, so a hostile one only costs its length.
 
-Where Google and the RFC differ, Google's reading holds: `%62` in a rule is not decoded to `b`. Two additions of ours:
+Where Google and the RFC differ, Google is followed: `%62` in a rule is not decoded to `b`. Two additions of ours:
 `/robots.txt` itself is always allowed (RFC 9309 §2.2.2), and escapes in a URL compare without regard to the case of
 their hex digits, as RFC 3986 has it, because canonical URLs keep `%c3` as the page wrote it.
 """
@@ -24,12 +24,12 @@ from typing import ClassVar, NamedTuple
 MAX_BODY_BYTES = 500 * 1024  # RFC 9309 §2.5: what a crawler must at least read is also all that we read
 MAX_LINE_BYTES = 2083 * 8 - 1  # what follows on a longer line is ignored
 MAX_AGENTS_CACHED = 16
-FEW_GLOBS = 64  # up to here trying one after the other is faster than looking them up
+FEW_GLOBS = 64  # up to this number a linear search is faster than an index
 GRAM = 3
 
 _AGENT, _ALLOW, _DISALLOW, _SITEMAP, _DELAY = range(5)
 
-# Prefixes: whatever follows them in a key is forgiven, and so are the usual slips of the pen.
+# Prefixes of keys: what follows them is ignored. Common misspellings are accepted.
 _KEYS: tuple[tuple[int, tuple[bytes, ...]], ...] = (
     (_AGENT, (b"user-agent", b"useragent", b"user agent")),
     (_ALLOW, (b"allow",)),
@@ -54,7 +54,7 @@ _LINE_MASK = (1 << _LINE_BITS) - 1
 
 
 class Verdict(NamedTuple):
-    """Whether a URL may be fetched, and the rule that decided it; no rule: nothing in the file speaks of it."""
+    """Whether a URL may be fetched, and the rule that decided it; no rule: none in the file matches."""
 
     allowed: bool
     rule: str | None = None
@@ -62,7 +62,7 @@ class Verdict(NamedTuple):
 
 
 class Glob(NamedTuple):
-    """A pattern with a `*`, taken apart: what must follow its literal head, in order."""
+    """A pattern with a `*`, split: the pieces that must follow its literal head, in order."""
 
     rank: int
     need: str  # the longest piece: a path without it cannot match
@@ -77,19 +77,19 @@ def product_token(user_agent: str) -> str:
 
 
 class Rules:
-    """What one agent may fetch from one origin. Answers as built for ever; holds nothing of the file but its rules.
+    """What one agent may fetch from one origin. Immutable; keeps nothing of the file but its rules.
 
     Rules are one sorted list of literal heads, each linked to its longest proper prefix in the list. The greatest head
     that is not greater than a path descends from every head that is a prefix of that path, so the links alone lead to
     all rules that may match. A rank is `(pattern length, allows, earlier line)` in one integer: the greatest wins.
     """
 
-    __slots__ = ("_exact", "_globs", "_heads", "_literals", "_parents", "_told", "crawl_delay")
+    __slots__ = ("_exact", "_globs", "_heads", "_literals", "_parents", "_verdicts", "crawl_delay")
 
     def __init__(self, rules: list[tuple[str, bool, int]], crawl_delay: float | None = None) -> None:
         self.crawl_delay = crawl_delay
         self._exact: dict[str, int] = {}
-        self._told: dict[int, Verdict] = {}  # by rank, those that were asked for
+        self._verdicts: dict[int, Verdict] = {}  # a cache by rank
         literals: dict[str, int] = {}
         globs: dict[str, list[Glob]] = {}
         for pattern, allow, line in rules:
@@ -114,17 +114,17 @@ class Rules:
         return not rank or bool(rank >> _LINE_BITS & 1) or path == "/robots.txt"
 
     def verdict(self, url: str) -> Verdict:
-        """The same answer with its evidence."""
+        """Whether the URL may be fetched, and by which rule."""
         path = _path(url)
         rank = self._best(path)
         if not rank or path == "/robots.txt":
             return Verdict(allowed=True)
-        told = self._told.get(rank)
-        if told is None:
+        verdict = self._verdicts.get(rank)
+        if verdict is None:
             allowed = bool(rank >> _LINE_BITS & 1)
             text = f"{'Allow' if allowed else 'Disallow'}: {self._pattern(rank)}"
-            told = self._told[rank] = Verdict(allowed, text, _LINE_MASK - (rank & _LINE_MASK))
-        return told
+            verdict = self._verdicts[rank] = Verdict(allowed, text, _LINE_MASK - (rank & _LINE_MASK))
+        return verdict
 
     def _best(self, path: str) -> int:
         """The rank of the rule that decides; 0 when none matches."""
@@ -142,15 +142,15 @@ class Rules:
 
     def _pattern(self, rank: int) -> str:
         """The (escaped) pattern of the rule with this rank."""
-        ends = (f"{path}$" for path, found in self._exact.items() if found == rank)
+        exact = (f"{path}$" for path, found in self._exact.items() if found == rank)
         literals = (self._heads[at] for at, found in enumerate(self._literals) if found == rank)
         buckets = chain.from_iterable(several.values() for several in self._globs.values())
         globs = (glob.pattern for bucket in buckets for glob in bucket if glob.rank == rank)
-        return next(chain(ends, literals, globs)).ljust(rank >> _LINE_BITS + 1, "*")
+        return next(chain(exact, literals, globs)).ljust(rank >> _LINE_BITS + 1, "*")
 
 
 class Robots:
-    """One robots.txt. `ALLOW_ALL` and `DISALLOW_ALL` stand for a file that is missing and one that cannot be had."""
+    """One robots.txt. `ALLOW_ALL` and `DISALLOW_ALL` stand for a missing file and one that cannot be fetched."""
 
     __slots__ = ("_rules", "_sitemaps", "body", "reason")
 
@@ -165,7 +165,7 @@ class Robots:
 
     @classmethod
     def parse(cls, body: bytes) -> Robots:
-        """Any bytes at all. What lies beyond 500 KiB is left off at a line's end, so that no rule is cut in two."""
+        """Parses any bytes. What is beyond 500 KiB is cut off at a line's end, so that no rule is cut in two."""
         if len(body) > MAX_BODY_BYTES:
             end = max(body.rfind(b"\n", 0, MAX_BODY_BYTES), body.rfind(b"\r", 0, MAX_BODY_BYTES)) + 1
             body = body[: end if MAX_BODY_BYTES - end < MAX_LINE_BYTES else MAX_BODY_BYTES]
@@ -183,17 +183,17 @@ class Robots:
     def allows(self, agent: str, url: str) -> bool:
         """Whether the agent may fetch the URL (canonical, escaped). The agent is a product token: see `product_token`.
 
-        A text that is no token (`Foo/1.2`, `Foo Bar`) names no group and gets the rules for `*`.
+        A text that is not a token (`Foo/1.2`, `Foo Bar`) matches no group and gets the rules for `*`.
         """
         return self.for_agent(agent).allows(url)
 
     def verdict(self, agent: str, url: str) -> Verdict:
-        """The same with the rule and its line, or with the reason why there is no file to quote."""
+        """As `allows`, with the rule and its line, or with the reason why there is no file."""
         verdict = self.for_agent(agent).verdict(url)
         return verdict if self.reason is None else Verdict(verdict.allowed, self.reason)
 
     def crawl_delay(self, agent: str) -> float | None:
-        """The longest Crawl-delay in seconds that the file asks of this agent."""
+        """The longest Crawl-delay for this agent, in seconds."""
         return self.for_agent(agent).crawl_delay
 
     @property
@@ -210,7 +210,7 @@ Robots.DISALLOW_ALL = Robots(b"User-agent: *\nDisallow: /\n", "robots.txt cannot
 
 
 def _directives(body: bytes) -> Iterator[tuple[int, bytes, int]]:
-    """Each line that says something, as (kind, value, line number)."""
+    """The recognised lines, as (kind, value, line number)."""
     if b"\0" in body:
         body = _AFTER_NUL.sub(b"", body)
     lines = _without_bom(body).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
@@ -221,7 +221,7 @@ def _directives(body: bytes) -> Iterator[tuple[int, bytes, int]]:
             line = line[: line.index(b"#")]
         key, colon, value = line.partition(b":")
         if not colon:
-            # The colon is often forgotten: two words, and no more than two, are meant as key and value.
+            # The colon is often missing: exactly two words are taken as key and value.
             words = _TWO_WORDS.fullmatch(line.strip())
             if words is None:
                 continue
@@ -235,7 +235,7 @@ def _directives(body: bytes) -> Iterator[tuple[int, bytes, int]]:
 
 
 def _without_bom(body: bytes) -> bytes:
-    """A byte order mark, or the beginning of one, is skipped."""
+    """The body without a byte order mark, or the beginning of one."""
     for length in (3, 2, 1):
         if body.startswith(_BOM[:length]):
             return body[length:]
@@ -245,8 +245,8 @@ def _without_bom(body: bytes) -> bytes:
 def _rules_for(agent: str, body: bytes) -> Rules:
     """All groups that name the agent, merged; where none does, all groups for `*`.
 
-    Only Allow and Disallow end a run of User-agent lines. A Crawl-delay holds for the agents named so far: formally it
-    does not end the run either, but nobody who writes one means it for the agents further down.
+    Only Allow and Disallow end a run of User-agent lines. A Crawl-delay applies to the agents named so far: formally it
+    does not end the run either, but authors do not mean it for agents further down.
     """
     wanted, named = agent.lower(), False
     specific = general = closed = False
@@ -309,9 +309,9 @@ def _glob(pattern: str, rank: int) -> tuple[str, Glob]:
 
 
 def _buckets(globs: list[Glob]) -> dict[str, tuple[Glob, ...]]:
-    """Each pattern once, the one that wins first. Very many are parted by how their longest piece begins.
+    """Each pattern once, the highest rank first. Many patterns are indexed by the start of their longest piece.
 
-    The bucket "" is for those that every path is tried against.
+    The bucket "" has those that every path is tried against.
     """
     best = {glob.pattern: glob for glob in sorted(globs)}
     buckets: dict[str, list[Glob]] = {"": []}
@@ -344,7 +344,7 @@ def _best_of_buckets(buckets: dict[str, tuple[Glob, ...]], path: str, start: int
 
 
 def _best_glob(globs: tuple[Glob, ...], path: str, start: int, best: int) -> int:
-    """The same for one bucket, which is sorted: the first match is the best."""
+    """As `_best_of_buckets`, for one bucket, which is sorted: the first match is the best."""
     for rank, need, pieces, last, _ in globs:
         if rank <= best:
             break
@@ -354,7 +354,7 @@ def _best_glob(globs: tuple[Glob, ...], path: str, start: int, best: int) -> int
 
 
 def _matches(path: str, start: int, pieces: tuple[str, ...], last: str | None) -> bool:
-    """Each piece at its first place after the one before: what a `*` leaves over only ever helps the next."""
+    """Matches each piece at its first occurrence after the one before: an early match never hurts later pieces."""
     for piece in pieces:
         start = path.find(piece, start)
         if start < 0:

@@ -1,8 +1,8 @@
 """Reads sitemaps: XML url sets and indexes, plain lists, RSS and Atom feeds; gzip or not. Pure.
 
-This is a scanner, not an XML parser: it walks over the few tags it knows in one pass and takes the text behind them.
-So a broken file gives what could be read, an unescaped `&` in a URL does no harm, and there is nothing to expand:
-entities other than the five predefined and the numeric ones stay as they are written, and nothing is ever fetched.
+This is a scanner, not an XML parser: in one pass it finds the few tags that matter and the text that follows them. So a
+broken file gives what could be read, an unescaped `&` in a URL does no harm, and there is nothing to expand: entities
+other than the five predefined and the numeric ones stay as written, and nothing external is fetched.
 
 What must stay true: time is linear in the (unpacked) size, which is at most 50 MiB, and at most `limit` pages and
 `limit` sitemaps are kept, each of at most 4,096 bytes.
@@ -22,9 +22,9 @@ from weft.fetch.decode import decode
 MAX_BYTES = 50 * 1024 * 1024  # sitemaps.org: a file is at most this long, unpacked
 MAX_ENTRIES = 50_000
 MAX_LOC_BYTES = 4096
-MAX_TOKENS_PER_ENTRY = 40  # allowed for on average: a file of nothing but tags is given up before it takes seconds
+MAX_TOKENS_PER_ENTRY = 40  # on average: stops a file of nothing but tags before it takes seconds
 
-# A construct is taken whole, an unclosed one up to the end of the file: so no byte is looked at more than a few times.
+# A construct matches as a whole, an unclosed one to the end of the file, so no byte is scanned more than a few times.
 _COMMENT = rb"<!--(?:.*?-->|.*)"
 _CDATA = rb"<!\[CDATA\[(?:.*?\]\]>|.*)"
 _SKIPPED = rb"<\?(?:.*?\?>|.*)|<!DOCTYPE[^\[>]*(?:\[(?:.*?\]\s*>|.*)|>)?|" + _COMMENT
@@ -46,7 +46,7 @@ _ENTITY = re.compile(r"&(?:(amp|lt|gt|quot|apos)|#([0-9]{1,7})|#[xX]([0-9A-Fa-f]
 _NAMED = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
 _ATTRIBUTE = re.compile(r"([\w:.-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
 _ENCODING = re.compile(rb"<\?xml[^>]*?\sencoding\s*=\s*[\"']([\w.-]{1,40})[\"']")
-# Codecs that leave ASCII as it is. Others (utf-7, punycode ...) have no business here, and some are slow.
+# Codecs that leave ASCII as it is. Others (utf-7, punycode ...) are not used in sitemaps, and some are slow.
 _CODECS = re.compile(r"utf-?8|us-ascii|(iso-?8859|windows|cp|latin|koi8|gb|big5|euc|shift|ks)[\w-]*")
 _MONTH = re.compile(r"(\d{4})(?:-(\d\d))?")
 
@@ -62,7 +62,7 @@ class Sitemap:
 
 
 def parse(body: bytes, limit: int = MAX_ENTRIES) -> Sitemap:
-    """Any bytes at all; what is no sitemap lists nothing."""
+    """Parses any bytes; a file that is not a sitemap lists nothing."""
     packed = body.startswith(b"\x1f\x8b")
     plain, truncated, error = decode(body, "gzip" if packed else "", MAX_BYTES)
     plain = _as_utf8(plain)
@@ -95,8 +95,8 @@ def timestamp(text: str) -> float | None:
 class _Scan:
     """One pass over the tags. An entry ends where its element ends, or where the next one begins.
 
-    What has another prefix than the root (`image:loc`) belongs to an extension and is passed over. So is a text that
-    the end of the file cuts: half a URL is another URL.
+    An element with another prefix than the root (`image:loc`) belongs to an extension and is skipped. So is a text that
+    is cut by the end of the file: half a URL is a different URL.
     """
 
     def __init__(self, prefix: bytes, root: bytes, codec: str, limit: int) -> None:
@@ -111,7 +111,7 @@ class _Scan:
         self._changed: float | None = None
 
     def read(self, body: bytes) -> bool:
-        """Whether a limit was reached with more to come."""
+        """Scans the file; returns whether a limit cut it off."""
         tokens = _TOKEN.finditer(body)
         for token in islice(tokens, MAX_TOKENS_PER_ENTRY * (self._limit + 1)):
             end_prefix, end, prefix, entry, fact, attributes, text = token.groups()
@@ -126,7 +126,7 @@ class _Scan:
         return not self._flush() or next(tokens, None) is not None
 
     def _take(self, fact: bytes, attributes: bytes, text: bytes) -> bool:
-        """Note what one element says about the open entry; False when there is no room."""
+        """Records one element of the open entry; False when the limit is reached."""
         room = True
         if fact == b"loc":
             room = bool(self._inside) or self._flush()
@@ -143,7 +143,7 @@ class _Scan:
         return room
 
     def _flush(self) -> bool:
-        """Keep the entry, if it is one; False when there is no room for it."""
+        """Keeps the open entry, if it has a URL; False when the limit is reached."""
         loc, changed = self._loc, self._changed
         if not loc and self._guid.startswith(("http://", "https://")):
             loc = self._guid
@@ -160,7 +160,7 @@ class _Scan:
         return True
 
     def _text(self, attributes: bytes, raw: bytes) -> str:
-        """The text behind a tag, without what XML wraps it in."""
+        """The text of an element, without comments, CDATA markers and entities."""
         if len(raw) > 4 * MAX_LOC_BYTES or attributes.endswith(b"/"):
             return ""
         text = raw.decode(self._codec, "replace")
@@ -170,7 +170,7 @@ class _Scan:
         return _unescaped(text).strip()
 
     def _href(self, attributes: bytes) -> str:
-        """Atom's link: the address is an attribute, and only the alternate one is the page."""
+        """Atom's link: the URL is an attribute, and only the alternate link is the page."""
         pairs = _ATTRIBUTE.findall(attributes[: 4 * MAX_LOC_BYTES].decode(self._codec, "replace"))
         found = {name.lower(): double or single for name, double, single in pairs}
         return _unescaped(found.get("href", "")).strip() if found.get("rel", "alternate") == "alternate" else ""
@@ -181,7 +181,7 @@ def _unescaped(text: str) -> str:
 
 
 def _character(entity: re.Match[str]) -> str:
-    """The character that an entity stands for; one that stands for none stays as it is written."""
+    """The character that an entity stands for; an invalid entity stays as written."""
     name, decimal, hexadecimal = entity.groups()
     if name:
         return _NAMED[name]
@@ -190,7 +190,7 @@ def _character(entity: re.Match[str]) -> str:
 
 
 def _as_utf8(body: bytes) -> bytes:
-    """Without a byte order mark; UTF-16 is rewritten, for the scanner reads bytes."""
+    """The body without a byte order mark; UTF-16 is converted, since the scanner reads bytes."""
     if body.startswith((b"\xff\xfe", b"\xfe\xff")):
         return body.decode("utf-16", "replace").encode("utf-8", "replace")
     if body.startswith((b"<\0", b"\0<")):
@@ -199,7 +199,7 @@ def _as_utf8(body: bytes) -> bytes:
 
 
 def _codec(body: bytes) -> str:
-    """The encoding that the XML declaration names, if it is one that can be trusted; else UTF-8."""
+    """The encoding in the XML declaration, if it is a permitted one; else UTF-8."""
     declared = _ENCODING.match(body[:200].lstrip())
     name = declared[1].decode("ascii").lower() if declared else "utf-8"
     try:
@@ -209,5 +209,5 @@ def _codec(body: bytes) -> str:
 
 
 def _lines(body: bytes, limit: int) -> list[tuple[str, float | None]]:
-    """A plain list: one URL in each line, and what is none is passed over."""
+    """A plain list: one URL in each line; other lines are ignored."""
     return [(line[1].decode("utf-8", "replace"), None) for line in islice(_LINE.finditer(body), limit)]

@@ -1,9 +1,9 @@
-"""Tells whether more came than a response's Content-Length announced: then its body is cut there, and is not whole.
+"""Detects that more arrived than a response's Content-Length announced: then its body was cut there.
 
-libcurl reads as much as was announced and does not tell that there was more. Two things give it away. A connection that
-could have been kept is dropped, because what follows is no next answer. And where the connection was to be closed, the
-kernel has counted more bytes than the answer has; of an answer that is its connection's only one, over plain HTTP.
-What arrives after the announced bytes were read stays unknown.
+libcurl reads the announced bytes and does not report that there were more. Two things show it. A connection that could
+have been kept is dropped, because the surplus bytes are no response. And where the connection was to be closed, the
+kernel has counted more bytes than the response has; that works for the only response of a connection, over plain HTTP.
+Bytes that arrive after the announced ones were read go unnoticed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ESTABLISHED = 1
 
 
 def has_surplus(head: bytes, answer_bytes: int, opened: socket.socket | None) -> bool:
-    """Of a page that came whole, after which libcurl dropped the connection; `opened`, if it was opened for it."""
+    """For a complete response after which libcurl dropped the connection; `opened`: its socket, if it was a new one."""
     answer = Head(head)
     if answer.get("content-length") is None or answer.get("transfer-encoding") is not None:
         return False
@@ -34,7 +34,7 @@ def _closes(answer: Head) -> bool:
 
 
 def _received(opened: socket.socket) -> int:
-    """The bytes that came over a connection; 0 where the kernel does not tell."""
+    """The bytes received over a connection; 0 where the kernel does not report them."""
     info = opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
     if len(info) < _INFO_BYTES:
         return 0

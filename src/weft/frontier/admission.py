@@ -1,4 +1,4 @@
-"""May this URL come in? The rules of one crawl: scope, exclusions, patterns, extensions, depth, traps.
+"""Whether a URL is admitted: one crawl's rules of scope, exclusions, patterns, extensions, depth and traps.
 
 Pure, but for the scope that a seed's redirect extends. Everything that depends on the URL's origin alone is worked out
 once for each origin; a page's links cost a dict look-up each.
@@ -19,7 +19,7 @@ from weft.records import Reason
 
 
 class Rules:
-    """What one crawl lets in."""
+    """The admission rules of one crawl."""
 
     def __init__(self, section: ScopeSection, seeds: Iterable[str], *, this_year: int, extensions: Iterable[str] = ()):
         self._section = section
@@ -30,13 +30,13 @@ class Rules:
         self._inside: set[str] = set()
         self._prefixes: tuple[str, ...] = ()
         self._origins: dict[str, Reason | None] = {}
-        self._parameters = ParameterGuard()
+        self._parameter_guard = ParameterGuard()
         self.sameness = SamenessGuard()
         for seed in (*seeds, *extensions):
             self.extend(seed)
 
     def extend(self, url: str) -> None:
-        """Makes a seed's place, or where its redirect led, part of the scope."""
+        """Adds the domain, host or prefix of a seed, or of its redirect's target, to the scope."""
         self._origins.clear()
         if self._section.scope == "domain":
             self._inside.add(urls.domain_of(url))
@@ -46,20 +46,20 @@ class Rules:
             self._prefixes += (url.partition("?")[0].rpartition("/")[0] + "/",)
 
     def rewritten(self, url: str) -> str:
-        """The URL under which this crawl knows it: without session ids and parameters to strip."""
+        """The URL as this crawl stores it: without session ids and the parameters of `strip_query`."""
         if "?" not in url and ";" not in url:
             return url
         url = without_session(url)
         return without_parameters(url, self._section.strip_query) if self._section.strip_query else url
 
     def in_scope(self, url: str) -> bool:
-        """Whether a URL lies where the seeds are."""
+        """Whether a URL lies within the scope that the seeds set."""
         if self._section.scope == "prefix":
             return url.startswith(self._prefixes)
         return self._of_origin(url[: url.index("/", 8)]) is not Reason.SCOPE
 
     def looks_like_a_trap(self, url: str) -> str | None:
-        """Why a URL alone, whatever else was found, looks like part of an endless space."""
+        """Why a URL looks like part of an endless space, judged by the URL alone; None if it does not."""
         return trap(url, self._this_year)
 
     def refusal(
@@ -72,9 +72,9 @@ class Rules:
         included: bool = False,
         page: str | None = None,
     ) -> Reason | None:
-        """Why a URL may not come in, or None. `offsite` counts the hops already made outside the scope.
+        """Why a URL is not admitted, or None. `offsite` counts the hops already made outside the scope.
 
-        `included`: a seed or a sitemap, which is wanted whatever `include` says. `page`: where the link was found.
+        `included`: a seed or a sitemap, to which `include` does not apply. `page`: where the link was found.
         """
         by_origin = self._of_origin(url[: url.index("/", 8)])
         if by_origin is Reason.EXCLUDED:
@@ -90,7 +90,7 @@ class Rules:
             return Reason.PATTERN
         if self._section.max_depth is not None and depth > self._section.max_depth:
             return Reason.DEPTH
-        if is_link and (self.looks_like_a_trap(url) or self._parameters.explodes(url)):
+        if is_link and (self.looks_like_a_trap(url) or self._parameter_guard.explodes(url)):
             return Reason.TRAP
         if page is not None and self.sameness.stops(url, page):
             return Reason.TRAP
@@ -117,10 +117,10 @@ class Rules:
 
 
 def read_domains(path: str) -> frozenset[str]:
-    """The domains of an exclude file; a line that is none is an error with its number."""
+    """The domains of an exclude file; BadInput, with the line number, for a line that is not one."""
     try:
         with Path(path).open("rb") as file:
-            raw = file.read(65536)  # the rest when this is text: a device may have no end
+            raw = file.read(65536)  # the rest only if this is text: a device may be endless
             text = (raw if b"\0" in raw else raw + file.read()).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"exclude_file {path}: cannot be read: {getattr(error, 'strerror', 'it is not text')}") from None

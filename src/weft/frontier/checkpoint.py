@@ -1,8 +1,8 @@
 """The working set written down as a whole, so that a restart need not replay the journal from its beginning.
 
-A checkpoint says up to which line of the journal it goes; the journal stays the truth. It is a stream of msgpack
-records behind their lengths, written beside the old one and put in its place when it is complete and on the disk; one
-that is missing, torn, of another layout or fails its checksum is as good as none, and the journal is replayed instead.
+A checkpoint names the last journal line it includes; the journal stays the truth. It is a stream of length-prefixed
+msgpack records, written to a temporary file that replaces the old one when it is complete and on the disk. Where it is
+missing, torn, of another layout or fails its checksum, the whole journal is replayed instead.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from weft.errors import Damaged, writing
 from weft.frontier.contract import Item
 from weft.frontier.journal import REMEDY
 from weft.frontier.queues import Queues
-from weft.frontier.sites import Crawl, Known, Lane
+from weft.frontier.sites import Crawl, KnownDepth, Lane
 from weft.telemetry import Log
 
 LAYOUT = 3
-_TOGETHER = 500
+_LANES_PER_RECORD = 500
 _encode = msgspec.msgpack.Encoder().encode
 _END = b"\x04\x00\x00\x00" + _encode("end")
-_SUM_BYTES = 8  # behind the end: the checksum of all before it
+_SUM_BYTES = 8  # a checksum of the whole file follows the end record
 _PIECE = 1024 * 1024
 log = Log("weft.frontier.checkpoint")
 
@@ -37,47 +37,50 @@ class Header(Struct, array_like=True):
     """The first record."""
 
     layout: int
-    seq: int  # the journal's last line that is in here
+    seq: int  # the last journal line that is included
     wall: float
     next_item: int
     admitted: int
     finished: int
-    crawls: list[tuple[int, bool]]  # their numbers, and whether their depths are in here
+    crawls: list[tuple[int, bool]]  # their numbers, and whether the depths of their URLs are included
 
 
-class Open(Struct, array_like=True):
-    """An item that was out of its queue and had not ended."""
+class OpenItem(Struct, array_like=True):
+    """An item that was taken out of its queue and whose end is not durable."""
 
     crawl: int
     item: Item
 
 
 class LaneRecord(Struct, array_like=True):
-    """What waited in a lane; a long queue goes on in the records that follow."""
+    """The queues of a lane; a long queue continues in the records that follow."""
 
     crawl: int
     key: str
     origins: list[str]
     urgent: list[tuple[float, Item]]
-    queues: list[tuple[int, int, bytes]]  # depth, how many, the first piece
-    more: list[int]  # the depths of which further pieces follow, one a record
+    queues: list[tuple[int, int, bytes]]  # depth, length, first piece
+    more: list[int]  # the depth of each further piece; the pieces follow, one a record
 
 
 class Writer:
-    """Writes one."""
+    """Writes a checkpoint."""
 
     def __init__(self, path: Path, header: Header, queues: Queues, now: float) -> None:
         self._path = path
         self._header = header
         self._queues = queues
-        self._late = header.wall - now
+        self._wall_offset = header.wall - now
 
-    def write(self, out: list[Open], ended: dict[int, bytes]) -> None:
-        """All of it, or nothing; `out`: what is leased, or ended and not yet acknowledged; `ended`: see recovery."""
-        beside = self._path.with_suffix(".tmp")
+    def write(self, out: list[OpenItem], ended: dict[int, bytes]) -> None:
+        """Replaces the checkpoint, or leaves the old one where that fails.
+
+        `out`: items that are leased, or ended and not yet acknowledged. `ended`: see `Reader.ended`.
+        """
+        temporary = self._path.with_suffix(".tmp")
         with writing(self._path):
             try:
-                with open(beside, "wb", opener=_private) as file:
+                with open(temporary, "wb", opener=_private) as file:
                     checksum = xxh3_64()
                     for record in self._records(out, ended):
                         data = _encode(record)
@@ -87,12 +90,12 @@ class Writer:
                     file.write(checksum.digest())
                     file.flush()
                     os.fsync(file.fileno())
-                beside.replace(self._path)
+                temporary.replace(self._path)
             except OSError:
-                beside.unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
                 raise
 
-    def _records(self, out: list[Open], ended: dict[int, bytes]) -> Iterator[Any]:
+    def _records(self, out: list[OpenItem], ended: dict[int, bytes]) -> Iterator[Any]:
         yield self._header
         yield ended
         yield out
@@ -102,7 +105,7 @@ class Writer:
             if crawl.depths is not None:
                 yield [(mark, known.depth, known.item, known.ended) for mark, known in crawl.depths.items()]
         waiting = self._lanes()
-        while lanes := list(islice(waiting, _TOGETHER)):
+        while lanes := list(islice(waiting, _LANES_PER_RECORD)):
             pieces: list[bytes] = []
             yield [self._lane(lane, pieces) for lane in lanes]
             yield from pieces
@@ -113,7 +116,7 @@ class Writer:
 
     def _lane(self, lane: Lane, pieces: list[bytes]) -> LaneRecord:
         waiting = [*(lane.urgent or ()), *(lane.sitemaps or ())]
-        urgent = [(time + self._late if time else 0.0, item) for time, _, item in waiting]
+        urgent = [(time + self._wall_offset if time else 0.0, item) for time, _, item in waiting]
         record = LaneRecord(lane.crawl.number, lane.key, lane.origins, urgent, [], [])
         for queue in lane.queues:
             first, *others = queue.dump()
@@ -124,7 +127,7 @@ class Writer:
 
 
 class Reader:
-    """Reads one back; `header` is None where there is none that can be used."""
+    """Reads a checkpoint; `header` is None where there is no usable one."""
 
     def __init__(self, path: Path, last_seq: int, crawls: dict[int, Crawl]) -> None:
         self._file: BinaryIO | None = None
@@ -138,9 +141,9 @@ class Reader:
         except (OSError, msgspec.DecodeError, EOFError):
             whole, header = False, None
         if not whole or header is None:
-            log.warning("the checkpoint cannot be used: the journal is read from its beginning", file=path)
+            log.warning("the checkpoint cannot be used: the whole journal is replayed", file=path)
         elif header.layout == LAYOUT and header.seq > last_seq:
-            # It was written when the journal was on the disk up to there.
+            # The journal was synced up to that line before the checkpoint was written.
             journal = path.with_name("frontier.db")
             raise Damaged(
                 journal, f"ends before the checkpoint beside it ({last_seq:,} of {header.seq:,} lines)", REMEDY
@@ -149,41 +152,41 @@ class Reader:
             self.header = header
 
     def ended(self) -> dict[int, bytes]:
-        """Which of the queued items have ended; to be asked for before `load`."""
+        """A bitmap of items that lie in the queues although they have ended. Must be read before `load`."""
         ended: dict[int, bytes] = self._next(dict[int, bytes])
         return ended
 
-    def load(self, queues: Queues, late: float, ended: Container[int]) -> list[Open]:
-        """Fills the working set, and gives the items that were out; those that have `ended` are left out.
+    def load(self, queues: Queues, clock_offset: float, ended: Container[int]) -> list[OpenItem]:
+        """Fills the working set and returns the items that were out of their queues, without those in `ended`.
 
-        `late`: what to add to a time of the wall clock to have it in the frontier's.
+        `clock_offset`: the frontier's clock minus the wall clock.
         """
         assert self.header is not None
-        out = [one for one in self._next(list[Open]) if one.item.item not in ended]
+        out = [one for one in self._next(list[OpenItem]) if one.item.item not in ended]
         for number, has_depths in self.header.crawls:
             self._load_crawl(queues.crawls[number], has_depths, ended)
         while (records := self._next(list[LaneRecord] | str)) != "end":
             for record in records:
                 assert isinstance(record, LaneRecord)
-                self._load_lane(record, queues, late, ended)
+                self._load_lane(record, queues, clock_offset, ended)
         return out
 
     def close(self) -> None:
-        """Lets the file go."""
+        """Closes the file."""
         if self._file is not None:
             self._file.close()
 
     def _load_crawl(self, crawl: Crawl, has_depths: bool, ended: Container[int]) -> None:
-        pieces = crawl.seen.take_shape(self._next(tuple[int, int, int]))
+        pieces = crawl.seen.reset_to(self._next(tuple[int, int, int]))
         for _ in range(pieces):
             crawl.seen.load(self._next(tuple[list[int], bytes]))
         if has_depths:
             marks = self._next(list[tuple[int, int, int, bool]])
             if crawl.depths is not None:
                 for mark, depth, item, over in marks:
-                    crawl.depths[mark] = Known(depth, item, ended=over or item in ended)
+                    crawl.depths[mark] = KnownDepth(depth, item, ended=over or item in ended)
 
-    def _load_lane(self, record: LaneRecord, queues: Queues, late: float, ended: Container[int]) -> None:
+    def _load_lane(self, record: LaneRecord, queues: Queues, clock_offset: float, ended: Container[int]) -> None:
         site = queues.site(record.key)
         lane = site.lane(queues.crawls[record.crawl])
         for origin in record.origins:
@@ -198,7 +201,7 @@ class Reader:
             if item.item not in ended:
                 attempt, wall = queues.retries.get(item.item, (item.attempt, time))
                 again = msgspec.structs.replace(item, attempt=attempt)
-                queues.push_urgent(lane, again, max(0.0, wall + late) if wall else 0.0)
+                queues.push_urgent(lane, again, max(0.0, wall + clock_offset) if wall else 0.0)
 
     def _next(self, kind: Any) -> Any:
         assert self._file is not None
@@ -209,7 +212,7 @@ class Reader:
 
 
 def _is_whole(file: BinaryIO) -> bool:
-    """Whether a file ends as it should, and is what was written; leaves it at its beginning."""
+    """Whether a file is complete and matches its checksum; leaves it at its beginning."""
     size = file.seek(0, os.SEEK_END) - _SUM_BYTES
     checksum, end = xxh3_64(), b""
     file.seek(0)
@@ -226,8 +229,8 @@ def _private(path: str, flags: int) -> int:
 
 
 def _fits(header: Header, crawls: dict[int, Crawl]) -> bool:
-    """Whether it is of these crawls, with their depths where depth decides now."""
-    there = dict(header.crawls)
-    return there.keys() == crawls.keys() and all(
-        crawl.depths is None or there[number] for number, crawl in crawls.items()
+    """Whether a checkpoint is of these crawls, and has the depths for those that now have a `max_depth`."""
+    has_depths = dict(header.crawls)
+    return has_depths.keys() == crawls.keys() and all(
+        crawl.depths is None or has_depths[number] for number, crawl in crawls.items()
     )

@@ -3,7 +3,7 @@
 A URL's item goes queued → leased → (cooled) → finished, or back to queued. Operations are batched, each is atomic:
 
     admit    canonical URLs in; the new ones are marked seen, numbered and queued under their site
-    claim    up to N items whose site is due, each with a lease; a site's robots.txt comes first where it is not known
+    claim    up to N items whose site is due, each with a lease; an origin's robots.txt comes first if none is in force
     cool     the transfer has ended: the place is free, and the site is due again at end + delay
     finish   the item has ended for good (page or not), or is queued again (retry, release)
 
@@ -26,7 +26,7 @@ from weft.records import Found, Lease, Purpose, Reason
 
 
 class Item(Struct, frozen=True, gc=False):
-    """An entry of the frontier, taken out of its queue."""
+    """A URL in the frontier."""
 
     item: int
     url: str
@@ -44,8 +44,8 @@ class Ended(Struct, frozen=True, gc=False):
 
     lease: Lease
     at: float
-    ok: bool | None = None  # for the breaker: the site answered well, failed, or neither
-    slow_down: bool = False  # it asked for less (429, 503)
+    ok: bool | None = None  # for the circuit breaker: success, failure, or neither
+    slow_down: bool = False  # the site asked for fewer requests (429, 503)
     retry_after_s: float | None = None
     outcome: str = ""  # for the request log: the status, or the kind of failure
 
@@ -68,7 +68,7 @@ class Outcome(Struct, frozen=True, gc=False):
 
 
 class Handed(Struct, frozen=True, gc=False):
-    """A transfer whose page lies in a spool, for a parser to take."""
+    """A transfer whose page lies in a spool, for a parser to claim."""
 
     ended: Ended
     reference: bytes
@@ -83,7 +83,7 @@ class Taken(Struct, frozen=True, gc=False):
 
 
 class Wanted(Struct, frozen=True, gc=False):
-    """Politeness by address: a lease whose request goes to this address."""
+    """Politeness by address: a lease, and the address that its request would go to."""
 
     lease: Lease
     address: str
@@ -91,7 +91,7 @@ class Wanted(Struct, frozen=True, gc=False):
 
 
 class Rejection(Struct, frozen=True, gc=False):
-    """An item that was taken out of its queue without being tried, or never came into it."""
+    """An item that ended without a request: removed from its queue, or never queued."""
 
     item: Item
     crawl: int
@@ -100,16 +100,18 @@ class Rejection(Struct, frozen=True, gc=False):
 
 
 class Admission(Struct, frozen=True):
-    """What became of a batch of URLs: how many were new, and those known deeper that must be expanded again."""
+    """The result of admitting a batch of URLs."""
 
     new: int
     duplicates: int
-    expand: tuple[tuple[int, str, int], ...] = ()  # item, URL and new depth of what was fetched with its links cut
-    full: tuple[Found, ...] = ()  # those whose queue has no room now: the caller keeps them and brings them again
+    # Item, URL and new depth of fetched pages that were found again at a smaller depth: links that `max_depth` cut off
+    # when they were fetched must be admitted now.
+    expand: tuple[tuple[int, str, int], ...] = ()
+    full: tuple[Found, ...] = ()  # not admitted because their queue is full: the caller keeps them and tries again
 
 
 class RobotsRecord(Struct, frozen=True):
-    """What is known of an origin's robots.txt."""
+    """An origin's robots.txt, or why there is none."""
 
     status: str  # "ok", "allow" (4xx: all is allowed), "unreachable" (5xx, network: nothing is), "address" (refused)
     body: bytes
@@ -118,13 +120,13 @@ class RobotsRecord(Struct, frozen=True):
 
 
 class CrawlLimits(Struct, frozen=True):
-    """The bounds of one crawl that the frontier itself keeps."""
+    """The limits of one crawl that the frontier enforces."""
 
     max_pages: int | None = None
     max_pages_per_domain: int | None = None
     max_depth: int | None = None
     in_flight: int | None = None
-    max_sitemaps: int | None = None  # let in of one site
+    max_sitemaps: int | None = None  # admitted for one site
 
 
 class FrontierStats(Struct, frozen=True):
@@ -139,12 +141,12 @@ class FrontierStats(Struct, frozen=True):
     pages: int
     sent: int = 0  # messages to other pods, delivered or not
     received: int = 0  # messages from other pods
-    due: int = 0  # sites that could be asked now
-    to_parse: int = 0  # fetched, not parsed yet, where parsers are processes of their own
+    due: int = 0  # sites that a request may go to now
+    to_parse: int = 0  # pages fetched and not yet parsed, where parsers are processes of their own
 
 
 class Frontier(Protocol):
-    """What the engine needs of a frontier."""
+    """What the engine needs from a frontier."""
 
     def now(self) -> float:
         """The frontier's clock."""
@@ -153,36 +155,36 @@ class Frontier(Protocol):
         """Queues what is new."""
 
     def unseen(self, crawl: int, candidates: Iterable[str]) -> list[str]:
-        """Those of the URLs that the crawl does not know yet."""
+        """Those of the URLs that are not in the crawl's seen set."""
 
     def scope_extended(self, crawl: int, url: str) -> None:
-        """Remembers that a seed's redirect made this URL's place a part of the scope."""
+        """Remembers that a seed's redirect to this URL extended the scope."""
 
     def scope_extensions(self, crawl: int) -> list[str]:
-        """Those URLs, by whichever process they were found."""
+        """The URLs that extended the scope, from all processes."""
 
     def claim(self, owner: str, limit: int) -> list[Lease]:
         """Leases for items that are due; durable before it returns."""
 
     def take_places(self, wanted: Sequence[Wanted]) -> list[bool]:
-        """Politeness by address: whether each may be sent now. False: the lease is over, its item is queued again, and
-        is due when the address is. A place is given back with the lease: by `cool`, or by `finish` if nothing was sent.
+        """Politeness by address: whether each request may be sent now. False: the lease has ended, and its item is
+        queued again until the address is due. `cool` frees the place, or `finish` where nothing was sent.
         """
 
     def depth_of(self, lease: Lease) -> int:
-        """How deep a leased URL is known to be by now: it may have been found by a shorter way since it was claimed."""
+        """A leased URL's depth now: since the claim it may have been found again at a smaller one."""
 
     def cool(self, ended: Iterable[Ended]) -> None:
         """Frees places and sets when sites are next due."""
 
     def finish(self, outcomes: Iterable[Outcome], batch: int = 0) -> list[bool]:
-        """Ends leases; False for one that was not valid any more.
+        """Ends leases; False for one that was no longer valid.
 
-        `batch` is the store's that will hold the rows: until it is acknowledged, a crash makes the items queued again.
+        `batch`: the store's batch that will hold the rows. A crash before it is acknowledged queues the items again.
         """
 
     def acknowledge(self, batch: int) -> None:
-        """The store's batches up to this one are safe on disk."""
+        """The store's batches up to this one are durable."""
 
     def commit(self) -> None:
         """Makes what was admitted and finished safe against a kill."""
@@ -191,44 +193,44 @@ class Frontier(Protocol):
         """Makes what was committed safe against a power cut; may be called from another thread."""
 
     def robots(self, origin: str) -> RobotsRecord | None:
-        """What is known of an origin's robots.txt."""
+        """The last known robots.txt of an origin."""
 
     def robots_known(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
         """Remembers an origin's robots.txt, for all crawls."""
 
     def refused(self, reason: Reason, url: str, parent: int) -> None:
-        """Remembers a refusal that could not be worked out again later, up to a bound."""
+        """Remembers a refusal that cannot be worked out again later; their number is bounded."""
 
     def rejections(self) -> list[Rejection]:
-        """Items taken out of the queues, or not let in, since the last call: record them, then tell `ended`."""
+        """Items removed from the queues, or not admitted, since the last call: store them, then call `ended`."""
 
     def ended(self, items: Iterable[int], batch: int = 0) -> None:
-        """Rejected items whose reasons are stored."""
+        """Ends rejected items whose rows are stored."""
 
     def knows_finished(self) -> Callable[[int], bool] | None:
         """What tells of an item, as of now, whether it is finished; None for a frontier that forgets what is."""
 
     def next_due(self) -> float | None:
-        """When claiming may give something next; None if nothing is scheduled."""
+        """When `claim` may next return something; None if nothing is scheduled."""
 
     def exhausted(self) -> bool:
-        """Whether every crawl has all the pages that it may have."""
+        """Whether every crawl has reached its `max_pages`."""
 
     def stats(self) -> FrontierStats:
-        """Where things stand."""
+        """The current numbers."""
 
 
 class ParseQueue(Protocol):
-    """What a frontier does besides where parsers are processes of their own: fetched pages wait there for them."""
+    """A queue of fetched pages in the frontier, for parsers that are processes of their own."""
 
     def fetched(self, handed: Iterable[Handed]) -> list[bool]:
-        """Transfers whose pages lie in a spool: cooled, and on their way to a parser. False: the lease was over."""
+        """Cools transfers whose pages lie in a spool, and queues the pages for a parser. False: the lease had ended."""
 
     def take(self, limit: int) -> list[Taken]:
-        """Fetched pages, the oldest first, leased to this process to parse."""
+        """Leases fetched pages to this process for parsing, the oldest first."""
 
     def died_on(self, item: int) -> int:
-        """A parser has died on this page; gives how many have."""
+        """Counts a parser that died on this page; returns how many have."""
 
     def awaited(self, items: Sequence[int]) -> list[bool]:
-        """For each item whether it is fetched and not parsed yet; in doubt, yes."""
+        """Whether each item is fetched and not parsed yet; True where that is unknown."""

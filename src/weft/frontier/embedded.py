@@ -1,9 +1,9 @@
 """The frontier of one process: the working set in memory, durable in a journal beside it. Nothing to install.
 
-Memory holds what must be quick: who is due, the heads of the queues, the fingerprints. The journal holds what must not
-be lost. What is admitted and finished reaches it with `commit`; who is being asked reaches the request log inside
-`claim`, before anything is sent, so that a killed process leaves every clock readable. One process owns the folder (a
-lock says so); each opening is a new epoch, and leases of an older one change nothing.
+Memory holds what must be quick: which sites are due, the heads of the queues, the fingerprints. The journal holds what
+must not be lost. What is admitted and finished reaches it with `commit`; requests reach the request log inside `claim`,
+before anything is sent, so that every politeness clock survives a kill. One process owns the folder (it holds a lock);
+each opening is a new epoch, and leases of an older epoch change nothing.
 
 Order of writes that the engine keeps (see engine/commit.py): pages to the store, then `commit` here (the links found on
 them), then the store's index, then `finish` here. A crash between any two of these repeats work, and loses none.
@@ -23,7 +23,7 @@ import msgspec
 
 from weft.config import PolitenessSection
 from weft.errors import BadInput, Busy, Damaged, DiskFull
-from weft.frontier.checkpoint import Open
+from weft.frontier.checkpoint import OpenItem
 from weft.frontier.contract import (
     Admission,
     CrawlLimits,
@@ -37,33 +37,33 @@ from weft.frontier.contract import (
     Wanted,
 )
 from weft.frontier.journal import LOST_TAIL, REMEDY, Journal, undamaged
-from weft.frontier.politeness import AddressTurn, log_change
+from weft.frontier.politeness import AddressClock, log_change
 from weft.frontier.queues import Queues
 from weft.frontier.recovery import LETTER, Counts, Finished, Recovery
 from weft.frontier.requests import RequestLog, boot_id, last_requests, missing_bytes
 from weft.frontier.robots_files import RobotsFiles
-from weft.frontier.seen import known_as
-from weft.frontier.sites import Crawl, Known, Lane, Site
+from weft.frontier.seen import seen_key
+from weft.frontier.sites import Crawl, KnownDepth, Lane, Site
 from weft.records import POD_SHIFT, Found, Lease, Purpose, Reason
 from weft.telemetry import Log
 
 _OVERFLOW = 20  # a domain with a budget of N pages queues at most this many times N
 _REMEMBERED_REFUSALS = 100_000
-CHECKPOINT_EVERY = 500_000  # lines of the journal; more where there is more to write down, a few when it is closed
+CHECKPOINT_EVERY = 500_000  # items admitted or ended; more in a large frontier, fewer when it is closed
 _LONGEST_REQUEST_S = 600.0
-FROM_STORE = "from_store"  # in the journal's meta: it was made anew, and what stored pages lead to is to be let in
+FROM_STORE = "from_store"  # in the journal's meta: the frontier was rebuilt, stored pages' links are yet to be admitted
 log = Log("weft.frontier.embedded")
 
 
 class _State:
-    """A lease that is out."""
+    """A live lease."""
 
-    __slots__ = ("cooled", "item", "lane", "lease", "site", "turn")
+    __slots__ = ("clock", "cooled", "item", "lane", "lease", "site")
 
     def __init__(self, lease: Lease, site: Site, lane: Lane, item: Item) -> None:
         self.lease = lease
         self.site = site
-        self.turn = site.turn  # in which it has its place: the site's may be another later
+        self.clock = site.clock  # which counts this request; the site may move to its address's clock later
         self.lane = lane
         self.item = item
         self.cooled = False
@@ -93,8 +93,8 @@ class EmbeddedFrontier:
         except BaseException:
             os.close(self._lock)
             raise
-        # What stored pages lead to may be unknown here: after a power cut that of the last ones, in a frontier that was
-        # made anew (`weft rebuild --frontier`) of all. See `had`.
+        # Links of stored pages may be missing here: those of the last pages after a power cut, all of them in a rebuilt
+        # frontier (`weft rebuild --frontier`). See `restore_stored`.
         self.is_new = self._journal.meta(FROM_STORE) is not None
         self.unsure_of_links = self.is_new or self._journal.lost_tail
         shutil.rmtree(folder / "spill", ignore_errors=True)
@@ -107,8 +107,8 @@ class EmbeddedFrontier:
         self._counts = Counts(next_item=(pod << POD_SHIFT) + 1)
         self._next_transient = -1
         self._rejected: list[Rejection] = []
-        self._rejected_out: dict[int, Open] = {}  # given out as rejected, and not yet ended
-        self._unacknowledged: list[tuple[int, Open]] = []
+        self._rejected_out: dict[int, OpenItem] = {}  # rejected items whose rows are not stored yet
+        self._unacknowledged: list[tuple[int, OpenItem]] = []
         self._checkpoint_every = checkpoint_every
         self._since_checkpoint = 0
         self._refusals_kept = 0
@@ -116,24 +116,24 @@ class EmbeddedFrontier:
         self.missing_log_bytes = missing_bytes(folder / "requests", self._journal.meta("request_log"))
         self._requests = RequestLog(folder / "requests", self.now())
         self._log_place = ("", 0)
-        # Told by the engine, which can read robots.txt: the rule in it that forbids an origin's URL, if there is one.
+        # Set by the engine, which can read robots.txt: returns the rule that forbids a URL, or "".
         self.forbids: Callable[[RobotsRecord, str, str], str] = lambda _record, _origin, _url: ""
 
     # ── opening ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def open_crawl(self, name: str, limits: CrawlLimits) -> int:
-        """The number of a crawl: a new one, or the one of that name that is there, held to these limits from now on."""
+        """The number of the crawl of that name, created where there is none; these limits replace its earlier ones."""
         for crawl in self._queues.crawls.values():
             if crawl.name == name:
                 crawl.limits = limits
                 return crawl.number
         with undamaged(self._journal.path):
             known = {record[0]: msgspec.msgpack.decode(record[1]) for record in self._journal.rows("crawls")}
-        for there, record in known.items():
+        for existing, record in known.items():
             if record["name"] == name:
-                self._queues.crawls[there] = Crawl(there, name, record["seed"], limits, self._spill(there))
-                return int(there)
-        number: int = max((*known, *self._queues.crawls), default=0) + 1  # those of this process may not be committed
+                self._queues.crawls[existing] = Crawl(existing, name, record["seed"], limits, self._spill(existing))
+                return int(existing)
+        number: int = max((*known, *self._queues.crawls), default=0) + 1  # this process's crawls may be uncommitted
         seed = random.getrandbits(63)
         self._queues.crawls[number] = Crawl(number, name, seed, limits, self._spill(number))
         self._journal.put("crawls", number, msgspec.msgpack.encode({"name": name, "seed": seed}))
@@ -142,15 +142,15 @@ class EmbeddedFrontier:
     def recover(
         self, done: Iterable[int] = (), pages: Mapping[int, int] | None = None, by_key: Mapping[str, int] | None = None
     ) -> int:
-        """Fills the queues from the journal; call once, after the crawls are opened. Gives the number queued.
+        """Fills the queues from the journal; call once, after the crawls are opened. Returns the number queued.
 
-        `done`: items that the store has and the journal does not know to have ended. `pages`: pages stored by crawl;
-        `by_key`: by site, where a crawl has a budget for each.
+        `done`: items with a row in the store, whose ends the journal may lack. `pages`: stored pages by crawl;
+        `by_key`: stored pages by site, where a crawl has a budget for each site.
         """
         now = self.now()
         started_before = self._journal.meta("boot")
         if started_before not in (None, boot_id()) or (started_before and self._section.key_scope == "ip"):
-            # The clock began anew, or addresses are not known yet: nobody knows how long ago a site was asked.
+            # The clock restarted, or the sites' addresses are not known yet: the last requests' times are of no use.
             self._queues.not_before = now + self._section.delay_s
         self._recall_requests(now)
         self._robots.restore()
@@ -162,7 +162,7 @@ class EmbeddedFrontier:
         return self._queues.queued
 
     def _recall_requests(self, now: float) -> None:
-        """When sites were last asked, from the request log; where lines of it are lost, all wait a full delay."""
+        """Reads the sites' last requests from the request log; where lines of it are lost, all wait a full delay."""
         longest = max(self._section.delay_s, self._journal.meta("longest_delay") or 0.0)
         recent = last_requests(self._folder / "requests", now - longest - _LONGEST_REQUEST_S, now)
         self._queues.asked = recent.ended
@@ -170,7 +170,7 @@ class EmbeddedFrontier:
         self.unreadable_requests = recent.unreadable
         if recent.unreadable or missing:
             log.warning(
-                "the request log is damaged: sites that it may have told of wait a full delay",
+                "the request log is damaged: sites that may be in the lost lines wait a full delay",
                 unreadable_lines=recent.unreadable, missing_bytes=missing,
             )  # fmt: skip
         if missing or self.is_new:
@@ -179,48 +179,48 @@ class EmbeddedFrontier:
             self._queues.not_before = max(self._queues.not_before, recent.unsure_at + self._section.delay_s)
 
     def _settle(self, done: list[int], now: float) -> list[int]:
-        """Fills the queues; gives those of `done` that the journal did not know to have ended."""
+        """Fills the queues; returns those of `done` whose ends were not in the journal."""
         with undamaged(self._journal.path):
-            late = self._recovery.restore(self._counts, done, now, remember=self.unsure_of_links)
-        beyond = max(late, default=0)
-        if beyond >= self._counts.next_item:
+            unrecorded = self._recovery.restore(self._counts, done, now, remember=self.unsure_of_links)
+        last_stored = max(unrecorded, default=0)
+        if last_stored >= self._counts.next_item:
             if not self.unsure_of_links:
-                # A page is stored after the journal has it, so this is no crash's work.
+                # An item is in the journal before its page is stored, so a crash cannot cause this.
                 raise Damaged(
                     self._journal.path,
-                    f"does not know what was fetched last (item {beyond:,} of the stored pages)",
+                    f"does not have what was fetched last (item {last_stored:,} of the stored pages)",
                     REMEDY,
                 )
-            self._counts.next_item = beyond + 1
-        return late
+            self._counts.next_item = last_stored + 1
+        return unrecorded
 
-    def had(self, crawl: int, rows: Iterable[tuple[Found, int]]) -> None:
-        """Stored pages, with their items, that the journal may have lost: they are known again, and not fetched again.
+    def restore_stored(self, crawl: int, rows: Iterable[tuple[Found, int]]) -> None:
+        """Marks stored pages as seen and ended, which the journal may have lost, so that they are not fetched again.
 
-        What they lead to must be let in after this, and `links_are_known` called when it is.
+        The caller admits their links after this, then calls `links_are_known`.
         """
         owner = self._queues.crawls[crawl]
         for found, item in rows:
             owner.seen.add(found.url)
             if found.hops:
-                # Nobody knows any more whether its redirect led back into its chain, which is another request.
-                owner.seen.add(known_as(msgspec.structs.replace(found, about=found.url)))
+                # Its redirect may have led back into its own chain, which has a key of its own (`seen_key`): mark both.
+                owner.seen.add(seen_key(msgspec.structs.replace(found, about=found.url)))
             if self._recovery.knows(item):
                 continue
             self._counts.admitted += 1
             if owner.depths is not None:
-                owner.depths[owner.seen.fingerprint(found.url)] = Known(found.depth, item, ended=True)
+                owner.depths[owner.seen.fingerprint(found.url)] = KnownDepth(found.depth, item, ended=True)
             self._write_line(owner, found, item)
 
     def links_are_known(self) -> None:
-        """What stored pages lead to is let in; `commit` makes it so for good."""
+        """The links of all stored pages are admitted: records that, and commits."""
         self._journal.delete("meta", FROM_STORE)
         self._journal.delete("meta", LOST_TAIL)
         self.commit()
         self.is_new = self.unsure_of_links = False
 
     def note(self, name: str, value: str | None = None) -> str:
-        """A word that is kept with the frontier; with a value it is changed at the next commit."""
+        """A string kept with the frontier; given a value, it is changed at the next commit."""
         if value is None:
             return str(self._journal.meta(f"note:{name}") or "")
         self._journal.put_meta(f"note:{name}", value)
@@ -242,7 +242,7 @@ class EmbeddedFrontier:
         return self._latest
 
     def unseen(self, crawl: int, candidates: Iterable[str]) -> list[str]:
-        """Those of the URLs that this crawl does not know yet."""
+        """Looked up in the seen set."""
         return self._queues.crawls[crawl].seen.unknown(candidates)
 
     def admit(self, crawl: int, found: Sequence[Found]) -> Admission:
@@ -254,7 +254,7 @@ class EmbeddedFrontier:
             if one.purpose is Purpose.ROBOTS:
                 self._queues.enqueue(owner, one, self._transient())
                 continue
-            known = known_as(one)
+            known = seen_key(one)
             if not owner.seen.add(known):
                 duplicates += 1
                 if owner.depths is not None and (moved := self._move_up(owner, one)) is not None:
@@ -273,7 +273,7 @@ class EmbeddedFrontier:
         return Admission(new, duplicates, tuple(expand))
 
     def recrawl(self, crawl: int, run: str, known: Iterable[Found], begin: Callable[[int], None]) -> None:
-        """Queues known pages once more, all or none, and once for each run; `begin` is told the last item before."""
+        """Queues known pages again, all or none, and once for each run; `begin` is called with the last item before."""
         if self._journal.meta(f"recrawl:{crawl}") == run:
             return
         self.commit()
@@ -288,11 +288,11 @@ class EmbeddedFrontier:
         return self._journal.meta(f"recrawl:{crawl}") is not None
 
     def readmit(self, crawl: int, found: Found) -> None:
-        """Queues a URL once more, known or not: a new visit, under a new number.
+        """Queues a URL, seen or not, as a new visit under a new number.
 
-        A robots.txt that could not be had is asked for again, or the visit would only be refused again.
+        A robots.txt that could not be fetched is fetched again, or the visit would be refused again.
         """
-        self._robots.ask_again(found.url[: found.url.index("/", 8)])
+        self._robots.expire_failed(found.url[: found.url.index("/", 8)])
         owner = self._queues.crawls[crawl]
         owner.seen.add(found.url)
         self._queues.enqueue(owner, found, self._numbered(owner, found))
@@ -333,14 +333,14 @@ class EmbeddedFrontier:
         return leases
 
     def exhausted(self) -> bool:
-        """Whether every crawl has all the pages that it may have."""
+        """Whether every crawl has reached its `max_pages`."""
         return all(
             crawl.limits.max_pages is not None and crawl.pages >= crawl.limits.max_pages
             for crawl in self._queues.crawls.values()
         )
 
     def allow(self, crawl: int, max_pages: int) -> None:
-        """Holds a crawl to another number of pages from now on."""
+        """Changes a crawl's `max_pages`."""
         owner = self._queues.crawls[crawl]
         owner.limits = msgspec.structs.replace(owner.limits, max_pages=max_pages)
         self._queues.unblock(owner)
@@ -350,7 +350,7 @@ class EmbeddedFrontier:
         return self._queues.crawls[crawl].permits()
 
     def depth_of(self, lease: Lease) -> int:
-        """From what is known where depth decides; else the lease's own."""
+        """From the known depths, which are kept where there is a `max_depth`; else the lease's own."""
         crawl = self._queues.crawls[lease.crawl]
         known = crawl.depths.get(crawl.seen.fingerprint(lease.url)) if crawl.depths is not None else None
         return lease.depth if known is None or known.item != lease.item else min(known.depth, lease.depth)
@@ -363,11 +363,11 @@ class EmbeddedFrontier:
                 continue
             state.cooled = True
             self._requests.end(one.lease.item, one.at, one.outcome or "-")
-            self._end_turn(state, one)
+            self._end_request(state, one)
             self._schedule(state)
 
     def finish(self, outcomes: Iterable[Outcome], batch: int = 0) -> list[bool]:
-        """Ends leases. `batch`: the store's, which `acknowledge` will name when it is safe on disk."""
+        """Ends leases. `batch`: the store's batch that `acknowledge` names once it is durable."""
         accepted = []
         unasked = False
         for outcome in outcomes:
@@ -377,7 +377,7 @@ class EmbeddedFrontier:
                 continue
             del self._leases[outcome.lease.item]
             if not state.cooled:
-                state.turn.active -= 1
+                state.clock.active -= 1
                 self._requests.end(outcome.lease.item, self.now(), "unasked")
                 unasked = True
             self._end_lease(state, outcome, batch)
@@ -394,11 +394,11 @@ class EmbeddedFrontier:
         """Remembers an origin's robots.txt; its Crawl-delay raises the site's delay."""
         self._robots.learn(origin, record)
         site = self._queues.site(self._queues.key_of(origin + "/"))
-        if crawl_delay_s and crawl_delay_s > site.turn.crawl_delay_s:
-            site.turn.crawl_delay_s = crawl_delay_s
-            site.turn.forced_single = True
-            # The request that brought the news has ended already, counted with the shorter delay.
-            site.turn.due = max(site.turn.due, self.now() + crawl_delay_s)
+        if crawl_delay_s and crawl_delay_s > site.clock.crawl_delay_s:
+            site.clock.crawl_delay_s = crawl_delay_s
+            site.clock.forced_single = True
+            # The request for robots.txt has already ended, and set `due` with the shorter delay.
+            site.clock.due = max(site.clock.due, self.now() + crawl_delay_s)
             self._save_site(site)
         self._queues.schedule(site)
 
@@ -407,11 +407,11 @@ class EmbeddedFrontier:
         return Finished(self._journal).__contains__
 
     def next_due(self) -> float | None:
-        """When claiming may give something next."""
+        """From the wheel of due times."""
         return self._queues.wheel.next_due()
 
     def stats(self) -> FrontierStats:
-        """Where things stand."""
+        """The current numbers."""
         crawls = self._queues.crawls.values()
         return FrontierStats(
             queued=self._queues.queued,
@@ -441,7 +441,7 @@ class EmbeddedFrontier:
         self._queues.unblock(self._queues.crawls[crawl])
 
     def drop(self, crawl: int) -> None:
-        """Takes out everything that is queued of a crawl."""
+        """Rejects everything that is queued for a crawl."""
         for site in self._queues.sites.values():
             for lane in site.lanes:
                 if lane.crawl.number == crawl:
@@ -468,17 +468,17 @@ class EmbeddedFrontier:
         ]
 
     def rejections(self) -> list[Rejection]:
-        """What was taken out of the queues, or not let in, since the last call: record it, then tell `ended`."""
+        """Items removed from the queues, or not admitted, since the last call: store them, then call `ended`."""
         rejected, self._rejected = self._rejected, []
         return rejected
 
     def ended(self, items: Iterable[int], batch: int = 0) -> None:
-        """Rejected items whose reasons are stored."""
+        """Ends rejected items whose rows are stored."""
         for item in items:
             self._end_item(self._rejected_out.pop(item), batch)
 
     def acknowledge(self, batch: int) -> None:
-        """The store's batches up to this one are safe on disk: what ended with them need not be asked for again."""
+        """The store's batches up to this one are durable: the ends of their items go to the journal."""
         self.acknowledged = batch
         keep = []
         for number, out in self._unacknowledged:
@@ -490,7 +490,7 @@ class EmbeddedFrontier:
         self._journal.put_meta("acknowledged", batch)
 
     def commit(self) -> None:
-        """Writes down what was admitted and what has ended."""
+        """Writes what was admitted and what has ended to the journal, and now and then a checkpoint."""
         self._requests.flush()
         self._since_checkpoint += len(self._journal.admitted) + len(self._journal.done)
         if self._requests.place != self._log_place:
@@ -507,7 +507,7 @@ class EmbeddedFrontier:
         self._journal.sync()
 
     def close(self) -> None:
-        """Commits, closes, and lets another process have the folder."""
+        """Commits, closes, and releases the folder's lock."""
         self.commit()
         if self._since_checkpoint > self._checkpoint_every // 25:
             self._checkpoint()
@@ -516,7 +516,7 @@ class EmbeddedFrontier:
         os.close(self._lock)
 
     def items(self, crawl: int) -> Iterator[Item]:
-        """Everything that is queued of a crawl, site by site."""
+        """Everything that is queued for a crawl, site by site."""
         for site in self._queues.sites.values():
             for lane in site.lanes:
                 if lane.crawl.number == crawl:
@@ -527,7 +527,7 @@ class EmbeddedFrontier:
         return self._queues.key_of(url)
 
     def take_places(self, wanted: Sequence[Wanted]) -> list[bool]:
-        """A site and all others of its address are one from now on."""
+        """Moves each site to the clock of its address, which it shares with all other sites there."""
         granted = [self._take_place(one) for one in wanted]
         if not all(granted):
             self._requests.try_flush()
@@ -537,45 +537,45 @@ class EmbeddedFrontier:
         state = self._valid(wanted.lease)
         if state is None:
             return False
-        turn, before, site, now = self._queues.turn_at(wanted.address), state.turn, state.site, self.now()
-        was = turn.crawl_delay_s
-        turn.wants(wanted.crawl_delay_s)
-        raised = turn.crawl_delay_s > was
-        if turn is before and not raised and turn.long_until <= now:
+        clock, before, site, now = self._queues.address_clock(wanted.address), state.clock, state.site, self.now()
+        was = clock.crawl_delay_s
+        clock.wants(wanted.crawl_delay_s)
+        raised = clock.crawl_delay_s > was
+        if clock is before and not raised and clock.long_until <= now:
             return True
         before.active -= 1
-        may_go = max(turn.due, turn.long_until) <= now and turn.has_room(self._section)
-        if not isinstance(site.turn, AddressTurn):
-            turn.joined(site.turn)
-        site.turn = state.turn = turn
+        may_go = max(clock.due, clock.long_until) <= now and clock.has_room(self._section)
+        if not isinstance(site.clock, AddressClock):
+            clock.joined(site.clock)
+        site.clock = state.clock = clock
         if raised:
             self._save_site(site)
         if may_go:
-            turn.started(now, self._section)
+            clock.started(now, self._section)
         else:
             del self._leases[wanted.lease.item]
             self._requests.end(wanted.lease.item, now, "unasked")
             self._give_back(state, state.item.attempt, 0.0, first=True)
-        if turn.long_until > now:
+        if clock.long_until > now:
             for lane in site.lanes:
                 self._reject(lane, Reason.RETRY_AFTER)
-        if before is not turn:
+        if before is not clock:
             self._queues.wake(before)
-        if turn.has_room(self._section):
+        if clock.has_room(self._section):
             self._queues.schedule(site)
         return may_go
 
     # ── claiming ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _claim_at(self, site: Site, owner: str, now: float) -> Lease | None:
-        turn = site.turn
-        if turn.due > now:
-            self._queues.wheel.put(site, turn.due)
+        clock = site.clock
+        if clock.due > now:
+            self._queues.wheel.put(site, clock.due)
             return None
-        if turn.active >= turn.places(self._section):
-            self._queues.schedule(site)  # of an address that is being asked: it waits for that
+        if clock.active >= clock.places(self._section):
+            self._queues.schedule(site)  # parks it until its address has a free place
             return None
-        if turn.broken(self._section):
+        if clock.broken(self._section):
             for lane in site.lanes:
                 self._reject(lane, Reason.BREAKER)
         taken = self._take(site, now)
@@ -584,12 +584,12 @@ class EmbeddedFrontier:
             return None
         lane, item = taken
         lease = self._lease(site, lane, item, owner, now)
-        if turn.active < turn.places(self._section):
+        if clock.active < clock.places(self._section):
             self._queues.schedule(site)
         return lease
 
     def _take(self, site: Site, now: float) -> tuple[Lane, Item] | None:
-        """The next item of the next crawl that may have one; robots.txt first where it is not known."""
+        """The next item, the crawls taking turns; its origin's robots.txt first if none is in force."""
         for _ in range(len(site.lanes)):
             lane = site.lanes[0]
             site.rotate()
@@ -618,7 +618,7 @@ class EmbeddedFrontier:
             )
             if wall <= self._wall():
                 return lane, robots
-            # An earlier process has failed to get it, and its wait is not over.
+            # An earlier process failed to fetch it, and the wait before the next attempt is not over.
             self._queues.push_urgent(lane, robots, now + self._queues.wait_s(wall))
         return None
 
@@ -627,32 +627,32 @@ class EmbeddedFrontier:
             known.leased, known.ended = leased, ended
 
     def _lease(self, site: Site, lane: Lane, item: Item, owner: str, now: float) -> Lease:
-        delay_s = site.turn.delay_s(self._section)
+        delay_s = site.clock.delay_s(self._section)
         lease = Lease(
             item.item, lane.crawl.number, item.url, site.key, item.depth, item.parent, item.hops, item.purpose,
             item.about, item.offsite, item.attempt, owner, self.epoch, now + self._section.lease_s, delay_s,
         )  # fmt: skip
         self._leases[item.item] = _State(lease, site, lane, item)
-        site.turn.started(now, self._section)
+        site.clock.started(now, self._section)
         if item.purpose is Purpose.PAGE:
             lane.flight += 1
             lane.crawl.flight += 1
             self._mark(item, lane.crawl, leased=True)
-        self._requests.start(item.item, now, site.key, delay_s, site.turn.places(self._section), item.url)
+        self._requests.start(item.item, now, site.key, delay_s, site.clock.places(self._section), item.url)
         return lease
 
     def _expire(self, now: float) -> None:
-        """Gives back leases past their deadline; they are in the order of their deadlines."""
+        """Queues the items of expired leases again; leases are in the order of their deadlines."""
         while self._leases:
             state = next(iter(self._leases.values()))
             if state.lease.deadline > now:
                 return
             del self._leases[state.lease.item]
-            turn = state.turn
+            clock = state.clock
             if not state.cooled:
-                turn.active -= 1
+                clock.active -= 1
                 self._requests.end(state.lease.item, now, "expired")
-                turn.ended(now, self._section)
+                clock.ended(now, self._section)
             self._give_back(state, state.item.attempt, 0.0, first=True)
             self._schedule(state)
 
@@ -664,25 +664,25 @@ class EmbeddedFrontier:
 
     def _schedule(self, state: _State) -> None:
         self._queues.schedule(state.site)
-        if state.turn is not state.site.turn and state.turn.parked:
-            self._queues.wake(state.turn)
+        if state.clock is not state.site.clock and state.clock.parked:
+            self._queues.wake(state.clock)
 
-    def _end_turn(self, state: _State, ended: Ended) -> None:
-        turn, section = state.turn, self._section
-        turn.active -= 1
-        turn.ended(ended.at, section)
-        before = turn.marks()
+    def _end_request(self, state: _State, ended: Ended) -> None:
+        clock, section = state.clock, self._section
+        clock.active -= 1
+        clock.ended(ended.at, section)
+        before = clock.logged_state()
         if ended.slow_down:
-            turn.slow_down(ended.at, ended.retry_after_s, section)
+            clock.slow_down(ended.at, ended.retry_after_s, section)
             if (ended.retry_after_s or 0.0) > section.max_retry_after_s:
                 for lane in state.site.lanes:
                     self._reject(lane, Reason.RETRY_AFTER)
         if ended.ok is not None:
-            turn.answered(ended.lease.item, ended.ok, ended.at, section)
-        if before != turn.marks() or ended.slow_down:
+            clock.answered(ended.lease.item, ended.ok, ended.at, section)
+        if before != clock.logged_state() or ended.slow_down:
             self._save_site(state.site)
-            turn.log_since(before, state.site.key, section)
-        if turn.broken(section):
+            clock.log_changes(before, state.site.key, section)
+        if clock.broken(section):
             for lane in state.site.lanes:
                 self._reject(lane, Reason.BREAKER)
 
@@ -700,9 +700,9 @@ class EmbeddedFrontier:
                 lane.crawl.pages += 1
         if item.attempt and item.item > 0:
             self._journal.delete("retries", item.item)
-        self._end_item(Open(lane.crawl.number, item), batch)
+        self._end_item(OpenItem(lane.crawl.number, item), batch)
 
-    def _end_item(self, out: Open, batch: int) -> None:
+    def _end_item(self, out: OpenItem, batch: int) -> None:
         if out.item.item < 0:
             return
         self._counts.finished += 1
@@ -716,7 +716,7 @@ class EmbeddedFrontier:
         if item.purpose is Purpose.PAGE:
             self._free_permit(state.lane)
             self._mark(item, state.lane.crawl, leased=False)
-            item = state.lane.crawl.at_its_nearest(item)
+            item = state.lane.crawl.at_known_depth(item)
         if attempt != item.attempt:
             item = msgspec.structs.replace(item, attempt=attempt)
             wall = self._wall() + max(0.0, not_before - self.now())
@@ -724,7 +724,7 @@ class EmbeddedFrontier:
                 self._robots.failed(item.about, attempt, wall)
             else:
                 self._journal.put("retries", item.item, attempt, wall)
-        # The site may have been forgotten while this was out.
+        # The site may have been forgotten while the item was leased.
         lane = self._queues.site(state.site.key).lane(state.lane.crawl)
         self._queues.push_urgent(lane, item, not_before, first=first)
         self._queues.schedule(self._queues.site(state.site.key))
@@ -735,7 +735,7 @@ class EmbeddedFrontier:
         self._queues.unblock(lane.crawl)
 
     def _reject(self, lane: Lane, reason: Reason) -> None:
-        """Takes out everything that waits in a lane; `rejections` gives it to whoever keeps the reasons."""
+        """Empties a lane; `rejections` returns its items."""
         waiting = list(lane.items())
         if waiting:
             log_change(reason, lane.key, len(waiting))
@@ -746,34 +746,34 @@ class EmbeddedFrontier:
                 self._robots.pending.discard(item.about)
             elif item.item not in self._queues.ended:
                 self._rejected.append(Rejection(item, lane.crawl.number, reason))
-                self._rejected_out[item.item] = Open(lane.crawl.number, item)
+                self._rejected_out[item.item] = OpenItem(lane.crawl.number, item)
 
     # ── queueing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _numbered(self, crawl: Crawl, found: Found) -> int:
-        """The number of a new item, which the journal has with the next commit."""
+        """Numbers a new item; the next commit writes it."""
         item = self._counts.next_item
         self._counts.next_item += 1
         self._counts.admitted += 1
         if crawl.depths is not None:
-            crawl.depths[crawl.seen.fingerprint(found.url)] = Known(found.depth, item)
+            crawl.depths[crawl.seen.fingerprint(found.url)] = KnownDepth(found.depth, item)
         self._write_line(crawl, found, item)
         return item
 
     def _forbidden(self, url: str) -> str:
-        """The rule that forbids a page, where its robots.txt is known now; who claims it asks again."""
+        """The rule that forbids a page, as far as the robots.txt is in memory; it is checked again after the claim."""
         origin = url[: url.index("/", 8)]
-        record = self._robots.at_hand(origin)
+        record = self._robots.in_memory(origin)
         return self.forbids(record, origin, url) if record is not None else ""
 
     def _turn_away(self, crawl: Crawl, found: Found, number: int, rule: str) -> None:
-        """Rejects a new item that would only be claimed to be refused."""
+        """Rejects a new item at once that would be claimed only to be refused."""
         item = Item(
             number, found.url, found.depth, found.parent, found.hops, found.purpose, found.about, 0, found.offsite
         )
         self._mark(item, crawl, leased=False, ended=True)
         self._rejected.append(Rejection(item, crawl.number, Reason.ROBOTS, rule))
-        self._rejected_out[number] = Open(crawl.number, item)
+        self._rejected_out[number] = OpenItem(crawl.number, item)
 
     def _write_line(self, crawl: Crawl, found: Found, item: int) -> None:
         about = " " + found.about if found.about else ""
@@ -783,7 +783,7 @@ class EmbeddedFrontier:
         )
 
     def _move_up(self, crawl: Crawl, found: Found) -> tuple[int, str, int] | None:
-        """A known URL found by a shorter way: queued, it moves up; fetched, the caller must expand it again."""
+        """A seen URL found at a smaller depth: moved up if it is queued, returned for expansion if it was fetched."""
         assert crawl.depths is not None
         known = crawl.depths.get(crawl.seen.fingerprint(found.url))
         if known is None or known.depth <= found.depth:
@@ -793,7 +793,7 @@ class EmbeddedFrontier:
         if known.ended:
             return known.item, found.url, found.depth
         if not known.leased:
-            # Its old entry stays where it is and is passed over when its turn comes.
+            # Its old entry stays in its queue; `Queues.pop` skips it.
             self._queues.enqueue(crawl, found, known.item)
         return None
 
@@ -808,7 +808,7 @@ class EmbeddedFrontier:
         return lane is not None and lane.queued + lane.pages >= _OVERFLOW * cap + 1000
 
     def _has_sitemaps(self, crawl: Crawl, url: str, most: int) -> bool:
-        """Whether a site has had all its sitemaps; if not, this is one of them. The count is written with its item."""
+        """Whether a site has reached its limit of sitemaps; if not, counts this one. Saved with its item."""
         key = self._queues.key_of(url)
         lane, name = self._queues.site(key).lane(crawl), f"{crawl.number} {key}"
         if lane.sitemaps_found is None:
@@ -825,28 +825,28 @@ class EmbeddedFrontier:
 
     def _save_site(self, site: Site) -> None:
         self._queues.save(site)
-        delay_s = site.turn.delay_s(self._section)
+        delay_s = site.clock.delay_s(self._section)
         if delay_s > (self._journal.meta("longest_delay") or 0.0):
             self._journal.put_meta("longest_delay", delay_s)
-        # What a site has asked for is rare and must outlive a kill in the next tenth of a second.
+        # Rare, and must survive a kill before the next regular commit.
         self._commit_early()
 
     def _commit_early(self) -> None:
         try:
             self._journal.commit()
         except DiskFull:
-            pass  # what was put is kept, and the next `commit` will tell
+            pass  # the changes stay buffered; the next `commit` raises
 
     def _checkpoint(self) -> None:
-        """Writes the working set down; everything is committed."""
-        out = [Open(state.lane.crawl.number, state.item) for state in self._leases.values() if state.item.item > 0]
+        """Writes a checkpoint; everything must be committed."""
+        out = [OpenItem(state.lane.crawl.number, state.item) for state in self._leases.values() if state.item.item > 0]
         out += [one for _, one in self._unacknowledged]
         out += self._rejected_out.values()
         counts = msgspec.structs.replace(self._counts, finished=self._counts.finished - len(self._unacknowledged))
         try:
             self._recovery.save(counts, out, self.now())
         except DiskFull:
-            pass  # the journal has everything; the next one may fit
+            pass  # the journal has everything
         self._since_checkpoint = 0
 
     def _forget_idle(self, now: float) -> None:
@@ -856,7 +856,7 @@ class EmbeddedFrontier:
                     self._robots.forget(origin)
 
     def _transient(self) -> int:
-        """A number for what is not kept: a robots.txt request that a crash may forget."""
+        """A negative number, for an item that is not in the journal: a robots.txt request."""
         self._next_transient -= 1
         return self._next_transient
 

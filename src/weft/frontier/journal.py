@@ -1,21 +1,23 @@
 """The frontier on disk: one SQLite file for each pod, written by its one owner.
 
-    meta      name → value              epoch, counters, boot id, what the store has been acknowledged for
-    crawls    number → name, seed, limits, scope extensions
+    meta      name → value              schema_version, commits, epoch, boot, acknowledged, request_log, longest_delay,
+                                        lost_tail, from_store, rebuilt_at, scope:CRAWL, recrawl:CRAWL, note:NAME,
+                                        sent:POD, heard, errand:ORIGIN
+    crawls    number → record           a crawl's name and the seed of its fingerprints
     journal   seq → admitted, done      admitted: compressed lines, one an item; done: item numbers, 8 bytes each, and a
                                         checksum (the compressed lines have theirs, other records too: `sealed`)
-    retries   item → attempt, when      items that were tried and wait
-    sites     key → state               clocks that a restart must not forget: Crawl-delay, slowing, breaker
-    robots    origin → record
+    retries   item → attempt, when      items that failed and wait to be tried again
+    sites     key → record              politeness state that a restart must keep: Crawl-delay, slowdown, breaker
+    robots    origin → expiry, record   the newest robots.txt
     robots_history   origin, when → record   every robots.txt that was ever in force, for the audit
     robots_tries   origin → attempt, when    robots.txt that could not be had yet
     outbox    pod, number → message     what is on its way to another pod (see outbox.py)
     sitemaps  crawl and site → count    sitemaps that were let in, which are few for each site
     left_sitemaps   url → crawl, depth, hops, who named it   sitemaps for which there was no room, for a larger crawl
 
-What is queued is what was admitted less what is done: nothing else needs to be written when a URL is found or fetched,
-which is one compressed blob for each commit instead of a row for each URL. WAL and synchronous=NORMAL: a killed process
-loses nothing that was committed; `sync` makes it safe against a power cut as well.
+The queue is what was admitted minus what is done, so a commit writes one compressed blob instead of a row for each URL.
+WAL and synchronous=NORMAL: a killed process loses nothing that was committed; `sync` makes it safe against a power cut
+as well.
 
 Its transactions are counted, in it and in the mark beside it (`mark`). One that has fewer than it must have, or that is
 no whole database, is `Damaged`: it would be opened as an empty or an older frontier, and the crawl would end too early.
@@ -39,14 +41,16 @@ from weft.errors import BadInput, Damaged, is_damage, writing
 from weft.frontier.mark import Mark
 
 SCHEMA_VERSION = 1
-LOST_TAIL = "lost_tail"  # in meta: a power cut took transactions, and nobody has looked yet what that cost
-CHECKED_BYTES = 32 * 1024 * 1024  # a file up to this size is read through when it is opened: a tenth of a second
+LOST_TAIL = "lost_tail"  # in meta: a power cut took transactions, and the links they held are not restored yet
+CHECKED_BYTES = (
+    32 * 1024 * 1024
+)  # files up to this size are checked in full when opened, which takes a tenth of a second
 REMEDY = (
     "restore it from a backup, or make a new frontier of the seeds and the stored pages with "
     "`weft rebuild CRAWL_DIR --frontier`, and resume"
 )
-_INFLATE_ERROR = cast(type[Exception], isal_zlib.error)  # its types say that it is an exception, not a class of them
-_SEAL = b"\xc1"
+_INFLATE_ERROR = cast(type[Exception], isal_zlib.error)  # its stub wrongly declares an instance
+_SEAL = b"\xc1"  # the one byte that MessagePack never uses
 _MAGIC = b"SQLite format 3\0"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
@@ -67,7 +71,7 @@ CREATE TABLE IF NOT EXISTS left_sitemaps (
 
 
 class Journal:
-    """The frontier's file. What is put is written together by `commit`."""
+    """The frontier's file. Changes are buffered, and written in one transaction by `commit`."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -110,15 +114,15 @@ class Journal:
         if self._commits < must:
             detail = f"has lost what was written to it last (it has {self._commits:,} of {must:,} transactions)"
             raise Damaged(self.path, detail if self._commits else "is gone, or empty", REMEDY)
-        # A power cut took the last transactions: what was found on the pages that they were about may be lost. That is
-        # kept with the next commit, which is the one that writes the mark again.
+        # A power cut took the last transactions, and with them perhaps links of stored pages. The flag is saved by the
+        # next commit, the same that overwrites the mark.
         self.lost_tail = earlier is not None and self._commits < earlier.commits
         if self.lost_tail:
             self.put_meta(LOST_TAIL, True)
         self.lost_tail = self.lost_tail or self.meta(LOST_TAIL) is not None
 
     def meta(self, name: str) -> Any:
-        """A value that was put, or None."""
+        """A committed value, or None."""
         with undamaged(self.path):
             row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
             return None if row is None else msgspec.msgpack.decode(unsealed(row[0]))
@@ -145,7 +149,7 @@ class Journal:
         self._puts["refusals", (reason, url)] = (reason, url, parent)
 
     def sent(self, pod: int, number: int) -> None:
-        """Another pod has these messages for good: they are gone at the next commit."""
+        """Deletes, at the next commit, the messages to a pod up to this number: it has acknowledged them."""
         self._puts["outbox", pod] = (pod, number)
 
     def message(self, pod: int, after: int) -> tuple[int, bytes] | None:
@@ -156,8 +160,8 @@ class Journal:
             ).fetchone()
             return (int(row[0]), unsealed(row[1])) if row is not None else None
 
-    def robots_told(self, origin: str, wall: float, record: bytes) -> None:
-        """Evidence for the audit: by this robots.txt was an origin asked from then on."""
+    def record_robots(self, origin: str, wall: float, record: bytes) -> None:
+        """Evidence for the audit: this robots.txt is in force for an origin from `wall` on."""
         self._history.append((origin, wall, sealed(record)))
 
     def save_history(self) -> None:
@@ -168,7 +172,7 @@ class Journal:
             self._history.clear()
 
     def commit(self) -> None:
-        """Everything since the last commit, or nothing of it."""
+        """Writes everything since the last commit in one transaction."""
         self.save_history()
         if not (self.admitted or self.done or self._puts):
             return
@@ -215,7 +219,7 @@ class Journal:
                 yield unsealed_row(row)
 
     def keys(self, table: str) -> Iterator[str]:
-        """The keys of a table, without what stands behind them."""
+        """The keys of a table, without reading the records."""
         with undamaged(self.path):
             for (key,) in self._db.execute(f"SELECT {_KEYS[table]} FROM {table}"):  # noqa: S608
                 yield str(key)
@@ -257,7 +261,7 @@ class Journal:
                 yield unpacked_items(blob)
 
     def sync(self) -> None:
-        """Makes what was committed safe against a power cut; for any thread."""
+        """Makes what was committed safe against a power cut; may be called from any thread."""
         commits = self._commits
         sync_log(self.path)
         self._durable = max(self._durable, commits)  # the mark has it with the next commit
@@ -273,12 +277,12 @@ class Journal:
 
 
 def mark_of(database: Path) -> Path:
-    """Where a journal's mark lies."""
+    """The path of a journal's mark file."""
     return database.with_suffix(".mark")
 
 
 def check_size(path: Path) -> None:
-    """Sees that a database has the pages that its header tells of: SQLite opens a shorter one without a word."""
+    """Damaged for a file that is shorter than its header says: SQLite opens it without an error."""
     try:
         with path.open("rb") as file:
             header, size = file.read(100), os.fstat(file.fileno()).st_size
@@ -286,18 +290,19 @@ def check_size(path: Path) -> None:
         return
     log = Path(f"{path}-wal")
     if not size or (log.exists() and log.stat().st_size):
-        return  # an empty one is new, which the mark may know better; a log may hold the pages that are not here yet
+        return  # new (the mark shows if it should not be empty), or the log holds pages that are not in the file yet
     if len(header) < 100 or not header.startswith(_MAGIC):
         raise Damaged(path, "is not a frontier (no database)", REMEDY)
     page_bytes = int.from_bytes(header[16:18], "big")
-    pages, is_told = int.from_bytes(header[28:32], "big"), header[24:28] == header[92:96]
-    if is_told and size < pages * (65536 if page_bytes == 1 else page_bytes):
+    # SQLite: the page count is valid only where the change counter equals the version-valid-for number.
+    pages, is_valid = int.from_bytes(header[28:32], "big"), header[24:28] == header[92:96]
+    if is_valid and size < pages * (65536 if page_bytes == 1 else page_bytes):
         raise Damaged(path, f"is cut off: {size:,} bytes, of {pages:,} pages of {page_bytes:,}", REMEDY)
 
 
 @contextmanager
 def undamaged(path: Path) -> Iterator[None]:
-    """Turns what a broken frontier gives away itself by into one clear error."""
+    """Turns the errors that a damaged file causes into `Damaged`."""
     try:
         yield
     except sqlite3.DatabaseError as error:
@@ -309,12 +314,12 @@ def undamaged(path: Path) -> Iterator[None]:
 
 
 def sealed(record: bytes) -> bytes:
-    """A record with its checksum. It begins with a byte that no record begins with: MessagePack leaves it unused."""
+    """A record behind a marker byte and its checksum."""
     return _SEAL + zlib.crc32(record).to_bytes(4, "little") + record
 
 
 def unsealed(data: bytes) -> bytes:
-    """The record again; one without a checksum is of an older Weft."""
+    """The record inside; data without a checksum was written by an older Weft."""
     if not data.startswith(_SEAL):
         return data
     record = data[5:]
@@ -324,23 +329,23 @@ def unsealed(data: bytes) -> bytes:
 
 
 def unsealed_row(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A row with all its records so."""
+    """A row with its records unsealed."""
     return tuple(unsealed(value) if isinstance(value, bytes) else value for value in row)
 
 
 def unpacked_text(blob: bytes) -> str:
-    """What was admitted with one commit, an item a line."""
+    """The lines admitted by one commit, one for each item."""
     return isal_zlib.decompress(blob).decode()
 
 
 def packed_items(items: list[int]) -> bytes:
-    """The items that ended with one commit."""
+    """Item numbers and their checksum, as bytes."""
     data = array("Q", items).tobytes()
     return data + zlib.crc32(data).to_bytes(4, "little")
 
 
 def unpacked_items(blob: bytes) -> array[int]:
-    """The items again. Without a checksum they are of an older Weft."""
+    """The item numbers inside; those without a checksum were written by an older Weft."""
     numbers = array("Q")
     data, checksum = (blob[:-4], blob[-4:]) if len(blob) % 8 == 4 else (blob, b"")
     if checksum and zlib.crc32(data).to_bytes(4, "little") != checksum:
@@ -350,7 +355,7 @@ def unpacked_items(blob: bytes) -> array[int]:
 
 
 def sync_log(database: Path) -> None:
-    """Puts SQLite's write-ahead log on the disk, which it does not do by itself at every commit."""
+    """Syncs SQLite's write-ahead log, which SQLite itself does not do at every commit."""
     log = Path(f"{database}-wal")
     if log.exists():
         fd = os.open(log, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""How far a pod's journal had come, told by a file beside it: what tells one that has lost something from a whole one.
+"""A high-water mark beside a pod's journal: it shows whether the journal has lost transactions.
 
     FOLDER/frontier.mark   two records of 48 bytes, written in turn: boot id, commits, durable commits, checksum
 
@@ -7,7 +7,7 @@ machine the journal must have them all. A power cut may cost the last ones, but 
 journal that has fewer was cut, replaced or deleted.
 
 A shared mapping, so that a killed process leaves it as it was; a record that was half written then, or is damaged, is
-known by its checksum, and the other one, which is a commit older, counts.
+recognised by its checksum, and the other one, which is a commit older, is used.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from msgspec import Struct
 from weft.frontier.requests import boot_id
 
 _FIELDS = struct.Struct("<16sQQ")
-_RECORD = 48  # with room
+_RECORD = 48  # bytes; the fields and their checksum need 36
 
 
 class Marked(Struct, frozen=True):
-    """What a mark says."""
+    """The content of a mark."""
 
     boot: bytes
     commits: int
@@ -51,23 +51,23 @@ class Mark:
 
     @property
     def is_of_this_boot(self) -> bool:
-        """Whether the machine has run on since the mark was written, as far as that can be known."""
+        """Whether the machine is known not to have restarted since the mark was written."""
         return self.earlier is not None and self.earlier.boot == self._boot != _UNKNOWN
 
     def write(self, commits: int, durable: int) -> None:
-        """So many transactions are in the hands of the operating system, and so many on the disk."""
+        """Records how many transactions the operating system has, and how many of them are on the disk."""
         fields = _FIELDS.pack(self._boot, commits, durable)
         at = self._next * _RECORD
         self._map[at : at + len(fields) + 4] = fields + crc32(fields).to_bytes(4, "little")
         self._next = 1 - self._next
 
     def close(self) -> None:
-        """Lets the file go; what it says stays."""
+        """Unmaps the file."""
         self._map.close()
 
 
 def read_mark(path: Path) -> Marked | None:
-    """What the mark says; None where there is none that can be read."""
+    """The newer valid record; None where there is none."""
     try:
         data = path.read_bytes()
     except OSError:

@@ -1,4 +1,4 @@
-"""What is on its way to other pods: gathered in memory, one message for each pod and commit, kept until it is there.
+"""Messages to other pods: gathered in memory, one for each pod and commit, kept until the receiver acknowledges it.
 
 Messages to a pod are numbered. They are written in the transaction that commits the page on which the links were found,
 sent from then on, and deleted when the receiver has them on its disk; so a kill, here or there, loses none. The
@@ -34,8 +34,8 @@ class Links(msgspec.Struct, array_like=True, frozen=True):
     urls: list[str]
 
 
-class Errand(msgspec.Struct, array_like=True, frozen=True):
-    """A URL that is more than a link: a redirect's target, a sitemap, a robots.txt."""
+class SpecialUrl(msgspec.Struct, array_like=True, frozen=True):
+    """A URL that carries more than a link does: a redirect's target, a sitemap, a robots.txt."""
 
     crawl: int
     url: str
@@ -47,12 +47,12 @@ class Errand(msgspec.Struct, array_like=True, frozen=True):
     offsite: int
 
     def found(self) -> Found:
-        """As the frontier takes it."""
+        """In the form that `admit` expects."""
         return Found(self.url, self.depth, self.parent, self.hops, self.purpose, self.about, self.offsite)
 
 
-class Told(msgspec.Struct, array_like=True, frozen=True):
-    """What an origin's robots.txt said."""
+class RobotsNotice(msgspec.Struct, array_like=True, frozen=True):
+    """An origin's robots.txt, fetched by a pod that does not own the origin."""
 
     origin: str
     record: RobotsRecord
@@ -60,18 +60,18 @@ class Told(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Message(msgspec.Struct, array_like=True):
-    """All that is said to one pod in one commit."""
+    """Everything for one pod from one commit."""
 
     links: list[Links] = []
-    errands: list[Errand] = []
+    special_urls: list[SpecialUrl] = []
     scopes: list[tuple[int, str]] = []
-    robots: list[Told] = []
+    robots: list[RobotsNotice] = []
 
     def add(self, crawl: int, one: Found) -> None:
-        """A URL."""
+        """Adds a URL; links of one page share a record."""
         if one.hops or one.about or one.purpose is not Purpose.PAGE:
-            self.errands.append(
-                Errand(crawl, one.url, one.depth, one.parent, one.hops, one.purpose, one.about, one.offsite)
+            self.special_urls.append(
+                SpecialUrl(crawl, one.url, one.depth, one.parent, one.hops, one.purpose, one.about, one.offsite)
             )
             return
         last = self.links[-1] if self.links else None
@@ -83,12 +83,12 @@ class Message(msgspec.Struct, array_like=True):
 
     @property
     def crawl(self) -> int:
-        """The crawl that its URLs are of."""
-        return (self.links or self.errands)[0].crawl
+        """The crawl that its URLs belong to."""
+        return (self.links or self.special_urls)[0].crawl
 
     def found(self) -> list[Found]:
         """Its URLs: those that are more than links first."""
-        found = [errand.found() for errand in self.errands]
+        found = [special.found() for special in self.special_urls]
         for links in self.links:
             found += [Found(url, links.depth, links.parent, offsite=links.offsite) for url in links.urls]
         return found
@@ -98,31 +98,31 @@ _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Message)
 
 
-def written(message: Message) -> bytes:
-    """A message as it is sent."""
+def encoded(message: Message) -> bytes:
+    """A message as bytes."""
     return _ENCODER.encode(message)
 
 
 def read_message(body: bytes) -> Message:
-    """A message as it was sent."""
+    """The message that `encoded` made these bytes of."""
     return _DECODER.decode(body)
 
 
 class Outbox:
-    """Of one pod to all others."""
+    """One pod's messages to all others."""
 
     def __init__(self, journal: Journal, others: Iterable[int]) -> None:
         self._journal = journal
         self._numbers = {pod: int(journal.meta(f"sent:{pod}") or 0) for pod in others}
         self._committed = dict(self._numbers)
         self._pending: dict[int, Message] = {}
-        self._links: dict[tuple[int, int], int] = {}  # by pod and number, of what this process has made
-        self._taken = {pod: self._before_first(pod) for pod in self._numbers}
+        self._links: dict[tuple[int, int], int] = {}  # URLs in each message of this process, by pod and number
+        self._acknowledged = {pod: self._before_first(pod) for pod in self._numbers}
 
     @property
     def waiting(self) -> int:
-        """How many messages other pods have not taken yet."""
-        return sum(number - self._taken[pod] for pod, number in self._numbers.items())
+        """How many messages other pods have not acknowledged."""
+        return sum(number - self._acknowledged[pod] for pod, number in self._numbers.items())
 
     @property
     def sent(self) -> int:
@@ -138,23 +138,23 @@ class Outbox:
         for pod in self._numbers:
             self._message(pod).scopes.append((crawl, url))
 
-    def add_robots(self, pod: int, told: Told) -> None:
+    def add_robots(self, pod: int, notice: RobotsNotice) -> None:
         """To the origin's pod: its robots.txt."""
-        self._message(pod).robots.append(told)
+        self._message(pod).robots.append(notice)
 
     def jump(self) -> None:
-        """Numbers that a power cut made unknown are left behind; an empty message tells so."""
+        """Skips the numbers that may have been used before a power cut; an empty message carries the new ones over."""
         for pod in self._numbers:
             self._numbers[pod] += JUMP
-            self._taken[pod] += JUMP
+            self._acknowledged[pod] += JUMP
             self._message(pod)
 
     def flush(self) -> None:
         """Makes messages of what was gathered; the journal's next commit writes them."""
         for pod, message in self._pending.items():
             number = self._numbers[pod] = self._numbers[pod] + 1
-            self._links[pod, number] = sum(len(links.urls) for links in message.links) + len(message.errands)
-            self._journal.put("outbox", (pod, number), written(message))
+            self._links[pod, number] = sum(len(links.urls) for links in message.links) + len(message.special_urls)
+            self._journal.put("outbox", (pod, number), encoded(message))
             self._journal.put_meta(f"sent:{pod}", number)
         self._pending.clear()
 
@@ -173,7 +173,7 @@ class Outbox:
     def acknowledged(self, pod: int, number: int) -> None:
         """A pod has everything up to this number on its disk."""
         self._journal.sent(pod, number)
-        self._taken[pod] = max(self._taken[pod], number)
+        self._acknowledged[pod] = max(self._acknowledged[pod], number)
 
     def _before_first(self, pod: int) -> int:
         first = self._journal.message(pod, 0)
@@ -186,19 +186,19 @@ class Outbox:
 
 
 class Recent:
-    """Which URLs were sent lately: the last half million at least, and a million at most."""
+    """Which URLs were sent recently: between half a million and a million of them."""
 
     def __init__(self, limit: int = REMEMBERED) -> None:
         self._limit = limit
         self._newer, self._older = SeenSet(1), SeenSet(1)
 
     def unknown(self, urls: Iterable[str]) -> list[str]:
-        """Those that were not sent lately, in order."""
+        """Those that were not sent recently, in order."""
         new = self._newer.unknown(urls)
         return self._older.unknown(new) if new and len(self._older) else new
 
     def add(self, url: str) -> bool:
-        """Notes one; False if it was sent lately."""
+        """Records one; False if it was sent recently."""
         if url in self._older or not self._newer.add(url):
             return False
         if len(self._newer) >= self._limit:

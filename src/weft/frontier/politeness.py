@@ -1,6 +1,6 @@
-"""When a site may be asked again: its clock, its places, its breaker, and how it is slowed when it asks for it.
+"""When the next request may go to a site: its due time, its places, its circuit breaker, and its slowdown after a 429.
 
-A Turn is what politeness is kept for: a domain, a host or an address. Invariant: `due` never moves earlier.
+There is one PolitenessClock for each domain, host or address. Invariant: `due` never moves earlier.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from weft.frontier.sites import Site
 
 SLOWEST_S = 60.0
-EASE_AFTER = 20  # good answers in a row after which a slowed site is trusted with half the delay again
+EASE_AFTER = 20  # successes after which the extra delay of a slowed site is halved
 log = Log("weft.frontier.politeness")
-# What is logged of a site: by what happened to it, the message and what its number is. Every frontier logs the same.
+# Log lines about sites: event → message, and the field that its number goes into. All frontiers log the same.
 CHANGES = {
     "slowed": ("site slowed", "delay_s"),
     "eased": ("site eased", "delay_s"),
@@ -29,15 +29,15 @@ CHANGES = {
 
 
 def log_change(what: str, site: str, number: float) -> None:
-    """Tells the log what has happened to a site; a word that is not in CHANGES is not told."""
+    """Logs an event of a site; one that is not in CHANGES is not logged."""
     if what in CHANGES:
         message, field = CHANGES[what]
         reason = {"reason": what} if field == "urls" else {}
         log.info(message, site=site, **reason, **{field: number})
 
 
-class Turn:
-    """One politeness clock."""
+class PolitenessClock:
+    """The due time, places in use and failures of one domain, host or address."""
 
     __slots__ = (
         "active", "crawl_delay_s", "due", "extra_s", "failing",
@@ -45,19 +45,19 @@ class Turn:
     )  # fmt: skip
 
     def __init__(self, due: float = 0.0) -> None:
-        self.due = due  # not before this
-        self.active = 0  # places taken
+        self.due = due  # no request before this
+        self.active = 0  # places in use
         self.crawl_delay_s = 0.0
-        self.extra_s = 0.0  # learnt from 429 and 503
-        self.good = 0
+        self.extra_s = 0.0  # delay added after a 429 or 503
+        self.good = 0  # successes since then
         self.forced_single = False  # a Crawl-delay or Retry-After was seen
         self.failing: tuple[int, ...] = ()  # items that failed in a row
-        self.open_until = 0.0  # the breaker's
-        self.probes = 0
-        self.parked: dict[Site, None] | None = None  # where sites share it: those that wait for a place, in order
+        self.open_until = 0.0  # of the breaker; 0: it is closed
+        self.probes = 0  # that have failed since it opened
+        self.parked: dict[Site, None] | None = None  # of a shared clock: the sites that wait for a place, in order
 
     def delay_s(self, section: PolitenessSection) -> float:
-        """The least time between two requests as things stand."""
+        """The current minimum time between two requests."""
         return max(section.delay_s, self.crawl_delay_s, self.extra_s)
 
     def places(self, section: PolitenessSection) -> int:
@@ -65,29 +65,29 @@ class Turn:
         return 1 if self.forced_single or self.open_until else section.places
 
     def has_room(self, section: PolitenessSection) -> bool:
-        """Whether a place is free, now or when it is due."""
+        """Whether a place is free."""
         return self.active < self.places(section)
 
     def started(self, now: float, section: PolitenessSection) -> None:
-        """A request is being made."""
+        """A request starts."""
         self.active += 1
         if self.places(section) > 1:
             self.due = max(self.due, now + self.delay_s(section))
 
     def ended(self, at: float, section: PolitenessSection) -> None:
-        """A request is over: the delay counts from here; with several places it has counted from the start."""
+        """A request has ended: the delay counts from here, but from its start where there are several places."""
         if self.places(section) == 1:
             self.due = max(self.due, at + self.delay_s(section))
 
     def slow_down(self, at: float, retry_after_s: float | None, section: PolitenessSection) -> None:
-        """The site asked for less."""
+        """The site asked for fewer requests: doubles the delay, and allows one at a time."""
         self.good = 0
         self.forced_single = True
         self.extra_s = min(SLOWEST_S, max(2 * self.delay_s(section), 1.0))
         self.due = max(self.due, at + self.extra_s, at + (retry_after_s or 0.0))
 
     def answered(self, item: int, ok: bool, at: float, section: PolitenessSection) -> None:
-        """Counts an answer for the breaker, and eases a slowed site."""
+        """Counts a success or failure for the breaker; successes reduce a slowed site's extra delay."""
         if ok:
             self.failing = ()
             self.open_until, self.probes = 0.0, 0
@@ -105,15 +105,15 @@ class Turn:
             self._open(at, section)
 
     def broken(self, section: PolitenessSection) -> bool:
-        """Whether the site has failed its last probe."""
+        """Whether as many probes have failed as are made: the site is given up."""
         return self.probes >= section.breaker_max_probes
 
-    def marks(self) -> tuple[float, float, int]:
-        """What is written down, and logged, when it changes."""
+    def logged_state(self) -> tuple[float, float, int]:
+        """The part whose changes are saved and logged."""
         return self.extra_s, self.open_until, self.probes
 
-    def log_since(self, before: tuple[float, float, int], site: str, section: PolitenessSection) -> None:
-        """Tells the log what has changed since `marks` were `before`."""
+    def log_changes(self, before: tuple[float, float, int], site: str, section: PolitenessSection) -> None:
+        """Logs what has changed since `logged_state` was `before`."""
         extra_s, open_until, probes = before
         if self.extra_s > extra_s:
             log_change("slowed", site, self.delay_s(section))
@@ -132,8 +132,8 @@ class Turn:
         self.failing = ()
 
 
-class AddressTurn(Turn):
-    """The clock of an address, which the sites there share."""
+class AddressClock(PolitenessClock):
+    """The clock of an address, shared by the sites there."""
 
     __slots__ = ("address", "last_end", "long_until")
 
@@ -141,30 +141,30 @@ class AddressTurn(Turn):
         super().__init__(due)
         self.address = address
         self.last_end = 0.0
-        self.long_until = 0.0  # it has asked for longer than anyone waits: what is queued for it is rejected
+        self.long_until = 0.0  # end of a Retry-After above the maximum: until then what is queued for it is rejected
         self.parked = {}
 
     def ended(self, at: float, section: PolitenessSection) -> None:
-        """Remembers it too: a site that wants a longer delay may come only later."""
+        """Also keeps the time: a site with a longer Crawl-delay may join later."""
         self.last_end = max(self.last_end, at)
         super().ended(at, section)
 
     def slow_down(self, at: float, retry_after_s: float | None, section: PolitenessSection) -> None:
-        """A wait that is too long is not waited for: whoever comes until then is turned away."""
+        """A Retry-After above the maximum is not waited for: until its end, items for this address are rejected."""
         if (retry_after_s or 0.0) > section.max_retry_after_s:
             self.long_until = at + (retry_after_s or 0.0)
             retry_after_s = None
         super().slow_down(at, retry_after_s, section)
 
     def wants(self, crawl_delay_s: float) -> None:
-        """A site of this address asks for so much between two requests."""
+        """Raises the Crawl-delay to that of a site at this address."""
         if crawl_delay_s > self.crawl_delay_s:
             self.crawl_delay_s, self.forced_single = crawl_delay_s, True
             self.due = max(self.due, self.last_end + crawl_delay_s)
 
-    def joined(self, turn: Turn) -> None:
-        """Takes over what a site knew before its address was."""
-        self.wants(turn.crawl_delay_s)
-        self.due = max(self.due, turn.due)
-        self.extra_s = max(self.extra_s, turn.extra_s)
-        self.forced_single = self.forced_single or turn.forced_single
+    def joined(self, clock: PolitenessClock) -> None:
+        """Takes over the state of a site's own clock, which it had until its address was resolved."""
+        self.wants(clock.crawl_delay_s)
+        self.due = max(self.due, clock.due)
+        self.extra_s = max(self.extra_s, clock.extra_s)
+        self.forced_single = self.forced_single or clock.forced_single

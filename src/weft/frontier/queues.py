@@ -1,8 +1,8 @@
 """The working set of an embedded frontier: the crawls, the sites, what waits at them, and when each is due.
 
-All of it is in memory and can be built again (see recovery). A site at which nothing waits is forgotten after a while,
-or a crawl of ten million domains would keep them all; what it has asked for (a Crawl-delay, a wait) is in the journal,
-and read from there when it is met again.
+All of it is in memory and can be rebuilt (see recovery). A site with empty queues is forgotten after a while, or a
+crawl of ten million domains would keep them all; its politeness state (a Crawl-delay, a slowdown) is in the journal,
+and read from there when the site comes up again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft import urls
 from weft.config import PolitenessSection
 from weft.frontier.contract import Item
 from weft.frontier.journal import Journal, undamaged
-from weft.frontier.politeness import AddressTurn, Turn
+from weft.frontier.politeness import AddressClock, PolitenessClock
 from weft.frontier.seen import SeenSet
 from weft.frontier.sites import Crawl, Lane, Site
 from weft.frontier.wheel import Wheel
@@ -28,11 +28,11 @@ FORGET_AFTER_S = 60.0
 _KEYS = 50_000
 _FORGOTTEN_AT_ONCE = 20
 _LONGEST_BACKOFF_S = 60.0
-_KEPT_TURNS = 10_000  # of addresses, before it is looked which of them are idle
+_KEPT_CLOCKS = 10_000  # of addresses; idle ones are forgotten when there are more
 
 
 class Queues:
-    """See above. Times are of the frontier's clock, unless they say wall."""
+    """The working set. Times are of the frontier's clock, except those named `wall`."""
 
     def __init__(
         self,
@@ -49,17 +49,19 @@ class Queues:
         self._wall = wall
         self.crawls: dict[int, Crawl] = {}
         self.sites: dict[str, Site] = {}
-        self._turns: dict[str, AddressTurn] = {}  # by address, where that is what politeness goes by
-        self._most_turns = _KEPT_TURNS
+        self._address_clocks: dict[str, AddressClock] = {}  # filled where politeness is by address
+        self._most_clocks = _KEPT_CLOCKS
         self.wheel: Wheel[Site] = Wheel()
         self.queued = 0
-        self.not_before = 0.0  # of every site
-        self.asked: dict[str, float | None] = {}  # when sites were last asked before this process began; None: unknown
-        self.ended: Container[int] = ()  # items in the queues that have ended since those were written down
+        self.not_before = 0.0  # the earliest due time of any site
+        self.asked: dict[
+            str, float | None
+        ] = {}  # ends of the last requests before this process; None: it had not ended
+        self.ended: Container[int] = ()  # items that the restored queues still hold although they have ended
         self.retries: dict[int, tuple[int, float]] = {}  # attempts of items in the queues, and when they may run (wall)
         self._keys: dict[str, str] = {}
-        self._by_origin: dict[str, Site] = {}  # where pages wait, or have: a short way to the site of most links
-        self._saved = SeenSet(0)  # keys of which the journal remembers something: for most it need not be asked
+        self._by_origin: dict[str, Site] = {}  # a cache that spares most links the look-up by key
+        self._saved = SeenSet(0)  # keys that have a row in the journal: spares most look-ups there
         self._saved.add_new(journal.keys("sites"))
         self._idle: deque[tuple[float, Site]] = deque()
 
@@ -77,80 +79,80 @@ class Queues:
         return key
 
     def site(self, key: str) -> Site:
-        """The site of a key, as it was left if it was known before."""
+        """The site of a key, with its saved politeness state where there is one."""
         site = self.sites.get(key)
         if site is None:
-            site = self.sites[key] = Site(key, self._turn(key))
+            site = self.sites[key] = Site(key, self._site_clock(key))
         return site
 
-    def _turn(self, key: str) -> Turn:
-        turn, now = Turn(self.not_before), self._now()
-        self._recall(turn, key, now)
-        if self.not_before:  # nobody knows when it was asked last: a full delay, which may be a longer one
-            turn.due = max(turn.due, self.not_before + turn.delay_s(self.section) - self.section.delay_s)
+    def _site_clock(self, key: str) -> PolitenessClock:
+        clock, now = PolitenessClock(self.not_before), self._now()
+        self._recall(clock, key, now)
+        if self.not_before:  # it is a full default delay from the start; this site's own delay may be longer
+            clock.due = max(clock.due, self.not_before + clock.delay_s(self.section) - self.section.delay_s)
         if self.asked and key in self.asked:
             ended = self.asked.pop(key)
-            turn.due = max(turn.due, (now if ended is None else ended) + turn.delay_s(self.section))
-        return turn
+            clock.due = max(clock.due, (now if ended is None else ended) + clock.delay_s(self.section))
+        return clock
 
-    def turn_at(self, address: str) -> AddressTurn:
-        """The turn of an address. One that was forgotten was idle, and what it has asked for is in the journal."""
-        turn = self._turns.get(address)
-        if turn is None:
+    def address_clock(self, address: str) -> AddressClock:
+        """The clock of an address, with its saved state where there is one."""
+        clock = self._address_clocks.get(address)
+        if clock is None:
             now = self._now()
-            self._forget_turns(now)
-            turn = self._turns[address] = AddressTurn(address, self.not_before)
-            self._recall(turn, _key_of(turn), now)
-            if turn.due > now + self.section.max_retry_after_s:
-                turn.due, turn.long_until = self.not_before, turn.due
-            if self.not_before:  # nobody knows when it was asked last: a full delay, which may be a longer one
-                turn.due = max(turn.due, self.not_before + turn.delay_s(self.section) - self.section.delay_s)
-        return turn
+            self._forget_clocks(now)
+            clock = self._address_clocks[address] = AddressClock(address, self.not_before)
+            self._recall(clock, _key_of(clock), now)
+            if clock.due > now + self.section.max_retry_after_s:
+                clock.due, clock.long_until = self.not_before, clock.due
+            if self.not_before:  # see `_site_clock`
+                clock.due = max(clock.due, self.not_before + clock.delay_s(self.section) - self.section.delay_s)
+        return clock
 
-    def _forget_turns(self, now: float) -> None:
-        if len(self._turns) < self._most_turns:
+    def _forget_clocks(self, now: float) -> None:
+        if len(self._address_clocks) < self._most_clocks:
             return
         idle_since = now - FORGET_AFTER_S
-        self._turns = {
-            address: turn
-            for address, turn in self._turns.items()
-            if turn.active or turn.parked or max(turn.due, turn.last_end + turn.delay_s(self.section)) > idle_since
+        self._address_clocks = {
+            address: clock
+            for address, clock in self._address_clocks.items()
+            if clock.active or clock.parked or max(clock.due, clock.last_end + clock.delay_s(self.section)) > idle_since
         }
-        self._most_turns = max(_KEPT_TURNS, 2 * len(self._turns))
+        self._most_clocks = max(_KEPT_CLOCKS, 2 * len(self._address_clocks))
 
-    def _recall(self, turn: Turn, key: str, now: float) -> None:
+    def _recall(self, clock: PolitenessClock, key: str, now: float) -> None:
         row = self._journal.row("sites", key) if key in self._saved else None
         if row is not None:
             with undamaged(self._journal.path):
                 state = msgspec.msgpack.decode(row[1])
-            turn.crawl_delay_s, turn.extra_s = state["crawl_delay"], state["extra"]
-            turn.forced_single, turn.probes = state["single"], state["probes"]
-            turn.due = max(turn.due, now + state["due_wall"] - self._wall())
-            turn.open_until = turn.due if state["open"] else 0.0
+            clock.crawl_delay_s, clock.extra_s = state["crawl_delay"], state["extra"]
+            clock.forced_single, clock.probes = state["single"], state["probes"]
+            clock.due = max(clock.due, now + state["due_wall"] - self._wall())
+            clock.open_until = clock.due if state["open"] else 0.0
 
     def wait_s(self, wall: float) -> float:
-        """How long it is until a time of day for which something was put off; never longer than anything is."""
+        """The seconds until a saved wall-clock time; bounded, because that clock may have been set back."""
         return min(max(0.0, wall - self._wall()), self.section.max_retry_after_s + _LONGEST_BACKOFF_S)
 
     def save(self, site: Site) -> None:
-        """Has the journal remember what a site, or its address, asked for."""
-        turn = site.turn
-        key, due = site.key, turn.due
-        if isinstance(turn, AddressTurn):
-            key, due = _key_of(turn), max(due, turn.long_until)
+        """Saves the politeness state of a site, or of its address, in the journal."""
+        clock = site.clock
+        key, due = site.key, clock.due
+        if isinstance(clock, AddressClock):
+            key, due = _key_of(clock), max(due, clock.long_until)
         record = {
-            "crawl_delay": turn.crawl_delay_s,
-            "extra": turn.extra_s,
-            "single": turn.forced_single,
-            "probes": turn.probes,
-            "open": bool(turn.open_until),
+            "crawl_delay": clock.crawl_delay_s,
+            "extra": clock.extra_s,
+            "single": clock.forced_single,
+            "probes": clock.probes,
+            "open": bool(clock.open_until),
             "due_wall": self._wall() + max(0.0, due - self._now()),
         }
         self._saved.add(key)
         self._journal.put("sites", key, msgspec.msgpack.encode(record))
 
     def forget_idle(self, now: float) -> list[Site]:
-        """Drops a few of the sites that have long been idle; gives them."""
+        """Forgets a few of the sites that have long been idle, and returns them."""
         gone: list[Site] = []
         while self._idle and self._idle[0][0] <= now and len(gone) < _FORGOTTEN_AT_ONCE:
             _, site = self._idle.popleft()
@@ -167,11 +169,11 @@ class Queues:
         return gone
 
     def _may_forget(self, site: Site, now: float) -> bool:
-        turn = site.turn
+        clock = site.clock
         return (
-            not turn.active
-            and turn.due <= now
-            and not turn.parked
+            not clock.active
+            and clock.due <= now
+            and not clock.parked
             and not any(lane.queued or lane.flight or site in lane.crawl.blocked for lane in site.lanes)
             and not any(lane.pages and lane.crawl.limits.max_pages_per_domain for lane in site.lanes)
         )
@@ -212,7 +214,7 @@ class Queues:
         self.queued += 1
 
     def pop(self, lane: Lane, now: float) -> Item | None:
-        """The lane's next item; what has ended, moved up or must wait is passed over."""
+        """The lane's next item, without those that have ended, were moved up, or must wait."""
         while (item := lane.pop(now)) is not None:
             self.queued -= 1
             if self.ended and item.item in self.ended:
@@ -229,42 +231,42 @@ class Queues:
         return None
 
     def schedule(self, site: Site, *, asked: bool = False) -> None:
-        """Puts a site on the wheel for when it may be claimed from; `asked`: it just was, and gave nothing."""
-        turn = site.turn
-        if turn.active >= turn.places(self.section):
-            if turn.parked is not None and site.next_time() is not None:
-                turn.parked[site] = None
+        """Puts a site on the wheel for when it may be claimed from; `asked`: it just was, and had nothing to lease."""
+        clock = site.clock
+        if clock.active >= clock.places(self.section):
+            if clock.parked is not None and site.next_time() is not None:
+                clock.parked[site] = None
             return
-        if turn.parked:
-            self.wake(turn)
+        if clock.parked:
+            self.wake(clock)
         if asked:
-            # What it has now waits for a permit, a budget or a robots.txt, which will schedule it.
+            # What is due now waits for a permit, a budget or a robots.txt, whose arrival schedules the site.
             times = [time for lane in site.lanes if (time := lane.later(self._now())) is not None]
             at = min(times, default=None)
         else:
             at = site.next_time()
         if at is not None:
-            self.wheel.put(site, max(turn.due, at), self._now())
+            self.wheel.put(site, max(clock.due, at), self._now())
             return
         if not asked:
             self.wheel.remove(site)
-        if not turn.active:
+        if not clock.active:
             self._note_idle(site)
 
-    def wake(self, turn: Turn) -> None:
-        """Lets as many parked sites go on as the turn has places: of a thousand on one address, not all at once."""
-        room = turn.places(self.section) - turn.active
+    def wake(self, clock: PolitenessClock) -> None:
+        """Schedules as many parked sites as the clock has free places, not all thousand at an address at once."""
+        room = clock.places(self.section) - clock.active
         now = self._now()
-        while room > 0 and turn.parked:
-            site = next(iter(turn.parked))
-            del turn.parked[site]
+        while room > 0 and clock.parked:
+            site = next(iter(clock.parked))
+            del clock.parked[site]
             at = site.next_time()
             if at is not None:
-                self.wheel.put(site, max(site.turn.due, at), now)
-                room -= at <= max(turn.due, now)
+                self.wheel.put(site, max(site.clock.due, at), now)
+                room -= at <= max(clock.due, now)
 
     def unblock(self, crawl: Crawl) -> int:
-        """Lets as many sites go on as there are permits again; how many that are."""
+        """Schedules as many blocked sites as there are free permits; returns how many."""
         count = min(len(crawl.blocked), max(0, crawl.permits()))
         for _ in range(count):
             site = next(iter(crawl.blocked))
@@ -273,10 +275,10 @@ class Queues:
         return count
 
     def unblock_waiting(self) -> bool:
-        """The same for every crawl: a site that went on with a sitemap has left its permit to the next."""
+        """Unblocks for every crawl: a site that was unblocked and claimed a sitemap has not used its permit."""
         return sum(self.unblock(crawl) for crawl in self.crawls.values() if crawl.blocked) > 0
 
 
-def _key_of(turn: AddressTurn) -> str:
-    """What the journal knows it by; no host has a space."""
-    return f"ip {turn.address}"
+def _key_of(clock: AddressClock) -> str:
+    """Its key in the journal's table of sites; no host contains a space."""
+    return f"ip {clock.address}"

@@ -1,7 +1,7 @@
-"""How an embedded frontier comes back: the last checkpoint, then what the journal tells since.
+"""How an embedded frontier is restored: the last checkpoint, then a replay of the journal since.
 
-What is queued is what was admitted less what has ended. From a checkpoint the queues come back as they were; what has
-ended since is passed over when its turn comes, so that a restart need not look at every one of millions of URLs.
+The queue is what was admitted minus what has ended. A checkpoint restores the queues as they were; items that have
+ended since are skipped when they are popped, so that a restart need not look at every one of millions of URLs.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from weft.frontier.checkpoint import LAYOUT, Header, Open, Reader, Writer
+from weft.frontier.checkpoint import LAYOUT, Header, OpenItem, Reader, Writer
 from weft.frontier.journal import Journal
 from weft.frontier.queues import Queues
-from weft.frontier.seen import known_as
-from weft.frontier.sites import Crawl, Known
+from weft.frontier.seen import seen_key
+from weft.frontier.sites import Crawl, KnownDepth
 from weft.records import Found, Purpose
 
 LETTER = {Purpose.PAGE: "p", Purpose.SITEMAP: "s"}
@@ -25,7 +25,7 @@ _PURPOSE = {letter: purpose for purpose, letter in LETTER.items()}
 
 
 class Counts(Struct):
-    """Numbers that go on where they were."""
+    """Counters that a restart restores."""
 
     next_item: int
     admitted: int = 0
@@ -33,34 +33,34 @@ class Counts(Struct):
 
 
 class Recovery:
-    """Writes checkpoints and comes back from them."""
+    """Writes checkpoints and restores from them."""
 
     def __init__(self, folder: Path, journal: Journal, queues: Queues, wall: Callable[[], float] = time.time) -> None:
         self._path = folder / "checkpoint"
         self._journal = journal
         self._queues = queues
         self._wall = wall
-        self._before = 0  # items before this one are known by the checkpoint
-        self._replayed = Bitmap()  # and these by the journal since; filled where somebody will ask
+        self._before = 0  # the checkpoint includes all items before this one
+        self._replayed = Bitmap()  # items admitted by the journal since; filled by `restore(remember=True)`
 
     def knows(self, item: int) -> bool:
-        """Whether an item was admitted, as far as the journal tells; asked where it may have lost some (`restore`)."""
+        """Whether the checkpoint or the journal has an item; valid after `restore(remember=True)`."""
         return item < self._before or item in self._replayed
 
-    def save(self, counts: Counts, out: list[Open], now: float) -> None:
+    def save(self, counts: Counts, out: list[OpenItem], now: float) -> None:
         """Writes a checkpoint; everything must be committed to the journal."""
         self._journal.sync()
         crawls = [(number, crawl.depths is not None) for number, crawl in self._queues.crawls.items()]
         seq, wall = self._journal.last_seq(), self._wall()
         header = Header(LAYOUT, seq, wall, counts.next_item, counts.admitted, counts.finished, crawls)
-        # What had ended before this process may still lie in a queue, and no later line of the journal tells of it.
+        # Items that ended before this process may still lie in a queue, and the lines that say so will not be replayed.
         ended = self._queues.ended.blocks() if isinstance(self._queues.ended, Bitmap) else {}
         Writer(self._path, header, self._queues, now).write(out, ended)
 
     def restore(self, counts: Counts, done: Iterable[int], now: float, *, remember: bool = False) -> list[int]:
-        """Fills the queues and the counts; gives those of `done` that the journal does not know to have ended.
+        """Fills the queues and the counts; returns those of `done` whose ends are not in the journal.
 
-        `remember`: for `knows`.
+        `remember`: keep what `knows` needs.
         """
         queues, journal = self._queues, self._journal
         queues.retries = {item: (attempt, wall) for item, attempt, wall in journal.rows("retries")}
@@ -70,8 +70,8 @@ class Recovery:
         ended = Bitmap(reader.ended() if header is not None else None)
         for numbers in journal.done_since(seq):
             counts.finished += ended.add(numbers)
-        late = [item for item in done if item not in ended]
-        counts.finished += ended.add(late)
+        unrecorded = [item for item in done if item not in ended]
+        counts.finished += ended.add(unrecorded)
         queues.ended = ended
         if header is not None:
             self._before = header.next_item
@@ -84,16 +84,16 @@ class Recovery:
         self._replay(seq, counts, ended, now, self._replayed if remember else None)
         for site in queues.sites.values():
             queues.schedule(site)
-        return late
+        return unrecorded
 
-    def _put_back(self, one: Open, now: float) -> None:
-        """An item that was out comes back before the others."""
+    def _put_back(self, one: OpenItem, now: float) -> None:
+        """Queues an item that was out of its queue, before the others."""
         crawl = self._queues.crawls[one.crawl]
         if (known := crawl.known(one.item)) is not None:
-            known.ended = False  # it had, but nothing on disk says so: as an ended one it would be passed over
+            known.ended = False  # its end was not durable; marked as ended it would be skipped by `pop`
         lane = self._queues.site(self._queues.key_of(one.item.url)).lane(crawl)
         attempt, not_before = self._tried(one.item.item, now)
-        item = msgspec.structs.replace(crawl.at_its_nearest(one.item), attempt=attempt or one.item.attempt)
+        item = msgspec.structs.replace(crawl.at_known_depth(one.item), attempt=attempt or one.item.attempt)
         self._queues.push_urgent(lane, item, not_before, first=True)
 
     def _replay(self, seq: int, counts: Counts, ended: Bitmap, now: float, replayed: Bitmap | None) -> None:
@@ -111,7 +111,7 @@ class Recovery:
                     counts.next_item = item + 1
                 url, _, about = rest.partition(" ")
                 found = Found(url, int(depth), int(parent), int(hops), _PURPOSE[letter], about, int(offsite))
-                crawl.seen.add(known_as(found))
+                crawl.seen.add(seen_key(found))
                 if crawl.depths is not None:
                     self._replay_depth(crawl, found, item, ended, counts, now)
                     continue
@@ -120,12 +120,12 @@ class Recovery:
                     self._enqueue(crawl, found, item, now)
 
     def _replay_depth(self, crawl: Crawl, found: Found, item: int, ended: Bitmap, counts: Counts, now: float) -> None:
-        """Where depth decides, an item's last line counts: its other entries are passed over."""
+        """With a `max_depth` an item's last line is valid: `pop` skips its earlier entries."""
         assert crawl.depths is not None
         mark = crawl.seen.fingerprint(found.url)
         known = crawl.depths.get(mark)
         counts.admitted += known is None or known.item != item
-        crawl.depths[mark] = Known(found.depth, item, ended=item in ended)
+        crawl.depths[mark] = KnownDepth(found.depth, item, ended=item in ended)
         if item not in ended:
             self._enqueue(crawl, found, item, now)
 
@@ -137,22 +137,22 @@ class Recovery:
         """How often an item was tried, and when it may be tried again."""
         if item not in self._queues.retries:
             return 0, 0.0
-        attempt, wall = self._queues.retries[item]  # kept: one that has moved up has another entry
+        attempt, wall = self._queues.retries[item]  # not removed: an item that was moved up has a second entry
         return attempt, now + self._queues.wait_s(wall)
 
 
 class Bitmap:
-    """A set of item numbers, a bit each: they are dense."""
+    """A set of item numbers, a bit for each: they are dense."""
 
     def __init__(self, blocks: Mapping[int, bytes] | None = None) -> None:
         self._bits = {number: bytearray(block) for number, block in (blocks or {}).items()}
 
     def blocks(self) -> dict[int, bytes]:
-        """All of them, to be written down."""
+        """Its content, for a checkpoint."""
         return {number: bytes(block) for number, block in self._bits.items()}
 
     def add(self, items: Iterable[int]) -> int:
-        """Adds all; gives how many."""
+        """Adds items; returns how many were given."""
         count = 0
         for item in items:
             block = self._bits.get(item >> 16)

@@ -1,8 +1,8 @@
-"""A frontier that is damaged beyond use, made anew: the next opening lets in what the stored pages lead to.
+"""Replaces a frontier that is damaged beyond use: the next opening admits the links of the stored pages.
 
-What can be read of the old file and cannot be found out again is taken over: what sites have asked for, refusals, and
-every robots.txt that was in force, which the audit needs. The robots.txt files in force are not: they are asked for
-again, and with them the sitemaps that they name. The old file stays beside the new one (`frontier.db.damaged`).
+What is readable in the old file and cannot be found out again is copied: the sites' politeness state, refusals, and the
+history of robots.txt, which the audit needs. The robots.txt files in force are not copied: they are fetched again, and
+with them the sitemaps that they name. The old file is kept (`frontier.db.damaged`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KEPT = {"robots_history": 3, "sites": 2, "refusals": 3}  # tables, and their co
 
 
 def renew(folder: Path, others: list[int]) -> bool:
-    """Makes a pod's frontier one that takes in what is stored; whether it is a new one for that.
+    """Makes a pod's frontier admit the stored pages' links at its next opening; returns whether it had to be replaced.
 
     `others` are the crawl's other pods. The crawl must not be running.
     """
@@ -48,7 +48,7 @@ def renew(folder: Path, others: list[int]) -> bool:
             *key, last = row
             journal.put(table, tuple(key), last)
         journal.put_meta("rebuilt_at", time.time())
-        # Numbers beyond all that other pods have had from this one: they would take lower ones for known messages.
+        # Beyond every number that this pod has used: receivers drop messages with lower ones as repeats.
         for pod in others:
             journal.put_meta(f"sent:{pod}", time.time_ns() // 1000)
     journal.put_meta(FROM_STORE, True)
@@ -67,7 +67,7 @@ def _is_empty(path: Path) -> bool:
 
 
 def _readable(path: Path) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Every row that a damaged file still gives, of what is kept."""
+    """The readable rows of a damaged file, of the tables that are copied."""
     if not path.exists():
         return
     for table, columns in _KEPT.items():
@@ -77,11 +77,11 @@ def _readable(path: Path) -> Iterator[tuple[str, tuple[Any, ...]]]:
                     if len(row) == columns and (sound := _sound(table, row)) is not None:
                         yield table, sound
         except sqlite3.Error:
-            continue  # what was read so far is kept
+            continue  # the rows before the damage were yielded
 
 
 def _sound(table: str, row: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """A row that is what was written, as far as can be told."""
+    """A row with its records unsealed; None if it cannot be what was written."""
     if not isinstance(row[0], str):
         return None
     if table == "refusals":

@@ -1,19 +1,19 @@
 """The request log: every request that is made, written before its first byte is sent.
 
-It is the evidence of politeness (`weft audit`), and what a crash leaves of the clocks: after one, a site whose last
-request ended waits from that end, one whose request was under way waits from now. Lines of tab-separated text:
+It is the evidence of politeness (`weft audit`), and restores the politeness clocks after a crash: a site whose last
+request ended waits from that end, one whose request was in flight waits from now. Lines of tab-separated text:
 
     S item monotonic wall key delay places url     a request is about to start
     E item monotonic status                        it has ended (`unasked`: it was not made after all)
-    B boot-id monotonic wall                       a process opened the log; in another boot the clock is another one
+    B boot-id monotonic wall                       a process opened the log; monotonic times are of this boot
 
 Behind each of them stands its CRC-32, eight digits; an older Weft wrote none, and where no line of a file before it has
 one a line without is read as it is.
 
 Appended with one write(2) for each batch, so that a killed process leaves whole lines; rotated at ROTATE_BYTES. A power
-cut may leave half a line, or zeros in its place: whoever opens the log next ends it with a NUL, so that it never joins
-the line that follows. A line that is not what was written, for whatever reason, is passed over and counted (`Gaps`); as
-long as one may hide a recent request, every site waits a full delay (`Recent.unsure_at`).
+cut may leave half a line, or zeros in its place: the next opening ends it with a NUL, so that it never joins the line
+that follows. A damaged line is skipped and counted (`Gaps`); as long as one may hide a recent request, every site waits
+a full delay (`Recent.unsure_at`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ log = Log("weft.frontier.requests")
 
 
 def boot_id() -> str:
-    """A word that differs from one start of the machine to the next."""
+    """An identifier that changes when the machine restarts."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:
@@ -72,7 +72,7 @@ class RequestLog:
 
     @property
     def place(self) -> tuple[str, int]:
-        """The newest file's name, and how long it is: whoever finds it shorter has lost lines."""
+        """The newest file's name and size: if it is found shorter later, lines are lost."""
         return self._path.name, self._size
 
     def start(self, item: int, now: float, key: str, delay_s: float, places: int, url: str) -> None:
@@ -104,7 +104,7 @@ class RequestLog:
             self._open()
 
     def try_flush(self) -> None:
-        """The same where a full disk stops nobody: what could not be written is kept, and the next `flush` tells."""
+        """As `flush`, but ignores a full disk: the lines stay buffered, and the next `flush` raises."""
         with suppress(DiskFull):
             self.flush()
 
@@ -134,45 +134,42 @@ class RequestLog:
 
 
 class Gaps(Struct):
-    """What of a log could not be read."""
+    """Lines of a log that could not be read."""
 
     lines: int = 0
-    files: list[str] = []  # in which they are
+    files: list[str] = []  # that contain them
 
 
 class Recent(Struct):
-    """What the log tells of requests before this process."""
+    """What the log has of requests before this process."""
 
     ended: dict[str, float | None] = {}  # by key: the end of its last request in this boot; None: it had not ended
     unreadable: int = 0
-    # Until then nobody may be asked whose last request is not known: lines that cannot be read may be anybody's. It is
-    # a time from which a full delay counts; None: every line could be read.
+    # A time from which sites without a known last request wait a full delay: an unreadable line may have been theirs.
+    # None: every line could be read.
     unsure_at: float | None = None
 
 
 def last_requests(folder: Path, not_before: float, now: float) -> Recent:
-    """What matters for the clocks of sites; older requests may be left out.
-
-    `not_before`: requests that ended earlier than this time of the clock do not matter any more.
-    """
+    """The sites' last requests. Those that ended before `not_before` (monotonic) may be left out."""
     started: dict[int, tuple[str, float]] = {}
     running: dict[str, int] = {}
     recent = Recent({})
     last = recent.ended
-    hidden = False  # a line since the last opening could not be read
+    hidden = False  # whether a line since the last opening could not be read
     for event in _recent_lines(folder, not_before):
         if event is None:
             recent.unreadable += 1
             hidden = True
         elif isinstance(event, _Boot):
-            # What an earlier process had under way has no end; in an earlier boot the clock was another one.
+            # Requests in flight in an earlier process have no end line; times of an earlier boot do not compare.
             started.clear()
             running.clear()
             if event.boot != boot_id():
                 last.clear()
                 recent.unsure_at = None
             elif hidden:
-                recent.unsure_at = min(event.at, now)  # whoever opened the log then has waited from then on, too
+                recent.unsure_at = min(event.at, now)  # the process that opened it then waited from there as well
             hidden = False
         elif isinstance(event, Start):
             started[event.item] = event.key, event.at
@@ -182,7 +179,7 @@ def last_requests(folder: Path, not_before: float, now: float) -> Recent:
             key, began = ended
             running[key] -= 1
             if not began - _ROUNDING_S <= event.at <= now + _ROUNDING_S:
-                # A time that cannot be: of which the site must not be asked too early, nor wait for ever.
+                # An impossible time. Trusting it could let a request go too early, or make the site wait for ever.
                 recent.unreadable += 1
                 hidden = True
             elif not running[key]:
@@ -193,7 +190,7 @@ def last_requests(folder: Path, not_before: float, now: float) -> Recent:
 
 
 class Start(Struct, frozen=True, gc=False):
-    """A request that was about to be made."""
+    """A request that was about to be sent."""
 
     item: int
     at: float
@@ -202,11 +199,11 @@ class Start(Struct, frozen=True, gc=False):
     delay_s: float
     places: int
     url: str
-    slot: str = ""  # whose log it is in, where a pod has several
+    slot: str = ""  # the process whose log it is in, where a pod has several
 
 
 class Finish(Struct, frozen=True, gc=False):
-    """Its end."""
+    """The end of a request."""
 
     item: int
     at: float
@@ -214,14 +211,14 @@ class Finish(Struct, frozen=True, gc=False):
 
 
 class Opening(Struct, frozen=True, gc=False):
-    """A process opened the log: what was under way before has no end; in a new boot the clock began anew."""
+    """A process opened the log: requests in flight before have no end; in a new boot the clock restarted."""
 
     new_boot: bool
     slot: str = ""
 
 
 class _Boot(Struct, frozen=True, gc=False):
-    """A process opened the log, in that boot of the machine."""
+    """A `B` line."""
 
     boot: str
     at: float
@@ -229,7 +226,7 @@ class _Boot(Struct, frozen=True, gc=False):
 
 
 def missing_bytes(folder: Path, place: tuple[str, int] | None) -> int:
-    """By how much a log is shorter than it once was (`RequestLog.place`)."""
+    """How many bytes a log has lost since its size was recorded (`RequestLog.place`)."""
     if place is None:
         return 0
     path = folder / place[0]
@@ -254,7 +251,7 @@ def read_events(folder: Path, gaps: Gaps | None = None) -> Iterator[Start | Fini
 
 
 def _boots(folders: Iterable[Path]) -> dict[str, int]:
-    """The machine's starts that the logs tell of, in their order."""
+    """The boots that occur in the logs, numbered in their order."""
     first: dict[str, float] = {}
     for folder in folders:
         for path in folder.glob("requests-*.log"):
@@ -271,7 +268,7 @@ def _moment(event: tuple[tuple[int, float], Start | Finish | Opening]) -> tuple[
 def _events(
     folder: Path, slot: str, boots: dict[str, int], gaps: Gaps
 ) -> Iterator[tuple[tuple[int, float], Start | Finish | Opening]]:
-    """One log's events, each with its boot and the time at which it was written down, which never goes back."""
+    """One log's events, each with its boot and a time that never decreases: that of the latest event so far."""
     boot, latest = 0, 0.0
     for path in _files(folder):
         for event in _lines(path, slot):
@@ -317,7 +314,7 @@ def _parsed(line: bytes, slot: str) -> Start | Finish | _Boot | None:
         if kind == "S":
             item, at, wall, key, delay, places, url = fields
             start = Start(int(item), _time(at), _time(wall), key, _time(delay), int(places), url, slot)
-            # The key is the host of the URL, or its domain: a bit that was flipped in either is seen.
+            # The key is the URL's host or its domain, so a flipped bit in either is noticed.
             return start if key and start.places > 0 and key in url[: url.index("/", 8)] else None
         if kind == "E":
             item, at, status = fields
@@ -348,7 +345,7 @@ def _recent_lines(folder: Path, not_before: float) -> Iterator[Start | Finish | 
 
 
 def _first_time(path: Path) -> float:
-    """The time of a file's first line that can be read, or beyond all if there is none: then older files matter too."""
+    """The time of a file's first readable line; infinite if there is none, so that older files are read as well."""
     return next((event.at for event in _lines(path) if event is not None), math.inf)
 
 

@@ -1,4 +1,4 @@
-"""The robots.txt files that an embedded frontier knows: all in its journal, those asked for lately in memory."""
+"""The robots.txt files of an embedded frontier: all in its journal, those used recently in memory."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ _KEPT = 20_000
 
 
 class RobotsFiles:
-    """By origin; times are of the day."""
+    """Robots.txt files by origin; times are of the wall clock."""
 
     def __init__(self, journal: Journal, wall: Callable[[], float]) -> None:
         self._journal = journal
         self._wall = wall
         self._expiry: dict[str, float] = {}
         self._records: dict[str, RobotsRecord] = {}
-        self._saved = SeenSet(0)  # origins that the journal knows: for most it need not be asked
+        self._saved = SeenSet(0)  # origins that have a row in the journal: spares most look-ups there
         self._saved.add_new(journal.keys("robots"))
         self._tries: dict[str, tuple[int, float]] = {}
-        self.pending: set[str] = set()  # those that are being asked for
+        self.pending: set[str] = set()  # being fetched, or queued to be
 
     def restore(self) -> None:
-        """Takes over which ones could not be had before, from the journal."""
+        """Loads the failed fetches from the journal."""
         for origin, attempt, wall in self._journal.rows("robots_tries"):
             self._tries[origin] = (attempt, wall)
 
     def get(self, origin: str) -> RobotsRecord | None:
-        """What is known of one, in force or not."""
+        """The last known one, expired or not."""
         record = self._records.get(origin)
         if record is None and (row := self._journal.row("robots", origin)) is not None:
             with undamaged(self._journal.path):
                 record = self._remember(origin, msgspec.msgpack.decode(row[2], type=RobotsRecord))
         return record
 
-    def at_hand(self, origin: str) -> RobotsRecord | None:
-        """One that is in force and in memory."""
+    def in_memory(self, origin: str) -> RobotsRecord | None:
+        """An unexpired one, if it is in memory."""
         record = self._records.get(origin)
         return record if record is not None and record.expires > self._wall() else None
 
     def is_in_force(self, origin: str) -> bool:
-        """Whether one is known and not too old."""
+        """Whether there is an unexpired one."""
         expires = self._expiry.get(origin)
         if expires is None:
             row = self._journal.row("robots", origin) if origin in self._saved else None
@@ -53,7 +53,7 @@ class RobotsFiles:
         return expires > self._wall()
 
     def learn(self, origin: str, record: RobotsRecord) -> None:
-        """It came, or could not be had for good."""
+        """Saves one that was fetched, or the record that it could not be."""
         self.pending.discard(origin)
         if self._tries.pop(origin, None) is not None:
             self._journal.delete("robots_tries", origin)
@@ -62,25 +62,25 @@ class RobotsFiles:
         encoded = msgspec.msgpack.encode(record)
         self._journal.put("robots", origin, record.expires, encoded)
         self._saved.add(origin)
-        self._journal.robots_told(origin, self._wall(), encoded)
+        self._journal.record_robots(origin, self._wall(), encoded)
 
     def tried(self, origin: str) -> tuple[int, float]:
-        """How often it could not be had, and when it may be asked for again."""
+        """How many fetches have failed, and when the next may be tried."""
         return self._tries.get(origin, (0, 0.0))
 
     def failed(self, origin: str, attempt: int, wall: float) -> None:
-        """It could not be had, and may be asked for again at `wall`."""
+        """Records a failed fetch; the next may be tried at `wall`."""
         self._tries[origin] = (attempt, wall)
         self._journal.put("robots_tries", origin, attempt, wall)
 
-    def ask_again(self, origin: str) -> None:
-        """One that could not be had is not in force any more."""
+    def expire_failed(self, origin: str) -> None:
+        """Expires the record of one that could not be fetched."""
         record = self.get(origin)
         if record is not None and record.status in ("unreachable", "address"):
             self._expiry[origin] = 0.0
 
     def forget(self, origin: str) -> None:
-        """Frees what memory holds for an origin that nobody asks for; the journal keeps it."""
+        """Frees the memory for an idle origin; the journal keeps its robots.txt."""
         self._expiry.pop(origin, None)
 
     def _remember(self, origin: str, record: RobotsRecord) -> RobotsRecord:

@@ -1,11 +1,11 @@
-"""Which URLs are known already: exact 64-bit fingerprints at under 8 bytes each.
+"""Which URLs a crawl has seen: exact 64-bit fingerprints at under 8 bytes each.
 
 A Python set would take 60 bytes and more for each. Here fingerprints lie end to end in small `bytes` buckets that are
 searched with `find`; the table grows by splitting one bucket at a time (linear hashing), so that adding costs the same
-at a thousand URLs as at a hundred million, and there is never a moment when everything is moved. A fingerprint's last
-byte is that of its bucket's number, so seven are kept.
+at a thousand URLs as at a hundred million, and there is no pause in which everything is rehashed. A fingerprint's last
+byte equals that of its bucket's number, so seven are kept.
 
-The hash is seeded for each crawl: nobody can make up URLs that collide with those of another site.
+The hash is seeded for each crawl, so that a site cannot construct URLs that collide with those of another.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from xxhash import xxh3_64_digest, xxh3_64_intdigest
 from weft.records import Found, Purpose
 
 _ENTRIES = 128  # fingerprints a bucket holds on average: fewer are faster to search, more waste less memory
-_FIRST = 256  # buckets: as many as a byte can tell apart, or more
-_KEPT = 7  # bytes of a fingerprint that lie in its bucket
+_FIRST = 256  # buckets at the start: with fewer, the bucket number would not determine a fingerprint's last byte
+_KEPT = 7  # bytes of a fingerprint that are stored in its bucket
 _PIECE = 1024  # buckets dumped together
 
 
@@ -30,8 +30,8 @@ class SeenSet:
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self._buckets: list[bytes] = [b""] * _FIRST
-        self._mask = _FIRST - 1  # of the buckets that are not split yet in this round
-        self._split = 0  # the next one to be split
+        self._mask = _FIRST - 1  # for the buckets that are not split yet in this round
+        self._split = 0  # the next bucket to split
         self._count = 0
 
     def __len__(self) -> int:
@@ -42,7 +42,7 @@ class SeenSet:
         return _has(self._buckets[self._place(fingerprint)], fingerprint[:_KEPT])
 
     def unknown(self, urls: Iterable[str]) -> list[str]:
-        """Those that are not there, in order."""
+        """Those that are not in the set, in order."""
         seed, buckets, mask, split = self._seed, self._buckets, self._mask, self._split
         new = []
         for url in urls:
@@ -66,7 +66,7 @@ class SeenSet:
         return bool(self.add_new((url,)))
 
     def add_new(self, urls: Iterable[str]) -> list[str]:
-        """Adds all, and gives those that were new, in order and once each."""
+        """Adds all, and returns those that were new, in order and once each."""
         new = []
         seed, buckets = self._seed, self._buckets
         for url in urls:
@@ -77,7 +77,7 @@ class SeenSet:
                 place = number & (self._mask * 2 + 1)
             bucket, entry = buckets[place], fingerprint[:7]
             at = bucket.find(entry)
-            # A hit off the grid is the end of one fingerprint and the start of the next: look properly.
+            # A hit that is not at a multiple of 7 straddles two fingerprints: search entry by entry.
             if at >= 0 and (not at % 7 or _has(bucket, entry)):
                 continue
             buckets[place] = bucket + entry
@@ -88,7 +88,7 @@ class SeenSet:
         return new
 
     def discard(self, url: str) -> None:
-        """Forgets one, so that it can be found again."""
+        """Removes one, so that it is new when it is found again."""
         fingerprint = xxh3_64_digest(url.encode(), self._seed)
         place = self._place(fingerprint)
         kept = [entry for entry in _entries(self._buckets[place]) if entry != fingerprint[:_KEPT]]
@@ -96,7 +96,7 @@ class SeenSet:
         self._buckets[place] = b"".join(kept)
 
     def shape(self) -> tuple[int, int, int]:
-        """What `take_shape` needs to know before `load` is given the pieces that `dump` gives."""
+        """The table's dimensions, for `reset_to` before the pieces of `dump` are loaded."""
         return self._mask, self._split, len(self._buckets)
 
     def dump(self) -> Iterator[tuple[list[int], bytes]]:
@@ -105,15 +105,15 @@ class SeenSet:
             buckets = self._buckets[start : start + _PIECE]
             yield list(map(len, buckets)), b"".join(buckets)
 
-    def take_shape(self, shape: tuple[int, int, int]) -> int:
-        """Becomes an empty set of that shape; gives the number of pieces that belong to it."""
+    def reset_to(self, shape: tuple[int, int, int]) -> int:
+        """Empties the set for a dump of that shape; returns the number of its pieces."""
         self._mask, self._split, buckets = shape
         self._buckets.clear()
         self._count = 0
         return -(-buckets // _PIECE)
 
     def load(self, piece: tuple[list[int], bytes]) -> None:
-        """Takes the next of the dumped pieces."""
+        """Adds the next dumped piece."""
         sizes, content = piece
         at = 0
         for size in sizes:
@@ -127,7 +127,7 @@ class SeenSet:
         return place if place >= self._split else number & (self._mask * 2 + 1)
 
     def _split_one(self) -> None:
-        bit = (self._mask + 1) >> 8  # among those that lie in the bucket
+        bit = (self._mask + 1) >> 8  # the bit that the split decides by, within the seven stored bytes
         stay: list[bytes] = []
         move: list[bytes] = []
         for entry in _entries(self._buckets[self._split]):
@@ -139,9 +139,9 @@ class SeenSet:
             self._mask, self._split = self._mask * 2 + 1, 0
 
 
-def known_as(found: Found) -> str:
-    """What the seen set knows a URL by. A redirect may lead back into its own chain (a cookie wall): each hop there is
-    another request, and only their number ends it."""
+def seen_key(found: Found) -> str:
+    """The key of a URL in the seen set. A redirect may lead back into its own chain (a cookie wall): each such hop has
+    a key of its own, and only the limit on hops ends the chain."""
     if found.purpose is Purpose.SITEMAP:
         return "sitemap " + found.url
     if found.hops and found.url in found.about.split(" "):

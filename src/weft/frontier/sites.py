@@ -1,9 +1,9 @@
-"""What waits at a site: a lane for each crawl, in each lane a queue for each depth, before them what is urgent.
+"""The queues of a site: a lane for each crawl, in each lane a queue for each depth, and before them what is urgent.
 
 Urgent are retries, redirect targets and robots.txt: few, each with the time before which it must not run. Sitemaps take
-turns with pages: there may be more than anybody wants to read, and none is needed while the pages that the crawl may
-still take are known. The rest is packed text, `item parent origin[.offsite] path`, because there may be millions. There
-may be millions of sites as well, so what most of them never need is not made until then.
+turns with pages: a site may list more than is worth reading, and none is needed while enough pages are queued to use up
+the crawl's permits. The rest is packed text, `item parent origin[.offsite] path`, because there may be millions. There
+may be millions of sites as well, so what most of them never need is created on demand.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from pathlib import Path
 import msgspec
 
 from weft.frontier.contract import CrawlLimits, Item
-from weft.frontier.politeness import Turn
+from weft.frontier.politeness import PolitenessClock
 from weft.frontier.seen import SeenSet
 from weft.frontier.spill import SpillQueue, spill_name
 from weft.frontier.wheel import IDLE
 from weft.records import Purpose
 
 Urgent = tuple[float, int, Item]
-_FEW = 8
+_FEW = 8  # origins of a lane that are found by a linear search
 
 
-class Known:
-    """Where depth decides: how deep a URL is known to be, and whether it still waits."""
+class KnownDepth:
+    """With a `max_depth`: the smallest depth at which a URL was found, and its state."""
 
     __slots__ = ("depth", "ended", "item", "leased")
 
@@ -38,7 +38,7 @@ class Known:
 
 
 class Crawl:
-    """One crawl in the frontier: what it has seen, and the limits it is held to."""
+    """One crawl in the frontier: its seen set and its limits."""
 
     __slots__ = ("blocked", "depths", "flight", "limits", "name", "number", "pages", "paused", "seen", "spill")
 
@@ -46,14 +46,14 @@ class Crawl:
         self.number = number
         self.name = name
         self.limits = limits
-        self.spill = spill  # where its long queues go
+        self.spill = spill  # the folder that its long queues are written to
         self.seen = SeenSet(seed)
-        # By fingerprint, and only where there is a max_depth: to move up what is found again by a shorter way.
-        self.depths: dict[int, Known] | None = {} if limits.max_depth is not None else None
+        # By fingerprint, and only with a max_depth: to move up a URL that is found again at a smaller depth.
+        self.depths: dict[int, KnownDepth] | None = {} if limits.max_depth is not None else None
         self.pages = 0
         self.flight = 0
         self.paused = False
-        self.blocked: dict[Site, None] = {}  # sites that had to wait for a permit, in order
+        self.blocked: dict[Site, None] = {}  # sites that wait for a permit, in order
 
     def permits(self) -> int:
         """How many more pages may be started."""
@@ -66,15 +66,16 @@ class Crawl:
             left = min(left, self.limits.in_flight - self.flight)
         return left
 
-    def known(self, item: Item) -> Known | None:
-        """What is known of a page's depth, where depth decides."""
+    def known(self, item: Item) -> KnownDepth | None:
+        """The known depth of a page; None without a `max_depth`."""
         if self.depths is None or item.purpose is not Purpose.PAGE:
             return None
         known = self.depths.get(self.seen.fingerprint(item.url))
         return known if known is not None and known.item == item.item else None
 
-    def at_its_nearest(self, item: Item) -> Item:
-        """The item at the depth that was found while it was out: as the deeper one `pop` would pass it over."""
+    def at_known_depth(self, item: Item) -> Item:
+        """The item at its smallest known depth, which may have been found while it was leased: `Queues.pop` skips an
+        entry that is deeper."""
         known = self.known(item)
         if known is None or known.depth >= item.depth:
             return item
@@ -82,7 +83,7 @@ class Crawl:
 
 
 class DepthQueue(SpillQueue):
-    """The pages of one depth that wait in a lane."""
+    """A lane's queue of the pages of one depth."""
 
     __slots__ = ("depth", "lane")
 
@@ -92,7 +93,7 @@ class DepthQueue(SpillQueue):
         self.depth = depth
 
     def file(self) -> Path:
-        """Named after the site, as a file can be."""
+        """Named after a hash of the site's key and the depth."""
         return self.lane.crawl.spill / spill_name(self.lane.key, self.depth)
 
 
@@ -120,13 +121,13 @@ class Lane:
         self.crawl = crawl
         self.key = key
         self.origins: list[str] = []
-        self._places: dict[str, int] | None = None  # of the origins, where they are more than a few
+        self._places: dict[str, int] | None = None  # index of each origin, once there are more than a few
         self.queues: list[DepthQueue] = []  # none of them empty, in the order of their depths
         self.urgent: list[Urgent] | None = None
         self.robots: list[Urgent] | None = None  # before all else: pages wait for it
         self.sitemaps: list[Urgent] | None = None
-        self.sitemaps_found: int | None = None  # let in so far; None: the journal is to be asked
-        self._had_sitemap = False  # the next turn is a page's
+        self.sitemaps_found: int | None = None  # admitted so far; None: not read from the journal yet
+        self._had_sitemap = False  # the last item was a sitemap: a page is next
         self.queued = 0
         self.pages = 0
         self.flight = 0
@@ -163,7 +164,7 @@ class Lane:
         return self.queues[at]
 
     def push_urgent(self, item: Item, not_before: float = 0.0, *, first: bool = False) -> None:
-        """Queues something before all that is not urgent."""
+        """Queues an item before all that are not urgent."""
         self._sequence += 1
         if item.purpose is Purpose.ROBOTS:
             heap = self.robots = self.robots or []
@@ -175,7 +176,7 @@ class Lane:
         self.queued += 1
 
     def pop(self, now: float) -> Item | None:
-        """The next one that may run now."""
+        """The next item that may run now."""
         if self.robots or self.urgent or self.sitemaps:
             for heap in self._heaps():
                 if heap[0][0] <= now and not (heap is self.sitemaps and self._is_pages_turn()):
@@ -193,7 +194,7 @@ class Lane:
         return item
 
     def _is_pages_turn(self) -> bool:
-        """Whether a sitemap must wait: for a page after each, and for all pages that the crawl may still take."""
+        """Whether a sitemap must wait: for a page after each sitemap, or while there are pages for all permits."""
         if not self.queues:
             return False
         return self._had_sitemap or self.queued - sum(map(len, self._heaps())) >= self.crawl.permits()
@@ -205,7 +206,7 @@ class Lane:
         return min((heap[0][0] for heap in self._heaps()), default=None)
 
     def later(self, now: float) -> float | None:
-        """When the first of those that must not run yet may; None if there is none."""
+        """When the first item that must not run yet may; None if there is none."""
         return min((heap[0][0] for heap in self._heaps() if heap[0][0] > now), default=None)
 
     def urgents(self) -> list[Urgent]:
@@ -220,7 +221,7 @@ class Lane:
                 yield self.unpacked(text, queue.depth)
 
     def clear(self) -> None:
-        """Forgets everything that waits here."""
+        """Removes everything that waits here."""
         for queue in self.queues:
             queue.clear()
         self.queues.clear()
@@ -233,7 +234,7 @@ class Lane:
         return cap is None or self.pages + self.flight < cap
 
     def unpacked(self, text: str, depth: int) -> Item:
-        """What a queued text stands for."""
+        """The item that a queued text stands for."""
         item, parent, where, path = text.split(" ", 3)
         origin, _, offsite = where.partition(".")
         return Item(int(item), self.origins[int(origin)] + path, depth, int(parent), offsite=int(offsite or 0))
@@ -245,15 +246,15 @@ class Lane:
 class Site:
     """One politeness key with everything that waits for it."""
 
-    __slots__ = ("gone", "idle", "key", "lanes", "tick", "turn")
+    __slots__ = ("clock", "gone", "idle", "key", "lanes", "tick")
 
-    def __init__(self, key: str, turn: Turn) -> None:
+    def __init__(self, key: str, clock: PolitenessClock) -> None:
         self.key = key
-        self.turn = turn
+        self.clock = clock
         self.lanes: list[Lane] = []
         self.tick = IDLE
-        self.idle = False  # it waits to be forgotten
-        self.gone = False  # it was
+        self.idle = False  # its queues are empty: it will be forgotten
+        self.gone = False  # it was forgotten: another object may stand for the key
 
     def lane(self, crawl: Crawl) -> Lane:
         """The crawl's lane, made when it is first needed."""
@@ -265,11 +266,11 @@ class Site:
         return lane
 
     def next_time(self) -> float | None:
-        """When something may run here, as far as the queues say."""
+        """When something may run here, apart from the politeness clock."""
         times = [time for lane in self.lanes if (time := lane.next_time()) is not None]
         return min(times) if times else None
 
     def rotate(self) -> None:
-        """Lets the next crawl have its turn."""
+        """Moves the first lane to the end, so that crawls take turns."""
         if len(self.lanes) > 1:
             self.lanes.append(self.lanes.pop(0))

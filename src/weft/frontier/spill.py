@@ -1,7 +1,7 @@
 """A first-in first-out queue of short texts, packed in memory, its middle spilled to disk when it grows long.
 
-Order: head (memory) → file → tail (memory). However long the queue, memory holds two pieces of at most PIECE bytes. The
-file is a cache, not the truth: what is queued is in the journal, and a restart builds the queues anew.
+Order: head (memory) → file → tail (memory). However long the queue, memory holds two pieces of about PIECE bytes. The
+file is a cache: what is queued is in the journal, and a restart rebuilds the queues.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PIECE = 64 * 1024
 
 
 def spill_name(key: str, depth: int) -> str:
-    """Of the file that the middle of a site's queue goes to, in its crawl's folder: as a file can be named."""
+    """The file for the middle of a site's queue, in its crawl's folder; hashed, as a key may not be a file name."""
     return f"{sha256(key.encode()).hexdigest()[:24]}/{depth}.queue"
 
 
@@ -27,14 +27,14 @@ class SpillQueue(ABC):
     def __init__(self) -> None:
         self._head = bytearray()
         self._head_at = 0
-        self._tail: bytearray | None = None  # there may be a million queues: most never need one
+        self._tail: bytearray | None = None  # made on demand: there may be a million queues, and most are short
         self._spilled = 0  # bytes in the file that are not read yet
         self._file_at = 0
         self._count = 0
 
     @abstractmethod
     def file(self) -> Path:
-        """Where the middle goes."""
+        """The file that holds the middle."""
 
     def __len__(self) -> int:
         return self._count
@@ -98,7 +98,7 @@ class SpillQueue(ABC):
             self._spill((self._tail or bytearray()) + piece)
 
     def clear(self) -> None:
-        """Forgets all."""
+        """Removes everything."""
         if self._spilled:
             self.file().unlink(missing_ok=True)
         SpillQueue.__init__(self)

@@ -1,7 +1,7 @@
-"""Endless spaces that a crawler falls into, told by the look of a URL, or by pages that keep leading to the same.
+"""Crawler traps: endless URL spaces, recognised by the form of a URL or by pages that keep leading to similar ones.
 
-Session ids are no reason to refuse a URL, only to forget the id: the page behind it is real. What is counted (variants
-of a path, pages of one pattern) is kept in bounded memory and forgotten at a restart: that costs a few requests more.
+A session id is removed from a URL, not a reason to refuse it: the page behind it is real. The counts (variants of a
+path, pages of one pattern) are kept in bounded memory and lost at a restart, which costs a few more requests.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ MAX_SAME_SEGMENT = 3
 MAX_VARIANTS = 40  # of one path with the same three or more parameters
 EARLIEST_YEAR = 1990
 SAME_PAGES = 12
-_READ_KEPT = 1024  # pages are read, and their links judged, a few at a time
-NEARLY = 0.95
+_READ_KEPT = 1024  # far more pages than are between parsing and the admission of their links
+NEARLY = 0.95  # share of common words from which two pages count as the same
 
 _SESSION_NAME = (
     r"(?:jsessionid|phpsessid|aspsessionid[a-z]*|sessionid|session_id|session|sid|cfid|cftoken|zenid|osCsid)"
@@ -32,7 +32,7 @@ _DATE = re.compile(
 
 
 def without_session(url: str) -> str:
-    """The URL without what only names a visitor."""
+    """The URL without session ids."""
     if ";" in url:
         url = _SESSION_IN_PATH.sub("", url)
     if "?" in url:
@@ -78,7 +78,7 @@ class ParameterGuard:
         self._kept = kept
 
     def explodes(self, url: str) -> bool:
-        """Counts one new URL; True if its path has had too many variants."""
+        """Counts a new URL; True if its path has too many variants."""
         path, _, query = url.partition("?")
         if query.count("=") < 3:
             return False
@@ -93,13 +93,13 @@ class SamenessGuard:
     """Stops spaces of near-identical pages that lead to ever more of them.
 
     A pattern is a URL with its numbers and parameter values taken out. When pages of one pattern have the same title
-    (but for numbers) and as many links, one after the other, and each led to a URL that nobody had found before, their
-    words are compared too; after SAME_PAGES that are nearly the same the pattern is stopped. A single page that differs
-    starts the count anew. Pages that lead nowhere new are leaves, however alike: they end by themselves, and are no
+    (but for numbers) and as many links, one after the other, and each led to a URL not found before, their words are
+    compared too; after SAME_PAGES that are nearly the same the pattern is stopped. A single page that differs
+    restarts the count. Pages that lead nowhere new are leaves, however alike: they end by themselves, and are no
     trap. From pages of a stopped pattern no URL of a stopped pattern is followed; what other pages link to is.
 
-    Whoever reads pages has one, for the pages that it reads: what was stopped is asked about where links are found, and
-    nowhere else, so that it makes no difference whether the process that reads is the one that fetches.
+    Each process that parses has one, for its own pages. It is consulted where links are found and nowhere else, so it
+    works the same whether or not the process that parses also fetches.
     """
 
     def __init__(self, kept: int = 20_000) -> None:
@@ -109,7 +109,7 @@ class SamenessGuard:
         self._read: OrderedDict[str, str] = OrderedDict()  # pages whose links are not judged yet, and their patterns
 
     def observe(self, url: str, title: str, links: int, words: Callable[[], frozenset[str]]) -> None:
-        """A page was fetched; `words` is only called when it looks like the ones before."""
+        """Records a fetched page; `words` is called only if it looks like the ones before."""
         pattern = pattern_of(url)
         if pattern is None or pattern in self._stopped:
             return
@@ -127,11 +127,11 @@ class SamenessGuard:
             self._read.popitem(last=False)
 
     def counts(self, page: str) -> bool:
-        """Whether it matters if a page leads on."""
+        """Whether `leads` should be called for a page's new links."""
         return page in self._read
 
     def leads(self, page: str, url: str) -> None:
-        """A page had a link to a URL that nobody had found before."""
+        """Records that a page had a link to a new URL."""
         if page not in self._read or pattern_of(url) is None or not url.startswith(page[: page.index("/", 8) + 1]):
             return
         pattern = self._read.pop(page)
@@ -144,12 +144,12 @@ class SamenessGuard:
             del self._runs[pattern]
 
     def stops(self, url: str, page: str) -> bool:
-        """Whether a URL that was found on a page lies in a space that was stopped."""
+        """Whether a link from a page to a URL stays within stopped patterns."""
         return bool(self._stopped) and pattern_of(page) in self._stopped and pattern_of(url) in self._stopped
 
 
 class _Run:
-    """Pages of one pattern that looked the same, one after the other; `pages` counts those that led on."""
+    """Consecutive pages of one pattern that looked the same; `pages` counts those with a link to a new URL."""
 
     __slots__ = ("look", "pages", "words")
 
@@ -165,7 +165,7 @@ class _Run:
 
 
 def pattern_of(url: str) -> str | None:
-    """The URL without what could be counted through; None if there is nothing of the kind in it."""
+    """The URL without its numbers and parameter values; None if it has neither."""
     at = url.index("/", 8)
     path, mark, query = url[at:].partition("?")
     if not mark and not _NUMBERS.search(path):

@@ -1,6 +1,6 @@
-"""A crawl's frontiers seen from outside: read-only, also while its owner runs, for `weft explain` and `weft audit`.
+"""Read-only access to a crawl's frontiers, also while the crawl runs, for `weft explain` and `weft audit`.
 
-What the owner has not committed yet (a tenth of a second) is not seen.
+What the running process has not committed yet (about a tenth of a second) is not visible.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from weft.frontier.spill import spill_name
 
 
 class Entry(Struct, frozen=True):
-    """An item as the journal tells it."""
+    """An item as the journal has it."""
 
     item: int
     url: str
@@ -30,7 +30,7 @@ class Entry(Struct, frozen=True):
     parent: int
     hops: int
     ended: bool
-    attempt: int  # times it was tried and put back
+    attempt: int  # how often it was tried and queued again
     sitemap: bool = False
 
 
@@ -45,12 +45,12 @@ class FrontierView:
             raise BadInput(f"{folders[0]}: there is no frontier in it")
 
     def close(self) -> None:
-        """Lets the files go."""
+        """Closes the files."""
         for pod in self._pods:
             pod.close()
 
     def entries(self, url: str) -> list[Entry]:
-        """Every item of a URL, oldest first. Reads the journals through: seconds, for millions of URLs."""
+        """Every item of a URL, oldest first. Scans the journals: seconds, for millions of URLs."""
         return [entry for pod in self._pods for entry in pod.entries(url)]
 
     def ahead_of(self, entry: Entry, key: str, key_of: Callable[[str], str]) -> int:
@@ -58,16 +58,16 @@ class FrontierView:
         return sum(pod.ahead_of(entry, key, key_of) for pod in self._pods)
 
     def place_of(self, entry: Entry, key: str) -> str:
-        """Where an item waits that has not ended."""
+        """Where an item that has not ended waits."""
         on_disk = (path for folder in self._folders if (path := _spilled(folder, entry, key)) is not None)
         return next((f"in a long queue, on disk: {path}" for path in on_disk), "in its queue, or being fetched")
 
     def refusal(self, url: str) -> str | None:
-        """The remembered reason for which a URL was turned away."""
+        """The recorded reason for which a URL was refused."""
         return next((reason for pod in self._pods if (reason := pod.refusal(url)) is not None), None)
 
     def scope_extensions(self) -> list[str]:
-        """Where seeds' redirects have led."""
+        """The URLs by which redirects of seeds extended the scope."""
         return list(dict.fromkeys(url for pod in self._pods for url in pod.scope_extensions()))
 
     def robots(self, origin: str) -> RobotsRecord | None:
@@ -80,13 +80,13 @@ class FrontierView:
         return [entry for pod in self._pods for entry in pod.robots_history(origin)]
 
     def requests(self, gaps: Gaps) -> Iterator[tuple[int, Start | Finish | Opening]]:
-        """The request logs, pod after pod, each in the order in which things happened; `gaps` counts what is not."""
+        """The request logs, pod after pod, each in order of time; `gaps` counts the unreadable lines."""
         for pod, folder in enumerate(self._folders):
             if (folder / "requests").is_dir():
                 yield from ((pod, event) for event in read_events(folder / "requests", gaps))
 
     def log_sizes(self) -> dict[Path, int]:
-        """How long each request log must be at least, as far as the frontiers know."""
+        """The least size of each request log, from the frontiers' last commits."""
         return {
             folder / "requests" / name: size
             for pod, folder in zip(self._pods, self._opened, strict=True)
@@ -94,12 +94,12 @@ class FrontierView:
         }
 
     def rebuilt_at(self) -> float:
-        """When a frontier was made anew: what it knew before of robots.txt may be lost. 0: never."""
+        """When a frontier was last rebuilt, which may have lost robots.txt history from before; 0: never."""
         return max(pod.rebuilt_at() for pod in self._pods)
 
 
 def _spilled(folder: Path, entry: Entry, key: str) -> Path | None:
-    """The file of a queue's middle that holds an item; what was taken out of it stays there until it is used up."""
+    """The spill file that holds an item. Items that were popped stay in it until the whole file is used up."""
     line = f"{entry.item} ".encode()
     for path in (folder / "spill").glob(f"*/{spill_name(key, entry.depth)}"):
         try:
@@ -112,7 +112,7 @@ def _spilled(folder: Path, entry: Entry, key: str) -> Path | None:
 
 
 class _Pod:
-    """One pod's file."""
+    """The database of one pod's frontier."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -135,7 +135,7 @@ class _Pod:
             return None if row is None else msgspec.msgpack.decode(row[0])
 
     def log_sizes(self) -> dict[str, int]:
-        """Of the request logs, as the last commit had them."""
+        """The size of the newest request log at the last commit."""
         name_and_size = self._meta("request_log")
         return dict([name_and_size]) if name_and_size else {}
 
@@ -144,7 +144,7 @@ class _Pod:
 
     @classmethod
     def open(cls, folder: Path) -> _Pod | None:
-        """An embedded frontier's journal, or what a pod on Redis keeps on disk; None where there is neither."""
+        """An embedded frontier's journal, or the robots.txt database of a pod on Redis; None where there is neither."""
         paths = [path for name in ("frontier.db", "robots.db") if (path := folder / name).exists()]
         return cls(paths[0]) if paths else None
 

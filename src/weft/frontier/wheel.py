@@ -1,8 +1,8 @@
-"""Who is due when: a wheel of short ticks, so that scheduling costs the same for ten sites and for ten million.
+"""A timer wheel of short ticks: scheduling costs the same for ten sites and for ten million.
 
 A heap of all sites would cost more the more sites wait. Here a site is put into the list of the tick it is due in;
-only the ticks themselves, a few thousand at most, are ordered. A site is never given out before its time: the tick is
-the one that begins at or after it.
+only the ticks themselves, a few thousand at most, are ordered. A site is never returned before its time: its tick is
+the first that begins at or after it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TICKS_A_SECOND = 128  # a power of two: no rounding between a time and its tick
 
 
 class Scheduled(Protocol):
-    """What a wheel holds: it remembers its own tick, so that moving it is O(1)."""
+    """An entry of a wheel. It stores its own tick, so that moving it is O(1)."""
 
     tick: int
 
@@ -27,7 +27,7 @@ READY = 0
 
 
 class Wheel(Generic[S]):
-    """Things by the time at which they are due."""
+    """Entries by the time at which they are due."""
 
     def __init__(self) -> None:
         self._ticks: dict[int, list[S]] = {}
@@ -35,7 +35,7 @@ class Wheel(Generic[S]):
         self._ready: deque[S] = deque()
 
     def put(self, thing: S, due: float, now: float = -1.0) -> None:
-        """Schedules it; if it is scheduled already, the new time counts. What is due `now` need not wait for a tick."""
+        """Schedules an entry, or moves it to a new time. One that is due `now` does not wait for the next tick."""
         if due <= now:
             if thing.tick != READY:
                 thing.tick = READY
@@ -52,11 +52,11 @@ class Wheel(Generic[S]):
             heappush(self._order, tick)
 
     def remove(self, thing: S) -> None:
-        """Takes it out; its old entry is passed over when its tick comes."""
+        """Removes an entry; its place in the tick's list is skipped later."""
         thing.tick = IDLE
 
     def pop(self, now: float) -> S | None:
-        """One that is due, in the order of their times; None if there is none yet."""
+        """The next entry that is due, in order of time; None if there is none."""
         current = int(now * TICKS_A_SECOND)
         while True:
             while self._ready:
@@ -70,18 +70,18 @@ class Wheel(Generic[S]):
             self._ready.extend(thing for thing in self._ticks.pop(tick) if thing.tick == tick)
 
     def due(self, now: float) -> int:
-        """About how many are due: one that was moved may be counted twice. Those that are not due cost nothing."""
+        """About how many are due: one that was moved may be counted twice. Costs nothing for those not due."""
         current, order = int(now * TICKS_A_SECOND), self._order
         count, places = len(self._ready), [0]
         while places:
             place = places.pop()
-            if place < len(order) and order[place] <= current:  # a heap: what is below comes later
+            if place < len(order) and order[place] <= current:  # a heap: the children of a later tick are later too
                 count += len(self._ticks[order[place]])
                 places += (2 * place + 1, 2 * place + 2)
         return count
 
     def next_due(self) -> float | None:
-        """When the next one may be due; None if none is scheduled."""
+        """When the next entry may be due; None if none is scheduled."""
         if self._ready:
             return 0.0
         while self._order:

@@ -1,1 +1,1 @@
-"""Keeps pages: WARC files as the truth, an index beside them."""
+"""Keeps pages: WARC files are the truth, indexes find pages in them."""

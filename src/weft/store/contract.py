@@ -1,6 +1,6 @@
-"""What the engine needs of a page store, and the records that it hands out.
+"""What the engine needs from a page store, and the records that it returns.
 
-The order that keeps every promise, as the engine calls it every 20 to 100 ms:
+The order of calls that the guarantees below rest on, every 20 to 100 ms:
     add       any number of pages, in memory
     write     their texts and WARC bytes reach the operating system
               (the engine makes the links found on them durable)
@@ -26,7 +26,7 @@ class Pages(Protocol):
     def add(
         self, row: Row, result: FetchResult | None, *, truncated: str | None = None, text: str | None = None
     ) -> None:
-        """Takes an ended item; without a result (or a response in it) it becomes a row alone."""
+        """Adds an ended item; without a result (or a response in it) it becomes a row alone."""
 
     def write(self) -> None:
         """Appends what was added to the WARC files. DiskFull: nothing is lost, call it again."""
@@ -38,7 +38,7 @@ class Pages(Protocol):
         """Returns the last batch that is on the disk; may be called from another thread."""
 
     def items_since(self, batch: int) -> list[int]:
-        """The items committed by this slot after a batch: what the frontier may not know to be finished."""
+        """The items committed by this slot after a batch, whose ends the frontier may lack."""
 
     def close(self) -> None:
         """Writes, commits and syncs what is left."""
@@ -46,14 +46,14 @@ class Pages(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StoredPage:
-    """A page as it is kept: its row, and its record where there was a response."""
+    """A page as stored: its row, and its record where there was a response."""
 
     row: Row
     record: Record | None
 
     @property
     def http(self) -> Http | None:
-        """The response: headers in order with duplicates, the body as it came, content codings and all."""
+        """The response: headers in order with duplicates, the body as received, with its content codings."""
         return self.record.http() if self.record else None
 
 

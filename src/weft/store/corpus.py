@@ -1,6 +1,6 @@
-"""Reads what a crawl holds: every slot's index in every data dir, taken together.
+"""Reads what a crawl has stored: the indexes of all slots in all data dirs, as one.
 
-Readers may come at any time, also while processes write: they see what is committed. Memory does not grow with the
+It may be read at any time, also while processes write: what is committed is visible. Memory does not grow with the
 crawl.
 """
 
@@ -46,13 +46,15 @@ class Corpus:
         Without this an index that is missing, or was emptied, would only make the crawl look smaller.
         """
         for place, folder in enumerate(self._data_dirs):
-            on_disk = sorted(path.name for path in (folder / "warc").glob("weft-*.warc.gz"))  # before the indexes
+            on_disk = sorted(
+                path.name for path in (folder / "warc").glob("weft-*.warc.gz")
+            )  # before the indexes are read: new files are in them
             indexes = {slot_in(index.path): index for index in self._in(place)}
             crawls = {index.crawl_id() for index in self._all()}
             known: dict[str, Collection[str]] = {slot: index.files() for slot, index in indexes.items()}
             for name in on_disk:
                 slot = slot_of(name)
-                # What another crawl has written is none of ours; with no index at all nobody can tell.
+                # Files of another crawl are ignored; with no index at all they cannot be told apart.
                 if not crawls or name in {name_of(str(crawl), slot, serial_of(name)) for crawl in crawls}:
                     self._check_file(folder, name, slot, known.get(slot))
 
@@ -61,12 +63,12 @@ class Corpus:
         if known is None:
             raise BadInput(f"{path} is missing or empty, and warc/{name} belongs to it: {remedy(folder)}")
         if name not in known:
-            raise BadInput(f"{path} does not know warc/{name}: {remedy(folder)}")
+            raise BadInput(f"{path} has no entry for warc/{name}: {remedy(folder)}")
 
     def get(self, url: str) -> StoredPage | None:
-        """The latest whole page of a URL; else the latest page, its latest response, its latest row.
+        """The latest complete page of a URL; else the latest page, its latest response, its latest row.
 
-        A later visit that failed, broke off, or found the page as it was (304), does not hide the copy that there is.
+        A later visit that failed, broke off, or found the page unchanged (304) does not hide an earlier copy.
         """
         latest = self.row_of(url)
         return self.read(latest) if latest else None
@@ -100,7 +102,7 @@ class Corpus:
         return heapq.merge(*(index.rows(where) for index in self._all()), key=attrgetter("item"))
 
     def new_rows(self, seen: dict[Path, int]) -> Iterator[Row]:
-        """The rows committed since `seen`, which is brought up to date: the last batch seen of each index."""
+        """The rows committed since `seen`, the last batch seen of each index, which is updated."""
         for index in self._all():
             while True:
                 rows, upto = index.committed(seen.get(index.path, 0))
@@ -110,7 +112,7 @@ class Corpus:
                 yield from rows
 
     def indexes(self) -> list[IndexReader]:
-        """Every index that there is now, for those who read by index."""
+        """Every index that exists now."""
         return self._all()
 
     def url_of(self, item: int) -> str | None:
@@ -119,7 +121,7 @@ class Corpus:
         return next((row.url for row in rows if row), None)
 
     def stats(self, top: int = 20, slots: str = "") -> Stats:
-        """What the crawl holds, or what the slots hold whose names begin so."""
+        """The totals of the crawl, or of the slots whose names begin with `slots`."""
         indexes = [index for index in self._all() if index.path.name.startswith(f"index-{slots}")]
         totals = [index.totals() for index in indexes]
         some = [total for total in totals if total[0]]
@@ -141,7 +143,7 @@ class Corpus:
         )
 
     def close(self) -> None:
-        """Gives the connections back."""
+        """Closes the connections."""
         for index in self._open.values():
             index.close()
         self._open.clear()
@@ -150,7 +152,7 @@ class Corpus:
         return [index for place in range(len(self._data_dirs)) for index in self._in(place)]
 
     def _in(self, place: int) -> list[IndexReader]:
-        """Every slot's index in a data dir; a slot may come while we read."""
+        """Every slot's index in a data dir; a new slot may appear while the crawl runs."""
         paths = sorted(self._data_dirs[place].glob("index-*.db"))
         for path in paths:
             if path not in self._open:
@@ -176,7 +178,7 @@ def _summed(counts: Iterable[dict[Any, int]]) -> dict[Any, int]:
 
 
 def _top(indexes: list[IndexReader], top: int) -> list[tuple[str, int]]:
-    """The hosts with the most pages; their counts come sorted by host from each index, so none need be kept."""
+    """The hosts with the most pages; counts come sorted by host from each index, so merging keeps none in memory."""
     merged = heapq.merge(*(index.hosts() for index in indexes), key=itemgetter(0))
     summed = ((host, sum(n for _, n in group)) for host, group in groupby(merged, key=itemgetter(0)))
     return heapq.nsmallest(top, summed, key=lambda pair: (-pair[1], pair[0]))

@@ -1,13 +1,13 @@
-"""Finds the whole records of a WARC file behind a damaged place.
+"""Finds the complete records of a WARC file after a damaged place.
 
-Every record is a gzip member of its own, so behind a break the next one can be found by its first bytes. Those bytes
-can also stand inside a record: a page's body may be a WARC file that somebody offers for download, and its records must
-not be taken for ours. So a run of records found this way counts only if it is tied to the file:
+Every record is a gzip member of its own, so after a break the next one can be found by its first bytes. Those bytes can
+also occur inside a record: a page's body may itself be a WARC file, and its records must not be taken for ours. So a
+run of records found this way is accepted only if it is tied to the file:
 
 - it ends exactly where the file does, or
-- the index knows one of its places, or
-- its ids were given by a writer whose records stand in a part of the file that counts. A writer's ids share 80 random
-  bits (see `RecordMaker`), which nobody outside can know.
+- the index has a row at one of its offsets, or
+- its ids are of a writer whose records are in an accepted part of the file. A writer's ids share 80 random bits (see
+  `RecordMaker`), which nobody outside can know.
 
 Must stay true: memory does not grow with the file, nor with what a hostile body unpacks to.
 """
@@ -21,21 +21,21 @@ from typing import BinaryIO, cast
 from isal import isal_zlib
 
 GZIP = 31
-# The stubs of isal call its error an instance.
+# isal's stubs wrongly declare its exception class as an instance.
 BROKEN = (cast(type[Exception], isal_zlib.error), EOFError, ValueError)
 
 _MAGIC = b"\x1f\x8b\x08"
 _WARC = b"WARC/1."
 _CHUNK = 1 << 18
-_FIRST, _STEP = 512, 1 << 14  # most of what looks like a member is none, and shows that at once
+_FIRST, _STEP = 512, 1 << 14  # bytes read first, and further: most false members fail within the first few
 _MOST_HEAD = 1 << 20
-_RECORD_END = 4  # the two empty lines behind a block
-_SERIAL = 13  # a writer's ids differ in their last twelve digits, and a bracket ends them
+_RECORD_END = 4  # bytes of the two empty lines after a block
+_SERIAL = 13  # a writer's ids differ in their last twelve digits, which a bracket follows
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A stretch of a file that holds no whole record, with whole ones behind it."""
+    """A stretch of a file without a complete record, with complete ones after it."""
 
     offset: int
     length: int
@@ -43,7 +43,7 @@ class Gap:
 
 @dataclass(slots=True)
 class Run:
-    """Whole records that follow one another."""
+    """Consecutive complete records."""
 
     begin: int
     end: int
@@ -52,12 +52,12 @@ class Run:
 
 
 def writer_of(record_id: str) -> str:
-    """What the ids of one writer have in common; nothing for an id that is too short to tell."""
+    """The common prefix of one writer's ids; empty for an id that is too short."""
     return record_id[:-_SERIAL]
 
 
 def find_runs(file: BinaryIO, start: int, known: Callable[[int], bool]) -> list[Run]:
-    """Every run of whole records from a place on, whoever wrote them; `known` tells the places that an index has."""
+    """Every run of complete records from an offset on, of any writer; `known`: whether an index has a row there."""
     runs: list[Run] = []
     while (run := _next_run(file, start, known)) is not None:
         runs.append(run)
@@ -66,7 +66,7 @@ def find_runs(file: BinaryIO, start: int, known: Callable[[int], bool]) -> list[
 
 
 def own_runs(runs: list[Run], writers: Set[str], size: int) -> list[Run]:
-    """Those that are tied to a file of that size, in which `writers` have written elsewhere."""
+    """The runs that are tied to a file of that size, whose other records are by `writers`."""
     own = set(writers)
     left, tied = runs, list[Run]()
     while True:
@@ -95,7 +95,7 @@ def _next_run(file: BinaryIO, start: int, known: Callable[[int], bool]) -> Run |
 
 
 def _candidates(file: BinaryIO, start: int) -> Iterator[int]:
-    """Where the first bytes of a gzip member stand."""
+    """The offsets of the first bytes of a gzip member."""
     while True:
         file.seek(start)
         chunk = file.read(_CHUNK)
@@ -105,13 +105,13 @@ def _candidates(file: BinaryIO, start: int) -> Iterator[int]:
             found = chunk.find(_MAGIC, found + 1)
         if len(chunk) < _CHUNK:
             return
-        start += len(chunk) - len(_MAGIC) + 1  # they may lie across the end of a chunk
+        start += len(chunk) - len(_MAGIC) + 1  # they may span two chunks
 
 
 def measure(file: BinaryIO, place: int) -> tuple[int, str] | None:
-    """The size of the member at a place and who wrote it; None unless it is whole, its check sum right, and a record.
+    """The size and writer of the member at an offset; None unless it is complete, its checksum right, and a record.
 
-    What it unpacks to is counted, not kept.
+    Its content is counted, not kept.
     """
     file.seek(place)
     inflate = isal_zlib.decompressobj(wbits=GZIP)
@@ -141,9 +141,9 @@ def measure(file: BinaryIO, place: int) -> tuple[int, str] | None:
 
 
 def _facts(head: bytes) -> tuple[int, str]:
-    """How long a record is, of which this is the beginning, and who wrote it; -1 while its headers are not all there.
+    """The length and writer of the record that begins so; -1 while its headers are incomplete.
 
-    Headers without a length give a length that no record has.
+    Headers without a length give an impossible length.
     """
     end = head.find(b"\r\n\r\n")
     if end < 0:

@@ -1,4 +1,4 @@
-"""What can go wrong with kept pages.
+"""The errors of the page store.
 
     StoreError           stored data cannot be read or written; the store must be opened again
     ├── Unreadable       one page's bytes are damaged or gone: skip it and go on with the rest
@@ -27,11 +27,11 @@ class StoreError(errors.WeftError):
 
 
 class Unreadable(StoreError):
-    """One page's bytes are damaged or gone; the others are as they were."""
+    """One page's bytes are damaged or gone; other pages are not affected."""
 
 
 class DamagedIndex(StoreError):
-    """An index does not hold what it should; the WARC files do."""
+    """An index is damaged; it can be rebuilt from the WARC files."""
 
     exit_code = 2
 
@@ -40,15 +40,15 @@ class DamagedIndex(StoreError):
 
 
 def remedy(data_dir: Path) -> str:
-    """What a person does about an index that is damaged, missing or older than its crawl."""
-    # Only the first data dir has the crawl's identity, and the others alone are no crawl to the command.
+    """The advice for an index that is damaged, missing or older than its crawl."""
+    # Only the first data dir has crawl.json, and `weft rebuild` needs all of them.
     which = str(data_dir) if (data_dir / "crawl.json").exists() else "DIR..., with all data dirs of the crawl,"
     return f"`weft rebuild {which}` makes it again from the WARC files"
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turns the system's and SQLite's ways to say that a write failed into ours."""
+    """Turns the system's and SQLite's write errors into StoreError and DiskFull."""
     try:
         with errors.writing(path):
             yield
@@ -60,21 +60,21 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turns SQLite's ways to say that a file is damaged into ours."""
+    """Turns SQLite's errors into StoreError and DamagedIndex."""
     try:
         yield
     except sqlite3.Error as error:
         raise store_error(path, error, "read") from error
 
 
-# SQLITE_ERROR: a table or column that our statements name is not there, since a bit of the layout has changed.
+# SQLITE_ERROR: a table or column is missing, because a bit of the stored layout has flipped.
 _DAMAGE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_IOERR_SHORT_READ")
 
 
 def store_error(path: Path, error: sqlite3.Error, done: str) -> StoreError:
-    """What SQLite's error means for an index that could not be read, or written."""
+    """The StoreError for an error of SQLite; `done` is "read" or "written"."""
     name = getattr(error, "sqlite_errorname", None) or ""
-    # Python tells of a text that is not UTF-8 without any code of SQLite's.
+    # Python raises its error about text that is not UTF-8 without a code of SQLite.
     if name.startswith(_DAMAGE) or "Could not decode to UTF-8" in str(error):
         return DamagedIndex(path, str(error))
     return StoreError(path, f"cannot be {done}: {error}")

@@ -1,8 +1,8 @@
 """Writes a slot's index in one data dir: the commit point of a page. The layout is in `schema`, reading in `query`.
 
-Must stay true: a batch's rows and the length of the WARC file that they point into are committed together or not at
-all; an item has one row, whatever is committed twice. One process writes; `sync` may run in another thread of it, on a
-connection of its own, so that the disk's slowness is not the engine's.
+Must stay true: a batch's rows and the length of the WARC file that they point into are committed in one transaction; an
+item has one row, also if it is committed twice. One process writes; `sync` may run in another thread of it, on a
+connection of its own, so that a slow disk does not block the engine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CHUNK = 500
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """What the index knows of a WARC file: how much is committed, and where its last record begins."""
+    """A WARC file in the index: its committed length, and the offset of its last record."""
 
     id: int
     name: str
@@ -46,7 +46,7 @@ class Index:
     """The writer's side of one index."""
 
     def __init__(self, path: Path, facts: Mapping[str, object]) -> None:
-        """Makes the index where there is none; `facts` are what the crawl is known by, and must not change."""
+        """Creates the index where there is none; `facts` identify the crawl, and must not change."""
         self.path = path
         self._sync_db: sqlite3.Connection | None = None
         with writing(path):
@@ -55,7 +55,7 @@ class Index:
             with writing(path):
                 self._prepare(facts)
             schema.check_facts(self._db, path, facts)
-            # Counted by the thread that commits and the one that folds, each its own: the difference is to be folded.
+            # One is changed by the thread that commits, the other by the one that folds; the difference is unfolded.
             self._folded = self.number("folded_rows")
             self._rows = self._folded + len(self.since(self.number("folded")))
         except BaseException:
@@ -74,7 +74,7 @@ class Index:
         return [FileState(*row) for row in self._all("SELECT id, name, length, last FROM files ORDER BY id")]
 
     def register(self, name: str) -> FileState:
-        """Makes a WARC file known, before it exists: what is on disk and not known here is then never ours."""
+        """Registers a WARC file before it is created, so that an unregistered file on disk is never this slot's."""
         with writing(self.path):
             cursor = self._db.execute("INSERT INTO files (name, length, last) VALUES (?, 0, 0)", (name,))
         return FileState(int(cursor.lastrowid or 0), name, 0, 0)
@@ -111,7 +111,7 @@ class Index:
         return [item for (item,) in self._all("SELECT item FROM pages WHERE batch > ?", batch)]
 
     def lose(self, rows: Sequence[Row], file: FileState) -> None:
-        """Takes rows out whose bytes are gone, and sets the file's committed length; `lost` gives them from now on."""
+        """Moves rows whose bytes are gone to `lost`, and sets the file's committed length."""
         with writing(self.path), _transaction(self._db):
             self._keep_lost(rows)
             for row in rows:
@@ -134,7 +134,7 @@ class Index:
             self._keep_lost(rows)
 
     def forget_lost(self) -> None:
-        """They are queued again, and that is on the disk."""
+        """Deletes the lost rows: their URLs are queued again, durably."""
         with writing(self.path):
             self._db.execute("DELETE FROM lost")
 
@@ -143,19 +143,19 @@ class Index:
         self._db.executemany("INSERT OR REPLACE INTO lost VALUES (?, ?)", values)
 
     def begin(self, batch: int) -> None:
-        """A writer goes on from this batch. From here on an index with an earlier one has lost something."""
+        """A writer continues from this batch. An index with an earlier one has lost rows from here on."""
         with writing(self.path), _transaction(self._db):
             self._db.execute("UPDATE meta SET value = ? WHERE key = 'batch' AND value < ?", (batch, batch))
             self._db.execute("DELETE FROM meta WHERE key = 'rebuilt'")
             self._db.execute("INSERT OR IGNORE INTO meta VALUES ('in_step', 1)")
 
     def note_rebuilt(self) -> None:
-        """Says that it was made again: its last batch tells nothing of what the crawl had committed before."""
+        """Marks it as rebuilt: its last batch says nothing about what the crawl had committed before."""
         with writing(self.path):
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('rebuilt', 1)")
 
     def is_rebuilt(self) -> bool:
-        """Whether it was made again, and nobody has written to it since."""
+        """Whether it was rebuilt and not written to since."""
         return bool(self._all("SELECT 1 FROM meta WHERE key = 'rebuilt'"))
 
     def is_in_step(self) -> bool:
@@ -163,23 +163,23 @@ class Index:
         return bool(self._all("SELECT 1 FROM meta WHERE key = 'in_step'"))
 
     def sync(self, last: bool = False) -> None:
-        """Puts what is committed on the disk, and does the housekeeping. The WARC files must be there first."""
+        """Makes what is committed durable, and does the housekeeping. The WARC files must be synced first."""
         with writing(self.path):
             size = self.flush()
         try:
             self._housekeep(size, last)
         except sqlite3.OperationalError as error:
-            # It may wait: the rows are safe in the log, and a full disk will be told by the next commit.
+            # The housekeeping may wait: the rows are safe in the log, and the next commit reports a full disk.
             if error.sqlite_errorname not in ("SQLITE_BUSY", "SQLITE_FULL", "SQLITE_IOERR_WRITE"):
                 raise StoreError(self.path, f"cannot be written: {error}") from error
 
     def note_durable(self, batch: int) -> None:
-        """Writes down what is on the disk, so that the next opening need not read it again."""
+        """Records the last durable batch, so that the next opening need not check earlier ones."""
         with writing(self.path):
             self._db.execute("UPDATE meta SET value = ? WHERE key = 'durable'", (batch,))
 
     def flush(self) -> int:
-        """Puts the log on the disk, and returns its size."""
+        """Syncs the write-ahead log, and returns its size."""
         # SQLite syncs its log only when it moves it into the database; a descriptor of our own may sync it at any time
         # (closing one on the database itself would drop SQLite's locks).
         fd = os.open(f"{self.path}-wal", os.O_RDONLY | os.O_CLOEXEC)
@@ -190,7 +190,7 @@ class Index:
             os.close(fd)
 
     def close(self) -> None:
-        """Ends both connections; the last one out moves the log into the file."""
+        """Closes both connections; closing the last one moves the log into the file."""
         if self._sync_db is not None:
             self._sync_db.close()
         self._db.close()
@@ -228,7 +228,7 @@ class Index:
 
 
 def lost_rows(records: Iterable[bytes], path: Path) -> list[Row]:
-    """Rows as `lost` keeps them."""
+    """Decodes the rows in the table `lost`."""
     try:
         return [msgspec.msgpack.decode(record, type=Row) for record in records]
     except (msgspec.MsgspecError, TypeError) as error:
@@ -236,7 +236,7 @@ def lost_rows(records: Iterable[bytes], path: Path) -> list[Row]:
 
 
 def _connect(path: Path, timeout: float) -> sqlite3.Connection:
-    # SQLite would make it readable for everybody; its log takes over the mode that the file has.
+    # SQLite would create it readable for everybody; its log inherits the file's mode.
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     return sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
 
@@ -250,7 +250,7 @@ def _tune(db: sqlite3.Connection) -> None:
 
 
 def _checkpoint(db: sqlite3.Connection) -> None:
-    """Moves the log into the database; where the writer appends so fast that it never ends, the writer must wait."""
+    """Moves the log into the database; where the writer appends so fast that this never completes, makes it wait."""
     (_, frames, _) = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     if frames > RESTART_FRAMES:
         db.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
@@ -258,7 +258,7 @@ def _checkpoint(db: sqlite3.Connection) -> None:
 
 @contextmanager
 def _transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """All that is done inside, or nothing."""
+    """A transaction that is rolled back on any exception."""
     try:
         db.execute("BEGIN IMMEDIATE")
         yield

@@ -1,7 +1,7 @@
 """Keeps credentials out of what is stored and exported: values of request headers that may be secret are masked.
 
-Masked are the headers that carry credentials by their meaning, and every header of the crawl's own settings but those
-that are known to be harmless. A response's headers stay as they came: they are what the crawl is to keep.
+Masked are the headers that carry credentials by definition, and every header in the crawl's settings except those known
+to be harmless. A response's headers are stored as received.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HARMLESS = frozenset({
 
 
 class Private:
-    """The request headers whose values are nobody's business; `configured` are the names in a crawl's settings."""
+    """The request headers whose values are masked; `configured` are the names in a crawl's settings."""
 
     def __init__(self, configured: Iterable[str] = ()) -> None:
         names = ALWAYS | ({name.strip().lower() for name in configured} - HARMLESS)
@@ -27,6 +27,6 @@ class Private:
         self._header = re.compile(rb"\n((?:" + any_of + rb")[ \t]*:)[^\r\n]*", re.IGNORECASE)
 
     def masked(self, request: bytes) -> bytes:
-        """A request without the values: what follows a line break before the first empty line is a header."""
+        """The request with those values masked, in its head only."""
         head, end, body = request.partition(b"\r\n\r\n")
         return self._header.sub(rb"\n\1 " + MASK, head) + end + body

@@ -1,8 +1,7 @@
 """Makes gzip members, one for each WARC record.
 
-A body that came compressed is not worth compressing again (41 µs for 20 KB, for nothing): it is put into the member
-as it is, in the blocks that deflate has for that, after the compressed head. To every reader it is a member like any
-other.
+A body that was received compressed is not worth compressing again (41 µs for 20 KB, for nothing): it is put into the
+member as stored deflate blocks, after the compressed head. Readers see an ordinary member.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ _COMPRESSED = (b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd")  # gzip, zstd
 
 
 def member(head: bytes, body: bytes, tail: bytes) -> bytes:
-    """The three, one after the other, as one gzip member."""
+    """Head, body and tail as one gzip member."""
     if body.startswith(_COMPRESSED):
         return _stored(head, body + tail)
-    # A head alone is small: its own code tables cost it 5 µs, and save a hundredth of a page.
+    # For a small head alone, dynamic code tables would cost 5 µs and save 1 % of a page.
     made: bytes = isal_zlib.compress(b"".join((head, body, tail)), _LEVEL if body else 0, _GZIP)
     return made
 

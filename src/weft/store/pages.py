@@ -1,7 +1,7 @@
 """The page store: what a crawl has fetched, over any number of data dirs.
 
-A URL's page lives in the data dir that `urls.data_dir_of` says, so the number of data dirs is a part of a crawl. Each
-process writes as its own slot (`pod0-fetcher0`), to files that nobody else touches; reading takes all slots together.
+A URL's page is in the data dir that `urls.data_dir_of` returns, so the number of data dirs is fixed for a crawl. Each
+process writes as its own slot (`pod0-fetcher0`), to files of its own; readers combine all slots.
 
 Must stay true: the promises in `contract`. A batch is a number for each commit, over all data dirs; a crash between two
 of their transactions commits a part of a batch, which is no harm, since each page is in one of them alone. A batch is
@@ -33,10 +33,10 @@ from weft.store.warc import CONFORMS_TO, Page, RecordMaker, payload_digest
 
 
 class PageStore:
-    """Keeps pages, and finds them again. One thread adds, writes and commits; `sync` may be called from another.
+    """Stores pages and finds them. One thread adds, writes and commits; `sync` may be called from another.
 
-    `batch` is the last batch committed. What is added now is committed by `batch + 1` or later, and on the disk when
-    `sync` has returned `batch + 1` or more; only what is added between `write` and `commit` comes one batch later.
+    `batch` is the last batch committed. What is added now is committed by `batch + 1` or later, and durable when `sync`
+    has returned `batch + 1` or more; what is added between `write` and `commit` is committed one batch later.
     """
 
     def __init__(self, data_dirs: Sequence[Path], shards: list[Shard], maker: RecordMaker) -> None:
@@ -44,7 +44,7 @@ class PageStore:
         self._shards = shards
         self._maker = maker
         self._corpus = Corpus(data_dirs)
-        self.read_back = 0  # rows that the index had lost, and the WARC files had
+        self.read_back = 0  # rows that the index had lost and were restored from the WARC files
         self._sync_lock = threading.Lock()
         self._attempts = self.batch = self.durable = 0
         self._keeps_warc, self.keeps_text = True, False
@@ -69,11 +69,11 @@ class PageStore:
     ) -> PageStore:
         """Opens the store, for reading or as the one writer of a slot, and repairs what a crash left.
 
-        `keep` is what is kept of pages: `warc`, `text`, or both. `secret_headers` are the names of request headers
-        whose values are masked, as credentials always are. `acknowledged` is the last batch that the frontier knows to
-        be safe: an index that ends before it has lost rows. They are read back from the WARC files where `is_done` can
-        tell which items the frontier has finished; else the store does not open. `step` is told the name of each step
-        between two durable writes, for tests that kill the process there.
+        `keep` is what is stored of pages: `warc`, `text`, or both. `secret_headers` are the names of request headers
+        whose values are masked, as credentials always are. `acknowledged` is the last batch acknowledged to the
+        frontier: an index that ends before it has lost rows. They are restored from the WARC files if `is_done` can
+        tell which items the frontier has finished; else the store does not open. `step` is called with the name of each
+        step between two durable writes, for tests that kill the process there.
         """
         folders = [Path(folder) for folder in data_dirs]
         if not folders:
@@ -111,10 +111,10 @@ class PageStore:
     def add(
         self, row: Row, result: FetchResult | None, *, truncated: str | None = None, text: str | None = None
     ) -> None:
-        """Takes an ended item into memory, its records made and compressed; without a response it becomes a row alone.
+        """Adds an ended item in memory, its records made and compressed; without a response it becomes a row alone.
 
         `truncated` is `length`, `time`, `disconnect` or `unspecified`. An empty `row.digest` becomes that of the body
-        as it came. `text` is kept where the store keeps texts.
+        as received. `text` is stored where the store keeps texts.
         """
         page = None
         if not self._keeps_warc:
@@ -126,7 +126,7 @@ class PageStore:
         self._shard(row.url).add(row, page, text if self.keeps_text else None)
 
     def add_revisit(self, row: Row, result: FetchResult, *, of_date: float, not_modified: bool = False) -> None:
-        """Takes a page that has not changed since `of_date`: a record that refers to the one stored then."""
+        """Adds a page that has not changed since `of_date`: a record that refers to the one stored then."""
         if self._keeps_warc:
             named = field(row)
             page = self._maker.revisit(result, row.digest, of_date, not_modified, at=row.fetched_at, named=named)
@@ -135,7 +135,7 @@ class PageStore:
         self._shard(row.url).add(row, page)
 
     def forget(self, items: Collection[int]) -> list[Row]:
-        """Drops what was added for these items since the last `write`, and gives it; nothing of it reaches a file."""
+        """Drops what was added for these items since the last `write`, and returns the rows; none reaches a file."""
         return [row for shard in self._shards for row in shard.forget(items)]
 
     def write(self) -> None:
@@ -146,14 +146,14 @@ class PageStore:
     def commit(self) -> int:
         """Commits the rows of what was written; returns the number of their batch. DiskFull: call it again."""
         if any(shard.uncommitted for shard in self._shards):
-            self._attempts += 1  # not the number of an attempt that got through in one data dir alone
+            self._attempts += 1  # an attempt that succeeded in some data dirs only must not share its number
             for shard in self._shards:
                 shard.commit(self._attempts, self.durable)
             self.batch = self._attempts
         return self.batch
 
     def sync(self, last: bool = False) -> int:
-        """Puts what is committed on the disk, bytes before rows; returns the last batch that no power cut can take."""
+        """Makes what is committed durable, bytes before rows; returns the last durable batch."""
         with self._sync_lock:
             batch = self.batch
             for shard in self._shards:
@@ -176,16 +176,16 @@ class PageStore:
         return sha256(b"".join(b"%d " % row.item for row in self._lost())).hexdigest()[:32]
 
     def readmitted(self) -> None:
-        """What `repair` gave is queued again, and committed there: it is not given once more."""
+        """What `repair` returned is queued again, durably: it is not returned any more."""
         for shard in self._shards:
             shard.index.forget_lost()
 
     def items_since(self, batch: int) -> list[int]:
-        """The items that this slot has committed after a batch, in order: the frontier may not know them finished."""
+        """The items that this slot has committed after a batch, in order: the frontier may lack their ends."""
         return sorted(item for shard in self._shards for item in shard.index.since(batch))
 
     def close(self) -> None:
-        """Writes, commits and syncs what is left, and gives the slot up."""
+        """Writes, commits and syncs what is left, and releases the slot."""
         try:
             if self._shards:
                 self.write()
@@ -197,9 +197,9 @@ class PageStore:
             self.abandon()
 
     def abandon(self) -> None:
-        """Gives the slot up as it is: what was not committed is lost."""
+        """Releases the slot without committing: what was not committed is lost."""
         with self._sync_lock:
-            self._corpus.close()  # before the writers: the last connection to go takes the log with it
+            self._corpus.close()  # before the writers: the last connection to close removes the log
             for shard in self._shards:
                 shard.close()
             self._shards = []
@@ -209,7 +209,7 @@ class PageStore:
         return self._corpus.get(url)
 
     def row_of(self, url: str) -> Row | None:
-        """The row of the page that `get` gives; the page itself is not read."""
+        """The row of the page that `get` returns; the page itself is not read."""
         return self._corpus.row_of(url)
 
     def for_url(self, url: str) -> list[Row]:
@@ -231,7 +231,7 @@ class PageStore:
     def new_rows(self, seen: dict[Path, int]) -> Iterator[Row]:
         """The rows committed since the last call with this `seen` (at first: empty), each slot's in their order.
 
-        For following a crawl that runs: it costs as much as there is new, and keeps one number for each index.
+        For following a running crawl: the cost grows with the new rows only.
         """
         return self._corpus.new_rows(seen)
 
@@ -240,7 +240,7 @@ class PageStore:
         return self._corpus.url_of(item)
 
     def stats(self, top: int = 20, slots: str = "") -> Stats:
-        """What the crawl holds, or what the slots hold whose names begin so (`pod1-`)."""
+        """The totals of the crawl, or of the slots whose names begin with `slots` (`pod1-`)."""
         return self._corpus.stats(top, slots)
 
     def _lost(self) -> list[Row]:
@@ -261,7 +261,7 @@ class PageStore:
         durable = max(index.number("durable") for index in indexes)
         tail = None if is_done is None else Tail(is_done, self._next_batch)
         for shard, names in zip(self._shards, on_disk, strict=True):
-            # An index that has every acknowledged batch has the row of every item that is done.
+            # An index that has every acknowledged batch has the row of every finished item.
             may_be_behind = shard.index.number("batch") < acknowledged
             back = shard.repair(durable, names, tail if may_be_behind else None)
             if shard.index in behind and not back:
@@ -301,7 +301,7 @@ def _refuse_missing(paths: list[Path], acknowledged: int) -> None:
 
 
 def _next_serial(folders: list[Path]) -> int:
-    """Beyond every file there is, in all data dirs: a name is used once."""
+    """One above every file in all data dirs, so that no name is used twice."""
     there = (path.name for folder in folders for path in (folder / "warc").glob("weft-*.warc.gz"))
     return 1 + max(map(warc_file.serial_of, there), default=-1)
 

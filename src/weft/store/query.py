@@ -1,7 +1,7 @@
 """Reads one index, also while it is being written: rows in the order of their items, by URL, by batch, and counts.
 
-Must stay true: no question keeps a read transaction open for longer than one statement, or the writer's log could not
-be emptied; what is iterated is read by the thousand, so that memory does not grow with the crawl.
+Must stay true: no query keeps a read transaction open for longer than one statement, or the writer's log could not be
+emptied; iteration reads a thousand rows at a time, so that memory does not grow with the crawl.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Where:
     status: int | None = None
     host: str | None = None
     error: str | None = None
-    stored: bool | None = None  # with what was kept of its response, in a WARC file or as text
+    stored: bool | None = None  # whether its response is stored, in a WARC file or as text
 
     def sql(self) -> tuple[str, list[object]]:
         """The conditions but for `after_item`, and their values."""
-        # The plus keeps SQLite on the order of items: by the index on batches it would sort all for each thousand.
+        # The plus keeps SQLite from using the index on batches, by which it would sort all rows for each thousand.
         equal = {"crawl": self.crawl, "status": self.status, "host": self.host, "error": self.error}
         given = {f"p.{column} = ?": value for column, value in equal.items() if value is not None}
         if self.after_batch is not None:
@@ -63,16 +63,16 @@ class IndexReader:
     """The reader's side of one index."""
 
     def __init__(self, path: Path, *, whole: bool = True) -> None:
-        """`whole`: refuses an index that was cut; else it is read as far as it can be."""
+        """`whole`: refuse an index that was cut; else it is read as far as possible."""
         self.path = path
         self._db = _connect(path, whole)
 
     def begun(self, facts: Mapping[str, object]) -> bool:
-        """Whether it has its layout already; BadInput where it belongs to another place."""
+        """Whether its tables exist; BadInput where it belongs to another data dir."""
         with reading(self.path):
             if schema.is_empty(self._db, self.path):
                 return False
-            if schema.fact(self._db, "data_dirs") is not None:  # else its maker is just about to write that down
+            if schema.fact(self._db, "data_dirs") is not None:  # else its creator has not written it yet
                 schema.check_facts(self._db, self.path, facts)
             return True
 
@@ -123,7 +123,7 @@ class IndexReader:
         return lost_rows((record for (record,) in self._all("SELECT record FROM lost ORDER BY item")), self.path)
 
     def crawl_id(self) -> object:
-        """The crawl that it is of."""
+        """The id of its crawl."""
         with reading(self.path):
             return schema.fact(self._db, "crawl_id")
 
@@ -165,7 +165,7 @@ class IndexReader:
                 yield from self._typed([found], tuple[str, int])
 
     def close(self) -> None:
-        """Gives the connection back."""
+        """Closes the connection."""
         self._db.close()
 
     def _all(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
@@ -173,7 +173,7 @@ class IndexReader:
             return self._db.execute(sql, values).fetchall()
 
     def _typed(self, found: list[tuple[Any, ...]], kinds: Any) -> list[Any]:
-        """What was read, if it is of these types; SQLite keeps no check sums that would tell."""
+        """The values, if they are of these types; DamagedIndex otherwise, since SQLite keeps no checksums."""
         try:
             return [msgspec.convert(values, kinds) for values in found]
         except msgspec.ValidationError as error:
@@ -181,7 +181,7 @@ class IndexReader:
 
 
 def _connect(path: Path, whole: bool) -> sqlite3.Connection:
-    """A read-only connection. Where there is no log and none can be made (a read-only medium), the file is fixed."""
+    """A read-only connection. Without a log, and where none can be created (a read-only medium), it is `immutable`."""
     quoted = path.resolve().as_uri()
     for mode in ("mode=ro", "mode=ro&immutable=1"):
         try:

@@ -1,15 +1,16 @@
-"""Makes indexes and texts again from the WARC files, which are the truth.
+"""Rebuilds indexes and texts from the WARC files, which are the truth.
 
-A new index grows beside the old one (`index-{slot}.rebuilt`) and takes its place when all are whole, so that an
-interruption costs nothing but time. Every record carries its row (see `row_field`); one item has one row, whatever
-there is twice. What an old index knows and the files do not tell is kept: how much of a file was committed, and rows
-that have no record, as those of a crawl that keeps texts alone.
+A new index is written next to the old one (`index-{slot}.rebuilt`) and replaces it when all are complete, so that an
+interruption costs nothing but time. Every record carries its row (see `row_field`); an item gets one row, also where it
+has two records. What only the old index has is kept: how much of a file was committed, and rows without a record, as
+those of a crawl that stores texts alone.
 
-Damage costs the records that it hits: the next whole one is looked for. Whose record is gone, by the old index or by
-what the frontier knows to be finished, is written to the new index as lost; the next opening queues it again.
+Damage costs the records that it hits: the scan continues at the next complete one. Items whose record is gone,
+according to the old index or to the frontier's finished items, are written to the new index as lost; the next opening
+queues them again.
 
-Must stay true: the new index's batches are in the order of the files, and all later than those that anybody has seen;
-a file's committed length covers every whole record in it but those of items that will be fetched again.
+Must stay true: the new index's batches are in the order of the files, and all later than any earlier batch; a file's
+committed length covers every complete record in it except those of items that will be fetched again.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ from weft.store.warc_file import files_of, slot_of, sync_folder
 from weft.store.warc_read import Located, WarcScan
 
 BATCH_ROWS = 1000
-MOST_URLS = 1000  # that are told by name
+MOST_URLS = 1000  # listed by name
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A damaged stretch of a WARC file, and the pages in it as far as the old index knows them."""
+    """A damaged stretch of a WARC file, and the pages in it according to the old index."""
 
     file: str
     offset: int
@@ -60,11 +61,11 @@ class Rebuilt:
     rows: int = 0
     pages: int = 0
     texts: int = 0
-    duplicates: int = 0  # records of items that had their row already
-    kept: int = 0  # rows of the old index that no record tells
-    gone: int = 0  # rows of the old index whose record is no longer there
-    foreign: int = 0  # responses that carry no row
-    unfinished: int = 0  # records of items that were not done when the crawl died: they are fetched again
+    duplicates: int = 0  # records of items that already had a row
+    kept: int = 0  # rows of the old index that have no record
+    gone: int = 0  # rows of the old index whose record is gone
+    foreign: int = 0  # responses without a row
+    unfinished: int = 0  # records of items that were not finished when the crawl died: they are fetched again
     torn: list[str] = field(default_factory=list)  # files that end in half a record
     damage: list[Damage] = field(default_factory=list)
     lost: int = 0  # items that were stored, or should have been, and have no row now: they are queued again
@@ -78,12 +79,12 @@ T = TypeVar("T")
 
 
 class Rebuild:
-    """One rebuild of a crawl that nobody writes to. `text_of` reads a page, where texts are to be made again.
+    """One rebuild of a crawl that is not running. `text_of` extracts a page's text, where texts are to be rebuilt.
 
-    `is_done` tells of items that the crawl has finished; None where nobody knows. It is asked where no old index says
-    what was committed, or the file has more: the links of a page whose bytes alone were written might be unknown, so
-    that page must be fetched again. `missing` is given what tells which items have a row, and gives rows for those that
-    the crawl has finished and that have none. `slots` have an index in every data dir, whatever is there.
+    `is_done`: whether the crawl has finished an item; None where that is unknown. It decides where no old index says
+    what was committed, or the file has more: if only a page's bytes were written, its links may be missing from the
+    frontier, so it must be fetched again. `missing` gets a function that says which items have a row, and returns rows
+    for finished items that have none. `slots` get an index in every data dir in any case.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class Rebuild:
         self._is_done = is_done
         self._missing = missing
         self._watch = watch
-        self.told = Rebuilt()
+        self.report = Rebuilt()
         self._places = [
             _Place(number, folder, slot)
             for number, folder in enumerate(self._dirs)
@@ -118,7 +119,7 @@ class Rebuild:
         self._all_bytes = sum(path.stat().st_size for folder in self._dirs for path in (folder / "warc").glob("*.gz"))
 
     def run(self) -> Rebuilt:
-        """Makes everything again."""
+        """Rebuilds everything."""
         locks = [own(place.folder, place.slot) for place in self._places]
         try:
             for place in self._places:
@@ -138,7 +139,7 @@ class Rebuild:
                 place.close()
             for lock in locks:
                 os.close(lock)
-        return self.told
+        return self.report
 
     def _make(self, place: _Place) -> None:
         place.clear()
@@ -149,7 +150,7 @@ class Rebuild:
         self._carry_over(place, index)
 
     def _end(self, place: _Place) -> None:
-        """What is lost, and that the index is whole."""
+        """Records what is lost, and completes the index."""
         index = place.new
         assert index is not None
         known = self._known([*place.lost])
@@ -158,8 +159,8 @@ class Rebuild:
         index.note_rebuilt()
         index.sync(last=True)
         index.note_durable(self._batch)
-        self.told.lost += len(lost)
-        self.told.lost_urls += [row.url for row in lost[: MOST_URLS - len(self.told.lost_urls)]]
+        self.report.lost += len(lost)
+        self.report.lost_urls += [row.url for row in lost[: MOST_URLS - len(self.report.lost_urls)]]
 
     def _find_missing(self) -> None:
         for row in self._missing(self._known) if self._missing is not None else ():
@@ -174,24 +175,24 @@ class Rebuild:
         return set().union(*(place.new.known(items) for place in self._places if place.new is not None))
 
     def _read(self, place: _Place, index: Index, file: FileState) -> None:
-        """Every row that a file holds."""
+        """Inserts every row that a file holds."""
         name = file.name
         scan = WarcScan(place.folder / "warc" / name, known=lambda offset: place.old_row(name, offset) is not None)
         limit = place.committed.get(name)
         texts = TextFiles(place.folder)
         batch: list[Row] = []
-        self.told.files += 1
+        self.report.files += 1
         for found in scan:
             end = found.offset + found.length
             is_committed = limit is not None and end <= limit
-            self.told.records += 1
+            self.report.records += 1
             row = self._row(place, file, found)
             if row is None:
                 if found.record.kind != "request" and (is_committed or limit is None):
                     file = FileState(file.id, name, end, found.offset)
                 continue
             if not is_committed and not self._is_finished(place, row, limit):
-                self.told.unfinished += 1
+                self.report.unfinished += 1
                 continue
             file = FileState(file.id, name, end, found.offset)
             batch.append(row)
@@ -201,17 +202,17 @@ class Rebuild:
                 self._watch(self._bytes + end, self._all_bytes)
         self._commit(place, index, batch, file)
         if scan.torn:
-            self.told.torn.append(name)
-        self.told.damage += [
+            self.report.torn.append(name)
+        self.report.damage += [
             Damage(name, gap.offset, gap.length, place.old_urls(name, gap.offset, gap.length)) for gap in scan.gaps
         ]
         self._bytes += scan.end
 
     def _is_finished(self, place: _Place, row: Row, limit: int | None) -> bool:
-        """Whether a page counts that no old index knows to be committed."""
+        """Whether to keep a page that no old index has as committed."""
         if self._is_done is not None:
             return self._is_done(row.item)
-        if limit is not None:  # nobody knows: it is queued again, lest it be lost
+        if limit is not None:  # unknown: queued again, rather than lost
             place.lost.setdefault(row.item, row)
         return limit is None
 
@@ -219,7 +220,7 @@ class Rebuild:
         row = row_field.row_of(found.record, file.name, found.offset, found.length)
         if row is None and found.record.kind in ("response", "revisit"):
             row = place.old_row(file.name, found.offset)
-            self.told.foreign += row is None
+            self.report.foreign += row is None
         return row
 
     def _keep_text(self, texts: TextFiles, row: Row, found: Located) -> None:
@@ -228,38 +229,38 @@ class Rebuild:
         text = self._text_of(StoredPage(row, found.record))
         if text is not None:
             texts.write(row.url, text)
-            self.told.texts += 1
+            self.report.texts += 1
 
     def _commit(self, place: _Place, index: Index, batch: list[Row], file: FileState) -> None:
-        """Rows of one file and its length; a row that is there already, here or in another slot, stays as it is."""
+        """Inserts rows of one file and its length; an item that has a row, here or in another slot, keeps it."""
         rows = {row.item: row for row in reversed(batch)}
         items = [*rows]
         others = (other.new for other in self._places if other.number == place.number and other.new is not None)
         for item in set().union(*(other.known(items) for other in others)):
             del rows[item]
-        self.told.duplicates += len(batch) - len(rows)
+        self.report.duplicates += len(batch) - len(rows)
         self._insert(index, [(row, file.id if row.warc_file else None) for row in rows.values()], file)
         batch.clear()
 
     def _insert(self, index: Index, rows: list[tuple[Row, int | None]], file: FileState | None) -> None:
         self._batch += 1
-        told = [values_of(row, row.digest, number, row.warc_offset, row.warc_length) for row, number in rows]
-        made = [(values[0], self._batch, *values[1:]) for values in told]
+        values_list = [values_of(row, row.digest, number, row.warc_offset, row.warc_length) for row, number in rows]
+        made = [(values[0], self._batch, *values[1:]) for values in values_list]
         index.commit(self._batch, self._batch, made, [file] if file else [])
-        self.told.rows += len(rows)
-        self.told.pages += sum(200 <= row.status < 300 and number is not None for row, number in rows)
+        self.report.rows += len(rows)
+        self.report.pages += sum(200 <= row.status < 300 and number is not None for row, number in rows)
 
     def _carry_over(self, place: _Place, index: Index) -> None:
-        """The old index's rows that no record tells."""
+        """Keeps the old index's rows that have no record, and records those whose record is gone as lost."""
         for rows in place.old_rows():
             known = index.known([row.item for row in rows])
             missing = [row for row in rows if row.item not in known]
             place.lost |= {row.item: row for row in missing if row.warc_file}
-            self.told.gone += sum(bool(row.warc_file) for row in missing)
+            self.report.gone += sum(bool(row.warc_file) for row in missing)
             carried = [(row, place.kind_of(row)) for row in missing if not row.warc_file]
             if carried:
                 self._insert(index, carried, None)
-                self.told.kept += len(carried)
+                self.report.kept += len(carried)
         place.lost |= {row.item: row for row in place.old_lost()}
 
 
@@ -278,18 +279,18 @@ class _Place:
         self._by_offset: dict[int, Row] = {}
 
     def open_old(self) -> None:
-        """Reads what the old index knows; one that is damaged is read as far as it can be."""
+        """Opens the old index; a damaged one is read as far as possible."""
         if not self.path.exists():
             return
         try:
             self._old = IndexReader(self.path, whole=False)
             self.committed = self._old.files()
         except (StoreError, BadInput):
-            self._let_go()
+            self._close_old()
 
     def last_batch(self) -> int:
         """The last batch of the old index."""
-        return self._asked(lambda old: old.last_batch(), 0)
+        return self._from_old(lambda old: old.last_batch(), 0)
 
     def old_row(self, name: str, offset: int) -> Row | None:
         """The row that the old index has for a place."""
@@ -302,7 +303,7 @@ class _Place:
 
     def old_lost(self) -> list[Row]:
         """What was lost before, and not queued again yet."""
-        return self._asked(lambda old: old.lost(), list[Row]())
+        return self._from_old(lambda old: old.lost(), list[Row]())
 
     def old_rows(self) -> Iterator[list[Row]]:
         """All rows of the old index, some at a time."""
@@ -321,28 +322,28 @@ class _Place:
 
     def _in_file(self, name: str) -> dict[int, Row]:
         if name != self._file_read:
-            rows = self._asked(lambda old: old.in_file(name), list[Row]())
+            rows = self._from_old(lambda old: old.in_file(name), list[Row]())
             self._file_read, self._by_offset = name, {row.warc_offset: row for row in rows}
         return self._by_offset
 
-    def _asked(self, question: Callable[[IndexReader], T], otherwise: T) -> T:
-        """The old index's answer; damage to one part of it is no reason not to ask for another."""
+    def _from_old(self, query: Callable[[IndexReader], T], otherwise: T) -> T:
+        """The result of a query to the old index; where one part of it is damaged, others may be readable."""
         try:
-            return question(self._old) if self._old is not None else otherwise
+            return query(self._old) if self._old is not None else otherwise
         except StoreError:
             return otherwise
 
     def kind_of(self, row: Row) -> int | None:
-        """What stands for the WARC file of a row that has none: whether its text was kept."""
+        """The value of the column `file` for a row without a WARC file: whether its text is stored."""
         return TEXT_ALONE if row.digest and 200 <= row.status < 300 else None
 
     def clear(self) -> None:
-        """Takes away what an interrupted rebuild left."""
+        """Deletes what an interrupted rebuild left."""
         for suffix in ("", "-wal", "-shm"):
             Path(f"{self.new_path}{suffix}").unlink(missing_ok=True)
 
     def swap(self) -> None:
-        """Puts the new index into the old one's place; the old one's log goes first, or it would be taken for ours."""
+        """Replaces the old index; its log is deleted first, or SQLite would apply it to the new one."""
         self.close()
         _fold(self.path)
         with writing(self.path):
@@ -352,20 +353,20 @@ class _Place:
             sync_folder(self.folder)
 
     def close(self) -> None:
-        """Lets both indexes go."""
-        self._let_go()
+        """Closes both indexes."""
+        self._close_old()
         if self.new is not None:
             self.new.close()
             self.new = None
 
-    def _let_go(self) -> None:
+    def _close_old(self) -> None:
         if self._old is not None:
             self._old.close()
             self._old = None
 
 
 def _fold(path: Path) -> None:
-    """Moves an index's log into it, so that it is whole without; one that is damaged is left as it is."""
+    """Moves an index's log into it, so that it is complete without; a damaged one is left as it is."""
     if not path.exists():
         return
     try:

@@ -1,16 +1,16 @@
 """Makes a slot's WARC files and index agree after a crash, before anything is appended.
 
-After kill -9 there can only be bytes too many: a tail beyond the committed length, which is cut. After a power cut
+After kill -9 there can only be too many bytes: a tail beyond the committed length, which is cut. After a power cut
 there can be too few: rows whose bytes never reached the disk, or reached it as zeros. So every row committed after the
-last `sync` is read, and the last record of each file; where one is not there, the whole file is read, and the rows
-whose records are not whole are taken out, for the engine to fetch again. Rows go first and bytes second: a crash in
-here leaves a tail, no more.
+last `sync` is checked, and the last record of each file; where one is missing, the whole file is read, and the rows
+whose records are incomplete are removed, for the engine to fetch again. Rows are removed first and bytes second: a
+crash in here leaves a tail, no more.
 
-An index can be older than its files: its log was deleted or damaged. Then records behind the committed length belong to
-items that the frontier knows to be finished, and their rows are read back from them.
+An index can be older than its files: its log was deleted or damaged. Then records beyond the committed length belong to
+items that the frontier has finished, and their rows are restored from them.
 
-Must stay true: a whole record that belongs to a row is never cut off, wherever the file is damaged; only what follows
-the last one is.
+Must stay true: a complete record that belongs to a row is never cut off, wherever the file is damaged; only what
+follows the last one is.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from weft.store.warc_read import WarcScan, read_record
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """What may be read back behind the committed length: rows of items that are done, each time as a new batch."""
+    """Which rows may be restored from beyond the committed length: finished items, each file as a new batch."""
 
     is_done: Callable[[int], bool]
     next_batch: Callable[[], int]
 
 
 def repair(index: Index, folder: Path, durable: int, tail: Tail | None = None) -> int:
-    """Takes out rows whose bytes are gone, and cuts what no row stands for; gives how many rows were read back."""
+    """Removes rows whose bytes are gone, and cuts bytes without a row; returns how many rows were restored."""
     back = 0
     for file in index.files():
         path = folder / file.name
@@ -63,7 +63,7 @@ def _is_whole(index: Index, path: Path, file: FileState, durable: int) -> bool:
 
 
 def _mend(index: Index, path: Path, file: FileState) -> FileState:
-    """Takes out the rows whose records are not whole, and gives the file as far as it is good."""
+    """Removes the rows whose records are incomplete; returns the file's state up to its last complete record."""
     lost = {(row.warc_offset, row.warc_length): row for row in index.rows_in(file.id)}
     offsets = {offset for offset, _ in lost}
     last = length = 0
@@ -72,7 +72,7 @@ def _mend(index: Index, path: Path, file: FileState) -> FileState:
         if end > file.length:
             break
         lost.pop((found.offset, found.length), None)
-        if found.record.kind != "request":  # the last one's response is not there, or it would not be the last
+        if found.record.kind != "request":  # a request at the end has lost its response
             last, length = found.offset, end
     mended = FileState(file.id, file.name, length, last)
     index.lose(list(lost.values()), mended)

@@ -1,7 +1,7 @@
 """A row inside its WARC record: the named field `X-Weft-Row`, from which `weft rebuild` makes the index again.
 
-It holds, as JSON, what the rest of the record does not tell. An item that ended without a response has a `metadata`
-record of its own for it. WARC 1.1 lets a writer add named fields, and readers pass over those that they do not know.
+It holds, as JSON, what the rest of the record does not have. An item that ended without a response has a `metadata`
+record of its own for it. WARC 1.1 lets a writer add named fields, and readers ignore unknown ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NAME = "X-Weft-Row"
 
 
 class Facts(msgspec.Struct, omit_defaults=True, gc=False):
-    """What the field holds; what has its usual value is left out."""
+    """The field's content; default values are omitted."""
 
     item: int
     at: float
@@ -42,20 +42,20 @@ def field(row: Row) -> str:
         row.error, row.hops,
     )  # fmt: skip
     try:
-        told = _encode(facts)
+        encoded = _encode(facts)
     except UnicodeEncodeError:  # half a surrogate pair, as a broken page's title can hold
         texts = {name: _whole(getattr(facts, name)) for name in ("final", "type", "title", "error")}
-        told = _encode(msgspec.structs.replace(facts, **texts))
-    return f"{NAME}: {told.decode()}\r\n"
+        encoded = _encode(msgspec.structs.replace(facts, **texts))
+    return f"{NAME}: {encoded.decode()}\r\n"
 
 
 def row_of(record: Record, file: str, offset: int, length: int) -> Row | None:
-    """The row that a record holds, at a place; None where it holds none."""
-    told = record.headers.get(NAME.lower())
-    if told is None:
+    """The row in a record, which is at this place; None where it has none."""
+    encoded = record.headers.get(NAME.lower())
+    if encoded is None:
         return None
     try:
-        facts = _decode(told)
+        facts = _decode(encoded)
     except msgspec.MsgspecError:
         return None
     url = record.headers.get("warc-target-uri", "")

@@ -1,21 +1,21 @@
 """The index's layout: one SQLite file for each slot and data dir, `index-{slot}.db`.
 
-    pages    one row for each ended item; `item` is the key, so that a row can be written twice and is there once;
-             `file` is the WARC file of its response, 0 for one that is kept as text alone, NULL where none is kept
+    pages    one row for each ended item; `item` is the key, so that writing a row twice leaves one;
+             `file` is the WARC file of its response, 0 for one that is stored as text alone, NULL where none is stored
     files    the slot's WARC files and how much of each is committed
     tally    how many rows, pages (stored 2xx) and bytes there are of each kind, counted in the transaction of the rows
     lookup   (url_hash, item), sorted: the way from a URL to its rows
-    lost     rows that were taken out because their bytes are gone, until they are queued again
+    lost     rows that were removed because their bytes are gone, until their URLs are queued again
     meta     schema_version, crawl_id, data_dirs, data_dir, and the numbers `batch`, `durable`, `folded`, `folded_rows`;
              `rebuilt` until a writer has opened an index that was made again; `in_step` once batches without a row in
              this data dir are noted, too
 
-A row's way into `lookup` is by the thousand, in the order of the hash: an ordinary index on the hash writes a page of
-4 KB for each row once it is larger than the cache (17 µs a row at 600,000 rows instead of 5). Rows of batches beyond
-`folded` are found through the index on (batch, url_hash), which grows at its end only.
+Rows are folded into `lookup` thousands at a time, sorted by hash: an ordinary index on the hash writes a page of 4 KB
+for each row once it is larger than the cache (17 µs a row at 600,000 rows instead of 5). Rows of batches after `folded`
+are found through the index on (batch, url_hash), which grows at its end only.
 
-WAL, so that readers never wait for the writer or it for them. `synchronous=NORMAL` survives kill -9; what survives a
-power cut is what `Index.sync` has put on the disk.
+WAL, so that readers and the writer never wait for each other. `synchronous=NORMAL` survives kill -9; what `Index.sync`
+has synced survives a power cut.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ INSERT INTO meta VALUES ('schema_version', {VERSION}), ('batch', 0), ('durable',
 COMMIT;
 """  # noqa: S608 - no value in it
 
-# Made by every writer, since an index of an older Weft has none.
+# Created by every writer, since an index of an older Weft does not have it.
 LOST = "CREATE TABLE IF NOT EXISTS lost (item INTEGER PRIMARY KEY, record BLOB NOT NULL)"
 # The columns of records.Row in their order.
 ROW = """p.item, p.crawl, p.url, coalesce(p.final_url, p.url), p.status, p.fetched_at, p.content_type, p.charset,
@@ -77,7 +77,7 @@ _TYPES = tuple[
 
 
 def rows(found: Iterable[tuple[Any, ...]], path: Path) -> list[Row]:
-    """Rows as they were read. SQLite keeps no check sums: what is of another type than it was is damage."""
+    """The rows; DamagedIndex for a value of a wrong type, since SQLite keeps no checksums."""
     try:
         return [Row(*msgspec.convert(values, _TYPES)) for values in found]
     except msgspec.ValidationError as error:
@@ -85,7 +85,7 @@ def rows(found: Iterable[tuple[Any, ...]], path: Path) -> list[Row]:
 
 
 def values_of(row: Row, digest: str, file: int | None, offset: int, length: int) -> tuple[Any, ...]:
-    """A row as the index keeps it, but for its batch."""
+    """The values of a row in the index, without its batch."""
     url, final_url = row.url, row.final_url
     return (
         row.item,
@@ -93,18 +93,18 @@ def values_of(row: Row, digest: str, file: int | None, offset: int, length: int)
         urls.host_of(url),
         row.crawl,
         url,
-        None if final_url == url else _text(final_url),
+        None if final_url == url else _storable(final_url),
         row.status,
         row.fetched_at,
-        _text(row.content_type),
+        _storable(row.content_type),
         row.charset,
         row.language,
-        _text(row.title),
+        _storable(row.title),
         row.depth,
         row.parent,
         digest,
         row.length,
-        _text(row.error),
+        _storable(row.error),
         row.hops,
         file,
         offset,
@@ -112,8 +112,8 @@ def values_of(row: Row, digest: str, file: int | None, offset: int, length: int)
     )
 
 
-def _text(text: str) -> str:
-    """What SQLite can keep: half a surrogate pair, as a broken page can hold, would block the commit for ever."""
+def _storable(text: str) -> str:
+    """Text that SQLite can store: half a surrogate pair, which a broken page may have, would make every commit fail."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
@@ -133,25 +133,25 @@ def slot_in(path: Path) -> str:
 
 
 def is_empty(db: sqlite3.Connection, path: Path) -> bool:
-    """Whether the file has no layout yet: its maker has only begun, or died there."""
+    """Whether the file has no tables yet: its creator has only begun, or died there."""
     try:
         return not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     except sqlite3.DatabaseError as error:
         if error.sqlite_errorname == "SQLITE_NOTADB":
             raise BadInput(
-                f"{path} is no index of Weft ({error}): if it was one, {remedy(path.parent)}; "
+                f"{path} is not an index of Weft ({error}): if it was one, {remedy(path.parent)}; "
                 "else choose another data dir"
             ) from error
         raise
 
 
 def check_size(db: sqlite3.Connection, path: Path) -> None:
-    """Refuses an index that was cut inside a page: SQLite reads the missing bytes as zeros, and says nothing."""
+    """Refuses an index that was cut inside a page: SQLite reads the missing bytes as zeros, without an error."""
     with reading(path):
         if path.stat().st_size % db.execute("PRAGMA page_size").fetchone()[0] == 0:
             return
         log = Path(f"{path}-wal")
-        # A full disk can leave half a page too, but then the log has all of it.
+        # A full disk can leave half a page too, but then the log has the whole page.
         if log.exists() and log.stat().st_size and db.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok":
             return
     raise DamagedIndex(path, "it ends in the middle of a page")
@@ -161,14 +161,14 @@ def check(db: sqlite3.Connection, path: Path) -> None:
     """Refuses a file of another program or another layout."""
     if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
         raise BadInput(
-            f"{path} is no index of Weft, but another SQLite file: if it was one, {remedy(path.parent)}; "
+            f"{path} is not an index of Weft, but another SQLite file: if it was one, {remedy(path.parent)}; "
             "else choose another data dir"
         )
     version = fact(db, "schema_version")
     if not isinstance(version, int):
         raise DamagedIndex(path, f"its layout is {version!r}")
     if version != VERSION:
-        raise BadInput(f"{path} has layout {version}, this Weft knows layout {VERSION}: use the Weft that made it")
+        raise BadInput(f"{path} has layout {version}, this Weft reads layout {VERSION}: use the Weft that made it")
 
 
 def check_facts(db: sqlite3.Connection, path: Path, facts: Mapping[str, object]) -> None:
@@ -180,6 +180,6 @@ def check_facts(db: sqlite3.Connection, path: Path, facts: Mapping[str, object])
 
 
 def fact(db: sqlite3.Connection, key: str) -> object:
-    """What `meta` holds under a key."""
+    """A value in `meta`."""
     found = db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
     return found[0] if found else None

@@ -1,11 +1,11 @@
-"""One slot's part of one data dir: its WARC files and its index, in step.
+"""One slot's part of one data dir: its WARC files and its index, kept consistent.
 
     warc/            the slot's files, `weft-{crawl}-{slot}-{serial}.warc.gz`
     content/         text files, when text is stored
     index-{slot}.db  the index; `index-{slot}.lock` is held for as long as a process owns the slot
 
-Must stay true: a WARC file is registered in the index, on the disk, before it is made; texts and bytes are written
-before their rows are committed; a step that raises leaves everything as it was, and can be called again.
+Must stay true: a WARC file is registered in the index, durably, before it is created; texts and bytes are written
+before their rows are committed; a call that raises changes nothing, and can be repeated.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from weft.store.text import TextFiles
 from weft.store.warc import Page, RecordMaker
 from weft.store.warc_file import WarcFile, sync_folder
 
-TEXT_ALONE = 0  # in the place of a WARC file's number
+TEXT_ALONE = 0  # in the column for the WARC file: the page is stored as text alone
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """How a slot makes its WARC files: alike in all data dirs, and no name twice."""
+    """How a slot creates its WARC files: the same in all data dirs, and no name twice."""
 
     maker: RecordMaker
     info: Mapping[str, str]
@@ -43,7 +43,7 @@ class Files:
 
 
 class Shard:
-    """Takes pages for one data dir. One thread adds, writes and commits; `sync` may be called from another."""
+    """Stores pages in one data dir. One thread adds, writes and commits; `sync` may be called from another."""
 
     def __init__(
         self, data_dir: Path, slot: str, facts: Mapping[str, object], files: Files, step: Callable[[str], None]
@@ -57,7 +57,7 @@ class Shard:
         self._grown: dict[int, FileState] = {}
         self._file: WarcFile | None = None
         self._file_lock = threading.Lock()  # the descriptor must not be closed while another thread syncs it
-        self._state: FileState | None = None
+        self._file_state: FileState | None = None
         self._lock_fd = own(data_dir, slot)
         try:
             self.index = Index(schema.path_of(data_dir, slot), facts)
@@ -68,13 +68,13 @@ class Shard:
 
     @property
     def uncommitted(self) -> bool:
-        """Whether something is written that has no row yet."""
+        """Whether something is written whose rows are not committed."""
         return bool(self._written)
 
     def repair(self, durable: int, on_disk: Sequence[str], tail: Tail | None = None) -> int:
-        """Puts right what a crash left, and goes on in the last file; `on_disk` are the names of the slot's files.
+        """Repairs what a crash left, and continues in the last file; `on_disk` are the names of the slot's files.
 
-        Gives how many rows were read back from behind the committed length; `tail` says which may be.
+        Returns how many rows were restored from beyond the committed length; `tail` says which may be.
         """
         files = self.index.files()
         if stray := set(on_disk) - {file.name for file in files}:
@@ -83,19 +83,19 @@ class Shard:
         back = repair(self.index, self.folder, durable, tail)
         files = self.index.files()
         if files and files[-1].length < self._files.rotate_bytes:
-            self._state = files[-1]
+            self._file_state = files[-1]
         return back
 
     def add(self, row: Row, page: Page | None, text: str | None = None) -> None:
-        """Takes a row, its records and its text; the first of two for one item counts."""
+        """Adds a row, its records and its text; a second one for the same item is ignored."""
         self._pending.setdefault(row.item, (row, page, text))
 
     def forget(self, items: Iterable[int]) -> list[Row]:
         """Drops what was added for these items and is not written yet."""
-        return [taken[0] for item in items if (taken := self._pending.pop(item, None)) is not None]
+        return [dropped[0] for item in items if (dropped := self._pending.pop(item, None)) is not None]
 
     def write(self) -> None:
-        """Appends the records of what was added, in one go; an item that has its row already is dropped."""
+        """Appends the records of what was added, in one write; an item that already has a row is dropped."""
         if not self._pending:
             return
         for item in self.index.known([*self._pending]) | (self._pending.keys() & self._written.keys()):
@@ -123,14 +123,14 @@ class Shard:
         self._step("index-committed")
 
     def sync(self) -> None:
-        """Puts texts and bytes on the disk."""
+        """Makes texts and bytes durable."""
         self._texts.sync()
         with self._file_lock:
             if self._file is not None:
                 self._file.sync()
 
     def close(self) -> None:
-        """Gives up the slot."""
+        """Releases the slot."""
         self._close_file()
         self.index.close()
         os.close(self._lock_fd)
@@ -144,8 +144,8 @@ class Shard:
         return self._file.append([info, *chunks]) + len(info)
 
     def _place(self, at: int) -> None:
-        """Turns what was added into index rows, now that their places are known: the first record begins at `at`."""
-        state = self._state
+        """Turns what was added into index rows, now that the offsets are known: the first record begins at `at`."""
+        state = self._file_state
         last = 0
         for item, (row, page, _) in self._pending.items():
             if page is None or page.note:
@@ -161,17 +161,17 @@ class Shard:
             self._written[item] = values_of(row, row.digest or page.digest, state.id, last, len(page.response))
             at = last + len(page.response)
         if last and state is not None:
-            self._state = self._grown[state.id] = FileState(state.id, state.name, at, last)
+            self._file_state = self._grown[state.id] = FileState(state.id, state.name, at, last)
 
     def _roll(self) -> None:
-        """Opens the file to append to: the one that was left off, or the next."""
-        if self._state is None or self._state.length >= self._files.rotate_bytes:
+        """Opens the file to append to: the last one, or a new one."""
+        if self._file_state is None or self._file_state.length >= self._files.rotate_bytes:
             self.sync()  # before the index, or a power cut could leave rows without their bytes
             self._close_file()
-            self._state = self.index.register(next(self._files.names))
+            self._file_state = self.index.register(next(self._files.names))
             self.index.flush()
             self._step("warc-registered")
-        file = WarcFile(self.folder / self._state.name, self._state.length)
+        file = WarcFile(self.folder / self._file_state.name, self._file_state.length)
         with self._file_lock:
             self._file = file
         self._step("warc-opened")
@@ -184,9 +184,9 @@ class Shard:
 
 
 def own(data_dir: Path, slot: str) -> int:
-    """Makes the folders, and holds the slot until the descriptor is closed or the process ends."""
+    """Creates the folders, and locks the slot until the descriptor is closed or the process ends."""
     try:
-        # What responses hold may be for their reader alone; a folder that is there keeps the mode that it was given.
+        # Responses may be confidential; an existing folder keeps its mode.
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         (data_dir / "warc").mkdir(mode=0o700, exist_ok=True)
         fd = os.open(data_dir / f"index-{slot}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

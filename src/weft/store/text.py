@@ -1,7 +1,7 @@
 """The text store: `content/ab/<sha256 of url>.txt` in the page's data dir, one file for each URL.
 
-Must stay true: a file under its final name is whole (it is written beside and renamed); writing one twice gives the
-same file; it is there before its page's row is. A URL that is visited again has its latest text.
+Must stay true: a file under its final name is complete (it is written to a temporary file and renamed); writing one
+twice gives the same file; it exists before its page's row is committed. A URL visited again has its latest text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FOLDER = "content"
 
 
 def path_of(url: str) -> str:
-    """Where a URL's text is, from its data dir."""
+    """The path of a URL's text, relative to its data dir."""
     name = sha256(url.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{FOLDER}/{name[:2]}/{name}.txt"
 
@@ -44,27 +44,27 @@ class TextFiles:
         self._unsynced = False
 
     def write(self, url: str, text: str) -> None:
-        """Keeps a text; whoever looks finds the whole of it or nothing."""
+        """Stores a text atomically."""
         path = self._data_dir / path_of(url)
-        # One process owns a URL at a time, so what a kill left under this name is written over by whoever comes next.
-        beside = path.with_suffix(".part")
+        # One process owns a URL at a time, so the next writer may overwrite what a killed one left under this name.
+        temporary = path.with_suffix(".part")
         data = text.encode("utf-8", "replace")
         with writing(path):
             try:
-                fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+                fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             except FileNotFoundError:
-                beside.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                beside.parent.mkdir(mode=0o700, exist_ok=True)
-                fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+                temporary.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                temporary.parent.mkdir(mode=0o700, exist_ok=True)
+                fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             try:
                 _write_all(fd, data)
             finally:
                 os.close(fd)
-            beside.rename(path)
+            temporary.rename(path)
         self._unsynced = True
 
     def sync(self, *, always: bool = False) -> None:
-        """Puts them on the disk; one call for all, since one for each would cost more than the crawl."""
+        """Makes them durable with one call for all: an fsync for each would cost more than the crawl."""
         if not (self._unsynced or always):
             return
         self._unsynced = False
@@ -82,7 +82,7 @@ def _write_all(fd: int, data: bytes) -> None:
 
 
 def sync_file_system(folder: Path) -> None:
-    """Puts everything on the disk that was written to the file system of a folder."""
+    """Syncs the whole file system of a folder."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with writing(folder):

@@ -1,10 +1,10 @@
 """Makes WARC 1.1 records: the bytes of one record each, as one gzip member. No file is touched here.
 
-Must stay true: a record's block is what came over the wire, byte for byte, but for credentials in a request's head,
-which are masked (see `masking`), and for three header names in a response's head that would make a reader misread the
-stored body. libcurl takes chunking away, so `Transfer-Encoding` becomes
-`X-Weft-Transfer-Encoding`; a `Content-Length` that is not the stored body's becomes `X-Weft-Content-Length`; and
-`HTTP/2` in a status line becomes `HTTP/1.1`, since readers know no other (`WARC-Protocol` then tells the truth).
+Must stay true: a record's block is what was sent or received, byte for byte, except for credentials in a request's
+head, which are masked (see `masking`), and for three things in a response's head that would make a reader misread the
+stored body. libcurl removes chunking, so `Transfer-Encoding` becomes `X-Weft-Transfer-Encoding`; a `Content-Length`
+that is not the stored body's becomes `X-Weft-Content-Length`; and `HTTP/2` in a status line becomes `HTTP/1.1`, since
+readers support no other (`WARC-Protocol` then has the real version).
 
 Headers are put together by hand and compressed by isal: 0.12 ms for a page of 42 KB, against 2.9 ms through warcio.
 """
@@ -37,7 +37,7 @@ _VERSION = re.compile(rb"HTTP/([0-9.]+)").match
 class Page:
     """The records of one ended item: the request's member, then the response's, or a note where there was none.
 
-    Without any record it is a page that is not kept in WARC files.
+    Without any record it is a page that is not stored in WARC files.
     """
 
     __slots__ = ("digest", "note", "request", "response")
@@ -53,10 +53,10 @@ class RecordMaker:
     """Makes records for one writer; their ids share a random prefix, so that no entropy is drawn for each."""
 
     def __init__(self, private: Private | None = None) -> None:
-        """`private` masks request headers; without it those that carry credentials."""
+        """`private` masks request headers; by default those that carry credentials."""
         self._masked = (private or Private()).masked
         seed = os.urandom(10).hex()
-        # The digits that make it a valid random UUID (version 4, RFC 9562 variant); the last twelve count.
+        # A valid random UUID (version 4, RFC 9562 variant), whose last twelve digits are a counter.
         self._prefix = f"{seed[:8]}-{seed[8:12]}-4{seed[12:15]}-8{seed[15:18]}-"
         self._count = 0
         self._second = -1
@@ -85,7 +85,7 @@ class RecordMaker:
         self, result: FetchResult, digest: str, of_date: float, not_modified: bool = False, *, at: float | None = None,
         named: str = "",
     ) -> Page:  # fmt: skip
-        """What stands for a page that has not changed since an earlier record, and its request."""
+        """The records of a page that has not changed since an earlier record, and of its request."""
         date = self._date(result.started if at is None else at)
         response_id = self._id()
         more = (
@@ -98,13 +98,13 @@ class RecordMaker:
         return Page(self._request(result, date, response_id), record, digest)
 
     def note(self, url: str, at: float, named: str) -> Page:
-        """What stands for an item that ended without a response."""
+        """The record of an item that ended without a response."""
         return Page(b"", b"", "", self.metadata(url, at, {}, named=named))
 
     def metadata(
         self, url: str, at: float, fields: Mapping[str, str], concurrent_to: str = "", named: str = ""
     ) -> bytes:
-        """Facts about a capture that are no part of it."""
+        """A metadata record about a capture."""
         more = f"WARC-Target-URI: {url}\r\n{named}"
         if concurrent_to:
             more += f"WARC-Concurrent-To: <urn:uuid:{concurrent_to}>\r\n"
@@ -137,7 +137,7 @@ class RecordMaker:
 
 
 def payload_digest(body: bytes) -> str:
-    """The digest by which WARC knows a payload: `sha1:` and 32 base32 characters."""
+    """A payload's digest in WARC's form: `sha1:` and 32 base32 characters."""
     return "sha1:" + b32encode(sha1(body, usedforsecurity=False).digest()).decode()
 
 
@@ -180,7 +180,7 @@ def _response_head(head: bytes, body_bytes: int | None) -> bytes:
 
 
 def _agrees(lower: bytes, body_bytes: int) -> bool:
-    return all(told.strip() == b"%d" % body_bytes for told in _LENGTHS(lower))
+    return all(length.strip() == b"%d" % body_bytes for length in _LENGTHS(lower))
 
 
 def _ended(head: bytes) -> bytes:

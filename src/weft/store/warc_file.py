@@ -1,8 +1,8 @@
-"""Appends to WARC files: whole batches at known places, or nothing.
+"""Appends to WARC files: whole batches, or nothing.
 
 Must stay true: a file never holds half a batch while the process lives (what a full disk left is cut back), an existing
-file is never overwritten, and `length` is the end of the last whole batch. What lies beyond the length that the index
-has committed belongs to nobody and is cut when the store is opened.
+file is never overwritten, and `length` is the end of the last whole batch. What is beyond the length that the index has
+committed has no rows, and is cut when the store is opened.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class WarcFile:
         return begin
 
     def sync(self) -> None:
-        """Returns when what was appended is on the disk."""
+        """Makes what was appended durable."""
         with writing(self.path):
             os.fdatasync(self._fd)
 
     def close(self) -> None:
-        """Gives the descriptor back; `sync` first."""
+        """Closes the file; `sync` first."""
         os.close(self._fd)
 
     def _check(self) -> None:
@@ -65,11 +65,11 @@ class WarcFile:
             if size == 0:
                 sync_folder(self.path.parent)
         if size != self.length:
-            raise StoreError(self.path, f"holds {size} bytes where the index knows {self.length}")
+            raise StoreError(self.path, f"holds {size} bytes, the index has {self.length}")
 
     def _write(self, data: bytes, at: int) -> None:
         done = os.pwrite(self._fd, data, at)
-        while done < len(data):  # a disk that fills up takes a part first, then refuses
+        while done < len(data):  # a disk that fills up accepts a part first, then fails
             done += os.pwrite(self._fd, data[done:], at + done)
 
 
@@ -98,7 +98,7 @@ def files_of(folder: Path, crawl_id: str, slot: str) -> list[str]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Puts a folder's entries on the disk: without this a new file can be gone after a power cut."""
+    """Syncs a folder's entries: without this a new file can be gone after a power cut."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -1,4 +1,4 @@
-"""Reads WARC files: one record at a place, or all whole ones of a file, over what is damaged in it.
+"""Reads WARC files: one record at an offset, or all complete ones of a file, skipping what is damaged.
 
 Called by the page store, by repair and by rebuild. Reads what any writer of gzip-per-record WARC wrote, not only ours.
 """
@@ -24,7 +24,7 @@ _HEAD_END = re.compile(rb"\r?\n\r?\n")
 
 @dataclass(frozen=True, slots=True)
 class Http:
-    """A response or request as stored: header names and values in order, duplicates kept, the body as it came."""
+    """A response or request as stored: header names and values in order, duplicates kept, the body as received."""
 
     start: str
     status: int
@@ -94,7 +94,7 @@ def read_record(path: Path, offset: int, length: int) -> Record:
 
 
 def parse(data: bytes) -> Record:
-    """A record from its decompressed bytes; ValueError where they are none."""
+    """Parses a decompressed record; ValueError where it is not one."""
     head, found, rest = data.partition(b"\r\n\r\n")
     version, *lines = head.decode("utf-8", "replace").split("\r\n")
     if not found or not version.startswith("WARC/"):
@@ -108,11 +108,11 @@ def parse(data: bytes) -> Record:
 
 
 class WarcScan:
-    """Iterates over a file's whole records, in constant memory; what is damaged between two of them is passed over.
+    """Iterates over a file's complete records, in constant memory; damaged stretches between them are skipped.
 
-    Afterwards `end` is the place after the last whole record, `torn` says whether anything follows it, and `gaps` are
-    the damaged stretches before it. `start` must be where a record begins; `known` tells the places that an index has
-    records at (see `damage`).
+    Afterwards `end` is the offset after the last complete record, `torn` says whether anything follows it, and `gaps`
+    are the damaged stretches before it. `start` must be where a record begins; `known`: whether an index has a row at
+    an offset (see `damage`).
     """
 
     def __init__(self, path: Path, start: int = 0, known: Callable[[int], bool] = lambda _offset: False) -> None:
@@ -136,7 +136,7 @@ class WarcScan:
             self.torn = self.end < size
 
     def _records(self, file: BinaryIO, upto: int) -> Iterator[Located]:
-        """The records from where we are, to the first break or to a place."""
+        """The records from `end` on, to the first break or to an offset."""
         file.seek(self.end)
         kept = b""
         while self.end < upto:
@@ -154,7 +154,7 @@ class WarcScan:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
-    """The file; one that cannot be read is no damaged one, and nothing may be concluded from it."""
+    """The file; StoreError, not damage, where it cannot be read: nothing may be concluded from that."""
     try:
         with path.open("rb") as file:
             yield file
@@ -163,7 +163,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def _member(read: Callable[[int], bytes], kept: bytes) -> tuple[bytes | None, bytes, int]:
-    """The next member's content, what was read beyond it, and its size; None as content where there is no whole one."""
+    """The next member's content (None if it is incomplete), the bytes read beyond it, and its size."""
     inflate = isal_zlib.decompressobj(wbits=GZIP)
     parts = []
     used = 0

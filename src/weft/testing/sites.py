@@ -1,4 +1,4 @@
-"""The hosts of the synthetic web: how many pages each has, its language, its role, and how hosts hang together.
+"""The hosts of the synthetic web: how many pages each has, its language, its role, and how hosts are linked.
 
 Pure and deterministic. Every ordinary host is reachable from host 0 over hosts whose pages can all be fetched
 (the trunk); hosts that a polite crawl cannot enter, or that misbehave, are leaves.
@@ -121,7 +121,7 @@ class Site:
 
 
 def page_path(site: Site, number: int) -> str:
-    """The path of one ordinary page. Its number stands at its end, so that a path tells which page it is."""
+    """The path of one ordinary page, which ends with its number, so that the page can be found by its path."""
     key = mix(site.key, number, 17)
     section = SECTIONS[(key >> 8) % 4 + site.index % 7]
     slug = f"{SLUGS[(key >> 16) % len(SLUGS)]}-{SLUGS[(key >> 24) % len(SLUGS)]}"

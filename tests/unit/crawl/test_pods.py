@@ -139,7 +139,7 @@ def test_a_link_of_another_pod_waits_in_the_outbox_through_a_crash_and_arrives_o
     assert receiver.durable == {0: 1}
     receiver.close()
     receiver, _ = opened(tmp_path, 1)
-    assert (receiver.heard(0), receiver.stats().queued) == (1, 1)
+    assert (receiver.last_received(0), receiver.stats().queued) == (1, 1)
     sender.outbox.acknowledged(1, message[0])
     sender.commit()
     assert sender.outbox.next(1, 0) is None

@@ -133,7 +133,7 @@ def test_trailers_are_accepted_and_not_part_of_the_head(client: Client, server: 
 # -- what is sent
 
 
-def test_the_request_is_told_byte_for_byte(client: Client, server: Server) -> None:
+def test_the_request_is_reported_byte_for_byte(client: Client, server: Server) -> None:
     url = server.on("/a/b", page(b""))
     for headers in ((), (("X-One", "1"), ("Cookie", "a=b; c=d"), ("X-Empty", ""), ("ACCEPT", "x/y"), ("X-Ü", " ü "))):
         result = fetch(client, url + "?q=%20&r=|^{}`#gone", headers)
@@ -163,7 +163,7 @@ NAMES = st.sampled_from(
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(path=TEXT, headers=st.lists(st.tuples(NAMES, TEXT), max_size=4))
-def test_whatever_is_asked_the_request_is_told(
+def test_whatever_is_requested_the_request_head_is_reported(
     client: Client, server: Server, path: str, headers: list[tuple[str, str]]
 ) -> None:
     result = fetch(client, server.url("/" + path), tuple(headers))
@@ -523,7 +523,7 @@ def test_what_was_begun_before_a_pause_is_not_sent_after_its_time(connection: st
         made.submit(fresh.url("/late"), (), 1, until=clock() + 3)
         clock.stood_s = 3.0
         ((_, result),) = collect(made, 1)
-        assert (result.error, result.detail) == ("aborted", "its time was over")
+        assert (result.error, result.detail) == ("aborted", "its deadline has passed")
         made.submit(fresh.url("/later"), (), 2, until=clock())
         assert [done.error for _, done in made.poll(0)] == ["aborted"]
         assert fetch(made, fresh.url("/now")).status in (0, 404)

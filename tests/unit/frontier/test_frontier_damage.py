@@ -183,7 +183,7 @@ def test_a_power_cut_may_take_what_was_not_synced_and_no_more(
 
 def test_pages_that_the_frontier_never_gave_out_mean_that_it_is_not_theirs(tmp_path: Path) -> None:
     """All of its folder is gone, the mark too: the store still tells."""
-    with pytest.raises(Damaged, match=r"does not know what was fetched last \(item 17 "):
+    with pytest.raises(Damaged, match=r"does not have what was fetched last \(item 17 "):
         opened(tmp_path, done=[3, 17])
     fresh = opened(tmp_path, done=[])
     fresh.close()
@@ -245,7 +245,7 @@ def test_a_frontier_made_anew_keeps_what_cannot_be_found_again(tmp_path: Path) -
     again = opened(tmp_path, done=[4])
     assert again.is_new and again.unsure_of_links
     assert (tmp_path / "frontier.db.damaged").stat().st_size == size - 4096
-    again.had(1, [(Found(URLS[3], 1), 4)])
+    again.restore_stored(1, [(Found(URLS[3], 1), 4)])
     assert again.admit(1, [Found(URLS[3], 2), Found(URLS[9], 2)]).new == 1, "what is stored is not asked again"
     assert {item.item for item in again.items(1)} == {5}
     again.links_are_known()

@@ -9,7 +9,7 @@ import pytest
 
 from weft.frontier.contract import RobotsRecord
 from weft.frontier.journal import Journal
-from weft.frontier.outbox import JUMP, Message, Outbox, Recent, Told, read_message, written
+from weft.frontier.outbox import JUMP, Message, Outbox, Recent, RobotsNotice, encoded, read_message
 from weft.records import Found, Purpose
 
 
@@ -42,7 +42,7 @@ def test_a_message_carries_links_by_what_they_share_and_the_rest_one_by_one() ->
     for one in (*LINKS, *ERRANDS):
         message.add(3, one)
     message.add(4, LINKS[0])
-    again = read_message(written(message))
+    again = read_message(encoded(message))
     assert [(links.crawl, len(links.urls)) for links in again.links] == [(3, 2), (3, 1), (3, 1), (3, 1), (4, 1)]
     assert again.found() == [*ERRANDS, *LINKS, LINKS[0]]
     assert again.crawl == 3
@@ -63,7 +63,7 @@ def test_messages_are_numbered_for_each_pod_and_sent_once_they_are_committed(jou
     assert (outbox.links_in(1, 1), outbox.links_in(1, 1)) == (2, 0), "asked once"
     assert (outbox.sent, outbox.waiting) == (1, 1)
     outbox.add_scope(3, "http://c/")
-    outbox.add_robots(2, Told("http://d", RobotsRecord("allow", b"", 1.0), 2.5))
+    outbox.add_robots(2, RobotsNotice("http://d", RobotsRecord("allow", b"", 1.0), 2.5))
     send(outbox, journal)
     assert (outbox.sent, outbox.waiting) == (3, 3)
     second = outbox.next(1, 1)

@@ -7,48 +7,48 @@ from typing import Any
 import pytest
 
 from weft.config import PolitenessSection
-from weft.frontier.politeness import EASE_AFTER, SLOWEST_S, AddressTurn, Turn
+from weft.frontier.politeness import EASE_AFTER, SLOWEST_S, AddressClock, PolitenessClock
 
 
 def section(**settings: Any) -> PolitenessSection:
     return PolitenessSection(**({"delay_s": 4.0, "places": 1} | settings))
 
 
-def good_answers(turn: Turn, count: int, rules: PolitenessSection) -> list[float]:
+def good_answers(clock: PolitenessClock, count: int, rules: PolitenessSection) -> list[float]:
     """The delay after each of so many good answers."""
     delays = []
     for item in range(count):
-        turn.answered(item, True, 0.0, rules)
-        delays.append(turn.delay_s(rules))
+        clock.answered(item, True, 0.0, rules)
+        delays.append(clock.delay_s(rules))
     return delays
 
 
-def fail(turn: Turn, items: list[int], rules: PolitenessSection, at: float = 100.0) -> None:
+def fail(clock: PolitenessClock, items: list[int], rules: PolitenessSection, at: float = 100.0) -> None:
     for item in items:
-        turn.answered(item, False, at, rules)
+        clock.answered(item, False, at, rules)
 
 
 def test_a_new_clock_is_free_at_once() -> None:
-    turn, rules = Turn(), section(places=2)
-    assert (turn.due, turn.delay_s(rules), turn.places(rules), turn.has_room(rules)) == (0.0, 4.0, 2, True)
-    assert not turn.broken(rules)
-    address = AddressTurn("192.0.2.1")
+    clock, rules = PolitenessClock(), section(places=2)
+    assert (clock.due, clock.delay_s(rules), clock.places(rules), clock.has_room(rules)) == (0.0, 4.0, 2, True)
+    assert not clock.broken(rules)
+    address = AddressClock("192.0.2.1")
     assert (address.due, address.long_until, address.parked) == (0.0, 0.0, {})
 
 
 @pytest.mark.parametrize("places", [1, 2, 3])
 def test_there_is_room_for_as_many_requests_as_places_and_not_one_more(places: int) -> None:
-    turn, rules = Turn(), section(places=places)
+    clock, rules = PolitenessClock(), section(places=places)
     for _ in range(places):
-        assert turn.has_room(rules)
-        turn.started(0.0, rules)
-    assert not turn.has_room(rules)
-    turn.active -= 1
-    assert turn.has_room(rules)
+        assert clock.has_room(rules)
+        clock.started(0.0, rules)
+    assert not clock.has_room(rules)
+    clock.active -= 1
+    assert clock.has_room(rules)
 
 
 def test_with_one_place_the_delay_counts_from_the_end_and_with_more_from_the_start() -> None:
-    one, several = Turn(), Turn()
+    one, several = PolitenessClock(), PolitenessClock()
     one.started(10.0, section())
     assert one.due == 0.0
     one.ended(15.0, section())
@@ -61,116 +61,116 @@ def test_with_one_place_the_delay_counts_from_the_end_and_with_more_from_the_sta
 
 
 def test_a_clock_never_goes_back() -> None:
-    turn, rules = Turn(1000.0), section(breaker_failures=1)
-    turn.started(10.0, section(places=2))
-    turn.ended(10.0, rules)
-    turn.slow_down(10.0, 5.0, rules)
-    fail(turn, [1], rules, at=10.0)
-    assert turn.due == 1000.0
-    address = AddressTurn("192.0.2.1", 1000.0)
+    clock, rules = PolitenessClock(1000.0), section(breaker_failures=1)
+    clock.started(10.0, section(places=2))
+    clock.ended(10.0, rules)
+    clock.slow_down(10.0, 5.0, rules)
+    fail(clock, [1], rules, at=10.0)
+    assert clock.due == 1000.0
+    address = AddressClock("192.0.2.1", 1000.0)
     address.ended(10.0, rules)
     address.wants(50.0)
-    address.joined(Turn(500.0))
+    address.joined(PolitenessClock(500.0))
     assert address.due == 1000.0
 
 
 def test_a_site_that_asks_for_less_gets_one_place_and_twice_the_delay_up_to_a_minute() -> None:
-    turn, rules = Turn(), section(places=3)
+    clock, rules = PolitenessClock(), section(places=3)
     slower = []
     for _ in range(5):
-        turn.slow_down(0.0, None, rules)
-        slower.append(turn.delay_s(rules))
+        clock.slow_down(0.0, None, rules)
+        slower.append(clock.delay_s(rules))
     assert slower == [8.0, 16.0, 32.0, SLOWEST_S, SLOWEST_S]
-    assert turn.places(rules) == 1
-    assert turn.due == SLOWEST_S
+    assert clock.places(rules) == 1
+    assert clock.due == SLOWEST_S
 
 
 def test_a_site_without_a_delay_is_slowed_to_a_second() -> None:
-    turn = Turn()
-    turn.slow_down(100.0, None, section(delay_s=0.0))
-    assert (turn.extra_s, turn.due) == (1.0, 101.0)
+    clock = PolitenessClock()
+    clock.slow_down(100.0, None, section(delay_s=0.0))
+    assert (clock.extra_s, clock.due) == (1.0, 101.0)
 
 
 def test_retry_after_counts_where_it_is_longer_than_the_slower_delay() -> None:
     for retry_after_s, due in ((None, 108.0), (0.5, 108.0), (30.0, 130.0)):
-        turn = Turn()
-        turn.slow_down(100.0, retry_after_s, section())
-        assert turn.due == due
+        clock = PolitenessClock()
+        clock.slow_down(100.0, retry_after_s, section())
+        assert clock.due == due
 
 
 def test_a_slowed_site_is_eased_by_half_after_each_row_of_good_answers() -> None:
-    turn, rules = Turn(), section()
-    turn.slow_down(0.0, None, rules)
-    turn.slow_down(0.0, None, rules)
-    assert good_answers(turn, EASE_AFTER - 1, rules) == [16.0] * (EASE_AFTER - 1)
-    assert good_answers(turn, EASE_AFTER, rules) == [8.0] * EASE_AFTER
-    assert good_answers(turn, EASE_AFTER, rules) == [4.0] * EASE_AFTER
-    assert turn.extra_s == 0.0, "at twice the usual delay the next step is the usual one"
-    assert turn.places(section(places=3)) == 1, "it has said once that it wants less"
+    clock, rules = PolitenessClock(), section()
+    clock.slow_down(0.0, None, rules)
+    clock.slow_down(0.0, None, rules)
+    assert good_answers(clock, EASE_AFTER - 1, rules) == [16.0] * (EASE_AFTER - 1)
+    assert good_answers(clock, EASE_AFTER, rules) == [8.0] * EASE_AFTER
+    assert good_answers(clock, EASE_AFTER, rules) == [4.0] * EASE_AFTER
+    assert clock.extra_s == 0.0, "at twice the usual delay the next step is the usual one"
+    assert clock.places(section(places=3)) == 1, "it has said once that it wants less"
 
 
 def test_only_good_answers_since_it_was_slowed_count() -> None:
-    turn, rules = Turn(), section()
-    good_answers(turn, EASE_AFTER - 1, rules)
-    assert turn.delay_s(rules) == 4.0
-    turn.slow_down(0.0, None, rules)
-    assert good_answers(turn, EASE_AFTER, rules) == [8.0] * (EASE_AFTER - 1) + [4.0]
+    clock, rules = PolitenessClock(), section()
+    good_answers(clock, EASE_AFTER - 1, rules)
+    assert clock.delay_s(rules) == 4.0
+    clock.slow_down(0.0, None, rules)
+    assert good_answers(clock, EASE_AFTER, rules) == [8.0] * (EASE_AFTER - 1) + [4.0]
 
 
 def test_a_site_that_was_slowed_before_a_restart_is_eased_as_late_as_any() -> None:
-    turn, rules = Turn(), section()
-    turn.extra_s = 8.0
-    assert good_answers(turn, EASE_AFTER, rules) == [8.0] * (EASE_AFTER - 1) + [4.0]
+    clock, rules = PolitenessClock(), section()
+    clock.extra_s = 8.0
+    assert good_answers(clock, EASE_AFTER, rules) == [8.0] * (EASE_AFTER - 1) + [4.0]
 
 
 def test_a_failure_does_not_ease_a_slowed_site() -> None:
-    turn, rules = Turn(), section(breaker_failures=1000)
-    turn.slow_down(0.0, None, rules)
-    fail(turn, list(range(EASE_AFTER * 2)), rules)
-    assert turn.delay_s(rules) == 8.0
+    clock, rules = PolitenessClock(), section(breaker_failures=1000)
+    clock.slow_down(0.0, None, rules)
+    fail(clock, list(range(EASE_AFTER * 2)), rules)
+    assert clock.delay_s(rules) == 8.0
 
 
 def test_the_breaker_opens_at_the_wanted_number_of_failures_in_a_row() -> None:
-    turn, rules = Turn(), section(breaker_failures=3, breaker_reset_s=300.0, places=2)
-    fail(turn, [1, 2], rules)
-    turn.answered(3, True, 100.0, rules)
-    fail(turn, [4, 5], rules)
-    assert (turn.due, turn.places(rules)) == (0.0, 2), "a good answer in between"
-    fail(turn, [6], rules)
-    assert (turn.due, turn.places(rules)) == (400.0, 1)
+    clock, rules = PolitenessClock(), section(breaker_failures=3, breaker_reset_s=300.0, places=2)
+    fail(clock, [1, 2], rules)
+    clock.answered(3, True, 100.0, rules)
+    fail(clock, [4, 5], rules)
+    assert (clock.due, clock.places(rules)) == (0.0, 2), "a good answer in between"
+    fail(clock, [6], rules)
+    assert (clock.due, clock.places(rules)) == (400.0, 1)
 
 
 def test_an_open_breaker_counts_probes_and_not_failures() -> None:
-    turn, rules = Turn(), section(breaker_failures=2, breaker_reset_s=300.0, breaker_max_probes=2)
-    fail(turn, [1, 2], rules)
-    assert not turn.broken(rules)
-    fail(turn, [3], rules, at=400.0)
-    assert (turn.due, turn.broken(rules)) == (700.0, False)
-    fail(turn, [4], rules, at=700.0)
-    assert (turn.due, turn.broken(rules)) == (1000.0, True)
+    clock, rules = PolitenessClock(), section(breaker_failures=2, breaker_reset_s=300.0, breaker_max_probes=2)
+    fail(clock, [1, 2], rules)
+    assert not clock.broken(rules)
+    fail(clock, [3], rules, at=400.0)
+    assert (clock.due, clock.broken(rules)) == (700.0, False)
+    fail(clock, [4], rules, at=700.0)
+    assert (clock.due, clock.broken(rules)) == (1000.0, True)
 
 
 def test_a_good_probe_closes_the_breaker_and_forgets_the_bad_ones() -> None:
-    turn, rules = Turn(), section(breaker_failures=2, breaker_max_probes=2, places=2)
-    fail(turn, [1, 2, 3], rules)
-    turn.answered(4, True, 500.0, rules)
-    assert turn.places(rules) == 2
-    fail(turn, [5], rules, at=500.0)
-    assert turn.due == 400.0, "one failure opens nothing"
-    fail(turn, [6, 7], rules, at=500.0)
-    assert (turn.due, turn.broken(rules)) == (800.0, False), "the next probe is the first again"
+    clock, rules = PolitenessClock(), section(breaker_failures=2, breaker_max_probes=2, places=2)
+    fail(clock, [1, 2, 3], rules)
+    clock.answered(4, True, 500.0, rules)
+    assert clock.places(rules) == 2
+    fail(clock, [5], rules, at=500.0)
+    assert clock.due == 400.0, "one failure opens nothing"
+    fail(clock, [6, 7], rules, at=500.0)
+    assert (clock.due, clock.broken(rules)) == (800.0, False), "the next probe is the first again"
 
 
 def test_failures_before_the_breaker_opened_do_not_count_after_it() -> None:
-    turn, rules = Turn(), section(breaker_failures=2, breaker_reset_s=300.0)
-    fail(turn, [1, 2], rules)
-    turn.answered(3, True, 400.0, rules)
-    fail(turn, [4], rules, at=400.0)
-    assert turn.open_until == 0.0
+    clock, rules = PolitenessClock(), section(breaker_failures=2, breaker_reset_s=300.0)
+    fail(clock, [1, 2], rules)
+    clock.answered(3, True, 400.0, rules)
+    fail(clock, [4], rules, at=400.0)
+    assert clock.open_until == 0.0
 
 
 def test_an_address_remembers_the_last_end_for_a_site_that_wants_more() -> None:
-    address, rules = AddressTurn("192.0.2.1"), section(places=2)
+    address, rules = AddressClock("192.0.2.1"), section(places=2)
     address.ended(50.0, rules)
     address.ended(40.0, rules)
     address.wants(30.0)
@@ -180,7 +180,7 @@ def test_an_address_remembers_the_last_end_for_a_site_that_wants_more() -> None:
 
 
 def test_an_address_keeps_the_delay_from_the_end() -> None:
-    address = AddressTurn("192.0.2.1")
+    address = AddressClock("192.0.2.1")
     address.started(10.0, section())
     address.ended(50.0, section())
     assert (address.due, address.active) == (54.0, 1)
@@ -190,13 +190,13 @@ def test_an_address_keeps_the_delay_from_the_end() -> None:
 def test_a_wait_that_is_too_long_is_not_waited_for_at_an_address(
     retry_after_s: float, due: float, long_until: float
 ) -> None:
-    address = AddressTurn("192.0.2.1")
+    address = AddressClock("192.0.2.1")
     address.slow_down(100.0, retry_after_s, section(max_retry_after_s=600.0))
     assert (address.due, address.long_until) == (due, long_until)
 
 
 def test_an_address_that_names_no_wait_is_only_slowed() -> None:
-    address = AddressTurn("192.0.2.1")
+    address = AddressClock("192.0.2.1")
     address.slow_down(100.0, None, section(max_retry_after_s=0.0))
     assert (address.due, address.long_until) == (108.0, 0.0)
 
@@ -204,22 +204,26 @@ def test_an_address_that_names_no_wait_is_only_slowed() -> None:
 @pytest.mark.parametrize("address_first", [True, False])
 def test_an_address_takes_over_what_its_site_was_held_to(address_first: bool) -> None:
     rules = section(places=3)
-    slowed, plain = (AddressTurn("192.0.2.1"), Turn()) if address_first else (Turn(), AddressTurn("192.0.2.1"))
+    slowed, plain = (
+        (AddressClock("192.0.2.1"), PolitenessClock())
+        if address_first
+        else (PolitenessClock(), AddressClock("192.0.2.1"))
+    )
     slowed.slow_down(100.0, None, rules)
     address, site = (slowed, plain) if address_first else (plain, slowed)
-    assert isinstance(address, AddressTurn)
+    assert isinstance(address, AddressClock)
     address.joined(site)
     assert (address.places(rules), address.delay_s(rules), address.due) == (1, 8.0, 108.0)
 
 
 def test_an_address_takes_over_a_sites_crawl_delay() -> None:
-    address, site, rules = AddressTurn("192.0.2.1"), Turn(90.0), section(places=3)
+    address, site, rules = AddressClock("192.0.2.1"), PolitenessClock(90.0), section(places=3)
     site.crawl_delay_s = 25.0
     address.joined(site)
     assert (address.places(rules), address.delay_s(rules), address.due) == (1, 25.0, 90.0)
 
 
 def test_sites_that_asked_for_nothing_leave_an_address_its_places() -> None:
-    address, rules = AddressTurn("192.0.2.1"), section(places=3)
-    address.joined(Turn())
+    address, rules = AddressClock("192.0.2.1"), section(places=3)
+    address.joined(PolitenessClock())
     assert (address.places(rules), address.delay_s(rules), address.due) == (3, 4.0, 0.0)

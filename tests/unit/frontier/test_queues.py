@@ -240,27 +240,27 @@ def test_a_forgotten_site_is_found_again_with_all_its_origins(bench: Bench) -> N
 def test_what_a_site_asked_for_is_recalled_from_the_journal(bench: Bench) -> None:
     queues = bench.queues(max_retry_after_s=1000.0, breaker_failures=1, breaker_reset_s=300.0)
     site = queues.site("a")
-    site.turn.slow_down(bench.time, 500.0, queues.section)
-    site.turn.crawl_delay_s = 7.0
+    site.clock.slow_down(bench.time, 500.0, queues.section)
+    site.clock.crawl_delay_s = 7.0
     queues.save(site)
     broken = queues.site("b")
-    broken.turn.answered(1, False, bench.time, queues.section)
-    broken.turn.answered(1, False, bench.time, queues.section)
+    broken.clock.answered(1, False, bench.time, queues.section)
+    broken.clock.answered(1, False, bench.time, queues.section)
     queues.save(broken)
     queues.save(queues.site("c"))
     queues._journal.commit()
     bench.time += 100
     again = bench.queues()
-    a, b, c = (again.site(key).turn for key in "abc")
+    a, b, c = (again.site(key).clock for key in "abc")
     assert (a.crawl_delay_s, a.extra_s, a.forced_single, a.open_until) == (7.0, 20.0, True, 0.0)
-    assert [round(turn.due, 3) for turn in (a, b, c)] == [1500.0, 1300.0, 1000.0]
+    assert [round(clock.due, 3) for clock in (a, b, c)] == [1500.0, 1300.0, 1000.0]
     assert (b.probes, b.open_until, c.forced_single) == (1, b.due, False)
 
 
 def test_a_site_that_was_asked_before_this_process_waits_its_delay(bench: Bench) -> None:
     queues = bench.queues()
     queues.asked = {"ended": 995.0, "open": None}
-    assert [queues.site(key).turn.due for key in ("ended", "open", "never")] == [1005.0, 1010.0, 0.0]
+    assert [queues.site(key).clock.due for key in ("ended", "open", "never")] == [1005.0, 1010.0, 0.0]
     assert queues.asked == {}
 
 
@@ -270,18 +270,18 @@ def test_a_site_that_was_asked_before_this_process_waits_its_delay(bench: Bench)
 def test_an_address_waits_a_full_delay_after_a_restart_and_a_longer_one_where_it_wants_that(bench: Bench) -> None:
     queues = bench.queues(key_scope="ip")
     site = queues.site("a")
-    site.turn = queues.turn_at("192.0.2.1")
-    assert site.turn.due == 0.0
-    site.turn.wants(25.0)
+    site.clock = queues.address_clock("192.0.2.1")
+    assert site.clock.due == 0.0
+    site.clock.wants(25.0)
     queues.save(site)
     queues._journal.commit()
     bench.time += 100
     again = bench.queues(key_scope="ip")
     again.not_before = bench.time + 10.0
-    assert again.turn_at("192.0.2.2").due == bench.time + 10.0
-    known = again.turn_at("192.0.2.1")
+    assert again.address_clock("192.0.2.2").due == bench.time + 10.0
+    known = again.address_clock("192.0.2.1")
     assert (known.due, known.delay_s(again.section)) == (bench.time + 25.0, 25.0)
-    assert again.turn_at("192.0.2.1") is known
+    assert again.address_clock("192.0.2.1") is known
 
 
 @pytest.mark.parametrize(("left_s", "is_long"), [(600.0, False), (601.0, True)])
@@ -290,37 +290,37 @@ def test_an_address_that_asked_for_too_long_a_wait_turns_away_until_then(
 ) -> None:
     queues = bench.queues(key_scope="ip", max_retry_after_s=600.0)
     site = queues.site("a")
-    turn = site.turn = queues.turn_at("192.0.2.1")
-    turn.slow_down(bench.time, 2000.0, queues.section)
-    assert (turn.long_until, turn.due) == (3000.0, 1020.0)
+    clock = site.clock = queues.address_clock("192.0.2.1")
+    clock.slow_down(bench.time, 2000.0, queues.section)
+    assert (clock.long_until, clock.due) == (3000.0, 1020.0)
     queues.save(site)
     queues._journal.commit()
     bench.time = 3000.0 - left_s
-    again = bench.queues(key_scope="ip", max_retry_after_s=600.0).turn_at("192.0.2.1")
+    again = bench.queues(key_scope="ip", max_retry_after_s=600.0).address_clock("192.0.2.1")
     assert (round(again.long_until, 3), round(again.due, 3)) == ((3000.0, 0.0) if is_long else (0.0, 3000.0))
 
 
 def test_addresses_are_forgotten_when_there_are_many_and_they_are_idle(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queues_module, "_KEPT_TURNS", 5)
+    monkeypatch.setattr(queues_module, "_KEPT_CLOCKS", 5)
     queues = bench.queues(key_scope="ip")
-    idle, active, waiting, ended, parked = (queues.turn_at(f"192.0.2.{number}") for number in range(5))
+    idle, active, waiting, ended, parked = (queues.address_clock(f"192.0.2.{number}") for number in range(5))
     active.started(bench.time, queues.section)
     waiting.due = bench.time + 500.0
     ended.last_end = bench.time + FORGET_AFTER_S
     parked.parked = {queues.site("x"): None}
     bench.time += FORGET_AFTER_S
-    kept = queues.turn_at("192.0.2.9")
-    names = {turn: number for number, turn in enumerate((idle, active, waiting, ended, parked))}
-    left = [names[turn] for turn in names if queues._turns.get(turn.address) is turn]
+    kept = queues.address_clock("192.0.2.9")
+    names = {clock: number for number, clock in enumerate((idle, active, waiting, ended, parked))}
+    left = [names[clock] for clock in names if queues._address_clocks.get(clock.address) is clock]
     assert left == [1, 2, 3, 4]
-    assert queues.turn_at("192.0.2.9") is kept
+    assert queues.address_clock("192.0.2.9") is kept
     bench.time += 600.0
     for number in range(10, 20):
-        queues.turn_at(f"192.0.2.{number}")
-    assert queues._turns[active.address] is active
-    assert waiting.address not in queues._turns
+        queues.address_clock(f"192.0.2.{number}")
+    assert queues._address_clocks[active.address] is active
+    assert waiting.address not in queues._address_clocks
 
 
 # ── what waits ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -389,7 +389,7 @@ def test_robots_txt_redirects_and_retries_go_before_sitemaps_and_pages(bench: Be
 def test_a_site_is_scheduled_for_its_first_item_and_not_before_its_turn(bench: Bench) -> None:
     queues = bench.queues()
     crawl = crawl_of(queues)
-    queues.site("a").turn.due = bench.time + 5
+    queues.site("a").clock.due = bench.time + 5
     queues.enqueue(crawl, Found("http://a/1", 0), 1)
     assert queues.wheel.next_due() == bench.time + 5
     queues.enqueue(crawl, Found("http://b/1", 0, hops=1), 2, not_before=bench.time + 3)
@@ -398,11 +398,11 @@ def test_a_site_is_scheduled_for_its_first_item_and_not_before_its_turn(bench: B
 
 def parked(queues: Queues, crawl: Crawl, count: int) -> list[str]:
     """So many sites of one address that is fully in use."""
-    turn = queues.turn_at("192.0.2.1")
-    turn.active = turn.places(queues.section)
+    clock = queues.address_clock("192.0.2.1")
+    clock.active = clock.places(queues.section)
     keys = [f"h{number}" for number in range(count)]
     for number, key in enumerate(keys, 1):
-        queues.site(key).turn = turn
+        queues.site(key).clock = clock
         queues.enqueue(crawl, Found(f"http://{key}/", 0), number)
     return keys
 
@@ -413,31 +413,31 @@ def test_as_many_parked_sites_are_woken_as_there_are_places_in_the_order_they_ca
 ) -> None:
     queues = bench.queues(key_scope="ip", places=places)
     keys = parked(queues, crawl_of(queues), 6)
-    turn = queues.turn_at("192.0.2.1")
+    clock = queues.address_clock("192.0.2.1")
     assert queues.wheel.next_due() is None, "nobody tries while all places are taken"
-    turn.active = active
-    queues.wake(turn)
+    clock.active = active
+    queues.wake(clock)
     woken = []
     while (site := queues.wheel.pop(bench.time)) is not None:
         woken.append(site.key)
     assert woken == keys[: places - active]
-    assert [site.key for site in turn.parked or ()] == keys[places - active :]
+    assert [site.key for site in clock.parked or ()] == keys[places - active :]
 
 
 def test_a_parked_site_whose_item_must_wait_does_not_take_the_place(bench: Bench) -> None:
     queues = bench.queues(key_scope="ip")
     crawl = crawl_of(queues)
-    turn = queues.turn_at("192.0.2.1")
-    turn.active = 1
+    clock = queues.address_clock("192.0.2.1")
+    clock.active = 1
     for number, (key, not_before) in enumerate((("later", bench.time + 50), ("now", 0.0), ("then", 0.0)), 1):
-        queues.site(key).turn = turn
+        queues.site(key).clock = clock
         queues.enqueue(crawl, Found(f"http://{key}/", 0, hops=1), number, not_before=not_before)
-    turn.active = 0
-    queues.wake(turn)
+    clock.active = 0
+    queues.wake(clock)
     site = queues.wheel.pop(bench.time)
     assert site is not None and site.key == "now"
     assert queues.wheel.next_due() == bench.time + 50
-    assert [site.key for site in turn.parked or ()] == ["then"]
+    assert [site.key for site in clock.parked or ()] == ["then"]
 
 
 def test_as_many_blocked_sites_go_on_as_there_are_permits(bench: Bench) -> None:

@@ -14,7 +14,7 @@ from weft.frontier.redis.connection import (
     RedisSettings,
     ServerFacts,
     Trouble,
-    _judged,
+    _checked,
     address,
     asking,
     classify,
@@ -68,7 +68,7 @@ def test_another_scheme_is_refused(url: str) -> None:
         connect(url)
 
 
-def test_a_password_is_not_told_in_a_refusal() -> None:
+def test_a_password_is_not_shown_in_a_refusal() -> None:
     with pytest.raises(BadInput) as refused:
         connect("redis://:topsecret@h:6379/notanumber?socket_timeout=topsecret")
     assert "topsecret" not in str(refused.value)
@@ -106,7 +106,7 @@ def caused(error: Exception, cause: Exception) -> Exception:
         (wrong.ResponseError(""), "ResponseError: no message"),
     ],
 )
-def test_a_trouble_is_told_in_a_few_words(error: Exception, said: str) -> None:
+def test_a_trouble_is_reported_in_a_few_words(error: Exception, said: str) -> None:
     assert describe(error).startswith(said)
     assert "\n" not in describe(error)
 
@@ -127,7 +127,7 @@ def test_more_troubles_are_sorted_by_what_to_do(error: Exception, trouble: Troub
     assert classify(error) is trouble
 
 
-def test_what_may_pass_is_told_apart_from_what_will_not() -> None:
+def test_what_may_pass_is_distinguished_from_what_will_not() -> None:
     for error, expected in (
         (redis.ConnectionError("gone"), ServerAway),
         (redis.ResponseError("OOM x"), ServerFull),
@@ -159,7 +159,7 @@ def judged(**more: Any) -> ServerFacts:
         "redis_version": "7.4.1", "run_id": "abc", "maxmemory": 0, "used_memory": 500, "aof_enabled": 1,
         "role": "master",
     } | more  # fmt: skip
-    return _judged(info, "here", connect("redis://h/3"))
+    return _checked(info, "here", connect("redis://h/3"))
 
 
 def test_a_plain_server_with_room_can_be_used() -> None:
@@ -176,7 +176,7 @@ def test_a_plain_server_with_room_can_be_used() -> None:
         ({"redis_mode": "cluster"}, "runs in cluster mode"),
         ({"redis_mode": "sentinel"}, "runs in sentinel mode"),
         ({"role": "slave", "master_host": "m"}, "is a replica of m"),
-        ({"maxmemory_policy": "allkeys-lru"}, "would throw away queued URLs"),
+        ({"maxmemory_policy": "allkeys-lru"}, "would evict queued URLs"),
         ({"maxmemory": 500}, "is full"),
         ({"maxmemory": 499}, "is full"),
     ],

@@ -155,13 +155,13 @@ def test_a_pod_is_brought_what_it_lacks_and_asked_what_it_has() -> None:
 def test_messages_are_safe_once_they_are_written_and_forgotten_when_they_have_been_for_a_while() -> None:
     sent = Sent([3, 4, 5])
     sent.delivered(5)
-    assert (sent.heard(Arrived(5, "run", 100, 20), 10.0), sent.unsafe) == (0, 3), "twenty bytes are not written"
-    assert (sent.heard(Arrived(5, "run", 119, 30), 11.0), sent.unsafe) == (0, 3)
-    assert (sent.heard(Arrived(5, "run", 120, 30), 12.0), sent.unsafe) == (0, 0)
+    assert (sent.update(Arrived(5, "run", 100, 20), 10.0), sent.unsafe) == (0, 3), "twenty bytes are not written"
+    assert (sent.update(Arrived(5, "run", 119, 30), 11.0), sent.unsafe) == (0, 3)
+    assert (sent.update(Arrived(5, "run", 120, 30), 12.0), sent.unsafe) == (0, 0)
     assert not sent.is_due(12.0 + KEEP_S - 0.1)
     assert sent.is_due(12.0 + KEEP_S)
-    assert sent.heard(Arrived(5, "run", 200, 0), 12.0 + KEEP_S - 0.1) == 0
-    assert sent.heard(Arrived(5, "run", 200, 0), 12.0 + KEEP_S) == 5
+    assert sent.update(Arrived(5, "run", 200, 0), 12.0 + KEEP_S - 0.1) == 0
+    assert sent.update(Arrived(5, "run", 200, 0), 12.0 + KEEP_S) == 5
     assert (sent.after, sent.is_due(99.0)) == (0, False)
 
 
@@ -169,17 +169,17 @@ def test_a_server_that_has_less_than_it_was_brought_has_lost_it() -> None:
     sent = Sent([3, 4, 5])
     sent.delivered(5)
     with pytest.raises(Behind):
-        sent.heard(Arrived(4, "run", 100, 0), 10.0)
+        sent.update(Arrived(4, "run", 100, 0), 10.0)
     sent.rewind()
     assert (sent.waits, sent.waiting, sent.unsafe, sent.after) == (True, 3, 3, 0)
-    assert sent.heard(Arrived(0, "run", 100, 0), 10.0) == 0
+    assert sent.update(Arrived(0, "run", 100, 0), 10.0) == 0
 
 
 def test_another_run_of_a_server_is_judged_by_its_own_file() -> None:
     sent = Sent([3])
     sent.delivered(3)
-    sent.heard(Arrived(3, "old", 100, 50), 10.0)
+    sent.update(Arrived(3, "old", 100, 50), 10.0)
     # What the old one had still to write is no measure.
-    assert (sent.heard(Arrived(3, "new", 160, 50), 11.0), sent.unsafe) == (0, 1)
-    sent.heard(Arrived(3, "new", 210, 10), 12.0)
+    assert (sent.update(Arrived(3, "new", 160, 50), 11.0), sent.unsafe) == (0, 1)
+    sent.update(Arrived(3, "new", 210, 10), 12.0)
     assert sent.unsafe == 0

@@ -21,37 +21,37 @@ def sent_up_to(last: int) -> Sent:
 def test_a_message_is_safe_when_the_server_has_written_it_and_forgotten_when_it_has_synced() -> None:
     sent = sent_up_to(3)
     assert (sent.waits, sent.unsafe, sent.after, sent.is_due(0.0)) == (False, 3, 3, True)
-    assert sent.heard(Arrived(3, "a", 1000, 50), 10.0) == 0
+    assert sent.update(Arrived(3, "a", 1000, 50), 10.0) == 0
     assert sent.unsafe == 3, "the server keeps it back"
     sent.put(4)
     sent.delivered(4)
-    assert sent.heard(Arrived(4, "a", 1049, 80), 11.0) == 0
+    assert sent.update(Arrived(4, "a", 1049, 80), 11.0) == 0
     assert sent.unsafe == 4
-    assert sent.heard(Arrived(4, "a", 1050, 99), 12.0) == 0
+    assert sent.update(Arrived(4, "a", 1050, 99), 12.0) == 0
     assert sent.unsafe == 1, "a server that always keeps something back writes in order"
-    assert sent.heard(Arrived(4, "a", 2000, 0), 13.0) == 0
+    assert sent.update(Arrived(4, "a", 2000, 0), 13.0) == 0
     assert (sent.unsafe, sent.after) == (0, 4)
     assert not sent.is_due(12.0 + KEEP_S - 1)
     assert sent.is_due(12.0 + KEEP_S)
-    assert sent.heard(Arrived(4, "a", 2000, 10), 12.0 + KEEP_S) == 3
-    assert sent.heard(Arrived(4, "a", 2000, 10), 13.0 + KEEP_S) == 4
+    assert sent.update(Arrived(4, "a", 2000, 10), 12.0 + KEEP_S) == 3
+    assert sent.update(Arrived(4, "a", 2000, 10), 13.0 + KEEP_S) == 4
     assert (sent.after, sent.is_due(1e9)) == (0, False)
 
 
 def test_a_server_that_was_started_anew_has_not_written_what_the_one_before_had_in_hand() -> None:
     sent = sent_up_to(3)
-    sent.heard(Arrived(3, "a", 1000, 50), 10.0)
-    assert sent.heard(Arrived(3, "b", 5000, 20), 11.0) == 0
+    sent.update(Arrived(3, "a", 1000, 50), 10.0)
+    assert sent.update(Arrived(3, "b", 5000, 20), 11.0) == 0
     assert sent.unsafe == 3
-    sent.heard(Arrived(3, "b", 5020, 20), 12.0)
+    sent.update(Arrived(3, "b", 5020, 20), 12.0)
     assert sent.unsafe == 0
 
 
 def test_a_server_that_went_back_gets_everything_again() -> None:
     sent = sent_up_to(3)
-    sent.heard(Arrived(3, "a", 1000, 0), 10.0)
+    sent.update(Arrived(3, "a", 1000, 0), 10.0)
     with pytest.raises(Behind):
-        sent.heard(Arrived(2, "b", 900, 0), 10.0 + KEEP_S)
+        sent.update(Arrived(2, "b", 900, 0), 10.0 + KEEP_S)
     sent.rewind()
     assert (sent.waits, sent.waiting, sent.unsafe, sent.after) == (True, 3, 3, 0)
     sent.delivered(1)

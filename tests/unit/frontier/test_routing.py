@@ -121,7 +121,7 @@ def test_a_message_is_taken_in_once_and_what_is_on_disk_need_not_come_again(pods
     assert (received.scopes, [count for _, count, _ in received.admissions]) == ([(1, "http://new/")], [3, 1])
     assert [admission.new for *_, admission in received.admissions] == [3, 1]
     assert frontier.receive(1, number, body) is None
-    assert (frontier.heard(1), frontier.heard(0), frontier.stats().received) == (number, 0, number)
+    assert (frontier.last_received(1), frontier.last_received(0), frontier.stats().received) == (number, 0, number)
     assert frontier.scope_extensions(1) == ["http://new/"]
     record = frontier.robots(f"http://{HERE[0]}")
     assert record is not None and record.body == b"body"
@@ -135,28 +135,28 @@ def test_a_message_is_taken_in_once_and_what_is_on_disk_need_not_come_again(pods
     frontier.commit()
     frontier.sync()
     assert frontier.durable == {1: number}
-    assert pods.open().heard(1) == number
+    assert pods.open().last_received(1) == number
     other.close()
 
 
-def test_a_robots_txt_that_another_pod_waits_for_is_asked_for_through_a_restart_and_told(pods: Pods) -> None:
+def test_a_robots_txt_that_another_pod_waits_for_is_asked_for_through_a_restart_and_reported(pods: Pods) -> None:
     frontier = pods.open()
     # Its robots.txt leads to a place of this pod.
-    errand = Found(f"http://{HERE[0]}/robots-of-other", 0, 3, 1, Purpose.ROBOTS, f"http://{THERE[0]}")
-    frontier.admit(1, [errand])
+    request = Found(f"http://{HERE[0]}/robots-of-other", 0, 3, 1, Purpose.ROBOTS, f"http://{THERE[0]}")
+    frontier.admit(1, [request])
     frontier.robots_known(f"http://{HERE[0]}", RobotsRecord("allow", b"", 9e12), None)
     frontier = pods.open()
     (lease,) = frontier.claim("me", 9)
-    assert (lease.url, lease.purpose, lease.about, lease.hops) == (errand.url, Purpose.ROBOTS, errand.about, 1)
+    assert (lease.url, lease.purpose, lease.about, lease.hops) == (request.url, Purpose.ROBOTS, request.about, 1)
     frontier.cool([Ended(lease, frontier.now(), ok=True)])
     frontier.robots_known(lease.about, RobotsRecord("ok", b"x", 9e12), 4.0)
     frontier.finish([Outcome(lease, End.OTHER)])
     frontier.commit()
     message = frontier.outbox.next(1, 0)
     assert message is not None
-    (told,) = read_message(message[1]).robots
-    assert (told.origin, told.record.body, told.crawl_delay_s) == (errand.about, b"x", 4.0)
-    assert pods.open().claim("me", 9) == [], "the errand is done"
+    (notice,) = read_message(message[1]).robots
+    assert (notice.origin, notice.record.body, notice.crawl_delay_s) == (request.about, b"x", 4.0)
+    assert pods.open().claim("me", 9) == [], "the request is done"
 
 
 def test_a_robots_txt_of_its_own_is_kept_here(pods: Pods) -> None:
@@ -171,14 +171,14 @@ def test_a_robots_txt_of_its_own_is_kept_here(pods: Pods) -> None:
 def test_an_errand_that_cannot_be_done_is_answered(pods: Pods) -> None:
     frontier = pods.open()
     own = Found(f"http://{HERE[0]}/robots.txt", 0, 3, 0, Purpose.ROBOTS, f"http://{HERE[0]}")
-    errand = Found(f"http://{HERE[0]}/robots-of-other", 0, 3, 1, Purpose.ROBOTS, f"http://{THERE[0]}")
-    frontier.admit(1, [own, errand])
+    request = Found(f"http://{HERE[0]}/robots-of-other", 0, 3, 1, Purpose.ROBOTS, f"http://{THERE[0]}")
+    frontier.admit(1, [own, request])
     frontier.drop(1)
     frontier.commit()
     message = frontier.outbox.next(1, 0)
     assert message is not None
-    (told,) = read_message(message[1]).robots
-    assert (told.origin, told.record.status) == (errand.about, "unreachable")
+    (notice,) = read_message(message[1]).robots
+    assert (notice.origin, notice.record.status) == (request.about, "unreachable")
 
 
 @pytest.mark.parametrize(("boot", "leaps"), [("another boot", True), (None, False)])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from weft.frontier.seen import SeenSet, known_as
+from weft.frontier.seen import SeenSet, seen_key
 from weft.records import Found, Purpose
 
 COUNT = 150_000  # the table is doubled at 32,768, 65,536 and 131,072
@@ -51,7 +51,7 @@ def test_a_dump_in_several_pieces_is_loaded_as_it_was(grown: SeenSet) -> None:
     assert len(pieces) > 1
     copy = SeenSet(3)
     copy.add_new(OTHERS[:10])
-    assert copy.take_shape(grown.shape()) == len(pieces)
+    assert copy.reset_to(grown.shape()) == len(pieces)
     for piece in pieces:
         copy.load(piece)
     assert len(copy) == COUNT
@@ -63,7 +63,7 @@ def test_a_dump_in_several_pieces_is_loaded_as_it_was(grown: SeenSet) -> None:
 
 def test_a_shape_tells_how_many_pieces_there_are() -> None:
     for buckets, pieces in ((1024, 1), (1025, 2), (2048, 2), (2049, 3)):
-        assert SeenSet(1).take_shape((1023, 0, buckets)) == pieces
+        assert SeenSet(1).reset_to((1023, 0, buckets)) == pieces
 
 
 def test_a_url_that_is_forgotten_takes_no_other_with_it() -> None:
@@ -127,4 +127,4 @@ def test_the_end_of_one_fingerprint_and_the_start_of_the_next_are_no_third(monke
     ],
 )
 def test_a_sitemap_and_a_redirect_into_its_own_chain_are_known_for_themselves(found: Found, name: str) -> None:
-    assert known_as(found) == name
+    assert seen_key(found) == name

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from weft.frontier.contract import CrawlLimits, Item
-from weft.frontier.politeness import Turn
-from weft.frontier.sites import Crawl, Known, Lane, Site
+from weft.frontier.politeness import PolitenessClock
+from weft.frontier.sites import Crawl, KnownDepth, Lane, Site
 from weft.records import Purpose
 
 
@@ -53,7 +53,7 @@ def test_an_item_comes_out_as_it_went_in() -> None:
     ]
 
 
-def test_the_origins_of_a_domain_of_many_hosts_are_told_apart() -> None:
+def test_the_origins_of_a_domain_of_many_hosts_are_distinguished() -> None:
     lane = Lane(crawl(), "a")
     origins = [f"http://h{number}.a" for number in range(30)]
     for visit in range(2):
@@ -90,7 +90,7 @@ def test_an_item_that_must_wait_lets_the_others_go_on() -> None:
     assert (lane.next_time(), lane.queued) == (None, 0)
 
 
-def test_urgent_items_are_told_in_the_order_of_their_times() -> None:
+def test_urgent_items_are_reported_in_the_order_of_their_times() -> None:
     lane = Lane(crawl(), "a")
     lane.push_urgent(urgent(1), 50.0)
     lane.push_urgent(urgent(-2, Purpose.ROBOTS), 20.0)
@@ -144,18 +144,18 @@ def test_what_is_known_of_a_depth_is_the_items_own() -> None:
     made = crawl(max_depth=3)
     assert made.depths == {}
     item = Item(7, "http://a/1", 2, 0)
-    known = Known(2, 7)
+    known = KnownDepth(2, 7)
     made.depths[made.seen.fingerprint("http://a/1")] = known
     assert made.known(item) is known
     assert made.known(Item(8, "http://a/1", 2, 0)) is None, "a later visit of the same URL"
     assert made.known(Item(7, "http://a/1", 2, 0, purpose=Purpose.SITEMAP)) is None
     assert made.known(Item(7, "http://a/2", 2, 0)) is None
     assert (crawl().depths, crawl().known(item)) == (None, None)
-    assert (known.leased, known.ended, Known(1, 1, ended=True).ended) == (False, False, True)
+    assert (known.leased, known.ended, KnownDepth(1, 1, ended=True).ended) == (False, False, True)
 
 
 def test_a_site_has_one_lane_for_each_crawl_and_they_take_turns() -> None:
-    site = Site("a", Turn())
+    site = Site("a", PolitenessClock())
     crawls = [Crawl(number, f"c{number}", 5, CrawlLimits(), Path("/nowhere")) for number in range(3)]
     lanes = [site.lane(one) for one in crawls]
     assert [site.lane(one) for one in crawls] == lanes
@@ -165,14 +165,14 @@ def test_a_site_has_one_lane_for_each_crawl_and_they_take_turns() -> None:
         orders.append([lane.crawl.number for lane in site.lanes])
         site.rotate()
     assert orders == [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2]]
-    alone = Site("b", Turn())
+    alone = Site("b", PolitenessClock())
     alone.lane(crawls[0])
     alone.rotate()
     assert len(alone.lanes) == 1
 
 
 def test_a_site_may_be_asked_when_the_first_of_its_lanes_may() -> None:
-    site = Site("a", Turn())
+    site = Site("a", PolitenessClock())
     assert site.next_time() is None
     first, second = (site.lane(Crawl(number, f"c{number}", 5, CrawlLimits(), Path("/nowhere"))) for number in range(2))
     first.push_urgent(urgent(1), 50.0)

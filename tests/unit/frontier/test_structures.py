@@ -37,7 +37,7 @@ def test_the_seen_set_keeps_every_url_while_it_grows() -> None:
     seen.discard(urls[5])
     assert (urls[5] in seen, len(seen)) == (False, 59_999)
     copy = SeenSet(1)
-    assert copy.take_shape(seen.shape()) == len(list(seen.dump()))
+    assert copy.reset_to(seen.shape()) == len(list(seen.dump()))
     for piece in seen.dump():
         copy.load(piece)
     assert len(copy) == 59_999

@@ -79,7 +79,7 @@ def test_an_index_that_is_gone_beside_another_is_missed(data: Path, gone: str) -
 def test_a_file_that_its_index_does_not_know_is_missed(data: Path) -> None:
     change(data, "DELETE FROM files")
     for read in readers(data):
-        with pytest.raises(BadInput, match=r"index-pod0-fetcher0\.db does not know warc/weft-c1-pod0.*weft rebuild"):
+        with pytest.raises(BadInput, match=r"index-pod0-fetcher0\.db has no entry for warc/weft-c1-pod0.*weft rebuild"):
             read()
 
 

@@ -93,7 +93,7 @@ def test_url_is_found_before_and_after_folding(
     assert reader.for_url("http://none.test/") == []
 
 
-def test_urls_whose_hashes_collide_are_told_apart(
+def test_urls_whose_hashes_collide_are_distinguished(
     index: Index, reader: IndexReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schema, "url_hash", lambda url: 7)
@@ -132,7 +132,7 @@ def test_rows_can_be_filtered(index: Index, reader: IndexReader, where: Where, i
     assert [row.item for row in reader.rows(where)] == items
 
 
-def test_lost_rows_are_gone_from_every_table_and_told_until_they_are_forgotten(
+def test_lost_rows_are_gone_from_every_table_and_reported_until_they_are_forgotten(
     index: Index, reader: IndexReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index_module, "FOLD_ROWS", 1)
@@ -198,7 +198,7 @@ def test_a_foreign_layout_is_refused(tmp_path: Path) -> None:
         db.execute("UPDATE meta SET value = 99 WHERE key = 'schema_version'")
     db.close()
     for opening in (lambda: Index(path, FACTS), lambda: IndexReader(path)):
-        with pytest.raises(BadInput, match="layout 99, this Weft knows layout 1"):
+        with pytest.raises(BadInput, match="layout 99, this Weft reads layout 1"):
             opening()
 
 
@@ -209,7 +209,7 @@ def test_another_programs_database_is_refused(tmp_path: Path) -> None:
     db.close()
     before = path.read_bytes()
     for opening in (lambda: Index(path, FACTS), lambda: IndexReader(path)):
-        with pytest.raises(BadInput, match="no index of Weft"):
+        with pytest.raises(BadInput, match="not an index of Weft"):
             opening()
     assert path.read_bytes() == before
 
@@ -218,7 +218,7 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "index-a.db"
     path.write_bytes(b"This is no database, whatever its name says. " * 100)
     for opening in (lambda: Index(path, FACTS), lambda: IndexReader(path)):
-        with pytest.raises(BadInput, match="no index of Weft"):
+        with pytest.raises(BadInput, match="not an index of Weft"):
             opening()
 
 

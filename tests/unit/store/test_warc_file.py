@@ -27,7 +27,7 @@ def test_chunks_are_appended_where_it_says(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_as_long_as_the_index_says_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"somebody's")
-    with pytest.raises(StoreError, match="holds 10 bytes where the index knows 0"):
+    with pytest.raises(StoreError, match="holds 10 bytes, the index has 0"):
         WarcFile(tmp_path / "a", 0)
     assert (tmp_path / "a").read_bytes() == b"somebody's"
 

@@ -1,7 +1,7 @@
-"""The other kind of seen set: a Bloom filter, which forgets nothing and takes a share of new URLs for known ones.
+"""The other kind of seen set: a Bloom filter, which takes a configured share of new URLs for seen ones.
 
-Where the server knows BF.*, it keeps the filter; else scripts keep it, as bits in strings of a megabyte each.
-Either has the capacity and the error rate that were asked for.
+A server that has the BF.* commands keeps the filter itself; else scripts keep it as bits in strings of a megabyte each.
+Both have the configured capacity and error rate.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from weft.frontier.redis.connection import asking
 
 
 def shape(client: Any, where: str, capacity: int, error_rate: float) -> str:
-    """`server`, or how many bits and hashes the filter needs."""
+    """`server` if it has BF.*, else BITS:HASHES, the size that the filter needs."""
     with asking(where):
         commands: Any = client.execute_command("COMMAND INFO", "BF.ADD")
     if commands and (commands[0] if isinstance(commands, list) else commands):
@@ -23,7 +23,7 @@ def shape(client: Any, where: str, capacity: int, error_rate: float) -> str:
 
 
 def reserve(client: Any, where: str, crawl: int, capacity: int, error_rate: float) -> None:
-    """Makes the server's own filter, if it is not there."""
+    """Creates the server's own filter, if it does not exist."""
     from redis import exceptions as wrong
 
     with asking(where):

@@ -1,7 +1,7 @@
-"""A pod's frontier as any process may use it, from its own pod or another: URLs in, figures out, permits and holders.
+"""A pod's frontier as processes of all pods use it: admits URLs, reads the figures, keeps permits and ownership.
 
-The pod's own processes see more of it (`frontier.RedisFrontier`). A process of another pod never judges whether a
-server that was started anew has lost data: until one of the pod's own has, and has loaded the scripts, it is away.
+The pod's own processes use more of it (`frontier.RedisFrontier`). Only they decide whether a restarted server has lost
+data: until one of them has, and has loaded the scripts, the pod is unavailable (ServerAway) to other pods' processes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weft.frontier.redis.known import KnownUrls
 from weft.frontier.redis.outbox import Arrived, Behind
 from weft.frontier.redis.packing import Keys, parent_code
 from weft.frontier.redis.scripts import Argument, Scripts
-from weft.frontier.seen import known_as
+from weft.frontier.seen import seen_key
 from weft.records import Found, Purpose
 from weft.telemetry import Log
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 POD_BITS = 48
 NUMBER_MASK = (1 << POD_BITS) - 1
-_BEHIND, _EARLY = 2, 3
+_BEHIND, _EARLY = 2, 3  # why lua/admit.lua refuses a batch: an earlier one is missing; the pod recovers from a loss
 LETTERS = {Purpose.PAGE: "p", Purpose.SITEMAP: "s", Purpose.ROBOTS: "r"}
 # What may keep a crawl from being over, in the order of lua/stats.lua.
 WAITS = ("outboxes", "scheduled", "blocked", "rejects", "mail", "seeded", "spilled")
@@ -41,16 +41,16 @@ log = Log("weft.frontier.redis")
 
 
 class Limits(Struct, frozen=True):
-    """How much of one queue may lie in Redis."""
+    """How many entries of one queue may lie in Redis."""
 
-    cap: int = 4000  # entries after which a queue gets a tail, and a tail is spilled
-    keep: int = 1000  # that are moved from the tail to the head at a time
-    low: int = 300  # left in the head when more is fetched
-    hard: int = 1_000_000  # in a tail that nobody spills: more is answered `full`
+    cap: int = 4000  # above this a queue is split into head and tail, and a tail is spilled to disk
+    keep: int = 1000  # moved from the tail to the head at a time
+    low: int = 300  # left in the head when it is refilled
+    hard: int = 1_000_000  # in a tail, where nothing spills it: further URLs are refused as `full`
 
 
 class CrawlFacts:
-    """What this process knows of a crawl."""
+    """This process's record of a crawl."""
 
     __slots__ = ("bloom", "known", "limits", "number", "seed")
 
@@ -62,7 +62,7 @@ class CrawlFacts:
         self.known = KnownUrls(seed)
 
     def fingerprint(self, text: str) -> str:
-        """As the server's sets hold it: a signed number, or two for a Bloom filter."""
+        """As the server's sets hold it: a signed number, or two numbers for a Bloom filter kept by scripts."""
         data = text.encode()
         number = xxh3_64_intdigest(data, self.seed)
         if self.bloom and self.bloom != "server":
@@ -73,7 +73,7 @@ class CrawlFacts:
 class PodClient:
     """One pod. `server_clock` is for tests: it takes the place of the server's time, in seconds."""
 
-    mode = ""  # "afar": another node has the pod's pages, and reads them again where they turn out to be nearer
+    mode = ""  # "afar": the pod's pages lie on another node, which expands them where they are found at a smaller depth
 
     def __init__(
         self,
@@ -94,13 +94,13 @@ class PodClient:
         self._limits = limits or Limits()
         self._clock, self._server_clock = clock, server_clock
         self._latest = 0.0
-        self._server_now = 0  # of the last reply, in microseconds
-        self._server_asked = 0.0  # the local time just before it
+        self._server_now = 0  # the server's time in the last reply, in microseconds
+        self._sent_at = 0.0  # this process's time when that call was sent
         self._section_text = _section_text(section)
-        self._losses: int | None = None  # times that the server's data was found incomplete
+        self._losses: int | None = None  # how often the server's data was found incomplete
         self._crawls: dict[int, CrawlFacts] = {}
         self._keys = Keys(section.key_scope)
-        self._scripts = Scripts(connection, where, self._prefix, self._heard, self._look_again)
+        self._scripts = Scripts(connection, where, self._prefix, self._on_reply, self._on_restart)
         self._checks_pods = checks_pod_assignment() and pods > 1
 
     def find_crawl(self, name: str) -> int:
@@ -114,7 +114,7 @@ class PodClient:
         return int(number)
 
     def answers(self) -> bool:
-        """Whether somebody is there, if only with a complaint; for any thread."""
+        """Whether the server answers, be it with an error; may be called from any thread."""
         from redis import RedisError
 
         try:
@@ -127,12 +127,12 @@ class PodClient:
         return True
 
     def now(self) -> float:
-        """This process's clock, which never runs backwards; deadlines and due times are told in it."""
+        """This process's clock, which never runs backwards; deadlines and due times are given in it."""
         self._latest = max(self._latest, self._clock())
         return self._latest
 
     def unseen(self, crawl: int, candidates: Iterable[str]) -> list[str]:
-        """Those that this process does not know to be seen: `admit` tells the rest."""
+        """Those that this process has not found to be seen; `admit` asks the server about the rest."""
         return self._crawls[crawl].known.unknown(candidates)
 
     def admit(self, crawl: int, found: Sequence[Found]) -> Admission:
@@ -140,63 +140,63 @@ class PodClient:
         return self._admit(crawl, found, mode=self.mode)
 
     def deliver(self, crawl: int, sender: str, number: int, found: Sequence[Found], after: int = 0) -> Admission:
-        """A batch from an outbox: one that came before changes nothing; one of which some is `full` must come again.
+        """Admits a batch from an outbox. A repeated one changes nothing; one with `full` URLs must be delivered again.
 
-        `after` is the sender's batch that must have come before: `Behind` if it has not.
+        `after` is the sender's batch that must have arrived before: `Behind` if it has not.
         """
         return self._admit(crawl, found, mode=self.mode, sender=sender, number=number, after=after)
 
     def arrived(self, sender: str) -> Arrived:
-        """How far a sender's batches have come, and whether a kill of the server could take them back."""
+        """The last batch that arrived from a sender, and how much of the server's append-only file is written."""
         steps: Any = self._client.pipeline(transaction=False)
         with asking(self._where), steps:
             steps.execute_command("HGET", "senders", sender)
             steps.execute_command("INFO", "server", "persistence")
             last, info = steps.execute()
-        # A server without an append-only file has no more to say.
+        # A server without an append-only file has no such fields.
         return Arrived(
             int(last or 0), info["run_id"], info.get("aof_current_size", 0), info.get("aof_buffer_length", 0)
         )
 
     def sent(self, amount: int) -> None:
-        """So many URLs were put into an outbox for another pod."""
+        """Counts URLs that were put into an outbox for another pod."""
         self._ask("HINCRBY", "n", "sent", amount)
 
     def exhausted(self) -> bool:
-        """Whether every crawl has all the pages that it may have."""
+        """Whether every crawl has reached the number of pages that it may have."""
         return all(
             most >= 0 and pages >= (given if given >= 0 else most) for _, pages, _, most, _, given in self._figures()[3]
         )
 
     def stats(self) -> FrontierStats:
-        """Where things stand."""
+        """The current numbers."""
         return _stats(self._figures())
 
     def scope_extended(self, crawl: int, url: str) -> None:
-        """Kept with the crawl, for all processes; `scope_extensions` gives them back."""
+        """Kept with the crawl, for all processes."""
         self._ask("SADD", f"scope:{crawl}", url)
 
     def scope_extensions(self, crawl: int) -> list[str]:
-        """Where seeds' redirects have led."""
+        """The URLs by which redirects of seeds extended the scope."""
         return sorted(member.decode() for member in self._ask("SMEMBERS", f"scope:{crawl}"))
 
     def tell_robots(self, origin: str, version: int, expires_s: float, crawl_delay_s: float) -> None:
-        """An origin's robots.txt lies on the pod's shelf under this version."""
+        """Announces the version of an origin's robots.txt that is on the pod's shelf."""
         key, code = self._keys.of(origin)
         self._call("robots", [key, code, int(expires_s * 1e6), int(crawl_delay_s * 1e6), version])
 
-    def mail_robots(self, told: bytes) -> None:
-        """What an origin's robots.txt says, from another node than the one that has the pod's files."""
-        self._ask("RPUSH", "told", told)
+    def mail_robots(self, notice: bytes) -> None:
+        """Sends an origin's robots.txt from a node that does not have the pod's files."""
+        self._ask("RPUSH", "told", notice)
 
     def facts(self) -> tuple[FrontierStats, dict[str, int]]:
-        """For whoever decides that a crawl is over: the figures, and what waits where (see lua/common.lua), of one
-        instant: else what is claimed while it is read stands in neither place, and the crawl ends without it."""
+        """For the decision that a crawl is over: the figures, and how much waits where (`WAITS`). One script reads
+        both: an item that moved between two calls would be counted in neither place, and the crawl end without it."""
         figures = self._figures()
         return _stats(figures), dict(zip(WAITS, figures[5], strict=True))
 
     def note(self, name: str, value: str | None = None) -> str:
-        """A word that is kept with the pod; with a value it is changed (empty: taken away)."""
+        """A string kept with the pod; given a value, it is changed, or deleted where that is empty."""
         if value is None:
             kept: Any = self._ask("HGET", "meta", name)
             return kept.decode() if kept else ""
@@ -204,7 +204,7 @@ class PodClient:
         return value
 
     def given(self, crawl: int) -> tuple[int, int, int]:
-        """Pages stored, pages under way, and how many this pod may have in all (-1: nobody has said)."""
+        """Pages stored, pages in flight, and how many this pod may have in all (-1: not set)."""
         for number, pages, _, _, flight, given in self._figures()[3]:
             if number == crawl:
                 return pages, flight, given
@@ -215,23 +215,23 @@ class PodClient:
         return self._keys.of(url[: url.index("/", 8)])[0]
 
     def give_permits(self, crawl: int, pod: int, wanted: int) -> int:
-        """On pod 0's frontier: how many pages a pod may have in all, of those it wants; may be asked again."""
+        """On pod 0's frontier: grants a pod up to the wanted total of pages, and returns the total; may be repeated."""
         return int(self._call("permits", ["give", crawl, pod, wanted])[0])
 
     def limit_pages(self, crawl: int, max_pages: int) -> None:
-        """On pod 0's frontier, from whatever node: how many pages all pods may have together."""
+        """On pod 0's frontier, from any node: sets how many pages all pods may have together."""
         self._ask("HSET", f"c:{crawl}", "max", max_pages)
 
-    def permits_told(self, crawl: int) -> set[int]:
-        """On pod 0's frontier: the pods that were given permits, be it none."""
+    def pods_with_permits(self, crawl: int) -> set[int]:
+        """On pod 0's frontier: the pods that have an entry for permits, be it 0."""
         return {int(pod) for pod in self._ask("HKEYS", f"permits:{crawl}")}
 
-    def tell_permits(self, crawl: int, pod: int, used: int) -> None:
-        """On pod 0's frontier: what a pod has used, if it was never given any."""
+    def record_permits(self, crawl: int, pod: int, used: int) -> None:
+        """On pod 0's frontier: records what a pod has used, unless it has an entry already."""
         self._ask("HSETNX", f"permits:{crawl}", pod, used)
 
     def allow(self, crawl: int, max_pages: int) -> None:
-        """On the pod's own: holds it to so many pages from now on."""
+        """On the pod's own frontier: sets how many pages it may have."""
         self._call("permits", ["set", crawl, max_pages])
         self._due_after(0.0)
 
@@ -244,23 +244,23 @@ class PodClient:
         return 1_000_000_000
 
     def lower_permits(self, crawl: int, wanted: int) -> int:
-        """On the pod's own, before pod 0 is told: gives back what is neither used nor under way; gives what is left."""
+        """On the pod's own frontier, before pod 0's: gives up permits that are unused; returns what is left."""
         return int(self._call("permits", ["lower", crawl, wanted])[0])
 
     def places(self, arguments: Sequence[Argument]) -> list[bytes]:
-        """Takes or gives back places of addresses that are kept in this pod (see lua/address.lua)."""
+        """Takes or gives back places of the addresses that this pod keeps (see lua/address.lua)."""
         answers: list[bytes] = self._call("address", arguments)[0]
         return answers
 
     def hold_pod(self, node: str, ttl_s: float) -> None:
-        """This node owns the pod for a time; Busy if another does. A time of 0 lets it go."""
+        """Makes this node the owner of the pod for a time; Busy if another is. A time of 0 releases it."""
         holder = self._hold("owner", node, ttl_s)
         if holder not in (node, ""):
             where = holder.rpartition("@")[2]
             raise Busy(f"{self._where}: pod {self._pod} is run by node {where}; stop it there first")
 
     def decide(self, node: str, ttl_s: float) -> bool:
-        """Whether this node is the one that decides when the crawl is over, for a time. 0 lets it go."""
+        """Whether this node is elected, for a time, to decide when the crawl is over. A time of 0 resigns."""
         return self._hold("decider", node, ttl_s) == node
 
     def _hold(self, key: str, node: str, ttl_s: float) -> str:
@@ -289,11 +289,11 @@ class PodClient:
         if refused == _BEHIND:
             raise Behind
         if refused == _EARLY:
-            raise ServerAway(f"{self._where}: pod {self._pod} has lost data: its own processes come first")
+            raise ServerAway(f"{self._where}: pod {self._pod} has lost data and is recovering")
         if refused:
             return Admission(0, len(found))
         text = letters.decode()
-        owner.known.add(known_as(one) for one, letter in zip(order, text, strict=True) if letter in "nd")
+        owner.known.add(seen_key(one) for one, letter in zip(order, text, strict=True) if letter in "nd")
         full = []
         for one, letter in zip(order, text, strict=True):
             if letter == "b":
@@ -309,7 +309,7 @@ class PodClient:
         return Admission(text.count("n"), text.count("d"), again, tuple(full))
 
     def _grouped(self, crawl: CrawlFacts, found: Sequence[Found]) -> tuple[list[Found], list[Argument]]:
-        """The arguments, what is of one site and depth together; and the URLs in that order."""
+        """The script's arguments, grouped by site and depth, and the URLs in that order."""
         groups: dict[tuple[str, int], list[tuple[Found, bytes]]] = {}
         order: list[Found] = []
         urgent: list[Argument] = []
@@ -325,7 +325,7 @@ class PodClient:
             if one.purpose is Purpose.PAGE and not one.hops:
                 groups.setdefault((key, one.depth), []).append((one, rest))
                 continue
-            fingerprint = "" if one.purpose is Purpose.ROBOTS else crawl.fingerprint(known_as(one))
+            fingerprint = "" if one.purpose is Purpose.ROBOTS else crawl.fingerprint(seen_key(one))
             urgent += ["u", key, one.depth, LETTERS[one.purpose], one.hops, one.about, fingerprint, rest]
             order.append(one)
         arguments = urgent
@@ -364,13 +364,13 @@ class PodClient:
         self._scripts.flush()
 
     def _check_server(self) -> None:
-        """After an answer that did not come: the server may have been started anew, and have lost something."""
+        """After a failed call: the server may have been restarted, and have lost data."""
         if self._scripts.broken:
-            self._look_after_break()
+            self._on_broken()
             self._scripts.broken = False
 
     def _ask(self, *command: Argument) -> Any:
-        """A plain command, after what was put off."""
+        """Runs a plain command, after the deferred calls."""
         self._flush()
         client: Any = self._client
         with asking(self._where):
@@ -388,27 +388,27 @@ class PodClient:
                 return
 
     def _prefix(self) -> Sequence[Argument]:
-        self._server_asked = self.now()
+        self._sent_at = self.now()
         return ("" if self._server_clock is None else int(self._server_clock() * 1e6), self._section_text)
 
     def _local(self, moment: int) -> float:
-        """A time of the server's in this process's clock, or a moment before: questions go out before answers."""
-        return self._server_asked + (moment - self._server_now) / 1e6
+        """A time of the server in this process's clock, or slightly earlier: the call left before the reply's time."""
+        return self._sent_at + (moment - self._server_now) / 1e6
 
     def _refused(self, crawl: int, found: Found) -> None:
         """A URL was over its site's budget."""
 
     def _due_after(self, seconds: float) -> None:
-        """Something that was done here makes something due then, at the earliest."""
+        """Called when an operation may have made something claimable after so many seconds."""
 
-    def _look_after_break(self) -> None:
-        """An answer did not come. If the server is another one now, it knows no script, and that will tell."""
+    def _on_broken(self) -> None:
+        """Called before the first call after a failed one. `Scripts` notices a restarted server: it has no scripts."""
 
-    def _look_again(self) -> None:
-        """The server may have been started anew."""
-        raise ServerAway(f"{self._where}: pod {self._pod} is being opened anew")
+    def _on_restart(self) -> None:
+        """Called when the server lacks a script: it may have been restarted."""
+        raise ServerAway(f"{self._where}: pod {self._pod} is being opened again")
 
-    def _heard(self, reply: list[Any]) -> None:
+    def _on_reply(self, reply: list[Any]) -> None:
         self._server_now = int(reply[0])
         if reply[4]:
             self._log_changes(reply[4])
@@ -417,13 +417,13 @@ class PodClient:
             for crawl in self._crawls.values():
                 crawl.known.forget()
 
-    def _log_changes(self, happened: list[bytes]) -> None:
-        for what, site, number in zip(happened[::3], happened[1::3], happened[2::3], strict=True):
+    def _log_changes(self, events: list[bytes]) -> None:
+        for what, site, number in zip(events[::3], events[1::3], events[2::3], strict=True):
             in_microseconds = what in (b"slowed", b"eased", b"opened")
             log_change(what.decode(), site.decode(), int(number) / (1e6 if in_microseconds else 1))
 
     def _seen_item(self, number: int) -> None:
-        """Items up to this number were given out."""
+        """Called with the highest item number that is in use."""
 
 
 def _stats(figures: Figures) -> FrontierStats:

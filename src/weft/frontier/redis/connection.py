@@ -1,7 +1,7 @@
-"""Speaks to a pod's Redis: connects, sees whether it can hold a frontier, and sorts what can go wrong.
+"""Connects to a pod's Redis, checks whether it can hold a frontier, and classifies errors.
 
 Nothing is written here (see `pod_info`). Invariants: no credentials in a message, a log or an address; a command is
-never sent a second time behind its caller's back, because a claim that was carried out twice leases twice.
+never retried without its caller's knowledge, because a claim that runs twice leases twice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SCHEMES = ("redis", "rediss", "unix")
 LOADING_LOOK_S = 0.2
-# What a server says when it cannot take data now, though it will, and that has no type in the client library.
+# Temporary errors of a server that have no type in the client library.
 _AWAY_WORDS = ("BUSY ", "TRYAGAIN", "max number of clients")
 _FULL_WORDS = ("OOM ", "MISCONF")
 _PASSWORD_WORDS = ("NOAUTH", "WRONGPASS", "invalid password", "without any password", "Authentication required")
@@ -31,7 +31,7 @@ _PASSWORD_WORDS = ("NOAUTH", "WRONGPASS", "invalid password", "without any passw
 
 @dataclass(frozen=True, slots=True)
 class RedisSettings:
-    """How every pod's Redis is spoken to; a URL's own database and password come first."""
+    """Connection settings for all pods' Redis; the database and password in a URL override them."""
 
     db: int = 0
     password: str | None = None
@@ -42,7 +42,7 @@ class RedisSettings:
 
 
 def peers(urls: Iterable[str]) -> frozenset[Peer]:
-    """Where connections to these servers lead, as the system tells it of a connection; a name that is unknown: none."""
+    """The addresses of these servers, as a socket's peer name has them; none for a host that does not resolve."""
     found: set[Peer] = set()
     for url in urls:
         parts = urlsplit(url)
@@ -59,7 +59,7 @@ def peers(urls: Iterable[str]) -> frozenset[Peer]:
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """What a server that can be used says about itself."""
+    """Properties of a usable server."""
 
     address: str
     db: int
@@ -71,7 +71,7 @@ class ServerFacts:
 
     @property
     def warnings(self) -> list[str]:
-        """What its owner should mend, though the crawl can run."""
+        """What should be corrected there, though the crawl can run."""
         if self.aof:
             return []
         return [
@@ -81,19 +81,19 @@ class ServerFacts:
 
 
 class Unreachable(BadInput):
-    """Nobody answers there, or not in time: a wrong address, or a server that is away."""
+    """Nothing answers there, or not in time: a wrong address, or a server that is down."""
 
 
 class Trouble(enum.Enum):
     """What to do about an exception of the client library."""
 
     AWAY = "away"  # the pod pauses and tries again
-    FULL = "full"  # the pod pauses until somebody makes room
-    FATAL = "fatal"  # no use in trying again
+    FULL = "full"  # the pod pauses until there is room
+    FATAL = "fatal"  # trying again is useless
 
 
 def address(url: str, db: int = 0) -> str:
-    """Where a URL leads, fit to be shown: `redis://10.0.0.7:6379/0`, no user, no password."""
+    """A URL without user and password, fit for messages: `redis://10.0.0.7:6379/0`."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -107,7 +107,7 @@ def address(url: str, db: int = 0) -> str:
 
 
 def connect(url: str, settings: RedisSettings | None = None) -> Redis:
-    """A client for a pod's Redis. Nothing is sent yet; a URL that leads nowhere in principle is refused."""
+    """A client for a pod's Redis. Nothing is sent yet; an invalid URL is BadInput."""
     try:
         import redis
         from redis.backoff import NoBackoff
@@ -132,19 +132,19 @@ def connect(url: str, settings: RedisSettings | None = None) -> Redis:
         options["socket_keepalive"] = settings.keepalive
     try:
         pool = redis.BlockingConnectionPool.from_url(url, **options)
-        pool.connection_class(**pool.connection_kwargs)  # refuses here what it would refuse at the first command
+        pool.connection_class(**pool.connection_kwargs)  # raises for invalid options now, not at the first command
     except (ValueError, TypeError) as error:
         raise BadInput(f"redis_url {address(url, settings.db)}: {_safe(error, url)}") from None
     return redis.Redis(connection_pool=pool)
 
 
 def hurry(client: Redis, timeout_s: float) -> None:
-    """From now on no answer is waited for longer than this; whoever uses the client can do without it for a while."""
+    """Shortens the client's timeouts, for callers that can do without this server for a while."""
     pool = client.connection_pool
     for name in ("socket_timeout", "socket_connect_timeout"):
         pool.connection_kwargs[name] = min(pool.connection_kwargs[name], timeout_s)
     pool.disconnect()
-    pool.reset()  # or the connections that there are would be made again as they were
+    pool.reset()  # existing connections would otherwise reconnect with the old timeouts
 
 
 def classify(error: BaseException) -> Trouble:
@@ -164,7 +164,7 @@ def classify(error: BaseException) -> Trouble:
 
 @contextmanager
 def asking(where: str) -> Iterator[None]:
-    """Turns the client library's exceptions into ServerAway and ServerFull; what is fatal passes as it is."""
+    """Turns the client library's exceptions into ServerAway and ServerFull; a fatal one passes unchanged."""
     import redis
 
     try:
@@ -195,9 +195,9 @@ def describe(error: BaseException) -> str:
     if any(isinstance(cause, wrong.TimeoutError | TimeoutError) for cause in causes):
         return "does not answer in time"
     if isinstance(error, wrong.OutOfMemoryError) or "OOM" in text:
-        return "is full (maxmemory with noeviction): give it more memory, and the crawl goes on"
+        return "is full (maxmemory with noeviction): give it more memory, and the crawl continues"
     if "MISCONF" in text:
-        return "cannot write to its disk: make room there, and the crawl goes on"
+        return "cannot write to its disk: make room there, and the crawl continues"
     if isinstance(error, wrong.BusyLoadingError):
         return "is loading its data"
     if isinstance(error, wrong.ReadOnlyError):
@@ -216,26 +216,26 @@ def inspect(
     sleep: Callable[[float], None] = time.sleep,
     wait_s: float = 3600.0,
 ) -> ServerFacts:
-    """Sees whether the server can hold a frontier; waits while it loads. Raises one clear BadInput, or ServerFull.
+    """Checks whether the server can hold a frontier; waits while it loads. Raises one clear BadInput, or ServerFull.
 
-    Unreachable, a BadInput too, is what may be otherwise in a while.
+    Unreachable, a kind of BadInput, may be temporary.
     """
     where = address(url, int(client.connection_pool.connection_kwargs.get("db") or 0))
-    until, told = clock() + wait_s, False
+    until, announced = clock() + wait_s, False
     while True:
         info = _info(client, where)
         if not int(info.get("loading", 0)):
-            return _judged(info, where, client)
-        if not told:
+            return _checked(info, where, client)
+        if not announced:
             tell(f"{where}: is loading its data; waiting for it")
-            told = True
+            announced = True
         if clock() > until:
             raise ServerAway(f"{where}: is still loading its data after {wait_s:.0f} s")
         sleep(LOADING_LOOK_S)
 
 
 def refuse_shared(servers: Mapping[int, ServerFacts]) -> None:
-    """Two pods must not be one database, whatever names it goes by."""
+    """BadInput if two pods share a database, whatever its URLs."""
     known: dict[tuple[str, int], int] = {}
     for pod, facts in servers.items():
         first = known.setdefault((facts.run_id, facts.db), pod)
@@ -252,13 +252,13 @@ def _info(client: Redis, where: str) -> dict[str, Any]:
     try:
         info: Any = client.info("all")
     except wrong.InvalidResponse:
-        raise BadInput(f"{where}: is no Redis: what it answers is not Redis's protocol") from None
+        raise BadInput(f"{where}: is not Redis: its answers are not in Redis's protocol") from None
     except wrong.NoPermissionError:
         raise BadInput(f"{where}: the user may not use INFO: give it all commands and keys") from None
     except (wrong.RedisError, OSError) as error:
         raise _refused(error, where) from None
     if not isinstance(info, dict) or "redis_version" not in info:
-        raise BadInput(f"{where}: is no Redis: its INFO has no redis_version")
+        raise BadInput(f"{where}: is not Redis: its INFO has no redis_version")
     return info
 
 
@@ -276,11 +276,11 @@ def _refused(error: BaseException, where: str) -> BadInput:
         return BadInput(f"{where}: TLS failed: {text.splitlines()[0][:200]}")
     hung_up = "Connection closed" in text or "Connection not ready" in text
     if hung_up or any(isinstance(cause, ConnectionResetError | BrokenPipeError) for cause in _causes(error)):
-        return BadInput(f"{where}: closes the connection: it is no Redis, or it wants TLS (rediss://)")
+        return BadInput(f"{where}: closes the connection: it is not Redis, or it requires TLS (rediss://)")
     return (Unreachable if classify(error) is Trouble.AWAY else BadInput)(f"{where}: {describe(error)}")
 
 
-def _judged(info: dict[str, Any], where: str, client: Redis) -> ServerFacts:
+def _checked(info: dict[str, Any], where: str, client: Redis) -> ServerFacts:
     mode = info.get("redis_mode", "standalone")
     if mode != "standalone":
         raise BadInput(f"{where}: runs in {mode} mode; each pod needs a plain Redis of its own")
@@ -289,8 +289,7 @@ def _judged(info: dict[str, Any], where: str, client: Redis) -> ServerFacts:
     policy = info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
         raise BadInput(
-            f"{where}: would throw away queued URLs (maxmemory-policy {policy}); "
-            "set `maxmemory-policy noeviction` there"
+            f"{where}: would evict queued URLs (maxmemory-policy {policy}); set `maxmemory-policy noeviction` there"
         )
     most, used = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0))
     if most and used >= most:
@@ -316,7 +315,7 @@ def _query_db(query: str, db: int) -> str:
 
 
 def _safe(error: BaseException, url: str) -> str:
-    """A message about a URL, unless it tells its password."""
+    """An error message about a URL, unless it contains the password."""
     text = str(error)
     try:
         secret = urlsplit(url).password or ""

@@ -1,12 +1,13 @@
 """The frontier of a pod on its Redis, shared by the pod's processes. Its keys: lua/common.lua.
 
-Each operation is one script, so it is done whole or not at all, whoever dies. Redis holds who is due, what is queued,
-seen and leased, and every clock; the disk holds the request logs (one for each slot), robots.txt bodies and tails of
-long queues. Time is the server's; to callers it is told in this process's own clock, and the end of a transfer goes the
-other way as its age, so what is late on its way makes a site due later, never earlier.
+Each operation is one script, so it is atomic whichever process dies. Redis holds which sites are due, what is queued,
+seen and leased, and every politeness clock; the disk holds the request logs (one for each slot), robots.txt bodies and
+the tails of long queues. Time is the server's. Callers get it converted to this process's clock; the end of a transfer
+is sent as its age, so a delay in transit makes a site due later, never earlier.
 
-What an item goes through: queued → leased → (cooled) → prepared for a batch of this slot → forgotten; with parsers of
-their own: leased → fetched → taken → prepared. A lease is known by its stamp, which no other claim ever has.
+The states of an item: queued → leased → (cooled) → prepared for a batch of this slot → deleted; where parsers are
+processes of their own: leased → fetched → leased to a parser → prepared. A lease is identified by its stamp, which is
+unique.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from weft.frontier.redis.places import AddressPlaces
 from weft.frontier.redis.scripts import Argument
 from weft.frontier.redis.shelf import Shelf
 from weft.frontier.requests import RequestLog
-from weft.frontier.seen import known_as
+from weft.frontier.seen import seen_key
 from weft.records import Found, Lease, Purpose, Reason
 from weft.telemetry import Log
 
@@ -58,8 +59,8 @@ log = Log("weft.frontier.redis")
 
 
 class DataLost(Exception):
-    """The server has lost what this process had told it. No WeftError: the process is meant to die of it, and the one
-    that is started in its slot compares what is prepared with what its store has (`recover`)."""
+    """The server has lost writes of this process. Not a WeftError: the process is meant to die of it, and the next one
+    in its slot compares what is prepared with what its store has (`recover`)."""
 
 
 class _Out:
@@ -121,7 +122,7 @@ class RedisFrontier(PodClient):
         self._marks = Marks(folder / "marks", slot)
         self._requests = RequestLog(folder / "requests" / slot, self.now())
         self._lead = Lead(folder / "spill", self._call, self._ask, self._scan, self._limits.cap, clock)
-        self.lost_ends: list[int] = []  # items that the store has and whose links may have been lost with server data
+        self.lost_ends: list[int] = []  # stored items whose links may have been lost with the server's data
         self.epoch = self._open(new_epoch=True)
         acknowledged: Any = self._ask("HGET", "slots", slot)
         self.acknowledged = int(acknowledged or 0)
@@ -129,7 +130,7 @@ class RedisFrontier(PodClient):
     # ── opening ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _open(self, *, new_epoch: bool) -> int:
-        """Sees whether the server is the one it was, and has what it had."""
+        """Checks whether the server was restarted, and whether it lost data; returns the epoch."""
         with asking(self._where):
             info: Any = self._client.info("server")
         operation, item = self._marks.known()
@@ -140,7 +141,7 @@ class RedisFrontier(PodClient):
         return int(epoch)
 
     def open_crawl(self, name: str, limits: CrawlLimits) -> int:
-        """The number of a crawl: a new one, or the one of that name that is there, held to these limits from now on."""
+        """The number of the crawl of that name, created where there is none; these limits replace its earlier ones."""
         wanted = ""
         if self._bloom is not None:
             wanted = bloom.shape(self._client, self._where, *self._bloom)
@@ -150,9 +151,9 @@ class RedisFrontier(PodClient):
         number, seed, kind = self._call(
             "crawl", [name, random.getrandbits(63), *("" if bound is None else bound for bound in bounds), wanted]
         )
-        there = self._crawls.get(number)
-        if there is not None:
-            there.limits = limits
+        existing = self._crawls.get(number)
+        if existing is not None:
+            existing.limits = limits
         else:
             crawl = self._crawls[number] = CrawlFacts(int(number), int(seed), limits, (kind or b"").decode())
             if crawl.bloom == "server" and self._bloom is not None:
@@ -162,18 +163,18 @@ class RedisFrontier(PodClient):
     def recover(
         self, done: Iterable[int] = (), pages: Mapping[int, int] | None = None, by_key: Mapping[str, int] | None = None
     ) -> int:
-        """Settles what this slot's earlier process left; gives the number queued.
+        """Resolves what this slot's earlier process left open; returns the number queued.
 
         `done`: items that this slot's store has since the last acknowledged batch. `pages`: pages by crawl in this
-        slot's store alone; `by_key`: likewise by site, which counts only where Redis knows nothing of the site.
+        slot's store alone; `by_key`: likewise by site, used only where Redis has no count for the site.
         """
         numbers = [item & NUMBER_MASK for item in done if item > 0 and item >> POD_BITS == self._pod]
         counts = [figure for pair in (pages or {}).items() for figure in pair]
-        under_way, unsure = self._call(
+        in_flight, unsure = self._call(
             "recover", [self._slot, int(self._marks.rebooted), len(counts) // 2, *counts, *numbers]
         )
-        self._worked = True  # what it has settled can be lost
-        self._log_expired(under_way)
+        self._worked = True  # from here on the server can lose something of this process
+        self._log_expired(in_flight)
         self.lost_ends = [self._item(int(number)) for number in unsure]
         for key, count in (by_key or {}).items():
             self._call("budget", [key, count, *self._crawls])
@@ -184,14 +185,14 @@ class RedisFrontier(PodClient):
         return self.stats().queued
 
     def release_owner(self, owner: str, *, but: str = "") -> int:
-        """Gives back all that an owner (or every incarnation of `slot#`) holds; tells how many were under way."""
-        (under_way,) = self._call("release", [owner, but])
-        self._log_expired(under_way)
+        """Ends all leases of an owner (or of all incarnations of `slot#`); returns how many requests were in flight."""
+        (in_flight,) = self._call("release", [owner, but])
+        self._log_expired(in_flight)
         self._requests.flush()
-        return len(under_way)
+        return len(in_flight)
 
     def close(self) -> None:
-        """Sends and writes what is left."""
+        """Commits and closes."""
         if not self._lost:
             self.commit()
         self._requests.close()
@@ -201,9 +202,9 @@ class RedisFrontier(PodClient):
     # ── the contract ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def readmit(self, crawl: int, found: Found) -> None:
-        """Queues a URL once more, known or not: a new visit, under a new number.
+        """Queues a URL, seen or not, as a new visit under a new number.
 
-        A robots.txt that could not be had is asked for again, or the visit would only be refused again.
+        A robots.txt that could not be fetched is fetched again, or the visit would be refused again.
         """
         self._forget_unreachable(found.url)
         self._admit(crawl, [found], mode="again")
@@ -221,7 +222,7 @@ class RedisFrontier(PodClient):
                 self._forget_unreachable(found.url)
             self._admit(crawl, [found for _, found in some], mode="again", then=(name, f"{what} {some[-1][0]}"))
 
-    def had(self, crawl: int, rows: Iterable[tuple[str, int, int]]) -> None:
+    def restore_stored(self, crawl: int, rows: Iterable[tuple[str, int, int]]) -> None:
         """The pages of `lost_ends` (URL, depth, item): if the server has forgotten them, it knows them again."""
         facts, arguments = self._crawls[crawl], list[Argument]()
         for url, depth, item in rows:
@@ -232,17 +233,17 @@ class RedisFrontier(PodClient):
         self._ask("SREM", "settling", self._slot)
 
     def settled(self) -> bool:
-        """Whether all processes of the pod have told what they have, since the server has lost data."""
+        """Whether all processes of the pod have called `restore_stored` since the server lost data."""
         return not self._ask("EXISTS", "settling")
 
     def crew(self, slots: Iterable[str]) -> None:
-        """The slots of this pod that are filled from now on; others are not waited for."""
+        """Sets the slots that this pod has from now on; recovery does not wait for others."""
         self._ask("DEL", "crew")
         self._ask("SADD", "crew", *slots)
         self._ask("SINTERSTORE", "settling", "settling", "crew")
 
     def recrawl(self, crawl: int, run: str, known: Iterable[Found], begin: Callable[[int], None]) -> None:
-        """Queues known pages once more, once for each run, whoever dies; `begin` hears the last item before."""
+        """Queues known pages again, once for each run, across crashes; `begin` is called with the last item before."""
         state = self._meta(f"recrawl:{crawl}")
         started, _, done = state.partition(" ")
         if started == run and not done:
@@ -301,7 +302,7 @@ class RedisFrontier(PodClient):
         return lease
 
     def _readable(self, leases: list[Lease]) -> list[Lease]:
-        """Those whose robots.txt is on this node's disk; the others' must be asked for again, and they go back."""
+        """The leases whose robots.txt is on this node's disk. The others are released, their robots.txt expired."""
         missing = [
             lease
             for lease in leases
@@ -316,7 +317,7 @@ class RedisFrontier(PodClient):
         return [lease for lease in leases if lease.item in self._out]
 
     def cool(self, ended: Iterable[Ended]) -> None:
-        """Frees the places and sets the clocks: with the next call, at once where a site has asked for something."""
+        """Frees the places and sets the clocks: with the next call, or at once after a failure or a slow-down."""
         cooling: list[tuple[_Out, Ended]] = []
         for one in ended:
             out = self._valid(one.lease)
@@ -327,7 +328,7 @@ class RedisFrontier(PodClient):
             cooling.append((out, one))
         if not cooling:
             return
-        self._requests.try_flush()  # before another process may ask the site
+        self._requests.try_flush()  # before another process may send a request to the site
         if self._places is not None:
             self._places.ended(one for _, one in cooling)
         self._scripts.later("cool", lambda: [field for out, one in cooling for field in self._cooling(out, one, b"")])
@@ -336,7 +337,7 @@ class RedisFrontier(PodClient):
         self._due_after(self._section.delay_s if self._section.places == 1 else 0.0)
 
     def fetched(self, handed: Iterable[Handed]) -> list[bool]:
-        """Transfers whose pages lie in a spool: cooled, and on their way to a parser. False: the lease was over."""
+        """Cools transfers whose pages lie in a spool, and queues the pages for a parser. False: the lease had ended."""
         arguments: list[Argument] = []
         valid: list[bool] = []
         given = list(handed)
@@ -350,7 +351,7 @@ class RedisFrontier(PodClient):
             arguments += self._cooling(out, one.ended, one.reference)
         if not arguments:
             return valid
-        self._requests.try_flush()  # before another process may ask the site
+        self._requests.try_flush()  # before another process may send a request to the site
         if self._places is not None:
             self._places.ended(one.ended for one, was in zip(given, valid, strict=True) if was)
         (letters,) = self._call("cool", arguments)
@@ -362,7 +363,7 @@ class RedisFrontier(PodClient):
         return [was and next(answers) == _YES for was in valid]
 
     def take(self, limit: int) -> list[Taken]:
-        """Fetched pages, the oldest first, leased to this process to parse."""
+        """Leases fetched pages to this process for parsing, the oldest first."""
         deadline, rows = self._call("take", [self.owner, limit])
         until = self._local(int(deadline))
         taken = []
@@ -374,12 +375,12 @@ class RedisFrontier(PodClient):
         return taken
 
     def died_on(self, item: int) -> int:
-        """A parser has died on this page; gives how many have."""
+        """Counts a parser that died on this page; returns how many have."""
         deaths: Any = self._ask("HINCRBY", "deaths", str(item & NUMBER_MASK), 1)
         return int(deaths)
 
     def awaited(self, items: Sequence[int]) -> list[bool]:
-        """For each item whether it is fetched and not parsed yet; one that is leased may be."""
+        """Whether each item is fetched and not parsed yet; True for a leased one, which may be."""
         numbers = [self._number(item) for item in items]
         waiting, held = self._ask("HMGET", "fetched", *numbers), self._ask("HMGET", "lease", *numbers)
         return [one is not None or other is not None for one, other in zip(waiting, held, strict=True)]
@@ -400,7 +401,7 @@ class RedisFrontier(PodClient):
         if len(arguments) == 2:
             return [False] * len(given)
         if any(out is not None and not out.cooled for out in outs):
-            self._requests.try_flush()  # before another process may ask the site
+            self._requests.try_flush()  # before another process may send a request to the site
         if self._places is not None:
             self._places.finished(out.lease.item for out in outs if out is not None)
         (letters,) = self._call("finish", arguments)
@@ -411,23 +412,23 @@ class RedisFrontier(PodClient):
         return [out is not None and next(answers) == _YES for out in outs]
 
     def acknowledge(self, batch: int) -> None:
-        """The store's batches up to this one are safe on disk: what was prepared for them is forgotten."""
+        """The store's batches up to this one are durable: what was prepared for them has ended."""
         self.acknowledged = batch
         self._scripts.later("acknowledge", lambda: [self._slot, batch])
 
     def commit(self) -> None:
-        """Sends and writes what was put off."""
+        """Writes the logs, and sends the deferred calls."""
         self._requests.flush()
         self._shelf.commit()
         self._flush()
 
     def sync(self) -> None:
-        """Makes what is written here safe against a power cut; the server sees to its own, every second."""
+        """Makes this node's files safe against a power cut; the server syncs its own every second."""
         self._requests.sync()
         self._shelf.sync()
 
     def robots(self, origin: str) -> RobotsRecord | None:
-        """From memory while its version is the one that the last claim told, else from the disk."""
+        """From memory, or from the disk where the last claim named a newer version."""
         known = self._robots.get(origin)
         wanted = self._robots_wanted.get(origin, 0)
         if known is None or known[0] < wanted:
@@ -453,7 +454,7 @@ class RedisFrontier(PodClient):
         return None
 
     def next_due(self) -> float | None:
-        """When claiming may give something next, as the last claim and what was done since tell."""
+        """When `claim` may next return something, judged by the last claim and this process's operations since."""
         return self._next_due
 
     def pause(self, crawl: int, paused: bool = True) -> None:
@@ -462,14 +463,14 @@ class RedisFrontier(PodClient):
         self._due_after(0.0)
 
     def drop(self, crawl: int) -> None:
-        """Takes out everything that is queued of a crawl; meanwhile nothing of it is claimed."""
+        """Rejects everything that is queued for a crawl, which is paused meanwhile."""
         self.pause(crawl)
         for keys in self._scan("s:*"):
             self._call("drop", [crawl, *(key[2:] for key in keys)])
         self.pause(crawl, False)
 
     def scope_extended(self, crawl: int, url: str) -> None:
-        """Kept with the crawl, for all processes, and on disk for who only reads."""
+        """Kept with the crawl, for all processes, and on disk for commands that read files only."""
         super().scope_extended(crawl, url)
         self._shelf.keep_scope(crawl, self.scope_extensions(crawl))
 
@@ -482,7 +483,7 @@ class RedisFrontier(PodClient):
         return self._shelf.left(crawl)
 
     def rejections(self) -> list[Rejection]:
-        """Items taken out of their queues, leased to this process until it tells `ended`."""
+        """Items removed from their queues, leased to this process until it calls `ended`."""
         if not self._rejects_wait:
             self._flush()
         if not self._rejects_wait:
@@ -500,7 +501,7 @@ class RedisFrontier(PodClient):
         return rejected
 
     def ended(self, items: Iterable[int], batch: int = 0) -> None:
-        """Rejected items whose reasons are stored."""
+        """Ends rejected items whose rows are stored."""
         arguments: list[Argument] = [self._slot, batch]
         for item in items:
             if (stamp := self._rejected_out.pop(item, None)) is not None:
@@ -509,7 +510,7 @@ class RedisFrontier(PodClient):
             self._call("finish", arguments)
 
     def items(self, crawl: int) -> Iterator[Item]:
-        """Everything that is queued of a crawl, one kind after the other; what is spilled too, on the lead's node."""
+        """Everything that is queued for a crawl, one kind after the other; spilled items only on the lead's node."""
         depths = self._crawls[crawl].limits.max_depth is not None
         for kind in ("r", "u", "m"):
             for keys in self._scan(f"{kind}:{crawl}:*"):
@@ -529,7 +530,7 @@ class RedisFrontier(PodClient):
                         yield Item(number, origin + path, int(depth), parent, offsite=offsite)
 
     def take_places(self, wanted: Sequence[Wanted]) -> list[bool]:
-        """Asks the pods that keep the addresses; what gets no place goes back, and its site waits for the address."""
+        """Asks the pods that keep the addresses. A lease without a place ends, and its site waits for the address."""
         assert self._places is not None, "politeness is not by address"
         waits = self._places.take(wanted)
         arguments: list[Argument] = []
@@ -537,10 +538,10 @@ class RedisFrontier(PodClient):
             out = self._valid(one.lease) if wait is not None else None
             if wait is not None and out is not None:
                 self._requests.end(one.lease.item, self.now(), "unasked")
-                out.cooled = True  # it is told once
+                out.cooled = True  # its end is logged
                 arguments += [self._number(one.lease.item), out.stamp, one.address, wait]
         if arguments:
-            self._requests.try_flush()  # before another process may ask the site
+            self._requests.try_flush()  # before another process may send a request to the site
             self._call("wait", arguments)
             self._due_after(0.0)
         for one, wait in zip(wanted, waits, strict=True):
@@ -553,12 +554,12 @@ class RedisFrontier(PodClient):
         return self.places(arguments)
 
     def depth_of(self, lease: Lease) -> int:
-        """From what is known where depth decides; else the lease's own."""
+        """From the server's known depths, which are kept where there is a `max_depth`; else the lease's own."""
         crawl = self._crawls[lease.crawl]
         if crawl.limits.max_depth is None:
             return lease.depth
         found = Found(lease.url, lease.depth, lease.parent, lease.hops, lease.purpose, lease.about)
-        fingerprint = crawl.fingerprint(known_as(found))
+        fingerprint = crawl.fingerprint(seen_key(found))
         bucket = int(fingerprint.rpartition(":")[2].lstrip("-")[-12:]) % 16384
         known: Any = self._ask("HGET", f"k:{lease.crawl}:{bucket}", fingerprint)
         if known is None:
@@ -567,7 +568,7 @@ class RedisFrontier(PodClient):
         return min(int(depth), lease.depth) if int(number) == lease.item & NUMBER_MASK else lease.depth
 
     def tend(self) -> int:
-        """The lead's chore: moves the tails of long queues to disk and back; tells how many segments it moved."""
+        """For the pod's lead: moves the tails of long queues to disk and back; returns how many segments it moved."""
         moved = self._lead.tend()
         if moved:
             self._due_after(0.0)
@@ -576,7 +577,7 @@ class RedisFrontier(PodClient):
     # ── cookies ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def cookies_of(self, lease: Lease) -> tuple[int, bytes] | None:
-        """What `keep_cookies` was given last for this lease's site, by whichever process, and what it is known by."""
+        """The cookies last kept for this lease's site by any process, with their version."""
         place = (lease.crawl, lease.key)
         wanted = self._cookies_wanted.get(place)
         if wanted is None:
@@ -591,15 +592,13 @@ class RedisFrontier(PodClient):
         return known
 
     def keep_cookies(self, crawl: int, key: str, data: bytes) -> int:
-        """A site's cookies as they are now; other processes get them with their next lease there."""
+        """Saves a site's cookies; other processes get them with their next lease there. Returns their version."""
         number = random.getrandbits(48) | 1
         self._scripts.later("cookies", lambda: [crawl, key, number, data])
         self._remember_cookies((crawl, key), number, data)
         return number
 
-    # ── pods ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    # ── admitting ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── robots.txt ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _forget_unreachable(self, url: str) -> None:
         origin = urls.origin_of(url)
@@ -611,7 +610,7 @@ class RedisFrontier(PodClient):
     def _forget_robots(self, key: str, code: bytes) -> None:
         self._scripts.later("robots", lambda: [key, code, "-", 0, 0])
 
-    # ── below ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── leases ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _valid(self, lease: Lease) -> _Out | None:
         out = self._out.get(lease.item)
@@ -628,9 +627,9 @@ class RedisFrontier(PodClient):
         key = site.decode()
         origin, path, parent, offsite = unpacked(rest, key)
         purpose = _PURPOSE[letter]
-        told = about.decode() or (origin if purpose is Purpose.ROBOTS else "")
+        subject = about.decode() or (origin if purpose is Purpose.ROBOTS else "")
         return Lease(
-            self._item(int(number)), int(crawl), origin + path, key, depth, parent, hops, purpose, told, offsite,
+            self._item(int(number)), int(crawl), origin + path, key, depth, parent, hops, purpose, subject, offsite,
             attempt, owner, self.epoch, deadline, delay_s,
         )  # fmt: skip
 
@@ -653,7 +652,7 @@ class RedisFrontier(PodClient):
     def _log_expired(self, numbers: Iterable[bytes]) -> None:
         for number in numbers:
             item = self._item(int(number))
-            self._requests.end(item, self._server_asked, "expired")
+            self._requests.end(item, self._sent_at, "expired")
 
     def _meta(self, name: str) -> str:
         value: Any = self._ask("HGET", "meta", name)
@@ -688,20 +687,20 @@ class RedisFrontier(PodClient):
 
     def _check_server(self) -> None:
         if self._lost:
-            raise DataLost(f"{self._where}: has lost data: this process must be started anew")
+            raise DataLost(f"{self._where}: has lost data: this process must be restarted")
         super()._check_server()
 
-    def _look_after_break(self) -> None:
-        self._look_again()
+    def _on_broken(self) -> None:
+        self._on_restart()
 
-    def _look_again(self) -> None:
-        """It may have been started anew, and have lost something."""
+    def _on_restart(self) -> None:
+        """Checks whether it has lost data."""
         if self.epoch:
             self._open(new_epoch=False)
 
-    def _heard(self, reply: list[Any]) -> None:
+    def _on_reply(self, reply: list[Any]) -> None:
         self._lost = self._lost or (self._worked and self._losses != reply[3])
-        super()._heard(reply)
+        super()._on_reply(reply)
         self._operation = reply[1]
         self._rejects_wait = reply[2] > 0
         self._marks.see(self._operation)

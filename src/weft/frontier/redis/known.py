@@ -1,6 +1,6 @@
-"""What a process knows to be seen already: most links of a page are, and need not travel.
+"""A process's cache of seen URLs: most links of a page are in it, and need not be sent to the server.
 
-Two generations of fingerprints, so that memory is bounded: when the younger is full, the older is forgotten.
+Two generations of fingerprints bound its memory: when the younger is full, the older is dropped.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from collections.abc import Iterable
 
 from weft.frontier.seen import SeenSet
 
-MOST = 1_000_000  # of each generation, at some nine bytes
+MOST = 1_000_000  # fingerprints in a generation, at some nine bytes each
 
 
 class KnownUrls:
-    """A bounded memory of one crawl's URLs."""
+    """A bounded cache of one crawl's seen URLs."""
 
     def __init__(self, seed: int, most: int = MOST) -> None:
         self._seed = seed
@@ -21,16 +21,16 @@ class KnownUrls:
         self._young, self._old = SeenSet(seed), SeenSet(seed)
 
     def unknown(self, urls: Iterable[str]) -> list[str]:
-        """Those that nothing is known of; they may be seen all the same."""
+        """Those that are not in the cache; they may be seen all the same."""
         new = self._young.unknown(urls)
         return self._old.unknown(new) if new and len(self._old) else new
 
     def add(self, urls: Iterable[str]) -> None:
-        """These are seen."""
+        """Adds seen URLs."""
         self._young.add_new(urls)
         if len(self._young) >= self._most:
             self._old, self._young = self._young, SeenSet(self._seed)
 
     def forget(self) -> None:
-        """The server has lost data: nothing is certain any more."""
+        """Empties the cache: the server has lost data, and perhaps their fingerprints."""
         self._young, self._old = SeenSet(self._seed), SeenSet(self._seed)

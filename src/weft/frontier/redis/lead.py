@@ -1,12 +1,12 @@
-"""What the pod's lead does for its queues: the tails of long ones go to disk, and come back in order.
+"""Spills the tails of long queues to disk and brings them back in order; done by one process of the pod, its lead.
 
-    FOLDER/spill/QUEUE/NAME.seg   a segment: entries of one queue in order, written once, whole on disk before it counts
+    FOLDER/spill/QUEUE/NAME.seg   a segment: entries of one queue in order, written once, synced before it is registered
 
 A queue is its head and its tail in Redis, and between them segments. To spill: copy the tail's first entries, fsync,
-register the segment in Redis, where the same step trims the tail. To refill: the first segment's entries go to the head
-in the step that takes it off the list. A step whose queue is not as it was seen is refused: two leads do no harm, and
-one that is killed leaves a file that nobody knows. A used segment's file is kept a while: a server that is started anew
-may have lost its last second, and want it again.
+register the segment in Redis, where the same script trims the tail. To refill: one script moves the first segment's
+entries to the head and removes it from the list. A script refuses a queue that has changed since it was read, so two
+leads do no harm; one that is killed leaves at most an unregistered file. A used segment's file is kept a while: a
+server that is restarted may have lost its last second, and need it again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = Log("weft.frontier.redis.lead")
 
 
 class Lead:
-    """The chores of one pod's lead; `call` runs a script, `ask` a plain command."""
+    """The spilling of one pod; `call` runs a script, `ask` a plain command."""
 
     def __init__(
         self,
@@ -53,12 +53,12 @@ class Lead:
         self._swept = False
 
     def tend(self) -> int:
-        """Spills, refills and brings what was rejected; tells how many segments it moved."""
+        """Spills, refills, and loads rejected segments; returns how many segments it moved."""
         if not self._swept:
             self._sweep()
             self._swept = True
         self._forget_used()
-        return self._refill() + self._spill() + self._bring_rejected()
+        return self._refill() + self._spill() + self._load_rejected()
 
     def spilled(self, segments: Sequence[bytes]) -> Iterator[bytes]:
         """The entries of segments."""
@@ -95,7 +95,7 @@ class Lead:
             moved += self._settled(segment, done)
         return moved
 
-    def _bring_rejected(self) -> int:
+    def _load_rejected(self) -> int:
         moved = 0
         for record in self._ask("LRANGE", "rejects", 0, 999):
             fields: Any = unpacked_item(record)
@@ -139,7 +139,7 @@ class Lead:
             self._used.pop(0)[1].unlink(missing_ok=True)
 
     def _sweep(self) -> None:
-        """Files that an earlier lead wrote and nobody knows, or used and did not delete."""
+        """Deletes files that an earlier lead wrote and did not register, or used and did not delete."""
         if not self._folder.exists():
             return
         known = {

@@ -1,9 +1,8 @@
-"""How far each process of a pod has seen the server's operations: what tells a server that has lost data from one that
-was only started anew.
+"""The last server operation that each process of a pod has seen: shows whether a restarted server has lost data.
 
     FOLDER/marks/SLOT   boot id, last operation, last item; a shared mapping, so that a killed process leaves it whole
 
-A mark of an earlier boot tells that there was data, but not how much: a machine that went down may have lost its last
+A mark of an earlier boot shows that there was data, but not how much: a machine that went down may have lost its last
 writes, here as on the server.
 """
 
@@ -28,22 +27,22 @@ class Marks:
         self._boot = sha256(boot_id().encode()).digest()[:16]
         path = folder / slot
         if not path.exists() or path.stat().st_size != _LAYOUT.size:
-            beside = path.with_name(f".{slot}")
-            beside.write_bytes(bytes(_LAYOUT.size))
-            beside.replace(path)
+            temporary = path.with_name(f".{slot}")
+            temporary.write_bytes(bytes(_LAYOUT.size))
+            temporary.replace(path)
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), _LAYOUT.size)
-        self.rebooted = self._map[:16] != self._boot  # the machine was, since this slot's last process; or it had none
+        self.rebooted = self._map[:16] != self._boot  # since this slot's last process; also if there was none
         self._item = 0
 
     def known(self) -> tuple[int | None, int]:
-        """The last operation and the last item that any process knows of; None: there were some in an earlier boot."""
+        """The last operation and item that any process has seen; None: there were some, but their number is unknown."""
         operation: int | None = 0
         item = 0
         for path in self._folder.glob("[!.]*"):
             data = path.read_bytes()
             if len(data) < _LAYOUT.size:
-                operation = None  # it was cut: there may have been any number
+                operation = None  # the file was cut
                 continue
             boot, operations, items = _LAYOUT.unpack(data[: _LAYOUT.size])
             item = max(item, items)
@@ -55,10 +54,10 @@ class Marks:
         return operation, item
 
     def see(self, operation: int, item: int = 0) -> None:
-        """This process has seen that much."""
+        """Records the last operation and item that this process has seen."""
         self._item = max(self._item, item)
         _LAYOUT.pack_into(self._map, 0, self._boot, operation, self._item)
 
     def close(self) -> None:
-        """Lets the file go; what it says stays."""
+        """Unmaps the file."""
         self._map.close()

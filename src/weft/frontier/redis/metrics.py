@@ -1,7 +1,7 @@
-"""What the pods' Redis servers tell about themselves, asked when somebody scrapes.
+"""Metrics of the pods' Redis servers, read when the metrics endpoint is scraped.
 
-All pods are asked at the same time and none is waited for long: a server that does not answer is told as down, and
-holds up nobody. Used by the orchestrator's metrics endpoint.
+All pods are asked at the same time, with a short timeout: a server that does not answer is reported as down, and delays
+nothing. Used by the orchestrator's metrics endpoint.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class RedisMetrics:
         self._clients = {pod: connect(url, quick) for pod, url in urls.items()}
 
     def collect(self) -> Iterable[Metric]:
-        """Every pod's figures; of one that does not answer, that it is down."""
+        """Every pod's figures; only `up`, as 0, for one that does not answer."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        told = self._ask()
+        infos = self._ask()
         up = GaugeMetricFamily("weft_redis_up", "Whether the pod's Redis answers.", labels=["pod"])
         ratio = GaugeMetricFamily("weft_redis_hit_ratio", "Share of look-ups that found something.", labels=["pod"])
-        for pod, info in told.items():
+        for pod, info in infos.items():
             up.add_metric([pod], 1 if info else 0)
             looked = _figure(info, "keyspace_hits") + _figure(info, "keyspace_misses")
             if info:
@@ -59,13 +59,13 @@ class RedisMetrics:
         yield ratio
         for name, help_, key in _GAUGES:
             gauge = GaugeMetricFamily(name, help_, labels=["pod"])
-            for pod, info in told.items():
+            for pod, info in infos.items():
                 if info:
                     gauge.add_metric([pod], _figure(info, key))
             yield gauge
         for name, help_, keys in _COUNTERS:
             counter = CounterMetricFamily(name, help_, labels=["pod"])
-            for pod, info in told.items():
+            for pod, info in infos.items():
                 if info:
                     counter.add_metric([pod], sum(_figure(info, key) for key in keys))
             yield counter

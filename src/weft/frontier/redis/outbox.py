@@ -1,15 +1,15 @@
-"""What is on its way from one process to other pods: a file of numbered messages, and how far each pod has them.
+"""One process's messages to other pods: a file of numbered messages, and how far each pod has received them.
 
-A message is in the file before the page is finished that it comes from, and stays there until the pod surely has it:
+A message is in the file before the page that it comes from is finished, and stays there until the pod cannot lose it:
 
-    put        in the file, which survives a kill; on the disk before the page's batch is acknowledged (`sync`)
-    delivered  the pod's server took it, and may lose it again: it acknowledges before it writes
-    safe       the server's append-only file has it: a kill there costs nothing any more
-    forgotten  safe for KEEP_S: the server has synced its file meanwhile, so a power cut costs nothing either
+    put        in the file, which survives a kill; synced before the page's batch is acknowledged (`sync`)
+    delivered  the pod's server has it, and may lose it: Redis replies before it writes its append-only file
+    safe       the server's append-only file has it: it survives a kill of the server
+    forgotten  safe for KEEP_S: the server has synced that file since, so it survives a power cut too
 
-The server keeps the last number of each sender beside what that message changed, and loses both or none. A message says
-which one must be there before it, so a server that went back in time takes none too early: everything from there on is
-delivered once more, in order. What it has already it knows by its number.
+The server keeps the last number of each sender next to what that message changed, and loses both or none. A message
+names the one that must have arrived before it, so a server that lost some accepts none out of order: everything from
+there on is delivered again. It drops a repeated message by its number.
 
     waiting   pod, number -> message        numbers   pod -> the last one used        meta   boot, least (number)
 """
@@ -38,28 +38,29 @@ KEEP_S = 5.0  # a server syncs every second, two at most
 
 
 class Behind(Exception):
-    """The pod has lost a message that it had: what was sent since must be sent again."""
+    """The pod has lost a message that was delivered: all since must be delivered again."""
 
 
 class Arrived(NamedTuple):
-    """What a pod's server says of one sender's messages."""
+    """The state of one sender's messages in a pod's server."""
 
-    last: int  # the number of the last one it has
-    run: str  # differs from one start of the server to the next
+    last: int  # the number of the last one that it has
+    run: str  # the server's run id, which changes at each start
     written: int  # bytes in its append-only file
-    unwritten: int  # that it has acknowledged and keeps back
+    unwritten: int  # bytes in its buffer for that file
 
 
 class Sent:
-    """How far one pod has what the file holds for it."""
+    """How far the messages to one pod are delivered and safe."""
 
     def __init__(self, kept: list[int]) -> None:
         self._kept = deque(kept)
         self._unsafe = deque(kept)
         self._delivered = 0
-        self._ages: deque[tuple[float, int]] = deque()  # since when messages up to a number are safe
+        self._ages: deque[tuple[float, int]] = deque()  # when the messages up to a number became safe
         self._safe = 0
-        self._mark: tuple[str, int, int] | None = None  # of a run: once its file is that long, it has that number
+        # Run id, message number, file size: once that run's append-only file has that size, it holds that message.
+        self._mark: tuple[str, int, int] | None = None
 
     @property
     def waits(self) -> bool:
@@ -73,37 +74,40 @@ class Sent:
 
     @property
     def unsafe(self) -> int:
-        """How many messages the pod may lose, or does not have yet."""
+        """How many messages the pod does not have yet, or may lose."""
         return len(self._unsafe)
 
     @property
     def after(self) -> int:
-        """What the pod must have before the next message; 0: whatever it has."""
+        """The message that must have arrived before the next; 0: none in particular."""
         return self._delivered if self._kept and self._kept[0] <= self._delivered else 0
 
     def is_due(self, now: float) -> bool:
-        """Whether there is something to ask the pod for: is it safe, can it be forgotten."""
+        """Whether `update` could make a message safe or forgotten."""
         is_old = bool(self._ages) and self._ages[0][0] <= now - KEEP_S
         return is_old or (bool(self._unsafe) and self.after > 0)
 
     def put(self, number: int) -> None:
-        """The file has one more."""
+        """A message was put into the file."""
         self._kept.append(number)
         self._unsafe.append(number)
 
     def delivered(self, number: int) -> None:
-        """The pod's server has taken it."""
+        """The pod's server has accepted a message."""
         self._delivered = number
 
     def rewind(self) -> None:
-        """The pod's server has lost some: all are delivered again."""
+        """Makes all messages undelivered: the pod's server has lost some."""
         self._delivered = 0
         self._unsafe = deque(self._kept)
         self._ages.clear()
         self._safe, self._mark = 0, None
 
-    def heard(self, arrived: Arrived, now: float) -> int:
-        """What the pod's server said; gives the number up to which messages can be forgotten. Behind: to be rewound."""
+    def update(self, arrived: Arrived, now: float) -> int:
+        """Applies the server's state; returns the number up to which messages can be forgotten, or 0.
+
+        Behind: the server has lost messages, `rewind`.
+        """
         if arrived.last < self.after:
             raise Behind
         mark = (arrived.run, arrived.last, arrived.written + arrived.unwritten)
@@ -142,7 +146,7 @@ def _undamaged(path: Path) -> Iterator[None]:
 
 
 class FileOutbox:
-    """The file. A kill loses nothing that was put; `sync` makes it safe against a power cut, too."""
+    """The file of messages. A kill loses nothing that was put; `sync` makes it safe against a power cut, too."""
 
     def __init__(self, path: Path, wall: Callable[[], float] = time.time) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -158,7 +162,7 @@ class FileOutbox:
             self._least = self._least_number(wall())
 
     def _least_number(self, wall: float) -> int:
-        """A power cut may have taken numbers that were used, or the file: none is used twice."""
+        """After a reboot, numbers continue from the time of day: a power cut may have lost the last used ones."""
         meta = dict(self._db.execute("SELECT name, value FROM meta"))
         if meta.get("boot") != boot_id():
             meta = {"boot": boot_id(), "least": str(int(wall * 1000) * 1000)}
@@ -168,7 +172,7 @@ class FileOutbox:
         return int(meta["least"])
 
     def put(self, messages: Mapping[int, bytes]) -> dict[int, int]:
-        """Keeps a message for each of these pods, all or none of them; gives their numbers."""
+        """Saves a message for each of these pods in one transaction; returns their numbers."""
         numbers = {pod: max(self._last.get(pod, 0), self._least) + 1 for pod in messages}
         rows = [(pod, numbers[pod], message) for pod, message in messages.items()]
         with writing(self._path), self._db:
@@ -194,7 +198,7 @@ class FileOutbox:
         return (int(row[0]), bytes(row[1])) if row else None
 
     def forget(self, numbers: Mapping[int, int]) -> None:
-        """These pods have everything up to these numbers for good."""
+        """Deletes the messages up to a number for each pod."""
         with writing(self._path), self._db:
             self._db.execute("BEGIN IMMEDIATE")
             for pod, number in numbers.items():
@@ -202,12 +206,12 @@ class FileOutbox:
                 self._db.execute("DELETE FROM waiting WHERE pod = ? AND number <= ?", (pod, number))
 
     def sync(self) -> None:
-        """Puts what was put on the disk; for any thread."""
+        """Makes what was put safe against a power cut; may be called from any thread."""
         sync_log(self._path)
 
     def __len__(self) -> int:
         return int(self._db.execute("SELECT count(*) FROM waiting").fetchone()[0])
 
     def close(self) -> None:
-        """Lets the file go."""
+        """Closes the file."""
         self._db.close()

@@ -1,10 +1,11 @@
-"""How a URL lies in Redis: without what its site's key says already, a byte for the usual origins.
+"""How a URL is encoded in Redis: without its site's key, and with a byte for the usual origins.
 
     rest = origin code, parent, path
-    origin code   one byte: http or https, the key or www. and the key; else a byte, a length, what is before the key
-    parent        its length, its bytes (and one more where the URL is outside the scope: how far)
+    origin code   one byte: http or https, the key or www. and the key; else a byte, a length, the host's part before
+                  the key
+    parent        its length, its bytes (and one more for a URL outside the scope: its hops there)
 
-Scripts read the origin code alone, to see whether its robots.txt is known. Nothing here is pickled.
+Scripts read only the origin code, to look up its robots.txt. Nothing here is pickled.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 from weft import urls
 
 _SCHEMES = ("http://", "https://")
-_BEFORE, _WHOLE = 4, 6  # what is before the key follows (4: http, 5: https), or the whole origin does
+_BEFORE, _WHOLE = 4, 6  # the host's part before the key follows (4: http, 5: https), or the whole origin
 _OFFSITE = 0x10
 
 
@@ -31,7 +32,7 @@ def origin_code(origin: str, key: str) -> bytes:
 
 
 def parent_code(parent: int, offsite: int = 0) -> bytes:
-    """A parent, and how far outside the scope the URL is."""
+    """The code of a parent and of the hops outside the scope."""
     size = (parent.bit_length() + 7) // 8
     code = bytes((size | (_OFFSITE if offsite else 0),)) + parent.to_bytes(size, "big")
     return code + bytes((min(offsite, 255),)) if offsite else code
@@ -57,7 +58,7 @@ def unpacked(rest: bytes, key: str) -> tuple[str, str, int, int]:
 
 
 class Keys:
-    """Politeness keys and origin codes by origin; most URLs are of few origins."""
+    """A cache of politeness keys and origin codes by origin."""
 
     def __init__(self, scope: str, most: int = 200_000) -> None:
         self._by_domain = scope == "domain"
@@ -82,7 +83,7 @@ def _with_length(kind: int, text: str) -> bytes:
 
 
 def unpacked_item(data: bytes) -> list[Any]:
-    """An item as a script packed it: whole numbers, lists, and strings of any bytes, which msgpack's readers refuse."""
+    """An item as a script packed it: integers, lists, and strings of any bytes, which msgpack decoders refuse."""
     fields: list[Any] = _field(data, 0)[0]
     return fields
 

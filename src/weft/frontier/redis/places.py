@@ -1,9 +1,9 @@
-"""Politeness by address, over all pods: the places of addresses that this process holds, and what it owes for them.
+"""Politeness by address, over all pods: the places of addresses that this process holds, and those to be given back.
 
-An address's place is kept in the pod that `md5(address)` names (lua/address.lua), for whichever pods its hosts are in.
-It is taken after the claim and before the request, and given back with the age of the transfer's end; each is one call
-for each pod and round. Invariants: nothing is sent without its place; what a pod did not answer is not held (its place
-is given back once it answers, or taken back there at the deadline); a place that is given back late is due later.
+The places of an address are kept in the pod that `md5(address)` names (lua/address.lua), for all pods that have hosts
+there. One is taken after the claim and before the request, and given back with the age of the transfer's end; each is
+one call for each pod and round. Invariants: no request is sent without its place; a place whose pod did not answer is
+not held (it is given back once the pod answers, or expires there); giving one back late makes the address due later.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from weft.records import Purpose
 from weft.telemetry import Log
 
 ABSENT = (ServerAway, ServerFull)
-AWAY_WAIT = 1_000_000  # microseconds after which an address is tried again whose pod did not answer
+AWAY_WAIT = 1_000_000  # microseconds to wait for an address whose pod did not answer
 TOO_LONG = "x"
-Wait = int | str  # microseconds, or that nobody waits so long
+Wait = int | str  # microseconds, or TOO_LONG: longer than the maximum
 log = Log("weft.frontier.redis.places")
 
 
 class _Held:
-    """A place that this process has."""
+    """A place that this process holds."""
 
     __slots__ = ("address", "asks_s", "ended", "number", "origin")
 
     def __init__(self, address: str, number: int, origin: str) -> None:
         self.address = address
         self.number = number
-        self.origin = origin  # of which a robots.txt is asked for; else empty
-        self.asks_s = 0.0  # the Crawl-delay that it turned out to have
+        self.origin = origin  # whose robots.txt is fetched; else empty
+        self.asks_s = 0.0  # the Crawl-delay in that robots.txt
         self.ended: Ended | None = None
 
 
 class AddressPlaces:
-    """The places of one process; `ask` calls the script of a pod, and raises ServerAway where it is away."""
+    """The places of one process; `ask` calls a pod's script, and raises ServerAway where the pod is unavailable."""
 
     def __init__(
         self,
@@ -55,17 +55,17 @@ class AddressPlaces:
         self._ask = ask
         self._now = now
         self._number = 0
-        self._unsettled: set[int] = set()  # pods in which an earlier process of this slot may hold something
+        self._unsettled: set[int] = set()  # pods where an earlier process of this slot may hold places
         self._held: dict[int, _Held] = {}  # by item
         self._owed: dict[int, list[_Held]] = {}  # by pod: to be given back
 
     def settle(self) -> None:
-        """What earlier processes of this slot held is free a full delay from now."""
+        """Releases the places of earlier processes of this slot: free a full delay from now."""
         self._unsettled = set(range(self._pods))
         self._give_back()
 
     def take(self, wanted: Sequence[Wanted]) -> list[Wait | None]:
-        """None for each that has its place now, else how long it must wait."""
+        """For each, None if it has its place now, else how long it must wait."""
         self._give_back()
         waits: list[Wait | None] = [AWAY_WAIT] * len(wanted)
         by_pod: dict[int, list[int]] = {}
@@ -73,13 +73,13 @@ class AddressPlaces:
             by_pod.setdefault(urls.pod_of(one.address, self._pods), []).append(at)
         for pod, places in by_pod.items():
             if pod in self._owed or pod in self._unsettled:
-                continue  # it has just not answered
+                continue  # it did not answer `_give_back`
             for at, wait in zip(places, self._take_of(pod, [wanted[at] for at in places]), strict=True):
                 waits[at] = wait
         return waits
 
     def ended(self, ended: Iterable[Ended]) -> None:
-        """Transfers are over. A robots.txt keeps its place until it was read: it may raise the address's delay."""
+        """Transfers have ended. A robots.txt keeps its place until it is parsed: it may raise the address's delay."""
         for one in ended:
             held = self._held.get(one.lease.item)
             if held is not None and held.ended is None:
@@ -89,14 +89,14 @@ class AddressPlaces:
         self._give_back()
 
     def asks(self, origin: str, crawl_delay_s: float) -> None:
-        """What an origin's robots.txt asks for."""
+        """Records the Crawl-delay of an origin's robots.txt."""
         if crawl_delay_s:
             for held in self._held.values():
                 if held.origin == origin:
                     held.asks_s = crawl_delay_s
 
     def finished(self, items: Iterable[int]) -> None:
-        """Leases are over: what was not sent gives its place back too."""
+        """Leases have ended: gives back their places, also of requests that were not sent."""
         for item in items:
             self._owe(item)
         self._give_back()
@@ -113,7 +113,7 @@ class AddressPlaces:
             answers = self._ask(pod, arguments)
         except ABSENT as why:
             log.warning("addresses wait for their pod", pod=pod, addresses=len(wanted), why=why)
-            self._owed.setdefault(pod, []).extend(asked)  # nobody knows whether it has heard
+            self._owed.setdefault(pod, []).extend(asked)  # the call may have been carried out
             return [AWAY_WAIT] * len(wanted)
         waits: list[Wait | None] = []
         for one, held, answer in zip(wanted, asked, answers, strict=True):
@@ -131,16 +131,17 @@ class AddressPlaces:
 
     def _give_back(self) -> None:
         for pod in list(self._unsettled):
-            if self._told(pod, ["release", self._owner, self._slot + "#"]):
+            if self._call(pod, ["release", self._owner, self._slot + "#"]):
                 self._unsettled.discard(pod)
         for pod, owed in list(self._owed.items()):
             arguments: list[Argument] = ["end", self._owner]
             for held in owed:
                 arguments += [held.address, held.number, *_end_of(held.ended, self._now()), int(held.asks_s * 1e6)]
-            if self._told(pod, arguments):
+            if self._call(pod, arguments):
                 del self._owed[pod]
 
-    def _told(self, pod: int, arguments: Sequence[Argument]) -> bool:
+    def _call(self, pod: int, arguments: Sequence[Argument]) -> bool:
+        """False if the pod did not answer."""
         try:
             self._ask(pod, arguments)
         except ABSENT:

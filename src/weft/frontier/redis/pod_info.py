@@ -1,6 +1,6 @@
-"""Whose database this is: which crawl's, which pod's, of how many, in which layout, and which node's.
+"""The identity of a pod's database: its crawl, its pod and their number, its layout, and its node.
 
-    schema_version   string   the layout's number; written once, by the first who takes the database
+    schema_version   string   the layout's number; written once, by the process that claims the empty database
     pod:info         hash     pod_id, pods, crawl, redis_url (no credentials), initialized_at, weft; written with it
                               node   the one that runs the pod, as ID@HOST:FOLDER; written by its first start
 
@@ -29,7 +29,7 @@ INFO_KEY = "pod:info"
 
 @dataclass(frozen=True, slots=True)
 class PodIdentity:
-    """Which part of which crawl a database shall hold. `node` runs it; empty: another one does, or whoever."""
+    """Which part of which crawl a database should hold. `node` runs it; empty: not checked."""
 
     crawl_id: str
     pod: int
@@ -38,7 +38,7 @@ class PodIdentity:
 
 
 def take(client: Redis, where: str, identity: PodIdentity) -> bool:
-    """Makes the database this pod's, or sees that it is; True when it was empty. BadInput when it is not ours."""
+    """Claims an empty database for this pod; True if it was empty, False if it is this pod's, BadInput if neither."""
     from redis import exceptions as wrong
 
     with asking(where):
@@ -63,7 +63,7 @@ def is_taken(client: Redis, where: str, identity: PodIdentity) -> bool:
 
     try:
         with asking(where):
-            keys: Any = client.dbsize()  # before the others: what another process writes in between is no foreign key
+            keys: Any = client.dbsize()  # read first: keys that another process writes meanwhile are not foreign
             info: Any = client.hgetall(INFO_KEY)
             schema: Any = client.get(SCHEMA_KEY)
             if schema is not None and not info:
@@ -78,15 +78,15 @@ def is_taken(client: Redis, where: str, identity: PodIdentity) -> bool:
         _check(_text(schema), {_text(name): _text(value) for name, value in info.items()}, where, identity)
         return True
     if keys:
-        raise BadInput(f"{where}: holds {keys:,} keys that are no crawl's; choose an empty database (redis_db)")
+        raise BadInput(f"{where}: holds {keys:,} keys that are not a crawl's; choose an empty database (redis_db)")
     return False
 
 
 def agree(client: Redis, where: str, pods: int, wanted: str) -> str:
-    """The id of the crawl that pod 0's database holds; the wanted one if it was empty, and is taken by this."""
+    """The id of the crawl in pod 0's database, which is claimed for the wanted id if it is empty."""
     while True:
-        anyones = PodIdentity("", 0, pods)
-        if is_taken(client, where, anyones):
+        any_crawl = PodIdentity("", 0, pods)
+        if is_taken(client, where, any_crawl):
             with asking(where):
                 return _text(client.hget(INFO_KEY, "crawl"))
         try:
@@ -97,7 +97,7 @@ def agree(client: Redis, where: str, pods: int, wanted: str) -> str:
 
 
 def bind(client: Redis, where: str, identity: PodIdentity) -> bool:
-    """The pod is this node's from now on; True when it was nobody's. BadInput when it is another's."""
+    """Assigns the pod to this node; True if it had none. BadInput if it is another node's."""
     from redis import exceptions as wrong
 
     with asking(where):
@@ -159,7 +159,7 @@ def _check(schema: str, info: dict[str, str], where: str, identity: PodIdentity)
         found, since = info.get("crawl", "unknown"), info.get("initialized_at", "unknown")
         raise BadInput(
             f"{where}: holds another crawl ({found}, made {since}); "
-            "choose another redis_db, or go on with that one in its data dir"
+            "choose another redis_db, or resume that crawl in its data dir"
         )
     if info.get("pods") != str(identity.pods):
         raise BadInput(
@@ -168,19 +168,19 @@ def _check(schema: str, info: dict[str, str], where: str, identity: PodIdentity)
         )
     if info.get("pod_id") != str(identity.pod):
         raise BadInput(
-            f"{where}: is pod {info.get('pod_id')} of this crawl, but stands in the list as pod {identity.pod}; "
+            f"{where}: is pod {info.get('pod_id')} of this crawl, but is listed as pod {identity.pod}; "
             "give the pods in the order that the crawl was started with"
         )
     holder = info.get("node", "")
     if identity.node and holder and _node_id(holder) != _node_id(identity.node):
         raise BadInput(
-            f"{where}: pod {identity.pod} is of node {holder.partition('@')[2]}, where its pages lie: "
+            f"{where}: pod {identity.pod} belongs to node {holder.partition('@')[2]}, which has its pages: "
             "run it there (--resume), or leave it out with only_pods"
         )
 
 
 def _node_id(node: str) -> str:
-    """What a node is known by, wherever its folder is moved to."""
+    """A node's id, which stays when its folder is moved."""
     return node.partition("@")[0]
 
 

@@ -1,14 +1,14 @@
 """The frontier of one process of a pod on Redis, among several pods: links go to the pod that they belong to.
 
-What is for another pod goes into this slot's outbox, a file, before the page is finished, and from there to that pod's
-frontier at once. While its Redis is away, or has no room, it waits; and it is kept until that Redis has it in a file of
-its own, because a server that is killed loses its last moments (see outbox.py). `deliver_waiting` brings what waits,
-brings again what was lost, and asks what is safe. How much is not yet safe is told in this pod's own Redis before the
-page is finished, so that nobody takes the crawl for ended.
+A message to another pod goes into this slot's outbox, a file, before the page is finished, and is then delivered to
+that pod's frontier at once, or later where its Redis is down or full. It is kept until that Redis has it in its
+append-only file, as a server that is killed loses its last moments (see outbox.py). `deliver_waiting` delivers what
+waits, repeats what was lost, and checks what is safe. The number of messages that are not safe is written to this pod's
+own Redis before the page is finished, so that the crawl is not taken for finished.
 
     outboxes   hash   slot -> messages in its outbox that other pods may not have, or lose; in this pod's database
-    told       list   what robots.txt of this pod's origins said, from processes of other nodes, whose disks this pod's
-                      processes do not see; `take_mail` takes it, and what admit.lua left in `nearer`
+    told       list   robots.txt of this pod's origins, fetched by processes of other nodes, which have no access to
+                      this pod's files; `take_mail` reads it, and the list `nearer` that admit.lua writes
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import msgspec
 from weft import urls
 from weft.errors import ServerAway, ServerFull
 from weft.frontier.contract import Admission, RobotsRecord
-from weft.frontier.outbox import Message, Recent, Told, read_message, written
+from weft.frontier.outbox import Message, Recent, RobotsNotice, encoded, read_message
 from weft.frontier.redis.client import PodClient
 from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.outbox import Arrived, Behind, FileOutbox, Sent
@@ -34,23 +34,23 @@ from weft.frontier.redis.shelf import Shelf
 from weft.records import Found, Purpose
 from weft.telemetry import Log
 
-MAIL = 100  # letters that are taken at a time
-ASK_EVERY_S = 1.0  # a pod that takes much is asked so often what it surely has
-AWAY_S = 1.0  # a pod that did not answer is not asked again sooner
+MAIL = 100  # entries of `told` and `nearer` that are read at a time
+ASK_EVERY_S = 1.0  # how often a pod that gets many messages is asked which are safe
+AWAY_S = 1.0  # how long a pod that did not answer is left alone
 ABSENT = (ServerAway, ServerFull)
 T = TypeVar("T")
 log = Log("weft.frontier.redis.routing")
 
 
 class OtherPod:
-    """Another pod, as long as it answers.
+    """Another pod, which may be down.
 
-    Once it did not, a thread waits for it to answer again: a server that is stopped, or behind a network that drops
-    what is sent, keeps whoever asks it for a whole timeout, and this pod has pages to fetch meanwhile.
+    When it does not answer, a thread polls it: each call to a server that is stopped, or behind a network that drops
+    packets, would block for a whole timeout, and this pod has pages to fetch meanwhile.
     """
 
     def __init__(self, pod: int, client: PodClient, shelf: Path | None, crawl: str) -> None:
-        """`shelf` is the pod's on this node; None: the pod is another node's."""
+        """`shelf`: the file of the pod's robots.txt on this node; None: the pod is another node's."""
         self.pod = pod
         self._client = client
         if shelf is None:
@@ -61,15 +61,15 @@ class OtherPod:
         self._number: int | None = None
         self._here = threading.Event()
         self._here.set()
-        self.kept = Recent()  # what waits for it in the outbox
+        self.kept = Recent()  # URLs that wait for it in the outbox
 
     @property
     def is_away(self) -> bool:
-        """It did not answer."""
+        """Whether it does not answer."""
         return not self._here.is_set()
 
     def ask(self, what: Callable[[PodClient, int], T]) -> T:
-        """Asks it something about the crawl; ServerAway, without a journey, while it is known not to answer."""
+        """Calls it with the crawl's number; ServerAway at once while it is known not to answer."""
         if not self._here.is_set():
             raise ServerAway(f"pod {self.pod} is away")
         try:
@@ -83,35 +83,35 @@ class OtherPod:
             raise
 
     def _wait(self) -> None:
-        """Until it answers. One that is full does, and is tried again."""
+        """Polls until it answers. A full server does answer, and is tried again."""
         time.sleep(AWAY_S)
         while not self._client.answers():
             time.sleep(AWAY_S)
         self._here.set()
 
     def deliver(self, sender: str, number: int, found: Sequence[Found], after: int) -> Admission:
-        """Queues what is new there, once for each number."""
+        """Admits URLs there, once for each message number."""
         return self.ask(lambda client, crawl: client.deliver(crawl, sender, number, found, after))
 
     def scope_extended(self, url: str) -> None:
-        """Makes a place a part of the scope there."""
+        """Extends the scope there."""
         self.ask(lambda client, number: client.scope_extended(number, url))
 
     def unseen(self, candidates: list[str]) -> list[str]:
-        """Those that this process does not know to be known there, or to wait for it."""
+        """Those that this process has not found to be seen there, and that do not wait in the outbox."""
         new = self.kept.unknown(candidates)
         return self._client.unseen(self._number, new) if self._number is not None else new
 
-    def tell_robots(self, told: Told, wall: float) -> None:
-        """What an origin's robots.txt says, to the origin's pod: the body on disk, then its version."""
+    def tell_robots(self, notice: RobotsNotice, wall: float) -> None:
+        """Gives an origin's robots.txt to its pod: first the body on disk, then its version."""
         if self._shelf_path is None:
-            self.ask(lambda client, _: client.mail_robots(msgspec.msgpack.encode(told)))
+            self.ask(lambda client, _: client.mail_robots(msgspec.msgpack.encode(notice)))
             return
         if self._shelf is None:
             self._shelf = Shelf(self._shelf_path)
-        version = self._shelf.keep(told.origin, told.record, wall)
-        expires_s = told.record.expires - wall
-        self.ask(lambda client, _: client.tell_robots(told.origin, version, expires_s, told.crawl_delay_s or 0.0))
+        version = self._shelf.keep(notice.origin, notice.record, wall)
+        expires_s = notice.record.expires - wall
+        self.ask(lambda client, _: client.tell_robots(notice.origin, version, expires_s, notice.crawl_delay_s or 0.0))
 
 
 class RoutedRedisFrontier(RedisFrontier):
@@ -124,11 +124,11 @@ class RoutedRedisFrontier(RedisFrontier):
         self._sent = {pod: Sent(self._box.numbers(pod)) for pod in range(self._pods)}
         self._ask_at = dict.fromkeys(self._sent, 0.0)
         self._by_origin: dict[str, int] = {}
-        self._told = 0  # how many messages this pod's server knows not to be safe
-        self._next_telling = 0.0
-        self._has_put = False  # since it was asked last what is safe
-        self.crossed: Callable[[int, float], None] = lambda _links, _seconds: None  # told of links to another pod
-        self._tell_unsafe(at_once=True)
+        self._reported = 0  # the number of unsafe messages that this pod's server has
+        self._next_report = 0.0
+        self._has_put = False  # since `deliver_waiting` last ran
+        self.crossed: Callable[[int, float], None] = lambda _links, _seconds: None  # called for links to another pod
+        self._report_unsafe(at_once=True)
 
     def pod_of(self, url: str) -> int:
         """The pod that a URL belongs to."""
@@ -142,7 +142,7 @@ class RoutedRedisFrontier(RedisFrontier):
 
     @property
     def waiting(self) -> int:
-        """How many messages wait for pods that have not taken them."""
+        """How many messages are not delivered."""
         return sum(sent.waiting for sent in self._sent.values())
 
     def owns(self, url: str) -> bool:
@@ -150,7 +150,7 @@ class RoutedRedisFrontier(RedisFrontier):
         return self.pod_of(url) == self._pod
 
     def unseen(self, crawl: int, candidates: Iterable[str]) -> list[str]:
-        """Those that this process does not know to be known to their pods."""
+        """Those that this process has not found to be seen in their pods."""
         by_pod: dict[int, list[str]] = {}
         for url in candidates:
             by_pod.setdefault(self.pod_of(url), []).append(url)
@@ -179,15 +179,15 @@ class RoutedRedisFrontier(RedisFrontier):
     def scope_extended(self, crawl: int, url: str) -> None:
         """Kept in every pod."""
         super().scope_extended(crawl, url)
-        self._tell({pod: Message([], [], [(crawl, url)], []) for pod in self._others})
+        self._post({pod: Message([], [], [(crawl, url)], []) for pod in self._others})
 
     def robots_known(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
-        """Kept in the origin's pod."""
+        """Kept here, or sent to the pod that owns the origin."""
         pod = self.pod_of(origin + "/")
         if pod == self._pod:
             super().robots_known(origin, record, crawl_delay_s)
         else:
-            self._tell({pod: Message([], [], [], [Told(origin, record, crawl_delay_s)])})
+            self._post({pod: Message([], [], [], [RobotsNotice(origin, record, crawl_delay_s)])})
 
     def _ask_places(self, pod: int, arguments: Sequence[Argument]) -> list[bytes]:
         if pod == self._pod:
@@ -195,7 +195,7 @@ class RoutedRedisFrontier(RedisFrontier):
         return self._others[pod].ask(lambda client, _: client.places(arguments))
 
     def deliver_waiting(self) -> list[Admission]:
-        """Brings what waits to the pods that are back; what became of it. Tells here how much may still be lost."""
+        """Delivers waiting messages to the pods that answer; returns the results. Reports how many are not safe."""
         came: list[Admission] = []
         forgotten: dict[int, int] = {}
         now, hurry = self.now(), not self._has_put
@@ -204,7 +204,7 @@ class RoutedRedisFrontier(RedisFrontier):
                 self._empty(pod, sent, came)
                 if sent.is_due(now) and (hurry or now >= self._ask_at[pod]):
                     self._ask_at[pod] = now + ASK_EVERY_S
-                    if number := sent.heard(self._arrived(pod), now):
+                    if number := sent.update(self._arrived(pod), now):
                         forgotten[pod] = number
             except Behind:
                 self._send_again(pod)
@@ -213,7 +213,7 @@ class RoutedRedisFrontier(RedisFrontier):
         self._has_put = False
         if forgotten:
             self._box.forget(forgotten)
-        self._tell_unsafe()
+        self._report_unsafe()
         return came
 
     def _empty(self, pod: int, sent: Sent, came: list[Admission]) -> None:
@@ -231,31 +231,31 @@ class RoutedRedisFrontier(RedisFrontier):
         return self._others[pod].ask(lambda client, _: client.arrived(self._slot))
 
     def _send_again(self, pod: int) -> None:
-        """Everything that is kept for a pod."""
+        """Makes every message that is kept for a pod undelivered."""
         log.warning("another pod has lost what was sent to it: it is sent again", pod=pod)
         self._sent[pod].rewind()
 
     def adopt(self, path: Path) -> None:
-        """Takes over the outbox of a slot that nobody fills any more. A kill makes it do it again."""
+        """Takes over the outbox of a slot that no longer exists. May be repeated after a kill."""
         left = FileOutbox(path, self._wall)
         for pod, sent in self._sent.items():
             for _, body in left.all(pod):
                 sent.put(self._box.put({pod: body})[pod])
         self._box.sync()
-        self._tell_unsafe(at_once=True)
+        self._report_unsafe(at_once=True)
         self._ask("HDEL", "outboxes", path.stem)
         left.close()
         for file in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
             file.unlink(missing_ok=True)
 
     def take_mail(self, expand: Callable[[Sequence[tuple[int, str, int]]], None]) -> None:
-        """Does what other nodes have left for this one; for one process of the pod. A kill makes it do it again."""
-        told = self._ask("LRANGE", "told", 0, MAIL - 1)
-        for entry in told:
-            one = msgspec.msgpack.decode(entry, type=Told)
-            self.robots_known(one.origin, one.record, one.crawl_delay_s)
-        if told:
-            self._ask("LTRIM", "told", len(told), -1)
+        """Handles what other nodes left for this one; called by one process of the pod. Repeated after a kill."""
+        notices = self._ask("LRANGE", "told", 0, MAIL - 1)
+        for entry in notices:
+            notice = msgspec.msgpack.decode(entry, type=RobotsNotice)
+            self.robots_known(notice.origin, notice.record, notice.crawl_delay_s)
+        if notices:
+            self._ask("LTRIM", "told", len(notices), -1)
         nearer = self._ask("LRANGE", "nearer", 0, MAIL - 1)
         if nearer:
             expand([self._nearer(entry) for entry in nearer])
@@ -272,7 +272,7 @@ class RoutedRedisFrontier(RedisFrontier):
         self._box.close()
 
     def _bring(self, pod: int, number: int, message: Message, found: Sequence[Found]) -> Admission:
-        """One message to its pod. What finds its queue full makes it come again."""
+        """Delivers one message. It stays undelivered if a queue there was full."""
         sent = self._sent[pod]
         if pod == self._pod:
             came = self.deliver(message.crawl, self._slot, number, found, sent.after)
@@ -280,8 +280,8 @@ class RoutedRedisFrontier(RedisFrontier):
             other = self._others[pod]
             for _, url in message.scopes:
                 other.scope_extended(url)
-            for told in message.robots:
-                other.tell_robots(told, self._wall())
+            for notice in message.robots:
+                other.tell_robots(notice, self._wall())
             asked = self.now()
             came = other.deliver(self._slot, number, found, sent.after)
             if found:
@@ -291,10 +291,10 @@ class RoutedRedisFrontier(RedisFrontier):
         return came
 
     def _send(self, crawl: int, by_pod: Mapping[int, Sequence[Found]]) -> list[Admission]:
-        """URLs to other pods, or to this one when its queue was full."""
+        """Posts URLs to other pods, or to this one if its queue was full."""
         going = {pod: self._not_waiting(crawl, pod, found) for pod, found in by_pod.items()}
         messages = {pod: _message(crawl, found) for pod, found in going.items() if found}
-        came = self._tell(messages, going)
+        came = self._post(messages, going)
         for pod, found in by_pod.items():
             if pod not in came:
                 came[pod] = Admission(len(going[pod]), len(found) - len(going[pod]))
@@ -305,22 +305,22 @@ class RoutedRedisFrontier(RedisFrontier):
             self._remember(crawl, pod, going[pod])
         return list(came.values())
 
-    def _tell(
+    def _post(
         self, messages: Mapping[int, Message], found: Mapping[int, Sequence[Found]] | None = None
     ) -> dict[int, Admission]:
-        """Puts messages into the outbox and brings them; what became of those that arrived."""
+        """Puts messages into the outbox and delivers them; returns the results of those that arrived."""
         came: dict[int, Admission] = {}
         if not messages:
             return came
         behind = {pod for pod in messages if self._sent[pod].waits or pod == self._pod}
-        numbers = self._box.put({pod: written(message) for pod, message in messages.items()})
+        numbers = self._box.put({pod: encoded(message) for pod, message in messages.items()})
         if any(message.scopes or message.robots or _is_for_robots(message) for message in messages.values()):
-            self._box.sync()  # no stored page tells of it after a power cut
+            self._box.sync()  # unlike links, these could not be read from the stored pages after a power cut
         for pod, number in numbers.items():
             self._sent[pod].put(number)
         self._has_put = True
-        if not self._told:
-            self._tell_unsafe(at_once=True)
+        if not self._reported:
+            self._report_unsafe(at_once=True)
         for pod, message in messages.items():
             if pod in behind:
                 continue
@@ -335,7 +335,7 @@ class RoutedRedisFrontier(RedisFrontier):
         return came
 
     def _not_waiting(self, crawl: int, pod: int, found: Sequence[Found]) -> Sequence[Found]:
-        """Without those that wait for a pod that is away."""
+        """The URLs without those that wait for this pod in the outbox already."""
         if pod == self._pod or not (self._others[pod].is_away or self._sent[pod].waits):
             return found
         kept = self._others[pod].kept
@@ -349,15 +349,15 @@ class RoutedRedisFrontier(RedisFrontier):
                 if not self._is_urgent(one):
                     self._others[pod].kept.add(self._named(crawl, one))
 
-    def _tell_unsafe(self, *, at_once: bool = False) -> None:
-        """An absolute number, told again now and then: it may be repeated, and a server that lost it has it again."""
+    def _report_unsafe(self, *, at_once: bool = False) -> None:
+        """Writes an absolute number, and again every second while it is not 0: the server may have lost it."""
         unsafe = sum(sent.unsafe for sent in self._sent.values())
-        if unsafe != self._told or (unsafe and self.now() >= self._next_telling) or at_once:
+        if unsafe != self._reported or (unsafe and self.now() >= self._next_report) or at_once:
             self._ask("HSET", "outboxes", self._slot, unsafe)
-            self._told, self._next_telling = unsafe, self.now() + 1.0
+            self._reported, self._next_report = unsafe, self.now() + 1.0
 
     def sync(self) -> None:
-        """Also what is on its way to other pods."""
+        """Also the outbox."""
         super().sync()
         self._box.sync()
 
@@ -376,4 +376,4 @@ def _message(crawl: int, found: Sequence[Found]) -> Message:
 
 
 def _is_for_robots(message: Message) -> bool:
-    return any(errand.purpose is Purpose.ROBOTS for errand in message.errands)
+    return any(special.purpose is Purpose.ROBOTS for special in message.special_urls)

@@ -1,10 +1,10 @@
-"""Runs the Lua scripts: each is one atomic step, sent by its hash, several in one round trip where they can wait.
+"""Runs the Lua scripts: each is atomic and sent by its hash, several in one round trip where they can wait.
 
-`later` keeps a call until the next one is made: it must be one that may be carried out twice, because after a broken
-connection nobody knows whether it was. Its arguments are worked out when it is sent, since ages are among them. Every
-reply begins with the server's time and the number of the operation.
+`later` defers a call until the next one is made. It must be idempotent, because after a broken connection it is unknown
+whether it was carried out. Its arguments are computed when it is sent, since ages are among them. Every reply begins
+with the server's time and the number of the operation.
 
-A server that was started anew knows no script: so it is noticed, also where the connection was mended silently.
+A restarted server has no scripts, which shows the restart even where the connection was reopened silently.
 """
 
 from __future__ import annotations
@@ -29,58 +29,58 @@ NAMES = {name.removesuffix(".lua") for name in (path.name for path in _FOLDER.it
 
 @lru_cache(maxsize=64)
 def source(name: str) -> str:
-    """A script's text, what all share before its own."""
+    """A script's text, behind the part that all share."""
     return "\n".join((_FOLDER / f"{part}.lua").read_text() for part in ("common", name))
 
 
 @lru_cache(maxsize=64)
 def digest(name: str) -> str:
-    """The hash by which the server knows a script."""
+    """The hash that EVALSHA names a script by."""
     return sha1(source(name).encode()).hexdigest()
 
 
 class Scripts:
-    """The scripts of one connection. `prefix` gives what every call begins with, `heard` is told every reply, and
-    `renewed` is called when the server may be another one than before."""
+    """The scripts of one connection. `prefix` returns the first arguments of every call, `on_reply` gets every reply,
+    and `on_restart` is called when the server may have been restarted."""
 
     def __init__(
         self,
         client: Redis,
         where: str,
         prefix: Callable[[], Sequence[Argument]],
-        heard: Callable[[list[Any]], None],
-        renewed: Callable[[], None],
+        on_reply: Callable[[list[Any]], None],
+        on_restart: Callable[[], None],
     ) -> None:
         self._client = client
         self._where = where
         self._prefix = prefix
-        self._heard = heard
-        self._renewed = renewed
+        self._on_reply = on_reply
+        self._on_restart = on_restart
         self._renewing = False
         self._later: list[Call] = []
         self.round_trips = 0
-        self.broken = False  # an answer did not come: the server may be another one since
+        self.broken = False  # the last call failed: the server may have been restarted since
 
     def later(self, name: str, arguments: Callable[[], Sequence[Argument]]) -> None:
-        """Calls a script with the next round trip, at the latest when there are many."""
+        """Defers a call to the next round trip, which is made at once when many are deferred."""
         self._later.append((name, arguments))
         if len(self._later) >= MOST_LATER:
             self.flush()
 
     def flush(self) -> None:
-        """Makes the calls that were put off."""
+        """Makes the deferred calls."""
         if self._later:
             self._run(self._later)
             self._later = []
 
     def call(self, name: str, arguments: Sequence[Argument]) -> list[Any]:
-        """Calls a script after those that were put off, and gives what it replies beyond time and number."""
+        """Calls a script after the deferred ones; returns its reply without the common part."""
         replies = self._run([*self._later, (name, lambda: arguments)])
         self._later = []
         return replies[-1]
 
     def call_first(self, name: str, arguments: Sequence[Argument]) -> list[Any]:
-        """Calls a script before those that were put off."""
+        """Calls a script before the deferred ones."""
         return self._run([(name, lambda: arguments)])[0]
 
     def _run(self, calls: list[Call]) -> list[list[Any]]:
@@ -92,7 +92,7 @@ class Scripts:
                 unknown = [at for at, reply in enumerate(replies) if isinstance(reply, wrong.NoScriptError)]
                 if unknown:
                     self._renew({calls[at][0] for at in unknown})
-                    # The others were carried out: only these are sent again.
+                    # The others were carried out: only these are repeated.
                     for at, reply in zip(unknown, self._send([calls[at] for at in unknown]), strict=True):
                         replies[at] = reply
                 for reply in replies:
@@ -102,15 +102,15 @@ class Scripts:
             self.broken = True
             raise
         for reply in replies:
-            self._heard(reply)
+            self._on_reply(reply)
         return [reply[5:] for reply in replies]
 
     def _renew(self, names: set[str]) -> None:
-        """What the server is, is seen before anything is asked of it."""
+        """Loads scripts; before that, once, lets the caller check what the restarted server has lost."""
         if not self._renewing:
             self._renewing = True
             try:
-                self._renewed()
+                self._on_restart()
             finally:
                 self._renewing = False
             names = NAMES

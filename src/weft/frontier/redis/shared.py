@@ -1,6 +1,6 @@
-"""What the nodes of one crawl have in common, beside the pods themselves: who runs which pod, and the same settings.
+"""What the nodes of one crawl share besides the pods themselves: which node runs which pod, and common settings.
 
-owner    string   node that runs the pod just now, with a time to live; written by lua/hold.lua and by `hold_all`
+owner    string   node that runs the pod now, with a time to live; written by lua/hold.lua and by `hold_all`
 shared   hash     key of the configuration -> its value as JSON; in pod 0's database, written by the first node
 """
 
@@ -20,14 +20,14 @@ SHARED_KEY = "shared"
 
 
 def runner(client: Redis, where: str) -> str:
-    """The node that runs the pod just now; empty: none does."""
+    """The node that runs the pod now; empty: none does."""
     with asking(where):
         node: Any = client.get(OWNER_KEY)
     return node.decode() if node else ""
 
 
 def used_permits(client: Redis, where: str, crawl: str) -> int:
-    """Pages of a crawl that a pod has stored or under way, be it run by a node or not."""
+    """Pages of a crawl that a pod has stored or in flight, whether or not a node runs it."""
     with asking(where):
         number: Any = client.hget("crawls", crawl)
         if number is None:
@@ -37,7 +37,7 @@ def used_permits(client: Redis, where: str, crawl: str) -> int:
 
 
 def hold_all(pods: Mapping[int, tuple[Redis, str]], node: str, ttl_s: float) -> None:
-    """Keeps all nodes from starting these pods for a time. Busy, with none held, if another node runs one."""
+    """Locks these pods against other nodes for a time. Busy, and none is locked, if another node runs one."""
     held: list[int] = []
     for pod, (client, where) in pods.items():
         with asking(where):
@@ -56,7 +56,7 @@ def hold_all(pods: Mapping[int, tuple[Redis, str]], node: str, ttl_s: float) -> 
 def settle(
     client: Redis, where: str, values: dict[Any, Any], *, may_change: bool
 ) -> dict[str, tuple[str | None, str | None]]:
-    """Writes down what all nodes must have the same, or compares with it; gives what differs: there, and here."""
+    """Saves the settings that all nodes must share, or compares with them; returns the differences: (saved, given)."""
     from redis import exceptions as wrong
 
     with asking(where):
@@ -64,13 +64,13 @@ def settle(
             with client.pipeline() as steps:
                 steps.watch(SHARED_KEY)  # type: ignore[no-untyped-call]
                 read: Any = steps.hgetall(SHARED_KEY)
-                there = {name.decode(): value.decode() for name, value in read.items()}
+                saved = {name.decode(): value.decode() for name, value in read.items()}
                 differs = {
-                    name: (there.get(name), values.get(name))
-                    for name in sorted(there.keys() | values.keys())
-                    if there.get(name) != values.get(name)
+                    name: (saved.get(name), values.get(name))
+                    for name in sorted(saved.keys() | values.keys())
+                    if saved.get(name) != values.get(name)
                 }
-                if not differs or (there and not may_change):
+                if not differs or (saved and not may_change):
                     return differs
                 steps.multi()
                 steps.delete(SHARED_KEY)

@@ -1,13 +1,13 @@
-"""What a pod's processes share on disk: the bodies of robots.txt, and refusals that could not be told again.
+"""What a pod's processes share on disk: the bodies of robots.txt, and refusals that cannot be worked out again.
 
-    robots           origin → version, record            what is in force
+    robots           origin → version, record            the newest robots.txt
     robots_history   origin, when → record               every robots.txt that was ever in force, for the audit
     refusals         reason, url → parent
     left_sitemaps    url → crawl, depth, hops, who named it   those for which there was no room
     meta             scope:CRAWL → where seeds' redirects have led, as Redis has it too: for who reads files alone
 
 One SQLite file on the node (WAL), many writers. Redis holds a robots.txt's expiry and version; a record is written here
-before Redis tells its version, so whoever hears of a version finds it here.
+before Redis has its version, so a process that reads the version from Redis finds the record here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MOST_REFUSALS = 100_000
 
 
 class Shelf:
-    """The file."""
+    """The file; see above."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ class Shelf:
         self._kept = 0
 
     def keep(self, origin: str, record: RobotsRecord, wall: float) -> int:
-        """Writes a record down; gives its version."""
+        """Saves a robots.txt; returns its version."""
         data = msgspec.msgpack.encode(record)
         with writing(self._path):
             self._db.execute("BEGIN IMMEDIATE")
@@ -70,12 +70,12 @@ class Shelf:
         return int(version)
 
     def robots(self, origin: str) -> tuple[int, RobotsRecord] | None:
-        """Version and record of what is in force."""
+        """Version and record of the newest robots.txt."""
         row = self._db.execute("SELECT version, record FROM robots WHERE origin = ?", (origin,)).fetchone()
         return None if row is None else (int(row[0]), msgspec.msgpack.decode(row[1], type=RobotsRecord))
 
     def keep_scope(self, crawl: int, extensions: list[str]) -> None:
-        """Where a crawl's seeds have been redirected to."""
+        """Saves a crawl's scope extensions."""
         with writing(self._path):
             row = (f"scope:{crawl}", msgspec.msgpack.encode(extensions))
             self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", row)

@@ -1,4 +1,4 @@
-"""A pod's frontier on Redis, seen from outside: reads and changes nothing, for `weft stats` and `weft explain`."""
+"""Read-only access to a pod's frontier on Redis, for `weft stats` and `weft explain`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class PodFigures(Struct, frozen=True):
-    """How a pod stands."""
+    """The counters of a pod."""
 
     queued: int
     seen: int
@@ -30,7 +30,7 @@ class PodFigures(Struct, frozen=True):
 
 
 def figures(client: Redis, where: str) -> PodFigures:
-    """The counters of lua/common.lua. ServerAway when nobody answers, BadInput when it is no server of ours."""
+    """Reads the counters of lua/common.lua. ServerAway if the server does not answer, BadInput if it is not a pod's."""
     import redis
 
     try:
@@ -56,14 +56,14 @@ class Waiting(Struct, frozen=True):
     """An item that has not ended."""
 
     entry: Entry
-    ahead: int  # how many of its site come before it
+    ahead: int  # how many items of its site come before it
     place: str
 
 
 def waiting(client: Redis, where: str, pod: int, key_scope: str, url: str, spill: Path) -> list[Waiting]:
-    """The items of a URL that have not ended; `spill` is where the pod's lead keeps the middle of long queues.
+    """The items of a URL that have not ended; `spill` is the folder with the middle parts of long queues.
 
-    Reads the site's queues through, so seconds for millions. ServerAway and BadInput as `figures`.
+    Scans the site's queues: seconds, for millions of URLs. ServerAway and BadInput as `figures`.
     """
     import redis
 
@@ -76,7 +76,7 @@ def waiting(client: Redis, where: str, pod: int, key_scope: str, url: str, spill
 
 
 class _Look:
-    """One look at one site."""
+    """One scan of a site's queues for a URL."""
 
     def __init__(self, client: Any, pod: int, key: str, url: str, spill: Path) -> None:
         self._client = client
@@ -108,7 +108,7 @@ class _Look:
         return list(filter(None, depths.replace("w", "").split(".")))
 
     def _queue(self, queue: str) -> list[tuple[bytes, str]]:
-        """Head, segments on disk, tail, each with where it lies; read anew where a segment was moved meanwhile."""
+        """Head, segments on disk and tail, each with its place; read again if a segment was moved meanwhile."""
         while True:
             segments: list[bytes] = self._client.lrange(f"g:{queue}", 0, -1)
             found = [(packed, "in its queue") for packed in _members(self._client, f"q:{queue}")]
@@ -126,7 +126,7 @@ class _Look:
 
 
 def _entries(segment: Path) -> list[bytes]:
-    """None where the file is another node's, or was used up meanwhile: then the queue's list tells."""
+    """Empty if the file is another node's, or was used up meanwhile, which the caller sees from the segments' list."""
     try:
         return msgspec.msgpack.decode(segment.read_bytes(), type=list[bytes])
     except FileNotFoundError:

@@ -1,1 +1,1 @@
-"""Gives a crawl away: JSONL, CSV, CDXJ, WARC, Parquet, Markdown, each in constant memory and resumable."""
+"""Exports a crawl: JSONL, CSV, CDXJ, WARC, Parquet, Markdown, each in constant memory and resumable."""

@@ -1,7 +1,7 @@
 """CDXJ, the index that replay tools read: key, 14 digits of time, JSON; sorted by bytes.
 
-Time, type and status are taken from the records themselves, so that the lines are those that other indexers make of
-the same WARC files.
+Time, type and status are read from the records themselves, so that the lines equal those of other indexers for the same
+WARC files.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class CdxjPieces:
         self._bytes = 0
 
     def add(self, row: Row) -> bool:
-        """Takes a row that has a record."""
+        """Adds a row, if it has a record."""
         if not row.warc_file:
             return False
         line = self.line(row)
@@ -54,8 +54,8 @@ class CdxjPieces:
             "filename": row.warc_file,
         }
         stamp = _TIME("", record.headers.get("warc-date", ""))[:14]
-        told = json.dumps({name: value for name, value in facts.items() if value})
-        return f"{surt(row.url)} {stamp} {told}\n".encode()
+        fields = json.dumps({name: value for name, value in facts.items() if value})
+        return f"{surt(row.url)} {stamp} {fields}\n".encode()
 
     def is_full(self) -> bool:
         """Whether a run is long enough."""

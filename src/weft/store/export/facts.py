@@ -1,7 +1,7 @@
-"""What an export tells of a row, under the names of spec §9, and of its page where that is asked for.
+"""The columns of JSONL and CSV exports: values of a row, and content of its page where a column needs it.
 
-The page is read by a function that is passed in, since this room knows no HTML. Values that are not there are None;
-`status` is 0 where there was no response.
+The page is read by a function that is passed in, since this room does not parse HTML. Missing values are None; `status`
+is 0 where there was no response.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ UNREADABLE = "unreadable"  # the `error` of a row whose page was to be read and 
 
 
 class Readable(Protocol):
-    """A page that can be read; each is computed when asked for."""
+    """A page that can be read; each property is computed on demand."""
 
     @property
     def text(self) -> str: ...
@@ -44,9 +44,9 @@ Reader = Callable[[StoredPage], Readable | None]
 
 
 class Facts:
-    """Tells the wanted facts of rows, in their order. Pages are read where a column of content is wanted.
+    """The wanted columns of rows, in order. Pages are read where a column of content is wanted.
 
-    One that cannot be read is told to `unread`; its row is there, without the content.
+    A page that cannot be read is added to `unread`; its row is exported without the content.
     """
 
     def __init__(
@@ -57,12 +57,12 @@ class Facts:
         self._source = source
         self._reader = reader
         self._contents = [name for name in columns if name in CONTENTS]
-        # The crawl itself does not look for the language, so it is told only where pages are read, or on demand.
+        # A crawl does not detect languages, so the column is filled only where pages are read, or on demand.
         self._reads = bool(self._contents) or "language" in asked
         self._getters = [(name, _GETTERS[name]) for name in columns if name in _GETTERS]
 
     def of(self, row: Row) -> dict[str, object]:
-        """The facts by name, in the columns' order."""
+        """The values by column, in order."""
         facts: dict[str, object] = dict.fromkeys(self.columns)
         for name, get in self._getters:
             facts[name] = get(row) or None

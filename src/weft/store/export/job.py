@@ -1,8 +1,8 @@
 """Runs an export from its order to its output.
 
-Rows are read as the crawl stood when the export began. Every few thousand rows, and every second, a checkpoint is
-written; called again with the same order after an interruption, the export goes on from there, and its output is the
-same as if nothing had happened.
+Rows are read as of the time when the export began. Every few thousand rows, and every second, a checkpoint is written;
+called again with the same order after an interruption, the export continues from there, and its output is the same as
+without the interruption.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Watch = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What an export gave. `rows` are those written, in all runs; `resumed` are those of earlier runs.
+    """The result of an export. `rows` are those written, in all runs; `resumed` are those of earlier runs.
 
     `unread` pages could not be read; `unread_pages` are the first of them, each with the reason.
     """
@@ -53,7 +53,7 @@ class Done:
 
 
 class Sink(Protocol):
-    """An output. `save` makes what was added count, and says whether the state may be written."""
+    """An output. `save` makes what was added durable, and returns whether a checkpoint may be written."""
 
     def save(self, state: State) -> bool: ...
     def finish(self) -> Path | None: ...
@@ -61,15 +61,15 @@ class Sink(Protocol):
 
 
 class RowSink(Sink, Protocol):
-    """An output that takes rows in the order of their items."""
+    """An output that gets rows in the order of their items."""
 
     def add(self, row: Row) -> bool: ...
 
 
 class Export:
-    """One export. `crawl_id` and `info` name the crawl in the output; `watch` is told rows read and rows in all.
+    """One export. `crawl_id` and `info` name the crawl in the output; `watch` gets the rows read and their total.
 
-    `secret_headers` are names of request headers whose values leave Weft masked, as credentials always do.
+    `secret_headers` are names of request headers whose values are exported masked, as credentials always are.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Export:
     ) -> None:
         order.check(COLUMNS + CONTENTS if order.format == "parquet" else FIELDS + CONTENTS)
         if order.format == "parquet":
-            schema(())  # says at once that pyarrow is missing
+            schema(())  # raises now if pyarrow is missing
         self._order = order
         self._data_dirs = list(data_dirs)
         self._reader = reader
@@ -97,7 +97,7 @@ class Export:
         self._checkpoint_rows = checkpoint_rows
 
     def to_path(self, path: Path) -> Done:
-        """Writes to a path, going on with what is there of the same export."""
+        """Writes to a path, continuing an interrupted export with the same order."""
         pieces = self._order.format in ("cdxj", "parquet")
         folder = self._order.format == "markdown" or self._order.max_bytes is not None
         with ExitStack() as stack:
@@ -181,7 +181,7 @@ class Export:
 
 
 class _Run:
-    """Goes over the rows, and writes checkpoints."""
+    """Iterates over the rows, and writes checkpoints."""
 
     def __init__(
         self,
@@ -210,7 +210,7 @@ class _Run:
                 self._save(sink, row.item)
 
     def _add(self, sink: RowSink, row: Row) -> bool:
-        """Writes a row; what cannot be read is counted, and the rest goes on."""
+        """Writes a row; an unreadable page is counted, and the export continues."""
         try:
             return sink.add(row)
         except Unreadable as error:

@@ -17,7 +17,7 @@ import msgspec
 from weft.records import Row
 from weft.store.errors import writing
 from weft.store.export.facts import Facts
-from weft.store.export.part import Part, Passing, State
+from weft.store.export.part import Part, State, StreamOutput
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -90,7 +90,7 @@ class LineFile:
         return True
 
     def save(self, state: State) -> bool:
-        """Makes what was added count."""
+        """Makes what was added durable."""
         with writing(self._part.path):
             self._file.flush()
             os.fdatasync(self._file.fileno())
@@ -98,7 +98,7 @@ class LineFile:
         return True
 
     def finish(self) -> Path | None:
-        """The whole file under its name."""
+        """Renames the file to its final name."""
         self.close()
         self._part.finish()
         return self._part.final
@@ -109,8 +109,8 @@ class LineFile:
             self._file.close()
 
 
-class LineStream(Passing):
-    """Lines to somebody who reads along."""
+class LineStream(StreamOutput):
+    """Lines to a stream."""
 
     def __init__(self, out: BinaryIO, lines: Lines) -> None:
         super().__init__(out)

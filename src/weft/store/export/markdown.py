@@ -38,17 +38,17 @@ class MarkdownFolder:
         path = self._part.path / file_name(row.url)
         with writing(path):
             path.parent.mkdir(exist_ok=True)
-            beside = path.with_suffix(".half")
-            beside.write_bytes(document(row, page).encode("utf-8", "replace"))
-            beside.rename(path)
+            temporary = path.with_suffix(".half")
+            temporary.write_bytes(document(row, page).encode("utf-8", "replace"))
+            temporary.rename(path)
         return True
 
     def save(self, state: State) -> bool:  # noqa: ARG002
-        """Files are whole as soon as they are there."""
+        """Files are complete as soon as they exist."""
         return True
 
     def finish(self) -> Path | None:
-        """The whole folder under its name."""
+        """Renames the folder to its final name."""
         for path in self._part.path.glob("*/*.half"):
             path.unlink()
         sync_file_system(self._part.path)
@@ -56,11 +56,11 @@ class MarkdownFolder:
         return self._part.final
 
     def close(self) -> None:
-        """Files stay for the next time."""
+        """Files stay for the next run."""
 
 
 def file_name(url: str) -> str:
-    """A page's file, from the folder: a readable part, and what makes it the page's own."""
+    """A page's file within the folder: a readable part, and a hash that makes it unique."""
     mark = sha256(url.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     host = _UNFIT_HOST("_", urls.host_of(url)).strip(".") or "_"
     words = _UNFIT("-", unquote(url[url.index("/", 8) :]).lower())[:WORDS_CHARS].strip("-")

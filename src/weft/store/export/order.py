@@ -1,4 +1,4 @@
-"""What an export is to hold: its format, its columns, and which rows. All that can be wrong is told here."""
+"""What an export contains: its format, its columns, and which rows. All validation is here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.records import Row
 
 FORMATS = ("jsonl", "csv", "markdown", "parquet", "warc", "cdxj")
 CONTENTS = ("text", "markdown", "main_text", "article", "html")
-# Spec §9: the names under which the index's facts leave Weft.
+# The columns of JSONL and CSV (docs/export.md).
 FIELDS = (
     "url", "final_url", "status", "fetched_at", "content_type", "charset", "language", "title", "depth", "parent",
     "digest", "length", "content_path", "warc_file", "warc_offset", "error",
@@ -27,7 +27,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An export as it was asked for. Every filter that is given must hold."""
+    """An export as requested. All given filters must match."""
 
     format: str
     fields: tuple[str, ...] = ()  # none: all
@@ -38,7 +38,7 @@ class Order:
     max_bytes: int | None = None  # of one WARC file
 
     def check(self, known: tuple[str, ...] = FIELDS + CONTENTS) -> None:
-        """Raises what is wrong; `known` are the columns of the format."""
+        """BadInput for what is wrong; `known` are the columns of the format."""
         _one_of("format", self.format, FORMATS)
         _one_of("content", self.content, (*CONTENTS, "none"))
         for name in self.fields:
@@ -55,7 +55,7 @@ class Order:
             raise BadInput(f"{self.format} has a fixed layout: leave --fields out")
 
     def plain(self) -> dict[str, Any]:
-        """The order as JSON knows it."""
+        """The order as JSON values."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     def columns(self, usual: tuple[str, ...]) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ class Order:
 
 
 class Selection:
-    """Which rows an order wants; `since` is a moment, so that a resumed export means the same one."""
+    """Which rows an order selects; `since` is a time, so that a resumed export uses the same one."""
 
     def __init__(self, order: Order, since: float) -> None:
         self._codes = {int(status) for status in order.statuses if status.isdigit()}
@@ -110,5 +110,5 @@ def _one_of(what: str, given: str, known: tuple[str, ...]) -> None:
     if given not in known:
         near = get_close_matches(given, known, n=1)
         raise BadInput(
-            f"no {what} {given!r}: " + (f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}")
+            f"no {what} {given!r}: " + (f"did you mean {near[0]}?" if near else f"choose one of {', '.join(known)}")
         )

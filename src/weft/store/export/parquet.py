@@ -1,6 +1,6 @@
 """Parquet with Common Crawl's column names, and columns of content where they are asked for.
 
-Row groups are small enough for memory whatever pages hold; pyarrow is an extra and is imported here alone.
+Row groups are bounded in bytes, so that memory is; pyarrow is an extra and is imported here alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.store.export.order import CONTENTS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-BATCH_ROWS = 500  # as Python objects; then as Arrow's, which take a tenth
+BATCH_ROWS = 500  # kept as Python objects; then as Arrow's, which need a tenth of the memory
 GROUP_ROWS = 10_000
 GROUP_BYTES = 4 << 20
 PIECE_BYTES = 64 << 20
@@ -27,7 +27,7 @@ UNIQUE = frozenset(("url_surtkey", "url", "url_path", "url_query", "content_dige
 
 def schema(names: tuple[str, ...]) -> pa.Schema:
     """The schema of these columns; Missing where pyarrow is not installed."""
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # Arrow's own keeps 50 MB more for itself
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # Arrow's own allocator retains 50 MB more
     try:
         import pyarrow as pa
     except ImportError:
@@ -40,7 +40,7 @@ def schema(names: tuple[str, ...]) -> pa.Schema:
 
 
 class ParquetPieces:
-    """Files of some row groups each; at the end one of all."""
+    """Files of some row groups each, joined into one at the end."""
 
     def __init__(self, facts: Facts, names: tuple[str, ...], crawl_id: str, reads: bool, folder: Path) -> None:
         self._facts, self._names, self._crawl_id, self._reads = facts, names, crawl_id, reads
@@ -56,14 +56,14 @@ class ParquetPieces:
         self._bytes = self._group_bytes = self._piece_bytes = 0
 
     def add(self, row: Row) -> bool:
-        """Takes a row that had a response."""
+        """Adds a row, if it had a response."""
         if not row.status:
             return False
         content = self._facts.of(row) if self._reads else {}
         language, detected = content.pop("language", None), content.pop("mime", None)
-        told = columns(row, self._crawl_id, _text(language), _text(detected)) | content
-        self._rows.append({name: told[name] for name in self._names})
-        self._bytes += 500 + sum(len(str(told[name] or "")) for name in self._contents)
+        values = columns(row, self._crawl_id, _text(language), _text(detected)) | content
+        self._rows.append({name: values[name] for name in self._names})
+        self._bytes += 500 + sum(len(str(values[name] or "")) for name in self._contents)
         if len(self._rows) >= BATCH_ROWS or self._bytes >= GROUP_BYTES // 4:
             self._end_batch()
         return True

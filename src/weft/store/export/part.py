@@ -1,11 +1,11 @@
-"""Output that may be interrupted: it grows beside its final name, and a checkpoint says how far it is good.
+"""Output that may be interrupted: it is written under a temporary name, with a checkpoint of how far it is valid.
 
-    PATH.part         what is written so far; a folder for formats that are made of several files
-    PATH.part.state   the order, the crawl's snapshot, the cursor, and how many bytes count
+    PATH.part         what is written so far; a folder for formats that consist of several files
+    PATH.part.state   the checkpoint: the order, the crawl's snapshot, the cursor, and the valid length
 
-Must stay true: what the state counts is in PATH.part; what lies beyond is cut before going on; PATH appears whole, by
-a rename; one process at a time writes to it. An export with another order, or of a crawl whose index was made again,
-begins anew.
+Must stay true: what the checkpoint covers is in PATH.part; what is beyond is cut before continuing; PATH appears
+complete, by a rename; one process at a time writes to it. An export with another order, or of a crawl whose index was
+rebuilt, starts over.
 """
 
 from __future__ import annotations
@@ -39,35 +39,35 @@ class State(msgspec.Struct):
     unread_pages: list[str] = []  # the first of them, each with the reason
 
 
-MOST_UNREAD = 1000  # that are told by name
+MOST_UNREAD = 1000  # listed by name
 
 
 class Unread:
-    """Counts the pages that could not be read, in the state: an export that goes on knows of the earlier ones."""
+    """Counts the pages that could not be read, in the checkpoint, so that a resumed export has the earlier ones."""
 
     def __init__(self, state: State) -> None:
         self._state = state
 
     def add(self, row: Row, error: Unreadable) -> None:
-        """One more."""
+        """Counts a page."""
         self._state.unread += 1
         if len(self._state.unread_pages) < MOST_UNREAD:
             self._state.unread_pages.append(f"{row.url} ({error})")
 
 
-class Passing:
-    """What every output to somebody who reads along has in common: nothing of it can be taken up again."""
+class StreamOutput:
+    """The common part of outputs to a stream, which cannot be resumed."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
 
     def save(self, state: State) -> bool:  # noqa: ARG002
-        """Passes on what was written."""
+        """Flushes what was written."""
         self._out.flush()
         return False
 
     def finish(self) -> Path | None:
-        """Passes on the rest."""
+        """Flushes the rest."""
         self._out.flush()
         return None
 
@@ -76,24 +76,24 @@ class Passing:
 
 
 class Part:
-    """The unfinished output of one export, held by this process."""
+    """The unfinished output of one export, locked by this process."""
 
     def __init__(self, path: Path, *, folder: bool = False, pieces: bool = False) -> None:
-        """`folder`: the output is one; `pieces`: it is a file that is put together in one."""
+        """`folder`: the output is a folder; `pieces`: it is a file that is joined from pieces in a folder."""
         self.final = path
         self.path = Path(f"{path}.part")
         self._state_path = Path(f"{path}.part.state")
         self._is_folder = folder or pieces
         if folder and path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise BadInput(f"{path} is there already: delete it, or choose another --out")
+            raise BadInput(f"{path} exists already: delete it, or choose another --out")
         if not folder and path.is_dir():
             raise BadInput(f"{path} is a folder: name a file")
         if not path.parent.is_dir():
-            raise BadInput(f"{path.parent} is no folder: make it first")
+            raise BadInput(f"{path.parent} is not a folder: create it first")
         self._lock = _held(self._state_path, path)
 
     def state(self, order: Mapping[str, Any]) -> State | None:
-        """What an interrupted export with this order left, if its output is there as well."""
+        """The checkpoint of an interrupted export with this order, if its output exists as well."""
         try:
             state = msgspec.json.decode(self._state_path.read_bytes(), type=State)
         except (OSError, msgspec.DecodeError):
@@ -101,11 +101,11 @@ class Part:
         if state.order != dict(order) or not self.path.exists() or self.path.is_dir() != self._is_folder:
             return None
         if not self._is_folder and self.path.stat().st_size < state.length:
-            return None  # a power cut took what the state counts
+            return None  # a power cut took what the checkpoint covers
         return state
 
     def begin(self, state: State) -> None:
-        """Cuts off what does not count; with an empty state that is all."""
+        """Cuts off what the checkpoint does not cover; with an empty one, everything."""
         if self._is_folder:
             if state.cursor is None:
                 self._clear()
@@ -120,13 +120,13 @@ class Part:
         self.save(state)
 
     def save(self, state: State) -> None:
-        """Writes the checkpoint; what it counts must be written before. In place, so that the lock stays on it."""
+        """Writes the checkpoint, after what it covers. In place, so that the lock stays on the file."""
         data = msgspec.json.encode(state)
         with writing(self._state_path):
             os.pwrite(self._lock, data.ljust(os.fstat(self._lock).st_size), 0)
 
     def finish(self) -> None:
-        """Gives the whole output its name."""
+        """Renames the complete output to its final name."""
         with writing(self.final):
             if not self._is_folder:
                 _sync(self.path)
@@ -135,7 +135,7 @@ class Part:
         self.drop_state()
 
     def finish_with(self, made: Path) -> None:
-        """Gives a file that was made of the pieces the output's name, and takes the pieces away."""
+        """Renames a file that was joined from the pieces to the final name, and deletes the pieces."""
         with writing(self.final):
             _sync(made)
             made.rename(self.final)
@@ -144,11 +144,11 @@ class Part:
         self.drop_state()
 
     def drop_state(self) -> None:
-        """There is nothing left to go on with."""
+        """Deletes the checkpoint."""
         self._state_path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Lets go; what is unfinished stays for the next time."""
+        """Releases the lock; unfinished output stays for the next run."""
         os.close(self._lock)
 
     def _clear(self) -> None:

@@ -1,7 +1,7 @@
-"""Formats that cannot be appended to (sorted CDXJ, Parquet): whole pieces in the folder PATH.part, joined at the end.
+"""Formats that cannot be appended to (sorted CDXJ, Parquet): pieces in the folder PATH.part, joined at the end.
 
-Must stay true: a piece under its name is whole; piece N holds the rows from checkpoint N to the next; joining reads the
-pieces a little at a time and can be done over.
+Must stay true: a piece under its final name is complete; piece N holds the rows from checkpoint N to the next; joining
+reads the pieces a little at a time and can be repeated.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from weft.store.export.part import Part, State
 
 
 class Pieces(Protocol):
-    """How a format makes its pieces, and one output of them."""
+    """How a format writes its pieces and joins them."""
 
     def add(self, row: Row) -> bool:
-        """Takes a row; False where it is none for this format."""
+        """Adds a row; False if the format does not include it."""
 
     def is_full(self) -> bool:
-        """Whether as much was taken as a piece should hold."""
+        """Whether enough rows were added for a piece."""
 
     def dump(self, path: Path) -> None:
-        """Puts what was taken since the last piece under this name."""
+        """Writes the rows added since the last piece to this file."""
 
     def join(self, pieces: list[Path], out: BinaryIO) -> None:
-        """One output of all pieces."""
+        """Joins all pieces into one output."""
 
 
 class PieceFolder:
@@ -42,11 +42,11 @@ class PieceFolder:
                 path.unlink()
 
     def add(self, row: Row) -> bool:
-        """Takes a row."""
+        """Adds a row."""
         return self._pieces.add(row)
 
     def save(self, state: State) -> bool:
-        """Makes what was added count, when there is enough for a piece."""
+        """Writes a piece, if there are enough rows for one."""
         if not self._pieces.is_full():
             return False
         self._dump()
@@ -54,7 +54,7 @@ class PieceFolder:
         return True
 
     def finish(self) -> Path | None:
-        """Joins the pieces; the output appears whole."""
+        """Joins the pieces; the output appears complete."""
         self._dump()
         paths = [self._name(number) for number in range(self._count)]
         if len(paths) == 1 and self._stream is None:
@@ -71,14 +71,14 @@ class PieceFolder:
         return self._part.final
 
     def close(self) -> None:
-        """Pieces stay for the next time."""
+        """Pieces stay for the next run."""
 
     def _dump(self) -> None:
         path = self._name(self._count)
-        beside = path.with_suffix(".half")
+        temporary = path.with_suffix(".half")
         with writing(path):
-            self._pieces.dump(beside)
-            beside.rename(path)
+            self._pieces.dump(temporary)
+            temporary.rename(path)
         self._count += 1
 
     def _name(self, number: int) -> Path:

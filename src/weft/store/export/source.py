@@ -1,7 +1,7 @@
-"""What an export reads: a crawl as it was at one moment, also while it is crawled on.
+"""What an export reads: a snapshot of a crawl, also while the crawl runs.
 
-Must stay true: with the same snapshot the same rows come in the same order, so that an export that was interrupted goes
-on where it was; memory does not grow with the crawl.
+Must stay true: with the same snapshot the same rows come in the same order, so that an interrupted export can continue;
+memory does not grow with the crawl.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Source:
         self.url_of: Callable[[int], str | None] = lru_cache(maxsize=PARENTS_KEPT)(self._url_of)
 
     def go_back(self, snapshot: Mapping[str, tuple[int, int]]) -> bool:
-        """Reads the crawl as it was then; False where the indexes are no longer those (they were made again)."""
+        """Uses an earlier snapshot; False where the indexes are not the same any more (they were rebuilt)."""
         for name, (inode, batch) in snapshot.items():
             now = self.snapshot.get(name)
             if now is None or now[0] != inode or now[1] < batch:
@@ -67,7 +67,7 @@ class Source:
         return heapq.merge(*parts, key=attrgetter("item"))
 
     def by_place(self, name: str, after_batch: int) -> Iterator[tuple[list[Row], int]]:
-        """One index's rows as they lie in its WARC files, some at a time, each time with the last batch of them.
+        """One index's rows in the order of its WARC files, some at a time, each time with their last batch.
 
         Batches are committed in the order in which their bytes were appended, so sorting a few at a time is enough.
         """
@@ -98,7 +98,7 @@ class Source:
         return text.read(self.data_dir(row.url), row.url)
 
     def content_path(self, row: Row) -> str | None:
-        """The place of that file, by way of its data dir as it was named."""
+        """The path of that file, through its data dir as the caller named it."""
         path = self.data_dir(row.url) / text.path_of(row.url)
         return str(path) if 200 <= row.status < 300 and path.exists() else None
 
@@ -115,7 +115,7 @@ class Source:
             raise Unreadable(path, f"cannot be read: {error.strerror}") from error
 
     def close(self) -> None:
-        """Gives the connections back."""
+        """Closes the connections."""
         self._corpus.close()
 
     def _url_of(self, item: int) -> str | None:
@@ -127,7 +127,7 @@ class Source:
 
 
 def parse_head(data: bytes) -> Record:
-    """A record of which only the beginning is there; ValueError where it does not hold both heads."""
+    """Parses the beginning of a record; ValueError where it does not contain both heads."""
     warc_end = data.find(b"\r\n\r\n")
     http_end = data.find(b"\r\n\r\n", warc_end + 4)
     if warc_end < 0 or http_end < 0:

@@ -1,9 +1,8 @@
-"""WARC: the selected pages' records put together, request and response, as the gzip members that they are.
+"""WARC: copies the gzip members of the selected pages' records, request and response.
 
-The copied bytes are those of the crawl, but for requests of an older Weft, in which credentials are masked. A page
-whose record is damaged is `Unreadable`, and nothing of it is copied. Pages come in the order in which they lie in the
-crawl's files. With a size given the output is a folder of files, each complete in itself; a file is longer only where
-one page alone is.
+The bytes are those of the crawl, except for requests stored by an older Weft, in which credentials are masked. A page
+whose record is damaged is `Unreadable`, and nothing of it is copied. Pages come in the order of the crawl's files. With
+a maximum size the output is a folder of files, each complete in itself; a file is longer only where one page alone is.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from isal import isal_zlib
 from weft.records import Row
 from weft.store.damage import BROKEN, GZIP
 from weft.store.errors import Unreadable, writing
-from weft.store.export.part import Part, Passing, State
+from weft.store.export.part import Part, State, StreamOutput
 from weft.store.export.source import Source
 from weft.store.masking import Private
 from weft.store.members import member
@@ -33,10 +32,10 @@ _BLOCK_DIGEST = re.compile(rb"(?im)^warc-block-digest[ \t]*:[^\r\n]*").sub
 
 
 class Places:
-    """Walks over rows as they lie in the files, and finds the request of each.
+    """Reads rows in the order of the files, and finds the request of each.
 
-    `at` is the file that was read last and the end of the last row in it; what lies between there and the next row are
-    that row's request, and records that no row points to.
+    `at` is the file that was read last and the end of the last row's record in it; between there and the next row's are
+    that row's request, and records without a row.
     """
 
     def __init__(self, source: Source, private: Private, at: tuple[str, int] = ("", 0)) -> None:
@@ -47,7 +46,7 @@ class Places:
         self._fd = -1
 
     def skip(self, row: Row) -> None:
-        """Passes over a row that is not wanted."""
+        """Skips a row."""
         self.at = (row.warc_file, row.warc_offset + row.warc_length)
 
     def members(self, row: Row) -> bytes:
@@ -112,14 +111,14 @@ class WarcFiles:
         self._has_pages = True
 
     def save(self, state: State) -> bool:
-        """Makes what was written count."""
+        """Makes what was written durable."""
         with writing(self._part.path):
             self._sync()
         state.length, state.pieces = self._length, self._serial
         return True
 
     def finish(self) -> Path | None:
-        """The whole output under its name."""
+        """Renames the output to its final name."""
         with writing(self._part.path):
             self._sync()
         self.close()
@@ -151,8 +150,8 @@ class WarcFiles:
         os.fdatasync(self._file.fileno())
 
 
-class WarcStream(Passing):
-    """Records to somebody who reads along."""
+class WarcStream(StreamOutput):
+    """Records to a stream."""
 
     def __init__(self, out: BinaryIO, info: Mapping[str, str]) -> None:
         super().__init__(out)
@@ -164,9 +163,9 @@ class WarcStream(Passing):
 
 
 def _last_request(before: bytes, private: Private) -> bytes:
-    """The member that ends the bytes before a response, where it is a request; masked, if it is not yet.
+    """The last member of the bytes before a response, if it is a request; masked, if it is not yet.
 
-    It is looked for from the end: what lies before it may be damaged.
+    It is searched from the end: what is before it may be damaged.
     """
     at = before.rfind(_MAGIC)
     while at >= 0:

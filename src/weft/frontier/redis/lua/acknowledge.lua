@@ -1,4 +1,4 @@
--- A slot's batches up to this one are safe on disk: what was prepared for them has ended.
+-- A slot's batches up to this one are durable: what was prepared for them has ended.
 --
 -- ARGV: slot, batch.
 local slot, batch = ARGV[3], ARGV[4]

@@ -1,17 +1,17 @@
 -- Politeness by address: the places of addresses, for the processes of all pods, in the pod that md5(address) names.
 --
---   a:ADDRESS   hash   a requests under way, u not before, e when the last one ended, C x g s: what it has asked for (as
---                      of a turn: Crawl-delay, slowed to, good answers since, one place alone), l until when it asked for a
---                      wait that nobody waits for, w the pods that wait (POD:WHEN;)*; forgotten when it has long been idle
---   held        zset   "ADDRESS OWNER NUMBER" -> when the place is taken back from an owner who has not given it back
+--   a:ADDRESS   hash   a requests in flight, u due, e when the last one ended; C x g s as of a site's clock: Crawl-delay,
+--                      extra delay, successes since, whether it has one place alone; l end of a Retry-After above the
+--                      maximum; w the pods that wait (POD:WHEN;)*. Expires when it has long been idle
+--   held        zset   "ADDRESS OWNER NUMBER" -> when the place expires if its owner has not given it back
 -- ARGV: "take", owner, pod, (address number crawl_delay)*
 --       "end", owner, (address number age ok slow retry_after crawl_delay)*; age "-": nothing was sent
 --       "release", owner, slot and "#": all that the slot's other incarnations hold, due a full delay from now
--- Reply: for each that is to be taken "y" it has it, "x" its address asked for longer than anyone waits, else how long it
--- must wait, in microseconds; for the rest nothing. What is given back or released may be told again.
-local SLOWEST, EASE_AFTER, ON_ITS_WAY = 60000000, 20, 1000000
-local GRACE = 500000 -- so long a free place is kept for the pod that waits longest
-local SOON = 20000 -- asked again no sooner, while nobody knows when
+-- Reply: for each "take" "y" (it has the place), "x" (a Retry-After above the maximum), or how long to wait, in
+-- microseconds; for the others nothing. "end" and "release" may be repeated.
+local SLOWEST, EASE_AFTER, IN_TRANSIT = 60000000, 20, 1000000
+local GRACE = 500000 -- how long a free place is kept for the pod that waits longest
+local SOON = 20000 -- the shortest wait, where no time is known
 local IDLE = 60000000
 local lost = tonumber(call('HGET', 'state', 'lost')) or 0
 
@@ -22,7 +22,8 @@ local function look(address)
     long = tonumber(v[8]) or 0, w = v[9] or '', open = 0 }
 end
 
--- When it may be asked next. After a loss nobody knows who asks it now: until no lease of that time can be left.
+-- When the next request may go there. After a loss of data requests in flight are unknown: wait until every lease of that
+-- time has expired.
 local function ready(a)
   local at = a.due
   if places(a) == 1 then at = math.max(at, a.last + delay_of(a)) end
@@ -41,8 +42,8 @@ local function asks(a, crawl_delay)
   if crawl_delay > a.C then a.C, a.single = crawl_delay, 1 end
 end
 
--- Nobody has said when the request ended, if it was ever sent.
-local function taken_back(member, at)
+-- Takes a place back whose owner did not say when the request ended, or whether it was sent.
+local function expire(member, at)
   call('ZREM', 'held', member)
   local a = look(match(member, '^%S+'))
   a.active = math.max(0, a.active - 1)
@@ -50,7 +51,7 @@ local function taken_back(member, at)
   keep(a)
 end
 
--- The pods that wait, in the order in which they came; one that did not come when it was told to has lost its turn.
+-- The pods that wait, in order of arrival; one that did not come back at its time has lost its turn.
 local function waiting(a)
   local pods = {}
   for pod, at in string.gmatch(a.w, '(%d+):(%d+);') do
@@ -72,7 +73,7 @@ local function position(pods, pod)
   return #pods
 end
 
--- "y", "x" or when to come again. Pods take turns: a free place is for the first that waits, if it was to come by now.
+-- "y", "x" or how long to wait. Pods take turns: a free place is kept for the first that waits, if its time has come.
 local function take(a, owner, pod, number)
   if a.long > now then return 'x' end
   local pods, at = waiting(a), ready(a)
@@ -92,7 +93,7 @@ local function take(a, owner, pod, number)
     return 'y'
   end
   local place = position(pods, pod)
-  -- What is under way now ends later than now.
+  -- A request in flight ends later than now.
   at = math.max(at, free and now or now + delay_of(a)) + (place - 1) * delay_of(a)
   if at <= now then at = now + SOON end
   pods[place].at = at
@@ -119,7 +120,7 @@ end
 local what, owner = ARGV[3], ARGV[4]
 local answers = {}
 if what == 'take' then
-  for _, member in ipairs(call('ZRANGEBYSCORE', 'held', '-inf', now, 'LIMIT', 0, 200)) do taken_back(member, now) end
+  for _, member in ipairs(call('ZRANGEBYSCORE', 'held', '-inf', now, 'LIMIT', 0, 200)) do expire(member, now) end
   for i = 6, #ARGV, 3 do
     local a = look(ARGV[i])
     asks(a, tonumber(ARGV[i + 2]))
@@ -139,8 +140,8 @@ else
   for _, member in ipairs(call('ZRANGE', 'held', 0, -1)) do
     local holder = match(member, '^%S+ (%S+)')
     if holder ~= owner and sub(holder, 1, #ARGV[5]) == ARGV[5] then
-      -- What it sent last may still be on its way, or wait to be read.
-      taken_back(member, now + (delay_of(look(match(member, '^%S+'))) > 0 and ON_ITS_WAY or 0))
+      -- The last request may still be in transit, or in the site's receive buffer.
+      expire(member, now + (delay_of(look(match(member, '^%S+'))) > 0 and IN_TRANSIT or 0))
     end
   end
 end

@@ -1,14 +1,17 @@
--- Queues what is new, marked seen in the same step; what is over a budget or finds its queue full is not marked.
+-- Queues new URLs and marks them seen; those over a budget or whose queue is full are not marked.
 --
--- ARGV: crawl, mode (empty; "again": known or not; "had": pages that are stored are marked seen, `rest` is their item's number; "afar": the caller is on another node than the pod's pages), sender, number, cap, keep, hard, a note to keep with it (field and
--- value of the hash `meta`, or empty), the sender's batch that must be here before (0: none must); then groups:
 --   senders   hash   sender -> number of its last batch
---   nearer    list   what a caller from afar cannot expand: item, depth, site, rest; taken by the pod's own node
+--   nearer    list   item, depth, site, rest of pages to expand again, from callers that do not have them ("afar"); read
+--                    by the pod's own node
+-- ARGV: crawl, mode, sender, number, cap, keep, hard, a note (field and value of the hash `meta`, or empty), the sender's
+-- batch that must have arrived before (0: none), then groups:
 --   p site depth count (fingerprint rest)*           pages in the order found
 --   u site depth purpose hops about fingerprint rest  a redirect's target, a sitemap, a robots.txt's next hop
--- Reply: a letter for each (n new, d known, h had, b over budget, f full, r a robots.txt), pairs of index and item to expand again,
--- 0, 1 if the batch was there before, 2 if one before it is missing, 3 if it is too early after a loss; the last item's number.
--- A sender's batch that was delivered before changes nothing: all are known. One that found a queue full will come again.
+-- Modes: empty; "again": queue also what is seen; "had": mark stored pages seen and ended, `rest` is their item's number;
+-- "afar": the caller runs on another node than the one that has the pod's pages.
+-- Reply: a letter for each (n new, d seen, h had, b over budget, f full, r a robots.txt), pairs of index and item to expand
+-- again, 0 (1: the batch was delivered before, 2: one before it is missing, 3: the pod recovers from a loss), the last
+-- item's number. A repeated batch changes nothing; one with a full queue will be repeated.
 local c, mode, sender, number = ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 local cap, keep, hard = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local k = crawl(c)
@@ -43,7 +46,7 @@ local function split_one()
   if k.split == k.size then k.size, k.split = k.size * 2, 0 end
 end
 
--- A Bloom filter's bits, in pieces of a megabyte; a fingerprint is two numbers then.
+-- A Bloom filter's bits, in strings of a megabyte; the fingerprint is two numbers then.
 local function bloom_bits(fp)
   local bits, hashes = match(k.bloom, '(%d+):(%d+)')
   bits, hashes = tonumber(bits), tonumber(hashes)
@@ -106,7 +109,7 @@ local function with_tail(l, d)
   l.d = table.concat(tokens, '.')
 end
 
--- The queue's head stays what it is; from now on all that comes goes to its tail.
+-- Splits a queue: its first `keep` entries stay as the head, further ones go to the tail.
 local function begin_tail(l, d, queue)
   call('RENAME', 'q:' .. queue, 'w:' .. queue)
   call('RPUSH', 'q:' .. queue, unpack(call('LPOP', 'w:' .. queue, keep)))
@@ -143,7 +146,7 @@ local function entry(fp, rest)
   return struct.pack('>I5', next_item) .. rest
 end
 
--- A known URL found by a shorter way: queued, it moves up; fetched, the caller must expand it again.
+-- A seen URL found at a smaller depth: moved up if it is queued, returned for expansion if it was fetched.
 local function move_up(s, l, d, fp, rest, index)
   local is = known(c, fp)
   if not is or is.depth <= tonumber(d) then return end
@@ -158,7 +161,7 @@ local function move_up(s, l, d, fp, rest, index)
   end
 end
 
-local function had(fp, rest, d)
+local function restore_stored(fp, rest, d)
   if see(fp) and k.depths then know(c, fp, tonumber(rest), d, 'e') end
   return 'h'
 end
@@ -175,7 +178,7 @@ local function verdict(s, l, fp, left)
   return see(fp) and 'n' or 'd'
 end
 
--- A site has so many sitemaps, and no more, whatever they name.
+-- A site has at most `k.maps` sitemaps.
 local function sitemap_verdict(s, l, fp)
   local field = 'm' .. c
   if k.maps and (tonumber(call('HGET', 's:' .. s.site, field)) or 0) >= k.maps then
@@ -212,7 +215,7 @@ while at <= #ARGV and refused == 0 do
     local entries = {}
     for i = 0, amount - 1 do
       local fp, rest = ARGV[at + 2 * i], ARGV[at + 2 * i + 1]
-      local letter = mode == 'had' and had(fp, rest, d) or verdict(s, l, fp, left)
+      local letter = mode == 'had' and restore_stored(fp, rest, d) or verdict(s, l, fp, left)
       if letter == 'n' then
         entries[#entries + 1] = entry(fp, rest)
         left.taken, left.room = left.taken + 1, left.room - 1

@@ -1,4 +1,4 @@
--- Pages that a site has had of crawls, as the store tells them; it counts only where nothing is known here.
+-- Sets the number of a site's stored pages from the store, where there is no count here.
 --
 -- ARGV: site, pages, crawls.
 local s = load(ARGV[3])

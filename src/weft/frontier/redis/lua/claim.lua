@@ -1,7 +1,7 @@
--- Leases what is due, robots.txt first where it is not known; gives back what is past its deadline, some at a time.
+-- Leases what is due, an origin's robots.txt first if none is in force; first ends expired leases, up to 200 at a time.
 --
 -- ARGV: owner, limit, pod, keep, low.
--- Reply: when to ask again (empty: nothing is scheduled), the deadline, the items that expired, the leases.
+-- Reply: when to claim again (empty: nothing is scheduled), the deadline, the items that expired, the leases.
 local owner, limit, pod = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local keep, low = tonumber(ARGV[6]), tonumber(ARGV[7])
 local deadline = now + D.lease
@@ -22,7 +22,7 @@ for _, n in ipairs(call('ZRANGEBYSCORE', 'deadline', '-inf', now, 'LIMIT', 0, 20
   end
 end
 
--- The head of a queue that has a tail: more comes from the tail, or from the disk, which its lead must bring.
+-- Refills the head of a queue that has a tail: from the tail, or by the lead from segments on disk.
 local function after_head(s, l, d)
   local queue = l.c .. ':' .. d .. ':' .. s.site
   if call('LLEN', 'q:' .. queue) >= low then return false end
@@ -48,7 +48,7 @@ local function popped(entry, k, d)
   return { n, tonumber(d), 0, 'p', 0, '', sub(entry, 7 + size), sub(entry, 7, 6 + size) }
 end
 
--- Whether a sitemap must wait: for a page after each, and for all pages that the crawl may still take.
+-- Whether a sitemap must wait: for a page after each sitemap, or while there are pages for all permits.
 local function is_pages_turn(s, l, k)
   if l.q == l.n then return false end
   return l.q - l.n >= permits(k) or call('HEXISTS', 's:' .. s.site, 'M' .. l.c) == 1
@@ -106,7 +106,7 @@ local function later(s, at)
   if at and (not s.later or at < s.later) then s.later = at end
 end
 
--- The next item of the next crawl that may have one.
+-- The next item, the crawls taking turns.
 local function take(s)
   for _ = 1, #s.lanes do
     local l = s.lanes[1]
@@ -120,7 +120,7 @@ local function take(s)
     elseif permits(k) <= 0 then
       call('ZADD', 'blocked:' .. l.c, 'NX', now, s.site)
     elseif k.cap and l.p + l.f >= k.cap then
-      -- it has had its share
+      -- its budget is used up
     else
       local item = pop(s, l, k)
       if item then

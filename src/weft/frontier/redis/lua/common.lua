@@ -1,36 +1,37 @@
--- What every script of the frontier shares; it is put in front of each of them.
+-- What all scripts of the frontier share; prepended to each of them.
 --
 -- Times are whole microseconds of the pod's clock; items are numbered within the pod (a number below zero is transient).
 -- ARGV[1]: the time, for tests that move the clock; empty: the server's. ARGV[2]: the politeness section.
 --
---   clock             hash   last, offset: what keeps the time from running backwards
+--   clock             hash   last, offset: keep the time from running backwards
 --   n                 hash   counters: item, transient, seq, stamp, ops, epoch, queued, admitted, finished, sent, received, sites
 --   state             hash   run (of the server), lost (when its data was found incomplete), losses (how often)
 --   c:CRAWL           hash   name, seed, limits, pages, flight, paused, given; size, split, seen of its seen set
 --   e:CRAWL:BUCKET    set    fingerprints, small integer sets, split by linear hashing
 --   b:CRAWL:PIECE     string the pieces of a Bloom filter, where there is one instead
---   k:CRAWL:BUCKET    hash   fingerprint -> item:depth:state, only where depth decides
+--   k:CRAWL:BUCKET    hash   fingerprint -> item:depth:state, only with a max_depth
 --   due               zset   site -> when it may be claimed from
---   s:SITE            hash   u due, a active, t rare state of the turn, T address of a shared turn, L lanes;
---                            rORIGIN expiry:version of a robots.txt, RORIGIN it is being asked for;
---                            mCRAWL sitemaps let in, MCRAWL the last turn was a sitemap's
---   t:ADDRESS         hash   u, a, t of a turn that sites share;  P:ADDRESS set, the sites that wait for a place of it
---   a:ADDRESS, held          what all pods share of addresses: address.lua
+--   s:SITE            hash   u due, a active, t rare state of its politeness clock, T address of a shared clock, L lanes;
+--                            rORIGIN expiry:version of a robots.txt, RORIGIN it is being fetched;
+--                            mCRAWL sitemaps admitted, MCRAWL the last item was a sitemap
+--   t:ADDRESS         hash   u, a, t of a clock that sites share;  P:ADDRESS set, the sites that wait for a place of it
+--   a:ADDRESS, held          the places of addresses, for all pods: address.lua
 --   q: w: g:          lists  CRAWL:DEPTH:SITE: head of a queue, its tail, and between them the segments on disk
 --   u: r: m:          zsets  CRAWL:SITE: urgent entries, robots.txt, and sitemaps, by the time before which they must not run
 --   lease             hash   item -> record;  deadline zset item -> when it expires
 --   parse             list   items fetched, not parsed;  fetched hash item -> record;  deaths hash item -> parsers killed
---   prep:SLOT:BATCH   hash   item -> record, ended for a batch of that slot;  preps:SLOT zset of batches;  slots hash
+--   prep:SLOT:BATCH   hash   item -> record, ended for a batch of that slot;  preps:SLOT zset of batches;
+--                            slots hash slot -> last acknowledged batch
 --   pages:CRAWL       hash   slot -> pages stored
 --   blocked:CRAWL     zset   sites that wait for a permit
 --   long, low         sets   queues to spill, queues to refill
---   rejects, rejected lists  queues taken out whole; their items, one by one;  x:NUMBER such a queue
---   crew, settling    sets   the pod's slots; those that have yet to tell after a loss what their stores have
---   gone              set    items that the store has and whose end was lost with the server's data
+--   rejects, rejected lists  whole queues that were rejected; single rejected items;  x:NUMBER such a queue
+--   crew, settling    sets   the pod's slots; those that have not reported, after a loss, what their stores have
+--   gone              set    stored items whose end was lost with the server's data
 local call, fmt, find, sub, match = redis.call, string.format, string.find, string.sub, string.match
 local pack, unpack_ = cmsgpack.pack, cmsgpack.unpack
 local SETTLE, LONGEST = 10000000, 60000000
-local MIDDLE = 70368744177664 -- 2^46: urgent entries count up from here, those that go to the head count down
+local MIDDLE = 70368744177664 -- 2^46: urgent entries are numbered upwards from here, those for the head downwards
 
 local function clock()
   local t
@@ -55,14 +56,14 @@ end
 local now = clock()
 local delta = {}
 
--- After a loss the slots are started anew and tell what their stores have: until then nothing is given out, and what is told
--- again only then (by other pods, and by links of stored pages) is not taken in. A slot that never comes is not waited for.
+-- After a loss of data the slots' processes restart and report what their stores have. Until all have, nothing is leased and
+-- no batch of another pod is admitted, or stored pages would be fetched again. After LONGEST missing slots are ignored.
 local function is_settling()
   local lost = tonumber(call('HGET', 'state', 'lost'))
   return lost and now < lost + LONGEST and call('EXISTS', 'settling') == 1
 end
 
--- What has happened to sites, for the caller's log: what, site, number, again and again. Nearly always nothing.
+-- Events of sites for the caller's log, three entries each: event, site, number. Nearly always empty.
 local happened = {}
 
 local function happens(what, site, number)
@@ -124,7 +125,7 @@ end
 
 -- ── sites ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-local function turn_of(s, v1, v2, v3)
+local function read_clock(s, v1, v2, v3)
   s.due, s.active = tonumber(v1) or 0, tonumber(v2) or 0
   s.C, s.x, s.good, s.single, s.open, s.probes, s.failing = 0, 0, 0, 0, 0, 0, ''
   s.rare = v3
@@ -135,8 +136,8 @@ local function turn_of(s, v1, v2, v3)
   end
 end
 
--- Sites as this script has them, and which of them are to be written at its end. One that shares a turn is read anew each
--- time and written at once, since another may have changed that turn meanwhile.
+-- The sites that this script has read, and those to write at its end. A site with a shared clock is read again each time and
+-- written at once, since another site may have changed that clock meanwhile.
 local sites, changed = {}, {}
 
 local function load(site)
@@ -145,9 +146,9 @@ local function load(site)
   local s = { site = site, lanes = {}, fresh = not v[1] and not v[5], address = v[4] or nil }
   if v[4] then
     local t = call('HMGET', 't:' .. v[4], 'u', 'a', 't')
-    turn_of(s, t[1], t[2], t[3])
+    read_clock(s, t[1], t[2], t[3])
   else
-    turn_of(s, v[1], v[2], v[3])
+    read_clock(s, v[1], v[2], v[3])
   end
   if v[5] then
     for c, q, n, p, f, k, d in string.gmatch(v[5], '(%d+):(%d+):(%d+):(%d+):(%d+):(%d+):([%dw.]*);') do
@@ -186,7 +187,7 @@ local function write(s)
   end
 end
 
--- Writes a site at once; whoever wants it then reads it anew.
+-- Writes a site at once; the next `load` reads it again.
 local function settle(s)
   sites[s.site], changed[s.site] = nil, nil
   write(s)
@@ -236,7 +237,7 @@ local function urgent_first(l, site, low, high)
   return best
 end
 
--- When something may run here, as far as the queues say.
+-- When something may run here, apart from the politeness clock.
 local function next_time(s)
   local best = nil
   for _, l in ipairs(s.lanes) do
@@ -259,8 +260,8 @@ local function enter(s)
   return at
 end
 
--- Of the sites that wait for a shared turn, as many go on as it has places, any of them: of a thousand on one address not
--- all at once, and none always before the others.
+-- Schedules as many of the sites that wait for a shared clock as it has free places, chosen at random: of a thousand at one
+-- address not all at once, and none always first.
 local function wake(s)
   local room = places(s) - s.active
   while room > 0 do
@@ -272,7 +273,7 @@ local function wake(s)
   end
 end
 
--- Puts a site where `due` says when it may be claimed from; a site whose places are all taken is not there.
+-- Sets in `due` when a site may be claimed from; a site whose places are all in use is not in it.
 local function schedule(s)
   if s.address then
     if next_time(s) then
@@ -285,7 +286,7 @@ local function schedule(s)
   end
 end
 
--- ── depth, where it decides ─────────────────────────────────────────────────────────────────────────────────────────
+-- ── depths, with a max_depth ─────────────────────────────────────────────────────────────────────────────────────────
 
 local function known_key(c, fp)
   return 'k:' .. c .. ':' .. (tonumber(sub(match(fp, '%d+$'), -12)) % 16384)
@@ -345,7 +346,7 @@ local function give_back(s, c, item, not_before, first)
   push_urgent(s, l, item, not_before, first)
 end
 
--- One command for many members, or pairs of them: a call from here costs more than what it does.
+-- Runs one command for many members, or pairs of them: a call from Lua costs more than the command itself.
 local MANY = 1000
 
 local function many(command, key, list)
@@ -376,8 +377,8 @@ local function drop_lease(n)
   call('ZREM', 'deadline', n)
 end
 
--- What nobody holds any more: to its queue, to the parsers, or to the rejected. The caller has taken it out of its hash.
--- `margin`: how much later than now the request may reach its site.
+-- Puts an item whose lease ended back: into its queue, the parse queue, or the rejected. The caller has deleted the lease.
+-- `margin`: how long after now the request may still reach its site.
 local function returned(rec, margin)
   local n = fmt('%.0f', rec[6][1])
   if rec[8] ~= '' then
@@ -397,7 +398,7 @@ local function returned(rec, margin)
   end
 end
 
--- Takes out everything that waits in a lane, whole queues at a time; `take_rejected` gives it out piece by piece.
+-- Empties a lane by renaming whole queues; rejected.lua leases their items in pieces.
 local function reject(s, l, reason)
   if l.q == 0 then return end
   local where = l.c .. ':' .. s.site
@@ -458,8 +459,8 @@ local function flush()
   end
 end
 
--- The reply of every script: the time, the number of this operation, whether rejected items wait, how often data was lost,
--- what has happened to sites, then its own facts.
+-- The reply of every script: the time, the number of this operation, how many rejections wait, how often data was lost, the
+-- events of sites, then the script's own values.
 local function reply(...)
   flush()
   return { fmt('%.0f', now), call('HINCRBY', 'n', 'ops', 1), call('LLEN', 'rejected') + call('LLEN', 'rejects'),

@@ -1,4 +1,4 @@
--- Keeps a crawl's cookies of a site, for all processes; what they are known by goes out with the site's leases.
+-- Saves a crawl's cookies of a site for all processes; the site's leases carry their version.
 --
 --   C:CRAWL:SITE   string   number, a space, the client's bytes
 -- ARGV: crawl, site, number, bytes.

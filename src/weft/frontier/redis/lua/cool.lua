@@ -1,7 +1,7 @@
 -- Transfers have ended: their places are free, and their sites are due again a delay after the end.
 --
--- ARGV: (item stamp age ok slow retry_after reference)*; ok: 1, 0 or empty; retry_after: microseconds or empty; a reference:
--- where the fetched page lies, and the item goes to the parsers, with no deadline.
+-- ARGV: (item stamp age ok slow retry_after reference)*; ok: 1, 0 or empty; retry_after: microseconds or empty. With a
+-- reference (to the page in the spool) the item goes to the parse queue, and has no deadline there.
 -- Reply: 1 or 0 for each, whether the lease was valid. A lease that has cooled already is left as it is.
 local SLOWEST, EASE_AFTER = 60000000, 20
 local valid = {}
@@ -39,7 +39,7 @@ local function answered(s, n, ok, at)
   end
 end
 
-local function end_turn(s, n, at, ok, slow, retry_after)
+local function end_request(s, n, at, ok, slow, retry_after)
   s.active = s.active - 1
   ended(s, at)
   if slow then
@@ -69,7 +69,7 @@ for i = 3, #ARGV, 7 do
     if rec[5] == 0 then
       local s = load(rec[3])
       rec[5] = 1
-      end_turn(s, n, now - tonumber(ARGV[i + 2]), ARGV[i + 3], ARGV[i + 4] == '1', tonumber(ARGV[i + 5]) or 0)
+      end_request(s, n, now - tonumber(ARGV[i + 2]), ARGV[i + 3], ARGV[i + 4] == '1', tonumber(ARGV[i + 5]) or 0)
       save(s)
       schedule(s)
     end

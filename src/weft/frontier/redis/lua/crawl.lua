@@ -1,4 +1,4 @@
--- Opens a crawl by its name: a new number, or the one it has, held to these limits from now on.
+-- Opens a crawl by its name, creating it where there is none; these limits replace its earlier ones.
 --
 -- ARGV: name, seed, max, cap, depth, inflight, maps (empty: no such limit), bloom (BITS:HASHES, "server", or empty).
 --   crawls   hash   name -> number

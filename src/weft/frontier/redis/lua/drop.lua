@@ -1,4 +1,4 @@
--- Takes out everything that is queued of a crawl at some sites. ARGV: crawl, sites.
+-- Rejects everything that is queued for a crawl at some sites. ARGV: crawl, sites.
 for i = 4, #ARGV do
   local s = load(ARGV[i])
   for _, l in ipairs(s.lanes) do

@@ -1,7 +1,7 @@
 -- Ends leases: for good (p page, o other), or queued again (y after a wait, l at once).
 --
--- ARGV: slot, batch, (item stamp end wait)*. With a batch the item is prepared by that slot for it: no deadline gives it to
--- another, and `acknowledge` ends it or `recover` queues it again. Reply: 1 or 0 for each, whether the lease was valid.
+-- ARGV: slot, batch, (item stamp end wait)*. With a batch the item is prepared for that batch of the slot: its lease does
+-- not expire, `acknowledge` ends it or `recover` queues it again. Reply: 1 or 0 for each, whether the lease was valid.
 local slot, batch = ARGV[3], ARGV[4]
 local valid = {}
 local prep = 'prep:' .. slot .. ':' .. batch
@@ -43,7 +43,7 @@ local function done(rec, page)
       if page then l.p = l.p + 1 end
     end
     if item[4] == 'r' and item[6] == '' then
-      -- What it said comes in a moment; if its fetcher dies before that, it is asked again.
+      -- Its content follows by robots.lua; if the fetcher dies before that, it is fetched again after this time.
       local field = 'R' .. origin_of(item[7])
       if call('HEXISTS', 's:' .. rec[3], field) == 1 then
         call('HSET', 's:' .. rec[3], field, fmt('%.0f', now + 10 * D.lease))
@@ -61,7 +61,7 @@ local function done(rec, page)
   end
 end
 
--- A caller that never got the answer asks again, and must hear the same.
+-- A caller that did not get the reply repeats the call, and must get the same reply.
 local function was_done(n, stamp)
   local text = batch ~= '0' and call('HGET', prep, n)
   return text and unpack_(text)[6] == stamp

@@ -1,8 +1,8 @@
--- A process opens the frontier: a new epoch. A server that was started anew and has lost what was acknowledged makes every
--- site wait a full delay, and no item's number is used twice.
+-- A process opens the frontier: a new epoch. If the server was restarted and has lost operations, every site waits a full
+-- delay, and numbers continue far beyond those that may have been used.
 --
--- ARGV: run id of the server, the last operation and the last item that the pod's processes know of (operation "?": they
--- know of some, but not how many), new epoch (1 or 0).
+-- ARGV: run id of the server, the last operation and the last item that the pod's processes have seen (operation "?": there
+-- were some, but their number is unknown), new epoch (1 or 0).
 -- Reply: the epoch, whether data was lost.
 local run, mark = ARGV[3], ARGV[4]
 local before = call('HGET', 'state', 'run')

@@ -1,10 +1,10 @@
 -- Permits for pages, shared by pods. Each step may be repeated.
 --
---   permits:CRAWL   hash   pod -> how many pages it may have; in pod 0's database
--- ARGV: "give", crawl, pod, wanted      pod 0 gives a pod so many in all, as far as the limit allows
---       "set", crawl, given             this pod may have so many
---       "lower", crawl, wanted          this pod gives back what it has neither used nor under way
--- Reply: the figure that holds from now on.
+--   permits:CRAWL   hash   pod -> how many pages it may have in all; in pod 0's database
+-- ARGV: "give", crawl, pod, wanted      on pod 0: grants a pod the wanted total, as far as the limit allows
+--       "set", crawl, given             on the pod: sets its total
+--       "lower", crawl, wanted          on the pod: lowers its total, not below the pages stored and in flight
+-- Reply: the total from now on.
 local what, c = ARGV[3], ARGV[4]
 if what == 'give' then
   local pod, wanted = ARGV[5], tonumber(ARGV[6])

@@ -1,31 +1,31 @@
--- A slot's process was started anew: what it had prepared and its store holds has ended, the rest is queued again, or
--- goes back to the parsers.
+-- A slot's process was restarted: prepared items that its store holds have ended, the others are queued again, or go back to
+-- the parse queue.
 --
--- ARGV: slot, 1 if the machine was started anew since, number of (crawl pages) pairs, these, then items that the store has
--- since the last acknowledged batch.
--- Reply: the items that were under way; those that the store has and whose links may be missing: their end was never heard
--- of here, or a power cut may have taken what was on its way to other pods. Without such it has told all that it has.
+-- ARGV: slot, 1 if the machine was rebooted since, number of (crawl pages) pairs, these, then items that the store has since
+-- the last acknowledged batch.
+-- Reply: the items whose requests were in flight; the stored items whose links may be missing, because their end never
+-- arrived here, or a power cut may have taken messages to other pods. Without such the slot has settled.
 local slot, rebooted, pairs_ = ARGV[3], ARGV[4] == '1', tonumber(ARGV[5])
 local at = 6
 for _ = 1, pairs_ do
   local c, stored = ARGV[at], tonumber(ARGV[at + 1])
-  local had = tonumber(call('HGET', 'pages:' .. c, slot)) or 0
-  if had ~= stored then
+  local counted = tonumber(call('HGET', 'pages:' .. c, slot)) or 0
+  if counted ~= stored then
     call('HSET', 'pages:' .. c, slot, stored)
-    pages(crawl(c), stored - had)
+    pages(crawl(c), stored - counted)
   end
   at = at + 2
 end
-local has = {}
-for i = at, #ARGV do has[ARGV[i]] = true end
+local in_store = {}
+for i = at, #ARGV do in_store[ARGV[i]] = true end
 
-local again, under_way, unsure = {}, {}, {}
+local again, in_flight, unsure = {}, {}, {}
 for _, batch in ipairs(call('ZRANGE', 'preps:' .. slot, 0, -1)) do
   local all = call('HGETALL', 'prep:' .. slot .. ':' .. batch)
   for i = 1, #all, 2 do
-    if has[all[i]] then
+    if in_store[all[i]] then
       count('finished', 1)
-      has[all[i]] = nil
+      in_store[all[i]] = nil
       if rebooted then unsure[#unsure + 1] = all[i] end
     else
       again[#again + 1] = unpack_(all[i + 1])
@@ -51,7 +51,7 @@ for _, p in ipairs(again) do
       end
     end
     if (p[7] or '') ~= '' then
-      -- It was fetched, and its page may still lie in the spool: it is parsed again.
+      -- It was fetched, and its page may still be in the spool: parse it again.
       mark(crawl(p[2]), item, 'l')
       returned({ p[6], '', p[1], p[2], 1, item, p[7], '' })
     else
@@ -62,7 +62,7 @@ for _, p in ipairs(again) do
   end
 end
 
-for n in pairs(has) do
+for n in pairs(in_store) do
   unsure[#unsure + 1] = n
   local text = call('HGET', 'lease', n)
   local where = 'lease'
@@ -88,7 +88,7 @@ for n in pairs(has) do
     if rec[5] == 0 and rec[8] == '' then
       s.active = s.active - 1
       ended(s, now)
-      under_way[#under_way + 1] = n
+      in_flight[#in_flight + 1] = n
     end
     save(s)
     schedule(s)
@@ -98,4 +98,4 @@ for n in pairs(has) do
 end
 call('SADD', 'crew', slot)
 if #unsure == 0 then call('SREM', 'settling', slot) end
-return reply(under_way, unsure)
+return reply(in_flight, unsure)

@@ -1,10 +1,10 @@
--- Gives out items that were taken out of their queues, leased to whoever records why.
+-- Leases rejected items to a process that stores their rows.
 --
 -- ARGV: owner, limit. Reply: (item stamp crawl site depth hops purpose attempt about rest reason)*
 local owner, limit = ARGV[3], tonumber(ARGV[4])
 local out = {}
 
--- Queues that were taken out whole are opened as far as is needed; segments wait until their lead has brought them.
+-- Unpacks rejected queues as far as is needed; segments on disk wait until the lead has loaded them.
 local function open_some(wanted)
   for _ = 1, call('LLEN', 'rejects') do
     if wanted <= 0 then return end

@@ -1,6 +1,6 @@
--- What an origin's robots.txt is known to be: until when, and how slow it wants to be asked. The bodies are on disk.
+-- Sets the expiry, version and Crawl-delay of origins' robots.txt. The bodies are on disk.
 --
--- ARGV: (site, origin's code, seconds until it expires in microseconds or "-" to forget it, crawl delay or 0, version)*
+-- ARGV: (site, origin's code, microseconds until it expires or "-" to forget it, crawl delay or 0, version)*
 for i = 3, #ARGV, 5 do
   local site, code, ttl, delay = ARGV[i], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3])
   local key = 's:' .. site
@@ -13,7 +13,7 @@ for i = 3, #ARGV, 5 do
   end
   if delay > s.C then
     s.C, s.single = delay, 1
-    -- The request that brought the news has ended already, counted with the shorter delay.
+    -- The request for robots.txt has already ended, and set `due` with the shorter delay.
     s.due = math.max(s.due, now + delay)
   end
   save(s)

@@ -1,8 +1,8 @@
--- The lead moves queues between memory and disk; each step is refused when the queue is not as the lead saw it.
+-- The lead moves queues between memory and disk; a step is refused if the queue has changed since the lead read it.
 --
 -- ARGV: "out", queue, segment, amount, first entry, last entry, cap   the tail's first entries are in that segment, on disk
 --       "in", queue, segment, site, entries...                        a segment's entries come back to the head
---       "rejected", name, segment, record, entries...                 a rejected queue's segment is brought
+--       "rejected", name, segment, record, entries...                 a rejected queue's segment is loaded
 -- Reply: 1 or 0.
 local what, queue, segment = ARGV[3], ARGV[4], ARGV[5]
 

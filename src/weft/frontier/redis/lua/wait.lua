@@ -1,9 +1,9 @@
--- Politeness by address: leases that did not get the place of their address. They end as if they had not been claimed, and
--- their sites wait; from now on together with the others of that address in this pod, so that not all of them try.
+-- Politeness by address: ends leases that did not get a place of their address, as if they had not been claimed. Their sites
+-- wait, and share one clock with the other sites of that address in this pod from now on, so that not all of them try.
 --
--- ARGV: (item stamp address wait)*; wait in microseconds, or "x": the address asked for longer than anyone waits.
+-- ARGV: (item stamp address wait)*; wait in microseconds, or "x": a Retry-After above the maximum.
 local function join(s, address)
-  -- What else is under way counts in the turn it was claimed under.
+  -- Other requests in flight count in the clock that they were claimed under.
   if s.address == address or s.active > 0 then return s end
   settle(s)
   call('HSET', 's:' .. s.site, 'T', address)
