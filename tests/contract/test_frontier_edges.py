@@ -39,6 +39,16 @@ def two_pages(harness: Harness) -> Lease:
     return claim_one(harness)
 
 
+class _Os:
+    """The operating system with another `write`."""
+
+    def __init__(self, write: Callable[[int, bytes], int]) -> None:
+        self.write = write
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+
 def release(harness: Harness, lease: Lease) -> None:
     assert harness.frontier.finish([Outcome(lease, End.RELEASE)]) == [True]
 
@@ -213,7 +223,7 @@ def test_what_was_claimed_when_the_disk_was_full_is_given_back(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(requests_module.os, "write", full)
+        patch.setattr(requests_module, "os", _Os(full))
         with pytest.raises(DiskFull):
             frontier.claim("me", 9)
     assert (frontier.stats().leased, frontier.stats().queued) == (0, 2)

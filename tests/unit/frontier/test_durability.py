@@ -1,0 +1,143 @@
+"""What is put on the disk, and when: everything that must outlive a power cut is handed to fsync or fdatasync, which is
+watched here and carried out all the same."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft.config import PolitenessSection
+from weft.frontier.contract import CrawlLimits, RobotsRecord
+from weft.frontier.embedded import EmbeddedFrontier
+from weft.frontier.journal import Journal
+from weft.frontier.mark import read_mark
+from weft.frontier.redis.lead import Lead
+from weft.frontier.redis.outbox import FileOutbox
+from weft.frontier.redis.shelf import Shelf
+from weft.frontier.requests import RequestLog
+from weft.records import Found
+
+Synced = list[str]
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> Synced:
+    """The names of what was put on the disk, in order."""
+    names: Synced = []
+
+    def watched(carry_out: Callable[[int], None]) -> Callable[[int], None]:
+        def sync(fd: int) -> None:
+            names.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name)
+            carry_out(fd)
+
+        return sync
+
+    monkeypatch.setattr(os, "fsync", watched(os.fsync))
+    monkeypatch.setattr(os, "fdatasync", watched(os.fdatasync))
+    return names
+
+
+def test_syncing_a_frontier_puts_its_log_and_its_journal_on_the_disk(tmp_path: Path, synced: Synced) -> None:
+    frontier = EmbeddedFrontier(tmp_path, PolitenessSection(delay_s=1.0, places=1))
+    crawl = frontier.open_crawl("test", CrawlLimits())
+    frontier.recover()
+    frontier.admit(crawl, [Found("http://a/1", 0)])
+    frontier.commit()
+    synced.clear()
+    frontier.sync()
+    assert synced == ["requests-00000.log", "frontier.db-wal"]
+    frontier.close()
+
+
+def test_a_checkpoint_is_on_the_disk_after_its_journal_and_before_it_counts(tmp_path: Path, synced: Synced) -> None:
+    frontier = EmbeddedFrontier(tmp_path, PolitenessSection(delay_s=1.0, places=1), checkpoint_every=-1_000_000)
+    crawl = frontier.open_crawl("test", CrawlLimits())
+    frontier.recover()
+    frontier.admit(crawl, [Found("http://a/1", 0)])
+    synced.clear()
+    frontier.commit()
+    assert synced == ["frontier.db-wal", "checkpoint.tmp"]
+    assert sorted(path.name for path in tmp_path.glob("checkpoint*")) == ["checkpoint"]
+    frontier.close()
+
+
+def test_a_journal_tells_its_mark_what_is_on_the_disk(tmp_path: Path, synced: Synced) -> None:
+    journal = Journal(tmp_path / "frontier.db")
+    path = tmp_path / "frontier.mark"
+
+    def told() -> tuple[int, int]:
+        mark = read_mark(path)
+        assert mark is not None
+        return mark.commits, mark.durable
+
+    for number in range(3):
+        journal.put_meta("x", number)
+        journal.commit()
+    assert told() == (3, 0)
+    journal.sync()
+    assert told() == (3, 0), "the mark has it with the next commit"
+    journal.put_meta("x", 9)
+    journal.commit()
+    assert told() == (4, 3)
+    journal.commit()
+    assert told() == (4, 3), "nothing was to be written"
+    journal.put_meta("x", 10)
+    synced.clear()
+    journal.close()
+    assert synced == ["frontier.db-wal"]
+    assert told() == (5, 5)
+    again = Journal(tmp_path / "frontier.db")
+    again.put_meta("x", 11)
+    again.commit()
+    assert told() == (6, 5)
+    again.close()
+
+
+def test_a_request_log_is_synced_as_it_is(tmp_path: Path, synced: Synced) -> None:
+    log = RequestLog(tmp_path, 1.0)
+    log.start(1, 2.0, "a", 1.0, 1, "http://a/1")
+    log.flush()
+    assert synced == []
+    log.sync()
+    assert synced == ["requests-00000.log"]
+    log.close()
+
+
+def test_what_processes_of_a_pod_keep_on_disk_is_synced_where_it_is_asked_for(tmp_path: Path, synced: Synced) -> None:
+    shelf, box = Shelf(tmp_path / "robots.db"), FileOutbox(tmp_path / "outbox.db")
+    shelf.keep("http://a", RobotsRecord("ok", b"", 9e12), 1.0)
+    box.put({1: b"message"})
+    synced.clear()
+    shelf.sync()
+    box.sync()
+    assert synced == ["robots.db-wal", "outbox.db-wal"]
+    shelf.close()
+    box.close()
+
+
+def test_a_segment_is_on_the_disk_with_its_folders_before_it_counts(tmp_path: Path, synced: Synced) -> None:
+    entries = [b"%d" % number for number in range(3)]
+    registered: list[tuple[Any, Synced]] = []
+
+    def call(name: str, arguments: Any) -> list[int]:
+        registered.append((arguments[2], list(synced)))
+        return [int(len(registered) < 3)]
+
+    def ask(*command: Any) -> Any:
+        if command[0] == "SMEMBERS":
+            return {b"1:0:a"} if command[1] == "long" else set()
+        return entries if command[0] == "LRANGE" and command[1] == b"w:1:0:a" else []
+
+    lead = Lead(tmp_path / "spill", call, ask, lambda pattern: iter(()), 3)
+    assert lead.tend() == 2
+    segments = [segment for segment, _ in registered]
+    folder, name = segments[0].split("/")
+    assert registered[0][1] == [name, folder, "spill"]
+    assert registered[1][1][3:] == [segments[1].split("/")[1], folder], "the folder was there already"
+    assert sorted(path.name for path in tmp_path.glob("spill/*/*")) == sorted(
+        one.split("/")[1] for one in segments[:2]
+    ), "what was refused is gone again"
