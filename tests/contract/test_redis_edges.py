@@ -1,5 +1,5 @@
-"""A pod on Redis at its edges: how its sets grow, its Bloom filter where nothing may be added, budgets that a store tells
-of, the crew that is waited for, and figures that fit to the last unit."""
+"""A pod on Redis at its edges: how its sets grow, its Bloom filter where nothing may be added, budgets that a store
+tells of, the crew that is waited for, and figures that fit to the last unit."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ class Pod:
         self._opened: list[RedisFrontier] = []
 
     def process(self, slot: str = "pod0-fetcher0", crawl: CrawlLimits | None = None, **more: Any) -> RedisFrontier:
-        settings = {name: more.pop(name) for name in ("delay_s", "places") if name in more}
-        section = PolitenessSection(**({"delay_s": 10.0, "places": 1} | settings))
+        settings: dict[str, Any] = {"delay_s": 10.0, "places": 1}
+        settings |= {name: more.pop(name) for name in ("delay_s", "places") if name in more}
+        section = PolitenessSection(**settings)
         frontier = RedisFrontier(
             connect(self.server.url), self.folder, section, slot=slot, incarnation=len(self._opened) + 1,
             clock=lambda: self.time, wall=lambda: self.time, server_clock=lambda: self.time, idle_s=0.0, **more,

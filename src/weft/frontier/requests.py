@@ -149,6 +149,7 @@ def last_requests(folder: Path, not_before: float, now: float) -> Recent:
     recent = Recent({})
     last = recent.ended
     hidden = False  # a line since the last opening could not be read
+    is_of_this_boot = True  # where a rotated file does not tell: else it would be too old to matter
     for event in _recent_lines(folder, not_before):
         if event is None:
             recent.unreadable += 1
@@ -157,12 +158,15 @@ def last_requests(folder: Path, not_before: float, now: float) -> Recent:
             # What an earlier process had under way has no end; in an earlier boot the clock was another one.
             started.clear()
             running.clear()
-            if event.boot != boot_id():
+            is_of_this_boot = event.boot == boot_id()
+            if not is_of_this_boot:
                 last.clear()
                 recent.unsure_at = None
             elif hidden:
                 recent.unsure_at = min(event.at, now)  # whoever opened the log then has waited from then on, too
             hidden = False
+        elif not is_of_this_boot:
+            continue  # its times are of another clock: they would be taken for waits, or for damage
         elif isinstance(event, Start):
             started[event.item] = event.key, event.at
             running[event.key] = running.get(event.key, 0) + 1

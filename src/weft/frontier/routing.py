@@ -27,6 +27,7 @@ from weft.telemetry import Log
 
 UNREACHABLE_S = 600.0
 _ERRAND = "errand:"
+_MOST_ORIGINS = 200_000  # whose pods are remembered; then it begins anew
 log = Log("weft.frontier.routing")
 
 
@@ -57,7 +58,7 @@ class RoutedFrontier(EmbeddedFrontier):
         origin = url[: url.index("/", 8)]
         pod = self._pod_by_origin.get(origin)
         if pod is None:
-            if len(self._pod_by_origin) > 200_000:
+            if len(self._pod_by_origin) > _MOST_ORIGINS:
                 self._pod_by_origin.clear()
             pod = self._pod_by_origin[origin] = urls.pod_of(urls.domain_of(url), self._pods)
         return pod

@@ -31,7 +31,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> Synced:
 
     def watched(carry_out: Callable[[int], None]) -> Callable[[int], None]:
         def sync(fd: int) -> None:
-            names.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name)
+            names.append(Path(f"/proc/self/fd/{fd}").readlink().name)
             carry_out(fd)
 
         return sync
