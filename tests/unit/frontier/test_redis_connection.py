@@ -21,6 +21,7 @@ from weft.frontier.redis.connection import (
     connect,
     describe,
     hurry,
+    peers,
     refuse_shared,
 )
 
@@ -184,3 +185,12 @@ def test_a_plain_server_with_room_can_be_used() -> None:
 def test_a_server_that_cannot_hold_a_frontier_is_refused(more: dict[str, Any], said: str) -> None:
     with pytest.raises((BadInput, ServerFull), match=said):
         judged(**more)
+
+
+def test_connections_to_servers_are_told_by_where_they_lead() -> None:
+    assert peers([]) == frozenset()
+    assert peers(["unix:///run/one.sock?db=3", "redis://127.0.0.1/0", "redis://:word@127.0.0.1:7001/2"]) == {
+        "/run/one.sock", ("127.0.0.1", 6379), ("127.0.0.1", 7001),
+    }  # fmt: skip
+    assert ("127.0.0.1", 6400) in peers(["redis://:6400"]), "no host: this one"
+    assert peers(["redis://no.such.name.invalid:1", "redis://127.0.0.1:99999", "unix:///x"]) == {"/x"}
