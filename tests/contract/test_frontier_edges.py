@@ -293,6 +293,26 @@ def test_the_next_claim_can_be_told_before_and_after_there_is_something(make: Ca
     assert due == pytest.approx(harness.time + 50.0, abs=TICK_S)
 
 
+@pytest.mark.parametrize("hops", [0, 1])
+@each
+def test_a_shorter_way_counts_whether_it_is_a_link_or_a_redirect(make: Callable[..., Harness], hops: int) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start(CrawlLimits(max_depth=9))
+    no_robots(harness, "a", "b")
+    about = "http://a/from" if hops else ""
+    frontier.admit(harness.crawl, [page("http://a/1", 5), page("http://b/1", 5)])
+    frontier.admit(harness.crawl, [Found("http://a/1", 2, 7, hops=hops, about=about)])
+    frontier.admit(harness.crawl, [Found("http://b/1", 7, 7, hops=hops, about=about)])
+    leases = {lease.url: lease for lease in frontier.claim("me", 9)}
+    assert {url: lease.depth for url, lease in leases.items()} == {"http://a/1": 2, "http://b/1": 5}
+    item = leases["http://a/1"].item
+    done(harness, leases["http://a/1"])
+    nearer = frontier.admit(harness.crawl, [Found("http://a/1", 1, 7, hops=hops, about=about)])
+    assert (nearer.new, nearer.duplicates, nearer.expand) == (0, 1, ((item, "http://a/1", 1),))
+    harness.advance(1.0)
+    assert urls_of(frontier.claim("me", 9)) == [], "it was fetched already"
+
+
 @each
 def test_a_note_and_a_key_are_the_frontiers_own(make: Callable[..., Harness]) -> None:
     harness = make(key_scope="domain")

@@ -3,6 +3,7 @@ tells of, the crew that is waited for, and figures that fit to the last unit."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -249,3 +250,64 @@ def test_a_batch_that_came_before_is_known_and_one_too_early_is_refused(pod: Pod
     assert frontier.stats().received == 2 + 1 + 2
     arrived = frontier.arrived("sender")
     assert (arrived.last, frontier.arrived("nobody").last) == (9, 0)
+
+
+@pytest.mark.parametrize("limit", ["in_flight", "max_pages", "max_pages_per_domain"])
+def test_a_process_asks_at_once_when_it_has_freed_a_permit(pod: Pod, limit: str) -> None:
+    """It asks no more for a while where nothing was due; but what it has ended itself may be what others wait for."""
+    frontier = pod.process(crawl=CrawlLimits(**{limit: 1}), delay_s=0.0, places=9)
+    frontier._idle_s = 50.0
+    frontier.robots_known("http://a", ALLOW, None)
+    frontier.admit(1, pages(1, 2))
+    (lease,) = frontier.claim("me", 9)
+    pod.time += 1.0
+    assert frontier.claim("me", 9) == []
+    frontier.cool([Ended(lease, frontier.now(), ok=True)])
+    pod.time += 1.0
+    frontier.claim("me", 9)
+    frontier.finish([Outcome(lease, End.OTHER)])
+    assert frontier.next_due() == pytest.approx(pod.time)
+    assert [lease.url for lease in frontier.claim("me", 9)] == ["http://a/2"]
+
+
+def test_a_process_without_limits_need_not_ask_for_what_it_has_ended(pod: Pod) -> None:
+    frontier = pod.process(delay_s=30.0)
+    frontier._idle_s = 50.0
+    frontier.robots_known("http://a", ALLOW, None)
+    frontier.admit(1, pages(1, 2))
+    (lease,) = frontier.claim("me", 9)
+    frontier.cool([Ended(lease, frontier.now(), ok=True)])
+    frontier.claim("me", 9)
+    frontier.finish([Outcome(lease, End.PAGE)])
+    assert frontier.next_due() == pytest.approx(pod.time + 30.0, abs=0.001)
+
+
+def test_what_is_not_due_is_told_to_whoever_waits(pod: Pod) -> None:
+    frontier = pod.process(delay_s=30.0)
+    assert frontier.next_due() is not None, "it has not asked yet"
+    frontier.robots_known("http://a", ALLOW, 70.0)
+    frontier.admit(1, pages(1))
+    assert frontier.claim("me", 9) == []
+    assert frontier.next_due() == pytest.approx(1070.0, abs=0.001)
+    frontier.pause(1)
+    assert frontier.next_due() == pytest.approx(pod.time)
+    pod.time += 80.0
+    assert frontier.claim("me", 9) == []
+    frontier.pause(1, False)
+    assert [lease.url for lease in frontier.claim("me", 9)] == ["http://a/1"]
+    assert frontier.claim("me", 0) == []
+
+
+def test_syncing_a_process_puts_its_log_and_its_shelf_on_the_disk(pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
+    frontier = pod.process()
+    frontier.robots_known("http://a", ALLOW, None)
+    synced: list[str] = []
+    sync = os.fdatasync
+
+    def watched(fd: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+        sync(fd)
+
+    monkeypatch.setattr(os, "fdatasync", watched)
+    frontier.sync()
+    assert synced == ["requests-00000.log", "robots.db-wal"]

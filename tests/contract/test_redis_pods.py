@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from weft.config import PolitenessSection
 from weft.errors import ServerAway
 from weft.frontier.contract import CrawlLimits, End, Outcome, RobotsRecord
 from weft.frontier.outbox import Message, written
+from weft.frontier.redis import routing
 from weft.frontier.redis.client import PodClient
 from weft.frontier.redis.connection import RedisSettings, connect
 from weft.frontier.redis.outbox import FileOutbox
@@ -194,7 +196,7 @@ def test_a_pod_that_has_no_crawl_yet_is_away(tmp_path: Path, make: Callable[...,
     assert client.answers()
 
 
-def test_the_outbox_of_another_slot_is_brought_and_gone(make: Callable[..., Pods]) -> None:
+def test_the_outbox_of_another_slot_is_brought_and_gone(make: Callable[..., Pods], synced: list[str]) -> None:
     pods = make()
     path = pods.folder / "pod0-fetcher7.db"
     left = FileOutbox(path)
@@ -203,11 +205,58 @@ def test_the_outbox_of_another_slot_is_brought_and_gone(make: Callable[..., Pods
     left.put({1: written(message)})
     left.close()
     pods.client.hset("outboxes", "pod0-fetcher7", 1)
+    synced.clear()
     pods.one.adopt(path)
+    assert synced == ["pod0.db-wal"], "before the other file is gone"
     assert not path.exists() and not pods.client.hexists("outboxes", "pod0-fetcher7")
     assert pods.client.hget("outboxes", "pod0-fetcher0") == b"1"
     pods.one.deliver_waiting()
     assert [item.url for item in pods.two.items(1)] == [f"http://{THEIRS}/left"]
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of files that were put on the disk, in order."""
+    names: list[str] = []
+    sync = os.fdatasync
+
+    def watched(fd: int) -> None:
+        names.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+        sync(fd)
+
+    monkeypatch.setattr(os, "fdatasync", watched)
+    return names
+
+
+def test_what_no_stored_page_tells_of_is_on_the_disk_before_it_is_sent(
+    make: Callable[..., Pods], synced: list[str]
+) -> None:
+    pods = make()
+    page = Found(f"http://{THEIRS}/1", 1)
+    errand = Found(f"http://{THEIRS}/robots.txt", 0, purpose=Purpose.ROBOTS, about=f"http://{MINE}", hops=1)
+    pods.one.admit(1, [page, Found(f"http://{THEIRS}/2", 1, hops=1, about=page.url)])
+    assert synced == [], "a page's links are found again with it"
+    for tell in (
+        lambda: pods.one.admit(1, [errand]),
+        lambda: pods.one.scope_extended(1, "http://led.test/"),
+        lambda: pods.one.robots_known(f"http://{THEIRS}", ALLOW, None),
+    ):
+        tell()
+        assert synced == ["pod0.db-wal"]
+        synced.clear()
+    pods.one.sync()
+    assert sorted(synced) == ["pod0.db-wal", "requests-00000.log", "robots.db-wal"]
+
+
+def test_pods_are_told_alike_however_many_origins_there_are(
+    make: Callable[..., Pods], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routing, "_MOST_ORIGINS", 3)
+    frontier = make().one
+    for _ in range(2):
+        for pod, hosts in HOSTS.items():
+            assert {frontier.pod_of(f"http://{host}/") for host in hosts} == {pod}
+    assert len(frontier._by_origin) <= 4
 
 
 # ── one pod, from outside ──────────────────────────────────────────────────────────────────────────────────────────

@@ -11,14 +11,17 @@ from typing import Any
 import pytest
 
 from weft.config import PolitenessSection
+from weft.errors import BadInput
 from weft.frontier.contract import CrawlLimits, RobotsRecord
 from weft.frontier.embedded import EmbeddedFrontier
 from weft.frontier.journal import Journal
 from weft.frontier.mark import read_mark
-from weft.frontier.redis.lead import Lead
+from weft.frontier.redis.lead import Lead, _sync_folder
+from weft.frontier.redis.marks import Marks
 from weft.frontier.redis.outbox import FileOutbox
 from weft.frontier.redis.shelf import Shelf
 from weft.frontier.requests import RequestLog
+from weft.frontier.view import FrontierView
 from weft.records import Found
 
 Synced = list[str]
@@ -141,3 +144,59 @@ def test_a_segment_is_on_the_disk_with_its_folders_before_it_counts(tmp_path: Pa
     assert sorted(path.name for path in tmp_path.glob("spill/*/*")) == sorted(
         one.split("/")[1] for one in segments[:2]
     ), "what was refused is gone again"
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_nothing_is_left_open(tmp_path: Path) -> None:
+    before = open_files()
+    for life in range(3):
+        section = PolitenessSection(delay_s=1.0, places=1)
+        frontier = EmbeddedFrontier(tmp_path / "f", section, checkpoint_every=-1_000_000)
+        crawl = frontier.open_crawl("test", CrawlLimits())
+        frontier.recover()
+        frontier.admit(crawl, [Found(f"http://a/{life}", 0)])
+        frontier.commit()
+        held = open_files()
+        frontier.sync()
+        frontier.commit()
+        assert open_files() == held
+        frontier.close()
+        shelf, box = Shelf(tmp_path / "robots.db"), FileOutbox(tmp_path / "outbox.db")
+        marks = Marks(tmp_path / "marks", "slot")
+        marks.see(1)
+        for one in (shelf, box):
+            one.sync()
+        for closed in (shelf, box, marks):
+            closed.close()
+        _sync_folder(tmp_path)
+        view = FrontierView([tmp_path / "f"])
+        view.entries("http://a/0")
+        view.close()
+        assert open_files() == before
+
+
+def test_a_journal_is_of_the_layout_that_frontiers_have_on_disk(tmp_path: Path) -> None:
+    """Whoever changes the number, or what it stands for, leaves every crawl behind that was begun before."""
+    journal = Journal(tmp_path / "frontier.db")
+    journal.close()
+    journal = Journal(tmp_path / "frontier.db")
+    assert journal.meta("schema_version") == 1
+    journal.put_meta("schema_version", 2)
+    journal.close()
+    with pytest.raises(BadInput, match="has layout 2, this Weft reads 1"):
+        Journal(tmp_path / "frontier.db")
+
+
+def test_folders_are_made_where_there_are_none(tmp_path: Path) -> None:
+    deep = tmp_path / "one" / "two" / "three"
+    for number in range(2):  # they may be there, too
+        Shelf(deep / "shelf" / "robots.db").close()
+        FileOutbox(deep / "box" / "outbox.db").close()
+        Marks(deep / "marks", "slot").close()
+        RequestLog(deep / "requests", float(number)).close()
+        Journal(deep / "journal" / "frontier.db").close()
+        EmbeddedFrontier(deep / "frontier", PolitenessSection(delay_s=1.0, places=1)).close()
+    assert sorted(path.name for path in deep.iterdir()) == ["box", "frontier", "journal", "marks", "requests", "shelf"]
