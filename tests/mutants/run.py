@@ -20,31 +20,19 @@ import tempfile
 import threading
 import time
 import tomllib
-from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from covering import Covering, Kept, Test, tests_of
 from mutations import Mutant, apply, is_real, mutants_of
+from telling import WANTED, Equivalents, Result, report, told, write
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-WANTED = 0.95
 # A mutant may loop for ever. A test gets this many times what it took without it, and something for a busy machine.
 SLOWER, GRACE_S = 5.0, 20.0
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Result:
-    """What became of a mutant."""
-
-    mutant: Mutant
-    found_by: str  # a test, or nothing: it has survived
-    seconds: float
-    tests: int  # that run what is changed
 
 
 class Plan:
@@ -66,30 +54,6 @@ class Plan:
     def blind(self, module: str) -> list[str]:
         """Files whose tests start processes that run the module."""
         return [file for one in self._blind if module.startswith(one["modules"]) for file in one["tests"]]
-
-
-class Equivalents:
-    """Mutants that no test can tell from the original, by module and by what the line becomes: not by its number."""
-
-    def __init__(self, path: Path) -> None:
-        entries = tomllib.loads(path.read_text()).get("mutant", [])
-        self._entries: list[dict[str, str]] = [{key: " ".join(one[key].split()) for key in one} for one in entries]
-        self._used: set[int] = set()
-
-    def why(self, mutant: Mutant) -> str | None:
-        """The reason, if it is known to be one."""
-        for number, entry in enumerate(self._entries):
-            if (entry["module"], entry["line"], entry["becomes"]) != (mutant.module, mutant.before, mutant.after):
-                continue
-            if entry.get("where", mutant.where) == mutant.where:
-                self._used.add(number)
-                return entry["why"]
-        return None
-
-    def unused(self, modules: Iterable[str]) -> list[str]:
-        """Entries for code that is no more."""
-        entries = (entry for number, entry in enumerate(self._entries) if number not in self._used)
-        return [f"{entry['module']}: {entry['line']}" for entry in entries if entry["module"] in modules]
 
 
 class Worker:
@@ -140,6 +104,7 @@ def main() -> int:
     mutants = [mutant for module in modules for mutant in mutants_of(module, texts[module])]
     equivalents = Equivalents(HERE / "equivalent.toml")
     known = {mutant: why for mutant in mutants if (why := equivalents.why(mutant)) is not None}
+    choices = {mutant for mutant in known if equivalents.is_choice(mutant)}
     if options.again:
         sample = _survivors_of_last(mutants)
     else:
@@ -151,9 +116,9 @@ def main() -> int:
         results = _run(to_try, texts, plan, folder, options.workers)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    lines, share = _report(results, sample, known, equivalents.unused(modules))
+    lines, share = report(results, sample, known, choices, equivalents.unused(modules))
     print("\n".join(["", *lines]))
-    _write(results, lines)
+    write(ROOT / ".mutants", results, lines)
     return 0 if share >= WANTED else 1
 
 
@@ -284,72 +249,9 @@ class _Progress:
             self._done += 1
             self._found += bool(result.found_by)
             if not result.found_by:
-                print(f"survived {result.tests} tests in {result.seconds:.1f} s: {_told(result.mutant)}", flush=True)
+                print(f"survived {result.tests} tests in {result.seconds:.1f} s: {told(result.mutant)}", flush=True)
             if self._done % 20 == 0 or self._done == self._of:
                 print(f"{self._done} of {self._of}, {self._found} found", flush=True)
-
-
-# ── telling ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _report(
-    results: list[Result], sample: list[Mutant], known: dict[Mutant, str], unused: list[str]
-) -> tuple[list[str], float]:
-    wrong = [result for result in results if result.mutant in known and result.found_by]
-    counted = [result for result in results if result.mutant not in known]
-    found = sum(1 for result in counted if result.found_by)
-    share = found / len(counted) if counted else 1.0
-    lines: list[str] = []
-    equivalent = [mutant for mutant in sample if mutant in known]
-    if equivalent:
-        lines.append(f"── equivalent: nothing can tell them from the original ({len(equivalent)})")
-        for mutant in equivalent:
-            lines += [_told(mutant), f"    {known[mutant]}"]
-    survivors = [result for result in counted if not result.found_by]
-    if survivors:
-        lines.append(f"── survived: no test notices ({len(survivors)})")
-        lines += [_told(result.mutant) for result in survivors]
-    if wrong:
-        lines.append("── listed as equivalent, and found all the same: take them out of equivalent.toml")
-        lines += [f"{_told(result.mutant)}\n    found by {result.found_by}" for result in wrong]
-    if unused:
-        lines.append("── entries of equivalent.toml that match no line any more")
-        lines += unused
-    lines.append("── by module")
-    every = Counter(result.mutant.module for result in counted)
-    lost = Counter(result.mutant.module for result in survivors)
-    lines += [f"{every[module] - lost[module]:4} of {every[module]:3}  {module}" for module in sorted(every)]
-    by_time = sum(1 for result in counted if result.found_by.startswith("time"))
-    lines.append(
-        f"{found} of {len(counted)} mutants found ({share:.1%}; {by_time} of them by their time limit), "
-        f"{len(equivalent)} equivalent; at least {WANTED:.0%} is wanted"
-    )
-    return lines, share
-
-
-def _told(mutant: Mutant) -> str:
-    return f"{mutant.module}:{mutant.line} {mutant.where}\n    - {mutant.before}\n    + {mutant.after}"
-
-
-def _write(results: list[Result], lines: list[str]) -> None:
-    folder = ROOT / ".mutants"
-    folder.mkdir(exist_ok=True)
-    rows = [
-        {
-            "module": result.mutant.module,
-            "line": result.mutant.line,
-            "where": result.mutant.where,
-            "before": result.mutant.before,
-            "after": result.mutant.after,
-            "found_by": result.found_by,
-            "tests": result.tests,
-            "seconds": round(result.seconds, 2),
-        }
-        for result in results
-    ]
-    (folder / "report.json").write_text(json.dumps(rows, indent=1))
-    (folder / "report.txt").write_text("\n".join(lines) + "\n")
-    print("the whole report: .mutants/report.txt and .mutants/report.json")
 
 
 if __name__ == "__main__":

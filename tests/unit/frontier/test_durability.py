@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from weft.config import PolitenessSection
-from weft.errors import BadInput
+from weft.errors import BadInput, Damaged
 from weft.frontier.contract import CrawlLimits, RobotsRecord
 from weft.frontier.embedded import EmbeddedFrontier
-from weft.frontier.journal import Journal
+from weft.frontier.journal import Journal, check_size
 from weft.frontier.mark import read_mark
 from weft.frontier.redis.lead import Lead, _sync_folder
 from weft.frontier.redis.marks import Marks
@@ -200,3 +200,37 @@ def test_folders_are_made_where_there_are_none(tmp_path: Path) -> None:
         Journal(deep / "journal" / "frontier.db").close()
         EmbeddedFrontier(deep / "frontier", PolitenessSection(delay_s=1.0, places=1)).close()
     assert sorted(path.name for path in deep.iterdir()) == ["box", "frontier", "journal", "marks", "requests", "shelf"]
+
+
+@pytest.mark.parametrize("size", [1, 15, 16, 99])
+def test_a_file_that_is_too_short_for_a_database_is_none(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "frontier.db"
+    path.write_bytes((b"SQLite format 3\0" + bytes(100))[:size])
+    with pytest.raises(Damaged, match="is not a frontier"):
+        check_size(path)
+    path.write_bytes(b"SQLite format 3\1" + bytes(100))
+    with pytest.raises(Damaged, match="is not a frontier"):
+        check_size(path)
+    Path(f"{path}-wal").write_bytes(b"x")
+    check_size(path)  # the log may hold what is missing here
+    path.write_bytes(b"")
+    Path(f"{path}-wal").unlink()
+    check_size(path)
+
+
+@pytest.mark.parametrize(("page_bytes", "stored"), [(512, 512), (4096, 4096), (65536, 1)])
+def test_a_database_has_the_pages_that_its_header_tells_of(tmp_path: Path, page_bytes: int, stored: int) -> None:
+    path = tmp_path / "frontier.db"
+    header = bytearray(b"SQLite format 3\0" + bytes(84))
+    header[16:18] = stored.to_bytes(2, "big")
+    header[24:28] = header[92:96] = b"\0\0\0\7"
+    header[28:32] = (3).to_bytes(4, "big")
+    path.write_bytes(bytes(header) + bytes(3 * page_bytes - 100))
+    check_size(path)
+    os.truncate(path, 3 * page_bytes - 1)
+    with pytest.raises(Damaged, match=f"is cut off: {3 * page_bytes - 1:,} bytes, of 3 pages"):
+        check_size(path)
+    header[95] = 8  # written by a program that does not tell the number of pages
+    with path.open("r+b") as file:
+        file.write(header)
+    check_size(path)
