@@ -12,9 +12,7 @@ from typing import Any
 
 from mutations import Mutant
 
-_OWN_FIRST = (
-    3.0  # a test of the module's own file may take so much longer than another one, and comes first all the same
-)
+_OWN_FIRST = 3.0  # a test of the module's own file may take so much longer than another one, and comes first
 
 
 @dataclass(frozen=True)
@@ -37,17 +35,18 @@ class Covering:
         """Those that may notice it, the likely and the quick ones first. `blind`: files whose tests start processes
         that run the module, which nobody sees."""
         lines = _lines_of(text, mutant) if mutant.module.endswith(".py") else {1}
-        chosen = [test for test in self._tests if _runs(test, mutant.module, lines)]
+        if lines is None:
+            files = {_file(test) for test in self._tests if mutant.module in test.lines}
+            chosen = [test for test in self._tests if _file(test) in files]
+        else:
+            chosen = [test for test in self._tests if not lines.isdisjoint(test.lines.get(mutant.module, ()))]
         return sorted(chosen, key=lambda test: _cost(test, mutant.module)) + [
-            test
-            for test in self._tests
-            if test.starts_python and test not in chosen and test.name.partition("::")[0] in blind
+            test for test in self._tests if test.starts_python and test not in chosen and _file(test) in blind
         ]
 
 
-def _runs(test: Test, module: str, lines: set[int] | None) -> bool:
-    run = test.lines.get(module)
-    return bool(run) and (lines is None or not lines.isdisjoint(run or ()))
+def _file(test: Test) -> str:
+    return test.name.partition("::")[0]
 
 
 def _cost(test: Test, module: str) -> float:

@@ -186,6 +186,7 @@ def _record(plan: Plan, workers: list[Worker]) -> Covering:
     """The tests must pass on the code as it is; which lines they run and how long they take is written down."""
     kept = Kept(ROOT / ".mutants" / "covering.json", ROOT)
     missing = [file for file in plan.files if kept.tests(file, plan.without) is None]
+    done: list[str] = []
     if missing:
         print(f"recording which lines the tests of {len(missing)} files run", flush=True)
 
@@ -194,6 +195,9 @@ def _record(plan: Plan, workers: list[Worker]) -> Covering:
         if "tests" not in answer:
             raise SystemExit(f"mutants: `pytest {file}` fails on the code as it is\n{answer['output']}")
         kept.keep(file, plan.without, answer["tests"])
+        done.append(file)
+        if len(done) % 10 == 0:
+            print(f"  {len(done)} of {len(missing)}", flush=True)
 
     try:
         _share(workers, missing, attempt)
