@@ -18,7 +18,8 @@ from weft.frontier.redis.client import CrawlFacts, Limits
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.outbox import Behind
-from weft.records import Found, Purpose
+from weft.frontier.view import FrontierView
+from weft.records import Found, Purpose, Reason
 from weft.supervise.redis_server import RedisServer
 
 ALLOW = RobotsRecord("allow", b"", 9e12)
@@ -250,6 +251,18 @@ def test_a_batch_that_came_before_is_known_and_one_too_early_is_refused(pod: Pod
     assert frontier.stats().received == 2 + 1 + 2
     arrived = frontier.arrived("sender")
     assert (arrived.last, frontier.arrived("nobody").last) == (9, 0)
+
+
+def test_what_was_refused_can_be_looked_up_after_a_commit(pod: Pod) -> None:
+    frontier = pod.process(crawl=CrawlLimits(max_pages_per_domain=1))
+    frontier.admit(1, pages(*range(1021)))
+    frontier.refused(Reason.SCOPE, "http://elsewhere/", 3)
+    view = FrontierView([pod.folder])
+    assert view.refusal("http://elsewhere/") is None
+    frontier.commit()
+    assert (view.refusal("http://elsewhere/"), view.refusal("http://a/1020")) == ("scope", "budget")
+    assert view.refusal("http://a/1019") is None
+    view.close()
 
 
 @pytest.mark.parametrize("limit", ["in_flight", "max_pages", "max_pages_per_domain"])

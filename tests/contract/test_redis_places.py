@@ -98,6 +98,8 @@ def test_with_several_places_the_delay_counts_from_the_start(make: Callable[...,
     assert places.take() == 10.0, "both places are taken"
     places.end()
     assert places.take() is None
+    places.time += 10.0
+    assert isinstance(places.take(), float), "one place was given back, and is taken again"
 
 
 def test_a_place_that_was_not_used_is_free_at_once(make: Callable[..., Places]) -> None:
