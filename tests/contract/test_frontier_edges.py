@@ -278,6 +278,31 @@ def test_a_place_that_was_refused_is_logged_as_not_asked(make: Callable[..., Har
 
 
 @each
+def test_a_host_that_moves_to_another_address_goes_on_there(make: Callable[..., Harness]) -> None:
+    """Its old address is full, so it waits for nothing there; at the new one is room."""
+    harness = make(key_scope="ip", delay_s=0.0, places=2)
+    frontier = harness.start()
+    no_robots(harness, "x", "h")
+    frontier.admit(harness.crawl, [page("http://x/1"), *(page(f"http://h/{number}") for number in range(4))])
+    first = {}
+    for _ in range(9):
+        harness.advance(1.0)
+        for lease in frontier.claim("me", 1):
+            if frontier.take_places([Wanted(lease, "192.0.2.1", 0.0)]) == [True]:
+                first[lease.url] = lease
+    assert len(first) == 2, "as many as the address has places"
+    mine = next(lease for url, lease in first.items() if url.startswith("http://h/"))
+    done(harness, mine)
+    moved = set()
+    for _ in range(9):
+        harness.advance(1.0)
+        for lease in frontier.claim("me", 1):
+            if frontier.take_places([Wanted(lease, "192.0.2.2", 0.0)]) == [True]:
+                moved.add(lease.url)
+    assert len(moved) == 2, moved
+
+
+@each
 def test_the_next_claim_can_be_told_before_and_after_there_is_something(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=50.0)
     frontier = harness.start()

@@ -83,9 +83,10 @@ def _lines_of(text: str, mutant: Mutant) -> set[int] | None:
 class Kept:
     """What was recorded of each test file, as long as neither it nor the code nor what tests share has changed."""
 
-    def __init__(self, path: Path, root: Path) -> None:
+    def __init__(self, path: Path, root: Path, tests: Iterable[str]) -> None:
         self._path = path
-        self._root = root
+        # As they are now: whoever goes on working while they are recorded changes them.
+        self._tests = {file: _digest([root / file]) for file in tests}
         self._code = _digest([*_code(root / "src"), *(root / "tests").rglob("conftest.py"), *_shared(root)])
         self._files: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
 
@@ -103,7 +104,7 @@ class Kept:
         self._path.write_text(json.dumps(self._files))
 
     def _of(self, file: str, without: str) -> str:
-        return f"{self._code} {_digest([self._root / file])} {without}"
+        return f"{self._code} {self._tests[file]} {without}"
 
 
 def _code(source: Path) -> list[Path]:

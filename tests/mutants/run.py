@@ -184,7 +184,7 @@ def _run(mutants: list[Mutant], texts: dict[str, str], plan: Plan, folder: Path,
 
 def _record(plan: Plan, workers: list[Worker]) -> Covering:
     """The tests must pass on the code as it is; which lines they run and how long they take is written down."""
-    kept = Kept(ROOT / ".mutants" / "covering.json", ROOT)
+    kept = Kept(ROOT / ".mutants" / "covering.json", ROOT, plan.files)
     missing = [file for file in plan.files if kept.tests(file, plan.without) is None]
     done: list[str] = []
     if missing:

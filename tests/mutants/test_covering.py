@@ -73,12 +73,14 @@ def test_what_was_recorded_holds_until_the_code_or_the_test_changes(tmp_path: Pa
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x = 1\n")
 
+    files = ["tests/test_a.py", "tests/test_b.py"]
+
     def known() -> list[bool]:
-        kept = Kept(tmp_path / "kept" / "covering.json", tmp_path)
+        kept = Kept(tmp_path / "kept" / "covering.json", tmp_path, files)
         return [kept.tests(f"tests/test_{one}.py", "slow") is not None for one in "ab"]
 
     def record() -> None:
-        kept = Kept(tmp_path / "kept" / "covering.json", tmp_path)
+        kept = Kept(tmp_path / "kept" / "covering.json", tmp_path, files)
         for one in "ab":
             kept.keep(f"tests/test_{one}.py", "slow", {})
         kept.save()
@@ -93,6 +95,11 @@ def test_what_was_recorded_holds_until_the_code_or_the_test_changes(tmp_path: Pa
         assert known() == [True, True]
         (tmp_path / name).write_text((tmp_path / name).read_text() + "y = 2\n")
         assert known() == left
+    kept = Kept(tmp_path / "kept" / "covering.json", tmp_path, files)
+    (tmp_path / "tests" / "test_a.py").write_text("z = 3\n")
+    kept.keep("tests/test_a.py", "slow", {})
+    kept.save()
+    assert known() == [False, False], "it was recorded as it had been"
 
 
 def test_a_worker_records_and_finds(tmp_path: Path) -> None:

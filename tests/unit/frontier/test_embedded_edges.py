@@ -260,6 +260,20 @@ def test_what_can_be_read_of_a_damaged_frontier_is_taken_over(tmp_path: Path) ->
     again.close()
 
 
+@pytest.mark.parametrize("column", ["admitted", "done"])
+def test_damage_in_the_first_line_of_a_journal_makes_it_anew(tmp_path: Path, column: str) -> None:
+    journal = Journal(tmp_path / "frontier.db")
+    journal.admitted.append("1 0 0 0 0 1 p http://a/1")
+    journal.done.append(1)
+    journal.close()
+    db = sqlite3.connect(tmp_path / "frontier.db", isolation_level=None)
+    ((seq, blob),) = db.execute(f"SELECT seq, {column} FROM journal").fetchall()
+    assert seq == 1
+    db.execute(f"UPDATE journal SET {column} = ?", (blob[:-1] + bytes([blob[-1] ^ 1]),))
+    db.close()
+    assert renew(tmp_path, [])
+
+
 # ── the request log ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -325,3 +339,31 @@ def test_a_full_disk_is_told_by_the_next_commit(bench: Bench, monkeypatch: pytes
             frontier.commit()
     frontier.commit()
     assert bench.open().stats().queued == 1
+
+
+def test_a_request_that_began_files_ago_and_ended_now_is_waited_for(bench: Bench) -> None:
+    """It may take ten minutes; meanwhile others fill a file."""
+    bench.open()
+    bench.close()
+    folder = bench.folder / "requests"
+    (folder / "requests-00000.log").write_text(
+        f"B\t{boot_id()}\t5.0\t1.0\nS\t1\t500.0\t1.0\tslow.test\t100\t1\thttp://slow.test/1\n"
+    )
+    (folder / "requests-00001.log").write_text(
+        "S\t2\t501.0\t1.0\tb.test\t100\t1\thttp://b.test/\nE\t2\t502.0\t200\nE\t1\t990.0\t200\n"
+    )
+    section = PolitenessSection(delay_s=100.0, places=1)
+    frontier = EmbeddedFrontier(bench.folder, section, clock=lambda: 1000.0, wall=lambda: WALL + 1000.0)
+    frontier.open_crawl("test", CrawlLimits())
+    frontier.recover()
+    frontier.admit(1, [Found("http://slow.test/2", 1)])
+    assert frontier.next_due() == pytest.approx(1090.0, abs=0.1)
+    frontier.close()
+
+
+def test_queues_that_an_earlier_process_left_on_disk_are_gone(bench: Bench) -> None:
+    left = bench.folder / "spill" / "1" / "0123" / "0.queue"
+    left.parent.mkdir(parents=True)
+    left.write_text("1 0 0 /old\n")
+    bench.open()
+    assert not left.exists()
