@@ -17,6 +17,8 @@ from weft.errors import BadInput
 from weft.frontier.traps import ParameterGuard, SamenessGuard, trap, without_parameters, without_session
 from weft.records import Reason
 
+_MOST_ORIGINS = 200_000  # remembered; then it begins anew
+
 
 class Rules:
     """The admission rules of one crawl."""
@@ -100,7 +102,7 @@ class Rules:
         try:
             return self._origins[origin]
         except KeyError:
-            if len(self._origins) > 200_000:
+            if len(self._origins) > _MOST_ORIGINS:
                 self._origins.clear()
             verdict = self._origins[origin] = self._judge(origin)
             return verdict

@@ -154,7 +154,10 @@ class EmbeddedFrontier:
             self._queues.not_before = now + self._section.delay_s
         self._recall_requests(now)
         self._robots.restore()
-        self._journal.done += self._settle(list(done), now)
+        for item in self._settle(list(done), now):
+            self._journal.done.append(item)
+            if item in self._queues.retries:
+                self._journal.delete("retries", item)
         self._restore_counts(pages or {}, by_key or {})
         self._journal.put_meta("epoch", self.epoch)
         self._journal.put_meta("boot", boot_id())
@@ -483,7 +486,7 @@ class EmbeddedFrontier:
         keep = []
         for number, out in self._unacknowledged:
             if number <= batch:
-                self._journal.done.append(out.item.item)
+                self._end_for_good(out.item)
             else:
                 keep.append((number, out))
         self._unacknowledged = keep
@@ -698,8 +701,6 @@ class EmbeddedFrontier:
             if outcome.end is End.PAGE:
                 lane.pages += 1
                 lane.crawl.pages += 1
-        if item.attempt and item.item > 0:
-            self._journal.delete("retries", item.item)
         self._end_item(OpenItem(lane.crawl.number, item), batch)
 
     def _end_item(self, out: OpenItem, batch: int) -> None:
@@ -709,7 +710,13 @@ class EmbeddedFrontier:
         if batch:
             self._unacknowledged.append((batch, out))
         else:
-            self._journal.done.append(out.item.item)
+            self._end_for_good(out.item)
+
+    def _end_for_good(self, item: Item) -> None:
+        """It will not come back, whatever happens; until then its attempts are remembered."""
+        self._journal.done.append(item.item)
+        if item.attempt:
+            self._journal.delete("retries", item.item)
 
     def _give_back(self, state: _State, attempt: int, not_before: float, *, first: bool = False) -> None:
         item = state.item

@@ -156,7 +156,8 @@ def last_requests(folder: Path, not_before: float, now: float) -> Recent:
     running: dict[str, int] = {}
     recent = Recent({})
     last = recent.ended
-    hidden = False  # whether a line since the last opening could not be read
+    hidden = False  # a line since the last opening could not be read
+    is_of_this_boot = True  # where a rotated file does not tell: else it would be too old to matter
     for event in _recent_lines(folder, not_before):
         if event is None:
             recent.unreadable += 1
@@ -165,12 +166,15 @@ def last_requests(folder: Path, not_before: float, now: float) -> Recent:
             # Requests in flight in an earlier process have no end line; times of an earlier boot do not compare.
             started.clear()
             running.clear()
-            if event.boot != boot_id():
+            is_of_this_boot = event.boot == boot_id()
+            if not is_of_this_boot:
                 last.clear()
                 recent.unsure_at = None
             elif hidden:
                 recent.unsure_at = min(event.at, now)  # the process that opened it then waited from there as well
             hidden = False
+        elif not is_of_this_boot:
+            continue  # its times are of another clock: they would be taken for waits, or for damage
         elif isinstance(event, Start):
             started[event.item] = event.key, event.at
             running[event.key] = running.get(event.key, 0) + 1

@@ -270,7 +270,6 @@ class RedisFrontier(PodClient):
         """Leases for what is due, in the request log before it returns."""
         if limit <= 0 or self.now() < self._idle_until:
             return []
-        self._shelf.commit()
         due, deadline, expired, taken = self._call(
             "claim", [owner, limit, self._pod, self._limits.keep, self._limits.low]
         )
