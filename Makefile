@@ -28,7 +28,7 @@ versions: $(DEV)         ## the unit tests on the oldest dependencies, and on Py
 
 chaos: $(DEV)            ## the long crash campaigns
 	@scripts/tools
-	@WEFT_TEST_CHAOS=1 scripts/test tests/chaos
+	@scripts/chaos
 
 mutants: $(DEV)          ## 300 small changes to the code: which of them no test notices
 	@scripts/tools

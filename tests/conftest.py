@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -67,11 +67,22 @@ def server_program(kind: str) -> Path:
     """The program of that kind; a run that requires its tools fails without it, another one skips."""
     found = shutil.which("redis-server") if kind == "redis" else redis_server._bundled()
     if found is None:
-        missing = f"no {kind} server is here: `make test` fetches it"
-        if os.environ.get("WEFT_REQUIRE_TOOLS"):
-            pytest.fail(missing)
-        pytest.skip(missing)
+        _is_missing(f"no {kind} server")
     return Path(found)
+
+
+def _is_missing(what: str) -> NoReturn:
+    missing = f"{what} is here: `make test` fetches it"
+    if os.environ.get("WEFT_REQUIRE_TOOLS"):
+        pytest.fail(missing)
+    pytest.skip(missing)
+
+
+@pytest.fixture(scope="session")
+def nginx_here() -> None:
+    """For tests of nginx; a run that requires its tools fails without it."""
+    if shutil.which("nginx") is None:
+        _is_missing("no nginx")
 
 
 @pytest.fixture

@@ -13,14 +13,16 @@ import os
 import re
 import reprlib
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from string import Formatter
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_type_hints
 from urllib.parse import urlsplit
 
 import msgspec
-import yaml
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
@@ -279,7 +281,6 @@ NOT_KEPT = frozenset(
 )
 PATTERNS = frozenset({"include", "exclude"})
 SECRET_KEYS = frozenset({"auth", "headers", "redis_password", "pods"})
-LONGEST_FILE = 16 << 20  # bytes of a YAML file
 DEBUG_PODS = "WEFT_DEBUG_POD_ASSIGNMENT"
 # WEFT_ variables that are switches of their own, not keys.
 SWITCHES = re.compile(r"WEFT_(DEBUG.*|REQUIRE_.*|TEST_.*)")
@@ -327,7 +328,8 @@ class Loaded:
         }
 
 
-def keys() -> dict[str, Key]:
+@cache
+def keys() -> Mapping[str, Key]:
     """Every key, in the order of the sections."""
     found = {}
     for section, struct in get_type_hints(Config).items():
@@ -344,7 +346,7 @@ def keys() -> dict[str, Key]:
             found[info.encode_name] = Key(
                 info.encode_name, section, info.name, hints[info.name], schema["description"], schema, default
             )
-    return found
+    return MappingProxyType(found)
 
 
 def load(
@@ -460,10 +462,10 @@ def _take_first_pods(values: dict[str, Any], origins: dict[str, str]) -> None:
 
 
 def _typed(
-    given: list[tuple[str, Value]], known: dict[str, Key], problems: list[str]
+    given: list[tuple[str, Value]], known: Mapping[str, Key], problems: list[str]
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Every value checked, the overridden ones too; the later wins. What was not given gets its plain default."""
-    values = {name: item.default for name, item in known.items() if name not in COMPUTED}
+    values = {name: copy(item.default) for name, item in known.items() if name not in COMPUTED}
     origins = dict.fromkeys(values, "default")
     for name, value in given:
         item = known[name]
@@ -474,7 +476,7 @@ def _typed(
                 text.encode()
         except UnicodeEncodeError:
             problems.append(f"{value.origin}: {name}: {_shown(name, value)} is not UTF-8 text; write it in UTF-8")
-        except (msgspec.ValidationError, yaml.YAMLError, ValueError, RecursionError):
+        except (msgspec.ValidationError, ValueError, RecursionError):
             more = _at_most(item.schema, value.value)
             shown = _shown(name, value)
             problems.append(f"{value.origin}: {name}: {shown} is not accepted; use {accepted(item.schema)}{more}")
@@ -537,7 +539,9 @@ def _listed(given: Value, item: Key) -> Any:
     if item.name == "pods" and isinstance(value, list):
         return [_pod(part) for part in value]
     if kind == "object" and isinstance(value, str) and given.lax:
-        return yaml.safe_load(value)
+        from weft import config_file
+
+        return config_file.parsed(value)
     if isinstance(value, bool) and kind != "boolean":
         return str(value)  # or it would pass for a number
     return value
@@ -768,142 +772,18 @@ def _from_flags(known: Mapping[str, Key], flags: Mapping[str, Any], problems: li
 def _from_file(
     path: Path, known: Mapping[str, Key], environment: Mapping[str, str], problems: list[str]
 ) -> Iterator[tuple[str, Value]]:
-    for name_node, node in _mapping(path, problems):
-        name, place = str(name_node.value), f"{path}:{name_node.start_mark.line + 1}"
-        if name not in known:
-            own = own_names(known)
-            problems.append(f"{place}: unknown key {name!r}{names.answer(name, own, own.__getitem__)}")
-            continue
-        lax = _fill_in(node, path, environment, problems)
-        if lax is None:
-            continue
-        loader = yaml.SafeLoader("")
-        try:
-            yield name, Value(loader.construct_document(node), place, lax)
-        except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that is none, a number of 5,000 digits
-            problems.append(f"{place}: {name}: {_first_line(error)}")
-        finally:
-            loader.dispose()
+    from weft import config_file  # it brings PyYAML with it, which most processes never need
 
+    own = own_names(known)
 
-def _read(path: Path) -> str:
-    with path.open("rb") as file:
-        raw = file.read(LONGEST_FILE + 1)
-    if len(raw) > LONGEST_FILE:
-        raise BadConfig([f"{path}: is longer than {LONGEST_FILE >> 20} MiB: it is no configuration"])
-    return raw.decode()
+    def unknown(name: str) -> str | None:
+        return None if name in known else f"unknown key {name!r}{names.answer(name, own, own.__getitem__)}"
 
-
-def _mapping(path: Path, problems: list[str]) -> list[tuple[yaml.Node, yaml.Node]]:
-    """The keys and values at the top of a YAML file; what is wrong with its form goes to the problems."""
-    try:
-        root = yaml.compose(_read(path), Loader=yaml.SafeLoader)
-    except OSError as error:
-        raise BadConfig([f"{path}: cannot be read: {error.strerror}"]) from None
-    except UnicodeDecodeError:
-        raise BadConfig([f"{path}: is not UTF-8 text"]) from None
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise BadConfig([f"{path}:{line}: is not YAML: {error.problem}"]) from None
-    except yaml.YAMLError as error:
-        raise BadConfig([f"{path}: is not YAML: {_first_line(error)}"]) from None
-    except RecursionError:
-        raise BadConfig([f"{path}: is nested too deeply"]) from None
-    if root is None:
-        return []
-    if not isinstance(root, yaml.MappingNode):
-        kind = "a list" if isinstance(root, yaml.SequenceNode) else "a single value"
-        raise BadConfig([f"{path}:1: holds {kind}; write `key: value` lines"])
-    if (own := _holds_itself(root, {})) is not None:
-        raise BadConfig([f"{path}:{own}: this value holds itself, by an alias (*name); write it out"])
-    problems += [f"{path}:{line}: {text}" for line, text in _repeated(root, set())]
-    problems += [
-        f"{path}:{name.start_mark.line + 1}: a key must be a plain word"
-        for name, _ in root.value
-        if not isinstance(name, yaml.ScalarNode)
-    ]
-    return [pair for pair in root.value if isinstance(pair[0], yaml.ScalarNode)]
-
-
-def _holds_itself(node: yaml.Node, within: dict[int, bool]) -> int | None:
-    """The line of a node that is a part of itself; `within` has the nodes met, and whether this one lies in them."""
-    if isinstance(node, yaml.ScalarNode) or id(node) in within:
-        return node.start_mark.line + 1 if within.get(id(node)) else None
-    within[id(node)] = True
-    parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
-    for part in parts:
-        if (line := _holds_itself(part, within)) is not None:
-            return line
-    within[id(node)] = False
-    return None
-
-
-def _repeated(root: yaml.MappingNode, met: set[int]) -> Iterator[tuple[int, str]]:
-    """Keys that stand twice in one mapping, at any depth: YAML would silently keep the last.
-
-    `met`: a mapping that aliases put at many places is looked at once.
-    """
-    if id(root) in met:
-        return
-    met.add(id(root))
-    first: dict[str, int] = {}
-    for name, value in root.value:
-        line, text = name.start_mark.line + 1, str(name.value)
-        if text in first:
-            yield line, f"key {text!r} stands here again; it is on line {first[text]} already"
-        first.setdefault(text, line)
-        if isinstance(value, yaml.MappingNode):
-            yield from _repeated(value, met)
-
-
-_VARIABLE = re.compile(r"\$(\$)?\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-
-
-def _fill_in(node: yaml.Node, path: Path, environment: Mapping[str, str], problems: list[str]) -> bool | None:
-    """Puts `${VAR}` and `${VAR:-else}` in place (`$${VAR}` stays); None if one is not set, else whether any was."""
-    filled, missing = False, False
-
-    def put(match: re.Match[str]) -> str:
-        nonlocal filled, missing
-        escaped, variable, otherwise = match.groups()
-        if escaped:
-            return match[0][1:]
-        filled = True
-        text: str | None = environment.get(variable, otherwise)
-        if text is None:
-            missing = True
-            place = f"{path}:{scalar.start_mark.line + 1}"
-            problems.append(
-                f"{place}: ${{{variable}}} is not set in the environment; set it or write ${{{variable}:-x}}"
-            )
-        return text or ""
-
-    for scalar in _scalars(node, set()):
-        scalar.value = _VARIABLE.sub(put, scalar.value)
-    return None if missing else filled
-
-
-def _scalars(node: yaml.Node, met: set[int]) -> Iterator[yaml.ScalarNode]:
-    """The texts of a value, each once, at however many places aliases put it."""
-    if id(node) in met:
-        return
-    met.add(id(node))
-    if isinstance(node, yaml.ScalarNode):
-        if node.tag.endswith(":str"):
-            yield node
-    elif isinstance(node, yaml.MappingNode):
-        for _, value in node.value:
-            yield from _scalars(value, met)
-    elif isinstance(node, yaml.SequenceNode):
-        for value in node.value:
-            yield from _scalars(value, met)
+    for name, value, place, lax in config_file.entries(path, unknown, environment, problems):
+        yield name, Value(value, place, lax)
 
 
 def _line(problem: str) -> int:
     """The line that a problem names, to tell them from the top of the file down."""
     found = re.search(r":([0-9]+): ", problem)
     return int(found[1]) if found else 0
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0]

@@ -1,11 +1,11 @@
 """What can go wrong, divided by what the caller does about it.
 
-    WeftError                the root; `exit_code` is what the door exits with
-    ├── BadInput             the user can mend it: one message that names what is wrong and what to do (exit 2)
-    │   ├── BadUrl           a text that is no crawlable URL; `reason` is a word to count by
+    WeftError                the root; `exit_code` is that of the command line
+    ├── BadInput             the user can correct it: one message that names what is wrong and what to do (exit 2)
+    │   ├── BadUrl           a text that is not a crawlable URL; `reason` is a word to count by
     │   ├── Damaged          a file of a crawl is gone, cut off or not what was written; says what can be done
-    │   └── BadConfig        one or more problems in a configuration, all told at once
-    ├── Busy                 a port, a data dir: somebody else holds it (exit 2)
+    │   └── BadConfig        one or more problems in a configuration, all reported at once
+    ├── Busy                 a port, a data dir: another process holds it (exit 2)
     ├── Missing              an optional dependency or program is not installed; says how to install it (exit 2)
     ├── DiskFull             no room: free some, then call the same step again; nothing is lost or half done
     ├── ServerAway           a server that is needed does not answer now: wait, then call the same step again
@@ -36,7 +36,7 @@ class BadInput(WeftError):
 
 
 class BadUrl(BadInput, ValueError):
-    """A text that is no crawlable URL."""
+    """A text that is not a crawlable URL."""
 
     def __init__(self, url: str, reason: str, detail: str) -> None:
         shown = url if len(url) <= 120 else url[:100] + "…"
@@ -54,7 +54,7 @@ class BadConfig(BadInput):
 
 
 class Damaged(BadInput):
-    """A file that a crawl has written is not as it was written, and going on would lose something silently."""
+    """A file of a crawl is not as it was written, and continuing would lose something silently."""
 
     def __init__(self, path: Path, detail: str, remedy: str) -> None:
         super().__init__(f"{path}: {detail}; {remedy}")
@@ -89,11 +89,11 @@ class ServerAway(WeftError):
 
 
 class ServerFull(WeftError):
-    """A server takes no more data until somebody makes room."""
+    """A server accepts no more data until there is room."""
 
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-# SQLite knows ENOSPC as FULL; a quota or size limit it reports as a failed write, a full tmpfs as a failed SHMSIZE.
+# SQLite reports ENOSPC as FULL, a quota or size limit as a failed write, a full tmpfs as a failed SHMSIZE.
 _SQLITE_NO_ROOM = frozenset({"SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHMSIZE"})
 
 
@@ -107,7 +107,7 @@ def is_damage(error: sqlite3.Error) -> bool:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turns the system's and SQLite's ways to say that the disk is full into ours."""
+    """Turns the system's and SQLite's errors for a full disk into DiskFull."""
     try:
         yield
     except OSError as error:

@@ -1,9 +1,9 @@
-"""What a setting may be called, and what is said about a name that is none.
+"""The names of settings, and what the error message for an unknown name suggests.
 
 A setting has a key (`politeness_delay_seconds`) and the name of its flag (`--delay`, so `delay`). Flags, `WEFT_*`
-variables and keywords of `weft.crawl` take both; a file takes keys alone, so that there is one way to write it. A name
-that is neither is answered with ours: the key that means the same where it is another crawler's, else the nearest one.
-The same answer for every source; only the spelling differs, which is handed in. Pure: the keys are handed in, too.
+variables and keywords of `weft.crawl` accept both; a file accepts keys alone, so that there is one way to write it. For
+an unknown name the corresponding key is suggested if it is another crawler's, else the nearest one. The suggestion is
+the same for every source; only its spelling differs, for which a function is passed in. Pure: so are the keys.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 
-# Names that people bring along: name -> (the key that means it, what else they must know).
+# Names in other crawlers' configurations: name -> (the key with that meaning, further advice).
 FOREIGN: dict[str, tuple[str | None, str]] = {
     "global_coordination_redis_pod": (None, "pod 0 always coordinates: leave it out"),
     "global_metrics_update_interval": ("metrics_update_seconds", ""),
@@ -46,9 +46,9 @@ _OVERRIDE = "override_"
 
 
 def answer(name: str, names: Mapping[str, str], spell: Callable[[str], str]) -> str:
-    """What is said after a name that is not accepted: `; did you mean 'delay'?`.
+    """The end of the error message for an unknown name: `; did you mean 'delay'?`.
 
-    `names` has every own name with its key; `spell` writes an own name as its source would have it.
+    `names` maps every valid name to its key; `spell` writes a valid name in the form of its source.
     """
     own = name.removeprefix(_OVERRIDE)
     if own in FOREIGN:

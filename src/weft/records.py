@@ -24,7 +24,7 @@ class Purpose(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a URL was turned away, or an item ended without a page. Every refusal is counted under one of these."""
+    """Why a URL was refused, or an item ended without a page. Every refusal is counted under one of these."""
 
     SCOPE = "scope"
     ROBOTS = "robots"
@@ -46,7 +46,7 @@ class Reason(StrEnum):
 
 
 class Found(Struct, frozen=True, gc=False):
-    """A URL on its way into the frontier."""
+    """A URL to be admitted to the frontier."""
 
     url: str
     depth: int
@@ -78,7 +78,7 @@ class Lease(Struct, frozen=True, gc=False):
 
 
 class FetchResult(Struct, frozen=True, gc=False):
-    """What became of one transfer. `body` is as it came, content codings and all; `head` is the final response's."""
+    """The result of one transfer. `body` is as received, with its content codings; `head` is the final response's."""
 
     url: str
     status: int  # 0: there was no response
@@ -86,18 +86,18 @@ class FetchResult(Struct, frozen=True, gc=False):
     body: bytes
     error: str | None  # a kind to count by: timeout, connect, dns, tls, reset, stale, too_large, protocol, ...
     detail: str
-    started: float  # of the clock that the delays are kept by, not of the day
+    started: float  # monotonic, of the clock that the delays are kept by
     ended: float
     ip: str
     request_head: bytes
-    surplus: bool = False  # more came than its Content-Length says, so the body is not whole
+    surplus: bool = False  # more arrived than its Content-Length says, so the body is incomplete
 
 
-BROKEN_OFF = frozenset({"truncated", "protocol", "reset", "timeout", "wrong_length"})  # errors of half a response
+BROKEN_OFF = frozenset({"truncated", "protocol", "reset", "timeout", "wrong_length"})  # the response is incomplete
 
 
 class Row(Struct, frozen=True, gc=False):
-    """What the index keeps of one ended item: the names are those of the exports (spec §9)."""
+    """One ended item in the index: the names are those of the exports (docs/export.md)."""
 
     item: int
     crawl: int
@@ -121,5 +121,5 @@ class Row(Struct, frozen=True, gc=False):
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of the response came."""
+        """Whether the response is complete."""
         return self.error not in BROKEN_OFF

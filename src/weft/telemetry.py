@@ -1,12 +1,12 @@
-"""What a process tells while it runs: its log file and its metrics.
+"""The log file and the metrics of a process.
 
 Logs: one file for each process, `{log_dir}/pod_{N}/{role}_{i}.log`, each line with the process's label, rotated; a file
 has one writer, and its owner alone may read it, because URLs may hold secrets. A message is constant, what varies goes
 into fields: `log.info("breaker opened", domain=d)`.
 
 Metrics: a process counts in plain Python numbers and saves them all to one small file named after its slot
-(`pod0-fetcher1`), which stays the same when the process is restarted, so that counters go on from where they were. One
-endpoint reads every slot's file and shows them together. Never label by URL or domain.
+(`pod0-fetcher1`), which stays the same when the process is restarted, so that counters continue. One endpoint reads the
+files of all slots and serves them together. Never label by URL or domain.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ LOGS_KEPT = 5
 FD_KINDS = ("redis", "http", "file", "pipe", "other")
 SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 BYTES_BUCKETS = (1e3, 4e3, 16e3, 32e3, 64e3, 128e3, 256e3, 512e3, 1e6, 2e6, 4e6, 8e6, 16e6)
-Peer = str | tuple[str, int]  # whom a connection leads to: the path of a local socket, or address and port
+Peer = str | tuple[str, int]  # the other end of a connection: the path of a local socket, or address and port
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A process's fixed place in the crawl: what its log, its label and its metrics are named by."""
+    """A process's fixed place in the crawl, which its log, its label and its metrics are named after."""
 
     pod: int
     role: str  # orchestrator, fetcher, parser
@@ -84,11 +84,11 @@ class Log:
 
     @property
     def debugs(self) -> bool:
-        """Whether details are wanted: for hot paths, which ask once and not for every URL."""
+        """Whether the level is DEBUG: for hot paths, which check once and not for every URL."""
         return self._logger.isEnabledFor(logging.DEBUG)
 
     def always(self, message: str, **fields: object) -> None:
-        """What is written at any level: that a process has started. So no log of one that ran is empty."""
+        """Logs at any level: that a process has started, so that no log is empty."""
         record = self._logger.makeRecord(
             self._logger.name, logging.INFO, "", 0, message, (), None, extra={"fields": fields}
         )
@@ -104,7 +104,7 @@ class Log:
         self._logger.info(message, extra={"fields": fields})
 
     def warning(self, message: str, **fields: object) -> None:
-        """What somebody should look at."""
+        """What needs attention."""
         self._logger.warning(message, extra={"fields": fields})
 
     def error(self, message: str, *, exc_info: bool = False, **fields: object) -> None:
@@ -140,7 +140,7 @@ class LogFile(RotatingFileHandler):
     """A process's log file; its owner alone may read it.
 
     With `alone` its folder is locked until `close`, so that two crawls do not rotate each other's files. On a full disk
-    a line is lost, and nobody's terminal gets a traceback instead.
+    a line is lost, and no traceback is printed to the terminal.
     """
 
     def __init__(self, path: Path, *, alone: bool = False) -> None:
@@ -155,7 +155,7 @@ class LogFile(RotatingFileHandler):
             raise
 
     def close(self) -> None:
-        """Lets others have the folder; what is logged later goes nowhere, and not to the terminal."""
+        """Releases the folder; what is logged later is dropped, and not printed to the terminal."""
         logger = logging.getLogger("weft")
         if self in logger.handlers:
             logger.removeHandler(self)
@@ -173,12 +173,12 @@ class LogFile(RotatingFileHandler):
         fd = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with suppress(OSError):
             if stat.S_ISREG(os.fstat(fd).st_mode):
-                os.fchmod(fd, 0o600)  # one that is there may be of a Weft that let others read it
+                os.fchmod(fd, 0o600)  # an existing file may be of an older Weft, which let others read it
         return os.fdopen(fd, "a", encoding=self.encoding, errors=self.errors)
 
 
 def _private_folder(folder: Path) -> None:
-    """Makes a folder that is not there; one that is keeps the mode that its owner gave it."""
+    """Creates a folder with mode 0700; an existing one keeps its mode."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
 
@@ -229,7 +229,7 @@ class Counter:
 
 
 class Gauge:
-    """A number that goes up and down; gone when its process is."""
+    """A number that goes up and down; not served once its process has ended."""
 
     __slots__ = ("value",)
 
@@ -279,7 +279,7 @@ class Snapshot(msgspec.Struct):
 
 
 class Metrics:
-    """The numbers of one process. Counters and histograms go on from what the slot's last process saved."""
+    """The numbers of one process. Counters and histograms continue from what the slot's last process saved."""
 
     def __init__(self, directory: Path, slot: Slot, redis: Collection[Peer] = ()) -> None:
         """`redis`: where this process's connections to Redis lead."""
@@ -307,7 +307,7 @@ class Metrics:
         }
 
     def counter(self, name: str, help_: str, **labels: str) -> Counter:
-        """The counter of that name and labels; asked for twice, it is the same one."""
+        """The counter of that name and labels, created on first use."""
         saved, made = self._get("counter", name, help_, labels, lambda old: Counter(old.values[0] if old else 0))
         assert isinstance(made, Counter), saved
         return made
@@ -340,7 +340,7 @@ class Metrics:
         return self._series[where]
 
     def save(self) -> None:
-        """Writes everything to the slot's file, whole or not at all."""
+        """Writes everything to the slot's file, atomically."""
         self._measure_process()
         series = []
         for saved, made in self._series.values():
@@ -350,9 +350,9 @@ class Metrics:
                 saved.values = [made.value]
             series.append(saved)
         snapshot = Snapshot(str(self._slot.pod), self._slot.process, os.getpid(), _started(os.getpid()), series)
-        beside = self._path.with_suffix(".tmp")
-        beside.write_bytes(msgspec.msgpack.encode(snapshot))
-        beside.replace(self._path)
+        temporary = self._path.with_suffix(".tmp")
+        temporary.write_bytes(msgspec.msgpack.encode(snapshot))
+        temporary.replace(self._path)
 
     def _measure_process(self) -> None:
         usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -366,12 +366,12 @@ class Metrics:
                 if name in self._io:
                     counter, before = self._io[name]
                     counter.value = before + int(value)
-        except OSError:  # no /proc on this system, or one that tells less
+        except OSError:  # no /proc on this system, or one without these files
             self._memory.set(self._memory.value or usage.ru_maxrss * 1024)
 
 
 def open_files(redis: Collection[Peer] = ()) -> dict[str, int]:
-    """This process's descriptors by kind. A TCP connection that leads to no Redis is one of HTTP."""
+    """This process's descriptors by kind. A TCP connection that is not to a Redis counts as HTTP."""
     counts = dict.fromkeys(FD_KINDS, 0)
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 (names alone, no objects)
         try:
@@ -410,7 +410,7 @@ def read_snapshot(path: Path) -> Snapshot | None:
 
 
 def _started(pid: int) -> float:
-    """When a process began, in clock ticks since boot: tells it from a later one with the same number."""
+    """When a process began, in clock ticks since boot: distinguishes it from a later one with the same pid."""
     try:
         return float(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
     except (OSError, IndexError):
@@ -420,7 +420,7 @@ def _started(pid: int) -> float:
 class SlotCollector:
     """Reads every slot's file and gives them to prometheus_client as one set of metrics.
 
-    With `own`, the process that serves them is measured for each scrape and told with the others.
+    With `own`, the serving process is measured for each scrape and included.
     """
 
     def __init__(self, directory: Path, own: Slot | None = None) -> None:
@@ -464,14 +464,14 @@ class SlotCollector:
 
 
 class PodLoad:
-    """How evenly the pods share the work: pages add up over a pod's processes, its queue is told by each of them."""
+    """How evenly the pods share the work: a pod's processes report their own pages, but each the pod's whole queue."""
 
     def __init__(self) -> None:
         self._pages: dict[str, float] = {}
         self._queued: dict[str, float] = {}
 
     def count(self, pod: str, series: Saved) -> None:
-        """Takes note of a series, if it tells of a pod's load."""
+        """Includes a series, if it measures a pod's load."""
         if series.name == "weft_pages_total":
             self._pages[pod] = self._pages.get(pod, 0) + series.values[0]
         elif series.name == "weft_queue_urls":
@@ -504,14 +504,14 @@ def _add(family: Any, series: Saved, labels: list[str]) -> None:
 
 
 class Collector(Protocol):
-    """Who can be asked for metrics when somebody scrapes."""
+    """A source of metrics, called at each scrape."""
 
     def collect(self) -> Iterable[Metric]:
         """The metrics as they are now."""
 
 
 class Endpoint:
-    """`/metrics` over HTTP for every slot that saves into one directory, and for what others have to tell."""
+    """`/metrics` over HTTP for every slot that saves into one directory, and for further collectors."""
 
     def __init__(
         self,
@@ -537,7 +537,7 @@ class Endpoint:
         self.port: int = self._server.server_address[1]
 
     def add(self, collector: Collector) -> None:
-        """Asks one more, from the next scrape on."""
+        """Adds a collector, from the next scrape on."""
         self._registry.register(collector)
 
     def talks_to(self, redis: Collection[Peer]) -> None:

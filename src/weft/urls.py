@@ -14,13 +14,13 @@ import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from hashlib import md5, sha256
-from importlib.metadata import version
 from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import quote_from_bytes
 
 import ada_url
-from publicsuffixlist import PSLFILE, PublicSuffixList, encode_idn
+import publicsuffixlist
+from publicsuffixlist import PSLFILE, PublicSuffixList
 
 from weft.errors import BadUrl
 
@@ -55,7 +55,7 @@ _UNSEEN = re.compile(r"[\x00-\x20\x7f]").search
 
 
 def parse(text: str, base: str | None = None) -> ada_url.URL:
-    """The URL that the web platform makes of a text, of any scheme; BadUrl where it makes none."""
+    """Parses a text as the web platform does, with any scheme; BadUrl where it is not a URL."""
     try:
         return ada_url.URL(text, base) if base is not None else ada_url.URL(text)
     except ValueError:
@@ -63,7 +63,7 @@ def parse(text: str, base: str | None = None) -> ada_url.URL:
 
 
 def canonical(text: str, base: str | None = None) -> str:
-    """The one form under which a URL is known everywhere in Weft."""
+    """The canonical form, which is used everywhere in Weft."""
     try:
         href: str = ada_url.normalize_url(text) if base is None else ada_url.join_url(base, text)
     except ValueError:
@@ -101,7 +101,7 @@ def join_all(
     encoding: str = "utf-8",
     refused: Callable[[str, str], None] | None = None,
 ) -> list[str]:
-    """The canonical URLs of a page's references, in order; the others are told to `refused(href, reason)`.
+    """The canonical URLs of a page's references, in order; for others `refused(href, reason)` is called.
 
     `base` is a canonical URL or a `<base href>` already resolved; `encoding` is the page's, which the standard wants
     for the query alone.
@@ -121,7 +121,7 @@ def join_all(
         elif match := _ABSOLUTE(href):
             start = _origin((match[1] or scheme) + match[2])
             if start is None:
-                _tell(refused, href, "syntax")
+                _report(refused, href, "syntax")
                 continue
             url = start + (match[3] or "/") + match[4]
         elif plain_base and (match := _RELATIVE(href)):
@@ -130,10 +130,10 @@ def join_all(
             try:
                 url = canonical(href if ascii_queries or href.isascii() else _query_in(href, encoding), base)
             except BadUrl as error:
-                _tell(refused, href, error.reason)
+                _report(refused, href, error.reason)
                 continue
         if len(url) > MAX_LENGTH:
-            _tell(refused, href, "length")
+            _report(refused, href, "length")
             continue
         append(url)
     return joined
@@ -166,11 +166,15 @@ def domain_of(url: str) -> str:
 @lru_cache(maxsize=65536)
 def domain(host: str) -> str:
     """The registrable domain of a host; addresses, `localhost` and hosts under no known suffix are their own."""
-    dot = host.rfind(".")
-    if host[dot + 1 :] in _plain_suffixes() and (two := host[host.rfind(".", 0, dot) + 1 :]) not in _longer_suffixes():
-        return two  # as for most hosts: under a suffix of one label, and no longer one may match
     if host.startswith("[") or _is_address(host):
         return host
+    dot = host.rfind(".")
+    if (
+        "xn--" not in host
+        and host[dot + 1 :] in _plain_suffixes()
+        and (two := host[host.rfind(".", 0, dot) + 1 :]) not in _longer_suffixes()
+    ):
+        return two  # as for most hosts: under a suffix of one label, and no longer one may match
     found = _suffixes().privatesuffix(host.rstrip("."))
     return str(found) if found else host
 
@@ -206,7 +210,7 @@ def data_dir_of(url: str, data_dirs: int) -> int:
 
 
 def skipped_extension(url: str) -> str | None:
-    """The extension by which a link plainly leads to no text, or None."""
+    """The extension that shows that a link does not lead to text, or None."""
     query = url.find("?")
     path = url if query < 0 else url[:query]
     dot = path.rfind(".", -_LONGEST_EXTENSION - 1)
@@ -218,6 +222,10 @@ def skipped_extension(url: str) -> str | None:
 
 def suffix_list_version() -> str:
     """The version of the public suffix list in use; a crawl records it (spec §12.15)."""
+    if (told := getattr(publicsuffixlist, "__version__", None)) is not None:
+        return str(told)
+    from importlib.metadata import version  # slow, and the same
+
     return version("publicsuffixlist")
 
 
@@ -228,10 +236,9 @@ def _suffixes() -> PublicSuffixList:
 
 @lru_cache(maxsize=1)
 def _rules() -> frozenset[str]:
-    """The list's rules, written as canonical hosts are."""
-    lines = Path(PSLFILE).read_text("utf-8").splitlines()
-    rules = (line.split()[0].lower() for line in lines if line.strip() and not line.startswith("//"))
-    return frozenset(rule if rule.isascii() else encode_idn(rule) for rule in rules)
+    """The list's rules, but for those of international names: to encode these would take longer than all the rest."""
+    rules = re.findall(r"^(?!//)[\x21-\x7e]+(?!\S)", Path(PSLFILE).read_text("utf-8").lower(), re.MULTILINE)
+    return frozenset(rules)
 
 
 @lru_cache(maxsize=1)
@@ -287,7 +294,7 @@ def _query_in(href: str, encoding: str) -> str:
 
 
 def _as_references(error: UnicodeError) -> tuple[str, int]:
-    """What an encoding lacks, as escaped character references (WHATWG URL, percent-encode after encoding)."""
+    """Unencodable characters as escaped character references (WHATWG URL, percent-encode after encoding)."""
     assert isinstance(error, UnicodeEncodeError)
     missing = error.object[error.start : error.end]
     return "".join(f"%26%23{ord(character)}%3B" for character in missing), error.end
@@ -296,13 +303,13 @@ def _as_references(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error("weft-query", _as_references)
 
 
-def _tell(refused: Callable[[str, str], None] | None, href: str, reason: str) -> None:
+def _report(refused: Callable[[str, str], None] | None, href: str, reason: str) -> None:
     if refused is not None:
         refused(href, reason)
 
 
 def _why_not(text: str) -> str:
-    """What a person should mend in a text that is no URL."""
+    """What is wrong with a text that is not a URL, for the error message."""
     if not text.strip():
         return "the URL is empty"
     if "://" not in text:

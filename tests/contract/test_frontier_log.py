@@ -86,7 +86,7 @@ def test_a_site_that_asks_for_too_long_a_wait(make: Callable[..., Harness], logg
     assert sorted(logged, key=str) == [("site given up", given_up), ("site slowed", slowed)]
 
 
-def test_a_site_that_answers_is_told_nothing_of(make: Callable[..., Harness], logged: list[Line]) -> None:
+def test_nothing_is_logged_of_a_site_that_answers(make: Callable[..., Harness], logged: list[Line]) -> None:
     harness = begin(make)
     for _ in range(10):
         harness.advance(1.1)

@@ -23,7 +23,7 @@ def https_robots(harness: Harness, *hosts: str) -> None:
         harness.frontier.robots_known(f"https://{host}", ALLOW, None)
 
 
-def test_https_sites_are_told_apart_and_each_asked_for_its_robots_txt(make: Callable[..., Harness]) -> None:
+def test_https_sites_are_distinguished_and_each_asked_for_its_robots_txt(make: Callable[..., Harness]) -> None:
     harness = make()
     frontier = harness.start()
     frontier.admit(harness.crawl, [page("https://a.test/1"), page("https://b.test/1"), page("http://a.test/2")])
@@ -481,7 +481,7 @@ def test_everything_that_is_queued_can_be_listed(make: Callable[..., Harness]) -
     assert all(by_url.get(lease.url, lease.item) == lease.item for lease in leased)
 
 
-def test_rejected_items_are_told_as_they_were_found(make: Callable[..., Harness]) -> None:
+def test_rejected_items_are_reported_as_they_were_found(make: Callable[..., Harness]) -> None:
     harness = make()
     frontier = harness.start()
     found = [Found("https://a.test/1", 2, 17, offsite=1), Found("https://a.test/2", 3, 18, 2, about="https://a.test/x")]

@@ -128,3 +128,17 @@ def test_sitemaps_come_back_with_the_rest_after_a_crash_and_are_rejected_with_it
     harness.advance(2.0)
     assert frontier.claim("me", 9) == []
     assert [rejection.item.url for rejection in frontier.rejections()] == ["http://a/map-1.xml"]
+
+
+def test_those_for_which_there_was_no_room_are_kept_for_a_larger_crawl(make: Callable[..., Harness]) -> None:
+    harness = make(**AT_ONCE)
+    frontier = harness.start(CrawlLimits(max_sitemaps=2))
+    no_robots(harness, "a")
+    found = [Found(f"http://a/map-{n}.xml", 3, 0, 2, Purpose.SITEMAP, "http://a") for n in range(5)]
+    assert frontier.admit(harness.crawl, found).new == 2
+    frontier.commit()
+    frontier = harness.crash()
+    assert sorted(frontier.left_sitemaps(harness.crawl), key=lambda one: one.url) == found[2:]
+    assert frontier.left_sitemaps(harness.crawl + 1) == []
+    frontier.open_crawl("test", CrawlLimits(max_sitemaps=4))
+    assert frontier.admit(harness.crawl, frontier.left_sitemaps(harness.crawl)).new == 2

@@ -180,7 +180,7 @@ def test_cluster_mode_is_refused(start_server: StartServer, port: int) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_full_server_is_told_at_the_start_and_while_it_runs(kind: str, start_server: StartServer) -> None:
+def test_a_full_server_is_reported_at_the_start_and_while_it_runs(kind: str, start_server: StartServer) -> None:
     server = start_server(kind, settings={"maxmemory": "100mb"})
     looked_at(server.url)
     client = connect(server.url)
@@ -204,7 +204,7 @@ def test_a_server_without_append_only_file_is_warned_of(start_server: StartServe
     assert "append-only file is off" in warning
 
 
-def test_a_user_without_rights_is_told(start_server: StartServer) -> None:
+def test_a_user_without_rights_is_reported(start_server: StartServer) -> None:
     server = start_server()
     connect(server.url).acl_setuser("poor", enabled=True, passwords=[f"+{SECRET}"], keys=["*"], commands=["+ping"])
     assert "may not use INFO" in refusal(f"unix://poor:{SECRET}@{server.socket}")

@@ -132,7 +132,7 @@ def test_a_process_among_pods_sends_what_it_has_put_off_when_it_is_closed(pod: P
     assert [found.url for found in claim(pod.process("pod0-fetcher1"))] == ["http://a/1"]
 
 
-def test_the_delay_counts_from_when_a_request_ended_not_from_when_that_was_told(pod: Pod) -> None:
+def test_the_delay_counts_from_when_a_request_ended_not_from_when_that_was_reported(pod: Pod) -> None:
     frontier = pod.process()
     admit(frontier, "a", pages=2)
     (lease,) = claim(frontier)
@@ -227,7 +227,7 @@ def test_cookies_are_there_at_once_for_whoever_kept_them(pod: Pod) -> None:
     assert other.cookies_of(second) == (number, b"jar")
 
 
-def test_items_of_a_pod_are_told_apart_from_anothers(pod: Pod) -> None:
+def test_items_of_a_pod_are_distinguished_from_anothers(pod: Pod) -> None:
     frontier = pod.process(pod=3)
     frontier.admit(1, [Found("http://a/1", 0)])
     (robots,) = claim(frontier)

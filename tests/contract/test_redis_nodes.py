@@ -126,7 +126,7 @@ def test_what_another_node_cannot_do_is_left_for_the_pod_s_own(server: str, clie
     frontier.close()
 
 
-def test_a_pod_that_was_never_given_permits_is_told_of_once(server: str, tmp_path: Path) -> None:
+def test_a_pod_that_was_never_given_permits_is_recorded_once(server: str, tmp_path: Path) -> None:
     frontier = own(server, tmp_path)
     frontier.limit_pages(1, 10)
     frontier.record_permits(1, 1, 4)

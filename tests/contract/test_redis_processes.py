@@ -270,7 +270,7 @@ def test_cookies_of_a_site_are_seen_by_every_process(pod: Pod) -> None:
     assert (one.cookies_of(lease) or (0, b""))[1] == b"jar 2"
 
 
-def test_a_jar_follows_what_another_process_was_told(pod: Pod) -> None:
+def test_a_jar_follows_what_another_process_received(pod: Pod) -> None:
     one, two = pod.process("pod0-fetcher0", delay_s=0.0), pod.process("pod0-fetcher1", delay_s=0.0)
     admit(one, "a.com", pages=5)
     first, second = CookieJar(urls.domain), CookieJar(urls.domain)
@@ -393,7 +393,7 @@ def test_every_slot_has_its_own_request_log_and_all_are_read_together(pod: Pod) 
     assert [event.item for event in events] == [a.item, b.item, b.item]
 
 
-def test_urls_for_another_pod_are_told(pod: Pod, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+def test_urls_for_another_pod_are_reported(pod: Pod, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     monkeypatch.setenv("WEFT_DEBUG_POD_ASSIGNMENT", "true")
     section = PolitenessSection(delay_s=0.0, places=1)
     frontier = RedisFrontier(connect(pod.server.url), pod.folder, section, slot="x", pod=0, pods=2)
@@ -402,7 +402,7 @@ def test_urls_for_another_pod_are_told(pod: Pod, monkeypatch: pytest.MonkeyPatch
     assert 0 < len([line for line in caplog.records if "wrong pod" in line.getMessage()]) < 4
 
 
-def test_what_waits_can_be_told_from_outside(pod: Pod) -> None:
+def test_what_waits_can_be_read_from_outside(pod: Pod) -> None:
     frontier = pod.process("pod0-fetcher0", pod=3)
     frontier.admit(1, [Found(f"http://a/{number}", 1, 77) for number in range(4)])
     frontier.admit(1, [Found("http://a/to", 1, 78, hops=1, about="http://a/from")])

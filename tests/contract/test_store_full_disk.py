@@ -58,7 +58,7 @@ def assert_holds(store: PageStore, items: list[int]) -> None:
             assert not scan.torn
 
 
-def test_a_full_disk_in_write_is_told_and_left_as_it_was(small_disk: Path) -> None:
+def test_a_full_disk_in_write_is_reported_and_left_as_it_was(small_disk: Path) -> None:
     store = PageStore.open([small_disk], crawl_id="c")
     store.add(*page(1))
     store.write()

@@ -1,4 +1,4 @@
-"""Crawls of the synthetic web through the real command line, and what is held against them afterwards.
+"""Crawls of the synthetic web through the real command line, and the checks made afterwards.
 
 Used by the crawl tests here and in tests/chaos. A Crawler is one data dir with the `weft crawl` processes that work on
 it, one after the other; `check_corpus` reads everything back with three readers; `Killed` counts what kills may cost.
@@ -48,7 +48,7 @@ from weft.testing.web import SyntheticWeb, synthetic_web
 WEFT = [sys.executable, "-m", "weft"]
 # A page that has arrived is committed 0.1 s later, and later still on a machine that is busy.
 COMMIT_WINDOW_S = patience(0.4)
-# What a kill left in the socket, or just read, is not known to anybody.
+# An answer that a kill left in the socket, or that was just read, is unknown to the crawl.
 UNREAD_S = patience(0.04)
 
 
@@ -134,7 +134,7 @@ class Crawler:
         return status
 
     def pages_at_least(self, pages: int, timeout_s: float = 60.0) -> None:
-        """Waits until the status tells of so many pages."""
+        """Waits until the status has so many pages."""
         until(lambda: self.status().get("pages", 0) >= pages, timeout_s, f"page {pages}")
 
     def rows(self) -> list[Row]:
@@ -289,7 +289,7 @@ class Kill:
         return any(one.startswith(two) or two.startswith(one) for one in self.slots for two in other.slots)
 
     def hit(self, flight: Flight, within_s: float) -> bool:
-        """Whether the request was under way, or had ended too shortly before to be written down."""
+        """Whether the request was in flight, or had ended too shortly before to be committed."""
         mine = flight.slot.startswith(self.slots)
         return mine and flight.start <= self.after and flight.end >= self.before - within_s
 
@@ -319,12 +319,12 @@ class Killed:
         return any(kill.hit(flight, within_s) for kill in self.kills)
 
     def was_unread(self, arrival: Arrival) -> bool:
-        """Whether nobody knows what was answered."""
+        """Whether the answer was not processed."""
         flight = self.flights.of(arrival)
         return flight is not None and (flight.failed or self.is_hit(flight, UNREAD_S))
 
     def check(self) -> None:
-        """Nothing was asked again but what was in flight."""
+        """Only what was in flight was requested again."""
         unexplained = self.refetches - self.in_flight
         assert not unexplained, [
             (
@@ -369,8 +369,8 @@ NOTICE_S = patience(0.6)
 def kill_losing(orchestrator: int, server: int, data_dir: Path, lost_s: float) -> Kill:
     """kill -9 of a pod's server, which comes back without what it wrote in its last moments.
 
-    A real one loses them while it syncs, or in a power cut. Whoever starts it again is held back meanwhile. Until the
-    pod's processes notice, they go on with what they had claimed, and what they fetch is asked for again.
+    A real one loses them while it syncs, or in a power cut. The restart is delayed meanwhile. Until the pod's processes
+    notice, they continue with what they had claimed, and what they fetch is requested again.
     """
     slots = slots_of(data_dir, server)
     pod = slots[0].removeprefix("pod").removesuffix("-")
@@ -398,7 +398,7 @@ def crawl_with_kills(crawler: Crawler, kills: int, *, seed: int, pause_s: tuple[
     chance = random.Random(seed)
     done: list[Kill] = []
     while len(done) < kills:
-        # Before the crawl is written down there is nothing to resume.
+        # Before crawl.json exists there is nothing to resume.
         resume = (crawler.data_dir / "crawl.json").exists()
         has_begun = partial(_fetchers_begun, crawler, 1 + len(fetcher_starts(crawler)))
         with crawler.running(resume=resume) as running:
@@ -415,7 +415,7 @@ def crawl_with_kills(crawler: Crawler, kills: int, *, seed: int, pause_s: tuple[
 
 
 def fetcher_starts(crawler: Crawler) -> list[float]:
-    """When fetchers opened the frontier, by the server's clock: the request log tells."""
+    """When fetchers opened the frontier, by the server's clock, from the request log."""
     logs = sorted((crawler.data_dir / "frontier").rglob("requests-*.log"))
     lines = (line.split("\t") for log in logs for line in log.read_text(errors="replace").splitlines())
     return sorted(float(line[2]) for line in lines if line[0] == "B")
@@ -444,8 +444,9 @@ def judged_with_kills(
     """The verdict on a crawl that was killed: what was in flight may be asked for again (so duplicates are judged by
     `Killed`), and nothing else is forgiven.
 
-    An answer that a kill left unread in the socket, or read but not yet written down, binds nobody: its Retry-After or
-    Crawl-delay cannot be known. What was read a tenth of a second before the kill is known. `beside`: other nodes.
+    An answer that a kill left unread in the socket, or read but not committed, is ignored: its Retry-After or
+    Crawl-delay is unknown to the crawl. What was read a tenth of a second before the kill is known. `beside`: other
+    nodes.
     """
     web.stop()
     expectation, arrivals = web.expect(**plan), web.arrivals()
@@ -477,7 +478,7 @@ def audited(data_dir: Path) -> Report:
 def check_refusals(crawler: Crawler, expectation: Expectation, rows: list[Row], **scope: Any) -> Counter[str]:
     """Every URL that a right crawl leaves out has a reason that the oracle accepts; counted by reason.
 
-    robots: in the URL's row. What a URL itself tells is worked out again. Redirects: in the row of the last hop.
+    robots: in the URL's row. Reasons that follow from the URL are computed again. Redirects: in the last hop's row.
     """
     errors = {row.url: row.error for row in rows}
     cut = {row.final_url for row in rows if row.error == "too_many_redirects"}
@@ -517,7 +518,7 @@ def _reason(url: str, errors: dict[str, str], cut: set[str], rules: Rules) -> st
 
 
 def crawl_messy_web(folder: Path, world: dict[str, Any], *, delay_s: float, timeout_s: float = 100) -> str:
-    """A crawl that nobody disturbs: the fetched set, the politeness and the reasons are all as the oracle says."""
+    """An undisturbed crawl: the fetched set, the politeness and the reasons are all as the oracle says."""
     with synthetic_web(**world) as web:
         crawler = Crawler(web.seeds, folder, delay_s=delay_s)
         assert crawler.run(timeout_s=timeout_s) == 0, crawler.said

@@ -79,7 +79,7 @@ def run(dirs: list[Path], order: Order, out: Path, **options: object) -> Done:
 
 
 def killed(action: Callable[[Callable[[], None]], object], times: int) -> None:
-    """Runs an action in a process of its own, and kills that when it has told so many times that it lives."""
+    """Runs an action in a process of its own, and kills it after so many reports of progress."""
     child = os.fork()
     if child == 0:
         left = times

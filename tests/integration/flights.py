@@ -1,7 +1,7 @@
-"""What the request logs of a crawl's processes tell: which requests each of them made, and which of those it ended.
+"""Reads the request logs of a crawl's processes: which requests each of them made, and which of those it ended.
 
-A request that was under way at a kill has a start in its process's log and no end: what somebody else noted about it
-(`expired`) is not its process's word.
+A request that was in flight at a kill has a start in its process's log and no end: an end that another process logged
+for it (`expired`) does not count.
 """
 
 from __future__ import annotations

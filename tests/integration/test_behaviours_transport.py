@@ -295,7 +295,7 @@ strict = {name: STRICT.site(f"{name}.weft-web.test", "/", tls=name).pages("/") f
 trusting = {name: TRUSTING.site(f"{name}-too.weft-web.test", "/", tls=name).pages("/") for name in FAULTS}
 
 
-def test_57_certificates_that_prove_nothing_are_refused_unless_told_otherwise() -> None:
+def test_57_certificates_that_prove_nothing_are_refused_unless_configured_otherwise() -> None:
     for name in FAULTS:
         assert strict[name].row("/").error.startswith("robots-unreachable: tls: ") and strict[name].arrivals == []
         assert (trusting[name].row("/").status, trusting[name].asked()) == (200, ["/"])

@@ -122,7 +122,7 @@ def test_a_seed_file_that_is_a_folder(tmp_path: Path, data: Path) -> None:
     refused("--seed-file", tmp_path, "--data-dir", data, says="cannot be read: Is a directory")
 
 
-def test_bad_lines_are_told_with_their_numbers_and_the_crawl_goes_on(site: str, tmp_path: Path, data: Path) -> None:
+def test_bad_lines_are_reported_with_their_numbers_and_the_crawl_goes_on(site: str, tmp_path: Path, data: Path) -> None:
     path = tmp_path / "seeds.txt"
     path.write_text(f"# seeds\nhttp://\n\n{site}\nmailto:me@example.com\n{site}a\n")
     ended = weft("crawl", "--seed-file", path, *QUICK, "--scope", "host", "--data-dir", data)

@@ -39,7 +39,7 @@ SLOTS = {
 FIELDS = {
     "schema", "state", "note", "started_at", "updated_at", "elapsed_s", "pages", "pages_per_s", "body_bytes",
     "requests", "retries", "redirects", "seen", "admitted", "finished", "queued", "in_flight", "sites", "statuses",
-    "errors", "refused", "unparsed", "pods",
+    "errors", "refused", "unparsed", "repairs", "pods",
 }  # fmt: skip
 LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (DEBUG|INFO|WARNING|ERROR) \[([A-Za-z0-9-]+)\] \S.*")
 

@@ -249,3 +249,13 @@ def test_an_index_whose_log_is_lost_gets_its_rows_back_from_the_warc_files(
         return
     mended = (crawler.data_dir / "logs" / "pod_0" / "fetcher_0.log").read_text()
     assert "the index was mended" in mended
+
+
+def test_a_kill_before_the_store_knows_that_lost_pages_are_queued_fetches_none_twice(crawl: Crawler) -> None:
+    before, hit, marker = readable(crawl), in_the_middle(crawl), crawl.data_dir.parent / "crashed"
+    flip(warc_of(crawl), hit.warc_offset + hit.warc_length // 2)
+    assert weft("rebuild", crawl.data_dir).returncode == 0
+    assert crawl.run(resume=True, WEFT_TEST_CRASH_AT=f"lost-queued:1@{marker}") == 0, crawl.said
+    assert marker.exists(), "the step was not reached"
+    assert readable(crawl) == before
+    assert [row.url for row in crawl.rows() if row.url == hit.url] == [hit.url], "visited once more, not twice"

@@ -283,7 +283,7 @@ def test_every_block_of_the_document_is_run(document: str, web: SyntheticWeb, tm
     assert len(outcome.ran) >= len(list(blocks_of(document)))
 
 
-def test_blocks_are_found_and_told_apart() -> None:
+def test_blocks_are_found_and_distinguished() -> None:
     kinds = {block.kind for document in DOCUMENTS for block in blocks_of(document)}
     assert {"shell", "python", "listing"} <= kinds
     assert commands_of("weft a \\\n  --b  # why\n\n# only words\nmake c") == ["weft a    --b", "make c"]

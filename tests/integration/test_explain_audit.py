@@ -14,6 +14,7 @@ import pytest
 
 from weft.crawl.explain import Explainer
 from weft.crawl.start import Prepared, prepare
+from weft.frontier.requests import summed
 from weft.testing.web import SyntheticWeb, synthetic_web
 
 
@@ -107,10 +108,10 @@ def test_a_claim_that_a_kill_cut_off_before_robots_txt_was_looked_at_is_no_reque
     last = max(float(line.split("\t")[2]) for line in log.read_text().splitlines() if line[0] in "SE")
     forbidden = next(url for url, reasons in web.expect().never.items() if reasons == ["robots"])
     key = forbidden.split("/")[2].partition(":")[0]
-    with log.open("a") as file:
-        file.write(f"S\t900001\t{last + 100:.6f}\t4e9\t{key}\t0.03\t1\t{forbidden}\n")
+    with log.open("ab") as file:
+        file.write(summed(f"S\t900001\t{last + 100:.6f}\t4e9\t{key}\t0.03\t1\t{forbidden}"))
         fields = boot.split("\t")
-        file.write(f"B\t{fields[1]}\t{last + 101:.6f}\t{fields[3]}\n")
+        file.write(summed(f"B\t{fields[1]}\t{last + 101:.6f}\t{fields[3]}"))
     done = weft("audit", str(killed), "--json")
     assert done.returncode == 0, done.stdout
     assert json.loads(done.stdout)["cut_off"] == 1
@@ -126,16 +127,16 @@ def doctor(log: Path, web: SyntheticWeb) -> None:
     host = forbidden.split("/")[2].partition(":")[0]
     seed_host = web.seeds[0].split("/")[2].partition(":")[0]
 
-    def lines(number: int, start: float, end: float | None, key: str, url: str) -> str:
-        begun = f"S\t{number}\t{start:.6f}\t{wall}\t{key}\t0.03\t1\t{url}\n"
-        return begun + (f"E\t{number}\t{end:.6f}\t200\n" if end is not None else "")
+    def lines(number: int, start: float, end: float | None, key: str, url: str) -> bytes:
+        begun = summed(f"S\t{number}\t{start:.6f}\t{wall}\t{key}\t0.03\t1\t{url}")
+        return begun + (summed(f"E\t{number}\t{end:.6f}\t200") if end is not None else b"")
 
-    with log.open("a") as file:
+    with log.open("ab") as file:
         file.write(lines(900001, last + 100, last + 101, seed_host, web.seeds[0]))
         file.write(lines(900002, last + 101.001, last + 102, seed_host, web.seeds[0] + "?delay"))  # too early
         file.write(lines(900003, last + 200, None, seed_host, web.seeds[0] + "?open"))
         file.write(lines(900004, last + 201, last + 202, seed_host, web.seeds[0] + "?second"))  # two at once
-        file.write(f"E\t900003\t{last + 203:.6f}\t200\n")
+        file.write(summed(f"E\t900003\t{last + 203:.6f}\t200"))
         file.write(lines(900005, last + 300, last + 301, host, forbidden))  # forbidden
         file.write(lines(900006, last + 400, last + 401, "127.201.0.1", "http://127.201.0.1/"))  # robots.txt not read
         file.write(lines(-900007, last + 401.001, last + 402, "127.201.0.1", "http://127.201.0.1/robots.txt"))

@@ -152,7 +152,7 @@ def test_cdxj_says_where_warcio_finds_each_record(crawl: list[Path], tmp_path: P
     assert expected.count("\n") == len([row for row in ROWS if row.status])
 
 
-def test_pages_that_have_not_changed_are_told_too(tmp_path: Path) -> None:
+def test_pages_that_have_not_changed_are_reported_too(tmp_path: Path) -> None:
     dirs = make_crawl(tmp_path / "crawl", 20, data_dirs=1)
     store = PageStore.open(dirs, crawl_id=CrawlFolder(dirs).identity().crawl_id)
     for n in (1, 2, 3):
@@ -265,7 +265,7 @@ def test_parquet_columns_can_be_chosen(crawl: list[Path], tmp_path: Path) -> Non
     assert list(pd.read_parquet(tmp_path / "o.parquet").columns) == ["url", "fetch_status"]
 
 
-def test_without_pyarrow_the_way_to_install_it_is_told(crawl: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyarrow_the_error_says_how_to_install_it(crawl: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(Missing, match=r"weft\[parquet\]"):
         Export(Order("parquet"), crawl, reader)

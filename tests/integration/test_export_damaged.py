@@ -119,7 +119,7 @@ def test_a_file_that_is_gone_costs_its_pages_alone(tmp_path: Path) -> None:
         assert "cannot be read: No such file" in done.unread_pages[0]
 
 
-def test_a_damaged_text_is_told_too(tmp_path: Path) -> None:
+def test_a_damaged_text_is_reported_too(tmp_path: Path) -> None:
     dirs = make_crawl(tmp_path / "crawl", 0, data_dirs=1)
     store = PageStore.open(dirs, crawl_id="x", keep=("text",), slot="s")
     for n in (1, 2):

@@ -169,7 +169,7 @@ def is_another(node: Crawler, crawl_id: str) -> bool:
     return folder.exists() and folder.identity().crawl_id != crawl_id
 
 
-def test_who_may_not_join_is_told_why_and_what_runs_is_left_alone(tmp_path: Path) -> None:
+def test_a_node_that_may_not_join_learns_why_and_what_runs_is_left_alone(tmp_path: Path) -> None:
     with two_servers(tmp_path) as nodes, synthetic_web(hosts=6, pages=1500, seed=1, profile="calm") as web:
         first, second = nodes.node(0, web.seeds), nodes.node(1, web.seeds)
         place = f"{socket.gethostname()}:{first.data_dir.resolve()}"

@@ -44,7 +44,7 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     return ended.stderr, folder
 
 
-def test_the_seeds_over_the_pods_are_told_and_logged(embedded: tuple[str, Path]) -> None:
+def test_the_seeds_over_the_pods_are_reported_and_logged(embedded: tuple[str, Path]) -> None:
     said, folder = embedded
     shares = SeedShares.of(NOBODY, 3)
     assert f"weft: {shares.text()}\n" in said

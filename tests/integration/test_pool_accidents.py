@@ -87,12 +87,12 @@ def nothing(path: Path) -> None:
         ("journal", nothing, ""),
         ("journal", damage_cut, "were torn and were cut off"),
         ("journal", damage_cut_by_little, "were torn and were cut off"),
-        ("journal", damage_flip, "are damaged and were passed over"),
+        ("journal", damage_flip, "are damaged and were skipped"),
         ("journal", damage_empty, "was missing or empty: every item of the run is done again"),
         ("journal", damage_delete, "was missing or empty: every item of the run is done again"),
-        ("run.json", damage_cut, "is made anew from this command"),
-        ("run.json", damage_empty, "is made anew from this command"),
-        ("run.json", damage_delete, "is made anew from this command"),
+        ("run.json", damage_cut, "is made again from this command"),
+        ("run.json", damage_empty, "is made again from this command"),
+        ("run.json", damage_delete, "is made again from this command"),
         ("lock", damage_flip, ""),
     ],
 )
@@ -117,7 +117,7 @@ def test_a_resume_gives_every_result_and_says_what_was_lost(
     assert told or sum(repeated[item] for item in before) <= 2  # the kill may hit each worker before its commit
 
 
-def test_a_damaged_manifest_is_told_when_the_latest_run_is_looked_for(accident: Path, tmp_path: Path) -> None:
+def test_a_damaged_manifest_is_reported_when_the_latest_run_is_looked_for(accident: Path, tmp_path: Path) -> None:
     shutil.copytree(accident, tmp_path / "place")
     (run,) = (tmp_path / "place" / "logs").iterdir()
     damage_cut(run / "run.json")
@@ -141,7 +141,7 @@ def test_a_journal_that_was_cut_between_two_records_is_shorter_than_it_was(finis
     assert (again.returncode, "bytes shorter than the run left it" in again.stderr) == (0, True), again.stderr
 
 
-def test_items_that_changed_since_the_run_are_told(finished: Path, tmp_path: Path) -> None:
+def test_items_that_changed_since_the_run_are_reported(finished: Path, tmp_path: Path) -> None:
     items = finished / "items.jsonl"
     kept, times = items.read_bytes(), items.stat()
     shutil.copytree(finished / "logs", tmp_path / "logs")
@@ -167,7 +167,7 @@ def test_closed_standard_descriptors_cost_nothing(finished: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize(("more", "closed"), [(["--out", "-"], ">&-"), (["--items", "-"], "<&-")])
-def test_a_closed_descriptor_that_is_asked_for_is_told(
+def test_a_closed_descriptor_that_is_asked_for_is_reported(
     finished: Path, tmp_path: Path, more: list[str], closed: str
 ) -> None:
     done = weft(finished, "--logs", str(tmp_path / "logs"), *more, redirect=closed)

@@ -45,7 +45,7 @@ EXPECTED: dict[str, tuple[str, str | None, str, int]] = {
     "forks": ("ok", None, "", 1),
     "installs_handler": ("ok", None, "", 1),
     "closes_everything": ("ok", None, "", 1),
-    "scribbles": ("crashed", "process", "its shared memory makes no sense", 2),
+    "scribbles": ("crashed", "process", "its shared memory is corrupt", 2),
     "prints_past_python": ("ok", None, "", 1),
     "big": ("ok", None, "", 1),
     "kill_once": ("ok", None, "", 2),
@@ -282,7 +282,7 @@ def test_events_tell_the_story_with_right_counts() -> None:
     assert died.worker_pid
 
 
-def test_deadline_is_told_to_the_function() -> None:
+def test_deadline_is_given_to_the_function() -> None:
     (result,) = WorkerPool(misbehaving.act, workers=1, item_timeout=30).run([{"id": "d", "do": "deadline"}])
     assert 25 < result.value <= 30
 

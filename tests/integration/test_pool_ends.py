@@ -152,7 +152,7 @@ def test_no_room_for_even_one_worker_is_said(tmp_path: Path, small_disk: Path) -
         WorkerPool(misbehaving.double, workers=1, run_dir=small_disk / "run").run([{"id": 1, "n": 1}])
 
 
-def test_full_disk_for_the_results_is_told_and_the_run_goes_on_later(tmp_path: Path) -> None:
+def test_full_disk_for_the_results_is_reported_and_the_run_goes_on_later(tmp_path: Path) -> None:
     (tmp_path / "items.jsonl").write_text("".join(f'{{"id": {n}, "n": {n}}}\n' for n in range(500)))
     path = os.pathsep.join([str(FUNCTIONS), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-m", "weft", "pool", "run", "misbehaving:double", "--items", "items.jsonl", "-q"]

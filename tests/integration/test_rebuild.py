@@ -267,7 +267,7 @@ def spoil(dirs: list[Path], row: Row) -> None:
         file.write(b"\xff" * 20)
 
 
-def test_damage_in_any_data_dir_is_told_and_handed_out_by_the_next_opening(crawl: list[Path]) -> None:
+def test_damage_in_any_data_dir_is_reported_and_handed_out_by_the_next_opening(crawl: list[Path]) -> None:
     rows, _ = held(crawl)
     hit = [row for row in rows if row.item in (50, 51, 52, 120)]
     for row in hit:
@@ -351,7 +351,7 @@ def test_what_the_frontier_has_finished_decides_what_counts_and_what_is_missing(
     store.abandon()
 
 
-def test_with_nothing_but_a_frontier_everything_is_lost_and_told(tmp_path: Path) -> None:
+def test_with_nothing_but_a_frontier_everything_is_lost_and_reported(tmp_path: Path) -> None:
     dirs = make_crawl(tmp_path, 30, keep=("text",))
     journal = Journal(dirs[0] / "frontier" / "frontier.db")
     journal.admitted[1] += [f"{n} 0 0 0 0 1 p {url_of(n)}" for n in range(1, 31)]

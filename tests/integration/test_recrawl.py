@@ -59,7 +59,7 @@ def body_bytes(web: SyntheticWeb) -> int:
     return sum(arrival.bytes for arrival in web.arrivals())
 
 
-def test_an_unchanged_site_costs_little_and_a_changed_one_is_told_exactly(tmp_path: Path) -> None:
+def test_an_unchanged_site_costs_little_and_a_changed_one_is_reported_exactly(tmp_path: Path) -> None:
     folder, port = tmp_path / "crawl", free_port()
     with synthetic_web(hosts=6, pages=120, port=port) as web:
         first = crawl(web, folder)

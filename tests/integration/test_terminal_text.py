@@ -43,7 +43,7 @@ def crawl(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def on_terminal(*arguments: object) -> str:
+def on_terminal(*arguments: object, code: int = 0) -> str:
     """What a command writes to a terminal."""
     ours, theirs = pty.openpty()
     parts: list[bytes] = []
@@ -68,7 +68,7 @@ def on_terminal(*arguments: object) -> str:
     os.close(theirs)
     reader.join(60)
     os.close(ours)
-    assert process.returncode == 0, b"".join(parts)
+    assert process.returncode == code, b"".join(parts)
     return b"".join(parts).decode().replace("\r\n", "\n")
 
 
@@ -137,3 +137,24 @@ def test_the_live_display_shows_codes_and_takes_no_page_for_markup() -> None:
     drawn = out.getvalue()
     assert "[red]" in drawn and SHOWN in drawn and f"[/] {SHOWN}" in drawn
     assert "\x1b]0;" not in drawn and "\x9b" not in drawn and "\u202e" not in drawn
+
+
+@pytest.mark.parametrize("format_", ["jsonl", "csv", "cdxj"])
+def test_an_export_shows_codes_on_a_terminal(crawl: Path, format_: str) -> None:
+    text = on_terminal("export", crawl, "--format", format_, "--out", "-")
+    assert URL in text or "/evil" in text
+    assert not set(text) & set(EVIL) - set(SHOWN)
+    if format_ == "csv":
+        assert SHOWN in text and "\\x0d" not in text
+        return
+    rows = [json.loads(line[line.index("{") :]) for line in text.splitlines()]
+    assert format_ == "cdxj" or EVIL in [row["title"] for row in rows], "the lines stay JSON"
+
+
+def test_an_export_to_a_pipe_is_as_it_is_stored(crawl: Path) -> None:
+    assert EVIL in weft("export", crawl, "--format", "csv", "--out", "-").stdout
+
+
+def test_compressed_records_are_not_written_to_a_terminal(crawl: Path) -> None:
+    text = on_terminal("export", crawl, "--format", "warc", "--out", "-", code=2)
+    assert text == "weft: --out - writes compressed records, which a terminal cannot show: give a path, or a pipe\n"

@@ -114,7 +114,7 @@ def test_without_warc_there_are_no_warc_files_and_pages_count(tmp_path: Path) ->
     assert all(row.digest.startswith("sha1:") for row in rows if row.status)
 
 
-def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = PageStore.open([tmp_path], crawl_id="c1", keep=("text",))
     row, result = page(1)
     store.add(row, result, text=text_of(1))

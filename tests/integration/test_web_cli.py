@@ -118,6 +118,13 @@ def test_nginx_files(tmp_path: Path) -> None:
         (["--hosts", "500000", "--pages", "500000"], "use --names"),
         (["--latency", "-1"], "must be numbers from 0 up"),
         (["--changed", "2"], "changed must be a share"),
+        (["--pages", "1" + "0" * 23], "pages must be at most 10,000,000"),
+        (["--pages", "1e23"], "'1e23' is not a valid integer"),
+        (["--hosts", "1" + "0" * 23, "--pages", "1" + "0" * 24], "must be at most"),
+        (["--edition", "1" + "0" * 23], "edition must be from 0 to 1000"),
+        (["--changed", "nan"], "changed must be a share"),
+        (["--duration", "1e23"], "must be numbers from 0 up"),
+        (["--latency", "nan"], "must be numbers from 0 up"),
         (["--arrivals", "/no/such/dir/file"], "No such file"),
         (["--port", "0", "--seeds", "/no/such/dir/file"], "No such file"),
         (["--port", "0", "--expected", "/no/such/dir/file"], "No such file"),
@@ -135,6 +142,15 @@ def test_bad_input_is_one_message_and_exit_2(
     said = capsys.readouterr()
     assert message in said.err
     assert "Traceback" not in said.err and said.out == ""
+
+
+@pytest.mark.parametrize("flag", ["--pages", "--hosts"])
+@pytest.mark.parametrize("number", ["0", "-1", "1" + "0" * 23, "1e23", "nan"])
+def test_a_demo_has_its_bounds(flag: str, number: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["demo", flag, number, "--data-dir", str(tmp_path / "demo")]) == 2
+    said = capsys.readouterr().err
+    assert flag in said and "Serving" not in said
+    assert not (tmp_path / "demo").exists()
 
 
 def test_a_port_in_use_is_one_message_and_exit_2() -> None:

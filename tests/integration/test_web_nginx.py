@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import shutil
 import socket
 import subprocess
 import time
@@ -17,7 +16,7 @@ from weft.testing import nginx, pages
 from weft.testing.sites import WorldSpec
 from weft.testing.world import World
 
-pytestmark = pytest.mark.skipif(not shutil.which("nginx"), reason="nginx is not installed")
+pytestmark = pytest.mark.usefixtures("nginx_here")
 
 
 def free_port() -> int:

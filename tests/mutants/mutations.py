@@ -137,6 +137,8 @@ class _Finder(ast.NodeVisitor):
             self.generic_visit(node)
 
     def _of_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        if all(isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) for one in node.body):
+            return  # of a protocol: nothing runs
         self._names.append(node.name)
         for default in (*node.args.defaults, *(one for one in node.args.kw_defaults if one is not None)):
             if not _is_a_choice(default):

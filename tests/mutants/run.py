@@ -1,8 +1,9 @@
 """Changes the code in small ways, one at a time, and tells which changes no test notices: `make mutants`.
 
-Which modules, and which tests are theirs: plan.toml. What cannot be noticed, and why: equivalent.toml. The sample is
-drawn by a seed, so that a run can be repeated. Each worker (worker.py) has a copy of the code and the tests; the
-working tree is read once, at the start, and never written to but for the report in .mutants/.
+Which modules, and which tests: plan.toml. A mutant is tried with the tests that run its line (covering.py). What cannot
+be noticed, and why: equivalent.toml. The sample is drawn by a seed, so that a run can be repeated. Each worker
+(worker.py) has a copy of the code and the tests; the working tree is read once, at the start, and never written to but
+for the report in .mutants/.
 """
 
 from __future__ import annotations
@@ -19,86 +20,40 @@ import tempfile
 import threading
 import time
 import tomllib
-from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from covering import Covering, Kept, Test, tests_of
 from mutations import Mutant, apply, is_real, mutants_of
+from telling import WANTED, Equivalents, Result, report, told, write
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-WANTED = 0.95
-# A mutant may loop for ever. Its tests get this many times what they took without it, and something for a busy machine.
-SLOWER, GRACE_S = 5.0, 30.0
+# A mutant may loop for ever. A test gets this many times what it took without it, and something for a busy machine.
+SLOWER, GRACE_S = 5.0, 20.0
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Stage:
-    """Arguments of one pytest run, and how long it may take."""
-
-    arguments: str
-    limit_s: float = 600.0
-
-
-@dataclass(frozen=True)
-class Result:
-    """What became of a mutant."""
-
-    mutant: Mutant
-    found_by: str  # a test, `time`, or nothing: it has survived
-    seconds: float
-
-
 class Plan:
-    """Which tests belong to which modules: those that bear its name (`frontier/redis/packing.py`:
-    `tests/unit/frontier/test_redis_packing*.py`), then those of the room."""
+    """Which modules are changed, and which test files are asked."""
 
-    def __init__(self, path: Path, source: Path) -> None:
-        rooms = tomllib.loads(path.read_text())["room"]
-        self.stages: dict[str, list[str]] = {}
-        for room in rooms:
-            for pattern in room["modules"]:
-                for file in sorted(source.glob(pattern)):
-                    module = file.relative_to(source)
-                    self.stages.setdefault(str(module), [*_own_tests(module), *room["tests"]])
+    def __init__(self, path: Path, root: Path) -> None:
+        plan = tomllib.loads(path.read_text())
+        source = root / "src" / "weft"
+        found = [file for pattern in plan["modules"] for file in source.glob(pattern)]
+        self.all_modules = sorted({str(file.relative_to(source)) for file in found})
+        self.files = sorted({str(file.relative_to(root)) for pattern in plan["tests"] for file in root.glob(pattern)})
+        self.without: str = plan["without"]
+        self._blind: list[dict[str, Any]] = plan["blind"]
 
     def modules(self, wanted: list[str]) -> list[str]:
-        """Those of the plan whose path contains one of the texts; all, where none is given."""
-        return sorted(module for module in self.stages if not wanted or any(part in module for part in wanted))
+        """Those whose path contains one of the texts; all, where none is given."""
+        return [module for module in self.all_modules if not wanted or any(part in module for part in wanted)]
 
-
-def _own_tests(module: Path) -> list[str]:
-    *room, name = module.with_suffix("").parts
-    folder = Path("tests", "unit", *room[:1])
-    files = sorted((ROOT / folder).glob(f"test_{'_'.join([*room[1:], name])}*.py"))
-    return [" ".join(str(folder / file.name) for file in files)] if files else []
-
-
-class Equivalents:
-    """Mutants that no test can tell from the original, by module and by what the line becomes: not by its number."""
-
-    def __init__(self, path: Path) -> None:
-        entries = tomllib.loads(path.read_text()).get("mutant", [])
-        self._entries: list[dict[str, str]] = [{key: " ".join(one[key].split()) for key in one} for one in entries]
-        self._used: set[int] = set()
-
-    def why(self, mutant: Mutant) -> str | None:
-        """The reason, if it is known to be one."""
-        for number, entry in enumerate(self._entries):
-            if (entry["module"], entry["line"], entry["becomes"]) != (mutant.module, mutant.before, mutant.after):
-                continue
-            if entry.get("where", mutant.where) == mutant.where:
-                self._used.add(number)
-                return entry["why"]
-        return None
-
-    def unused(self, modules: Iterable[str]) -> list[str]:
-        """Entries for code that is no more."""
-        entries = (entry for number, entry in enumerate(self._entries) if number not in self._used)
-        return [f"{entry['module']}: {entry['line']}" for entry in entries if entry["module"] in modules]
+    def blind(self, module: str) -> list[str]:
+        """Files whose tests start processes that run the module."""
+        return [file for one in self._blind if module.startswith(one["modules"]) for file in one["tests"]]
 
 
 class Worker:
@@ -143,12 +98,13 @@ def main() -> int:
     options = _options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     source = ROOT / "src" / "weft"
-    plan = Plan(HERE / "plan.toml", source)
+    plan = Plan(HERE / "plan.toml", ROOT)
     modules = plan.modules(options.module)
     texts = {module: (source / module).read_text() for module in modules}
     mutants = [mutant for module in modules for mutant in mutants_of(module, texts[module])]
     equivalents = Equivalents(HERE / "equivalent.toml")
     known = {mutant: why for mutant in mutants if (why := equivalents.why(mutant)) is not None}
+    choices = {mutant for mutant in known if equivalents.is_choice(mutant)}
     if options.again:
         sample = _survivors_of_last(mutants)
     else:
@@ -160,9 +116,9 @@ def main() -> int:
         results = _run(to_try, texts, plan, folder, options.workers)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    lines, share = _report(results, sample, known, equivalents.unused(modules))
+    lines, share = report(results, sample, known, choices, equivalents.unused(modules))
     print("\n".join(["", *lines]))
-    _write(results, lines)
+    write(ROOT / ".mutants", results, lines)
     return 0 if share >= WANTED else 1
 
 
@@ -209,13 +165,13 @@ def _survivors_of_last(mutants: list[Mutant]) -> list[Mutant]:
 def _run(mutants: list[Mutant], texts: dict[str, str], plan: Plan, folder: Path, count: int) -> list[Result]:
     workers = [Worker(folder / str(number)) for number in range(count)]
     try:
-        stages = _unchanged(mutants, plan, workers)
+        covering = _record(plan, workers)
         results: list[Result] = []
         shown = _Progress(len(mutants))
 
         def attempt(worker: Worker, mutant: Mutant) -> None:
-            arguments = plan.stages[mutant.module]
-            result = _attempt(worker, mutant, texts[mutant.module], [stages[one] for one in arguments])
+            text = texts[mutant.module]
+            result = _attempt(worker, mutant, text, covering.of(mutant, text, plan.blind(mutant.module)))
             results.append(result)
             shown.one(result)
 
@@ -226,33 +182,37 @@ def _run(mutants: list[Mutant], texts: dict[str, str], plan: Plan, folder: Path,
     return sorted(results, key=lambda result: (result.mutant.module, result.mutant.start, result.mutant.new))
 
 
-def _unchanged(mutants: list[Mutant], plan: Plan, workers: list[Worker]) -> dict[str, Stage]:
-    """The tests must pass on the code as it is; how long they take is the measure for the mutants."""
-    needed = list(dict.fromkeys(one for mutant in mutants for one in plan.stages[mutant.module]))
-    stages: dict[str, Stage] = {}
-    print(f"the {len(needed)} test runs without a change:", flush=True)
+def _record(plan: Plan, workers: list[Worker]) -> Covering:
+    """The tests must pass on the code as it is; which lines they run and how long they take is written down."""
+    kept = Kept(ROOT / ".mutants" / "covering.json", ROOT, plan.files)
+    missing = [file for file in plan.files if kept.tests(file, plan.without) is None]
+    done: list[str] = []
+    if missing:
+        print(f"recording which lines the tests of {len(missing)} files run", flush=True)
 
-    def attempt(worker: Worker, arguments: str) -> None:
-        answer = worker.ask({"module": None, "arguments": arguments, "limit_s": Stage(arguments).limit_s})
-        if answer["status"] != "passed":
-            raise SystemExit(f"mutants: `pytest {arguments}` fails on the code as it is\n{answer['output']}")
-        print(f"  {answer['seconds']:6.1f} s  {arguments}", flush=True)
-        stages[arguments] = Stage(arguments, SLOWER * answer["seconds"] + GRACE_S)
+    def attempt(worker: Worker, file: str) -> None:
+        answer = worker.ask({"record": file, "without": plan.without, "modules": plan.all_modules})
+        if "tests" not in answer:
+            raise SystemExit(f"mutants: `pytest {file}` fails on the code as it is\n{answer['output']}")
+        kept.keep(file, plan.without, answer["tests"])
+        done.append(file)
+        if len(done) % 10 == 0:
+            print(f"  {len(done)} of {len(missing)}", flush=True)
 
-    _share(workers, needed, attempt)
-    return stages
+    try:
+        _share(workers, missing, attempt)
+    finally:
+        kept.save()
+    recorded = [kept.tests(file, plan.without) or {} for file in plan.files]
+    return Covering(test for tests in recorded for test in tests_of(tests))
 
 
-def _attempt(worker: Worker, mutant: Mutant, text: str, stages: list[Stage]) -> Result:
+def _attempt(worker: Worker, mutant: Mutant, text: str, tests: list[Test]) -> Result:
     started = time.monotonic()
-    changed, found_by = apply(text, mutant), ""
-    for stage in stages:
-        question = {"module": mutant.module, "text": changed, "arguments": stage.arguments, "limit_s": stage.limit_s}
-        answer = worker.ask(question)
-        if answer["status"] != "passed":
-            found_by = answer["by"]
-            break
-    return Result(mutant, found_by, time.monotonic() - started)
+    limits_s = {test.name: SLOWER * test.seconds + GRACE_S for test in tests}
+    question = {"module": mutant.module, "text": apply(text, mutant), "limits_s": limits_s}
+    answer = worker.ask(question) if tests else {"by": ""}
+    return Result(mutant, answer["by"], time.monotonic() - started, len(tests))
 
 
 def _share(workers: list[Worker], work: list[T], do: Callable[[Worker, T], None]) -> None:
@@ -293,71 +253,9 @@ class _Progress:
             self._done += 1
             self._found += bool(result.found_by)
             if not result.found_by:
-                print(f"survived ({result.seconds:.1f} s)  {_told(result.mutant)}", flush=True)
+                print(f"survived {result.tests} tests in {result.seconds:.1f} s: {told(result.mutant)}", flush=True)
             if self._done % 20 == 0 or self._done == self._of:
                 print(f"{self._done} of {self._of}, {self._found} found", flush=True)
-
-
-# ── telling ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _report(
-    results: list[Result], sample: list[Mutant], known: dict[Mutant, str], unused: list[str]
-) -> tuple[list[str], float]:
-    wrong = [result for result in results if result.mutant in known and result.found_by]
-    counted = [result for result in results if result.mutant not in known]
-    found = sum(1 for result in counted if result.found_by)
-    share = found / len(counted) if counted else 1.0
-    lines: list[str] = []
-    equivalent = [mutant for mutant in sample if mutant in known]
-    if equivalent:
-        lines.append(f"── equivalent: nothing can tell them from the original ({len(equivalent)})")
-        for mutant in equivalent:
-            lines += [_told(mutant), f"    {known[mutant]}"]
-    survivors = [result for result in counted if not result.found_by]
-    if survivors:
-        lines.append(f"── survived: no test notices ({len(survivors)})")
-        lines += [_told(result.mutant) for result in survivors]
-    if wrong:
-        lines.append("── listed as equivalent, and found all the same: take them out of equivalent.toml")
-        lines += [f"{_told(result.mutant)}\n    found by {result.found_by}" for result in wrong]
-    if unused:
-        lines.append("── entries of equivalent.toml that match no line any more")
-        lines += unused
-    lines.append("── by module")
-    every = Counter(result.mutant.module for result in counted)
-    lost = Counter(result.mutant.module for result in survivors)
-    lines += [f"{every[module] - lost[module]:4} of {every[module]:3}  {module}" for module in sorted(every)]
-    by_time = sum(1 for result in counted if result.found_by == "time")
-    lines.append(
-        f"{found} of {len(counted)} mutants found ({share:.1%}; {by_time} of them by their time limit), "
-        f"{len(equivalent)} equivalent; at least {WANTED:.0%} is wanted"
-    )
-    return lines, share
-
-
-def _told(mutant: Mutant) -> str:
-    return f"{mutant.module}:{mutant.line} {mutant.where}\n    - {mutant.before}\n    + {mutant.after}"
-
-
-def _write(results: list[Result], lines: list[str]) -> None:
-    folder = ROOT / ".mutants"
-    folder.mkdir(exist_ok=True)
-    rows = [
-        {
-            "module": result.mutant.module,
-            "line": result.mutant.line,
-            "where": result.mutant.where,
-            "before": result.mutant.before,
-            "after": result.mutant.after,
-            "found_by": result.found_by,
-            "seconds": round(result.seconds, 2),
-        }
-        for result in results
-    ]
-    (folder / "report.json").write_text(json.dumps(rows, indent=1))
-    (folder / "report.txt").write_text("\n".join(lines) + "\n")
-    print("the whole report: .mutants/report.txt and .mutants/report.json")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from mutations import apply, is_real, mutants_of
-from run import ROOT, Equivalents, Plan
+from run import ROOT, Plan
+from telling import Equivalents
 
 
 def changes(code: str, module: str = "m.py") -> set[str]:
@@ -70,8 +71,9 @@ def test_statements_are_left_out_negated_and_swapped() -> None:
         "@lru_cache(maxsize=2)\ndef f(): 'No.'",
         "_PIECE = 64 * 1024",
         "class Limits:\n    low: int = 300",
-        "def f(kept: int = 20_000, *, wait_s: float = 60.0): 'No.'",
+        "def f(kept: int = 20_000, *, wait_s: float = 60.0): return",
         "x = f'{a + 1}'",
+        "class P(Protocol):\n    def f(self, x: int = 0) -> int:\n        'No.'\n    def g(self, x=1): ...",
         "return_type: int | str",
         "x = zip(a, b, strict=True)",
     ],
@@ -119,18 +121,26 @@ def test_a_mutant_is_known_as_equivalent_by_its_line_and_not_by_its_number(tmp_p
     path = tmp_path / "equivalent.toml"
     path.write_text(
         '[[mutant]]\nmodule = "m.py"\nline = "x = a < b"\nbecomes = "x = a <= b"\nwhere = "f"\nwhy = "never equal"\n'
+        '[[mutant]]\nmodule = "m.py"\nline = "y = 9"\nbecomes = ["y = (8)", "y = (10)"]\n'
+        'why = "a size"\nkind = "choice"\n'
         '[[mutant]]\nmodule = "m.py"\nline = "gone"\nbecomes = "pass"\nwhy = "it is no more"\n'
     )
     equivalents = Equivalents(path)
     in_f, in_g = mutants_of("m.py", "# moved\n\ndef f():\n    x = a < b\n\ndef g():\n    x = a < b\n")
     assert (equivalents.why(in_f), equivalents.why(in_g)) == ("never equal", None)
+    assert not equivalents.is_choice(in_f)
+    assert [(equivalents.why(one), equivalents.is_choice(one)) for one in mutants_of("m.py", "y = 9")] == [
+        ("a size", True)
+    ] * 2
     assert equivalents.unused(["m.py"]) == ["m.py: gone"]
     assert equivalents.unused(["other.py"]) == []
 
 
-def test_the_plan_names_tests_that_are_there() -> None:
-    plan = Plan(Path(__file__).with_name("plan.toml"), ROOT / "src" / "weft")
-    assert {"urls.py", "frontier/seen.py", "frontier/redis/lua/claim.lua", "crawl/audit.py"} <= set(plan.stages)
-    assert plan.stages["frontier/redis/packing.py"][0] == "tests/unit/frontier/test_redis_packing.py"
-    words = {word for stages in plan.stages.values() for stage in stages for word in stage.split()}
-    assert [word for word in words if word.startswith("tests/") and not (ROOT / word).exists()] == []
+def test_the_plan_names_modules_and_tests_that_are_there() -> None:
+    plan = Plan(Path(__file__).with_name("plan.toml"), ROOT)
+    assert {"urls.py", "frontier/seen.py", "frontier/redis/lua/claim.lua", "crawl/audit.py"} <= set(plan.all_modules)
+    assert plan.modules(["seen", "urls"]) == ["frontier/seen.py", "urls.py"]
+    assert {"tests/unit/frontier/test_redis_packing.py", "tests/unit/test_urls.py"} <= set(plan.files)
+    blind = plan.blind("frontier/redis/lua/claim.lua")
+    assert blind and set(blind) <= set(plan.files)
+    assert plan.blind("urls.py") == []

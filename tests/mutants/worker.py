@@ -12,7 +12,6 @@ import ctypes
 import importlib
 import json
 import os
-import re
 import resource
 import select
 import shutil
@@ -29,8 +28,9 @@ _PRELOADED = (
 )  # fmt: skip
 _SET_CHILD_SUBREAPER, _SET_PARENT_DEATH_SIGNAL = 36, 1
 _MEMORY_BYTES = 3 * 1024**3  # a loop that appends for ever must not take the machine with it
-_OUTPUT = Path("output.txt")
-_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+_RECORDING_LIMIT_S = 1200.0
+_NOTHING_COLLECTED = 5
+_OUTPUT, _RESULT = Path("output.txt"), Path("result.json")
 
 
 def main() -> None:
@@ -41,9 +41,35 @@ def main() -> None:
             importlib.import_module(name)
     for line in sys.stdin:
         question = json.loads(line)
-        with _changed(question):
-            answer = _run(question["arguments"], question["limit_s"])
+        answer = _record(question) if "record" in question else _attempt(question)
         print(json.dumps(answer), flush=True)
+
+
+def _record(question: dict[str, Any]) -> dict[str, Any]:
+    """Runs the tests of a file on the code as it is, and gives what each has run."""
+    from watching import Recorder
+
+    file, without = question["record"], question["without"]
+    recorder = Recorder(Path("src/weft").absolute(), question["modules"], _RESULT.absolute())
+    status = _run([file, "-k", f"not ({without})", "-rfE", "--tb=short"], recorder, _RECORDING_LIMIT_S)
+    if status not in (0, _NOTHING_COLLECTED):
+        return {"output": _OUTPUT.read_text(errors="replace")[-4000:]}
+    return {"tests": json.loads(_RESULT.read_text())}
+
+
+def _attempt(question: dict[str, Any]) -> dict[str, Any]:
+    """Runs tests on the changed code; gives by which of them the change was found."""
+    from watching import Selection
+
+    limits_s = question["limits_s"]
+    files = list(dict.fromkeys(test.partition("::")[0] for test in limits_s))
+    with _changed(question):
+        selection = Selection(limits_s, _RESULT.absolute())
+        status = _run([*files, "-x", "--tb=line"], selection, sum(limits_s.values()))
+    if status == 0:
+        return {"by": ""}
+    by = json.loads(_RESULT.read_text())["by"] if _RESULT.exists() else f"pytest ended with {status}"
+    return {"by": by}
 
 
 def _prctl(option: int, value: int) -> None:
@@ -73,11 +99,12 @@ def _forget_compiled(path: Path) -> None:
         compiled.unlink()
 
 
-def _run(arguments: str, limit_s: float) -> dict[str, Any]:
-    started = time.monotonic()
+def _run(arguments: list[str], plugin: object, limit_s: float) -> int | None:
+    """Gives the exit code; None if the time is over."""
+    _RESULT.unlink(missing_ok=True)
     child = os.fork()
     if not child:
-        _test(arguments)
+        _test(arguments, plugin)
     waiting = os.pidfd_open(child)
     ended, _, _ = select.select([waiting], [], [], limit_s)
     os.close(waiting)
@@ -86,23 +113,10 @@ def _run(arguments: str, limit_s: float) -> dict[str, Any]:
     _, status = os.waitpid(child, 0)
     _end_what_is_left()
     shutil.rmtree(".hypothesis", ignore_errors=True)
-    output = _OUTPUT.read_text(errors="replace")
-    by = ""
-    if not ended:
-        by = "time"
-    elif status:
-        failed = _FAILED.search(output)
-        by = failed[1] if failed else f"pytest ended with {os.waitstatus_to_exitcode(status)}"
-    passed = bool(ended) and not status
-    return {
-        "status": "passed" if passed else "failed",
-        "by": by,
-        "seconds": time.monotonic() - started,
-        "output": output[-4000:],
-    }
+    return os.waitstatus_to_exitcode(status) if ended else None
 
 
-def _test(arguments: str) -> None:
+def _test(arguments: list[str], plugin: object) -> None:
     """Never returns: this is the fork."""
     code = 70
     try:
@@ -115,9 +129,8 @@ def _test(arguments: str) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, _MEMORY_BYTES))
         import pytest
 
-        words = [word.replace("+", " ") for word in arguments.split()]
-        options = ["-x", "--tb=short", "-rfE", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
-        code = int(pytest.main([*words, *options, "--basetemp=basetemp"]))
+        options = ["-p", "no:cacheprovider", "--hypothesis-seed=0", "--basetemp=basetemp"]
+        code = int(pytest.main([*arguments, *options], plugins=[plugin]))
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

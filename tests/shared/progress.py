@@ -102,6 +102,6 @@ class Progress:
 
 
 def is_wanted(config: pytest.Config) -> bool:
-    """Only the controller of several workers sees all; nobody wants the line beside what is told at length."""
+    """Only the controller of several workers sees all; with verbose output the line would disturb."""
     has_workers = config.getoption("dist", "no") != "no" and not hasattr(config, "workerinput")
     return has_workers and config.getoption("verbose") <= 0

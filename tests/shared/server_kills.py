@@ -18,9 +18,9 @@ LIMIT_S = 20.0
 
 
 def wait_written(url: str) -> None:
-    """Until a server's file has all that it acknowledged: while it syncs, it keeps writes back for up to 2 s.
+    """Waits until a server's append-only file has all acknowledged writes: while it syncs, it delays them by up to 2 s.
 
-    It takes no more writes from then on, whoever sends them: it is about to be killed.
+    Writes of all clients are paused from then on: the server is about to be killed.
     """
     client: Any = connect(url)
     client.execute_command("CLIENT", "PAUSE", int(2000 * patience(LIMIT_S)), "WRITE")
@@ -32,13 +32,13 @@ def wait_written(url: str) -> None:
 
 
 def kill_written(server: RedisServer) -> None:
-    """Kills a server that will have everything again."""
+    """Kills a server that loses nothing by it."""
     wait_written(server.url)
     server.kill()
 
 
 def kill_written_at(url: str) -> None:
-    """The same for a server that somebody else brings back."""
+    """As `kill_written`, for a server that another process restarts."""
     client: Any = connect(url)
     pid = int(client.info("server")["process_id"])
     client.close()
@@ -47,9 +47,9 @@ def kill_written_at(url: str) -> None:
 
 
 class Past:
-    """What a server's file held at a moment: `bring_back` kills the server and starts it with that, the rest lost.
+    """A copy of a server's append-only file: `bring_back` kills the server and starts it with the copy, the rest lost.
 
-    So a kill ends that comes while acknowledged writes are kept back, and a power cut before a sync.
+    This simulates a kill while acknowledged writes are delayed, and a power cut before a sync.
     """
 
     def __init__(self, server: RedisServer, copy: Path) -> None:

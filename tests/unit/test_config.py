@@ -56,7 +56,7 @@ def test_sections_are_frozen() -> None:
         config.fetch.email = "x@example.com"  # type: ignore[misc]
 
 
-def test_five_different_mistakes_are_told_at_once_with_their_lines(tmp_path: Path) -> None:
+def test_five_different_mistakes_are_reported_at_once_with_their_lines(tmp_path: Path) -> None:
     told = problems(
         tmp_path,
         "politness_delay_seconds: 3\nmax_pages: lots\nscope: galaxy\nbreaker_failures: -2\nmax_pages: 5\n"

@@ -122,7 +122,7 @@ def test_a_log_that_is_closed_says_nothing_more(tmp_path: Path, capfd: pytest.Ca
     assert capfd.readouterr() == ("", "")
 
 
-def test_connections_to_redis_are_told_from_those_of_http(tmp_path: Path) -> None:
+def test_connections_to_redis_are_distinguished_from_those_of_http(tmp_path: Path) -> None:
     with ExitStack() as stack:
         unix = stack.enter_context(socket.socket(socket.AF_UNIX))
         unix.bind(str(tmp_path / "redis.sock"))
@@ -249,7 +249,7 @@ def test_the_hot_pod_ratio_is_the_largest_pod_over_the_mean(
     assert f'weft_hot_pod_ratio{{by="queued"}} {float(ratio[1])}' in text
 
 
-def test_a_port_in_use_is_told() -> None:
+def test_a_port_in_use_is_reported() -> None:
     endpoint = Endpoint(Path("/nonexistent"), 0)
     try:
         with pytest.raises(Busy, match=f"prometheus_port {endpoint.port}"):

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from publicsuffixlist import PublicSuffixList
+from publicsuffixlist import PSLFILE, PublicSuffixList, encode_idn
 
 from weft import urls
 from weft.errors import BadUrl
@@ -121,7 +121,7 @@ def test_a_seed_without_a_scheme_gets_https(typed: str, expected: str) -> None:
         ("http://", "host is missing"),
     ],
 )
-def test_a_bad_seed_is_told_what_is_wrong(typed: str, word: str) -> None:
+def test_the_error_of_a_bad_seed_says_what_is_wrong(typed: str, word: str) -> None:
     with pytest.raises(BadUrl, match=word):
         urls.seed(typed)
 
@@ -174,7 +174,7 @@ def test_joining_never_leaves_http(hrefs: list[str]) -> None:
         assert len(url) <= urls.MAX_LENGTH
 
 
-def test_refused_links_are_told_with_their_reason() -> None:
+def test_refused_links_are_reported_with_their_reason() -> None:
     told: list[tuple[str, str]] = []
     hrefs = ["/" + "a" * 2100, "mailto:x@y", "http://a:b:c/", "/fine"]
     assert urls.join_all(BASE, hrefs, refused=lambda href, why: told.append((href, why))) == [
@@ -257,7 +257,12 @@ def test_pods_and_data_dirs_are_even_over_many_domains() -> None:
 
 def test_the_short_way_to_a_domain_leads_where_the_list_does() -> None:
     rules = PublicSuffixList(accept_unknown=False)
-    for rule in urls._rules():
+    lines = Path(PSLFILE).read_text("utf-8").splitlines()
+    listed = {line.split()[0].lower() for line in lines if line.strip() and not line.startswith("//")}
+    written = {rule if rule.isascii() else encode_idn(rule) for rule in listed}
+    assert urls._rules() == {rule for rule in listed if rule.isascii()}
+    assert len(written - urls._rules()) > 100
+    for rule in written:
         name = rule.lstrip("!").replace("*", "any")
         for host in (name, f"a.{name}", f"www.b.a.{name}"):
             assert urls.domain(host) == (rules.privatesuffix(host) or host)

@@ -54,7 +54,7 @@ def test_a_reference_may_be_as_long_as_a_url_and_no_longer(base: str, start: str
     assert told == [(fits + "x", "length")]
 
 
-def test_what_is_no_page_of_the_web_is_told_with_its_reason() -> None:
+def test_what_is_no_page_of_the_web_is_reported_with_its_reason() -> None:
     told: list[tuple[str, str]] = []
     hrefs = ["mailto:a@b", "http://b.example:99999/", "//b.example:99999/x", "javascript:void(0)", "http://"]
     assert urls.join_all("http://a/", hrefs, refused=lambda *one: told.append(one)) == []

@@ -73,3 +73,15 @@ def test_both_ways_give_the_same(host: str, domain: str) -> None:
 )
 def test_what_is_an_address(host: str, is_address: bool) -> None:
     assert urls._is_address(host) is is_address
+
+
+@pytest.mark.usefixtures("own_rules")
+@pytest.mark.parametrize(
+    ("host", "suffix"),
+    [
+        ("a.b.com", "com"), ("a.b.co.uk", "co.uk"), ("co.uk", "co.uk"), ("a.b.every", "b.every"),
+        ("free.every", "every"), ("a.b.com.", "com"), ("a.unknown", ""), ("127.0.0.1", ""), ("[::1]", ""), ("h1", ""),
+    ],
+)  # fmt: skip
+def test_the_suffix_of_a_host_is_the_longest_that_names_are_given_under(host: str, suffix: str) -> None:
+    assert urls.suffix(host) == suffix

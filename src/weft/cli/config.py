@@ -50,7 +50,7 @@ def check(path: str, as_json: bool, quiet: bool) -> int:
     from weft.errors import BadConfig
 
     try:
-        # The file is judged alone: what the environment adds is not its fault, but `${VAR}` needs it.
+        # Only the file is checked: WEFT_* variables are left out, others may be needed for `${VAR}`.
         load(path, environment=_without_keys())
     except BadConfig as error:
         if not as_json:

@@ -122,6 +122,8 @@ def summary(prepared: Prepared, status: Status, code: int) -> str:
     ]
     if prepared.loaded.config.run.recrawl and (report := changes(prepared.folder)) is not None:
         lines.append(f"Since the last visit: {report.summary()} (weft stats {home} --changes).")
+    if status.repairs:
+        lines.append(f"Repaired: {'; '.join(map(_repair, status.repairs.items()))}.")
     if status.poisoned:
         lines.append(f"Stored unparsed, because parsing crashed: {', '.join(status.poisoned[:5])}")
     if not status.pages:
@@ -134,6 +136,22 @@ def summary(prepared: Prepared, status: Status, code: int) -> str:
     look = f"Look into it: weft stats {home}"
     lines.append(f"The corpus is in {home}. " + (f"Go on: {_resume(prepared, status)}" if code in (3, 130) else look))
     return "\n".join(lines)
+
+
+# What a resume has mended, and what that has cost.
+REPAIRS = {
+    "lost_pages": "{:,} pages that cannot be read were queued again",
+    "rows_read_back": "{:,} rows that the index had lost were read back from the WARC files",
+    "links_read_again": "{:,} stored pages had their links read again, which the frontier had lost",
+    "visited_again": "{:,} of them could not be read, and were queued again",
+    "request_log_lines": "{:,} lines of the request log cannot be read, so that sites had to wait a full delay",
+    "request_log_bytes": "{:,} bytes of the request log are missing, so that sites had to wait a full delay",
+}
+
+
+def _repair(found: tuple[str, int]) -> str:
+    name, count = found
+    return REPAIRS.get(name, name.replace("_", " ") + " {:,}").format(count)
 
 
 def _resume(prepared: Prepared, status: Status) -> str:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import click
 
 from weft.cli.output import output_flags
+from weft.cli.settings import several
 
 DELAY_S = 0.1
+MOST_PAGES = 10_000_000
 
 
 @click.command()
 @click.option("--hosts", default=110, show_default=True, type=click.IntRange(1, 4000), help="How many hosts.")
-@click.option("--pages", default=2000, show_default=True, type=click.IntRange(1), help="How many ordinary pages.")
+@click.option(
+    "--pages", default=2000, show_default=True, type=click.IntRange(1, MOST_PAGES), help="How many ordinary pages."
+)
 @click.option("--seed", default=7, show_default=True, help="The same seed gives the same web.")
 @click.option(
     "--data-dir", default="./weft-demo", show_default=True, help="Where the corpus goes; an old one is replaced."
@@ -28,12 +32,13 @@ def demo(hosts: int, pages: int, seed: int, data_dir: str, no_progress: bool, as
     from weft.crawl.start import prepare
     from weft.testing.web import synthetic_web
 
-    folder = CrawlFolder([data_dir])
+    folders = several([data_dir])
+    folder = CrawlFolder(folders)
     flags = {
         "scope": "any",
         "politeness_delay_seconds": DELAY_S,
         "allow_private": True,
-        "data_dirs": [data_dir],
+        "data_dirs": folders,
         "prometheus_port": 0,
         "fresh": folder.exists(),
     }
@@ -47,11 +52,12 @@ def demo(hosts: int, pages: int, seed: int, data_dir: str, no_progress: bool, as
         code = run(prepared, show=_shower(prepared, quiet or as_json, no_progress), as_json=as_json, quiet=quiet)
         first = web.seeds[0]
         if code == 0 and not quiet and not as_json:
+            more = "".join(f" --data-dir {other}" for other in folders[1:])
             violations = web.judge(delay_s=DELAY_S)
             click.echo(
                 f"The servers' own log: {violations.requests:,} requests, "
                 f"{len(violations.delay) + len(violations.robots)} of them impolite.\n"
-                f"Next: weft stats {data_dir}   ·   weft get {data_dir} {first} --text   ·   "
+                f"Next: weft stats {' '.join(folders)}   ·   weft get {folders[0]} {first} --text{more}   ·   "
                 "weft crawl https://example.com --email you@example.com",
                 err=True,
             )

@@ -1,7 +1,7 @@
 """The live display of a crawl: read from its status file, drawn with rich on stderr.
 
-Must stay true: nobody else writes to the terminal while it is drawn, or its rows are not where it thinks they are. So
-what must be said meanwhile goes through `say`, and what is typed, Ctrl-C too, is not echoed.
+Must stay true: nothing else writes to the terminal while it is drawn, or its rows would be misplaced. So messages go
+through `say`, and what is typed, Ctrl-C too, is not echoed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Silence:
         self._fd = fd
         self._before: list[Any] | None = None
         try:
-            # In the background the shell's settings are not ours to change: the kernel would stop us for it.
+            # A background process must not change the terminal's settings: the kernel would stop it.
             if os.tcgetpgrp(fd) == os.getpgrp():
                 before = termios.tcgetattr(fd)
                 termios.tcsetattr(fd, termios.TCSADRAIN, [*before[:3], before[3] & ~termios.ECHO, *before[4:]])
@@ -136,8 +136,8 @@ class Display:
                 pod.pod, pod.pages, round(pod.rate, 1), pod.queued, pod.in_flight, pod.sites, pod.processes,
                 pod.restarts, pod.state,
             )  # fmt: skip
-            told = dict(zip(names, figures, strict=True))
-            table.add_row(*(str(told[name]) if name == "state" else f"{told[name]:,}" for name in wanted))
+            values = dict(zip(names, figures, strict=True))
+            table.add_row(*(str(values[name]) if name == "state" else f"{values[name]:,}" for name in wanted))
         return table
 
     def _troubles(self, status: Status) -> Table:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import click
 
-from weft.cli.output import output_flags, print_json, shown
+from weft.cli.output import VisibleStream, output_flags, print_json, shown
 from weft.cli.settings import several
+from weft.errors import BadInput
 
 if TYPE_CHECKING:
     from weft.store.export.job import Done
@@ -62,8 +63,10 @@ def export(
 
     lists = [tuple(several(texts)) for texts in (fields, status, host)]
     order = Order(format_, lists[0], content, lists[1], lists[2], since, max_bytes)
-    show = _Line(quiet or as_json or not sys.stderr.isatty())
-    done = run([crawl_dir, *several(more)], order, out, watch=show)
+    on_terminal = out == "-" and sys.stdout.isatty()
+    show = _Line(quiet or as_json or on_terminal or not sys.stderr.isatty())
+    dirs = [crawl_dir, *several(more)]
+    done = run(dirs, order, _shown_on_terminal(format_) if on_terminal else out, watch=show)
     show.clear()
     if done.path is not None and as_json:
         facts = {"path": str(done.path), "rows": done.rows, "resumed_rows": done.resumed}
@@ -72,8 +75,15 @@ def export(
         gone_on = f" ({done.resumed:,} of them before it was interrupted)" if done.resumed else ""
         click.echo(f"{done.rows:,} rows{gone_on} in {done.path}", err=True)
     if done.unread:
-        _tell_unread(done, [crawl_dir, *more])
+        _tell_unread(done, dirs)
     return 1 if done.unread else 0
+
+
+def _shown_on_terminal(format_: str) -> BinaryIO:
+    """Standard output, where what pages hold must do nothing to the terminal."""
+    if format_ == "warc":
+        raise BadInput("--out - writes compressed records, which a terminal cannot show: give a path, or a pipe")
+    return cast(BinaryIO, VisibleStream(sys.stdout.buffer, as_json=format_ != "csv"))
 
 
 def _tell_unread(done: Done, dirs: list[str]) -> None:

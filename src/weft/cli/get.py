@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from weft.cli.output import output_flags, print_json, visible
+from weft.cli.settings import several
 
 
 @click.command()
@@ -18,7 +19,7 @@ from weft.cli.output import output_flags, print_json, visible
 @click.option("--body", "what", flag_value="body", help="The body as bytes, decompressed.")
 @click.option("--text", "what", flag_value="text", help="The page's text.")
 @click.option("--links", "what", flag_value="links", help="The page's links, one a line.")
-@click.option("--data-dir", "more", multiple=True, help="Further data dirs of the crawl, in their order.")
+@click.option("--data-dir", "more", multiple=True, metavar="A,B", help="Further data dirs, in their order. Repeatable.")
 @output_flags
 def get(crawl_dir: str, url: str, what: str | None, more: tuple[str, ...], as_json: bool, quiet: bool) -> None:  # noqa: ARG001
     """Print the stored page of a URL: headers, body, text or links; without an option, what is known about it.
@@ -34,7 +35,7 @@ def get(crawl_dir: str, url: str, what: str | None, more: tuple[str, ...], as_js
     from weft.store.errors import StoreError, Unreadable
     from weft.store.pages import PageStore
 
-    folder = CrawlFolder([crawl_dir, *more])
+    folder = CrawlFolder([crawl_dir, *several(more)])
     folder.go_on()
     store = PageStore.open(folder.data_dirs, read_only=True)
     try:

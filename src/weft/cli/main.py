@@ -1,4 +1,4 @@
-"""The door. Lists the commands, loads only the one that is called, and turns every error into one message.
+"""The command line: lists the commands, loads only the one that is called, and turns every error into one message.
 
 A command is a row in COMMANDS; its module is imported when it runs, so that `weft --help` costs no more than click.
 """
@@ -101,7 +101,7 @@ def run(args: list[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         return 130
     except BrokenPipeError:
-        # The reader of stdout has gone; without this the interpreter complains once more while it exits.
+        # The reader of stdout has closed it; without this the interpreter prints another error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
@@ -112,7 +112,7 @@ def run(args: list[str]) -> int:
 
 
 def _not_text(args: list[str]) -> str | None:
-    """What is wrong with an argument that is not UTF-8: nothing that a command hands on could carry it."""
+    """The error message for an argument that is not UTF-8, which could not be stored or sent anywhere."""
     for before, arg in zip(["", *args], args, strict=False):  # `before` has one more
         try:
             arg.encode()

@@ -1,15 +1,17 @@
 """What every command shares: the --json and --quiet flags, wherever on the line they stand, and text safe to show.
 
-What a page holds (its title, its text, its URL) may hold codes that a terminal obeys: they would move its cursor,
-change its title or its keys, or turn the direction of a line around.
+A page's title, text or URL may contain control codes for a terminal, which could move its cursor, change its title or
+keys, or reverse the direction of a line.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+from codecs import getincrementaldecoder
 from collections.abc import Callable
-from typing import Any
+from io import RawIOBase
+from typing import Any, BinaryIO
 
 import click
 
@@ -46,10 +48,39 @@ def _escaped(found: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
+def _json_escaped(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
+
+
+class VisibleStream(RawIOBase):
+    """Takes the bytes of UTF-8 lines, and writes them so that no character does anything to a terminal.
+
+    `as_json`: codes are written as JSON does, so that the lines stay what they are.
+    """
+
+    def __init__(self, out: BinaryIO, *, as_json: bool) -> None:
+        self._out = out
+        self._escape = _json_escaped if as_json else _escaped
+        self._decode = getincrementaldecoder("utf-8")("replace").decode
+        self._held = ""
+
+    def write(self, data: Any) -> int:
+        """Writes all of it, but for a carriage return at its end: it may belong to the end of a line."""
+        text = self._held + self._decode(bytes(data))
+        self._held = "\r" if text.endswith("\r") else ""
+        text = text.removesuffix("\r").replace("\r\n", "\n")
+        self._out.write(_CODES.sub(self._escape, text).encode())
+        return len(data)
+
+    def flush(self) -> None:
+        """Hands over what was written."""
+        self._out.flush()
+
+
 def print_json(value: Any) -> None:
     """One JSON document on stdout."""
     import msgspec
 
     document = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     # JSON has its own way to write these; what it leaves as they are would reach a terminal.
-    click.echo(_CODES.sub(lambda found: f"\\u{ord(found[0]):04x}", document) if sys.stdout.isatty() else document)
+    click.echo(_CODES.sub(_json_escaped, document) if sys.stdout.isatty() else document)

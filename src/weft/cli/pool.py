@@ -1,7 +1,7 @@
 """`weft pool run` and `weft pool replay`: the worker pool from the command line.
 
 Results go to --out as JSON lines, everything else to stderr; with --json one summary goes to stdout. A run lives in
-LOGS/RUN_ID: its journal is what --resume goes on from, and --out is written anew from it.
+LOGS/RUN_ID: --resume continues from its journal, and --out is written again from it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from weft.supervise import process
 _FLUSH_EVERY_S = 0.5
 _LATEST = "latest"
 _CLOSED = "weft.pool.closed"
-"""Which of the standard descriptors were closed when we came; click's place for what the whole command shares."""
+"""Key in click's shared `meta`: which of the standard descriptors were closed at the start."""
 
 
 class Manifest(msgspec.Struct):
@@ -190,8 +190,8 @@ def _to_resume(root: Path, run_id: str, function: str, items: str) -> tuple[RunD
         directory = RunDirectory.find(root, run_id)
         try:
             manifest = _load(directory)
-        except BadInput as problem:  # the journal is what counts, and the command says the rest
-            _warn(f"{problem}; it is made anew from this command")
+        except BadInput as problem:  # the journal has the results, and the command line the rest
+            _warn(f"{problem}; it is made again from this command")
             return directory, Manifest(directory.run_id, function, items, "", {})
         if (manifest.function, manifest.items) != (function, items):
             raise BadInput(f"run {run_id} was {manifest.function} over {manifest.items}; resume it with the same")
@@ -224,7 +224,7 @@ def _settings(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _run(directory: RunDirectory, manifest: Manifest, options: dict[str, Any], *, quiet: bool) -> None:
-    """Runs to the end or to the interruption, which the manifest tells."""
+    """Runs to the end or to an interruption; the manifest records which."""
     pool = WorkerPool(
         manifest.function,
         run_dir=directory.path,
@@ -250,7 +250,7 @@ def _run(directory: RunDirectory, manifest: Manifest, options: dict[str, Any], *
             view.close(stream)
             manifest.counts = stream.counts()
             manifest.journal_bytes = directory.journal.stat().st_size if directory.journal.is_file() else 0
-            with suppress(WeftError):  # the journal is what counts, and another error may be on its way
+            with suppress(WeftError):  # the journal has the results, and another error may be propagating
                 _save(directory, manifest)
 
 
@@ -273,7 +273,7 @@ def _line(result: Result) -> bytes:
     try:
         return msgspec.json.encode(result) + b"\n"
     except Exception:
-        # plain values that JSON has no words for, like a table with keys that are no text
+        # values that JSON cannot express, like a mapping with keys that are not text
         return msgspec.json.encode(msgspec.structs.replace(result, value=repr(result.value))) + b"\n"
 
 
@@ -338,7 +338,7 @@ def _terminate_like_interrupt() -> Iterator[None]:
 
 @contextmanager
 def _stdout_to_stderr() -> Iterator[int]:
-    """What items print is no data of ours: stdout itself is the descriptor that this gives."""
+    """Redirects what items print to stderr; yields a descriptor of the real stdout."""
     kept = os.dup(1)
     os.dup2(2, 1)
     try:

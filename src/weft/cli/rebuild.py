@@ -19,7 +19,7 @@ SHOWN = 10
 @click.argument("crawl_dirs", metavar="CRAWL_DIR...", nargs=-1, required=True)
 @click.option("--text", is_flag=True, help="Make text files too, where the crawl kept none.")
 @click.option(
-    "--frontier", is_flag=True, help="Make a damaged frontier anew, of the seeds and the stored pages' links."
+    "--frontier", is_flag=True, help="Replace a damaged frontier by one from the seeds and the stored pages' links."
 )
 @output_flags
 def rebuild(crawl_dirs: tuple[str, ...], text: bool, frontier: bool, as_json: bool, quiet: bool) -> None:
@@ -41,44 +41,45 @@ def rebuild(crawl_dirs: tuple[str, ...], text: bool, frontier: bool, as_json: bo
         if not silent:
             click.echo(f"\r\x1b[K{done / 1e6:,.0f} of {total / 1e6:,.0f} MB read", err=True, nl=False)
 
-    told = run(crawl_dirs, text=text, watch=show)
+    report = run(crawl_dirs, text=text, watch=show)
     if as_json:
-        print_json(asdict(told))
+        print_json(asdict(report))
         return
     if not silent:
         click.echo("\r\x1b[K", err=True, nl=False)
     if not quiet:
         click.echo(
-            f"{told.rows:,} rows, {told.pages:,} of them pages, from {told.records:,} records in {told.files} files"
+            f"{report.rows:,} rows, {report.pages:,} of them pages, "
+            f"from {report.records:,} records in {report.files} files"
         )
         for count, what in (
-            (told.texts, "texts written"),
-            (told.duplicates, "records of items that were there already, left out"),
-            (told.kept, "rows without a record kept from the old index"),
-            (told.gone, "rows of the old index dropped, their records are gone"),
-            (told.foreign, "responses that carry no row left out: another program wrote them, or an older Weft"),
-            (told.unfinished, "records of pages that were not done when the crawl died: they will be fetched again"),
-            (len(told.torn), f"files end in half a record: {', '.join(told.torn)}"),
+            (report.texts, "texts written"),
+            (report.duplicates, "records of items that were there already, left out"),
+            (report.kept, "rows without a record kept from the old index"),
+            (report.gone, "rows of the old index dropped, their records are gone"),
+            (report.foreign, "responses that carry no row left out: another program wrote them, or an older Weft"),
+            (report.unfinished, "records of pages that were not done when the crawl died: they will be fetched again"),
+            (len(report.torn), f"files end in half a record: {', '.join(report.torn)}"),
         ):
             if count:
                 click.echo(f"{count:,} {what}")
-        _tell_losses(told, crawl_dirs)
+        _print_losses(report, crawl_dirs)
 
 
-def _tell_losses(told: Rebuilt, crawl_dirs: tuple[str, ...]) -> None:
+def _print_losses(report: Rebuilt, crawl_dirs: tuple[str, ...]) -> None:
     """Where the files are damaged, what that cost, and how to have it again."""
-    for one in told.damage[:SHOWN]:
+    for one in report.damage[:SHOWN]:
         pages = f", with {', '.join(one.urls[:SHOWN])}" if one.urls else ""
         click.echo(visible(f"damaged: {one.file} at {one.offset:,}, {one.bytes:,} bytes passed over{pages}"))
-    if len(told.damage) > SHOWN:
-        click.echo(f"... and {len(told.damage) - SHOWN:,} more damaged places (--json has all)")
-    if told.lost:
+    if len(report.damage) > SHOWN:
+        click.echo(f"... and {len(report.damage) - SHOWN:,} more damaged places (--json has all)")
+    if report.lost:
         resume = "weft crawl --resume" + "".join(f" --data-dir {folder}" for folder in crawl_dirs)
-        click.echo(f"{told.lost:,} URLs have lost their row, and are queued again for: {resume}")
-        for url in told.lost_urls[:SHOWN]:
+        click.echo(f"{report.lost:,} URLs have lost their row, and are queued again for: {resume}")
+        for url in report.lost_urls[:SHOWN]:
             click.echo(visible(f"lost: {url}"))
-        if told.lost > SHOWN:
-            click.echo(f"... and {told.lost - SHOWN:,} more (--json has {len(told.lost_urls):,} of them)")
+        if report.lost > SHOWN:
+            click.echo(f"... and {report.lost - SHOWN:,} more (--json has {len(report.lost_urls):,} of them)")
 
 
 def _make_frontier(crawl_dirs: tuple[str, ...], as_json: bool, quiet: bool) -> None:
@@ -90,8 +91,6 @@ def _make_frontier(crawl_dirs: tuple[str, ...], as_json: bool, quiet: bool) -> N
     elif not quiet:
         for path in made:
             aside = path.with_name(f"{path.name}.damaged")
-            click.echo(
-                f"{path}: made anew" + (f"; the damaged one is beside it: {aside.name}" if aside.exists() else "")
-            )
+            click.echo(f"{path}: new" + (f"; the damaged one was kept as {aside.name}" if aside.exists() else ""))
         resume = "weft crawl --resume" + "".join(f" --data-dir {folder}" for folder in crawl_dirs)
-        click.echo(f"The links of the stored pages are read again when the crawl goes on: {resume}")
+        click.echo(f"The links of the stored pages are read again when the crawl is resumed: {resume}")

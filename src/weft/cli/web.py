@@ -76,7 +76,7 @@ def web(
     from weft.testing.sites import WorldSpec
 
     if cache_mb < 0 or any(not 0 <= number < 1e9 for number in (latency_ms, duration_s or 0.0)):
-        raise BadInput("--latency, --cache-mb and --duration must be numbers from 0 up")
+        raise BadInput("--latency, --cache-mb and --duration must be numbers from 0 up, below a billion")
     if crawl_config and not expected:
         raise BadInput("--crawl-config says which crawl --expected is for: give --expected FILE too")
     spec = WorldSpec(

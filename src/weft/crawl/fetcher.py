@@ -16,7 +16,6 @@ from weft import __version__
 from weft.crawl.child import progress_of, run_child
 from weft.crawl.ends import EXIT_CODES, STATES
 from weft.crawl.exchange import Exchange
-from weft.crawl.finished import Finished
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.handoff import GATHER_S, Outlet
 from weft.crawl.opening import Opening
@@ -26,10 +25,11 @@ from weft.crawl.redis_process import Chore, lead_chores, open_frontier, shared_c
 from weft.engine.commit import Committer
 from weft.engine.crawls import RunningCrawl
 from weft.engine.halves import fetching, fused
-from weft.engine.loop import Loop, Stop
+from weft.engine.loop import Loop
 from weft.engine.metrics import EngineMetrics
 from weft.engine.results import Results
 from weft.engine.steps import crash_point
+from weft.engine.stop import Stop
 from weft.engine.suspects import Suspects
 from weft.engine.ways import Ways, client_for
 from weft.errors import Busy
@@ -66,7 +66,7 @@ class Fetcher:
             keep=config.store.store,
             secret_headers=config.fetch.headers,
             acknowledged=self._frontier.acknowledged,
-            is_done=self._is_done(),
+            is_done=self._frontier.knows_finished(),
             step=step,
         )
         self._suspects = Suspects(pulse)
@@ -102,12 +102,6 @@ class Fetcher:
         if order.servers:
             return open_frontier(order, self.folder, self.progress)
         return _open_embedded(home, order)
-
-    def _is_done(self) -> Callable[[int], bool] | None:
-        """Tells whether an item is finished; None where a server knows that."""
-        if isinstance(self._frontier, RoutedRedisFrontier):
-            return None
-        return Finished(self._frontier._journal).__contains__
 
     def _await_seeds(self) -> None:
         """The pod's first fetcher brings them in. A seed that was fetched before that as some page's link would be a

@@ -1,4 +1,4 @@
-"""What embedded frontiers know to be finished: the items that must have a row, and those that have none any more."""
+"""What embedded frontiers know to be finished, for a rebuild: which items must have a row, and which have none."""
 
 from __future__ import annotations
 
@@ -14,21 +14,6 @@ from weft.telemetry import Log
 
 PAGE = "p"  # the letter of pages in the journal; sitemaps have no rows
 log = Log("weft.crawl.finished")
-
-
-class Finished:
-    """The items that a journal knows to have ended; it is read through when the first one is asked for."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-        self._items: Bitmap | None = None
-
-    def __contains__(self, item: int) -> bool:
-        if self._items is None:
-            self._items = Bitmap()
-            for numbers in self._journal.done_since(0):
-                self._items.add(numbers)
-        return item in self._items
 
 
 class Frontiers:

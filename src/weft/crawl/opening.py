@@ -13,6 +13,7 @@ from typing import Protocol
 from weft import urls
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
+from weft.crawl.limits import CRAWL, limits_of
 from weft.crawl.order import Order
 from weft.engine.crawls import RunningCrawl
 from weft.engine.leads import Leads
@@ -31,21 +32,13 @@ from weft.records import POD_SHIFT, Found, Reason, Row
 from weft.store.errors import StoreError
 from weft.store.pages import PageStore
 from weft.store.query import Where
-from weft.telemetry import Log
+from weft.telemetry import Log, Slot
 
 MAY_SUCCEED = RETRYABLE | {Reason.ROBOTS_UNREACHABLE, Reason.BREAKER, Reason.RETRY_AFTER}
 WAIT_S, SETTLE_S = 0.1, 60.0
-MOST_SITEMAPS, FEW_SITEMAPS = 2000, 20  # of one site: at 50,000 URLs each, that is more than most crawls ever fetch
 TOGETHER = 1000  # stored pages whose links are let in with one commit
-CRAWL = "crawl"  # the name of the one crawl that is in a frontier
+LINKS = "links_read_again"
 log = Log("weft.crawl.opening")
-
-
-def limits_of(config: Config) -> CrawlLimits:
-    """The bounds that the frontier keeps. Of a site's sitemaps no crawl needs more than it may take pages."""
-    limits = config.limits
-    sitemaps = MOST_SITEMAPS if limits.max_pages is None else min(MOST_SITEMAPS, max(FEW_SITEMAPS, limits.max_pages))
-    return CrawlLimits(limits.max_pages, limits.max_pages_per_domain, config.scope.max_depth, max_sitemaps=sitemaps)
 
 
 class Losing(Frontier, Protocol):
@@ -54,6 +47,10 @@ class Losing(Frontier, Protocol):
     lost_ends: list[int]
 
     def readmit(self, crawl: int, found: Found) -> None: ...
+
+    def readmit_once(self, crawl: int, name: str, what: str, lost: Iterable[tuple[int, Found]]) -> None: ...
+
+    def note(self, name: str, value: str | None = None) -> str: ...
 
     def restore_stored(self, crawl: int, rows: Iterable[tuple[str, int, int]]) -> None: ...
 
@@ -65,6 +62,7 @@ def read_lost(frontier: Losing, store: PageStore, crawl: RunningCrawl, alive: Ca
 
     What the pages' own URLs are is told first, by all processes of the pod: the links of one may lead to a page of
     another, which must not be fetched again. A page that is not kept (noindex) is visited again, and has a second row.
+    Tells how many pages there were.
     """
     wanted = set(frontier.lost_ends)
     rows = [row for row in store.rows() if row.item in wanted] if wanted else []
@@ -74,7 +72,7 @@ def read_lost(frontier: Losing, store: PageStore, crawl: RunningCrawl, alive: Ca
         alive()
         time.sleep(WAIT_S)
     if not rows:
-        return
+        return 0
     log.warning("the server has lost ends of pages: their links are read again", pages=len(rows))
     leads = Leads(frontier, store)
     known = ((row.item, row.url, row.depth) for row in rows)
@@ -82,6 +80,24 @@ def read_lost(frontier: Losing, store: PageStore, crawl: RunningCrawl, alive: Ca
     for row in rows:
         if row.error == "noindex":
             frontier.readmit(crawl.number, Found(row.url, row.depth, row.parent))
+    return len(rows)
+
+
+def queue_lost(
+    frontier: Losing | EmbeddedFrontier, store: PageStore, crawl: int, slot: Slot, step: Callable[[str], None]
+) -> int:
+    """Queues the URLs of pages whose bytes are gone, under new numbers, and tells how many; once, whoever dies here."""
+    lost = store.repair()
+    if lost:
+        name = f"lost:{slot.name}"
+        frontier.readmit_once(crawl, name, store.lost_name(), ((row.item, _found(row)) for row in lost))
+        frontier.commit()
+        step("lost-queued")
+        store.readmitted()
+        frontier.note(name, "")
+    else:
+        store.readmitted()
+    return len(lost)
 
 
 class Opening:
@@ -102,6 +118,7 @@ class Opening:
         self._frontier = frontier
         self._store = store
         self._progress = progress
+        self._step = step
         self._owns: Callable[[str], bool] = (
             frontier.owns if isinstance(frontier, RoutedFrontier | RoutedRedisFrontier) else lambda _: True
         )
@@ -134,12 +151,12 @@ class Opening:
             self._admit_seeds(crawl, seeds)
             self._visit_again(number)
             self._ask_refused_addresses(number)
+            self._offer_left_sitemaps(crawl, limits)
             if isinstance(frontier, RoutedRedisFrontier):
                 frontier.note("seeded", "1")
         if frontier.is_recrawled(number):
             crawl.revisits = Revisits(self._store)
         frontier.commit()
-        self._store.readmitted()
         return crawl
 
     def _read_links_again(self, crawl: RunningCrawl, frontier: EmbeddedFrontier) -> None:
@@ -163,6 +180,8 @@ class Opening:
                 frontier.commit()
                 beat(self._folder.pulse_of(self._order.slot))
         frontier.links_are_known()
+        self._progress.repaired(LINKS, count)
+        self._progress.repaired("visited_again", again)
         log.warning("the links of stored pages are known again", pages=count, visited_again=again)
 
     def _unsure_rows(self, frontier: EmbeddedFrontier) -> Iterator[Row]:
@@ -188,6 +207,19 @@ class Opening:
                     self._frontier.readmit(number, Found(row.url, row.depth, row.parent))
             self._frontier.note("addresses", " ".join(sorted({*before, *allowed})))
 
+    def _offer_left_sitemaps(self, crawl: RunningCrawl, limits: CrawlLimits) -> None:
+        """Sitemaps for which there was no room come in once the crawl may have more: it may have more pages."""
+        most, before = limits.max_sitemaps or 0, int(self._frontier.note("sitemaps") or 0)
+        if before and most > before:
+            left = [
+                one
+                for one in self._frontier.left_sitemaps(crawl.number)
+                if crawl.rules.refusal(one.url, one.depth, is_link=False, included=True) is None
+            ]
+            self._frontier.admit(crawl.number, left)
+        if most != before:
+            self._frontier.note("sitemaps", str(most))
+
     def _recover(self, number: int, limits: CrawlLimits) -> None:
         frontier, store = self._frontier, self._store
         own = f"{self._order.slot.name}."
@@ -198,6 +230,9 @@ class Opening:
             for host, pages in store.stats(sys.maxsize, own).hosts:
                 by_key[frontier.key_of(f"http://{host}/")] += pages
         frontier.recover(store.items_since(frontier.acknowledged), {number: stats.pages}, by_key)
+        if isinstance(frontier, EmbeddedFrontier):
+            self._progress.repaired("request_log_lines", frontier.unreadable_requests)
+            self._progress.repaired("request_log_bytes", frontier.missing_log_bytes)
 
     def _admit_seeds(self, crawl: RunningCrawl, seeds: list[str]) -> None:
         admitted, refused = [], 0

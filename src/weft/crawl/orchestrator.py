@@ -16,6 +16,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from weft.config import Config
 from weft.crawl.ends import BAD_USE, EXIT_CODES, FINAL, SERVER_AWAY, STATES
@@ -25,14 +26,16 @@ from weft.crawl.order import Order
 from weft.crawl.permits import Permits
 from weft.crawl.places import places
 from weft.crawl.process import Process
-from weft.crawl.redis_pods import RedisPods
 from weft.crawl.standing import Standing, begin_alone, end_alone
 from weft.crawl.termination import Termination
-from weft.engine.loop import Stop
 from weft.engine.progress import ProgressLines, Status, read_status
+from weft.engine.stop import Stop
 from weft.errors import WeftError
 from weft.supervise.process import Exit, named
 from weft.telemetry import Log
+
+if TYPE_CHECKING:
+    from weft.crawl.redis_pods import RedisPods
 
 STUCK_S = 30.0  # no heartbeat for so long: it is killed
 LOOK_EVERY_S = 0.1

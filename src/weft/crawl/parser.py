@@ -18,7 +18,8 @@ from weft.config import Config
 from weft.crawl.child import progress_of, run_child
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.handoff import spool_of
-from weft.crawl.opening import Losing, limits_of, read_lost
+from weft.crawl.limits import limits_of
+from weft.crawl.opening import LINKS, Losing, queue_lost, read_lost
 from weft.crawl.order import Control, Order
 from weft.crawl.redis_process import open_frontier, shared_chores
 from weft.engine.commit import Committer
@@ -34,7 +35,6 @@ from weft.engine.suspects import Suspects, beat, take_suspect
 from weft.frontier.admission import Rules
 from weft.frontier.contract import CrawlLimits, ParseQueue
 from weft.frontier.redis.connection import peers
-from weft.records import Found
 from weft.store.pages import PageStore
 from weft.telemetry import Log, Metrics, Peer, Slot
 
@@ -72,7 +72,7 @@ class Parser:
         redis: Collection[Peer] = (),
         chores: Callable[[Parser], Sequence[Callable[[float], None]]] = lambda _: (),
     ) -> None:
-        step = crash_point()
+        self._step = step = crash_point()
         self._pulse = pulse
         self._frontier = frontier
         self.progress = progress
@@ -110,11 +110,7 @@ class Parser:
         stats = store.stats(0, slot.name + ".")
         self.progress.take_up(stats)
         frontier.recover(store.items_since(frontier.acknowledged), {number: stats.pages})
-        for row in store.repair():
-            # These pages' bytes are gone: their URLs come in again under a new number.
-            frontier.readmit(number, Found(row.url, row.depth, row.parent, row.hops))
-        frontier.commit()
-        store.readmitted()
+        self.progress.repaired("lost_pages", queue_lost(frontier, store, number, slot, self._step))
         seeds, extensions = folder.seeds(), frontier.scope_extensions(number)
         rules = Rules(config.scope, seeds, this_year=datetime.now(UTC).year, extensions=extensions)
         crawl = RunningCrawl(

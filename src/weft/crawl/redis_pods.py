@@ -21,12 +21,11 @@ from typing import Any
 
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
+from weft.crawl.limits import CRAWL, bloom_of, limits_of, settings_of
 from weft.crawl.nodes import Shared
-from weft.crawl.opening import CRAWL, limits_of
 from weft.crawl.process import Process
-from weft.crawl.redis_process import bloom_of, settings_of
 from weft.crawl.servers import ManagedServers, take_pods
-from weft.engine.loop import Stop
+from weft.engine.stop import Stop
 from weft.engine.suspects import take_suspect
 from weft.errors import BadInput, ServerAway, ServerFull
 from weft.frontier.contract import FrontierStats
@@ -365,6 +364,7 @@ def _reason(facts: Facts, max_pages: int | None) -> Stop | None:
         return Stop.DONE
     if max_pages is not None and sum(stats.pages for stats, _ in facts) >= max_pages:
         return Stop.MAX_PAGES
-    if any(more["scheduled"] or more["blocked"] or more["rejects"] for _, more in facts):
+    # A queue whose rest is on disk is in no schedule until the pod's lead has brought more, which may just be starting.
+    if any(more["scheduled"] or more["blocked"] or more["rejects"] or more["spilled"] for _, more in facts):
         return None
     return Stop.BUDGET if any(stats.queued for stats, _ in facts) else None

@@ -9,18 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from weft.config import Config
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.opening import CRAWL
+from weft.crawl.limits import CRAWL, bloom_of, settings_of
 from weft.crawl.order import Order
 from weft.crawl.places import slots
 from weft.engine.crawls import RunningCrawl
-from weft.engine.loop import BLOCKING
 from weft.engine.progress import Progress
+from weft.engine.stop import BLOCKING
 from weft.engine.suspects import beat
 from weft.errors import ServerAway, ServerFull
 from weft.frontier.redis.client import PodClient
-from weft.frontier.redis.connection import RedisSettings, address, asking, connect
+from weft.frontier.redis.connection import address, asking, connect
 from weft.frontier.redis.routing import OtherPod, RoutedRedisFrontier
 
 TRY_AGAIN_S = 0.3
@@ -37,19 +36,6 @@ Chore = Callable[[float], None]
 Expand = Callable[[RunningCrawl, Iterable[tuple[int, str, int]]], None]
 
 
-def settings_of(config: Config) -> RedisSettings:
-    """How every pod's Redis is spoken to."""
-    redis = config.redis
-    return RedisSettings(
-        redis.db,
-        redis.password or None,
-        redis.socket_timeout_s,
-        redis.connect_timeout_s,
-        redis.keepalive,
-        redis.max_connections,
-    )
-
-
 def other_pod(order: Order, folder: CrawlFolder, pod: int) -> OtherPod:
     """Another pod, which is not waited for."""
     usual = settings_of(order.config)
@@ -64,14 +50,6 @@ def other_pod(order: Order, folder: CrawlFolder, pod: int) -> OtherPod:
     )
     shelf = folder.of_pod(pod) / "robots.db" if pod in order.config.pods.here else None
     return OtherPod(pod, client, shelf, CRAWL)
-
-
-def bloom_of(config: Config) -> tuple[int, float] | None:
-    """The shape of a pod's filter, where there is one: its share of the URLs, and the error rate."""
-    pods = config.pods
-    if pods.seen_filter == "exact":
-        return None
-    return max(1, pods.bloom_capacity // pods.num_pods), pods.bloom_error_rate
 
 
 def open_frontier(order: Order, folder: CrawlFolder, progress: Progress) -> RoutedRedisFrontier:

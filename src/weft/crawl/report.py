@@ -39,6 +39,7 @@ def document(status: Status, pods: int) -> dict[str, Any]:
         "errors": _some(status.errors),
         "refused": _some(status.refused),
         "unparsed": status.poisoned,
+        "repairs": _some(status.repairs),
         "pods": {"of": pods, "each": [_pod(pod) for pod in status.pods]},
     }
 

@@ -72,7 +72,7 @@ class Standing:
         total.elapsed_s = self._earlier_s + now - self._started_at
         for name in _SUMMED:
             setattr(total, name, sum(getattr(status, name) for _, status in told))
-        for kind in ("statuses", "errors", "refused"):
+        for kind in ("statuses", "errors", "refused", "repairs"):
             counts: Counter[str] = Counter()
             for _, status in told:
                 counts.update(getattr(status, kind))

@@ -8,26 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft import urls
-from weft.config import Loaded, load
+from weft.config import Config, Loaded, load
 from weft.crawl.distribution import announce_pods
 from weft.crawl.folder import CrawlFolder
+from weft.crawl.limits import settings_of
 from weft.crawl.logs import open_log, orchestrator_slot
 from weft.crawl.nodes import Shared, check_nodes, is_part, join
 from weft.crawl.orchestrator import Orchestrator
 from weft.crawl.places import check_cores
-from weft.crawl.redis_pods import RedisPods, check_servers
-from weft.crawl.redis_process import settings_of
 from weft.crawl.seeds import check_email, read_seed_file
 from weft.crawl.servers import forget_pods
 from weft.errors import BadInput, Busy
-from weft.extract.parse import choose
 from weft.frontier.admission import read_domains
 from weft.frontier.redis.connection import peers
 from weft.supervise.node import NodeMetrics
 from weft.telemetry import Endpoint, LogFile
+
+if TYPE_CHECKING:
+    from weft.crawl.redis_pods import RedisPods
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,7 @@ def prepare(
         read_domains(config.scope.exclude_file)
     check_nodes(loaded)
     check_cores(config.pods)
-    check_servers(config)
-    choose(config.store.html_parser)
+    _check_installed(config)
     folder.hold()
     endpoint: Endpoint | None = None
     pods: RedisPods | None = None
@@ -132,6 +132,18 @@ def prepare(
     return Prepared(loaded, folder, Orchestrator(config, folder, identity.crawl_id, pods=pods), endpoint, pods, log)
 
 
+def _check_installed(config: Config) -> None:
+    """That the servers and the parser that are asked for can be had. What only they need is not imported without."""
+    if config.pods.on_redis:
+        from weft.crawl.redis_pods import check_servers
+
+        check_servers(config)
+    if config.store.html_parser == "lexbor":
+        from weft.extract import lexbor
+
+        lexbor.engine()
+
+
 def _open_pods(
     folder: CrawlFolder, loaded: Loaded, crawl_id: str, seeds: Sequence[str], complain: Callable[[str], None]
 ) -> RedisPods | None:
@@ -142,6 +154,8 @@ def _open_pods(
     if section.seen_filter == "bloom":
         share = f"{section.bloom_error_rate:.2%}"
         complain(f"seen_filter is bloom: about {share} of the URLs will be taken for known ones, and never crawled")
+    from weft.crawl.redis_pods import RedisPods
+
     pods = RedisPods(loaded.config, folder, crawl_id)
     shared = Shared.of(loaded, [*folder.seeds(), *seeds]) if is_part(loaded.config) else None
     pods.start(complain, shared)

@@ -11,8 +11,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from weft.engine.loop import Stop
 from weft.engine.progress import Status
+from weft.engine.stop import Stop
 
 _COUNTS = ("pid", "idle", "admitted", "finished", "sent", "received")
 

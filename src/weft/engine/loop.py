@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 
 from weft import urls
 from weft.engine.commit import Committer
@@ -37,18 +36,7 @@ PROGRESS_EVERY_S = 0.5
 DRAIN_S = 10.0
 IDLE_S = 0.2
 TELL_IDLE_EVERY_S = 0.1
-BLOCKING = (DiskFull, ServerAway, ServerFull)
 log = Log("weft.engine.loop")
-
-
-class Stop(StrEnum):
-    """Why a loop ended."""
-
-    DONE = "done"  # nothing is left
-    MAX_PAGES = "max_pages"
-    BUDGET = "budget"  # what is left waits behind a limit for each domain
-    MAX_DURATION = "max_duration"
-    INTERRUPTED = "interrupted"
 
 
 _LIMITS = (Stop.MAX_PAGES, Stop.BUDGET, Stop.MAX_DURATION)

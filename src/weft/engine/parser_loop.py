@@ -13,12 +13,13 @@ from collections.abc import Callable, Sequence
 from weft.engine.answer import Answer
 from weft.engine.commit import Committer
 from weft.engine.crawls import RunningCrawl
-from weft.engine.loop import BLOCKING, COMMIT_EVERY_S, COMMIT_WHEN_IDLE_S, DRAIN_S, PROGRESS_EVERY_S
+from weft.engine.loop import COMMIT_EVERY_S, COMMIT_WHEN_IDLE_S, DRAIN_S, PROGRESS_EVERY_S
 from weft.engine.metrics import EngineMetrics
 from weft.engine.parsing import AT_ONCE, Parsing
 from weft.engine.progress import Progress
 from weft.engine.round import Round
 from weft.engine.spool import SpoolReader, Unreadable
+from weft.engine.stop import BLOCKING
 from weft.engine.suspects import Suspects
 from weft.errors import WeftError
 from weft.frontier.contract import End, Frontier, FrontierStats, ParseQueue, Taken

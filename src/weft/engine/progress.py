@@ -68,6 +68,7 @@ class Status(msgspec.Struct):
     redirects: int = 0
     recent: list[str] = []
     poisoned: list[str] = []
+    repairs: dict[str, int] = {}  # what this run has found damaged when it took the crawl up, and mended
     # Of one process of several, for whoever decides that the crawl is over: counts that only grow, but for a crash.
     idle: str = ""  # why it has nothing to do
     told_at: float = 0.0  # when that was so, by the machine's monotonic clock
@@ -93,6 +94,7 @@ class Progress:
         self.status.idle = ""
         if self._is_new_run:
             self.status.started_at = self._began
+            self.status.repairs = {}
         self.status.recent = []
         self.refused: Counter[str] = Counter(self.status.refused)
         self.errors: Counter[str] = Counter(self.status.errors)
@@ -110,6 +112,11 @@ class Progress:
         self.statuses, self.errors = counts_of(held)
         for reason, count in _refusals(held).items():
             self.refused[reason] = max(self.refused[reason], count)
+
+    def repaired(self, what: str, count: int) -> None:
+        """So many of something were mended, or given up, when the crawl was taken up."""
+        if count:
+            self.status.repairs = self.status.repairs | {what: self.status.repairs.get(what, 0) + count}
 
     def page(self, url: str, body_bytes: int) -> None:
         """A page was stored."""

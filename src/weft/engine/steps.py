@@ -32,6 +32,9 @@ SPLIT_STEPS = (
     "taken",  # a parser has leased a page and read it
 )
 
+# And where a crawl is taken up:
+OPENING_STEPS = ("lost-queued",)  # URLs whose pages are gone are queued again, the store does not know
+
 
 def crash_point(setting: str | None = None) -> Callable[[str], None]:
     """A function to be told each step; it does nothing unless a test wants the process dead there."""

@@ -11,6 +11,6 @@ def article(html: str, url: str) -> str:
         from trafilatura import extract
     except ModuleNotFoundError as error:
         if error.name != "trafilatura":
-            raise  # it is there, and something that it needs is not: naming trafilatura would mislead
+            raise  # it is installed, and a dependency of it is not: naming trafilatura would mislead
         raise Missing("trafilatura", "pip install 'weft[article]'") from None
     return extract(html, url=url, include_comments=False, include_tables=True) or ""

@@ -1,4 +1,4 @@
-"""Bytes to text: which encoding a body is in, how that is known, and its decoding.
+"""Bytes to text: detects a body's encoding and decodes it.
 
 The order is WHATWG's: byte order mark, HTTP header, declaration in the first 1024 bytes. A body that declares nothing
 is UTF-8 when it is valid UTF-8; else a late declaration or, last, the statistics of its letters decide (after
@@ -23,7 +23,7 @@ LATE_BYTES = 16384
 SAMPLE_BYTES = 16384
 MAX_TYPE_CHARS = 256
 FALLBACK = "windows-1252"
-# With fewer letters than this beyond ASCII, and no other hint, a guess among the Latin alphabets is worth nothing.
+# With fewer non-ASCII letters than this, and no other hint, a guess among the Latin alphabets is unreliable.
 FEW_LETTERS = 6
 
 _OTHER_LATIN = frozenset(("windows-1250", "windows-1254", "windows-1257", "windows-1258", "iso-8859-2", "iso-8859-4"))
@@ -31,7 +31,7 @@ _ASCII = bytes(range(128))
 
 _BOMS = (
     (b"\xef\xbb\xbf", "utf-8"),
-    (b"\xff\xfe\0\0", "utf-32le"),  # before utf-16le, of which it would be a page that begins with a NUL
+    (b"\xff\xfe\0\0", "utf-32le"),  # before utf-16le, whose mark is a prefix of it
     (b"\0\0\xfe\xff", "utf-32be"),
     (b"\xff\xfe", "utf-16le"),
     (b"\xfe\xff", "utf-16be"),
@@ -44,14 +44,14 @@ _WIDE_STARTS = (
 )
 _CHARSET = re.compile(r"charset\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s;\"']+))", re.IGNORECASE)
 _QUOTED = rb"(?:[^>\"']++|\"[^\"]*\"|'[^']*')*+"
-# Other tags and comments are matched too, so that a <meta> inside them is passed over.
+# Other tags and comments are matched too, so that a <meta> inside them is ignored.
 _TAG = re.compile(rb"<!--(?:.*?-->|.*+)|<meta(?=[\s/])(" + _QUOTED + rb")>|<[/A-Za-z]" + _QUOTED + rb">", re.I | re.S)
 _ATTRIBUTE = re.compile(rb"([^\s/>\"'=]+)(?:\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s>\"']+)))?")
 _XML = re.compile(rb"<\?xml\s[^>]*?encoding\s*=\s*[\"']([^\"']+)").match
 _LANG = re.compile(rb"<html\b[^>]*?\slang\s*=\s*[\"']?([A-Za-z]{2,3}(?:-[A-Za-z]+)?)", re.IGNORECASE).search
 _TLD = re.compile(r"^[a-z]+://(?:[^/?#@]*@)?[^/?#:]*\.([a-z]{2}|xn--[a-z0-9-]+)\.?(?::\d*)?(?:[/?#]|$)").match
 
-# The country whose pages are written as pages of that language are: the detector's hint is a top-level domain.
+# Language to country, because the detector takes a top-level domain as its hint.
 _COUNTRY = {
     "ja": "jp", "ko": "kr", "zh-tw": "tw", "zh-hk": "hk", "zh-hant": "tw", "zh": "cn", "ru": "ru", "uk": "ua",
     "be": "by", "bg": "bg", "sr": "rs", "mk": "mk", "el": "gr", "he": "il", "iw": "il", "ar": "eg", "fa": "ir",
@@ -62,7 +62,7 @@ _COUNTRY = {
 
 
 class Decoded(NamedTuple):
-    """A body's text, its encoding (WHATWG's name, lower-case) and what told so."""
+    """A body's text, its encoding (WHATWG's name, lower-case) and how that was determined."""
 
     text: str
     charset: str
@@ -142,7 +142,7 @@ def _undeclared(body: bytes, url: str) -> Decoded:
 
 
 def _wide(body: bytes) -> str | None:
-    """UTF-16 or UTF-32 by the NULs beside a page's first `<`."""
+    """UTF-16 or UTF-32, recognised by the NULs next to a page's first `<`."""
     if b"\0" in body[:4]:
         for start, encoding in _WIDE_STARTS:
             if body.startswith(start):
@@ -172,7 +172,7 @@ def _guess(body: bytes, url: str) -> tuple[str, Source]:
 
 
 def _sample(body: bytes) -> bytes:
-    """The parts of a body that tell encodings apart, cut where no encoding has the inside of a character."""
+    """The non-ASCII parts of a body, cut at bytes that are inside a character in no encoding."""
     size, kept = 0, []
     for piece in body.split(b"<"):
         if not piece.isascii():
@@ -187,7 +187,7 @@ def _sample(body: bytes) -> bytes:
 
 
 def _hint(body: bytes, url: str) -> str | None:
-    """The top-level domain where such pages are at home: by the page's language, else by its host."""
+    """The top-level domain for the detector: of the page's language, else of its host."""
     if match := _LANG(body, 0, LATE_BYTES):
         lang = match[1].decode("ascii").lower()
         if country := _COUNTRY.get(lang) or _COUNTRY.get(lang[:2]):

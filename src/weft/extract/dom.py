@@ -1,8 +1,8 @@
-"""What extraction asks of an HTML tree, whichever parser made it.
+"""What extraction needs from an HTML tree, whichever parser made it.
 
-turbohtml's own classes fit these protocols as they are (turbo.py), so that a crawl pays for no layer in between;
-lexbor's nodes are wrapped (lexbor.py). Invariant of both: searches give document order; equality means the same node of
-the same tree; `copy.deepcopy` of an element copies its subtree and leaves the document alone.
+turbohtml's own classes satisfy these protocols (turbo.py), so that a crawl pays for no layer in between; lexbor's nodes
+are wrapped (lexbor.py). Invariant of both: searches return document order; equality means the same node of the same
+tree; `copy.deepcopy` of an element copies its subtree and does not change the document.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self
 
 
 class Searchable(Protocol):
-    """A document or an element: what lies below can be found."""
+    """A document or an element: its descendants can be searched."""
 
     def select(self, selector: str, /) -> list[Any]: ...
 
@@ -46,7 +46,7 @@ class MicrodataItem(Protocol):
 
 
 class Element(Searchable, Protocol):
-    """One element. What `text` gives is all the text below it; of comments it gives none."""
+    """One element. `text` is all the text below it, without comments."""
 
     @property
     def tag(self) -> str: ...

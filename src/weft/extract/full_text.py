@@ -1,4 +1,4 @@
-"""All the text of a page or a feed, whatever it is for."""
+"""All the text of a page or a feed, boilerplate included."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COMMENT = "<!--"
 
 
 def full_text(document: Document) -> str:
-    """What a reader could read of a page, block by block."""
+    """The visible text of a page, block by block."""
     body = document.find("body")
     if body is None:
         return ""

@@ -1,8 +1,8 @@
 """What a body is: HTML, a feed, other XML, text, or something without text.
 
-The content type is believed where it says something; where it is missing, malformed or one that servers send for want
-of a better, the first bytes decide (after the WHATWG MIME Sniffing Standard). A declared HTML page that begins like a
-PDF or an image is what it begins like: no page of text starts so.
+The content type decides where it is meaningful; where it is missing, malformed or a server's default, the first bytes
+do (after the WHATWG MIME Sniffing Standard). A declared HTML page that begins like a PDF or an image is one: no page of
+text begins so.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _html_or_not(body: bytes) -> Kind:
 
 
 def _by_root(start: bytes) -> Kind | None:
-    """The kind by the name of the first element; None for a name that tells nothing."""
+    """The kind by the name of the first element; None for any other name."""
     start = _without_bom(start)
     root = _ROOT.match(start, _prolog_end(start))
     if not root:

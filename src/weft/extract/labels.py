@@ -3,8 +3,8 @@
 Owns the label table of the WHATWG Encoding Standard, under which `latin1` and `ascii` are windows-1252, because that
 is what pages mean by them. Encodings the standard leaves out, but Python decodes and old pages use, come after it.
 
-Invariant: `encoding_of` knows every label of the standard, ignores case and surrounding whitespace, and never answers
-with something `decoder_of` cannot decode.
+Invariant: `encoding_of` has every label of the standard, ignores case and surrounding whitespace, and never returns an
+encoding that `decoder_of` cannot decode.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _LABELS = {
     "utf-16be": "unicodefffe",
     "utf-16le": "csunicode iso-10646-ucs-2 ucs-2 unicode unicodefeff utf-16",
     "x-user-defined": "",
-    # What follows is not in the standard (or is refused there, for the safety of scripts that nobody runs here).
+    # Not in the standard, or refused there for the safety of scripts, which are not run here.
     "iso-2022-kr": "csiso2022kr",
     "hz-gb-2312": "hz",
     "utf-32be": "ucs-4be",
@@ -108,7 +108,7 @@ _ENCODINGS = {label: name for name, labels in _LABELS.items() for label in (name
 
 @lru_cache(maxsize=1024)
 def encoding_of(label: str) -> str | None:
-    """The encoding a label means, lower-case; None for a label nobody knows."""
+    """The encoding a label means, lower-case; None for an unknown label."""
     return _ENCODINGS.get(label.strip("\t\n\f\r ").lower())
 
 

@@ -1,7 +1,7 @@
 """The language of a page: what it declares, checked against what it is written in.
 
-Declarations lie: a template says `en` and the text is Polish. So a text that is long enough to be told apart decides,
-except against a language the detector (by trigrams) does not know. Codes are the two letters of ISO 639-1.
+Declarations may be wrong: a template says `en` and the text is Polish. So a text that is long enough for the detector
+(by trigrams) decides, unless the detector does not know the declared language. Codes are those of ISO 639-1.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from weft.extract.dom import Document
 from weft.extract.turbo import detect_language
 
-# Below this length the detector errs too often to overrule a page, below this one to be asked at all.
+# Below the first length the detector errs too often to overrule a page, below the second to be used at all.
 SURE_CHARS = 400
 LEAST_CHARS = 25
 SURE = 0.9
@@ -34,7 +34,7 @@ _TAG = re.compile(r"\s*([A-Za-z]{2,3})(?:[-_,;\s]|$)").match
 
 
 def language(document: Document | None, text: str) -> str | None:
-    """The language of a page with that text; None when nothing tells it."""
+    """The language of a page with that text; None if it is unknown."""
     declared = _declared(document) if document is not None else None
     if declared is not None and (len(text) < SURE_CHARS or declared not in _CODES):
         return declared

@@ -1,9 +1,9 @@
-"""lexbor, by selectolax: the parser that stands in for turbohtml (`html_parser: lexbor`), an extra, `weft[lexbor]`.
+"""lexbor, by selectolax: the alternative to turbohtml (`html_parser: lexbor`), an extra, `weft[lexbor]`.
 
-Slower, but older and used by many. It has no budget of its own and is quadratic where elements nest deeply or one tag
-has many attributes, so `tamed` takes out of a page what could cost too much before lexbor sees it.
+Slower, but older and widely used. It has no time budget and is quadratic where elements nest deeply or one tag has many
+attributes, so `tamed` removes from a page what could cost too much before lexbor parses it.
 
-Must stay true: what dom.py says of a tree; a `<template>` that is a declarative shadow root is searched with the page.
+Must stay true: the invariants of dom.py; a `<template>` that is a declarative shadow root is searched with the page.
 """
 
 from __future__ import annotations
@@ -13,19 +13,16 @@ from collections.abc import Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from weft import urls
 from weft.errors import BadUrl, Missing
 from weft.extract import lexbor_writer
 
-if TYPE_CHECKING:
-    pass
-
 MAX_DEPTH = 400
-# Formatting elements are opened anew in every block that follows: more of them than this, left open, are taken out.
+# Formatting elements left open are reopened in every block that follows: more of them than this are removed.
 MAX_FORMATTING = 100
-FEW_TAGS = 1000  # can cost nothing worth looking for
+FEW_TAGS = 1000  # too few to be slow
 MAX_ROOTS = 10  # each further `<body>` or `<html>` merges its attributes into the first
 LONG_TAG_CHARS, MAX_ATTRIBUTES = 4096, 500
 NEAR = 20
@@ -34,7 +31,7 @@ MAX_ITEM_DEPTH = 20
 _VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())
 _FORMATTING = frozenset("a b big code em font i nobr s small strike strong tt u".split())
 _RAW = frozenset("script style textarea title xmp iframe noembed noframes plaintext".split())
-_FLAT = _VOID | _RAW | {"a"}  # a link is worth finding however deep it stands, and another one closes it
+_FLAT = _VOID | _RAW | {"a"}  # links are kept at any depth; they do not nest, since the next one closes them
 _RAW_ENDS = {name: re.compile(rf"</{name}[\s/>]", re.IGNORECASE) for name in _RAW}
 _NAME = re.compile(r"(/?)([a-zA-Z][^\s/>]{0,30})").match
 _ATTRIBUTES = re.compile(r"[^\s/>=]+(?:\s*=\s*(?:\"[^\"]*\"|'[^']*'|[^\s>]*))?").finditer
@@ -49,7 +46,7 @@ _URLS = frozenset(("src", "href", "data"))
 
 
 def parse(text: str) -> tuple[LexborDocument, bool]:
-    """The tree of a page, and whether something was taken out of it."""
+    """The tree of a page, and whether something was removed from it."""
     safe = tamed(text)
     return LexborDocument(engine()(safe)), safe != text
 
@@ -95,7 +92,7 @@ def tamed(text: str) -> str:
                 while (last := opened.pop()) != name:
                     formatting -= last in _FORMATTING
                 formatting -= is_formatting
-            elif is_formatting:  # each such end tag takes all that is open apart, and puts it together again
+            elif is_formatting:  # each stray end tag makes the parser rebuild all open elements
                 stray += 1
                 if stray > MAX_FORMATTING:
                     kept.append(text[begin:start])
@@ -200,7 +197,7 @@ class LexborDocument(_Searchable):
 
 
 def _put_before(template: Any, fragment: Any) -> None:
-    """Puts a shadow root's content into the page, where its readers see it."""
+    """Moves a shadow root's content into the page, where readers see it."""
     child = fragment.first_child
     while child is not None:
         following = child.next
@@ -299,7 +296,7 @@ class LexborElement(_Searchable):
         return self
 
     def decompose(self) -> None:
-        """Takes it out of its tree."""
+        """Removes it from its tree."""
         self.node.remove(recursive=True)
 
     def to_text(self, _layout: Any, /) -> str:

@@ -1,8 +1,8 @@
-"""A lexbor tree written down, as plain lines or as Markdown (GitHub's), in the form that turbohtml gives them.
+"""Writes a lexbor tree as plain lines or as Markdown (GitHub's), in the same form as turbohtml.
 
-One walk over the tree, without recursion, for pages nest as deep as they like. Each open element has a frame: blocks
-collect finished blocks (a paragraph, a whole list, a table) and the line that is being written; elements inside a line
-collect pieces of it. Lists and quotations indent what is inside them, each level once more: only MAX_INDENTS deep.
+One walk over the tree, without recursion, because pages may nest deeply. Each open element has a frame: blocks collect
+finished blocks (a paragraph, a whole list, a table) and the line that is being written; elements inside a line collect
+pieces of it. Lists and quotations indent their content, up to MAX_INDENTS levels.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class _Plain:
         return "\n\n".join(bottom.blocks)
 
     def _enter(self, node: Any) -> bool:
-        """Takes up a node; whether its children are to be walked."""
+        """Enters a node; returns whether to walk its children."""
         tag = node.tag
         if node.is_text_node:
             self._stack[-1].line.append(self.plain(node.text_content or ""))
@@ -184,7 +184,7 @@ class _Plain:
         return [(bullet + inside.replace("\n", "\n" + indent)).rstrip()]
 
     def _end_line(self) -> None:
-        """A block begins: what stands before it in its parent is one of its own, whatever elements it is in."""
+        """Ends the current line before a block begins: the text before it becomes a block of its own."""
         pieces: list[str] = []
         for frame in reversed(self._stack):
             pieces[:0] = frame.line
@@ -206,7 +206,7 @@ class _Plain:
         """The innermost block that is open."""
         return next(frame for frame in reversed(self._stack) if frame.is_block)
 
-    # ── in what the two forms differ ───────────────────────────────────────────────────────────────────────────────
+    # ── where the two forms differ ───────────────────────────────────────────────────────────────────────────────
 
     def plain(self, data: str) -> str:
         """A piece of text."""

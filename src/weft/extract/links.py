@@ -1,8 +1,8 @@
-"""One pass over a page's tree for all that a crawl needs of it: references, title, base, and the authors' wishes.
+"""One pass over a page's tree for all that a crawl needs: references, title, base, and robots directives.
 
-References are raw: character references are decoded (by the parser), surrounding whitespace is off, nothing is joined;
-`weft.urls` does that. What stands in a `<template>` is no part of the page, except where the template is a declarative
-shadow root, which readers see.
+References are raw: character references are decoded (by the parser), surrounding whitespace is removed, nothing is
+joined; `weft.urls` does that. The content of a `<template>` is no part of the page, except where the template is a
+declarative shadow root, which readers see.
 
 Invariant: `hrefs` holds nothing that cannot lead to a page over http, no two equal, at most MAX_HREFS of them.
 """
@@ -60,9 +60,9 @@ class Scan:
 
 
 def scan(document: Document) -> Scan:
-    """All that the crawl needs: what the head says, then the links in document order, then areas and frames.
+    """All that the crawl needs: the head's elements, then the links in document order, then areas and frames.
 
-    The parser knows where elements of one tag are: asking for one after the other is quicker than for all at once.
+    The parser has an index by tag: one query for each tag is faster than one for all.
     """
     found = Scan()
     hrefs: dict[str, None] = {}
@@ -81,9 +81,9 @@ def scan(document: Document) -> Scan:
     raws += [element.attr("href") or "" for element in live(select(_AREAS))]
     raws += [element.attr("src") or "" for tag in ("iframe", "frame") for element in live(select(tag))]
     together = "".join(raws)
-    clean = " " not in together and together.isprintable()  # nothing is to be taken off anywhere
+    clean = " " not in together and together.isprintable()  # no reference needs stripping
     for raw in raws:
-        if clean and raw[:1] == "/":  # what most look like
+        if clean and raw[:1] == "/":  # most references
             hrefs[raw] = None
         elif (href := followable(raw)) is not None:
             hrefs[href] = None
@@ -99,11 +99,11 @@ def scan(document: Document) -> Scan:
 
 
 def followable(raw: str) -> str | None:
-    """A reference without its edges; None when it leads nowhere new or not over http."""
+    """A reference without surrounding whitespace; None for a fragment, or a scheme other than http."""
     href = raw.strip(_EDGES)
     if not href:
         return None
-    # The URL parser drops tabs and newlines wherever they stand: `java\nscript:` is a script.
+    # The URL parser drops tabs and newlines anywhere in a URL: `java\nscript:` is a script.
     judged = href if href.isprintable() else href.translate(_INVISIBLE)
     return None if _UNFOLLOWED(judged) else href
 
@@ -130,7 +130,7 @@ def refresh_target(content: str) -> str | None:
 
 
 def _head_fact(found: Scan, element: Element, tag: str) -> str | None:
-    """Notes what a base, link, meta or title says; the reference in it, if it is one to follow."""
+    """Records a base, link, meta or title; returns the reference in it, if it is one to follow."""
     if tag == "meta":
         return _meta(found, element)
     if tag == "link":
@@ -160,7 +160,7 @@ def _meta(found: Scan, element: Element) -> str | None:
 
 
 def _is_refresh(element: Element) -> bool:
-    """Whether a meta sends its readers elsewhere; one inside noscript is for those who run no scripts."""
+    """Whether a meta is a refresh; one inside noscript is for browsers without scripts."""
     equiv = element.attr("http-equiv")
     return equiv is not None and equiv.strip().lower() == "refresh" and element.closest("noscript") is None
 

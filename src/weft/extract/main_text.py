@@ -1,9 +1,9 @@
-"""The part of a page that it is about: a copy of its tree, pruned of everything else.
+"""The main content of a page: a copy of its tree, pruned of boilerplate.
 
-What every page of a site has (navigation, footers, forms, consent, asides) goes; what names itself boilerplate by class
-or id goes unless it is most of the page; so do comments below an article, sections headed "related" and the like, and
-on pages of prose small blocks that are mostly links. Words and limits were tuned on half of WCXB's 300 development
-pages (word F1 there .888, on the other half .853, every type of page at .70 or more).
+What every page of a site has (navigation, footers, forms, consent, asides) is removed; elements with a class or id of
+boilerplate are, unless they are most of the page; so are comments below an article, sections headed "related" and the
+like, and, on pages with prose, small blocks that are mostly links. Words and limits were tuned on half of WCXB's 300
+development pages (word F1 there .888, on the other half .853, every type of page at .70 or more).
 
 Invariant: the document itself is never changed; what remains is in document order; a page that has text keeps some.
 """
@@ -21,15 +21,15 @@ from typing import cast
 from weft.extract.dom import Document, Element
 from weft.extract.turbo import LAYOUT, is_comment
 
-# An element that calls itself the content is it when more text than this is left of it.
+# An element marked as the content is used if more text than this is left of it after pruning.
 ROOT_CHARS = 600
-# Boilerplate by name is kept when it has more than this share of the page's text: then it is the page.
+# An element named as boilerplate is kept if it has more than this share of the page's text.
 NAMED_SHARE = 0.4
 CONSENT_SHARE = 0.9
 HIDDEN_SHARE = 0.5
 FORM_SHARE = 0.3
 SECTION_SHARE = 0.3
-# Comments go when so much else is left, and they are not most of the page, as in a forum they are.
+# Comments are removed if so much other text is left, and they are not most of the page, as in a forum.
 TEXT_BESIDE_COMMENTS = 1500
 COMMENTS_SHARE = 0.6
 MAX_COMMENTS = 2000
@@ -39,9 +39,9 @@ PROSE_CHARS = 500
 PARAGRAPH_CHARS = 60
 SMALL_BLOCK_CHARS = 400
 LINK_DENSITY = 0.5
-# A line of this length stands in a text once; pages repeat blocks for small screens.
+# A line of at least this length is kept once: pages repeat blocks for small screens.
 REPEATED_CHARS = 20
-# A page whose text is for browsers alone may still tell its beginning, which is then the best there is.
+# A page whose text needs scripts may have an excerpt in its metadata, which is used if it is long enough.
 EMPTY_CHARS = 100
 EXCERPT_CHARS = 300
 
@@ -71,7 +71,7 @@ _BOILERPLATE = frozenset(
 )
 _CONSENT = frozenset(("cookie", "cookies", "consent", "onetrust", "gdpr"))
 _COMMENTS = frozenset(("comment", "comments", "commentlist", "disqus"))
-# Names that tell only as a whole: what forums put around a post, and shops around a product.
+# Names that are boilerplate only as a whole: around a post in a forum, around a product in a shop.
 _COMPOUND = re.compile(
     r"(?:^|[\s_-])(?:user-?(?:info|details|card|profile|title|stats|extras)|post-?(?:profile|signature)"
     r"|message-(?:cell--user|user(?:Details|Extras|Title|Banner|Name|Info)?)|member-?(?:info|title)"
@@ -84,7 +84,7 @@ _COMPOUND_WORDS = frozenset(
     "memberinfo recently crosssell cross upsell up quotebox quote bbcode ips".split()
 )
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+").findall
-_TELLING = _BOILERPLATE | _CONSENT | _COMMENTS | _COMPOUND_WORDS
+_MEANINGFUL = _BOILERPLATE | _CONSENT | _COMMENTS | _COMPOUND_WORDS
 _ASIDE_HEADING = re.compile(
     r"\W*(?:related\b|recommended|trending|sponsored|advertisement|newsletter|subscribe|sign up|follow us|get in touch"
     r"|more (?:from|on|in|topics|posts|stories|articles|news|about|like)|you (?:may|might|could)\b|people also"
@@ -106,7 +106,7 @@ _EMPTY_LINES = re.compile(r"\n[ \t]*\n\s*\n")
 
 
 class _Name(Enum):
-    """What an element calls itself."""
+    """What an element's class or id says it is."""
 
     CONSENT = auto()
     BOILERPLATE = auto()
@@ -124,13 +124,13 @@ def main_content(document: Document) -> Element | None:
 
 
 def main_text(document: Document, root: Element | None) -> str:
-    """The text of a pruned tree; of a page that shows nothing without scripts, the excerpt it gives of itself."""
+    """The text of a pruned tree; for a page that shows nothing without scripts, the excerpt in its metadata."""
     text = without_repeats(root.to_text(LAYOUT)) if root is not None else ""
     return text if len(text) >= EMPTY_CHARS else _excerpt(document) or text
 
 
 def without_repeats(text: str) -> str:
-    """A text without lines that stand in it before."""
+    """A text without repeated lines."""
     seen: set[str] = set()
     kept = []
     for line in text.split("\n"):
@@ -149,7 +149,7 @@ def without_empty_lines(text: str) -> str:
 
 
 def _candidates(document: Document) -> Iterator[Element]:
-    """The elements that may hold the content: the biggest `main`, then the only one called so, the only article."""
+    """The elements that may hold the content: the largest `main`, then a unique #content or #main, a unique article."""
     found = document.select(_ROOTS)
     if mains := [element for element in found if element.tag == "main" or element.attr("role") == "main"]:
         yield max(mains, key=_size)
@@ -161,7 +161,7 @@ def _candidates(document: Document) -> Iterator[Element]:
 
 
 def _pruned(element: Element) -> Element:
-    """A copy of an element without what is no content."""
+    """A copy of an element without boilerplate."""
     root: Element = copy.deepcopy(element)
     _reveal_noscript(root)
     # Forms that ask for something to be typed. Others may hold the whole page, as ASP.NET's do.
@@ -198,7 +198,7 @@ def _drop(elements: Iterable[Element], limit: float) -> None:
 
 
 def _reveal_noscript(root: Element) -> None:
-    """Keeps what is in noscript where the page has hardly anything else: forums that scripts draw do so."""
+    """Keeps the content of noscript where the page has hardly anything else, as forums drawn by scripts do."""
     hidden = [element for element in root.find_all("noscript") if _size(element) > 1000]
     if hidden:
         root.remove("script, style, template")
@@ -221,7 +221,7 @@ def _named(root: Element) -> dict[_Name, list[Element]]:
 
 
 def _is_in_prose(element: Element) -> bool:
-    """Whether an element is a word or a link in a paragraph, which would be a torso without it."""
+    """Whether an element is a word or a link in a paragraph, which would have a gap without it."""
     return element.tag in _INLINE and _tag(element.parent) == "p"
 
 
@@ -232,7 +232,7 @@ def _meaning(names: str) -> _Name | None:
         words = names.replace("-", " ").replace("_", " ").split()
     else:
         words = [word.lower() for word in _WORDS(names)]
-    if _TELLING.isdisjoint(words):
+    if _MEANINGFUL.isdisjoint(words):
         return None
     if not _CONSENT.isdisjoint(words):
         return _Name.CONSENT
@@ -242,7 +242,7 @@ def _meaning(names: str) -> _Name | None:
 
 
 def _drop_sections(root: Element, limit: float) -> None:
-    """Drops sections whose heading says that they are beside the point."""
+    """Drops sections whose heading marks them as not part of the content."""
     for heading in root.select("h2, h3, h4, h5, h6"):
         title = heading.text.strip()
         if 0 < len(title) <= _HEADING_CHARS and _ASIDE_HEADING(title):
@@ -262,7 +262,7 @@ def _section(root: Element, heading: Element, title_chars: int) -> Element | Non
 
 
 def _is_first(element: Element) -> bool:
-    """Whether no text stands before an element in its parent (a few icons may)."""
+    """Whether no text precedes an element in its parent (a few icons may)."""
     for sibling in islice(element.previous_siblings, 6):
         if not is_comment(sibling) and sibling.text.strip():
             return False

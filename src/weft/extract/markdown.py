@@ -1,8 +1,8 @@
 """The main content as Markdown (GitHub's): headings, lists, tables, code blocks, links and images are kept.
 
-Takes the pruned tree of main_text.py, makes its references absolute and has the parser write it down.
+Takes the pruned tree of main_text.py, makes its references absolute and has the parser write it as Markdown.
 
-Invariant: code blocks and tables come out as they are in the page; only prose is rid of repeated lines.
+Invariant: code blocks and tables are unchanged; repeated lines are removed from prose only.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def markdown(root: Element | None, base: str) -> str:
             link.decompose()
     tree.strip_tags(_DEAD_LINKS)
     _resolve(tree, base)
-    # A no-break space is written as a reference, which nobody wants to read; outside code it is a space.
+    # The parser writes a no-break space as a character reference; a plain space is easier to read.
     written = tree.to_markdown(STYLE).replace("&#160;", " ")
     return "\n".join(_tidied(written.split("\n"))).strip()
 
 
 def _resolve(tree: Element, base: str) -> None:
-    """Makes references absolute; one that is none stays as it is written."""
+    """Makes references absolute; an invalid one stays as written."""
     for element in tree.select("a[href], img[src]"):
         name = "src" if element.tag == "img" else "href"
         try:

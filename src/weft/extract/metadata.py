@@ -1,6 +1,6 @@
-"""What a page says about itself to machines: meta tags, Open Graph, JSON-LD, microdata.
+"""The machine-readable metadata of a page: meta tags, Open Graph, JSON-LD, microdata.
 
-Invariant: malformed data is passed over, never raised, and no list grows beyond MAX_VALUES.
+Invariant: malformed data is ignored, never raised, and no list grows beyond MAX_VALUES.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 
 MAX_VALUES = 1000
 MAX_CHARS = 5000
-# Each takes a copy of what it refers to, and many can refer to the same.
+# Each copies what it refers to, and many may refer to the same.
 MAX_ITEMREFS = 20
 
-# Where a fact may stand, best first: names and properties of meta tags, then keys of JSON-LD.
+# Sources of each field, best first: names and properties of meta tags, then keys of JSON-LD.
 _META = {
     "description": ("description", "og:description", "twitter:description", "dc.description"),
     "author": ("author", "article:author", "dc.creator", "parsely-author", "sailthru.author", "twitter:creator"),
@@ -39,7 +39,7 @@ _JSON_LD = {"author": "author", "published": "datePublished", "modified": "dateM
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """Facts about a page, as it gives them: dates are not interpreted, URLs not resolved."""
+    """Metadata as written in the page: dates are not interpreted, URLs not resolved."""
 
     description: str | None = None
     keywords: tuple[str, ...] = ()

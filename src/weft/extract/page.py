@@ -1,10 +1,10 @@
-"""The face of the room: bytes of a response to a Page.
+"""The interface of this room: the bytes of a response become a Page.
 
-`extract` does at once what every crawled page needs (kind, charset, references, title, the authors' wishes) and leaves
-all else for the first time somebody asks. Pure: no I/O, no clock that matters, and it never raises on any input.
+`extract` computes at once what every crawled page needs (kind, charset, references, title, robots directives); all else
+is computed on first use. Pure: no I/O, and it never raises on any input.
 
 Invariant: time and memory are bounded whatever the input, by MAX_BYTES, by the parser's budget (see parse.py) and by
-the caps in links.py; `truncated` and `capped` tell when one of them cut something off.
+the caps in links.py; `truncated` and `capped` say that one of them cut something off.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _T = TypeVar("_T")
 
 
 class lazy(Generic[_T]):
-    """An attribute of a page that is computed when first asked for, and kept."""
+    """An attribute of a page that is computed on first use, and kept."""
 
     def __init__(self, compute: Callable[[Page], _T]) -> None:
         self.compute = compute
@@ -54,21 +54,21 @@ class lazy(Generic[_T]):
 
 
 class Page:
-    """What is known about one fetched body.
+    """One fetched body.
 
-    Read at once, for every page:
+    Computed at once, for every page:
 
     - `url`: as given; `base`: what its references are relative to.
     - `kind`: html, feed, xml, text or other. Only html has references, a title, and the rest below.
-    - `charset` and `charset_source`: WHATWG's name of the encoding and what told it (bom, header, meta, detected,
-      fallback); both None for `other`.
+    - `charset` and `charset_source`: WHATWG's name of the encoding and how it was determined (bom, header, meta,
+      detected, fallback); both None for `other`.
     - `title`: on one line, at most 500 characters; None when there is none.
     - `canonical`: the URL the page calls its own, resolved; `refresh`: the raw target of a meta refresh.
     - `noindex`, `nofollow`: what the page itself asks; X-Robots-Tag is the caller's to add (robots_meta.robots_tag).
     - `hrefs`: raw references to follow, in order, no two equal; empty when `nofollow`.
     - `truncated`: bytes beyond the cap were not read, or parsing was cut short; `capped`: there were more references.
 
-    Computed when first asked for, and kept (they are not for the crawl's own loop): `links`, `text`, `main_text`,
+    Computed on first use, and kept (they are not for the crawl's own loop): `links`, `text`, `main_text`,
     `markdown`, `language`, `meta`, `open_graph`, `json_ld`, `microdata`.
     """
 
@@ -170,7 +170,7 @@ class Page:
 
 
 def extract(body: bytes, url: str, content_type: str | None = None) -> Page:
-    """A fetched body's page. `url` is where it was found at last; `content_type` the header as it came."""
+    """The Page of a fetched body. `url` is the final one, after redirects; `content_type` the header as received."""
     page = Page(url, kind_of(body, content_type))
     if page.kind is Kind.OTHER:
         return page
@@ -184,7 +184,7 @@ def extract(body: bytes, url: str, content_type: str | None = None) -> Page:
 
 
 def _read(page: Page) -> None:
-    """Parses an HTML page and takes from it what every page needs."""
+    """Parses an HTML page and fills in what every page needs."""
     page._document, cut = parse(page._text)
     found = _links.scan(page._document)
     page.truncated |= cut

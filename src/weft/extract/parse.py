@@ -1,11 +1,11 @@
-"""Text to tree, with the parser's few costly inputs bounded.
+"""Text to tree, with a bound on the few inputs that are costly to parse.
 
 turbohtml is linear in depth (it stops nesting at 512 levels), but the standard itself lets a page multiply: each block
 re-opens every formatting element left open before it (`<p><i a=1><i a=2>…<p>x<p>x`: 510 elements for 4 bytes), with
 all its attributes, and each further `<body>` or `<html>` merges its attributes into the first. 2 MiB of that would be
-gigabytes. The multiplication goes by tags, so a page that has not enough of them is parsed in one go, and one that has
-in steps, until it is done or has used up its time: then what was read so far is the page. Where a formatting tag seems
-stuffed with attributes, the steps are small, for one such step can cost as much as a page.
+gigabytes. The multiplication needs tags, so a page that has too few of them is parsed at once, and one that has enough
+in steps, until it is done or has used up its time: then the part parsed so far is the page. Where a formatting tag
+seems to have very many attributes, the steps are small, since one such step can cost as much as a page.
 
 Invariant: a page is cut only for using more than CPU_SECONDS of processor time, 10 times what 2 MiB of the web need.
 """
@@ -24,7 +24,7 @@ PARSERS = ("turbohtml", "lexbor")
 _chosen = PARSERS[0]
 
 CPU_SECONDS = 0.1
-# At the worst: 0.2 s and 185 MB.
+# Costs at most 0.2 s and 185 MB.
 MAX_ELEMENTS = 2_000_000
 # How many formatting elements a tag can re-open: as many as the parser nests, and of those without attributes (which
 # the standard keeps three of each at a time) this many.
@@ -46,7 +46,7 @@ _ATTRIBUTE = re.compile(r"[^\s/>=]+(?:\s*=\s*(?:\"[^\"]*\"|'[^']*'|[^\s>]*))?")
 
 
 def choose(parser: str) -> None:
-    """Has this process parse with one of PARSERS from now on; raises Missing where it is not installed."""
+    """Sets the parser of this process, one of PARSERS; raises Missing where it is not installed."""
     global _chosen
     if parser == "lexbor":
         lexbor.engine()
@@ -97,9 +97,9 @@ def _is_stuffed(text: str, start: int, end: int) -> bool:
 
 
 def _in_steps(text: str, step: int, clock: Callable[[], float]) -> tuple[Document, bool]:
-    """The tree of a page, as far as its time reaches."""
+    """The tree of a page, as far as it can be parsed within the time limit."""
     if "shadowrootmode" in text:
-        # Such a template would be hidden in a shadow root, where no search looks; parse() above has a switch for it.
+        # Such a template would be put into a shadow root, which is not searched; `parse_at_once` has an option for it.
         text = _SHADOW.sub(r"\1data-shadowrootmode", text)
     deadline = clock() + CPU_SECONDS
     return turbo.parse_in_steps(text, step, lambda: clock() > deadline)

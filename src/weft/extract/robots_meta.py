@@ -1,7 +1,7 @@
-"""What a page's authors ask of crawlers: the robots directives in `<meta>` and in the X-Robots-Tag header.
+"""The robots directives in `<meta>` and in the X-Robots-Tag header.
 
-Only noindex and nofollow (and `none`, which is both) mean something to Weft. Where several directives disagree the
-most restrictive holds, as Google does it.
+Only noindex and nofollow (and `none`, which is both) are used. Where several directives disagree the most restrictive
+one applies, as at Google.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 PRODUCT = "weft"
 
-# Directives that take a value after a colon, and so look like an agent's name with directives behind it.
+# Directives with a value after a colon, which look like an agent's name followed by directives.
 _VALUED = frozenset(("unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"))
 _AGENT = re.compile(r"\s*([A-Za-z*][\w.+*-]*)\s*:").match
 

@@ -1,8 +1,8 @@
-"""turbohtml, which parses by default: the only module that imports it, so that another can take its place.
+"""turbohtml, the default parser: the only module that imports it, so that it can be replaced.
 
-Its classes are used as they are (see dom.py). What it has beside the parser, and what must be replaced with it: writing
-text and Markdown, microdata, character references, the statistics that tell encodings and languages apart, and the
-WHATWG decoders that Python lacks.
+Its classes are used as they are (see dom.py). A replacement must also provide what it has besides the parser: writing
+text and Markdown, microdata, character references, the detection of encodings and languages, and the WHATWG decoders
+that Python lacks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def parse_at_once(text: str) -> dom.Document:
 
 
 def parse_in_steps(text: str, step: int, is_over: Callable[[], bool]) -> tuple[dom.Document, bool]:
-    """The tree of a page as far as it was read when `is_over`, and whether it was cut; 1.5 times as dear as at once."""
+    """The tree of a page as far as it was parsed when `is_over`, and whether it was cut; half again as slow."""
     parser = IncrementalParser(positions=False)
     for start in range(0, len(text), step):
         parser.feed(text[start : start + step])
@@ -41,8 +41,8 @@ def parse_in_steps(text: str, step: int, is_over: Callable[[], bool]) -> tuple[d
 def in_a_block(element: dom.Element) -> dom.Element:
     """A copied element, inside a block of its own.
 
-    turbohtml 1.15.4 reads past the top of a copy that is an inline element and has emphasis in it when it writes
-    Markdown, and dies; another parser's element is given back as it is.
+    turbohtml 1.15.4 crashes when it writes Markdown of a copied inline element with emphasis in it: it reads past the
+    top of the copy. Another parser's element is returned unchanged.
     """
     if not isinstance(element, turbohtml.Element):
         return element

@@ -55,9 +55,34 @@ class Transfer:
     """A reusable handle, and the state of its current transfer."""
 
     __slots__ = (
-        "_clock", "_kept", "_sessions", "_shared", "addresses", "asked", "chunks", "connect_by", "curl", "cuts", "host",
-        "keep_bytes", "lenient", "lines", "mark", "moved", "opened", "origin", "pinned", "request_head", "running",
-        "started", "tag", "target", "unopened", "until", "url", "usual",
+        "_clock",
+        "_kept",
+        "_sessions",
+        "_shared",
+        "addresses",
+        "asked",
+        "chunks",
+        "connect_by",
+        "curl",
+        "cuts",
+        "host",
+        "keep_bytes",
+        "lenient",
+        "lines",
+        "mark",
+        "moved",
+        "not_sent",
+        "opened",
+        "origin",
+        "pinned",
+        "request_head",
+        "running",
+        "started",
+        "tag",
+        "target",
+        "until",
+        "url",
+        "usual",
     )  # fmt: skip
 
     def __init__(self, sessions: Sequence[Any], clock: Callable[[], float]) -> None:
@@ -79,7 +104,7 @@ class Transfer:
     def clear(self) -> None:
         """Resets the transfer's state; what the handle is set to stays."""
         self.url = self.host = ""
-        self.unopened: tuple[str, str] | None = None  # why there was no socket: error and detail
+        self.not_sent: tuple[str, str] | None = None  # why the request was not sent: error and detail
         self.tag: object = None
         self.request_head = b""
         self.addresses: tuple[str, ...] = ()  # those still to try
@@ -126,7 +151,7 @@ class Transfer:
         """Called by libcurl before each request. On a kept connection that turns out dead, libcurl would repeat the
         request at once, without the site's delay: only the frontier may decide on a second request."""
         if self.asked or self._clock() >= self.until:
-            self.unopened = STALE if self.asked else OVERDUE
+            self.not_sent = STALE if self.asked else OVERDUE
             return int(pycurl.PREREQFUNC_ABORT)
         self.asked = True
         return int(pycurl.PREREQFUNC_OK)

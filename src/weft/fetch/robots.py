@@ -142,11 +142,11 @@ class Rules:
 
     def _pattern(self, rank: int) -> str:
         """The (escaped) pattern of the rule with this rank."""
-        ends = (f"{path}$" for path, found in self._exact.items() if found == rank)
+        exact = (f"{path}$" for path, found in self._exact.items() if found == rank)
         literals = (self._heads[at] for at, found in enumerate(self._literals) if found == rank)
         buckets = chain.from_iterable(several.values() for several in self._globs.values())
         globs = (glob.pattern for bucket in buckets for glob in bucket if glob.rank == rank)
-        return next(chain(ends, literals, globs)).ljust(rank >> _LINE_BITS + 1, "*")
+        return next(chain(exact, literals, globs)).ljust(rank >> _LINE_BITS + 1, "*")
 
 
 class Robots:

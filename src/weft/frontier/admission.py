@@ -17,6 +17,8 @@ from weft.errors import BadInput
 from weft.frontier.traps import ParameterGuard, SamenessGuard, trap, without_parameters, without_session
 from weft.records import Reason
 
+_MOST_ORIGINS = 200_000  # remembered; then it begins anew
+
 
 class Rules:
     """The admission rules of one crawl."""
@@ -30,7 +32,7 @@ class Rules:
         self._inside: set[str] = set()
         self._prefixes: tuple[str, ...] = ()
         self._origins: dict[str, Reason | None] = {}
-        self._parameters = ParameterGuard()
+        self._parameter_guard = ParameterGuard()
         self.sameness = SamenessGuard()
         for seed in (*seeds, *extensions):
             self.extend(seed)
@@ -102,7 +104,7 @@ class Rules:
             return Reason.PATTERN
         if self._section.max_depth is not None and depth > self._section.max_depth:
             return Reason.DEPTH
-        if is_link and (self.looks_like_a_trap(url) or self._parameters.explodes(url)):
+        if is_link and (self.looks_like_a_trap(url) or self._parameter_guard.explodes(url)):
             return Reason.TRAP
         if page is not None and self.sameness.stops(url, page):
             return Reason.TRAP
@@ -112,7 +114,7 @@ class Rules:
         try:
             return self._origins[origin]
         except KeyError:
-            if len(self._origins) > 200_000:
+            if len(self._origins) > _MOST_ORIGINS:
                 self._origins.clear()
             verdict = self._origins[origin] = self._judge(origin)
             return verdict

@@ -16,7 +16,7 @@ Times are the frontier's own clock (`now()`), which never runs backwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import Protocol
 
@@ -216,6 +216,9 @@ class Frontier(Protocol):
 
     def ended(self, items: Iterable[int], batch: int = 0) -> None:
         """Ends rejected items whose rows are stored."""
+
+    def knows_finished(self) -> Callable[[int], bool] | None:
+        """What tells of an item, as of now, whether it is finished; None for a frontier that forgets what is."""
 
     def next_due(self) -> float | None:
         """When `claim` may next return something; None if nothing is scheduled."""

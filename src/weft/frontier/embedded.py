@@ -40,7 +40,7 @@ from weft.frontier.contract import (
 from weft.frontier.journal import ANY_CRAWL, LOST_TAIL, REMEDY, Journal, undamaged
 from weft.frontier.politeness import AddressClock, log_change
 from weft.frontier.queues import Queues
-from weft.frontier.recovery import LETTER, Counts, Recovery
+from weft.frontier.recovery import LETTER, Counts, Finished, Recovery
 from weft.frontier.requests import RequestLog, boot_id, last_requests, missing_bytes
 from weft.frontier.robots_files import RobotsFiles
 from weft.frontier.seen import seen_key
@@ -119,7 +119,8 @@ class EmbeddedFrontier:
         self._checkpoint_every = checkpoint_every
         self._since_checkpoint = 0
         self._refusals_kept = 0
-        self._missing_log_bytes = missing_bytes(folder / "requests", self._journal.meta("request_log"))
+        self.unreadable_requests = 0  # lines of the request log; known after `recover`
+        self.missing_log_bytes = missing_bytes(folder / "requests", self._journal.meta("request_log"))
         self._requests = RequestLog(folder / "requests", self.now())
         self._log_place = ("", 0)
         # Set by the engine, which can read robots.txt: returns the rule that forbids a URL, or "".
@@ -279,7 +280,8 @@ class EmbeddedFrontier:
         longest = max(self._queues.longest_delay_s, self._journal.meta("longest_delay") or 0.0)
         recent = last_requests(self._folder / "requests", now - longest - _LONGEST_REQUEST_S, now)
         self._queues.asked = recent.ended
-        missing = self._missing_log_bytes
+        missing = self.missing_log_bytes
+        self.unreadable_requests = recent.unreadable
         if recent.unreadable or missing:
             log.warning(
                 "the request log is damaged: sites that may be in the lost lines wait a full delay",
@@ -375,7 +377,7 @@ class EmbeddedFrontier:
                 continue
             if self._over_budget(owner, one):
                 owner.seen.discard(known)
-                self.refused(Reason.BUDGET, one.url, one.parent)
+                self._leave_out(owner, one)
                 continue
             new += 1
             item = self._numbered(owner, one)
@@ -409,6 +411,17 @@ class EmbeddedFrontier:
         owner = self._queues.crawls[crawl]
         owner.seen.add(found.url)
         self._queues.enqueue(owner, found, self._numbered(owner, found))
+
+    def readmit_once(self, crawl: int, name: str, what: str, lost: Iterable[tuple[int, Found]]) -> None:
+        """Queues URLs once more, unless the note `name` says of these (`what`) that they are; it says so from now on.
+
+        `lost` are in the order of the items that they had.
+        """
+        if self.note(name) == what:
+            return
+        for _, found in lost:
+            self.readmit(crawl, found)
+        self.note(name, what)  # in the same transaction
 
     def claim(self, owner: str, limit: int) -> list[Lease]:
         """Leases for what is due, in the request log before it returns."""
@@ -505,6 +518,10 @@ class EmbeddedFrontier:
             self._save_site(site)
         self._queues.schedule(site)
 
+    def knows_finished(self) -> Callable[[int], bool]:
+        """What tells of an item whether the journal has its end."""
+        return Finished(self._journal).__contains__
+
     def next_due(self) -> float | None:
         """When claiming may give something next."""
         return 0.0 if self._queues.fairness else self._queues.wheel.next_due()
@@ -557,6 +574,20 @@ class EmbeddedFrontier:
         if self._refusals_kept < _REMEMBERED_REFUSALS:
             self._refusals_kept += 1
             self._journal.refuse(reason, url, parent)
+
+    def _leave_out(self, crawl: Crawl, found: Found) -> None:
+        if found.purpose is Purpose.SITEMAP and self._refusals_kept < _REMEMBERED_REFUSALS:
+            place = (crawl.number, found.depth, found.hops, found.about)
+            self._journal.put("left_sitemaps", found.url, *place)
+        self.refused(Reason.BUDGET, found.url, found.parent)
+
+    def left_sitemaps(self, crawl: int) -> list[Found]:
+        """The sitemaps for which there was no room, up to a bound: for a crawl that may have more of them now."""
+        return [
+            Found(url, depth, 0, hops, Purpose.SITEMAP, about)
+            for url, number, depth, hops, about in self._journal.rows("left_sitemaps")
+            if number == crawl
+        ]
 
     def rejections(self) -> list[Rejection]:
         """Items removed from the queues, or not admitted, since the last call: store them, then call `ended`."""
@@ -825,8 +856,6 @@ class EmbeddedFrontier:
             if outcome.end is End.PAGE:
                 lane.pages += 1
                 lane.crawl.pages += 1
-        if item.attempt and item.item > 0:
-            self._journal.delete("retries", item.item)
         self._end_item(OpenItem(lane.crawl.number, item), batch)
 
     def _end_item(self, out: OpenItem, batch: int) -> None:

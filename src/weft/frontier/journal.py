@@ -10,10 +10,10 @@
     sites     key → state               clocks that a restart must not forget: Crawl-delay, slowing, breaker
     robots    origin → record
     robots_history   origin, when → record   every robots.txt that was ever in force, for the audit
-    robots_tries   origin → attempt, when    failed robots.txt fetches that wait to be tried again
-    outbox    pod, number → message     messages that another pod has not acknowledged (see outbox.py)
-    refusals  reason, URL, parent       URLs refused for a reason that cannot be worked out again, for `weft explain`
-    sitemaps  crawl and site → count    sitemaps admitted, which a limit bounds for each site
+    robots_tries   origin → attempt, when    robots.txt that could not be had yet
+    outbox    pod, number → message     what is on its way to another pod (see outbox.py)
+    sitemaps  crawl and site → count    sitemaps that were let in, which are few for each site
+    left_sitemaps   url → crawl, depth, hops, who named it   sitemaps for which there was no room, for a larger crawl
 
 The queue is what was admitted minus what is done, so a commit writes one compressed blob instead of a row for each URL.
 WAL and synchronous=NORMAL: a killed process loses nothing that was committed; `sync` makes it safe against a power cut
@@ -67,6 +67,8 @@ CREATE TABLE IF NOT EXISTS robots_history (
 CREATE TABLE IF NOT EXISTS outbox (pod INTEGER, number INTEGER, message BLOB, PRIMARY KEY (pod, number)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS refusals (reason TEXT, url TEXT, parent INTEGER);
 CREATE TABLE IF NOT EXISTS sitemaps (site TEXT PRIMARY KEY, count INTEGER) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS left_sitemaps (
+    url TEXT PRIMARY KEY, crawl INTEGER, depth INTEGER, hops INTEGER, about TEXT) WITHOUT ROWID;
 """
 
 

@@ -77,7 +77,7 @@ def read_mark(path: Path) -> Marked | None:
         fields, sum_ = data[at : at + _FIELDS.size], data[at + _FIELDS.size : at + _FIELDS.size + 4]
         if len(sum_) == 4 and crc32(fields).to_bytes(4, "little") == sum_:
             found.append(Marked(*_FIELDS.unpack(fields)))
-    return max(found, key=lambda mark: mark.commits, default=None)
+    return max(found, key=lambda mark: (mark.commits, mark.durable), default=None)
 
 
 _UNKNOWN = sha256(b"unknown").digest()[:16]

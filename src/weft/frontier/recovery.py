@@ -193,3 +193,18 @@ class Bitmap:
 
     def __bool__(self) -> bool:
         return bool(self._bits)
+
+
+class Finished:
+    """The items that a journal knows to have ended; it is read through when the first one is asked for."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._items: Bitmap | None = None
+
+    def __contains__(self, item: int) -> bool:
+        if self._items is None:
+            self._items = Bitmap()
+            for numbers in self._journal.done_since(0):
+                self._items.add(numbers)
+        return item in self._items

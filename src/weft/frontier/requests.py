@@ -7,6 +7,9 @@ request ended waits from that end, one whose request was in flight waits from no
     E item monotonic status                        it has ended (`unasked`: it was not made after all)
     B boot-id monotonic wall                       a process opened the log; monotonic times are of this boot
 
+Behind each of them stands its CRC-32, eight digits; an older Weft wrote none, and where no line of a file before it has
+one a line without is read as it is.
+
 Appended with one write(2) for each batch, so that a killed process leaves whole lines; rotated at ROTATE_BYTES. A power
 cut may leave half a line, or zeros in its place: the next opening ends it with a NUL, so that it never joins the line
 that follows. A damaged line is skipped and counted (`Gaps`); as long as one may hide a recent request, every site waits
@@ -23,6 +26,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from zlib import crc32
 
 from msgspec import Struct
 
@@ -33,7 +37,8 @@ ROTATE_BYTES = 256 * 1024 * 1024
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _TORN = b"\0\n"  # ends a line that was left half written: no whole line holds a NUL
 _LONGEST_LINE = 64 * 1024
-_ROUNDING_S = 1e-3  # more than the error of a time written with six decimals
+_SUM_BYTES = 10  # with the tab before it and the end of the line
+_ROUNDING_S = 1e-3  # more than what writing a time down to the microsecond may change
 log = Log("weft.frontier.requests")
 
 
@@ -45,18 +50,24 @@ def boot_id() -> str:
         return "unknown"
 
 
+def summed(line: str) -> bytes:
+    """A line as it is written, with its checksum."""
+    data = line.encode()
+    return b"%b\t%08x\n" % (data, crc32(data))
+
+
 class RequestLog:
     """The log of one pod; one writer."""
 
     def __init__(self, folder: Path, clock: float) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder = folder
-        self._buffer: list[str] = []
+        self._buffer: list[bytes] = []
         self._size = 0
         self._serial = max((_serial(path) for path in folder.glob("requests-*.log")), default=0)
         self._open()
         self._end_torn_line()
-        self._buffer.append(f"B\t{boot_id()}\t{clock:.6f}\t{time.time():.3f}\n")
+        self._buffer.append(summed(f"B\t{boot_id()}\t{clock:.6f}\t{time.time():.3f}"))
         self.flush()
 
     @property
@@ -65,18 +76,18 @@ class RequestLog:
         return self._path.name, self._size
 
     def start(self, item: int, now: float, key: str, delay_s: float, places: int, url: str) -> None:
-        """Logs a request that may be sent once `flush` has returned."""
-        self._buffer.append(f"S\t{item}\t{now:.6f}\t{time.time():.6f}\t{key}\t{delay_s:g}\t{places}\t{url}\n")
+        """A request that will be made once `flush` has returned."""
+        self._buffer.append(summed(f"S\t{item}\t{now:.6f}\t{time.time():.6f}\t{key}\t{delay_s:g}\t{places}\t{url}"))
 
     def end(self, item: int, at: float, status: str) -> None:
-        """Logs the end of a request."""
-        self._buffer.append(f"E\t{item}\t{at:.6f}\t{status}\n")
+        """A request that is over."""
+        self._buffer.append(summed(f"E\t{item}\t{at:.6f}\t{status}"))
 
     def flush(self) -> None:
         """Hands everything to the operating system: a kill cannot undo it."""
         if not self._buffer:
             return
-        data = "".join(self._buffer).encode()
+        data = b"".join(self._buffer)
         with writing(self._path):
             try:
                 written = os.write(self._fd, data)
@@ -145,7 +156,8 @@ def last_requests(folder: Path, not_before: float, now: float) -> Recent:
     running: dict[str, int] = {}
     recent = Recent({})
     last = recent.ended
-    hidden = False  # whether a line since the last opening could not be read
+    hidden = False  # a line since the last opening could not be read
+    is_of_this_boot = True  # where a rotated file does not tell: else it would be too old to matter
     for event in _recent_lines(folder, not_before):
         if event is None:
             recent.unreadable += 1
@@ -154,12 +166,15 @@ def last_requests(folder: Path, not_before: float, now: float) -> Recent:
             # Requests in flight in an earlier process have no end line; times of an earlier boot do not compare.
             started.clear()
             running.clear()
-            if event.boot != boot_id():
+            is_of_this_boot = event.boot == boot_id()
+            if not is_of_this_boot:
                 last.clear()
                 recent.unsure_at = None
             elif hidden:
                 recent.unsure_at = min(event.at, now)  # the process that opened it then waited from there as well
             hidden = False
+        elif not is_of_this_boot:
+            continue  # its times are of another clock: they would be taken for waits, or for damage
         elif isinstance(event, Start):
             started[event.item] = event.key, event.at
             running[event.key] = running.get(event.key, 0) + 1
@@ -276,17 +291,30 @@ def _events(
 
 
 def _lines(path: Path, slot: str = "") -> Iterator[Start | Finish | _Boot | None]:
-    """The parsed lines of one file; None for a damaged or torn one."""
+    """What the lines of one file say; None for one that is not what was written, or only half of it."""
+    has_sums = False
     with path.open("rb") as file:
         for line in file:
-            yield _parsed(line, slot)
+            text = _unsummed(line)
+            if text is not None:
+                has_sums = True
+                yield _parsed(text, slot)
+            else:
+                # An older Weft's, or a damaged one; too many fields for one of those if it is not.
+                yield None if has_sums or not line.endswith(b"\n") else _parsed(line[:-1], slot)
+
+
+def _unsummed(line: bytes) -> bytes | None:
+    """A line without its checksum; None if that is wrong, or not there."""
+    text = line[:-_SUM_BYTES]
+    return text if line[-_SUM_BYTES:] == b"\t%08x\n" % crc32(text) else None
 
 
 def _parsed(line: bytes, slot: str) -> Start | Finish | _Boot | None:
-    if not line.endswith(b"\n") or b"\0" in line:
+    if b"\0" in line:
         return None
     try:
-        kind, *fields = line[:-1].decode().split("\t")
+        kind, *fields = line.decode().split("\t")
         if kind == "S":
             item, at, wall, key, delay, places, url = fields
             start = Start(int(item), _time(at), _time(wall), key, _time(delay), int(places), url, slot)

@@ -29,6 +29,7 @@ UNREACHABLE_S = 600.0
 _FOREIGN_ROBOTS = (
     "errand:"  # meta keys: robots.txt fetches of this pod for an origin of another, which was redirected here
 )
+_MOST_ORIGINS = 200_000  # whose pods are cached
 log = Log("weft.frontier.routing")
 
 
@@ -60,7 +61,7 @@ class RoutedFrontier(EmbeddedFrontier):
         origin = url[: url.index("/", 8)]
         pod = self._pod_by_origin.get(origin)
         if pod is None:
-            if len(self._pod_by_origin) > 200_000:
+            if len(self._pod_by_origin) > _MOST_ORIGINS:
                 self._pod_by_origin.clear()
             pod = self._pod_by_origin[origin] = urls.pod_of(urls.domain_of(url), self._pods)
         return pod

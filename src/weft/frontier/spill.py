@@ -12,6 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 
 PIECE = 64 * 1024
+_DUMPED = 16 * PIECE  # at a time
 
 
 def spill_name(key: str, depth: int) -> str:
@@ -84,7 +85,7 @@ class SpillQueue(ABC):
         if self._spilled:
             with self.file().open("rb") as file:
                 file.seek(self._file_at)
-                while piece := file.read(16 * PIECE):
+                while piece := file.read(_DUMPED):
                     yield piece
         if self._tail:
             yield bytes(self._tail)

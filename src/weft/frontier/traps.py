@@ -93,9 +93,9 @@ class SamenessGuard:
     """Stops spaces of near-identical pages that lead to ever more of them.
 
     A pattern is a URL with its numbers and parameter values taken out. When pages of one pattern have the same title
-    (but for numbers) and as many links, one after the other, and each led to a URL that nobody had found before, their
-    words are compared too; after SAME_PAGES that are nearly the same the pattern is stopped. A single page that differs
-    starts the count anew. Pages that lead nowhere new are leaves, however alike: they end by themselves, and are no
+    (but for numbers) and as many links, one after the other, and each led to a URL not found before, their words are
+    compared too; after SAME_PAGES that are nearly the same the pattern is stopped. A single page that differs
+    restarts the count. Pages that lead nowhere new are leaves, however alike: they end by themselves, and are no
     trap. From pages of a stopped pattern no URL of a stopped pattern is followed; what other pages link to is.
 
     Each process that parses has one, for its own pages. It is consulted where links are found and nowhere else, so it

@@ -1,6 +1,6 @@
-"""Any list of items, through a function, on a pool of processes that survives its workers.
+"""Runs a function over items on a pool of processes that survives the death of its workers.
 
-The names are imported when they are asked for: a worker needs few of them and starts the faster for it.
+Names are imported on first use: a worker needs few of them, and starts faster.
 """
 
 from importlib import import_module

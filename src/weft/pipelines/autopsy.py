@@ -1,7 +1,7 @@
-"""What comes of a worker's death for the items it had: results for some, another try for others.
+"""Handles a worker's death for the items it had: results for some, another try for others.
 
-The rules are in crash.py; here they meet the member, the item's log and the quarantine. Invariant: every task the dead
-worker had outstanding is afterwards in the queue, or has its one result, or awaits its verdict for a moment.
+The rules are in crash.py; here they are applied to the member, the item's log and the quarantine. Invariant: every task
+that the dead worker had outstanding is afterwards in the queue, has its one result, or waits briefly for its verdict.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MB = 1024 * 1024
 
 
 class _Scene(NamedTuple):
-    """What was found: read before the seat is cleared away."""
+    """The state at a worker's death, read before its seat is closed."""
 
     held: Task
     ticket: int
@@ -48,7 +48,7 @@ class _Accused(NamedTuple):
 
 
 class Autopsy:
-    """Settles the affairs of dead workers."""
+    """Decides what happens to the tasks of dead workers."""
 
     def __init__(
         self,
@@ -72,12 +72,11 @@ class Autopsy:
 
     @property
     def undecided(self) -> bool:
-        """Somebody awaits a verdict."""
+        """Whether an item waits for its verdict."""
         return bool(self._accused)
 
     def decide(self) -> None:
-        """To be called now and then: those who are shown to be innocent are tried again, the others have had their
-        time."""
+        """Called regularly: items that proved innocent are tried again, the others are delivered after their time."""
         waiting, self._accused = self._accused, []
         for accused in waiting:
             if not self.rules.guilty(accused.task):
@@ -112,7 +111,7 @@ class Autopsy:
             self._queue.put_back([task])
             self._close_log(scene, "interrupted", "the run was stopped")
         elif kill is not None and (kill.ticket != scene.ticket or (kill.why is Why.BATCH and scene.batch_items > 1)):
-            task.tries += 1  # meant for the one before it, or for the batch: this one only happened to be there
+            task.tries += 1  # the kill was for the item before it, or for the batch, not for this one
             self._again(scene, f"its worker was ended: {kill.why.value}")
         elif kill is not None and kill.why in (Why.TIMEOUT, Why.BATCH):
             task.tries += 1
@@ -136,7 +135,7 @@ class Autopsy:
             self._again(scene, why)
 
     def _blame_batch(self, ended: Ended, tasks: list[Task]) -> None:
-        """It died with nothing begun and nothing finished: something in the batch may be the cause."""
+        """The worker died with nothing begun and nothing finished: an item of the batch may be the cause."""
         if len(tasks) > 1:
             self._queue.bisect(tasks)
             self._progress.tell(events.BATCH_REQUEUED, pid=ended.member.child.pid, text=f"{len(tasks)} items, halved")
@@ -175,12 +174,12 @@ class Autopsy:
 
     def _deliver(self, task: Task, result: Result) -> None:
         if result.status is Status.CRASHED and self._directory is not None:
-            with contextlib.suppress(OSError):  # the result is what counts, and a replay can find the item elsewhere
-                self._directory.put_away(self._target, result, task.payload)
+            with contextlib.suppress(OSError):  # the result is delivered anyway, and a replay can use the items file
+                self._directory.quarantine_item(self._target, result, task.payload)
         self._delivery.made(task.position, result)
 
     def _close_log(self, scene: _Scene, status: str, why: str) -> str | None:
-        """What the worker could no longer write; a full disk costs the log and nothing else."""
+        """Completes the item's log for the dead worker; a full disk costs the log and nothing else."""
         if self._log_directory is None:
             return None
         path = itemlog.log_path(self._log_directory, scene.held.item_id, scene.seat.pid)

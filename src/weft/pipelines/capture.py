@@ -1,8 +1,8 @@
-"""Leads what an item prints into its log, and undoes what an item does to the process for the items after it.
+"""Captures an item's output into its log, and undoes what an item changed in the process.
 
-Python's own prints become entries line by line, with their time. What goes past Python (subprocesses, native code,
-faulthandler) lands in one unnamed file per worker, which is emptied into the log at every entry and at the item's end;
-no pipe and no thread, so nothing can block on it, and the parent finds the rest there after a death.
+Python's own prints become log entries line by line, with their time. Output that bypasses Python (subprocesses, native
+code, faulthandler) goes to one unnamed file for each worker, which is moved into the log at every entry and at the
+item's end; without a pipe or a thread nothing can block on it, and after a death the parent finds the rest there.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class OutputFile:
             os.dup2(kept, stream)
 
     def collect(self) -> tuple[bytes, int]:
-        """What has come since the last time, and how many bytes of it were dropped; the parent drops some as well, to
-        cut a flood short while it comes, which may leave a gap of NULs."""
+        """The output since the last call, and how many bytes of it were dropped. The parent also truncates the file, to
+        bound a flood of output, which may leave a gap of NULs."""
         try:
             found = os.fstat(self.fd)
             size = found.st_size
@@ -56,7 +56,7 @@ class OutputFile:
             data = os.pread(self.fd, OUTPUT_LIMIT_BYTES, 0)
             os.ftruncate(self.fd, 0)
         except OSError:
-            return b"", 0  # the item has closed whatever it could find
+            return b"", 0  # the item has closed the descriptor
         dropped = self._slot.words[CUT] - self._cut
         self._cut += dropped
         return data.strip(b"\0"), dropped + size - len(data)
@@ -112,7 +112,7 @@ class Capture:
         root.setLevel(logging.INFO)
 
     def finish_item(self) -> None:
-        """Unfinished lines go out, and the streams are back in place if the item put others there."""
+        """Logs unfinished lines, and restores the streams if the item replaced them."""
         for stream in self._streams:
             stream.finish()
         sys.stdout, sys.stderr = self._streams
@@ -121,7 +121,7 @@ class Capture:
 class SignalGuard:
     """Puts signal handlers and timers back after an item that changed them; free for items that do not.
 
-    Made before the user's module is imported, which may take the functions for its own: `from signal import alarm`."""
+    Created before the user's module is imported, which may bind the functions: `from signal import alarm`."""
 
     def __init__(self) -> None:
         for name in ("signal", "alarm", "setitimer", "pthread_sigmask", "set_wakeup_fd"):
@@ -129,7 +129,7 @@ class SignalGuard:
         self.remember()
 
     def remember(self) -> None:
-        """What is set now is what items find."""
+        """Takes the current handlers as those to restore."""
         self._before = {number: signal.getsignal(number) for number in signal.valid_signals()}
         self.changed = False
 

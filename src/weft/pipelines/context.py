@@ -1,4 +1,4 @@
-"""What a function is handed beside its item: a log, stages, the deadline, a way to say that nothing had to be done."""
+"""The context that a function gets with its item: a log, stages, the deadline, and a way to skip the item."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Skip(Exception):
 
 
 class Context:
-    """One item's surroundings, on its worker. Stages may be nested; a failure is told with the innermost."""
+    """The context of one item, on its worker. Stages may be nested; a failure is reported with the innermost."""
 
     __slots__ = ("_on_stage", "_slot", "attempt", "deadline", "failed_phase", "item_id", "log", "phase")
 
@@ -59,7 +59,7 @@ class Context:
         return None if self.deadline is None else self.deadline - time.monotonic()
 
     def set_phase(self, name: str | None) -> None:
-        """The phase is this one now, for the log, the display and a possible failure."""
+        """Sets the phase for the log, the display and a possible failure."""
         self.phase = self._slot.stage = name
         self.log.phase = name or PROCESS
 

@@ -2,10 +2,10 @@
 
 - What it had finished stays finished. What it had not begun goes back into the queue.
 - The item it held is tried once more, alone, on a fresh worker. A second death and it is quarantined.
-- SIGKILL and SIGSTOP may come from outside (an operator, the kernel short of memory) and hit whoever is there. When
-  such deaths are shown to be innocent (the item ended well on its next try, or no item was held), or hit STORM_ITEMS
-  different items, then for the next minute they prove nothing, and an item so hit has up to STORM_TRIES tries. The
-  first deaths of a storm may hit one item twice, so a verdict that rests on such deaths waits for DOUBT_S.
+- SIGKILL and SIGSTOP may come from outside (an operator, the kernel short of memory) and hit any worker. When an item
+  proves not to be the cause (it ended well on its next try, or no item was held), or STORM_ITEMS different items are
+  hit, then for the next minute such deaths do not count, and an item hit by them has up to STORM_TRIES tries. The first
+  deaths of such a storm may hit one item twice, so a verdict that rests on them alone waits for DOUBT_S.
 - A death with nothing begun blames the batch (an item that cannot even be decoded, say): it is halved until one item is
   left, which then is the suspect.
 - When the keeper itself dies, every item that was running is a suspect. With several of them that proves nothing about
@@ -31,7 +31,7 @@ _STORM_MEMORY_S = 60.0
 
 
 class CrashRules:
-    """Judges suspects, and remembers how stormy it is."""
+    """Decides whether an item is to blame for deaths; remembers recent deaths from outside."""
 
     def __init__(self, tries: int = 2, clock: Callable[[], float] = time.monotonic) -> None:
         self._tries = tries
@@ -40,19 +40,19 @@ class CrashRules:
         self._hit: dict[int, float] = {}
 
     def ended(self, tasks: list[Task]) -> None:
-        """These tasks have ended by themselves; if deaths from outside had hit any, they have proved nothing."""
+        """These tasks have ended; if workers were killed from outside with them before, they were not the cause."""
         if any(task.outside for task in tasks):
             self.saw_innocent()
 
     def saw_innocent(self) -> None:
-        """A death from outside that no item can have caused."""
+        """Records a death from outside that no item can have caused."""
         self._innocent_s = self._clock()
 
     def strike(self, task: Task, *, outside: bool, with_keeper: bool = False) -> bool:
         """A worker died with this task. True: it is to be quarantined; False: it is to be tried again, alone.
 
-        `with_keeper` when it was the only task that was running as the keeper died. Such deaths of several tasks are
-        no sign of a storm: from then on each runs alone, and whoever hits the keeper at random hits few of them."""
+        `with_keeper`: it was the only task that was running when the keeper died. Such deaths of several tasks are no
+        sign of a storm: each of them runs alone from then on, so random kills of the keeper would hit few of them."""
         task.tries += 1
         task.strikes += 1
         task.outside += outside
@@ -63,17 +63,17 @@ class CrashRules:
         return self.guilty(task)
 
     def in_company(self, task: Task) -> None:
-        """The keeper died while this task and others were running: it has to be seen by itself."""
+        """The keeper died while this task and others were running: it must run alone from now on."""
         task.tries += 1
         task.secluded = True
 
     def guilty(self, task: Task) -> bool:
-        """As far as is known now."""
+        """Whether it is to blame, as far as is known now."""
         stormy = self._clock() - self._innocent_s < _STORM_MEMORY_S
         return (self._proven_in_storm(task) if stormy else task.strikes) >= self._tries
 
     def doubtful(self, task: Task) -> bool:
-        """A storm, if one shows, would make it innocent."""
+        """Whether it would not be to blame if a storm of kills shows."""
         return self._proven_in_storm(task) < self._tries
 
     def _proven_in_storm(self, task: Task) -> int:
@@ -88,7 +88,7 @@ class CrashRules:
 
 
 class Queue:
-    """The work that nobody has: batches, suspects, and suspects that must have the pool for themselves."""
+    """Work that is at no worker: batches, suspects, and suspects that must run with nothing else in the pool."""
 
     def __init__(self, batch_size: int) -> None:
         self._batch_size = batch_size
@@ -108,12 +108,12 @@ class Queue:
         return (self.batches.popleft(), False) if self.batches else None
 
     def put_back(self, tasks: list[Task]) -> None:
-        """Unbegun work, to be done next, in batches of the usual size: what was stolen may have been several."""
+        """Puts unbegun tasks first in the queue, in batches of the usual size: stolen ones may be of several."""
         size = self._batch_size
         self.batches.extendleft(reversed([tasks[at : at + size] for at in range(0, len(tasks), size)]))
 
     def bisect(self, tasks: list[Task]) -> None:
-        """Work that may hold a killer which cannot be told: in two halves, each on its own from now on."""
+        """Halves a batch of which an unknown item kills workers; the halves stay apart from now on."""
         half = (len(tasks) + 1) // 2
         self.put_back(tasks[half:])
         self.put_back(tasks[:half])

@@ -1,8 +1,8 @@
-"""The processes of a pool: keeper, workers, and the one epoll that hears from all of them.
+"""The processes of a pool: keeper, workers, and the one epoll that watches all of them.
 
-The engine decides what is to be done; the crew knows how a worker is started, heard, ended and buried. Invariants: a
-worker's end is told once, after it and everything it started are gone; after `close` no process, descriptor or slot
-file of the pool is left.
+The engine decides what is to be done; the crew starts, watches, ends and removes workers. Invariants: a worker's end is
+reported once, after it and everything it started are gone; after `close` no process, descriptor or slot file of the
+pool is left.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MAX_HITS_AT_START = 30
 _DEATH_PATIENCE_S = 2.0
 _KERNEL_PATIENCE_S = 5.0
 LONGEST_LOOK_S = 0.25
-"""More time than this between two looks says that the parent was busy, not that somebody was silent."""
+"""A longer time between two checks means that the parent was busy, not that a worker was silent."""
 
 
 class Bell(NamedTuple):
@@ -46,8 +46,8 @@ class Bell(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A worker has gone; `with_keeper` when it went because its keeper did, `in_company` when several items were
-    running just then, so that none of them is to blame for more than having been there."""
+    """A worker has died. `with_keeper`: because its keeper did. `in_company`: several items were running then, so that
+    none of them can be blamed."""
 
     member: Member
     how: Exit
@@ -96,7 +96,7 @@ class Crew:
         self._epoll.register(self._link.pidfd, select.EPOLLIN)
 
     def worked(self) -> None:
-        """Items get done: whatever the keeper died of is over, and who was killed at its start may try again soon."""
+        """Items get done: resets the counts of keeper deaths, and of workers killed at their start."""
         self._keeper_deaths = 0
         if self._hit_at_start:
             for member in self._hit_at_start:
@@ -104,8 +104,8 @@ class Crew:
             self._hit_at_start.clear()
 
     def hopeless(self, *, ever_ready: bool) -> bool:
-        """No place can be filled: every one has failed too often in a row at its start, by itself. Where it has worked
-        before, kills from outside are borne for longer: they say nothing about the function, and may pass."""
+        """Whether no worker can be started: every one has failed too often in a row at its start. If one ever started,
+        kills from outside are tolerated for longer: they say nothing about the function, and may stop."""
         return all(
             member.child.failures
             >= (_MAX_HITS_AT_START if ever_ready and member in self._hit_at_start else _MAX_START_FAILURES)
@@ -124,10 +124,10 @@ class Crew:
         finally:
             theirs.close()
             os.close(fds[0])
-        member.sit(seat)
+        member.attach(seat)
         self._by_fd[ours.fileno()] = member
         self._epoll.register(ours.fileno(), select.EPOLLIN)
-        member.say(assignment_frame(self._assign(member.number)))
+        member.enqueue(assignment_frame(self._assign(member.number)))
         member.push()
 
     def _make_seat(self, ours: socket.socket) -> tuple[Seat, list[int]]:
@@ -158,15 +158,15 @@ class Crew:
         for fd, events in self._epoll.poll(timeout_s):
             member = self._by_fd.get(fd)
             if member is not None:
-                if self._heard(member, fd, events):
+                if self._on_bytes(member, fd, events):
                     yield Bell(member)
             elif self._link is not None and fd == self._link.control.fileno():
-                yield from self._hear_keeper(self._link)
+                yield from self._on_keeper(self._link)
             elif self._link is not None and fd == self._link.pidfd:
-                yield from self._hear_keeper(self._link)
+                yield from self._on_keeper(self._link)
                 yield from self._keeper_died()
 
-    def _heard(self, member: Member, fd: int, events: int) -> bool:
+    def _on_bytes(self, member: Member, fd: int, events: int) -> bool:
         if events & select.EPOLLOUT and member.push():
             self._epoll.modify(fd, select.EPOLLIN)
         if not events & ~select.EPOLLOUT:
@@ -179,7 +179,7 @@ class Crew:
         except OSError:
             rung = False
         if not rung:
-            self._forget(fd)  # closed: its end will be told by the keeper
+            self._forget(fd)  # closed: the keeper will report its end
         return rung
 
     def watch_room(self, member: Member) -> None:
@@ -191,17 +191,17 @@ class Crew:
         if self._by_fd.pop(fd, None) is not None:
             self._epoll.unregister(fd)
 
-    def _hear_keeper(self, link: KeeperLink) -> Iterator[Ended]:
+    def _on_keeper(self, link: KeeperLink) -> Iterator[Ended]:
         for message, fds in link.receive():
-            yield from self._hear(message, fds)
+            yield from self._on_message(message, fds)
 
-    def _hear(self, message: Message, fds: list[int]) -> Iterator[Ended]:
+    def _on_message(self, message: Message, fds: list[int]) -> Iterator[Ended]:
         member = self.members[message.slot]
         if message.kind == keeper.SPAWNED and member.seat is not None:
             member.seat.pid, member.seat.pidfd = message.pid, fds[0]
             member.child.spawned(message.pid)
             if member.kill is not None:
-                member.sentence(member.kill.why)  # it was sentenced before it had a number
+                member.end_by_force(member.kill.why)  # the kill was decided before it had a pid
         elif message.kind == keeper.EXITED and member.seat is not None and member.seat.pid == message.pid:
             yield Ended(member, Exit.from_wait(message.status, message.peak_rss_kb))
         elif message.kind == keeper.NO_FORK:
@@ -211,10 +211,10 @@ class Crew:
                 os.close(fd)
 
     def _keeper_died(self) -> Iterator[Ended]:
-        """All workers went with it, or do so now: only then may their work be given to others.
+        """All workers died with it, or are killed now: only then may their work be given to others.
 
-        A death with an item running is that item's affair, and each brings its trial closer to the end: only a keeper
-        that dies again and again with none is given up."""
+        A death while an item runs is counted against the item, so those end; a keeper that keeps dying without one
+        makes the pool give up."""
         self._drop_keeper()
         running = sum(member.current() is not None for member in self.members)
         self._keeper_deaths = 0 if running else self._keeper_deaths + 1
@@ -239,17 +239,17 @@ class Crew:
             seat.wait_for_death(max(0.0, until_s - time.monotonic()))
         link.close()
 
-    def bury(self, member: Member, how: Exit, *, failed: bool) -> None:
-        """The worker has gone and its slot was read: the place is free, and the child decides what comes next."""
+    def remove(self, member: Member, how: Exit, *, failed: bool) -> None:
+        """Frees the place of a dead worker whose slot was read; the child's policy decides what comes next."""
         if member.seat is not None:
             self._forget(member.seat.connection.fileno())
         hit = failed and member.kill is None and how.signal in OUTSIDE
         (self._hit_at_start.add if hit else self._hit_at_start.discard)(member)
-        member.leave()
+        member.detach()
         member.child.exited(how, failed=failed)
 
     def end(self, member: Member, *, again: bool) -> None:
-        """Asks a worker to end by itself, what it has begun included."""
+        """Asks a worker to end after what it has begun."""
         member.retiring = True
         member.child.stop(again=again)
         if member.seat is not None:
@@ -258,11 +258,11 @@ class Crew:
         member.child.told_to_stop()
 
     def tend(self, since_s: float) -> list[Ended]:
-        """By the clock: kills the ones whose time for starting or stopping is over, and a keeper that was stopped.
-        Returns the workers that are as good as dead."""
+        """Called regularly: kills workers whose time for starting or stopping is over, and a keeper that was stopped.
+        Returns the workers that count as dead although the kernel holds them."""
         for member in self.members:
             if member.child.next_step() is Step.KILL:
-                member.sentence(Why.START if member.child.state is State.STARTING else Why.STOP)
+                member.end_by_force(Why.START if member.child.state is State.STARTING else Why.STOP)
         stopped = self._link is not None and process.state(self._link.pid) in ("T", "t")
         self._keeper_silent_s = self._keeper_silent_s + min(since_s, LONGEST_LOOK_S) if stopped else 0.0
         if self._link is not None and self._keeper_silent_s > self._heartbeat_s:
@@ -270,8 +270,8 @@ class Crew:
         return [Ended(member, Exit(signal=signal.SIGKILL)) for member in self.members if self._beyond_reach(member)]
 
     def _beyond_reach(self, member: Member) -> bool:
-        """Killed long ago and still held by the kernel, by a dead file server, say. It will never run again: the
-        signal waits for it. So its work may go on elsewhere."""
+        """Killed long ago and still held by the kernel (by a dead file server, say). The pending SIGKILL means that it
+        never runs again, so its work may be given to others."""
         if member.kill is None or member.seat is None or time.monotonic() - member.kill.at_s < _KERNEL_PATIENCE_S:
             return False
         return process.state(member.seat.pid) == "D"
@@ -281,11 +281,11 @@ class Crew:
         if self._epoll.closed:
             return
         for member in self.members:
-            member.sentence(Why.STOP)
+            member.end_by_force(Why.STOP)
         link, self._link = self._link, None
         if link is not None:
             link.close()
         for member in self.members:
-            member.leave()
+            member.detach()
         self._by_fd.clear()
         self._epoll.close()

@@ -1,6 +1,6 @@
-"""The way of a result out of the engine: counted, put into the journal, put in order if asked, and only then shown.
+"""The path of a result out of the engine: counted, journalled, put in order if wanted, and only then visible.
 
-Invariant: what is in `ready` is in the journal; nothing is shown twice or left out.
+Invariant: what is in `ready` is in the journal; nothing is delivered twice or left out.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ class Delivery:
         self._next = 0
 
     def room(self, position: int, wanted: int) -> int:
-        """How many items from this place on may be begun: none while the user has enough to do, and fewer when the
-        ordered results before them are far behind."""
+        """How many items from this position on may be begun: none while many results wait for the user, and fewer when
+        the ordered results before them are far behind."""
         if len(self.staged) + len(self.ready) > _ENOUGH:
             return 0
         if not self.ordered or self._ahead is None:
             return wanted
         return max(0, min(wanted, self._next + self._ahead - position))
 
-    def take_over(self, pid: int, data: bytes, results: list[tuple[int, Result]]) -> None:
-        """Results of a worker with their places, and their records as one msgpack array."""
+    def add_from_worker(self, pid: int, data: bytes, results: list[tuple[int, Result]]) -> None:
+        """Adds results of a worker with their positions; `data` has their records as one msgpack array."""
         if self._journal is not None and results:
             self._journal.append(pid, data)
         self.add(results)
 
     def made(self, position: int, result: Result) -> None:
-        """A result that the parent itself made of an item that was tried."""
+        """Adds a result that the parent itself made for an item that was tried."""
         if self._journal is not None:
             self._journal.append(result.worker_pid or 0, msgspec.msgpack.encode([_record(result)]))
         self.add([(position, result)])
 
     def add(self, results: list[tuple[int, Result]]) -> None:
-        """Results with their places, whose records are on their way to the journal, or need not go there."""
+        """Adds results with their positions, whose records are appended to the journal, or need not be."""
         self._progress.count([result for _, result in results])
         self.staged += results
 
     def known(self, position: int, key: str) -> None:
-        """The item at this place was done in an earlier run; in order, its result is due here."""
+        """The item at this position was done in an earlier run; in ordered mode its result is due here."""
         if self.ordered and self._history is not None:
             result = self._history.find(key)
             if result is not None:
@@ -72,7 +72,7 @@ class Delivery:
         self.ready.append(result)
 
     def flush(self) -> None:
-        """Into the journal, and then into the open."""
+        """Flushes the journal, then makes the results ready."""
         if self._journal is not None:
             self._journal.flush()
         if self.ordered:

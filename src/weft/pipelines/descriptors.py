@@ -1,7 +1,7 @@
-"""The descriptors that a worker lives by, and whether an item has closed them or put something else in their place.
+"""The descriptors that a worker needs, and whether an item has closed or replaced them.
 
 An item may close whatever it finds (`os.closerange(3, 256)` is a common way to tidy up), and the next file that is
-opened gets the number: bells would then go into somebody's socket, and somebody's file would be emptied as if it were
+opened gets the number: bells would then go into another socket, and another file would be emptied as if it were
 the worker's output. Invariant: a worker writes to a descriptor of its own only while that is the file it was.
 """
 
@@ -14,7 +14,7 @@ Identity = tuple[int, int]
 
 
 def identity(fd: int) -> Identity | None:
-    """What names the file behind a descriptor for as long as it is open; None for one that is closed."""
+    """Device and inode of the file behind a descriptor; None if it is closed."""
     try:
         found = os.fstat(fd)
     except OSError:
@@ -32,9 +32,9 @@ class Descriptors:
             self._poll.register(fd, 0)
 
     def intact(self) -> bool:
-        """Each is still the file it was."""
+        """Whether each is still the same file."""
         return all(identity(fd) == before for fd, before in self._fds.items())
 
     def open(self) -> bool:
-        """None was closed; what was put into one's place at once is not noticed. In one system call, for every item."""
+        """Whether none was closed; one replaced at once is not noticed. One system call, made for every item."""
         return not self._poll.poll(0) or self.intact()

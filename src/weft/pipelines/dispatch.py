@@ -1,8 +1,8 @@
-"""Who does what: takes items from the source, hands batches to workers, steals from the busy, replaces the worn.
+"""Assigns work: reads items from the source, gives batches to workers, steals from busy ones, replaces worn ones.
 
-Invariants: no more batches are made than workers can take; suspects run alone, on workers that have done nothing yet;
-while one runs that may have killed the keeper, nothing else does;
-a stolen task is handed on only after the worker it was at can no longer begin it.
+Invariants: no more batches are made than workers can accept; suspects run alone, on workers that have done nothing yet;
+while one runs that may have killed the keeper, nothing else does; a stolen task is given to another worker only after
+the one it was at can no longer begin it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Dispatcher:
         self._secluded: Member | None = None
         self.stopping = False
         self.hurry = False
-        """There is more to look at in the source right now; do not wait."""
+        """The source has more items right now; do not wait."""
 
     @property
     def finished(self) -> bool:
@@ -55,7 +55,7 @@ class Dispatcher:
         return sum(len(member.outstanding) for member in self._crew.members)
 
     def wake_s(self) -> float | None:
-        """When something is due that no event will tell."""
+        """When something is due that no event announces."""
         return min((revocation.due_s for revocation in self._revocations), default=None)
 
     def run(self) -> None:
@@ -67,7 +67,7 @@ class Dispatcher:
             if member.open:
                 self._feed(member)
             elif member.worn or member.retiring:
-                self._let_go(member)
+                self._retire(member)
         if not self.stopping:
             self._start()
             self._make_fresh()
@@ -76,7 +76,7 @@ class Dispatcher:
     def stop(self) -> None:
         """Nothing new is begun; what is begun may end."""
         self.stopping = True
-        self._revocations.clear()  # nobody gets what was being stolen, and its victim must stop as well
+        self._revocations.clear()  # stolen tasks are given to nobody; the victims are revoked completely below
         for member in self._crew.members:
             if member.seat is not None and member.outstanding:
                 self._revoke(member, len(member.outstanding))
@@ -91,7 +91,7 @@ class Dispatcher:
         queue = self._queue
         if self._secluded is not None:
             if self._secluded.outstanding:
-                return None  # what it has may kill the keeper, and must not take anybody with it
+                return None  # its task may kill the keeper, and with it all other workers
             self._secluded = None
         if not queue.batches and not queue.exclusive and not (member.fresh and queue.suspects) and not self._plan():
             return None
@@ -140,7 +140,7 @@ class Dispatcher:
                 missing -= 1
 
     def _make_fresh(self) -> None:
-        """A suspect waits and no fresh worker is in sight: an idle one makes place for one."""
+        """If a suspect waits and no fresh worker is coming, replaces an idle one."""
         if not (self._queue.suspects or self._queue.exclusive):
             return
         members = self._crew.members
@@ -150,8 +150,8 @@ class Dispatcher:
         if idle is not None:
             self._crew.end(idle, again=True)
 
-    def _let_go(self, member: Member) -> None:
-        """A worn worker gives back what it has not begun, and ends when the rest is done."""
+    def _retire(self, member: Member) -> None:
+        """Ends a worn worker; what it has not begun is revoked, what it has begun may end."""
         if member.idle:
             self._crew.end(member, again=True)
         elif member.running and not member.alone and self._settings.memory_limit_mb is not None:
@@ -163,18 +163,18 @@ class Dispatcher:
             return
         thieves = sum(member.idle and not member.worn for member in self._crew.members) - len(self._revocations)
         for _ in range(thieves):
-            victims = [m for m in self._crew.members if m.running and not m.alone and not self._robbed(m)]
+            victims = [m for m in self._crew.members if m.running and not m.alone and not self._is_revoking(m)]
             victim = max(victims, key=Member.unstarted, default=None)
             if victim is None or victim.unstarted() == 0:
                 return
             self._revoke(victim, (victim.unstarted() + 1) // 2)
 
-    def _robbed(self, member: Member) -> bool:
-        """Something is being taken from it at this moment."""
+    def _is_revoking(self, member: Member) -> bool:
+        """Whether tasks of it are being revoked now."""
         return any(revocation.member is member for revocation in self._revocations)
 
     def _revoke(self, member: Member, count: int) -> None:
-        if not self._robbed(member) and (limit := member.revoke(count)) is not None:
+        if not self._is_revoking(member) and (limit := member.revoke(count)) is not None:
             self._revocations.append(_Revocation(time.monotonic() + _SETTLE_S, member, limit))
 
     def _settle(self) -> None:

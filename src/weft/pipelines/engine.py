@@ -2,7 +2,7 @@
 
 One thread, one epoll. `step` does what there is to do and returns; results wait in `ready`. Invariants: every item of
 the source ends in exactly one result; a result reaches `ready` only after it is in the journal; nothing blocks but the
-wait for events; after `close` nothing is left, however it came to that.
+wait for events; after `close` nothing is left, whatever the cause.
 """
 
 from __future__ import annotations
@@ -145,13 +145,12 @@ class Engine:
         return self._crew.fileno()
 
     def step(self, timeout_s: float) -> None:
-        """Does what there is to do; when there is nothing, waits for something to happen, up to a tick or the time
-        given."""
+        """Does what there is to do; if there is nothing, waits for an event, up to a tick or the given time."""
         if self._replay is not None:
             return self._continue_replay()
         assert self._crew is not None
         self._dispatcher.run()
-        # nobody takes results while it stops, so that what is ready must not hurry us
+        # while it stops, ready results stay where they are, and must not make this a busy loop
         wait_s = timeout_s if self._dispatcher.stopping else min(timeout_s, self.wait_s())
         for happening in self._crew.wait(wait_s):
             if isinstance(happening, Ended):
@@ -165,7 +164,7 @@ class Engine:
         return None
 
     def wait_s(self) -> float:
-        """How long nothing will be due."""
+        """How long until something is due."""
         if self.ready or self._delivery.staged or self._dispatcher.hurry or self.finished:
             return 0.0
         now_s = time.monotonic()
@@ -193,12 +192,12 @@ class Engine:
         if member.seat is None:
             return
         if member.child.state is State.STARTING:
-            self._look_at_start(member)
-        ended = member.frames_ended()  # before the results: what a batch ended without is then surely not coming
+            self._check_start(member)
+        ended = member.frames_ended()  # read before the results: a task missing from an ended batch will have none
         self._drain(member)
         self._queue.put_back(member.close_frames(ended))
 
-    def _look_at_start(self, member: Member) -> None:
+    def _check_start(self, member: Member) -> None:
         assert member.seat is not None
         word = member.ready_word()
         if word == READY_YES:
@@ -212,21 +211,21 @@ class Engine:
                 raise BadInput(self._start_error)
 
     def _drain(self, member: Member) -> None:
-        """Takes over what a worker has finished."""
+        """Reads the results that a worker has committed."""
         assert member.seat is not None
         assert self._crew is not None
         try:
             chunks = [(chunk.data, _decode(chunk.data)) for chunk in member.seat.slot.take()]
         except (ValueError, RecursionError):
-            return member.sentence(Why.BROKEN)
+            return member.end_by_force(Why.BROKEN)
         for data, records in chunks:
-            self._take_over(member, data, records)
+            self._deliver(member, data, records)
         if chunks:
             self._crew.worked()
             self._drained.add(member)
         return None
 
-    def _take_over(self, member: Member, data: bytes, records: list[Record]) -> None:
+    def _deliver(self, member: Member, data: bytes, records: list[Record]) -> None:
         assert member.seat is not None
         pid, outstanding = member.seat.pid, member.outstanding
         answered = [(outstanding.pop(record.ticket, None), record) for record in records if record.status < STARTED]
@@ -237,7 +236,7 @@ class Engine:
             data = msgspec.msgpack.encode([record for task, record in answered if task is not None])
         member.finished += len(results)
         self._autopsy.rules.ended([task for task, _ in answered if task is not None and task.outside])
-        self._delivery.take_over(pid, data, results)
+        self._delivery.add_from_worker(pid, data, results)
 
     def _tell_starts(self, records: list[Record], pid: int) -> None:
         for record in records:
@@ -246,13 +245,13 @@ class Engine:
                 self.progress.tell(kind, record.item_id, pid=pid, phase=record.phase)
 
     def _on_end(self, ended: Ended) -> None:
-        """A worker has gone: its results first, then the rest of what it had."""
+        """Handles a worker's end: first its results, then its other tasks."""
         member = ended.member
         assert self._crew is not None
         if member.seat is None:
             return
         if member.child.state is State.STARTING:
-            self._look_at_start(member)
+            self._check_start(member)
         self._drain(member)
         self._autopsy.examine(ended)
         self.progress.tell(events.WORKER_DIED, pid=member.seat.pid, text=self._end_text(ended))
@@ -260,7 +259,7 @@ class Engine:
         failed = not ended.with_keeper and member.given == 0 and not member.retiring
         if failed:
             self._start_error = self._start_error or self._start_text(ended)
-        self._crew.bury(member, ended.how, failed=failed)
+        self._crew.remove(member, ended.how, failed=failed)
         if self._crew.hopeless(ever_ready=self._ever_ready):
             raise PoolBroken(f"every worker dies at its start: {self._start_error}")
 
@@ -268,13 +267,13 @@ class Engine:
         return ended.member.kill.why.value if ended.member.kill is not None else ended.note or str(ended.how)
 
     def _start_text(self, ended: Ended) -> str:
-        """How it ended, and the last it printed."""
+        """How it ended, and its last output."""
         assert ended.member.seat is not None
         printed = read_output(ended.member.seat.output_fd).decode(errors="replace").strip()
         return self._end_text(ended) + (f"\n{printed[-2000:]}" if printed else "")
 
     def _tick(self) -> None:
-        """What is looked at by the clock."""
+        """The checks that are made at every tick."""
         now_s = time.monotonic()
         since_s = now_s - self._ticked_s
         if since_s < _TICK_S:
@@ -298,10 +297,10 @@ class Engine:
             self._look(member)
         if self._watch.over(member, time.monotonic_ns(), since_s) is None:
             return
-        self._look(member)  # it may have ended in this moment
+        self._look(member)  # the item may have ended just now
         why = self._watch.over(member, time.monotonic_ns(), 0.0)
         if why is not None:
-            member.sentence(why)
+            member.end_by_force(why)
 
     def _flush(self) -> None:
         self._delivery.flush()
@@ -327,7 +326,7 @@ class Engine:
         self._dispatcher.stopping = True
         for member in self._crew.members:
             if member.outstanding:
-                member.sentence(Why.STOP)
+                member.end_by_force(Why.STOP)
             self._crew.end(member, again=False)
         until_s = time.monotonic() + self.order.settings.stop_grace + 1.0
         while any(member.seat is not None for member in self._crew.members) and time.monotonic() < until_s:
@@ -340,7 +339,7 @@ class Engine:
         self.close()
 
     def close(self) -> None:
-        """Nothing is left. In a process that the user forked it is only forgotten: the workers are not that one's."""
+        """Ends everything. Does nothing in a process that the user forked: the workers are not its own."""
         if self.closed or os.getpid() != self._pid:
             return
         self.closed = True

@@ -1,8 +1,8 @@
-"""Progress: what happens while a pool runs, for whoever wants to know, and the counts behind it.
+"""Progress of a running pool: events for listeners, and the counts behind them.
 
 Kinds: started, stage, finished, failed, retried, worker-started, worker-died, batch-requeued, done. Invariant: counts
-are right at every event (the one an event tells of is counted), and a listener that raises stops the run: its error is
-the caller's own.
+are right at every event (the item of the event is included), and a listener that raises stops the run: its error
+reaches the caller.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Listener = Callable[[Event], None]
 
 
 class Progress:
-    """Counts, and tells the listeners."""
+    """Counts results, and calls the listeners."""
 
     def __init__(
         self, listeners: list[Listener], total: int | None, clock: Callable[[], float] = time.monotonic
@@ -118,7 +118,7 @@ class Progress:
         phase: str | None = None,
         text: str | None = None,
     ) -> None:
-        """Something happened; costs nothing when nobody listens."""
+        """Sends an event; costs nothing without listeners."""
         if self.listeners:
             event = Event(kind, self.counts(), item_id, status, pid, phase, text)
             for listener in self.listeners:

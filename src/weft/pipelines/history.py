@@ -37,10 +37,10 @@ class History:
         """For a run that is meant to be new."""
         if not self._journal.empty:
             raise BadInput(
-                f"{self._directory.path} holds the results of a run already: resume it, or take another place"
+                f"{self._directory.path} holds the results of a run already: resume it, or choose another directory"
             )
         for path in self._directory.slots.iterdir():
-            path.unlink()  # of a run that was killed before anything of it was told
+            path.unlink()  # of a run that was killed before it had a result
 
     def replay(self) -> Iterator[Result]:
         """Every result of the earlier run, as it came."""
@@ -71,7 +71,7 @@ class History:
         if records:
             self._journal.append(0, msgspec.msgpack.encode(records))
             self._journal.flush()
-            self._journal.sync()  # before its only other place goes
+            self._journal.sync()  # before the slot, the only other copy, is deleted
         return (to_result(record, None) for record in records)
 
     def _new(self, record: Record) -> bool:
@@ -79,7 +79,7 @@ class History:
 
 
 def _left_in(path: Path) -> list[Record]:
-    """All that can be read of a slot; one that was killed while it was being made has nothing in it."""
+    """The readable records of a slot; one whose creation was interrupted has none."""
     records: list[Record] = []
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:

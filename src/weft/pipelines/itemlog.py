@@ -4,7 +4,7 @@
 
 The worker writes through ItemLog; what it had not flushed when it died is in the slot, and the parent adds it with
 `close_after_death`. Invariants: an entry is one line; an ERROR is in the file before `error()` returns; a log has an
-`end` line whatever became of the item; below ERROR, no more than CAP_BYTES of one item are kept, and that is said.
+`end` line however the item ended; below ERROR, no more than CAP_BYTES of one item are kept, and the log says so.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class ItemLog:
             self._keep(level, entry(level, phase or self.phase, str(message), data))
 
     def collect(self) -> None:
-        """Takes over what was printed past Python: by subprocesses, by native code."""
+        """Logs output that bypassed Python: of subprocesses and native code."""
         output, dropped = self._collect()
         if output and self._fd >= 0:
             for line in output.decode(errors="backslashreplace").splitlines():
@@ -142,7 +142,7 @@ class ItemLog:
             self._drop(dropped)
 
     def printed(self, line: str) -> bool:
-        """A line printed by Python code; False when no item is there to own it."""
+        """Logs a line printed by Python code; False when no item is running."""
         if self._fd < 0:
             return False
         with self._lock:
@@ -191,7 +191,7 @@ class ItemLog:
     def _to_file(self, data: bytes) -> None:
         try:
             if identity(self._fd) != self._identity:
-                # the item has closed it, with everything else it could find, and may have opened something in its place
+                # the item has closed it, and may have opened another file under its number
                 self._fd = os.open(self.path or "", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
                 self._identity = identity(self._fd)
             _write_all(self._fd, data)
@@ -201,7 +201,7 @@ class ItemLog:
 
 
 class LogHandler(logging.Handler):
-    """Leads the standard logging module into the item's log."""
+    """Sends the standard logging module's records to the item's log."""
 
     def __init__(self, log: ItemLog) -> None:
         super().__init__()
@@ -236,7 +236,7 @@ def read_output(fd: int, limit: int = CAP_BYTES) -> bytes:
 
 
 def _ends_whole(path: str, size: int) -> bool:
-    """Its last line has its end; a power cut may have taken that."""
+    """Whether its last line is complete; a power cut may have torn it."""
     with open(path, "rb") as file:  # noqa: PTH123
         file.seek(size - 1)
         return file.read(1) == b"\n"

@@ -1,4 +1,4 @@
-"""Items from a JSONL file or from standard input. A broken line becomes a BadItem in its place; the rest is read on."""
+"""Items from a JSONL file or from standard input. A broken line becomes a BadItem; reading continues after it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def read_items(file: IO[bytes]) -> Iterator[Any]:
 
 
 def check_items(path: Path) -> None:
-    """BadInput when there is nothing to read; a pipe is not opened for that, its writer would notice."""
+    """BadInput when it cannot be read. Does not open it: the writer of a pipe would notice."""
     why = None
     if not path.exists():
         why = "there is no such file"
@@ -74,7 +74,7 @@ def count_lines(path: Path) -> int:
 
 
 class Feeder:
-    """Items from a stream that may make us wait: a thread reads, the engine never blocks."""
+    """Items from a stream that may block: a thread reads it, the engine never blocks."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._queue: queue.Queue[Any] = queue.Queue(_AHEAD)

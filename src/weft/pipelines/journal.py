@@ -1,11 +1,11 @@
-"""The file that remembers what is done: blocks of records, appended as they come, read back on a resume.
+"""The journal of finished items: blocks of records, appended as they arrive, replayed on a resume.
 
     "WEFTJNL1" then blocks of  length u32 | crc32 u32 | worker pid u32 | msgpack array of records
 
-Invariants: a result is in the file (with the operating system, that is) before anyone hears of it, so a killed parent
-has told nobody of something it forgot; a torn end is cut off on the next opening, and a damaged block between whole
-ones is passed over and left where it is, both with a word about it; fdatasync comes at most once a second and at the
-end, so a power cut costs a second.
+Invariants: a result is written to the file (to the operating system, that is) before it is delivered, so a resume knows
+everything that a killed parent has delivered; a torn end is cut off on the next opening, and a damaged block
+between complete ones is skipped and left in place, both with a warning; fdatasync comes at most once a second and at
+the end, so a power cut costs a second.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _HEAD_BYTES = 12
 _SYNC_EVERY_S = 1.0
 _MAX_BLOCK_BYTES = 1 << 27
 _HEAD = re.compile(rb"(?=.{3}[\x00-\x08].{4}..[\x00-\x40]\x00[\x90-\x9f\xdc\xdd])", re.DOTALL)
-"""What every block begins with: a length below _MAX_BLOCK_BYTES, a sum, a pid, the first byte of a msgpack array."""
+"""The start of a block: a length below _MAX_BLOCK_BYTES, a checksum, a pid, the first byte of a msgpack array."""
 _decode = msgspec.msgpack.Decoder(list[Record]).decode
 _log = Log("weft.pipelines")
 
 
 class Block(NamedTuple):
-    """Some records of one worker, and where they stand in the file."""
+    """Some records of one worker, and their offset in the file."""
 
     at: int
     pid: int
@@ -54,16 +54,16 @@ class Journal:
             raise BadInput(f"{path} cannot be used as a journal: {error.strerror}") from None
         self._waiting: list[bytes] = []
         self._dirty = self._failed = False
-        self._told: set[int] = set()
+        self._warned: set[int] = set()
         self._synced_s = time.monotonic()
         head = os.pread(self._fd, len(_MAGIC), 0)
         self.new = len(head) < len(_MAGIC) and _MAGIC.startswith(head)
-        """It holds nothing, not even its first word: made just now, or torn before that was written."""
+        """Whether it was just created, or torn before its first bytes were written."""
         if self.new:
             self._begin()
         elif head != _MAGIC:
             os.close(self._fd)
-            raise BadInput(f"{path} is not a journal of Weft's, or one of another version")
+            raise BadInput(f"{path} is not a journal of Weft, or one of another version")
 
     def _begin(self) -> None:
         try:
@@ -84,14 +84,14 @@ class Journal:
         return self.size <= len(_MAGIC)
 
     def read(self) -> Iterator[Block]:
-        """Every whole block. What follows the last one is cut off."""
+        """Every complete block. What follows the last one is cut off."""
         at, size = len(_MAGIC), self.size
         while at < size:
             if (block := self.block(at)) is not None:
                 yield block[0]
                 at = block[1]
             elif (found := self._whole_block_behind(at, size)) is not None:
-                self._tell_damage(at, found - at)
+                self._warn_of_damage(at, found - at)
                 at = found
             else:
                 _log.warning(
@@ -101,12 +101,12 @@ class Journal:
                 break
         os.lseek(self._fd, at, os.SEEK_SET)
 
-    def _tell_damage(self, at: int, length: int) -> None:
-        """Once, however often it is read."""
-        if at not in self._told:
-            self._told.add(at)
+    def _warn_of_damage(self, at: int, length: int) -> None:
+        """Warns once, however often it is read."""
+        if at not in self._warned:
+            self._warned.add(at)
             _log.warning(
-                f"{self.path}: {length} bytes at {at} are damaged and were passed over; their items are done again"
+                f"{self.path}: {length} bytes at {at} are damaged and were skipped; their items are done again"
             )
 
     def block(self, at: int) -> tuple[Block, int] | None:
@@ -125,7 +125,7 @@ class Journal:
         return Block(at, int.from_bytes(head[8:], "little"), records), at + _HEAD_BYTES + length
 
     def _whole_block_behind(self, at: int, size: int) -> int | None:
-        """Where the next whole block begins behind a damaged one: where that one says it ends, or else anywhere."""
+        """The offset of the next complete block after a damaged one: where that one's length says, or by a search."""
         end = at + _HEAD_BYTES + int.from_bytes(os.pread(self._fd, 4, at), "little")
         if self.block(end) is not None:
             return end
@@ -141,7 +141,7 @@ class Journal:
         self._waiting += (head, data)
 
     def flush(self) -> None:
-        """What was appended is with the operating system after this, and now and then on the disk."""
+        """Writes what was appended to the operating system, and once a second to the disk."""
         if self._waiting:
             self._write(b"".join(self._waiting))
             self._waiting.clear()
@@ -150,7 +150,7 @@ class Journal:
             self.sync()
 
     def sync(self) -> None:
-        """On the disk."""
+        """Makes everything durable."""
         try:
             os.fdatasync(self._fd)
         except OSError as error:
@@ -159,7 +159,7 @@ class Journal:
         self._synced_s = time.monotonic()
 
     def close(self) -> None:
-        """Everything is on the disk, unless that has failed before; not used after this."""
+        """Makes everything durable, unless that has failed before, and closes the file."""
         if self._fd >= 0:
             try:
                 if not self._failed:

@@ -4,7 +4,7 @@
            ◄─SPAWNED + pidfd, EXITED──────
 
 Why it exists: a fork is only safe from a process without threads, which a parent may have; the kernel's "die with the
-parent" is tied to a thread, and the parent's may end early; and somebody must outlive a parent killed with -9 long
+parent" is tied to a thread, and the parent's may end early; and some process must outlive a parent killed with -9 long
 enough to end the workers and whatever they left running. Invariants: it is a subreaper, so every process a dead worker
 leaves, daemonised or not, becomes its child, is recognised as no worker of its own, and is killed before EXITED is
 sent; when the parent ends, or closes its socket, it ends everything and itself, also when it was stopped.
@@ -32,7 +32,7 @@ _ORPHAN_PATIENCE_S = 1.0
 
 
 class Message(msgspec.Struct, array_like=True):
-    """Both ways between parent and keeper; a slot is known by its number."""
+    """Sent both ways between parent and keeper; a slot is named by its number."""
 
     kind: str
     slot: int
@@ -64,7 +64,7 @@ def main(control_fd: int, parent_pid: int) -> None:
     try:
         parent_pidfd = os.pidfd_open(parent_pid)
     except ProcessLookupError:
-        return  # it has gone already
+        return  # the parent has ended already
     seat = Keeper(socket.socket(fileno=control_fd), parent_pidfd).serve()
     if seat is not None:
         gc.unfreeze()
@@ -89,7 +89,7 @@ class Keeper:
         while True:
             for fd, _ in self._poll.poll():
                 if fd in self._slots:
-                    self._bury(fd)
+                    self._on_worker_exit(fd)
                 elif fd == self._parent or (request := self._receive()) is None:
                     self._end()
                     return None
@@ -121,7 +121,7 @@ class Keeper:
         return None
 
     def _become_worker(self) -> None:
-        """In the new process: what is the keeper's is let go, what was set for the keeper is undone."""
+        """In the new process: closes the keeper's descriptors, and undoes its settings."""
         os.setsid()
         process.die_with_parent(self._pid)
         process.adopt_orphans()
@@ -130,10 +130,10 @@ class Keeper:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123
-            file.write("500")  # when memory runs out, a worker goes before the parent that knows what to do next
+            file.write("500")  # when memory runs out, the kernel should kill a worker, not the parent
 
-    def _bury(self, pidfd: int) -> None:
-        """A worker has died: nothing of it is left when the parent hears of it."""
+    def _on_worker_exit(self, pidfd: int) -> None:
+        """Cleans up after a dead worker, then reports its exit to the parent."""
         pid, slot = self._slots.pop(pidfd)
         self._poll.unregister(pidfd)
         os.close(pidfd)
@@ -144,7 +144,7 @@ class Keeper:
         self._send(Message(EXITED, slot, pid, status, usage.ru_maxrss))
 
     def _kill_orphans(self) -> None:
-        """Again and again, as each one killed may leave its own; one that the kernel holds is not waited for."""
+        """Repeats, as each one killed may leave children of its own; does not wait for one that the kernel holds."""
         until_s = time.monotonic() + _ORPHAN_PATIENCE_S
         while (orphans := list(self._orphans())) and time.monotonic() < until_s:
             for pid in orphans:

@@ -1,8 +1,8 @@
-"""The parent's end of the keeper: starts it, asks it for workers, hears of their births and deaths.
+"""The parent's side of the keeper: starts it, requests workers, and receives reports of their starts and deaths.
 
-Its death is told by the pidfd, not by the socket: a worker stopped in the middle of its birth may still hold the
-keeper's end. Invariant: after `close` the keeper is gone, and if it went by force, so is all that carries the pool's
-mark in its environment.
+Its death is detected by the pidfd, not by the socket: a worker stopped while it was being forked may still hold the
+keeper's end. Invariant: after `close` the keeper is gone, and if it had to be killed, so is every process that carries
+the pool's mark in its environment.
 """
 
 from __future__ import annotations
@@ -85,4 +85,4 @@ class KeeperLink:
             self._process.wait()
             clean = False
         if not clean:
-            sweep(self._mark)  # what its workers had started now belongs to init, and only the mark tells it
+            sweep(self._mark)  # children of its workers now belong to init, and are identified by the mark alone

@@ -1,8 +1,9 @@
-"""The parent's view of one place in the pool: the child in it, what it was given, and what it has not yet answered for.
+"""The parent's view of one place in the pool: its worker, what it was given, and which results are outstanding.
 
 Tickets number the items given to one worker, from 0. Invariants: every task is either waiting in the queue or
 outstanding at exactly one member; a task leaves `outstanding` by its result, by a settled revocation, or by the
-worker's death, and by nothing else; a member whose work was revoked gets no more until it has passed the gap.
+worker's death, and by nothing else; a member whose work was revoked gets no more until it has passed the revoked
+tickets.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from weft.pipelines.task import Task
 from weft.pipelines.wire import batch_frame
 from weft.supervise.child import Child, State
 
-_STUFFED_BYTES = 128 * 1024
+_BACKLOG_BYTES = 128 * 1024
 
 
 class Why(enum.Enum):
@@ -35,11 +36,11 @@ class Why(enum.Enum):
     HUNG = "no sign of life"
     START = "not ready in time"
     STOP = "did not end when asked"
-    BROKEN = "its shared memory makes no sense"
+    BROKEN = "its shared memory is corrupt"
 
 
 class Kill(NamedTuple):
-    """A death sentence, and the item it was meant for."""
+    """Why and when the parent killed a worker, and the item that it held then."""
 
     why: Why
     ticket: int
@@ -58,7 +59,7 @@ class Seat:
         self.pidfd = -1
 
     def signal(self, number: int) -> None:
-        """To this very process; a pidfd cannot hit a stranger that got the same number."""
+        """Signals this very process; a pidfd cannot hit another one that got the same pid."""
         if self.pidfd >= 0:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.pidfd, number)
@@ -71,7 +72,7 @@ class Seat:
             poll.poll(timeout_s * 1000)
 
     def close(self) -> None:
-        """Nothing of it is left, but for a slot with results that never reached the journal: a resume finds them."""
+        """Closes everything. A slot with results that never reached the journal is kept: a resume reads them."""
         if self.slot_path is not None and self.slot.emptied:
             self.slot_path.unlink(missing_ok=True)
         self.connection.close()
@@ -82,11 +83,11 @@ class Seat:
 
 
 class Member:
-    """One place."""
+    """One place in the pool."""
 
     def __init__(self, number: int, child: Child, batch_size: int) -> None:
         self.number = number
-        # batches at a worker at a time: the next is there when one ends, and small ones travel several at once
+        # batches at a worker at a time, so that the next is there when one ends; more if they are small
         self._depth = max(4, min(8, 16 // batch_size))
         self.child = child
         self.seat: Seat | None = None
@@ -107,14 +108,14 @@ class Member:
         self.silent_s = 0.0
         self.last_sign: tuple[int, int, int] = (0, 0, 0)
 
-    def sit(self, seat: Seat) -> None:
+    def attach(self, seat: Seat) -> None:
         """A new worker takes the place."""
         self._reset()
         self.seat = seat
         seat.slot.words[LIMIT] = NO_LIMIT
         self.child.spawned()
 
-    def leave(self) -> None:
+    def detach(self) -> None:
         """The worker has gone."""
         if self.seat is not None:
             self.seat.close()
@@ -141,9 +142,9 @@ class Member:
         return bool(self._unsent)
 
     @property
-    def stuffed(self) -> bool:
-        """What is to be sent already is more than a socket takes at once."""
-        return len(self._unsent) > _STUFFED_BYTES
+    def backlogged(self) -> bool:
+        """Whether more waits to be sent than a socket accepts at once."""
+        return len(self._unsent) > _BACKLOG_BYTES
 
     @property
     def open(self) -> bool:
@@ -151,7 +152,7 @@ class Member:
         return (
             self.running
             and len(self._frames) < self._depth
-            and not (self.revoked or self.retiring or self.worn or self.alone or self.stuffed)
+            and not (self.revoked or self.retiring or self.worn or self.alone or self.backlogged)
         )
 
     def give(self, batch: list[Task], *, alone: bool) -> None:
@@ -162,14 +163,14 @@ class Member:
         self._frames.append((first, self.given))
         self.alone = alone
         ring = (self._frames_ended + len(self._frames)) % (self._depth // 2) == 0
-        self.say(batch_frame(first, batch[0].tries + 1, ring, [task.payload for task in batch]))
+        self.enqueue(batch_frame(first, batch[0].tries + 1, ring, [task.payload for task in batch]))
 
-    def say(self, frame: bytes) -> None:
+    def enqueue(self, frame: bytes) -> None:
         """A frame for the worker; `push` sends it."""
         self._unsent += frame
 
     def push(self) -> bool:
-        """Writes what the socket takes; True when nothing is left over."""
+        """Writes what the socket accepts; True when nothing is left."""
         if not self._unsent or self.seat is None:
             return True
         try:
@@ -177,7 +178,7 @@ class Member:
         except BlockingIOError:
             sent = 0
         except OSError:
-            sent = len(self._unsent)  # it is dying; the keeper will tell
+            sent = len(self._unsent)  # it is dying; the keeper will report it
         self._unsent = self._unsent[sent:]
         return not self._unsent
 
@@ -186,8 +187,8 @@ class Member:
         return self.seat.slot.words[FRAMES] if self.seat is not None else 0
 
     def close_frames(self, ended: int) -> list[Task]:
-        """Takes note of the batches that had ended before the results were taken; returns tasks of theirs that the
-        worker passed over."""
+        """Closes the batches that had ended before the results were read; returns their tasks that the worker skipped
+        because they were revoked."""
         assert self.seat is not None
         passed: list[Task] = []
         while self._frames_ended < ended and self._frames:
@@ -217,8 +218,8 @@ class Member:
         return sum(ticket > current for ticket in self.outstanding)
 
     def revoke(self, count: int) -> int | None:
-        """Forbids the last `count` tasks it has not started, and returns the first of them; None when it has started
-        all. What it then really left is told by `settle`."""
+        """Forbids the last `count` tasks that it has not started, and returns the first ticket of them; None if it has
+        started all. `settle` returns those that it really did not start."""
         assert self.seat is not None
         left = sorted(ticket for ticket in self.outstanding if ticket > self.current_ticket)[-count:]
         if not left:
@@ -254,13 +255,13 @@ class Member:
         return self.seat.slot.words[READY] if self.seat is not None else 0
 
     def sign(self) -> tuple[int, int, int]:
-        """Something that changes whenever the worker gets on."""
+        """A heartbeat: changes whenever the worker makes progress."""
         assert self.seat is not None
         words = self.seat.slot.words
         return words[CURRENT], words[START_NS], words[FRAMES]
 
-    def sentence(self, why: Why) -> None:
-        """Kills the worker; the keeper will tell when it is dead."""
+    def end_by_force(self, why: Why) -> None:
+        """Kills the worker; the keeper reports when it is dead."""
         if self.kill is None and self.seat is not None:
             self.kill = Kill(why, self.current_ticket, time.monotonic())
         if self.seat is not None:

@@ -1,9 +1,9 @@
-"""Who has a run: written into its lock file, and read by whoever finds the file locked.
+"""The owner of a run: written into its lock file, and read by a process that finds the file locked.
 
-The lock lasts as long as any process that inherited it. When the parent has gone and something of its run still has the
-lock (a keeper that somebody stopped, a process that an item put into a session of its own), nobody is left to end that:
-the next run does. Invariant: only a process that carries the dead run's mark in its environment is killed, and through
-a pidfd opened before its mark was read, so that a stranger with the same number never is.
+The lock is held as long as any process that inherited it. When the parent is dead and some process of its run still has
+the lock (a keeper that was stopped, a process that an item put into a session of its own), the next run ends it.
+Invariant: only a process that carries the dead run's mark in its environment is killed, and through a pidfd opened
+before its mark was read, so that another process with the same pid never is.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Owner(msgspec.Struct, frozen=True):
 
     @property
     def alive(self) -> bool:
-        """It is there, and it is not another one that got its number."""
+        """Whether it runs, and is not another process with the same pid."""
         return process.birth(self.pid) == self.birth and process.state(self.pid) != "Z"
 
     def sign(self, lock_fd: int) -> None:
-        """Into the lock file, for those who find it locked; a full disk costs them this and nothing else."""
+        """Writes itself into the lock file; on a full disk only this information is missing."""
         data = msgspec.json.encode(self)
         try:
             os.pwrite(lock_fd, data, 0)
@@ -49,7 +49,7 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 def owner_of(lock_fd: int) -> Owner | None:
-    """Who has signed the file; None when that cannot be told."""
+    """The owner in the file; None where it cannot be read."""
     try:
         return msgspec.json.decode(os.pread(lock_fd, _MAX_BYTES, 0), type=Owner)
     except (OSError, ValueError):
@@ -57,7 +57,7 @@ def owner_of(lock_fd: int) -> Owner | None:
 
 
 def sweep(mark: str) -> int:
-    """Ends everything that carries the mark; the number of processes. Again and again, as one may just have forked."""
+    """Ends every process that carries the mark; returns how many. Repeats, as one may just have forked."""
     ended: set[int] = set()
     for _ in range(_ROUNDS):
         found = [pid for pid in process.with_environment(f"{MARK}={mark}") if process.state(pid) != "Z"]

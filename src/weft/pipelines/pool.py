@@ -1,4 +1,4 @@
-"""The public face: WorkerPool, and the Stream of results it gives, for `for` and for `async for`.
+"""The public interface: WorkerPool, and the Stream of its results, for `for` and for `async for`.
 
 Invariant: however a stream ends (exhausted, closed, broken out of, interrupted, garbage) its workers end with it. A
 Ctrl-C that arrives while the engine works is kept until the engine's state is sound again, then raised.
@@ -222,7 +222,7 @@ class _Interrupts:
         self._streams = 0
 
     def begin(self) -> bool:
-        """One stream more; False where signals do not come, off the main thread."""
+        """Registers a stream; False off the main thread, where signals are not handled."""
         if threading.current_thread() is not threading.main_thread():
             return False
         if self._streams == 0 and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -231,7 +231,7 @@ class _Interrupts:
         return True
 
     def end(self) -> None:
-        """One stream less; with the last one Python's own handler is back."""
+        """Unregisters a stream; with the last one Python's own handler is restored."""
         self._streams -= 1
         ours = signal.getsignal(signal.SIGINT) is handle_interrupt
         if self._streams == 0 and ours and threading.current_thread() is threading.main_thread():
@@ -257,5 +257,5 @@ _interrupts = _Interrupts()
 
 
 def handle_interrupt(number: int, frame: FrameType | None) -> None:
-    """The handler for a signal that is to end streams in good order: KeyboardInterrupt, at a moment that suits them."""
+    """A signal handler that ends streams cleanly: raises KeyboardInterrupt when the engine's state is sound."""
     _interrupts.handle(number, frame)

@@ -1,4 +1,4 @@
-"""What comes out of the pool: a Result per item; and Record, the same on the wire, in the ring and in the journal.
+"""What a pool returns: a Result for each item; and Record, its form in the slot and in the journal.
 
 Invariant: a Result of one item is the same whether it came from a worker, from the parent (timeout, crash, bad input)
 or out of the journal on a resume. Records carry no parent-side knowledge but the ticket, so that a journal block is the
@@ -25,7 +25,7 @@ class Status(enum.StrEnum):
     TIMEOUT = "timeout"
     CRASHED = "crashed"
 
-    # Enum's own is a Python function, and statuses are counted for every item
+    # faster than Enum's own, which is a Python function: statuses are hashed for every item
     __hash__ = str.__hash__
 
 
@@ -107,5 +107,5 @@ def cut(text: str, limit: int) -> str:
 
 
 def over_limit(limit_s: float) -> str:
-    """What a timeout says, whoever noticed it."""
+    """The error text of a timeout, the same from the worker and from the parent."""
     return f"took longer than its limit of {limit_s:g} s"

@@ -5,9 +5,9 @@ logs/2026-02-04T10-30-45/
   journal                     every result (journal.py)
   items/NAME.worker-PID.log   a log for each item (itemlog.py)
   worker-PID.log              what a worker printed while it imported the function
-  quarantine/NAME.json        items that brought their workers down, with all that is known, ready for a replay
-  slots/                      the workers' shared memory while the run goes on (slot.py); empty afterwards
-  lock                        held by the parent, the keeper and the workers: nobody resumes a run that is alive
+  quarantine/NAME.json        items that killed their workers, with all that is known, ready for a replay
+  slots/                      the workers' shared memory during the run (slot.py); empty afterwards
+  lock                        held by the parent, the keeper and the workers: a running run cannot be resumed
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _held: set[int] = set()
 
 
 def _forget_locks() -> None:
-    """In a process that the user forked: it has no part in the run, and may live on when the run is long dead."""
+    """In a process that the user forked: it is no part of the run, and may outlive it."""
     while _held:
         os.close(_held.pop())
 
@@ -73,7 +73,7 @@ class RunDirectory:
         self.manifest = self.path / "run.json"
         self._lock_fd = -1
         self.used = False
-        """It was held before."""
+        """Whether it was locked by an earlier run."""
 
     @classmethod
     def create(cls, root: Path, now: Callable[[], float] = time.time) -> RunDirectory:
@@ -105,8 +105,8 @@ class RunDirectory:
         return self.path.name
 
     def hold(self, owner: Owner | None = None) -> int:
-        """Locks the run and makes its places. The lock lasts until the last process that inherited it has gone; what a
-        dead owner left behind with it is ended."""
+        """Locks the run and creates its folders. The lock is held until the last process that inherited it has ended;
+        processes that a dead owner left with it are ended first."""
         try:
             for place in (self.items, self.slots, self.quarantine):
                 place.mkdir(parents=True, exist_ok=True)
@@ -135,7 +135,7 @@ class RunDirectory:
                 time.sleep(0.02)
 
     def _locked_after_sweep(self) -> bool:
-        """Who had the lock has gone, and something that was started for it has not."""
+        """Locks after ending what a dead owner left running."""
         last = owner_of(self._lock_fd)
         if last is None or last.alive or not (ended := sweep(last.mark)):
             return False
@@ -152,13 +152,13 @@ class RunDirectory:
         )
 
     def release(self) -> None:
-        """Gives the lock back."""
+        """Releases the lock."""
         if self._lock_fd >= 0:
             _held.discard(self._lock_fd)
             os.close(self._lock_fd)
             self._lock_fd = -1
 
-    def put_away(self, target: Target, result: Result, payload: bytes) -> None:
+    def quarantine_item(self, target: Target, result: Result, payload: bytes) -> None:
         """Keeps a quarantined item."""
         kept = Quarantined(result.item_id, target, result.error, result.attempts, result.death, result.log, payload)
         path = self.quarantine / f"{safe_name(result.item_id)}.json"

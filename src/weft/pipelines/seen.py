@@ -1,4 +1,4 @@
-"""Which ids there were, in about fifteen bytes each: a million of them may not cost the parent its constant memory.
+"""The set of ids seen so far, in about fifteen bytes each, so that a million of them cost the parent little memory.
 
 Keeps the 64-bit hash of each id, not the id: the chance that any two of a million ids share one is 3 in 100 million.
 Python's own keyed hash is used, so a set means something in its own process only. The hashes lie side by side in small
@@ -22,7 +22,7 @@ class SeenIds:
     def __init__(self) -> None:
         self._buckets = [bytearray() for _ in range(_BUCKETS)]
         self._mask = _BUCKETS - 1
-        self._next = 0  # the bucket that is split next; those before it are, and one more bit tells their halves apart
+        self._next = 0  # the bucket that is split next; for those before it one more bit of the hash counts
 
     def __len__(self) -> int:
         return sum(map(len, self._buckets)) // 8
@@ -50,7 +50,7 @@ class SeenIds:
         return True
 
     def _split(self) -> None:
-        """Makes two of the bucket whose turn it is, mostly not the one that is full: its turn comes."""
+        """Splits the next bucket in turn, which is mostly not the full one (linear hashing)."""
         bit = self._mask + 1
         numbers = array("q", bytes(self._buckets[self._next]))
         self._buckets[self._next] = bytearray(array("q", [number for number in numbers if not number & bit]))
@@ -61,7 +61,7 @@ class SeenIds:
 
 
 def _holds(bucket: bytearray, mark: bytes) -> bool:
-    """A mark counts only where one begins; the same eight bytes across two marks are chance."""
+    """Whether a bucket has a hash; a hit that straddles two hashes is a coincidence."""
     at = bucket.find(mark)
     while at > 0 and at % 8:
         at = bucket.find(mark, at + 1)

@@ -1,4 +1,4 @@
-"""The settings of a pool, checked before anything starts. All problems are told at once."""
+"""The settings of a pool, checked before anything starts. All problems are reported at once."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ class Settings:
     max_ahead: int = 10_000
 
     def __post_init__(self) -> None:
-        problems = [self._problem(field.name) for field in fields(self)]
-        told = [problem for problem in problems if problem]
-        if told:
-            raise BadInput("\n".join(told))
+        problems = [problem for field in fields(self) if (problem := self._problem(field.name))]
+        if problems:
+            raise BadInput("\n".join(problems))
 
     def _problem(self, name: str) -> str | None:
         value = getattr(self, name)

@@ -1,4 +1,4 @@
-"""The memory one worker shares with the parent: what it does now, what it has finished, what it has logged.
+"""The memory that a worker shares with the parent: its current item, its results, its unflushed log lines.
 
     page 0      words of 8 bytes; the worker writes 0-15, the parent 32-34; the stage's name at byte 512
     64 KiB      log lines not yet in the item's file
@@ -6,14 +6,14 @@
 
 Invariants. An item is finished when its record's bytes are in a bank *and* the bank's commit word says so: one aligned
 8-byte store, no system call, so a worker killed at any instruction leaves either a whole result or none. The parent
-moves READ only after it has put what it read into the journal: whoever finds the slot later (the parent after the
-worker's death, the next run after the parent's) takes exactly what is missing. A worker announces an item (CURRENT)
-before it looks at LIMIT: a parent that has lowered LIMIT and waited a moment knows that everything beyond both is
-untouched and stays so.
+moves READ only after it has put what it read into the journal: a later reader of the slot (the parent after the
+worker's death, the next run after the parent's) reads exactly what is missing. A worker announces an item (CURRENT)
+before it reads LIMIT: a parent that has lowered LIMIT and waited a moment knows that everything beyond both is not
+begun and never will be.
 
 A bank is sparse: 64 MiB can be addressed, 128 KiB are normally touched. The slot is a memfd, or a file in the run's
-directory when results must outlive the parent. What is normally touched has its place on the disk from the beginning:
-on a full disk a store into a page that has none is a SIGBUS, and no item's fault.
+directory when results must outlive the parent. The part that is normally touched is allocated on the disk from the
+beginning: on a full disk a store into an unallocated page is a SIGBUS, which would be blamed on the item.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class SlotWriter(Slot):
         self._bank_at = _BANKS_AT
 
     def put(self, data: bytes) -> None:
-        """Makes one record part of what is finished. Waits while the parent is behind; `data` must fit a bank."""
+        """Commits one record. Waits while the parent is behind; `data` must fit a bank."""
         end = self._used + len(data)
         if (end > _FULL_BYTES and self._used) or self._count >= _MAX_COUNT:
             self._leave_bank()
@@ -130,7 +130,7 @@ class SlotWriter(Slot):
         self.words[ACTIVE] = self._sequence
 
     def _wait_for_parent(self) -> None:
-        """Until the bank before this one is emptied. The item's and the batch's clocks stand still meanwhile."""
+        """Waits until the bank before this one is emptied. The item's and the batch's time limits pause meanwhile."""
         words = self.words
         if words[READ] >> _SEQ_SHIFT == self._sequence:
             return
@@ -155,19 +155,18 @@ class SlotReader(Slot):
         self._last: tuple[int, int] | None = None
 
     def take(self) -> list[Chunk]:
-        """All that was finished and not yet taken, in the order it was finished; ValueError when the words that tell it
-        make no sense."""
+        """All records committed and not read yet, in order; ValueError when the commit words are corrupt."""
         return list(self.chunks())
 
     def chunks(self) -> Iterator[Chunk]:
-        """The same, one after the other: what lies before the nonsense is good."""
+        """As `take`, one after the other: chunks before a corrupt word are valid."""
         while True:
             # ACTIVE first: if the worker has left this bank, the commit word read after it is the last one
             active = self.words[ACTIVE]
             left = active != self._sequence
             if left and active != (self._sequence + 1) & _SEQ_MASK:
-                # the worker waits for the parent before it takes a bank for the second time: it is one ahead at most
-                raise ValueError("the slot's bank makes no sense")
+                # the worker waits for the parent before it reuses a bank: it is one ahead at most
+                raise ValueError("the slot's bank number is corrupt")
             commit = self.words[COMMIT + (self._sequence & 1)]
             if commit != self._seen:
                 chunk = self._cut(self._seen, commit)
@@ -180,7 +179,7 @@ class SlotReader(Slot):
             self._seen = 0
 
     def settled(self) -> bool:
-        """There is something to take that was there, unchanged, when this was asked last.
+        """Whether there is something to read that was already there, unchanged, at the last call.
 
         Without a bell or a death between them, the worker's data and its commit word may become visible in any order
         on processors other than x86; a whole tick later they have."""
@@ -190,12 +189,12 @@ class SlotReader(Slot):
         return same and now != (self._sequence, self._seen)
 
     def release(self) -> None:
-        """What was taken is safe: the worker may write over it, nobody takes it again."""
+        """What was read is journalled: the worker may overwrite it, and it is not read again."""
         self.words[READ] = self._sequence << _SEQ_SHIFT | self._seen
 
     @property
     def emptied(self) -> bool:
-        """Everything that was ever put here has been taken and released."""
+        """Whether everything that was committed here has been read and released."""
         commit = self.words[COMMIT + (self._sequence & 1)]
         return self.words[ACTIVE] == self._sequence and self.words[READ] == self._sequence << _SEQ_SHIFT | commit
 
@@ -203,7 +202,7 @@ class SlotReader(Slot):
         at = _BANKS_AT + (self._sequence & 1) * BANK_BYTES
         count = (end >> _BYTES_BITS) - (begin >> _BYTES_BITS)
         if not 0 < count <= _MAX_COUNT or not (begin & _BYTES_MASK) <= (end & _BYTES_MASK) <= BANK_BYTES:
-            raise ValueError("the slot's commit word makes no sense")
+            raise ValueError("the slot's commit word is corrupt")
         data = self.memory[at + (begin & _BYTES_MASK) : at + (end & _BYTES_MASK)]
         return Chunk(count, b"\xdd" + count.to_bytes(4, "big") + data)
 

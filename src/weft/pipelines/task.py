@@ -1,4 +1,4 @@
-"""An item on its way through the pool, and the way in: what is checked before it may become work.
+"""Tasks: items inside the pool, and the checks before an item becomes one.
 
 Invariants: an item without a usable id, with an id that was there before, or that cannot be encoded becomes a failed
 result and never reaches a worker; the item's bytes are made once and serve every try.
@@ -22,13 +22,13 @@ _MAX_BATCH_BYTES = 4 * 1024 * 1024
 
 
 class Pause(enum.Enum):
-    """A source that has nothing just now gives LATER instead of an item and is asked again."""
+    """A source without an item at the moment yields LATER, and is asked again."""
 
     LATER = "later"
 
 
 class BadItem(msgspec.Struct, frozen=True):
-    """Stands in a source for something that was meant to be an item: a broken line, say."""
+    """Takes the place of an unusable item in a source: a broken line, say."""
 
     name: str
     error: str
@@ -47,13 +47,13 @@ class Task(msgspec.Struct):
     outside: int = 0
     """How many of those deaths may well have come from outside."""
     death: Death | None = None
-    """The most telling of them."""
+    """The most informative of those deaths."""
     secluded: bool = False
     """The keeper died while it was running: from then on it runs with nothing beside it."""
 
 
 class Harvest(NamedTuple):
-    """What came of some items of the source; the numbers are their places in it."""
+    """What some items of the source became; the numbers are their positions in it."""
 
     tasks: list[Task]
     refused: list[tuple[int, Result]]

@@ -1,4 +1,4 @@
-"""How a run looks while it goes on: a live picture on a terminal, a line now and then elsewhere. Always on stderr."""
+"""The display of a run: live on a terminal, a line every few seconds elsewhere. Always on stderr."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class LiveView:
         self._live.start()
 
     def update(self, stream: Watched) -> None:
-        """Draws anew when it is time."""
+        """Redraws when it is time."""
         now_s = time.monotonic()
         if now_s - self._drawn_s >= _DRAW_EVERY_S:
             self._drawn_s = now_s
@@ -148,7 +148,7 @@ class LiveView:
 
 
 def make_view(title: str, *, quiet: bool) -> View:
-    """The one that suits stderr."""
+    """Live on a terminal, lines elsewhere, none if quiet."""
     if quiet:
         return NoView()
     return LiveView(title) if sys.stderr.isatty() else LineView(title)

@@ -1,8 +1,8 @@
-"""Looks at a worker from outside and says whether it must be killed: time limits, memory, signs of life.
+"""Checks from outside whether a worker must be killed: time limits, memory, heartbeat.
 
-From outside, because native code cannot be interrupted from within, and a stopped or deadlocked worker cannot speak for
-itself. The heartbeat is the slot: its words change whenever the worker gets on. While an item runs they may stand
-still for as long as the item's limit; unless the kernel says that the process is stopped.
+From outside, because native code cannot be interrupted from within, and a stopped or deadlocked worker cannot report
+itself. The heartbeat is the slot: its words change whenever the worker makes progress. While an item runs they may stay
+the same for as long as the item's limit, unless the kernel says that the process is stopped.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Watch:
         return Why.HUNG if self._silent(member, since_s) else None
 
     def _over_memory(self, member: Member, limit_bytes: int) -> bool:
-        """Above the limit it must go; near it, it goes as soon as it has ended what it holds."""
+        """Whether it is above the limit; near it, it is marked to be replaced after its item."""
         assert member.seat is not None
         used = process.rss_bytes(member.seat.pid)
         if used > _RECYCLE_AT * limit_bytes and not member.fresh and not member.alone:
@@ -63,7 +63,7 @@ class Watch:
 
 
 def bound_output(member: Member) -> None:
-    """Cuts a flood of output short while it comes, so that it fills neither memory nor disk."""
+    """Truncates a flood of output while it grows, so that it fills neither memory nor disk."""
     if member.seat is None:
         return
     more = os.fstat(member.seat.output_fd).st_size - OUTPUT_LIMIT_BYTES

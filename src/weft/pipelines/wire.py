@@ -1,7 +1,7 @@
-"""What travels over a worker's socket: length-prefixed msgpack frames from the parent, single bell bytes back.
+"""The protocol of a worker's socket: length-prefixed msgpack frames from the parent, single bell bytes back.
 
 The first frame is the Assignment; every later one is a batch `[first ticket, attempt, ring, [item, ...]]`, its items
-in the bytes they had when they came in; `ring` asks for a bell at its end. Closing the socket tells the worker to end.
+encoded as they were on arrival; `ring` asks for a bell at its end. Closing the socket makes the worker end.
 """
 
 from __future__ import annotations

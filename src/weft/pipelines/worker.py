@@ -1,9 +1,9 @@
-"""The worker process: takes batches from its socket, runs the function on each item, commits each result to its slot.
+"""The worker process: reads batches from its socket, runs the function on each item, commits each result to its slot.
 
 Runs in a process forked by the keeper, alone in its own session. Invariants: an item is announced before it is begun
-and committed the moment it has ended, so that a death at any point leaves no doubt about what was done; whatever the
-function raises ends that item and not the worker; a process that the function forked never goes on as a second worker;
-a worker whose descriptors an item has closed begins no other item.
+and committed as soon as it has ended, so that after a death it is certain what was done; whatever the function raises
+ends that item and not the worker; a process that the function forked never continues as a second worker; a worker whose
+descriptors an item has closed begins no other item.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from weft.supervise import process
 READY_YES, READY_FAILED = 1, 2
 _BELL_EVERY_NS = 5_000_000
 _NOTHING = (None,) * 9
-"""Stands for what a record has before its log and an item that ended well has not."""
+"""Fills the fields of a record between the value and the log, which a successful item leaves out."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -87,13 +87,13 @@ class Worker:
                 return  # the rest goes to another worker
             self._slot.words[FRAMES] += 1
             if ring or not self._frames.waiting:
-                self._ring()  # which also looks whether the next read is still one from the parent
+                self._ring()  # also checks that the socket is still the parent's before the next read
 
     def _next_frame(self) -> bytes | None:
         return None if self._broken else self._frames.next()
 
     def _prepare(self, frame: bytes) -> bool:
-        """Imports the function; a failure goes into the slot as a record, for the parent to tell the user."""
+        """Imports the function; a failure goes into the slot as a record, for the parent to report."""
         assignment = decode_assignment(frame)
         process.set_name(f"weft-worker-{assignment.number}")
         sys.path[:] = assignment.sys_path
@@ -106,8 +106,8 @@ class Worker:
         try:
             self._function = assignment.target.load()
         except BaseException as error:
-            told = str(error) if isinstance(error, BadInput) else _describe(error)
-            return self._report_ready(READY_FAILED, (0, "", FAILED, 0, 0, None, "import", told, _traceback(error)))
+            why = str(error) if isinstance(error, BadInput) else _describe(error)
+            return self._report_ready(READY_FAILED, (0, "", FAILED, 0, 0, None, "import", why, _traceback(error)))
         self._after_import(assignment.log_directory)
         self._guard.remember()
         descriptors = Descriptors([1, 2, self._output.fd, self._connection.fileno()])
@@ -115,7 +115,7 @@ class Worker:
         return self._report_ready(READY_YES, None)
 
     def _after_import(self, log_directory: str | None) -> None:
-        """What the import printed belongs to no item: to the terminal, or to the worker's own log."""
+        """Writes what the import printed, which belongs to no item, to the terminal or to the worker's own log."""
         printed, _ = self._output.collect()
         if log_directory is None:
             self._output.restore()
@@ -135,18 +135,18 @@ class Worker:
         words[FRAME_START_NS] = time.monotonic_ns()
         for number, item in enumerate(items, ticket):
             if number >= words[LIMIT]:
-                break  # the parent has given the rest to somebody else
+                break  # the parent has revoked the rest
             words[START_NS] = 0
             words[CURRENT] = number + 1
             if number >= words[LIMIT]:
-                break  # it did so just now; only this second look, after the announcement, can be relied on
+                break  # revoked just now: only this check, after the announcement, is free of a race
             self._item(number, attempt, item)
             if self._broken:
                 break
         words[FRAME_START_NS] = words[START_NS] = 0
 
     def _item(self, ticket: int, attempt: int, item: Any) -> None:
-        """Runs the function and commits what came of it."""
+        """Runs the function and commits its result."""
         item_id = item["id"]
         on_stage = self._begin(ticket, attempt, item_id) if self._observed else None
         began_ns = time.monotonic_ns()
@@ -163,7 +163,7 @@ class Worker:
         if self._forked:
             os._exit(0)
         if self._guard.changed:
-            self._guard.restore()  # first of all: a timer that goes off from here on would hit the worker
+            self._guard.restore()  # first of all: a timer that fires from here on would hit the worker
         if not self._whole():
             self._broken = True
             self._log.add("WARNING", "The item closed descriptors of its worker, which is replaced")
@@ -175,7 +175,7 @@ class Worker:
             self._belled_ns = ended_ns
 
     def _begin(self, ticket: int, attempt: int, item_id: str | int) -> Callable[[Context], None] | None:
-        """Opens the log and tells of the start, if anyone wants them; returns what a stage is to call."""
+        """Opens the log and reports the start, if wanted; returns the callback for stages."""
         self._log.begin(item_id)
         if not self._events:
             return None
@@ -187,7 +187,7 @@ class Worker:
         return on_stage
 
     def _finish(self, context: Context, record: tuple[Any, ...]) -> None:
-        """The log is closed first: a result that says `ok` has its whole log behind it."""
+        """Closes the log, then commits the record: a result that says `ok` has its complete log."""
         if self._limit_s is not None and record[4] > self._limit_s * 1e6:
             record = (*record[:2], TIMEOUT, record[3], record[4], None, *_over_limit(context, self._limit_s))
         data, record = self._encoded(record)
@@ -218,8 +218,8 @@ class Worker:
         self._log.end(STATUSES[record[2]], record[4] / 1000)
 
     def _ring(self) -> None:
-        """Tells the parent to look at the slot. A full socket has unread bells in it; a closed one has no parent. What
-        an item has put in its place gets none, and the parent sees the end of the worker instead."""
+        """Tells the parent to read the slot. A full socket has unread bells in it; a closed one has no parent. A file
+        that an item has put in its place gets none, and the parent sees the end of the worker instead."""
         if not self._link.intact():
             self._broken = True
             return
@@ -263,7 +263,7 @@ def _traceback(error: BaseException) -> str:
 
 
 def _quietly(text: Callable[[], str], otherwise: str) -> str:
-    """An exception whose own `__str__` raises is still an item's failure and not the worker's."""
+    """The text, or `otherwise` if making it raises, as an exception's own `__str__` may."""
     try:
         return text().encode(errors="backslashreplace").decode()
     except BaseException:
@@ -271,7 +271,7 @@ def _quietly(text: Callable[[], str], otherwise: str) -> str:
 
 
 def _leave() -> None:
-    """Ends as Python would: exit functions run, open files are flushed; the keeper's own are not ours to run."""
+    """Ends as Python would: runs exit functions, flushes open files; the keeper's own exit functions are not run."""
     try:
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()

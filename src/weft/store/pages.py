@@ -3,14 +3,16 @@
 A URL's page is in the data dir that `urls.data_dir_of` returns, so the number of data dirs is fixed for a crawl. Each
 process writes as its own slot (`pod0-fetcher0`), to files of its own; readers combine all slots.
 
-Must stay true: the guarantees in `contract`. A batch is a number for each commit, over all data dirs; a crash between
-two of their transactions commits a part of a batch, which does no harm, since each page is in one data dir alone.
+Must stay true: the promises in `contract`. A batch is a number for each commit, over all data dirs; a crash between two
+of their transactions commits a part of a batch, which is no harm, since each page is in one of them alone. A batch is
+noted in every data dir, those without a row in it too: so each index by itself tells whether it has lost something.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
+from hashlib import sha256
 from itertools import count
 from operator import itemgetter
 from pathlib import Path
@@ -169,10 +171,14 @@ class PageStore:
     def repair(self) -> list[Row]:
         """The rows whose bytes are gone, found when the store was opened or by a rebuild: to be fetched again.
 
-        URLs that have another complete page are left out. They are returned until `readmitted` is called.
+        A URL of which a whole page is there all the same is not among them. They are given until `readmitted`, in the
+        order of their items.
         """
-        lost = (row for shard in self._shards for row in shard.index.lost())
-        return [row for row in lost if not any(map(_is_good, self.for_url(row.url)))]
+        return [row for row in self._lost() if not any(map(_is_good, self.for_url(row.url)))]
+
+    def lost_name(self) -> str:
+        """A name for all that is lost: for whoever queues it again, to know it after a crash before `readmitted`."""
+        return sha256(b"".join(b"%d " % row.item for row in self._lost())).hexdigest()[:32]
 
     def readmitted(self) -> None:
         """What `repair` returned is queued again, durably: it is not returned any more."""
@@ -277,6 +283,10 @@ class PageStore:
         """The totals of the crawl, or of the slots whose names begin with `slots` (`pod1-`)."""
         return self._corpus.stats(top, slots, crawl)
 
+    def _lost(self) -> list[Row]:
+        found = (row for shard in self._shards for row in shard.index.lost())
+        return sorted(found, key=lambda row: row.item)
+
     def _shard(self, url: str) -> Shard:
         if len(self._shards) == 1:
             return self._shards[0]
@@ -284,19 +294,19 @@ class PageStore:
 
     def _recover(self, on_disk: list[list[str]], acknowledged: int, is_done: Callable[[int], bool] | None) -> None:
         indexes = [shard.index for shard in self._shards]
-        committed = max(index.number("batch") for index in indexes)
-        is_behind = committed < acknowledged and not any(index.is_rebuilt() for index in indexes)
-        if is_behind and is_done is None:
-            raise _behind(indexes[0].path)
-        self._attempts = self.batch = max(committed, acknowledged)
+        behind = _behind(indexes, acknowledged)
+        if behind and is_done is None:
+            raise _is_older(behind[0])
+        self._attempts = self.batch = max(acknowledged, *(index.number("batch") for index in indexes))
         durable = max(index.number("durable") for index in indexes)
         tail = None if is_done is None else Tail(is_done, self._next_batch)
         for shard, names in zip(self._shards, on_disk, strict=True):
             # An index that has every acknowledged batch has the row of every finished item.
             may_be_behind = shard.index.number("batch") < acknowledged
-            self.read_back += shard.repair(durable, names, tail if may_be_behind else None)
-        if is_behind and not self.read_back:
-            raise _behind(indexes[0].path)
+            back = shard.repair(durable, names, tail if may_be_behind else None)
+            if shard.index in behind and not back:
+                raise _is_older(shard.index)
+            self.read_back += back
         for index in indexes:
             index.begin(self.batch)
         self.sync()
@@ -310,14 +320,24 @@ def _is_good(row: Row) -> bool:
     return bool(row.warc_file) and 200 <= row.status < 300 and row.is_whole
 
 
-def _behind(path: Path) -> BadInput:
-    return BadInput(f"{path} is older than the crawl, it has lost rows: {remedy(path.parent)}")
+def _behind(indexes: list[Index], acknowledged: int) -> list[Index]:
+    """Those that have lost rows: they end before a batch that was on the disk in every data dir."""
+    if any(index.is_rebuilt() for index in indexes):
+        return []
+    behind = [index for index in indexes if index.number("batch") < acknowledged]
+    # An older Weft noted a batch only where it had rows: there one index with the last batch stands for all.
+    return behind if len(behind) == len(indexes) or any(index.is_in_step() for index in indexes) else []
+
+
+def _is_older(index: Index) -> BadInput:
+    return BadInput(f"{index.path} is older than the crawl, it has lost rows: {remedy(index.path.parent)}")
 
 
 def _refuse_missing(paths: list[Path], acknowledged: int) -> None:
-    """BadInput, before anything is created: a crawl that has committed something had an index."""
-    if acknowledged and not any(path.exists() and path.stat().st_size for path in paths):
-        raise BadInput(f"{paths[0]} is missing or empty, though the crawl has stored rows: {remedy(paths[0].parent)}")
+    """Before anything is made: a crawl that has committed something had an index in every data dir."""
+    for path in paths if acknowledged else ():
+        if not path.exists() or not path.stat().st_size:
+            raise BadInput(f"{path} is missing or empty, though the crawl has stored rows: {remedy(path.parent)}")
 
 
 def _next_serial(folders: list[Path]) -> int:

@@ -10,7 +10,8 @@
     lookup   (url_hash, item), sorted: the way from a URL to its rows
     lost     rows that were removed because their bytes are gone, until their URLs are queued again
     meta     schema_version, crawl_id, data_dirs, data_dir, and the numbers `batch`, `durable`, `folded`, `folded_rows`;
-             `rebuilt` until a writer has opened an index that was rebuilt
+             `rebuilt` until a writer has opened an index that was made again; `in_step` once batches without a row in
+             this data dir are noted, too
 
 Rows are folded into `lookup` thousands at a time, sorted by hash: an ordinary index on the hash writes a page of 4 KB
 for each row once it is larger than the cache (17 µs a row at 600,000 rows instead of 5). Rows of batches after `folded`
@@ -122,18 +123,18 @@ def values_of(row: Row, digest: str, file: int | None, offset: int, length: int)
         urls.host_of(url),
         row.crawl,
         url,
-        None if final_url == url else _text(final_url),
+        None if final_url == url else _storable(final_url),
         row.status,
         row.fetched_at,
-        _text(row.content_type),
+        _storable(row.content_type),
         row.charset,
         row.language,
-        _text(row.title),
+        _storable(row.title),
         row.depth,
         row.parent,
         digest,
         row.length,
-        _text(row.error),
+        _storable(row.error),
         row.hops,
         file,
         offset,
@@ -141,7 +142,7 @@ def values_of(row: Row, digest: str, file: int | None, offset: int, length: int)
     )
 
 
-def _text(text: str) -> str:
+def _storable(text: str) -> str:
     """Text that SQLite can store: half a surrogate pair, which a broken page may have, would make every commit fail."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 

@@ -2,10 +2,10 @@
 
 The times bracket the client's: `t` is taken after the request's first byte was read, so it is never before the client
 began; `end` is taken before the last byte of the answer is handed to the kernel, so it is never after the client had
-it. What the client hung up on (`aborted`) ends with the last bytes that were handed over while it was still there. Of a
-request that was read only after its client had hung up (`abandoned`: it gave up waiting, or was killed) nobody knows
-when it was made and when it ended, only that it was before `t`. A polite client therefore shows no violation, however
-busy the machine is.
+it. A request that the client aborted (`aborted`) ends with the last bytes that were sent while it was connected. A
+request that was read only after its client had disconnected (`abandoned`: it gave up waiting, or was killed) has no
+known start and end, except that both were before `t`. A polite client therefore shows no violation, however busy the
+machine is.
 """
 
 from __future__ import annotations

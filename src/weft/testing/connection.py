@@ -58,7 +58,7 @@ class Request:
 
 
 class HungUp(Exception):
-    """The client closed the connection."""
+    """Raised when the client has closed the connection."""
 
 
 class Connection(asyncio.Protocol):
@@ -301,14 +301,14 @@ class Connection(asyncio.Protocol):
         return not poll.poll(0)
 
     def _claim_moment(self) -> bool:
-        """Takes the time before bytes are handed over, unless the client had hung up by then; whether to go on.
+        """Reads the clock before bytes are sent; returns whether the client is still connected.
 
-        The kernel is asked after the clock: a client that is there now was there at that moment. Without this, bytes
-        sent to a client that has just left would make its request seem to last longer than it did.
+        The kernel is asked after the clock: a client that is connected now was connected at that time. Without this,
+        bytes sent to a client that has just disconnected would make its request seem longer than it was.
         """
         moment = monotonic()
         if self.lost or not self._client_is_there():
-            return not (self.lost or self._busy)  # an answer that is ready is sent whether anybody waits for it or not
+            return not (self.lost or self._busy)  # a ready answer is sent in any case
         self._stamp = moment
         return True
 
@@ -376,7 +376,7 @@ class Connection(asyncio.Protocol):
 
 
 def parse(head: bytes, t: float) -> Request | None:
-    """A request head, or None when it is none."""
+    """Parses a request head; None if it is invalid."""
     lines = head.decode("latin-1").split("\r\n")
     words = lines[0].split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):

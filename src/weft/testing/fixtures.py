@@ -1,4 +1,4 @@
-"""The special URLs of a host: redirects, errors, marks that forbid following, odd ways to write a link, and the like.
+"""The special URLs of a host: redirects, errors, nofollow marks, odd ways to write a link, and the like.
 
 Each function in KINDS fills a Shelf with one kind. Hosts 0 to 2 have every kind, the others one or two, hosts with a
 Crawl-delay only what robots.txt is about. What must never be requested lives under /never/ and is served as a plain

@@ -5,7 +5,7 @@ client may do about each is its `outcome`:
 
     page       a whole page in the end, however odd: one request
     fails      no attempt succeeds; a client may retry as often as it retries anything
-    stale      the same, and on a reused connection it looks like a dead one, which a client may try anew for free
+    stale      the same, and on a reused connection it looks like a dead one: a client may repeat the request
     either     a client may make a page of it or call it a failure
     redirect   leads where no crawl may go: one request
     unreachable   robots.txt never comes, so the page must never be requested
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 CRASH_MARKER = b"<!--weft-crash-parser-->"
 DRIP_S = 0.5
-# A client that never hangs up is let go after this long.
+# A client that never disconnects is dropped after this long.
 PATIENCE_S = 600.0
 ENDLESS_BYTES = 10 << 30
 BOMB_BYTES = 1 << 30

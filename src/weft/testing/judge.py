@@ -1,4 +1,4 @@
-"""The judge: holds a crawl's requests, as the server saw them, against what the oracle expects.
+"""The judge: compares a crawl's requests, as the server logged them, with what the oracle expects.
 
 It reads nothing but the arrival log and the Expectation. No tolerance is built in: the log's times bracket the
 client's (see `arrivals.py`), so a polite crawl has zero violations, and one violation is one too many.
@@ -156,7 +156,7 @@ def _judge_delay(
 ) -> None:
     """One key's requests: the gap to the end of the one before, its Retry-After, and how many were open at once.
 
-    A request that was read after its client had hung up binds nobody: it was over, and its answer was never heard.
+    A request that was read after its client had disconnected is ignored: it was over, and its answer was not received.
     """
     last: Arrival | None = None  # the request that ended last
     blocked_until, blocker = 0.0, ""

@@ -57,12 +57,12 @@ def references(world: World, site: Site, number: int, raw_unicode: bool) -> list
             found.append(_decoration(site, pick, style))
         else:
             link = plain[pick * (navigation if kind < _NAVIGATION else ceiling) >> 16]
-            found.append(link if _PLAIN <= style < _FRAGMENT else _write(site, directory, link, style, raw_unicode))
+            found.append(link if _PLAIN <= style < _FRAGMENT else _in_style(site, directory, link, style, raw_unicode))
     return found
 
 
 def _certain(world: World, site: Site, number: int) -> list[Reference]:
-    """The links that make the web hang together: navigation, tree, the hosts below, and the site's fixtures."""
+    """The links that connect the web: navigation, tree, the hosts below, and the site's fixtures."""
     count = site.count
     first = number * FAN + 1
     found = [*site.plain_links[: min(3, count)], *site.plain_links[first : min(first + FAN, count)]]
@@ -102,7 +102,7 @@ def _decoration(site: Site, pick: int, style: int) -> Reference:
     return Reference("/", site.home, "nofollow")
 
 
-def _write(site: Site, directory: str, link: Reference, style: int, raw_unicode: bool) -> Reference:
+def _in_style(site: Site, directory: str, link: Reference, style: int, raw_unicode: bool) -> Reference:
     """One of the other ways to write a link to a page of the same host."""
     target = link.target
     assert target is not None

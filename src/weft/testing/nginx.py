@@ -2,7 +2,7 @@
 
 Each answer's body is a file named after the decoded path and the raw query, with `.page` at its end, so that a page
 and a directory of the same name can live side by side. What a file cannot say (status, Location, Content-Type,
-X-Robots-Tag) stands in maps, by host and request URI.
+X-Robots-Tag) is in maps, by host and request URI.
 """
 
 from __future__ import annotations

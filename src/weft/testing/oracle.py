@@ -34,7 +34,7 @@ SKIPPED_EXTENSIONS = frozenset(
     "opus pdf doc docx xls xlsx ppt pptx odt zip rar 7z tar gz bz2 xz tgz exe msi dmg pkg deb rpm apk app iso bin dat "
     "db sqlite dll so dylib psd ai eps indd sketch fig xd csv json xml sql".split()
 )
-# Why something that looks like a link is none, as the oracle says it.
+# The oracle's reasons why something that looks like a link is not one.
 _NOT_FOLLOWED = {"nofollow": "nofollow", "nofollow-many": "nofollow", "nofollow-loud": "nofollow"}
 
 

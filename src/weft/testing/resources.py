@@ -1,7 +1,7 @@
-"""What stands at one URL of the synthetic web: the records that the renderer, the server and the oracle share.
+"""What is at one URL of the synthetic web: the records that the renderer, the server and the oracle share.
 
-A Reference says both what is written and what it means, so that the oracle never has to resolve a URL: the world that
-made the link knows where it leads.
+A Reference has both its text and its target, so that the oracle never has to resolve a URL: the world that made the
+link knows its target.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def prepare(spec: WorldSpec, options: ServeOptions) -> tuple[SyntheticServer, li
 
 
 def run(server: SyntheticServer, sockets: list[socket.socket], ready: Callable[[], None]) -> None:
-    """Serves until told to stop; returns normally on SIGTERM and SIGINT."""
+    """Serves until SIGTERM or SIGINT; returns normally then."""
     asyncio.run(serve(server, sockets, ready))
 
 

@@ -1,4 +1,4 @@
-"""The hosts of the synthetic web: how many pages each has, its language, its role, and how hosts hang together.
+"""The hosts of the synthetic web: how many pages each has, its language, its role, and how hosts are linked.
 
 Pure and deterministic. Every ordinary host is reachable from host 0 over hosts whose pages can all be fetched
 (the trunk); hosts that a polite crawl cannot enter, or that misbehave, are leaves.
@@ -21,6 +21,8 @@ from weft.testing.tls import CERTIFIED_ADDRESSES, FAULT_ADDRESSES
 Profile = Literal["calm", "messy", "hostile"]
 PROFILES: tuple[Profile, ...] = ("calm", "messy", "hostile")
 MAX_HOSTS = 1_000_000
+MAX_PAGES = 10_000_000  # their paths are kept, a hundred bytes each
+MAX_EDITION = 1000  # a page goes back through all of them, to the last one that changed it
 NAME_SUFFIX = "weft-web.test"
 TRAPS = ("calendar", "session", "deeper", "listing")
 # What an ordinary host of a messy web suffers from; at most four failing answers each, so that a breaker of five
@@ -49,12 +51,14 @@ class WorldSpec:
             raise BadInput(f"hosts must be 1 or more, not {self.hosts}")
         if self.pages < self.hosts:
             raise BadInput(f"pages must be at least the number of hosts ({self.hosts}), not {self.pages}")
+        if self.pages > MAX_PAGES:
+            raise BadInput(f"pages must be at most {MAX_PAGES:,}, not {self.pages:,}")
         if self.profile not in PROFILES:
             raise BadInput(f"profile must be one of {', '.join(PROFILES)}, not {self.profile!r}")
         if not 0 <= self.port <= 65535:
             raise BadInput(f"port must be from 0 to 65535, not {self.port}")
-        if self.edition < 0:
-            raise BadInput(f"edition must be 0 or more, not {self.edition}")
+        if not 0 <= self.edition <= MAX_EDITION:
+            raise BadInput(f"edition must be from 0 to {MAX_EDITION}, not {self.edition}")
         if not 0 <= self.changed <= 1:
             raise BadInput(f"changed must be a share from 0 to 1, not {self.changed}")
         if self.tls and not self.names and (self.hosts > CERTIFIED_ADDRESSES or self.profile == "hostile"):
@@ -117,7 +121,7 @@ class Site:
 
 
 def page_path(site: Site, number: int) -> str:
-    """The path of one ordinary page. Its number stands at its end, so that a path tells which page it is."""
+    """The path of one ordinary page, which ends with its number, so that the page can be found by its path."""
     key = mix(site.key, number, 17)
     section = SECTIONS[(key >> 8) % 4 + site.index % 7]
     slug = f"{SLUGS[(key >> 16) % len(SLUGS)]}-{SLUGS[(key >> 24) % len(SLUGS)]}"

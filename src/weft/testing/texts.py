@@ -78,7 +78,7 @@ def paragraph(language: Language, draw: Draw, words: int) -> str:
 
 
 def title(language: Language, key: int, number: int) -> str:
-    """The title of page `number`: a few words of its language, told apart by the number."""
+    """The title of page `number`: a few words of its language, and the number."""
     count = len(language.words)
     picks = [language.words[mix(key, place) % count] for place in range(2 + key % 3)]
     text = language.gap.join(picks)

@@ -38,7 +38,7 @@ def client_context() -> ssl.SSLContext:
 
 
 class Stall(asyncio.Protocol):
-    """Reads and never says a word, so that a TLS handshake never ends."""
+    """Reads and never answers, so that a TLS handshake never ends."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)

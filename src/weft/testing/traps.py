@@ -87,9 +87,9 @@ def _calendar(site: Site, path: str) -> list[Reference] | None:
 def _session(site: Site, path: str) -> list[Reference]:
     links = []
     for item in range(1, ITEMS + 1):
-        # "fresh" must not mean random: the id follows from the page it stands on, which carries an id itself
-        fresh = f"{mix(site.key, item, *path.encode()):016x}{mix(site.key, item, 7, *path.encode()):016x}"
-        tail = f"p{item};jsessionid={fresh}" if path.startswith("/store/") else f"p{item}?sid={fresh}"
+        # deterministic: a new id, derived from the path of the page, which has an id in it itself
+        session_id = f"{mix(site.key, item, *path.encode()):016x}{mix(site.key, item, 7, *path.encode()):016x}"
+        tail = f"p{item};jsessionid={session_id}" if path.startswith("/store/") else f"p{item}?sid={session_id}"
         links.append(_link(site, f"{path[: path.index('/p') + 1]}{tail}"))
     return links
 

@@ -108,7 +108,7 @@ def synthetic_web(
 
 
 def start(spec: WorldSpec, options: ServeOptions) -> subprocess.Popen[bytes]:
-    """A server process; its first line on stdout tells its port."""
+    """Starts a server process; its first line on stdout has its port."""
     arguments = msgspec.json.encode((spec, options)).decode()
     command = [sys.executable, "-m", "weft.testing.server", arguments]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603

@@ -1,4 +1,4 @@
-"""A synthetic web as a pure function: given a host and a path, what stands there.
+"""A synthetic web as a pure function from host and path to a resource.
 
 `World` owns no sockets and no time. The server asks it what to answer, the oracle asks it what a right crawl does;
 both get the same Resource. It depends on its WorldSpec alone: not on hash seeds, clocks, or the order of questions.
@@ -85,7 +85,7 @@ class World:
     # -- what stands there ------------------------------------------------------------------------------------------
 
     def find(self, site: Site, path: str) -> Resource:
-        """What stands at a path; for a path that is nowhere linked, the site's way of saying so."""
+        """The resource at a path; for an unknown path the site's error page."""
         if path == "/":
             return self.page(site, 0)
         found = self.fixtures(site).resources.get(path)

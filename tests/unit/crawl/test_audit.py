@@ -13,6 +13,7 @@ from weft.crawl.audit import WORST, Report, Violation, audit
 from weft.crawl.folder import CrawlFolder
 from weft.frontier.contract import CrawlLimits, RobotsRecord
 from weft.frontier.embedded import EmbeddedFrontier
+from weft.frontier.journal import Journal
 
 WALL = 1_700_000_000.0  # the time of the day at which the clock stood at nought
 DELAY_S = 10.0
@@ -245,3 +246,22 @@ def test_the_ten_closest_are_told_the_closest_first(
     assert [(round(waited), needed) for waited, needed, _ in report.closest] == [
         (10 + number, 10.0) for number in range(WORST)
     ]
+
+
+def test_a_report_of_nothing_says_nothing() -> None:
+    report = Report()
+    figures = (report.requests, report.sites, report.cut_off, report.unreadable, report.missing_bytes, report.unproven)
+    assert figures == (0, 0, 0, 0, 0, 0)
+
+
+def test_what_was_asked_before_a_frontier_was_made_anew_cannot_be_proven(crawled: Crawled, config: Config) -> None:
+    journal = Journal(crawled.folder.of_pod(0) / "frontier.db")
+    journal.put_meta("rebuilt_at", WALL + 50.0)
+    journal.close()
+    crawled.log(
+        begin(), start(1, 20, "/1", host="lost"), end(1, 21), start(2, 49.9, "/2", host="lost"), end(2, 49.95),
+        start(3, 60, "/3", host="lost"), end(3, 61), start(4, 80, "/private"), end(4, 81),
+    )  # fmt: skip
+    report = crawled.audit(config)
+    assert (report.unproven, report.requests) == (2, 4)
+    assert kinds(report) == [("no-robots", "lost/3"), ("robots", "a/private")], "since then everything is known"

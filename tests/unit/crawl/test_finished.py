@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from weft.crawl.finished import Finished, Frontiers
+from weft.crawl.finished import Frontiers
 from weft.frontier.journal import Journal
+from weft.frontier.recovery import Finished
 
 
 def journal(path: Path, lines: Iterable[str], done: Iterable[int], acknowledged: int = 5) -> Path:

@@ -13,8 +13,8 @@ from weft.config import PodsSection, PolitenessSection
 from weft.crawl.permits import Permits
 from weft.crawl.places import check_cores, places
 from weft.crawl.termination import Termination
-from weft.engine.loop import Stop
 from weft.engine.progress import Status
+from weft.engine.stop import Stop
 from weft.errors import BadInput
 from weft.frontier.contract import CrawlLimits, RobotsRecord
 from weft.frontier.outbox import JUMP, Recent

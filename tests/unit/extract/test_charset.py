@@ -124,7 +124,7 @@ SAMPLES = {
 
 
 @pytest.mark.parametrize(("encoding", "text"), SAMPLES.items())
-def test_undeclared_encodings_are_told_by_their_letters(encoding: str, text: str) -> None:
+def test_undeclared_encodings_are_detected_by_their_letters(encoding: str, text: str) -> None:
     html = f"<!doctype html><title>{text}</title><p class=x>{text}</p>"
     python = {"koi8-u": "koi8-r", "iso-8859-8-i": "iso-8859-8"}.get(encoding, encoding)
     assert decode(html.encode(python)) == (html, encoding, "detected")
@@ -143,7 +143,7 @@ def test_a_few_letters_beyond_ascii_are_western(word: str) -> None:
         assert decode(f"<p>The word {word}</p>".encode("latin-1"), None, url)[1] == "windows-1252"
 
 
-def test_a_big_body_is_told_by_a_part_of_it() -> None:
+def test_a_big_body_is_detected_by_a_part_of_it() -> None:
     for text in (SAMPLES["gbk"] * 3000, (SAMPLES["gbk"] + "\n") * 3000):
         assert decode(text.encode("gbk")) == (text, "gbk", "detected")
     late = "<p>plain</p>" * 9000 + f"<p>{RUSSIAN}</p>"

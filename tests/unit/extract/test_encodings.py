@@ -78,7 +78,7 @@ def test_declared_by_a_meta(encoding: str) -> None:
 
 
 @pytest.mark.parametrize("encoding", [encoding for encoding in ENCODINGS if encoding.startswith("utf")])
-def test_told_by_a_byte_order_mark(encoding: str) -> None:
+def test_detected_by_a_byte_order_mark(encoding: str) -> None:
     label, codec, html = parts(encoding)
     read = decode(("\ufeff" + html).encode(codec), "text/html; charset=windows-1252")
     assert read == (html, label, "bom")

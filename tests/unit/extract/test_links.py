@@ -110,7 +110,7 @@ def test_ugc_and_sponsored_links_are_followed() -> None:
     assert hrefs("<a href=/u rel=ugc>x</a><a href=/s rel=sponsored>y</a>") == ["/u", "/s"]
 
 
-def test_repeated_references_are_told_once_at_their_first_place() -> None:
+def test_repeated_references_are_reported_once_at_their_first_place() -> None:
     assert hrefs("<a href=/1>x</a><a href=/2>y</a><a href=' /1 '>z</a><area href=/1>") == ["/1", "/2"]
     assert hrefs("<a href=/1>x</a><a href=/2>y</a><link rel=canonical href=/2>") == [
         "/2",
@@ -139,7 +139,7 @@ def test_malformed_links_do_not_hide_the_good_ones_after_them() -> None:
     assert hrefs("<a href=http://[bad>1</a><a href=<>2</a><a href=/good>3</a>")[-1] == "/good"
 
 
-def test_too_many_references_are_capped_and_that_is_told() -> None:
+def test_too_many_references_are_capped_and_that_is_reported() -> None:
     whole = page("".join(f"<a href=/{i}>x</a>" for i in range(links.MAX_HREFS)) + "<a href=/1>x</a>")
     assert len(whole.hrefs) == links.MAX_HREFS
     assert not whole.capped
@@ -184,7 +184,7 @@ def test_a_refresh_inside_noscript_is_ignored() -> None:
     assert hrefs(html) == ["/a"]
 
 
-def test_a_refresh_to_a_script_is_told_but_not_followed() -> None:
+def test_a_refresh_to_a_script_is_reported_but_not_followed() -> None:
     read = page("<meta http-equiv=refresh content='0;url=javascript:x()'>")
     assert (read.refresh, read.hrefs) == ("javascript:x()", [])
 

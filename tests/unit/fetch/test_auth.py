@@ -94,7 +94,7 @@ def test_what_is_not_understood_is_not_answered(values: list[str]) -> None:
     assert answer(*values) is None
 
 
-def test_challenges_in_one_line_are_told_apart() -> None:
+def test_challenges_in_one_line_are_distinguished() -> None:
     line = 'Newauth realm="apps, and more", type=1, title="Login to \\"apps\\"", Basic realm="simple", Negotiate a+/b='
     assert [(c.scheme, c.params) for c in parse(line)] == [
         ("newauth", {"realm": "apps, and more", "type": "1", "title": 'Login to "apps"'}),

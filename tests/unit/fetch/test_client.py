@@ -133,7 +133,7 @@ def test_trailers_are_accepted_and_not_part_of_the_head(client: Client, server: 
 # -- what is sent
 
 
-def test_the_request_is_told_byte_for_byte(client: Client, server: Server) -> None:
+def test_the_request_is_reported_byte_for_byte(client: Client, server: Server) -> None:
     url = server.on("/a/b", page(b""))
     for headers in ((), (("X-One", "1"), ("Cookie", "a=b; c=d"), ("X-Empty", ""), ("ACCEPT", "x/y"), ("X-Ü", " ü "))):
         result = fetch(client, url + "?q=%20&r=|^{}`#gone", headers)
@@ -163,7 +163,7 @@ NAMES = st.sampled_from(
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(path=TEXT, headers=st.lists(st.tuples(NAMES, TEXT), max_size=4))
-def test_whatever_is_asked_the_request_is_told(
+def test_whatever_is_requested_the_request_head_is_reported(
     client: Client, server: Server, path: str, headers: list[tuple[str, str]]
 ) -> None:
     result = fetch(client, server.url("/" + path), tuple(headers))

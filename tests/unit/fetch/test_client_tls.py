@@ -64,7 +64,7 @@ def test_a_bad_certificate_is_refused_with_its_reason(client: Client, certificat
 
 
 @pytest.mark.parametrize("certificate", ["expired.pem", "self_signed.pem", "other_host.pem"])
-def test_a_bad_certificate_is_accepted_when_told_so(certificate: str) -> None:
+def test_a_bad_certificate_is_accepted_when_so_configured(certificate: str) -> None:
     section = FetchSection(resolve={"*.test": "127.0.0.1"}, tls_verify=False)
     made = Client(section, refusal=lambda _: None, handles=1, ca_file=AUTHORITY)
     with Server(certificate) as bad:

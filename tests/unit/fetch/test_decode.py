@@ -215,7 +215,7 @@ def test_a_broken_later_member_leaves_the_earlier_ones() -> None:
     assert result.error == "gzip: ends early" and result.body.startswith(b"first" + data[:400_000])
 
 
-def test_a_wrong_checksum_keeps_the_text_and_is_told() -> None:
+def test_a_wrong_checksum_keeps_the_text_and_is_reported() -> None:
     packed = bytearray(gz(page(42_000)))
     packed[-6] ^= 255
     result = decode(bytes(packed), "gzip", LIMIT)

@@ -209,7 +209,7 @@ def test_what_does_not_begin_like_gzip_is_kept_as_it_is(body: bytes, is_gzip: bo
         assert result == Decoded(body, error="gzip: no gzip data")
 
 
-def test_the_first_of_two_reasons_is_told() -> None:
+def test_the_first_of_two_reasons_is_reported() -> None:
     inner = gzip.compress(b"some text " * 1000)
     outer = zlib.compress(inner[:-20])
     result = decode(outer, "gzip, deflate", LIMIT)

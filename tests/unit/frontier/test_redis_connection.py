@@ -10,6 +10,7 @@ import redis
 from redis import exceptions as wrong
 
 from weft.errors import BadInput, ServerAway, ServerFull
+from weft.frontier.redis import metrics
 from weft.frontier.redis.connection import (
     RedisSettings,
     ServerFacts,
@@ -21,6 +22,7 @@ from weft.frontier.redis.connection import (
     connect,
     describe,
     hurry,
+    peers,
     refuse_shared,
 )
 
@@ -68,7 +70,7 @@ def test_another_scheme_is_refused(url: str) -> None:
         connect(url)
 
 
-def test_a_password_is_not_told_in_a_refusal() -> None:
+def test_a_password_is_not_shown_in_a_refusal() -> None:
     with pytest.raises(BadInput) as refused:
         connect("redis://:topsecret@h:6379/notanumber?socket_timeout=topsecret")
     assert "topsecret" not in str(refused.value)
@@ -106,7 +108,7 @@ def caused(error: Exception, cause: Exception) -> Exception:
         (wrong.ResponseError(""), "ResponseError: no message"),
     ],
 )
-def test_a_trouble_is_told_in_a_few_words(error: Exception, said: str) -> None:
+def test_a_trouble_is_reported_in_a_few_words(error: Exception, said: str) -> None:
     assert describe(error).startswith(said)
     assert "\n" not in describe(error)
 
@@ -127,7 +129,7 @@ def test_more_troubles_are_sorted_by_what_to_do(error: Exception, trouble: Troub
     assert classify(error) is trouble
 
 
-def test_what_may_pass_is_told_apart_from_what_will_not() -> None:
+def test_what_may_pass_is_distinguished_from_what_will_not() -> None:
     for error, expected in (
         (redis.ConnectionError("gone"), ServerAway),
         (redis.ResponseError("OOM x"), ServerFull),
@@ -184,3 +186,45 @@ def test_a_plain_server_with_room_can_be_used() -> None:
 def test_a_server_that_cannot_hold_a_frontier_is_refused(more: dict[str, Any], said: str) -> None:
     with pytest.raises((BadInput, ServerFull), match=said):
         judged(**more)
+
+
+def test_connections_to_servers_are_told_by_where_they_lead() -> None:
+    assert peers([]) == frozenset()
+    assert peers(["unix:///run/one.sock?db=3", "redis://127.0.0.1/0", "redis://:word@127.0.0.1:7001/2"]) == {
+        "/run/one.sock", ("127.0.0.1", 6379), ("127.0.0.1", 7001),
+    }  # fmt: skip
+    assert ("127.0.0.1", 6400) in peers(["redis://:6400"]), "no host: this one"
+    assert peers(["redis://no.such.name.invalid:1", "redis://127.0.0.1:99999", "unix:///x"]) == {"/x"}
+
+
+def test_a_managed_server_that_tells_little_of_itself_can_be_used() -> None:
+    bare = {"redis_version": "7.4.1", "run_id": "abc"}
+    assert _judged(bare, "here", connect("redis://h")) == ServerFacts("here", 0, "abc", "7.4.1", False, 0, 0)
+
+
+def test_a_message_of_any_length_is_told_in_one_line() -> None:
+    assert describe(wrong.ResponseError("x" * 500)) == "ResponseError: " + "x" * 200
+
+
+def test_a_figure_that_a_server_does_not_tell_is_nought() -> None:
+    assert [metrics._figure(info, "x") for info in ({}, {"x": "n/a"}, {"x": None}, {"x": "2.5"}, {"x": 3})] == [
+        0.0, 0.0, 0.0, 2.5, 3.0,
+    ]  # fmt: skip
+
+
+def test_a_crawl_without_servers_has_no_figures_of_them() -> None:
+    collector = metrics.RedisMetrics({})
+    assert [sample for family in collector.collect() for sample in family.samples] == []
+    collector.close()
+
+
+def test_whoever_scrapes_waits_a_moment_and_no_longer() -> None:
+    collector = metrics.RedisMetrics({0: "redis://h"}, RedisSettings(db=3, password="p", socket_timeout_s=99.0))
+    (client,) = collector._clients.values()
+    pool: Any = client.connection_pool
+    chosen = pool.connection_kwargs
+    assert (chosen["db"], chosen["password"], chosen["socket_timeout"], chosen["socket_connect_timeout"]) == (
+        3, "p", metrics.ANSWER_S, metrics.ANSWER_S,
+    )  # fmt: skip
+    assert pool.max_connections == 2
+    collector.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from weft.frontier.contract import RobotsRecord
 from weft.frontier.redis import marks as marks_module
+from weft.frontier.redis import outbox
 from weft.frontier.redis import shelf as shelf_module
 from weft.frontier.redis.marks import Marks
 from weft.frontier.redis.outbox import KEEP_S, Arrived, Behind, FileOutbox, Sent
@@ -183,3 +185,72 @@ def test_another_run_of_a_server_is_judged_by_its_own_file() -> None:
     assert (sent.update(Arrived(3, "new", 160, 50), 11.0), sent.unsafe) == (0, 1)
     sent.update(Arrived(3, "new", 210, 10), 12.0)
     assert sent.unsafe == 0
+
+
+def test_the_first_message_of_all_is_one_too() -> None:
+    sent = Sent([1])
+    assert (sent.waits, sent.waiting, sent.after) == (True, 1, 0)
+    sent.delivered(1)
+    assert (sent.waits, sent.waiting, sent.after) == (False, 0, 1)
+    assert sent.heard(Arrived(1, "run", 100, 0), 10.0) == 0
+    assert sent.unsafe == 0
+    sent.rewind()
+    assert (sent.waits, sent.after) == (True, 0)
+
+
+def test_messages_are_put_and_forgotten_all_or_none(tmp_path: Path) -> None:
+    box = FileOutbox(tmp_path / "one.db", lambda: 7.0)
+    with pytest.raises(sqlite3.Error):
+        box.put({1: b"a", 2: object()})  # type: ignore[dict-item]
+    assert len(box) == 0
+    assert box.put({1: b"a"}) == {1: 7_000_001}
+    with pytest.raises(KeyError):
+        box.forget({1: 7_000_001, 99: 5})
+    assert box.numbers(1) == [7_000_001]
+    box.close()
+
+
+def test_after_another_boot_numbers_begin_beyond_all_that_were_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box = FileOutbox(tmp_path / "one.db", lambda: 7.0)
+    assert box.put({1: b"a"}) == {1: 7_000_001}
+    box.close()
+    monkeypatch.setattr(outbox, "boot_id", lambda: "another boot")
+    again = FileOutbox(tmp_path / "one.db", lambda: 9.5)
+    assert again.put({1: b"b"}) == {1: 9_500_001}
+    again.close()
+    later = FileOutbox(tmp_path / "one.db", lambda: 11.0)
+    assert later.put({1: b"c", 2: b"d"}) == {1: 9_500_002, 2: 9_500_001}
+    later.close()
+
+
+def test_what_cannot_be_written_leaves_a_shelf_as_it_was(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path / "robots.db")
+    assert shelf.keep("http://a", RobotsRecord("ok", b"1", 5.0), 1.0) == 1
+    with pytest.raises(sqlite3.Error):
+        shelf.keep("http://a", RobotsRecord("ok", b"2", 5.0), object())  # type: ignore[arg-type]
+    assert shelf.robots("http://a") == (1, RobotsRecord("ok", b"1", 5.0))
+    shelf.refuse("scope", "http://a/1", 1)
+    shelf.refuse("scope", "http://a/2", object())  # type: ignore[arg-type]
+    with pytest.raises(sqlite3.Error):
+        shelf.commit()
+    other = Shelf(tmp_path / "robots.db")
+    assert other._db.execute("SELECT count(*) FROM refusals").fetchone() == (0,)
+    assert other.keep("http://a", RobotsRecord("ok", b"3", 5.0), 2.0) == 2, "nobody holds the file"
+    other.close()
+    shelf._db.close()
+
+
+def test_a_mark_that_was_cut_tells_that_there_was_something(tmp_path: Path) -> None:
+    one = Marks(tmp_path / "marks", "one")
+    one.see(7, 3)
+    (tmp_path / "marks" / "two").write_bytes(b"short")
+    three = Marks(tmp_path / "marks", "three")
+    three.see(9, 5)
+    assert three.known() == (None, 5)
+    assert three.rebooted, "it had no process before"
+    again = Marks(tmp_path / "marks", "one")
+    assert not again.rebooted
+    for mark in (one, three, again):
+        mark.close()

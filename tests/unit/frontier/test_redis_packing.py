@@ -63,3 +63,34 @@ def test_hops_outside_the_scope_are_kept_as_far_as_a_byte_goes() -> None:
     for offsite, kept in ((1, 1), (254, 254), (255, 255), (256, 255), (1000, 255)):
         rest = origin_code("http://a", "a") + parent_code(7, offsite) + b"/x"
         assert unpacked(rest, "a") == ("http://a", "/x", 7, kept)
+
+
+@pytest.mark.parametrize(
+    ("origin", "key", "code"),
+    [
+        ("http://a.test", "a.test", b"\0"),
+        ("https://a.test", "a.test", b"\1"),
+        ("http://www.a.test", "a.test", b"\2"),
+        ("https://www.a.test", "a.test", b"\3"),
+        ("http://x.y.a.test", "a.test", b"\4\0\4x.y."),
+        ("https://x.a.test", "a.test", b"\5\0\2x."),
+        ("https://a.test:8443", "a.test", b"\6\0\x13https://a.test:8443"),
+        ("http://other", "a.test", b"\6\0\x0chttp://other"),
+    ],
+)
+def test_origins_lie_in_redis_as_in_crawls_that_are_there_already(origin: str, key: str, code: bytes) -> None:
+    assert origin_code(origin, key) == code
+    assert unpacked(code + parent_code(0) + b"/x", key) == (origin, "/x", 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("parent", "offsite", "code"),
+    [
+        (0, 0, b"\0"), (1, 0, b"\1\1"), (255, 0, b"\1\xff"), (256, 0, b"\2\1\0"),
+        ((3 << 48) + 5, 0, b"\7\3\0\0\0\0\0\5"),
+        (0, 1, b"\x10\1"), (7, 3, b"\x11\7\3"), (7, 255, b"\x11\7\xff"), (7, 999, b"\x11\7\xff"),
+    ],
+)  # fmt: skip
+def test_parents_lie_in_redis_as_in_crawls_that_are_there_already(parent: int, offsite: int, code: bytes) -> None:
+    assert parent_code(parent, offsite) == code
+    assert unpacked(b"\0" + code + b"/", "a") == ("http://a", "/", parent, min(offsite, 255))

@@ -139,7 +139,7 @@ def test_a_message_is_taken_in_once_and_what_is_on_disk_need_not_come_again(pods
     other.close()
 
 
-def test_a_robots_txt_that_another_pod_waits_for_is_asked_for_through_a_restart_and_told(pods: Pods) -> None:
+def test_a_robots_txt_that_another_pod_waits_for_is_asked_for_through_a_restart_and_reported(pods: Pods) -> None:
     frontier = pods.open()
     # Its robots.txt leads to a place of this pod.
     request = Found(f"http://{HERE[0]}/robots-of-other", 0, 3, 1, Purpose.ROBOTS, f"http://{THERE[0]}")

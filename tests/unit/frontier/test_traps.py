@@ -140,6 +140,14 @@ def test_pages_are_the_same_that_share_nearly_all_their_words(left_out: int, is_
     assert guard.stops("http://a/99", "http://a/98") == is_same
 
 
+def test_a_page_of_other_words_is_the_first_of_a_new_row() -> None:
+    guard, others = SamenessGuard(), frozenset({"quite", "different"})
+    assert not observed(guard, SAME_PAGES - 1)
+    assert not observed(guard, 1, others)
+    assert not observed(guard, SAME_PAGES - 2, others)
+    assert observed(guard, 1, others)
+
+
 def test_pages_without_a_number_are_never_taken_for_a_pattern() -> None:
     guard = SamenessGuard()
     for letter in "abcdefghijklmnopqrstuvwxyz":

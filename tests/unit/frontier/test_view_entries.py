@@ -54,7 +54,7 @@ def pods(tmp_path: Path) -> Iterator[Pods]:
     made.close()
 
 
-def test_a_url_is_told_as_it_was_found_and_how_it_stands(pods: Pods) -> None:
+def test_a_url_is_reported_as_it_was_found_and_how_it_stands(pods: Pods) -> None:
     frontier = pods.pods[1]
     frontier.robots_known("https://a.test", ALLOW, None)
     frontier.admit(1, [
@@ -109,7 +109,7 @@ def test_before_an_entry_come_those_of_its_site_that_are_nearer_or_older_and_not
     assert [ahead(f"http://a/{number}") for number in (1, 2, 3, 4)] == [1, 3, 2, 0]
 
 
-def test_what_each_pod_remembers_is_told_together(pods: Pods) -> None:
+def test_what_each_pod_remembers_is_reported_together(pods: Pods) -> None:
     one, two = pods.pods
     one.refused(Reason.BUDGET, "http://a/refused", 1)
     two.refused(Reason.SCOPE, "http://b/refused", 1)
@@ -131,7 +131,7 @@ def test_what_each_pod_remembers_is_told_together(pods: Pods) -> None:
     assert view.robots_history("http://a") == []
 
 
-def test_requests_are_told_with_their_pods(pods: Pods) -> None:
+def test_requests_are_reported_with_their_pods(pods: Pods) -> None:
     for number, pod in enumerate(pods.pods):
         pod.robots_known(f"http://h{number}", ALLOW, None)
         pod.admit(1, [Found(f"http://h{number}/", 0)])

@@ -216,13 +216,13 @@ class TestSeclusion:
             ours.setblocking(False)
             fd = slots.create(None)
             made.append(Member(number, Child("w", RestartPolicy()), 5))
-            made[-1].sit(Seat(ours, SlotReader(fd), os.memfd_create("out"), None))
+            made[-1].attach(Seat(ours, SlotReader(fd), os.memfd_create("out"), None))
             made[-1].child.ready()
             os.close(fd)
             others.append(theirs)
         yield made
         for member, other in zip(made, others, strict=True):
-            member.leave()
+            member.detach()
             other.close()
 
     def test_nothing_runs_beside_the_last_exclusive_suspect_either(self, members: list[Member]) -> None:
@@ -254,7 +254,7 @@ class TestStarts:
             member = crew.members[number]
             member.child.spawned()
             member.kill = kill
-            crew.bury(member, how, failed=True)
+            crew.remove(member, how, failed=True)
             member.child._due_s = 0.0
 
     def test_workers_that_fail_at_their_start_are_given_up_when_all_have_failed_five_times(self) -> None:

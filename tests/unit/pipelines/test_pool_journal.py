@@ -86,12 +86,12 @@ def test_foreign_file_is_refused(tmp_path: Path) -> None:
         Journal(tmp_path / "j")
 
 
-def test_a_journal_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
+def test_a_journal_that_cannot_be_opened_is_reported(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="Is a directory"):
         Journal(tmp_path)
 
 
-def test_full_disk_is_told_with_what_is_safe(tmp_path: Path) -> None:
+def test_full_disk_is_reported_with_what_is_safe(tmp_path: Path) -> None:
     journal = written(tmp_path / "j", [record("a")])
     full = os.open("/dev/full", os.O_WRONLY)
     os.dup2(full, journal._fd)

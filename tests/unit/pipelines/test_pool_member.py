@@ -40,7 +40,7 @@ class Played:
         os.close(fd)
         seat.pid, seat.pidfd = os.getpid(), os.pidfd_open(os.getpid())
         self.member = Member(0, Child("w", RestartPolicy()), batch_size)
-        self.member.sit(seat)
+        self.member.attach(seat)
         self.member.child.ready()
         self.words = seat.slot.words
 
@@ -61,7 +61,7 @@ class Played:
         return True
 
     def close(self) -> None:
-        self.member.leave()
+        self.member.detach()
         self.theirs.close()
 
 
@@ -279,7 +279,7 @@ def test_worker_that_the_kernel_holds_is_given_up(played: Played, monkeypatch: p
     monkeypatch.setattr("weft.supervise.process.state", lambda _: "D")
     assert not crew._beyond_reach(member)
     monkeypatch.setattr(Seat, "signal", lambda *_: None)
-    member.sentence(Why.TIMEOUT)
+    member.end_by_force(Why.TIMEOUT)
     assert not crew._beyond_reach(member)
     assert member.kill is not None
     member.kill = member.kill._replace(at_s=time.monotonic() - 6)

@@ -297,7 +297,7 @@ class TestSettings:
             ({"heartbeat_timeout": None}, "heartbeat_timeout"),
         ],
     )
-    def test_nonsense_is_told(self, given: dict[str, Any], told: str) -> None:
+    def test_nonsense_is_reported(self, given: dict[str, Any], told: str) -> None:
         with pytest.raises(BadInput, match=told):
             Settings(**{"workers": 1} | given)
 
@@ -436,7 +436,7 @@ class TestItems:
         (tmp_path / "c").write_bytes(b"")
         assert [count_lines(tmp_path / name) for name in "abc"] == [3, 3, 0]
 
-    def test_unreadable_files_are_told(self, tmp_path: Path) -> None:
+    def test_unreadable_files_are_reported(self, tmp_path: Path) -> None:
         with pytest.raises(BadInput, match="no such file"):
             check_items(tmp_path / "none")
         with pytest.raises(BadInput, match="directory"):
@@ -600,7 +600,9 @@ class TestRuns:
         directory = RunDirectory(tmp_path / "run")
         directory.hold()
         item = {"id": "a/b", "data": b"\xff", "n": 1.5}
-        directory.put_away(Target("m", "f"), Result("a/b", Status.CRASHED, attempts=2), msgspec.msgpack.encode(item))
+        directory.quarantine_item(
+            Target("m", "f"), Result("a/b", Status.CRASHED, attempts=2), msgspec.msgpack.encode(item)
+        )
         kept = directory.quarantined("a/b")
         assert kept is not None
         assert (kept.decoded(), str(kept.target)) == (item, "m:f")

@@ -86,7 +86,7 @@ def test_damage_to_the_first_record_leaves_the_others(path: Path) -> None:
     assert (scan.gaps, scan.torn) == ([Gap(0, len(parts[0]))], False)
 
 
-def test_two_breaks_and_a_torn_end_are_told_apart(path: Path) -> None:
+def test_two_breaks_and_a_torn_end_are_distinguished(path: Path) -> None:
     parts = records(*(b"body %d" % n * 20 for n in range(6)))
     at = [sum(map(len, parts[:n])) for n in range(7)]
     data = b"".join([parts[0], flipped(parts[1], 30), parts[2], flipped(parts[3], 30), parts[4], parts[5][:-1]])

@@ -112,7 +112,7 @@ def test_since_is_a_date_a_time_or_so_long_ago() -> None:
         (Order("jsonl", since="7 years"), "write a date"),
     ],
 )
-def test_what_cannot_be_is_told(order: Order, says: str) -> None:
+def test_what_cannot_be_is_reported(order: Order, says: str) -> None:
     with pytest.raises(BadInput, match=says):
         order.check()
 
@@ -179,7 +179,7 @@ def test_hosts_have_the_parts_that_common_crawl_gives_them() -> None:
     assert address["url_host_name"] == "127.0.0.1" and address["url_host_tld"] is None
 
 
-def test_a_head_that_is_cut_is_told() -> None:
+def test_a_head_that_is_cut_is_reported() -> None:
     whole = b"WARC/1.1\r\nWARC-Type: response\r\nContent-Length: 999\r\n\r\nHTTP/1.1 200 OK\r\nA: b\r\n\r\nbody"
     record = parse_head(whole)
     assert record.kind == "response" and record.http().get("a") == "b" and record.http().body == b""

@@ -93,7 +93,7 @@ def test_url_is_found_before_and_after_folding(
     assert reader.for_url("http://none.test/") == []
 
 
-def test_urls_whose_hashes_collide_are_told_apart(
+def test_urls_whose_hashes_collide_are_distinguished(
     index: Index, reader: IndexReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schema, "url_hash", lambda url: 7)
@@ -132,7 +132,7 @@ def test_rows_can_be_filtered(index: Index, reader: IndexReader, where: Where, i
     assert [row.item for row in reader.rows(where)] == items
 
 
-def test_lost_rows_are_gone_from_every_table_and_told_until_they_are_forgotten(
+def test_lost_rows_are_gone_from_every_table_and_reported_until_they_are_forgotten(
     index: Index, reader: IndexReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index_module, "FOLD_ROWS", 1)

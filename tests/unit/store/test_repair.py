@@ -353,7 +353,7 @@ def test_an_item_without_a_response_keeps_its_record_before_a_torn_one(open_stor
     assert [place.record.kind for place in WarcScan(path)] == ["warcinfo", "request", "response", "metadata"]
 
 
-def test_what_is_lost_is_told_at_every_opening_until_it_is_queued_again(
+def test_what_is_lost_is_reported_at_every_opening_until_it_is_queued_again(
     fill: Callable[..., Path], open_store: Open
 ) -> None:
     path = fill(1, 3)

@@ -62,7 +62,7 @@ def test_without_a_request_head_there_is_no_request_record() -> None:
 
 
 @pytest.mark.parametrize("why", ["length", "time", "disconnect"])
-def test_truncation_is_told(why: str) -> None:
+def test_truncation_is_reported(why: str) -> None:
     assert response(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n", truncated=why).headers["warc-truncated"] == why
 
 

@@ -227,6 +227,8 @@ def test_twins_are_identical_and_near_twins_nearly(calm: World) -> None:
         ({"profile": "wild"}, "profile must be one of"),
         ({"port": 70_000}, "port must be from"),
         ({"edition": -1}, "edition must be"),
+        ({"edition": 1001}, "edition must be"),
+        ({"pages": 10_000_001}, "pages must be at most"),
         ({"changed": 1.5}, "changed must be"),
         ({"hosts": 2_000_000, "pages": 3_000_000}, "at most"),
         ({"tls": True, "hosts": 200}, "need names"),

@@ -35,7 +35,7 @@ NUMBER_MASK = (1 << POD_BITS) - 1
 _BEHIND, _EARLY = 2, 3  # why lua/admit.lua refuses a batch: an earlier one is missing; the pod recovers from a loss
 LETTERS = {Purpose.PAGE: "p", Purpose.SITEMAP: "s", Purpose.ROBOTS: "r"}
 # What may keep a crawl from being over, in the order of lua/stats.lua.
-WAITS = ("outboxes", "scheduled", "blocked", "rejects", "mail", "seeded")
+WAITS = ("outboxes", "scheduled", "blocked", "rejects", "mail", "seeded", "spilled")
 Figures = tuple[list[int], int, int, list[list[int]], int, list[int]]
 log = Log("weft.frontier.redis")
 
@@ -297,7 +297,7 @@ class PodClient:
         full = []
         for one, letter in zip(order, text, strict=True):
             if letter == "b":
-                self._refused(one)
+                self._refused(crawl, one)
             elif letter == "f":
                 full.append(one)
         if "n" in text or "r" in text:
@@ -395,8 +395,8 @@ class PodClient:
         """A time of the server in this process's clock, or slightly earlier: the call left before the reply's time."""
         return self._sent_at + (moment - self._server_now) / 1e6
 
-    def _refused(self, found: Found) -> None:
-        """Called for a URL that is over its site's budget."""
+    def _refused(self, crawl: int, found: Found) -> None:
+        """A URL was over its site's budget."""
 
     def _due_after(self, seconds: float) -> None:
         """Called when an operation may have made something claimable after so many seconds."""

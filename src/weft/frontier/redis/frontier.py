@@ -209,8 +209,21 @@ class RedisFrontier(PodClient):
         self._forget_unreachable(found.url)
         self._admit(crawl, [found], mode="again")
 
+    def readmit_once(self, crawl: int, name: str, what: str, lost: Iterable[tuple[int, Found]]) -> None:
+        """Queues URLs once more, those of them of which the note `name` does not say that they (`what`) are already.
+
+        `lost` are in the order of the items that they had: the note tells how far it has come, whoever dies.
+        """
+        said, _, last = self.note(name).partition(" ")
+        left = [(item, found) for item, found in lost if said != what or item > int(last)]
+        for start in range(0, len(left), 1000):
+            some = left[start : start + 1000]
+            for _, found in some:
+                self._forget_unreachable(found.url)
+            self._admit(crawl, [found for _, found in some], mode="again", then=(name, f"{what} {some[-1][0]}"))
+
     def restore_stored(self, crawl: int, rows: Iterable[tuple[str, int, int]]) -> None:
-        """Marks the pages of `lost_ends` (URL, depth, item) as seen and ended again."""
+        """The pages of `lost_ends` (URL, depth, item): if the server has forgotten them, it knows them again."""
         facts, arguments = self._crawls[crawl], list[Argument]()
         for url, depth, item in rows:
             key = self.key_of(url)
@@ -257,7 +270,6 @@ class RedisFrontier(PodClient):
         """Leases for what is due, in the request log before it returns."""
         if limit <= 0 or self.now() < self._idle_until:
             return []
-        self._shelf.commit()
         due, deadline, expired, taken = self._call(
             "claim", [owner, limit, self._pod, self._limits.keep, self._limits.low]
         )
@@ -436,6 +448,10 @@ class RedisFrontier(PodClient):
         self._scripts.later("robots", lambda: [key, code, int((record.expires - self._wall()) * 1e6), delay, version])
         self._due_after(0.0)
 
+    def knows_finished(self) -> Callable[[int], bool] | None:
+        """Nothing: the server forgets what is finished."""
+        return None
+
     def next_due(self) -> float | None:
         """When `claim` may next return something, judged by the last claim and this process's operations since."""
         return self._next_due
@@ -460,6 +476,10 @@ class RedisFrontier(PodClient):
     def refused(self, reason: Reason, url: str, parent: int) -> None:
         """On disk, for `weft explain`."""
         self._shelf.refuse(reason, url, parent)
+
+    def left_sitemaps(self, crawl: int) -> list[Found]:
+        """The sitemaps for which there was no room, up to a bound: for a crawl that may have more of them now."""
+        return self._shelf.left(crawl)
 
     def rejections(self) -> list[Rejection]:
         """Items removed from their queues, leased to this process until it calls `ended`."""
@@ -687,5 +707,7 @@ class RedisFrontier(PodClient):
     def _seen_item(self, number: int) -> None:
         self._marks.see(self._operation, number)
 
-    def _refused(self, found: Found) -> None:
+    def _refused(self, crawl: int, found: Found) -> None:
+        if found.purpose is Purpose.SITEMAP:
+            self._shelf.leave(crawl, found)
         self.refused(Reason.BUDGET, found.url, found.parent)

@@ -38,6 +38,7 @@ MAIL = 100  # entries of `told` and `nearer` that are read at a time
 ASK_EVERY_S = 1.0  # how often a pod that gets many messages is asked which are safe
 AWAY_S = 1.0  # how long a pod that did not answer is left alone
 ABSENT = (ServerAway, ServerFull)
+_MOST_ORIGINS = 200_000  # whose pods are remembered; then it begins anew
 T = TypeVar("T")
 log = Log("weft.frontier.redis.routing")
 
@@ -135,7 +136,7 @@ class RoutedRedisFrontier(RedisFrontier):
         origin = url[: url.index("/", 8)]
         pod = self._by_origin.get(origin)
         if pod is None:
-            if len(self._by_origin) > 200_000:
+            if len(self._by_origin) > _MOST_ORIGINS:
                 self._by_origin.clear()
             pod = self._by_origin[origin] = urls.pod_of(urls.domain_of(url), self._pods)
         return pod
@@ -182,7 +183,7 @@ class RoutedRedisFrontier(RedisFrontier):
         self._post({pod: Message([], [], [(crawl, url)], []) for pod in self._others})
 
     def robots_known(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
-        """Kept in the origin's pod."""
+        """Kept here, or sent to the pod that owns the origin."""
         pod = self.pod_of(origin + "/")
         if pod == self._pod:
             super().robots_known(origin, record, crawl_delay_s)

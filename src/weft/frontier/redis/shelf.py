@@ -2,8 +2,9 @@
 
     robots           origin → version, record            the newest robots.txt
     robots_history   origin, when → record               every robots.txt that was ever in force, for the audit
-    refusals         reason, url → parent                for `weft explain`
-    meta             scope:CRAWL → scope extensions      a copy of what Redis has, for commands that read files only
+    refusals         reason, url → parent
+    left_sitemaps    url → crawl, depth, hops, who named it   those for which there was no room
+    meta             scope:CRAWL → where seeds' redirects have led, as Redis has it too: for who reads files alone
 
 One SQLite file on the node (WAL), many writers. Redis holds a robots.txt's expiry and version; a record is written here
 before Redis has its version, so a process that reads the version from Redis finds the record here.
@@ -19,12 +20,15 @@ import msgspec
 from weft.errors import BadInput, writing
 from weft.frontier.contract import RobotsRecord
 from weft.frontier.journal import sync_log
+from weft.records import Found, Purpose
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS robots (origin TEXT PRIMARY KEY, version INTEGER, record BLOB) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS robots_history (
     origin TEXT, wall REAL, record BLOB, PRIMARY KEY (origin, wall)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS refusals (reason TEXT, url TEXT, parent INTEGER, PRIMARY KEY (reason, url)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS left_sitemaps (
+    url TEXT PRIMARY KEY, crawl INTEGER, depth INTEGER, hops INTEGER, about TEXT) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
 """
 _WAIT_S = 30.0  # for another process's write
@@ -45,6 +49,7 @@ class Shelf:
         except sqlite3.DatabaseError as error:
             raise BadInput(f"{path}: cannot hold robots.txt files: {error}; choose another data dir") from None
         self._refusals: dict[tuple[str, str], int] = {}
+        self._left: dict[str, tuple[int, int, int, str]] = {}
         self._kept = 0
 
     def keep(self, origin: str, record: RobotsRecord, wall: float) -> int:
@@ -81,21 +86,34 @@ class Shelf:
             self._kept += 1
             self._refusals[reason, url] = parent
 
+    def leave(self, crawl: int, sitemap: Found) -> None:
+        """Remembers a sitemap for which there was no room, up to a bound; `commit` writes it."""
+        if self._kept < MOST_REFUSALS:
+            self._left[sitemap.url] = (crawl, sitemap.depth, sitemap.hops, sitemap.about)
+
+    def left(self, crawl: int) -> list[Found]:
+        """Those that are written."""
+        rows = self._db.execute("SELECT url, depth, hops, about FROM left_sitemaps WHERE crawl = ?", (crawl,))
+        return [Found(url, depth, 0, hops, Purpose.SITEMAP, about) for url, depth, hops, about in rows]
+
     def commit(self) -> None:
         """Writes the refusals."""
-        if not self._refusals:
+        if not (self._refusals or self._left):
             return
         with writing(self._path):
             self._db.execute("BEGIN IMMEDIATE")
             rows = [(reason, url, parent) for (reason, url), parent in self._refusals.items()]
             try:
                 self._db.executemany("INSERT OR IGNORE INTO refusals VALUES (?, ?, ?)", rows)
+                left = [(url, *place) for url, place in self._left.items()]
+                self._db.executemany("INSERT OR IGNORE INTO left_sitemaps VALUES (?, ?, ?, ?, ?)", left)
                 self._db.execute("COMMIT")
             except BaseException:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
         self._refusals.clear()
+        self._left.clear()
 
     def sync(self) -> None:
         """Makes what was written safe against a power cut."""

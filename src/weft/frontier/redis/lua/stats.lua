@@ -1,6 +1,6 @@
--- The current numbers. Reply: counters, leases, length of the parse queue, (crawl pages seen max flight given)*, sites due
--- now, how much waits where (outboxes, scheduled, blocked, rejects, mail, seeded): read at one instant, so that an item that
--- moves is not missed by the decision that the crawl is over.
+-- Where things stand. Reply: counters, leases, length of the parse queue, (crawl pages seen max flight given)*, sites due
+-- now, what waits where (outboxes, scheduled, blocked, rejects, mail, seeded, queues that want more from disk): all of one
+-- instant, so that nothing that moves meanwhile is missed by whoever decides over the end.
 local names = { 'queued', 'sites', 'admitted', 'finished', 'sent', 'received', 'item' }
 local counters = call('HMGET', 'n', unpack(names))
 for i = 1, #names do counters[i] = tonumber(counters[i]) or 0 end
@@ -19,5 +19,6 @@ local waits = {
   call('LLEN', 'rejects') + call('LLEN', 'rejected'),
   call('LLEN', 'nearer') + call('LLEN', 'told'),
   tonumber(call('HGET', 'meta', 'seeded') or 0),
+  call('SCARD', 'low'),
 }
 return reply(counters, call('HLEN', 'lease'), call('LLEN', 'parse'), out, call('ZCOUNT', 'due', '-inf', now), waits)

@@ -1,0 +1,163 @@
+"""A YAML file of settings: what stands in it and where, and what is wrong with its form.
+
+Apart from `config`, which every process has: PyYAML is slow to import, and only who reads a file needs it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from weft.errors import BadConfig
+
+LONGEST_FILE = 16 << 20  # bytes
+
+
+def parsed(text: str) -> Any:
+    """One value that is written as YAML; ValueError where it is none."""
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(_first_line(error)) from None
+
+
+def entries(
+    path: Path, unknown: Callable[[str], str | None], environment: Mapping[str, str], problems: list[str]
+) -> Iterator[tuple[str, Any, str, bool]]:
+    """Every key with its value, its place, and whether a variable was put into it; `unknown` answers for other keys."""
+    for name_node, node in _mapping(path, problems):
+        name, place = str(name_node.value), f"{path}:{name_node.start_mark.line + 1}"
+        if (answer := unknown(name)) is not None:
+            problems.append(f"{place}: {answer}")
+            continue
+        lax = _fill_in(node, path, environment, problems)
+        if lax is None:
+            continue
+        loader = yaml.SafeLoader("")
+        try:
+            yield name, loader.construct_document(node), place, lax
+        except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that is none, a number of 5,000 digits
+            problems.append(f"{place}: {name}: {_first_line(error)}")
+        finally:
+            loader.dispose()
+
+
+def _read(path: Path) -> str:
+    with path.open("rb") as file:
+        raw = file.read(LONGEST_FILE + 1)
+    if len(raw) > LONGEST_FILE:
+        raise BadConfig([f"{path}: is longer than {LONGEST_FILE >> 20} MiB: it is no configuration"])
+    return raw.decode()
+
+
+def _mapping(path: Path, problems: list[str]) -> list[tuple[yaml.Node, yaml.Node]]:
+    """The keys and values at the top of a YAML file; what is wrong with its form goes to the problems."""
+    try:
+        root = yaml.compose(_read(path), Loader=yaml.SafeLoader)
+    except OSError as error:
+        raise BadConfig([f"{path}: cannot be read: {error.strerror}"]) from None
+    except UnicodeDecodeError:
+        raise BadConfig([f"{path}: is not UTF-8 text"]) from None
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise BadConfig([f"{path}:{line}: is not YAML: {error.problem}"]) from None
+    except yaml.YAMLError as error:
+        raise BadConfig([f"{path}: is not YAML: {_first_line(error)}"]) from None
+    except RecursionError:
+        raise BadConfig([f"{path}: is nested too deeply"]) from None
+    if root is None:
+        return []
+    if not isinstance(root, yaml.MappingNode):
+        kind = "a list" if isinstance(root, yaml.SequenceNode) else "a single value"
+        raise BadConfig([f"{path}:1: holds {kind}; write `key: value` lines"])
+    if (own := _holds_itself(root, {})) is not None:
+        raise BadConfig([f"{path}:{own}: this value holds itself, by an alias (*name); write it out"])
+    problems += [f"{path}:{line}: {text}" for line, text in _repeated(root, set())]
+    problems += [
+        f"{path}:{name.start_mark.line + 1}: a key must be a plain word"
+        for name, _ in root.value
+        if not isinstance(name, yaml.ScalarNode)
+    ]
+    return [pair for pair in root.value if isinstance(pair[0], yaml.ScalarNode)]
+
+
+def _holds_itself(node: yaml.Node, within: dict[int, bool]) -> int | None:
+    """The line of a node that is a part of itself; `within` has the nodes met, and whether this one lies in them."""
+    if isinstance(node, yaml.ScalarNode) or id(node) in within:
+        return node.start_mark.line + 1 if within.get(id(node)) else None
+    within[id(node)] = True
+    parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
+    for part in parts:
+        if (line := _holds_itself(part, within)) is not None:
+            return line
+    within[id(node)] = False
+    return None
+
+
+def _repeated(root: yaml.MappingNode, met: set[int]) -> Iterator[tuple[int, str]]:
+    """Keys that stand twice in one mapping, at any depth: YAML would silently keep the last.
+
+    `met`: a mapping that aliases put at many places is looked at once.
+    """
+    if id(root) in met:
+        return
+    met.add(id(root))
+    first: dict[str, int] = {}
+    for name, value in root.value:
+        line, text = name.start_mark.line + 1, str(name.value)
+        if text in first:
+            yield line, f"key {text!r} stands here again; it is on line {first[text]} already"
+        first.setdefault(text, line)
+        if isinstance(value, yaml.MappingNode):
+            yield from _repeated(value, met)
+
+
+_VARIABLE = re.compile(r"\$(\$)?\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+
+
+def _fill_in(node: yaml.Node, path: Path, environment: Mapping[str, str], problems: list[str]) -> bool | None:
+    """Puts `${VAR}` and `${VAR:-else}` in place (`$${VAR}` stays); None if one is not set, else whether any was."""
+    filled, missing = False, False
+
+    def put(match: re.Match[str]) -> str:
+        nonlocal filled, missing
+        escaped, variable, otherwise = match.groups()
+        if escaped:
+            return match[0][1:]
+        filled = True
+        text: str | None = environment.get(variable, otherwise)
+        if text is None:
+            missing = True
+            place = f"{path}:{scalar.start_mark.line + 1}"
+            problems.append(
+                f"{place}: ${{{variable}}} is not set in the environment; set it or write ${{{variable}:-x}}"
+            )
+        return text or ""
+
+    for scalar in _scalars(node, set()):
+        scalar.value = _VARIABLE.sub(put, scalar.value)
+    return None if missing else filled
+
+
+def _scalars(node: yaml.Node, met: set[int]) -> Iterator[yaml.ScalarNode]:
+    """The texts of a value, each once, at however many places aliases put it."""
+    if id(node) in met:
+        return
+    met.add(id(node))
+    if isinstance(node, yaml.ScalarNode):
+        if node.tag.endswith(":str"):
+            yield node
+    elif isinstance(node, yaml.MappingNode):
+        for _, value in node.value:
+            yield from _scalars(value, met)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            yield from _scalars(value, met)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]

@@ -1,0 +1,19 @@
+"""Why a loop ends, and what it waits for instead: for whoever starts processes, without what they are made of."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from weft.errors import DiskFull, ServerAway, ServerFull
+
+BLOCKING = (DiskFull, ServerAway, ServerFull)  # what must pass before a loop goes on
+
+
+class Stop(StrEnum):
+    """Why a loop ended."""
+
+    DONE = "done"  # nothing is left
+    MAX_PAGES = "max_pages"
+    BUDGET = "budget"  # what is left waits behind a limit for each domain
+    MAX_DURATION = "max_duration"
+    INTERRUPTED = "interrupted"

@@ -1,0 +1,363 @@
+"""The edges of the contract, on each kind of frontier: waits to the microsecond, limits at their last unit, a disk that
+is full at the worst moment, and what a process knows before it has done anything."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from harnesses import Harness, claim_one, cool, done, no_robots, page, urls_of
+
+from weft.errors import DiskFull
+from weft.frontier import requests as requests_module
+from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord, Wanted
+from weft.frontier.politeness import SLOWEST_S
+from weft.frontier.requests import Finish, Start, read_events
+from weft.records import Found, Lease, Purpose
+
+# Both servers take the same way through the code, and so does one that is killed.
+each = pytest.mark.parametrize("make", ["embedded", "redis"], indirect=True)
+NARROW_S = 20e-6  # times are kept to the microsecond; the wheel of the embedded frontier has ticks of 1/128 s
+TICK_S = 1 / 128
+
+
+def due_exactly(harness: Harness, after_s: float, slack_s: float = TICK_S) -> list[Lease]:
+    """Claims just before a moment, when nothing may come, and at it."""
+    harness.advance(after_s - NARROW_S)
+    assert urls_of(harness.frontier.claim("me", 9)) == []
+    harness.advance(NARROW_S + slack_s)
+    return harness.frontier.claim("me", 9)
+
+
+def two_pages(harness: Harness) -> Lease:
+    harness.start()
+    no_robots(harness, "a")
+    harness.frontier.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
+    return claim_one(harness)
+
+
+class _Os:
+    """The operating system with another `write`."""
+
+    def __init__(self, write: Callable[[int, bytes], int]) -> None:
+        self.write = write
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+
+def release(harness: Harness, lease: Lease) -> None:
+    assert harness.frontier.finish([Outcome(lease, End.RELEASE)]) == [True]
+
+
+@each
+def test_the_delay_is_kept_to_the_microsecond(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=333.25)
+    done(harness, two_pages(harness))
+    assert urls_of(due_exactly(harness, 333.25)) == ["http://a/2"]
+
+
+@each
+def test_the_delay_counts_from_the_end_that_is_told(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=300.0)
+    lease = two_pages(harness)
+    harness.advance(200.0)
+    harness.frontier.cool([Ended(lease, harness.frontier.now() - 100.0, ok=True)])
+    harness.frontier.finish([Outcome(lease, End.PAGE)])
+    assert urls_of(due_exactly(harness, 200.0)) == ["http://a/2"]
+
+
+@each
+def test_a_crawl_delay_is_kept_to_the_microsecond(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=1.0)
+    lease = two_pages(harness)
+    harness.frontier.robots_known("http://a", RobotsRecord("allow", b"", 9e12), 444.5)
+    done(harness, lease)
+    assert urls_of(due_exactly(harness, 444.5)) == ["http://a/2"]
+
+
+@each
+def test_a_retry_after_is_kept_to_the_microsecond(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=1.0, max_retry_after_s=600.0)
+    lease = two_pages(harness)
+    cool(harness, lease, slow_down=True, retry_after_s=555.5)
+    harness.frontier.finish([Outcome(lease, End.RETRY)])
+    assert urls_of(due_exactly(harness, 555.5)) == ["http://a/1"]
+
+
+@each
+@pytest.mark.parametrize(
+    ("longest_s", "retry_after_s", "stays"), [(600.0, 600.0, True), (600.0, 600.01, False), (0.5, None, True)]
+)
+def test_only_a_retry_after_beyond_the_longest_gives_a_site_up(
+    make: Callable[..., Harness], longest_s: float, retry_after_s: float | None, stays: bool
+) -> None:
+    harness = make(delay_s=1.0, max_retry_after_s=longest_s)
+    lease = two_pages(harness)
+    cool(harness, lease, slow_down=True, retry_after_s=retry_after_s)
+    assert [one.item.url for one in harness.frontier.rejections()] == ([] if stays else ["http://a/2"])
+
+
+@each
+def test_a_retry_waits_to_the_microsecond(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=0.0)
+    harness.start()
+    no_robots(harness, "a")
+    harness.frontier.admit(harness.crawl, [page("http://a/1")])
+    lease = claim_one(harness)
+    cool(harness, lease, ok=True)
+    harness.frontier.finish([Outcome(lease, End.RETRY, 222.5)])
+    (again,) = due_exactly(harness, 222.5)
+    assert (again.url, again.attempt) == ("http://a/1", 1)
+
+
+@each
+def test_a_lease_ends_to_the_microsecond(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=0.0, lease_s=250.5)
+    lease = two_pages(harness)
+    assert lease.deadline == pytest.approx(harness.time + 250.5, abs=NARROW_S)
+    # A process that found nothing does not ask its server again at once.
+    assert urls_of(due_exactly(harness, 250.5, slack_s=5.0)) == ["http://a/1"]
+
+
+@each
+def test_an_open_breaker_waits_to_the_microsecond(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=0.0, breaker_failures=1, breaker_reset_s=350.5)
+    lease = two_pages(harness)
+    cool(harness, lease, ok=False)
+    harness.frontier.finish([Outcome(lease, End.RETRY)])
+    assert urls_of(due_exactly(harness, 350.5)) == ["http://a/1"]
+
+
+@each
+def test_a_robots_txt_is_in_force_until_the_moment_it_expires(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=0.0, places=9)
+    frontier = harness.start()
+    frontier.robots_known("http://a", RobotsRecord("allow", b"", harness.wall + 100.0), None)
+    frontier.admit(harness.crawl, [page("http://a/1"), page("http://a/2"), page("http://a/3")])
+    harness.advance(99.9)
+    (lease,) = frontier.claim("me", 1)
+    assert lease.url == "http://a/1"
+    harness.advance(0.2)
+    assert urls_of(frontier.claim("me", 1)) == ["http://a/robots.txt"]
+
+
+@each
+def test_a_slowed_site_waits_twice_as_long_each_time_up_to_a_minute(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=8.0, places=3)
+    harness.start()
+    no_robots(harness, "a")
+    harness.frontier.admit(harness.crawl, [page(f"http://a/{number}") for number in range(9)])
+    waits = []
+    for _ in range(5):
+        (lease, *others) = harness.frontier.claim("me", 9)
+        assert others == []
+        cool(harness, lease, slow_down=True)
+        harness.frontier.finish([Outcome(lease, End.PAGE)])
+        due = harness.frontier.next_due()
+        harness.frontier.claim("me", 9)
+        due = harness.frontier.next_due()
+        assert due is not None
+        waits.append(round(due - harness.time, 1))
+        harness.advance(waits[-1] + TICK_S)
+    assert waits == [16.0, 32.0, SLOWEST_S, SLOWEST_S, SLOWEST_S]
+
+
+# ── limits ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@each
+def test_a_crawl_that_may_have_no_page_gets_none(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=0.0)
+    harness.start(CrawlLimits(max_pages=3))
+    no_robots(harness, "a", "b")
+    harness.frontier.admit(harness.crawl, [page("http://a/1"), page("http://b/1")])
+    assert harness.frontier.permits(harness.crawl) == 3
+    harness.frontier.allow(harness.crawl, 0)
+    assert harness.frontier.permits(harness.crawl) == 0
+    assert urls_of(harness.frontier.claim("me", 9)) == []
+    harness.frontier.allow(harness.crawl, 1)
+    harness.advance(1.0)
+    assert len(harness.frontier.claim("me", 9)) == 1
+    assert harness.frontier.permits(harness.crawl) == 0
+
+
+@each
+def test_a_crawl_without_a_limit_has_more_permits_than_anyone_claims(make: Callable[..., Harness]) -> None:
+    harness = make()
+    harness.start()
+    assert harness.frontier.permits(harness.crawl) >= 10**8
+    assert not harness.frontier.exhausted()
+
+
+@each
+def test_nothing_that_is_admitted_changes_nothing(make: Callable[..., Harness]) -> None:
+    harness = make()
+    harness.start()
+    before = harness.frontier.stats()
+    admitted = harness.frontier.admit(harness.crawl, [])
+    assert (admitted.new, admitted.duplicates, admitted.expand) == (0, 0, ())
+    assert harness.frontier.stats() == before
+    assert harness.frontier.cool([]) is None
+    assert harness.frontier.finish([]) == []
+    assert harness.frontier.claim("me", 0) == []
+
+
+# ── a full disk ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@each
+def test_what_was_claimed_when_the_disk_was_full_is_given_back(
+    make: Callable[..., Harness], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = make()
+    frontier = harness.start()
+    no_robots(harness, "a", "b")
+    frontier.admit(harness.crawl, [page("http://a/1"), page("http://b/1")])
+    frontier.commit()
+
+    def full(fd: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(requests_module, "os", _Os(full))
+        with pytest.raises(DiskFull):
+            frontier.claim("me", 9)
+    assert (frontier.stats().leased, frontier.stats().queued) == (0, 2)
+    harness.advance(1.0)
+    again = frontier.claim("me", 9)
+    assert sorted((lease.url, lease.attempt) for lease in again) == [("http://a/1", 0), ("http://b/1", 0)], (
+        "nothing was sent: no site has to wait"
+    )
+
+
+# ── attempts and places ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("make", ["checkpointed", "embedded", "redis"], indirect=True)
+def test_a_page_whose_batch_was_lost_comes_back_with_its_attempts(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page("http://a/1")])
+    for _ in range(2):
+        lease = claim_one(harness)
+        cool(harness, lease, ok=True)
+        frontier.finish([Outcome(lease, End.RETRY)])
+        harness.advance(1.0)
+    lease = claim_one(harness)
+    cool(harness, lease, ok=True)
+    assert frontier.finish([Outcome(lease, End.PAGE)], 7) == [True]
+    frontier.commit()
+    harness.crash()
+    no_robots(harness, "a")
+    harness.advance(60.0)
+    again = claim_one(harness)
+    assert (again.url, again.attempt) == ("http://a/1", 2)
+
+
+@each
+def test_a_place_that_was_refused_is_logged_as_not_asked(make: Callable[..., Harness]) -> None:
+    harness = make(key_scope="ip")
+    frontier = harness.start()
+    no_robots(harness, "a", "b")
+    frontier.admit(harness.crawl, [page("http://a/1"), page("http://b/1")])
+    harness.advance(10.0)
+    leases = frontier.claim("me", 9)
+    assert len(leases) == 2
+    assert frontier.take_places([Wanted(lease, "192.0.2.1", 0.0) for lease in leases]) == [True, False]
+    events = [event for event in read_events(harness.folder / "requests") if isinstance(event, Start | Finish)]
+    assert [(event.item, event.status) for event in events if isinstance(event, Finish)] == [
+        (leases[1].item, "unasked")
+    ]
+    assert frontier.finish([Outcome(leases[1], End.PAGE)]) == [False], "the lease is over"
+    release(harness, leases[0])
+
+
+@each
+def test_a_host_that_moves_to_another_address_goes_on_there(make: Callable[..., Harness]) -> None:
+    """Its old address is full, so it waits for nothing there; at the new one is room."""
+    harness = make(key_scope="ip", delay_s=0.0, places=2)
+    frontier = harness.start()
+    no_robots(harness, "x", "h")
+    frontier.admit(harness.crawl, [page("http://x/1"), *(page(f"http://h/{number}") for number in range(4))])
+    first = {}
+    for _ in range(9):
+        harness.advance(1.0)
+        for lease in frontier.claim("me", 1):
+            if frontier.take_places([Wanted(lease, "192.0.2.1", 0.0)]) == [True]:
+                first[lease.url] = lease
+    assert len(first) == 2, "as many as the address has places"
+    mine = next(lease for url, lease in first.items() if url.startswith("http://h/"))
+    done(harness, mine)
+    moved = set()
+    for _ in range(9):
+        harness.advance(1.0)
+        for lease in frontier.claim("me", 1):
+            if frontier.take_places([Wanted(lease, "192.0.2.2", 0.0)]) == [True]:
+                moved.add(lease.url)
+    assert len(moved) == 2, moved
+
+
+@each
+def test_the_next_claim_can_be_told_before_and_after_there_is_something(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=50.0)
+    frontier = harness.start()
+    frontier.claim("me", 9)
+    assert frontier.next_due() is None
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
+    due = frontier.next_due()
+    assert due is not None and due <= harness.time
+    done(harness, claim_one(harness))
+    assert urls_of(frontier.claim("me", 9)) == []
+    due = frontier.next_due()
+    assert due == pytest.approx(harness.time + 50.0, abs=TICK_S)
+
+
+@pytest.mark.parametrize("hops", [0, 1])
+@each
+def test_a_shorter_way_counts_whether_it_is_a_link_or_a_redirect(make: Callable[..., Harness], hops: int) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start(CrawlLimits(max_depth=9))
+    no_robots(harness, "a", "b")
+    about = "http://a/from" if hops else ""
+    frontier.admit(harness.crawl, [page("http://a/1", 5), page("http://b/1", 5)])
+    frontier.admit(harness.crawl, [Found("http://a/1", 2, 7, hops=hops, about=about)])
+    frontier.admit(harness.crawl, [Found("http://b/1", 7, 7, hops=hops, about=about)])
+    leases = {lease.url: lease for lease in frontier.claim("me", 9)}
+    assert {url: lease.depth for url, lease in leases.items()} == {"http://a/1": 2, "http://b/1": 5}
+    item = leases["http://a/1"].item
+    done(harness, leases["http://a/1"])
+    nearer = frontier.admit(harness.crawl, [Found("http://a/1", 1, 7, hops=hops, about=about)])
+    assert (nearer.new, nearer.duplicates, nearer.expand) == (0, 1, ((item, "http://a/1", 1),))
+    harness.advance(1.0)
+    assert urls_of(frontier.claim("me", 9)) == [], "it was fetched already"
+
+
+@each
+def test_a_note_and_a_key_are_the_frontiers_own(make: Callable[..., Harness]) -> None:
+    harness = make(key_scope="domain")
+    frontier = harness.start()
+    assert frontier.key_of("https://www.shop.example.com:8443/x?y") == "example.com"
+    assert frontier.note("word") == ""
+    assert frontier.note("word", "first") == "first"
+    frontier.commit()
+    assert frontier.note("word") == "first"
+    frontier = harness.crash()
+    assert frontier.note("word") == "first"
+
+
+@each
+def test_sitemaps_and_redirects_are_seen_apart_from_pages(make: Callable[..., Harness]) -> None:
+    harness = make()
+    frontier = harness.start()
+    url = "http://a/x"
+    first: list[Any] = [Found(url, 0), Found(url, 0, purpose=Purpose.SITEMAP), Found(url, 0, hops=1, about=url)]
+    assert frontier.admit(harness.crawl, first).new == 3
+    assert frontier.admit(harness.crawl, first).new == 0
+    assert frontier.admit(harness.crawl, [Found(url, 0, hops=2, about=f"http://a/y {url}")]).new == 1
+    assert frontier.admit(harness.crawl, [Found(url, 0, hops=2, about="http://a/xx")]).new == 0, "not in its chain"

@@ -1,0 +1,92 @@
+"""URLs whose pages are gone are queued once more, and once only, whoever dies between the frontier and the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+from harnesses import RedisHarness, done, no_robots, page, urls_of
+
+from weft.records import Found
+
+if TYPE_CHECKING:
+    from harnesses import Harness
+
+NAME = "lost:pod0-fetcher0"
+
+
+def lost(*numbers: int) -> list[tuple[int, Found]]:
+    return [(number, page(f"http://a/{number}")) for number in numbers]
+
+
+def test_what_was_queued_again_is_not_after_a_kill(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=0.0, places=9)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
+    for lease in frontier.claim("me", 9):
+        done(harness, lease)
+    frontier.readmit_once(harness.crawl, NAME, "these", lost(1, 2))
+    frontier.commit()
+    frontier = harness.crash()
+    frontier.readmit_once(harness.crawl, NAME, "these", lost(1, 2))
+    frontier.commit()
+    harness.advance(1000)
+    assert sorted(urls_of(frontier.claim("me", 9))) == ["http://a/1", "http://a/2"]
+
+
+def test_others_that_are_lost_later_are_queued(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=0.0, places=9)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.readmit_once(harness.crawl, NAME, "these", lost(1))
+    frontier.commit()
+    frontier.readmit_once(harness.crawl, NAME, "those", lost(2))
+    frontier.note(NAME, "")
+    frontier.commit()
+    frontier.readmit_once(harness.crawl, NAME, "these", lost(3))
+    assert sorted(urls_of(frontier.claim("me", 9))) == ["http://a/1", "http://a/2", "http://a/3"]
+
+
+def test_a_kill_among_many_goes_on_behind_those_that_are_queued(
+    make: Callable[..., Harness], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis hears of a thousand at a time; another process may have fetched some of them before this one is back."""
+    harness = make(delay_s=0.0, places=9)
+    if not isinstance(harness, RedisHarness):
+        pytest.skip("an embedded frontier commits all of them together")
+    frontier = harness.start()
+    no_robots(harness, "a")
+    many = lost(*range(1, 2500))
+    admit, left = frontier._admit, [2]
+
+    def dies(*given: object, **more: object) -> object:
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        return admit(*given, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(frontier, "_admit", dies)
+    with pytest.raises(KeyboardInterrupt):
+        frontier.readmit_once(harness.crawl, NAME, "these", many)
+    assert frontier.stats().queued == 2000
+    frontier = harness.crash()
+    frontier.readmit_once(harness.crawl, NAME, "these", many[:500] + many[1500:])
+    assert frontier.stats().queued == 2499
+
+
+def test_who_opens_the_store_hears_what_is_finished(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=0.0, places=9)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
+    first, second = frontier.claim("me", 9)
+    done(harness, first)
+    frontier.commit()
+    knows = harness.crash().knows_finished()
+    if isinstance(harness, RedisHarness):
+        assert knows is None, "a server forgets what is finished"
+    else:
+        assert knows is not None
+        assert (knows(first.item), knows(second.item), knows(99)) == (True, False, False)

@@ -1,0 +1,326 @@
+"""A pod on Redis at its edges: how its sets grow, its Bloom filter where nothing may be added, budgets that a store
+tells of, the crew that is waited for, and figures that fit to the last unit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft.config import PolitenessSection
+from weft.errors import Busy
+from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.redis import scripts
+from weft.frontier.redis.client import CrawlFacts, Limits
+from weft.frontier.redis.connection import connect
+from weft.frontier.redis.frontier import RedisFrontier
+from weft.frontier.redis.outbox import Behind
+from weft.frontier.view import FrontierView
+from weft.records import Found, Purpose, Reason
+from weft.supervise.redis_server import RedisServer
+
+ALLOW = RobotsRecord("allow", b"", 9e12)
+PLAIN = ["22150534121148796", "1506923474884522140", "-5044204668139258671", "9148053809655392616"]
+BLOOM = ["195485937717628:113451097254557", "187924552380572:131146973475135"]
+AVERAGE = 200  # fingerprints in a bucket of a pod's seen set
+
+
+class Pod:
+    """One pod under a clock that the test moves."""
+
+    def __init__(self, folder: Path, server: RedisServer) -> None:
+        self.folder, self.server = folder, server
+        self.time = 1000.0
+        self.client: Any = connect(server.url)
+        self.client.flushall()
+        self._opened: list[RedisFrontier] = []
+
+    def process(self, slot: str = "pod0-fetcher0", crawl: CrawlLimits | None = None, **more: Any) -> RedisFrontier:
+        settings: dict[str, Any] = {"delay_s": 10.0, "places": 1}
+        settings |= {name: more.pop(name) for name in ("delay_s", "places") if name in more}
+        section = PolitenessSection(**settings)
+        frontier = RedisFrontier(
+            connect(self.server.url), self.folder, section, slot=slot, incarnation=len(self._opened) + 1,
+            clock=lambda: self.time, wall=lambda: self.time, server_clock=lambda: self.time, idle_s=0.0, **more,
+        )  # fmt: skip
+        self._opened.append(frontier)
+        assert frontier.open_crawl("test", crawl or CrawlLimits()) == 1
+        return frontier
+
+    def close(self) -> None:
+        for frontier in self._opened:
+            frontier.close()
+        self.client.close()
+
+
+@pytest.fixture
+def pod(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterator[Pod]:
+    made = Pod(tmp_path / "pod", shared_server("redis"))
+    yield made
+    made.close()
+
+
+def pages(*numbers: int, host: str = "a", depth: int = 0) -> list[Found]:
+    return [Found(f"http://{host}/{number}", depth) for number in numbers]
+
+
+# ── what is seen ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_fingerprints_are_those_of_crawls_that_are_on_servers_already() -> None:
+    """Whoever changes them makes every page of a running crawl a new one."""
+    plain, bloom = CrawlFacts(1, 5, CrawlLimits(), ""), CrawlFacts(1, 5, CrawlLimits(), "100:7")
+    assert [plain.fingerprint(f"http://a/{n}") for n in range(4)] == PLAIN
+    assert [bloom.fingerprint(f"http://a/{n}") for n in range(2)] == BLOOM
+    assert CrawlFacts(1, 5, CrawlLimits(), "server").fingerprint("http://a/0") == PLAIN[0]
+
+
+def test_the_seen_set_grows_by_one_bucket_at_a_time_and_finds_all_again(pod: Pod) -> None:
+    frontier = pod.process()
+    total = 0
+    for amount in (AVERAGE * 16, 1, AVERAGE - 1, 1, AVERAGE * 15, 700):
+        frontier.admit(1, pages(*range(total, total + amount)))
+        total += amount
+        size, split = (int(value) for value in pod.client.hmget("c:1", "size", "split"))
+        buckets = size + split
+        assert (buckets - 1) * AVERAGE < max(total, 15 * AVERAGE + 1) <= buckets * AVERAGE
+        assert 0 <= split < size
+        names = {f"e:1:{number}".encode() for number in range(buckets)}
+        assert set(pod.client.keys("e:*")) <= names
+        assert sum(pod.client.scard(name) for name in names) == total == frontier.stats().seen
+    assert (size, split) == (32, 4)
+    again = pod.process("pod0-fetcher1").admit(1, pages(*range(total)))
+    assert (again.new, again.duplicates) == (0, total)
+
+
+def test_a_bloom_filter_answers_also_where_nothing_may_be_added(pod: Pod) -> None:
+    frontier = pod.process(
+        crawl=CrawlLimits(max_pages_per_domain=1, max_sitemaps=1),
+        bloom_filter=(10_000, 1e-6),
+        limits=Limits(hard=200_000),
+    )
+    frontier.admit(1, pages(*range(1020)))
+    assert frontier.admit(1, pages(5, 2000, 7, 2001)).duplicates == 2, "over its budget, and still told apart"
+    assert frontier.admit(1, pages(2000)).new == 0
+    maps = [Found(f"http://b/{n}.xml", 0, purpose=Purpose.SITEMAP, about="http://b") for n in range(2)]
+    assert (frontier.admit(1, maps[:1]).new, frontier.admit(1, maps[:1]).duplicates) == (1, 1)
+    assert (frontier.admit(1, maps[1:]).new, frontier.admit(1, maps[1:]).duplicates) == (0, 0)
+
+
+def test_what_finds_its_queue_full_is_not_marked_as_seen(pod: Pod) -> None:
+    frontier = pod.process(limits=Limits(cap=4, keep=2, low=1, hard=6))
+    first = frontier.admit(1, pages(*range(8)))
+    assert (first.new, first.full) == (8, ())
+    second = frontier.admit(1, pages(0, 8, 9))
+    assert (second.new, second.duplicates, [one.url for one in second.full]) == (0, 1, ["http://a/8", "http://a/9"])
+    assert frontier.stats().seen == 8
+    assert frontier.admit(1, pages(8, host="b")).new == 1, "another site has room"
+
+
+# ── depth ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_of_many_that_are_told_at_once_each_nearer_one_is_expanded_as_itself(pod: Pod) -> None:
+    frontier = pod.process(crawl=CrawlLimits(max_depth=9), delay_s=0.0, places=99)
+    for host in "ab":
+        frontier.robots_known(f"http://{host}", ALLOW, None)
+    known = [*pages(1, 2, 3, depth=5), *pages(1, 2, host="b", depth=5)]
+    frontier.admit(1, known)
+    items = {}
+    for lease in frontier.claim("me", 99):
+        items[lease.url] = lease.item
+        frontier.cool([Ended(lease, frontier.now(), ok=True)])
+        frontier.finish([Outcome(lease, End.PAGE)])
+    assert len(items) == 5
+    at_once = [
+        Found("http://b/2", 2),
+        Found("http://a/new", 2),
+        Found("http://a/3", 2),
+        Found("http://b/map.xml", 0, purpose=Purpose.SITEMAP, about="http://b"),
+        Found("http://a/1", 1),
+        Found("http://a/to", 1, hops=1, about="http://a/from"),
+    ]
+    expand = frontier.admit(1, at_once).expand
+    assert sorted(expand) == sorted(
+        (items[url], url, depth) for url, depth in (("http://b/2", 2), ("http://a/3", 2), ("http://a/1", 1))
+    )
+
+
+# ── budgets, permits, crews ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_pages_of_a_site_that_its_store_tells_of_count_where_the_server_knows_nothing(pod: Pod) -> None:
+    frontier = pod.process(crawl=CrawlLimits(max_pages_per_domain=3), delay_s=0.0, places=9)
+    frontier.recover((), {1: 2}, {"a": 2})
+    for host in "ab":
+        frontier.robots_known(f"http://{host}", ALLOW, None)
+    frontier.admit(1, [*pages(1, 2, 3), *pages(1, 2, 3, host="b")])
+    leases = frontier.claim("me", 99)
+    assert sorted(lease.url for lease in leases) == ["http://a/1", "http://b/1", "http://b/2", "http://b/3"]
+    for lease in leases:
+        frontier.cool([Ended(lease, frontier.now(), ok=True)])
+        frontier.finish([Outcome(lease, End.PAGE)])
+    again = pod.process(crawl=CrawlLimits(max_pages_per_domain=4), delay_s=0.0, places=9)
+    again.recover((), {1: 6}, {"a": 0, "b": 1})
+    assert sorted(lease.url for lease in again.claim("me", 99)) == ["http://a/2"], "the server knows better"
+    assert again.stats().pages == 6
+
+
+def test_only_the_crew_is_waited_for_after_a_loss(pod: Pod) -> None:
+    frontier = pod.process()
+    assert frontier.settled()
+    pod.client.sadd("settling", "pod0-fetcher0", "pod0-fetcher9")
+    assert not frontier.settled()
+    frontier.crew(["pod0-fetcher0", "pod0-fetcher1"])
+    assert pod.client.smembers("crew") == {b"pod0-fetcher0", b"pod0-fetcher1"}
+    assert pod.client.smembers("settling") == {b"pod0-fetcher0"}
+    frontier.had(1, [])
+    assert frontier.settled()
+    frontier.crew(["pod0-fetcher2"])
+    assert pod.client.smembers("crew") == {b"pod0-fetcher2"}, "others are not waited for any more"
+
+
+def test_a_pod_is_given_what_is_left_of_the_pages_and_gives_back_what_it_does_not_use(pod: Pod) -> None:
+    frontier = pod.process(crawl=CrawlLimits(max_pages=10), delay_s=0.0, places=9)
+    assert (frontier.give_permits(1, 0, 7), frontier.give_permits(1, 1, 7)) == (7, 3)
+    assert (frontier.give_permits(1, 0, 2), frontier.give_permits(1, 1, 99)) == (2, 8)
+    assert frontier.give_permits(1, 2, 5) == 0
+    assert frontier.permits_told(1) == {0, 1, 2}
+    frontier.allow(1, 4)
+    frontier.robots_known("http://a", ALLOW, None)
+    frontier.admit(1, pages(*range(9)))
+    leases = frontier.claim("me", 2)
+    frontier.cool([Ended(leases[0], frontier.now(), ok=True)])
+    frontier.finish([Outcome(leases[0], End.PAGE)])
+    assert frontier.given(1) == (1, 1, 4)
+    assert frontier.given(9) == (0, 0, -1)
+    assert frontier.permits(1) == 2
+    assert [frontier.lower_permits(1, wanted) for wanted in (9, 3, 0)] == [4, 3, 2]
+    assert (frontier.permits(1), frontier.given(1)) == (0, (1, 1, 2))
+
+
+def test_a_crawl_without_a_limit_gives_every_pod_what_it_wants(pod: Pod) -> None:
+    frontier = pod.process()
+    assert [frontier.give_permits(1, number, 10**6) for number in (0, 1)] == [10**6, 10**6]
+    assert frontier.given(1) == (0, 0, -1)
+
+
+def test_a_pod_is_held_by_one_node_until_it_lets_go(pod: Pod) -> None:
+    frontier = pod.process()
+    frontier.hold_pod("1@here:/one", 30.0)
+    frontier.hold_pod("1@here:/one", 30.0)
+    assert 29_000 < pod.client.pttl("owner") <= 30_000
+    with pytest.raises(Busy, match="pod 0 is run by node here:/one"):
+        frontier.hold_pod("2@there:/two", 30.0)
+    frontier.hold_pod("1@here:/one", 0.0)
+    assert pod.client.get("owner") is None
+    frontier.hold_pod("2@there:/two", 30.0)
+    assert frontier.decide("a", 30.0) and not frontier.decide("b", 30.0)
+    assert not frontier.decide("a", 0.0) and frontier.decide("b", 30.0)
+
+
+# ── calls ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_put_off_is_sent_when_there_is_much_of_it(pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scripts, "MOST_LATER", 3)
+    frontier = pod.process()
+    frontier.commit()
+    before = pod.client.hget("n", "ops")
+    for number in range(2):
+        frontier.acknowledge(number + 1)
+    assert pod.client.hget("n", "ops") == before
+    frontier.acknowledge(3)
+    assert int(pod.client.hget("n", "ops")) == int(before) + 3
+    assert pod.client.hget("slots", "pod0-fetcher0") == b"3"
+
+
+def test_a_batch_that_came_before_is_known_and_one_too_early_is_refused(pod: Pod) -> None:
+    frontier = pod.process()
+    assert frontier.deliver(1, "sender", 5, pages(1, 2)).new == 2
+    again = frontier.deliver(1, "sender", 5, pages(1, 2, 3))
+    assert (again.new, again.duplicates) == (0, 3)
+    assert frontier.deliver(1, "sender", 4, pages(4)).new == 0
+    with pytest.raises(Behind):
+        frontier.deliver(1, "sender", 9, pages(9), after=6)
+    assert frontier.deliver(1, "sender", 9, pages(9), after=5).new == 1
+    assert frontier.deliver(1, "other", 1, pages(1, 10)).duplicates == 1
+    assert frontier.stats().received == 2 + 1 + 2
+    arrived = frontier.arrived("sender")
+    assert (arrived.last, frontier.arrived("nobody").last) == (9, 0)
+
+
+def test_what_was_refused_can_be_looked_up_after_a_commit(pod: Pod) -> None:
+    frontier = pod.process(crawl=CrawlLimits(max_pages_per_domain=1))
+    frontier.admit(1, pages(*range(1021)))
+    frontier.refused(Reason.SCOPE, "http://elsewhere/", 3)
+    view = FrontierView([pod.folder])
+    assert view.refusal("http://elsewhere/") is None
+    frontier.commit()
+    assert (view.refusal("http://elsewhere/"), view.refusal("http://a/1020")) == ("scope", "budget")
+    assert view.refusal("http://a/1019") is None
+    view.close()
+
+
+@pytest.mark.parametrize("limit", ["in_flight", "max_pages", "max_pages_per_domain"])
+def test_a_process_asks_at_once_when_it_has_freed_a_permit(pod: Pod, limit: str) -> None:
+    """It asks no more for a while where nothing was due; but what it has ended itself may be what others wait for."""
+    frontier = pod.process(crawl=CrawlLimits(**{limit: 1}), delay_s=0.0, places=9)
+    frontier._idle_s = 50.0
+    frontier.robots_known("http://a", ALLOW, None)
+    frontier.admit(1, pages(1, 2))
+    (lease,) = frontier.claim("me", 9)
+    pod.time += 1.0
+    assert frontier.claim("me", 9) == []
+    frontier.cool([Ended(lease, frontier.now(), ok=True)])
+    pod.time += 1.0
+    frontier.claim("me", 9)
+    frontier.finish([Outcome(lease, End.OTHER)])
+    assert frontier.next_due() == pytest.approx(pod.time)
+    assert [lease.url for lease in frontier.claim("me", 9)] == ["http://a/2"]
+
+
+def test_a_process_without_limits_need_not_ask_for_what_it_has_ended(pod: Pod) -> None:
+    frontier = pod.process(delay_s=30.0)
+    frontier._idle_s = 50.0
+    frontier.robots_known("http://a", ALLOW, None)
+    frontier.admit(1, pages(1, 2))
+    (lease,) = frontier.claim("me", 9)
+    frontier.cool([Ended(lease, frontier.now(), ok=True)])
+    frontier.claim("me", 9)
+    frontier.finish([Outcome(lease, End.PAGE)])
+    assert frontier.next_due() == pytest.approx(pod.time + 30.0, abs=0.001)
+
+
+def test_what_is_not_due_is_told_to_whoever_waits(pod: Pod) -> None:
+    frontier = pod.process(delay_s=30.0)
+    assert frontier.next_due() is not None, "it has not asked yet"
+    frontier.robots_known("http://a", ALLOW, 70.0)
+    frontier.admit(1, pages(1))
+    assert frontier.claim("me", 9) == []
+    assert frontier.next_due() == pytest.approx(1070.0, abs=0.001)
+    frontier.pause(1)
+    assert frontier.next_due() == pytest.approx(pod.time)
+    pod.time += 80.0
+    assert frontier.claim("me", 9) == []
+    frontier.pause(1, False)
+    assert [lease.url for lease in frontier.claim("me", 9)] == ["http://a/1"]
+    assert frontier.claim("me", 0) == []
+
+
+def test_syncing_a_process_puts_its_log_and_its_shelf_on_the_disk(pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
+    frontier = pod.process()
+    frontier.robots_known("http://a", ALLOW, None)
+    synced: list[str] = []
+    sync = os.fdatasync
+
+    def watched(fd: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+        sync(fd)
+
+    monkeypatch.setattr(os, "fdatasync", watched)
+    frontier.sync()
+    assert synced == ["requests-00000.log", "robots.db-wal"]

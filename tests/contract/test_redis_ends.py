@@ -1,0 +1,100 @@
+"""What a look at a pod tells whoever decides over the end of a crawl: something will come, or nothing will."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft.config import PolitenessSection
+from weft.crawl.redis_pods import _reason
+from weft.engine.loop import Stop
+from weft.frontier.contract import CrawlLimits, End, Outcome, RobotsRecord
+from weft.frontier.redis.client import Limits
+from weft.frontier.redis.connection import connect
+from weft.frontier.redis.frontier import RedisFrontier
+from weft.records import Found, Lease
+from weft.supervise.redis_server import RedisServer
+
+SMALL = Limits(cap=200, keep=50, low=20, hard=5000)
+
+
+@pytest.fixture
+def pod(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterator[Callable[..., RedisFrontier]]:
+    server = shared_server("redis")
+    client: Any = connect(server.url)
+    client.flushall()
+    opened: list[RedisFrontier] = []
+
+    def process(slot: str = "pod0-fetcher0", **bounds: int) -> RedisFrontier:
+        section = PolitenessSection(delay_s=0.0, places=1000)
+        frontier = RedisFrontier(
+            connect(server.url), tmp_path / "pod", section, slot=slot, limits=SMALL, idle_s=0.0
+        )  # fmt: skip
+        opened.append(frontier)
+        frontier.open_crawl("test", CrawlLimits(**bounds))
+        frontier.recover()
+        frontier.robots_known("http://hot", RobotsRecord("allow", b"", 9e12), None)
+        frontier.note("seeded", "1")
+        return frontier
+
+    yield process
+    for frontier in opened:
+        frontier.close()
+    client.close()
+
+
+def ended(frontier: RedisFrontier, leases: list[Lease], end: End = End.PAGE) -> None:
+    frontier.finish([Outcome(lease, end) for lease in leases])
+
+
+def drained(frontier: RedisFrontier) -> int:
+    """Claims and ends all that can be had without the lead; how many that were."""
+    count = 0
+    while leases := frontier.claim("me", 100):
+        ended(frontier, leases)
+        count += len(leases)
+    return count
+
+
+def test_a_queue_whose_rest_is_on_disk_is_no_end(pod: Callable[..., RedisFrontier]) -> None:
+    """Another fetcher has emptied its head, and the lead, which brings more, was killed and is starting again."""
+    frontier = pod()
+    frontier.admit(1, [Found(f"http://hot/{number}", 0) for number in range(1500)])
+    assert frontier.tend()
+    first = drained(frontier)
+    facts = frontier.facts()
+    assert 0 < first < 1500 and facts[0].queued == 1500 - first
+    assert (facts[0].leased, facts[1]["scheduled"], facts[1]["blocked"]) == (0, 0, 0)
+    assert _reason([facts], None) is None
+    total = first
+    while frontier.tend():
+        total += drained(frontier)
+    assert total + drained(frontier) == 1500
+    assert _reason([frontier.facts()], None) is Stop.DONE
+
+
+def test_a_permit_that_comes_back_goes_to_a_site_that_waits_for_one(pod: Callable[..., RedisFrontier]) -> None:
+    """No matter whose it was: pages that are none, leases that are given back, and those of a process that died."""
+    frontier = pod(max_pages=3)
+    sites = [f"http://s{number}" for number in range(8)]
+    for site in sites:
+        frontier.robots_known(site, RobotsRecord("allow", b"", 9e12), None)
+    frontier.admit(1, [Found(f"{site}/{number}", 0) for site in sites for number in range(3)])
+    pages, ways = 0, [End.OTHER, End.RELEASE, End.RETRY, None]
+    for turn in range(200):
+        facts = frontier.facts()
+        if _reason([facts], 3) is Stop.MAX_PAGES:
+            break
+        assert _reason([facts], 3) is None, (turn, facts)
+        leases = frontier.claim("me", 10)
+        assert len(leases) <= 3 - pages and (leases or facts[1]["scheduled"])
+        way = ways[turn % 4] if turn < 12 else End.PAGE
+        if way is None:
+            frontier.release_owner("me")
+        else:
+            ended(frontier, leases, way)
+            pages += len(leases) if way is End.PAGE else 0
+    assert (pages, frontier.stats().pages) == (3, 3)

@@ -1,0 +1,294 @@
+"""Processes of two pods on Redis: what belongs to the other pod is known there, and told with nothing left out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft import urls
+from weft.config import PolitenessSection
+from weft.errors import ServerAway
+from weft.frontier.contract import CrawlLimits, End, Outcome, RobotsRecord
+from weft.frontier.outbox import Message, written
+from weft.frontier.redis import routing
+from weft.frontier.redis.client import PodClient
+from weft.frontier.redis.connection import RedisSettings, connect
+from weft.frontier.redis.outbox import FileOutbox
+from weft.frontier.redis.routing import OtherPod, RoutedRedisFrontier
+from weft.frontier.redis.view import PodFigures, figures
+from weft.records import Found, Purpose
+from weft.supervise.redis_server import RedisServer
+
+HOSTS = {
+    pod: [host for host in (f"h{number}.test" for number in range(40)) if urls.pod_of(host, 2) == pod] for pod in (0, 1)
+}
+MINE, THEIRS = HOSTS[0][0], HOSTS[1][0]
+ALLOW = RobotsRecord("ok", b"User-agent: *\nAllow: /", 9e12)
+
+
+class Pods:
+    """Two pods in two databases of one server, a process each, under one clock."""
+
+    def __init__(self, folder: Path, server: RedisServer, limits: CrawlLimits) -> None:
+        self.time = 1000.0
+        self.folder, self.server, self.limits = folder, server, limits
+        self.connections: list[Any] = []
+        self.client: Any = self.connect(0)
+        self.client.flushall()
+        self.frontiers = [self.process(pod) for pod in (0, 1)]
+        self.one, self.two = self.frontiers
+
+    def connect(self, db: int) -> Any:
+        self.connections.append(connect(self.server.url, RedisSettings(db=db)))
+        return self.connections[-1]
+
+    def process(self, pod: int) -> RoutedRedisFrontier:
+        section = PolitenessSection(delay_s=10.0, places=1)
+        client = PodClient(
+            self.connect(1 - pod), section, pod=1 - pod, pods=2, clock=lambda: self.time, server_clock=lambda: self.time
+        )
+        other = OtherPod(1 - pod, client, self.folder / str(1 - pod) / "robots.db", "test")
+        frontier = RoutedRedisFrontier(
+            self.connect(pod), self.folder / str(pod), section, slot=f"pod{pod}-fetcher0", pod=pod, pods=2,
+            clock=lambda: self.time, wall=lambda: self.time, server_clock=lambda: self.time, idle_s=0.0,
+            others={1 - pod: other}, outbox=self.folder / f"pod{pod}.db",
+        )  # fmt: skip
+        assert frontier.open_crawl("test", self.limits) == 1
+        frontier.recover()
+        return frontier
+
+    def close(self) -> None:
+        for frontier in self.frontiers:
+            frontier.close()
+        for connection in self.connections:
+            connection.close()
+
+
+@pytest.fixture
+def make(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterator[Callable[..., Pods]]:
+    made: list[Pods] = []
+
+    def build(**limits: Any) -> Pods:
+        made.append(Pods(tmp_path, shared_server("redis"), CrawlLimits(**limits)))
+        return made[-1]
+
+    yield build
+    for pods in made:
+        pods.close()
+
+
+def test_a_url_is_the_pods_that_its_domain_names(make: Callable[..., Pods]) -> None:
+    pods = make()
+    for pod, frontier in enumerate(pods.frontiers):
+        for host_pod, hosts in HOSTS.items():
+            assert {frontier.owns(f"http://{host}/") for host in hosts} == {pod == host_pod}
+            assert {frontier.pod_of(f"https://{host}:8443/x") for host in hosts} == {host_pod}
+
+
+def test_what_is_known_to_its_pod_is_not_offered_again(make: Callable[..., Pods]) -> None:
+    pods = make()
+    mine, theirs = [f"http://{MINE}/{number}" for number in range(3)], [f"http://{THEIRS}/{n}" for n in range(3)]
+    assert sorted(pods.one.unseen(1, mine + theirs)) == sorted(mine + theirs)
+    admitted = pods.one.admit(1, [Found(url, 1) for url in (*mine[:2], *theirs[:2])])
+    assert (admitted.new, admitted.duplicates) == (4, 0)
+    assert sorted(pods.one.unseen(1, mine + theirs)) == [mine[2], theirs[2]]
+    again = pods.one.admit(1, [Found(url, 1) for url in (*mine, *theirs)])
+    assert (again.new, again.duplicates) == (2, 4)
+    assert [frontier.stats().queued for frontier in pods.frontiers] == [3, 3]
+    assert [(one.stats().sent, one.stats().received) for one in pods.frontiers] == [(0, 0), (0, 5)]
+
+
+def test_urls_that_wait_for_a_pod_that_is_away_are_kept_once(make: Callable[..., Pods]) -> None:
+    pods = make()
+    theirs = [f"http://{THEIRS}/{number}" for number in range(4)]
+    pods.one._others[1]._here.clear()
+    assert pods.one._others[1].is_away
+    found = [Found(url, 1) for url in theirs[:2]]
+    assert (pods.one.admit(1, found).new, pods.one.waiting) == (2, 1)
+    assert pods.one.unseen(1, theirs) == theirs[2:]
+    again = pods.one.admit(1, [*found, Found(theirs[2], 1)])
+    assert (again.new, again.duplicates, pods.one.waiting) == (1, 2, 2)
+    redirect = Found(theirs[0], 1, hops=1, about=f"http://{MINE}/")
+    assert pods.one.admit(1, [redirect]).new == 1, "more than a link: always told"
+    assert pods.client.hget("outboxes", "pod0-fetcher0") in (b"1", b"2", b"3")
+    assert pods.one.facts()[1]["outboxes"] > 0
+    assert pods.one.deliver_waiting() == []
+    pods.one._others[1]._here.set()
+    came = pods.one.deliver_waiting()
+    assert [(one.new, one.duplicates) for one in came] == [(2, 0), (1, 0), (0, 1)]
+    assert (pods.two.stats().queued, pods.one.waiting) == (3, 0)
+
+
+def test_where_depth_decides_a_shorter_way_is_told_again(make: Callable[..., Pods]) -> None:
+    pods = make(max_depth=5)
+    url = f"http://{THEIRS}/1"
+    pods.one._others[1]._here.clear()
+    assert pods.one.admit(1, [Found(url, 3)]).new == 1
+    assert pods.one.admit(1, [Found(url, 3)]).new == 0
+    assert pods.one.admit(1, [Found(url, 2)]).new == 1
+    pods.one._others[1]._here.set()
+    pods.one.deliver_waiting()
+    pods.two.robots_known(f"http://{THEIRS}", ALLOW, None)
+    pods.time += 10.0
+    assert [(lease.url, lease.depth) for lease in pods.two.claim("me", 9)] == [(url, 2)]
+
+
+def test_a_robots_txt_of_another_pods_origin_is_kept_there_with_its_delay(make: Callable[..., Pods]) -> None:
+    pods = make()
+    origin = f"http://{THEIRS}"
+    record = RobotsRecord("ok", b"User-agent: *\nCrawl-delay: 40", 1000.0 + 500.0)
+    pods.one.robots_known(origin, record, 40.0)
+    assert pods.two.robots(origin) == record
+    assert pods.one.robots(origin) is None
+    pods.two.admit(1, [Found(f"{origin}/{number}", 1) for number in range(3)])
+    pods.time += 39.99
+    assert pods.two.claim("me", 9) == []
+    pods.time += 0.01
+    (lease,) = pods.two.claim("me", 9)
+    assert (lease.url, lease.delay_s) == (f"{origin}/0", 40.0)
+    pods.time += 459.9
+    pods.two.finish([Outcome(lease, End.RELEASE)])
+    (lease,) = pods.two.claim("me", 9)
+    assert (pods.time, lease.url) == (1499.9, f"{origin}/0"), "the file still holds"
+    pods.two.finish([Outcome(lease, End.RELEASE)])
+    pods.time += 0.2
+    assert [lease.url for lease in pods.two.claim("me", 9)] == [f"{origin}/robots.txt"], "it has expired there too"
+
+
+def test_a_robots_txt_without_a_delay_asks_for_none(make: Callable[..., Pods]) -> None:
+    pods = make()
+    pods.one.robots_known(f"http://{THEIRS}", ALLOW, None)
+    pods.two.admit(1, [Found(f"http://{THEIRS}/1", 1)])
+    (lease,) = pods.two.claim("me", 9)
+    assert (lease.url, lease.delay_s) == (f"http://{THEIRS}/1", 10.0)
+
+
+def test_where_a_redirect_led_is_known_in_all_pods(make: Callable[..., Pods]) -> None:
+    pods = make()
+    pods.one.scope_extended(1, "http://led.test/")
+    assert pods.two.scope_extensions(1) == ["http://led.test/"]
+    assert pods.one.scope_extensions(1) == ["http://led.test/"]
+
+
+def test_links_to_another_pod_are_counted_with_their_time(make: Callable[..., Pods]) -> None:
+    pods = make()
+    crossed: list[tuple[int, float]] = []
+    pods.one.crossed = lambda links, seconds: crossed.append((links, seconds))
+    pods.one.admit(1, [Found(f"http://{THEIRS}/{number}", 1) for number in range(3)])
+    pods.one.scope_extended(1, "http://led.test/")
+    assert crossed == [(3, 0.0)]
+
+
+def test_a_pod_that_has_no_crawl_yet_is_away(tmp_path: Path, make: Callable[..., Pods]) -> None:
+    pods = make()
+    client = PodClient(pods.connect(5), PolitenessSection(delay_s=1.0, places=1), pod=1, pods=2, where="redis 5")
+    with pytest.raises(ServerAway, match="redis 5: pod 1 has not been opened yet"):
+        client.find_crawl("test")
+    other = OtherPod(1, client, tmp_path / "robots.db", "test")
+    with pytest.raises(ServerAway):
+        other.deliver("me", 1, [Found(f"http://{THEIRS}/1", 1)], 0)
+    assert other.is_away
+    assert other.unseen(["http://a/"]) == ["http://a/"], "nothing is known of it"
+    assert client.answers()
+
+
+def test_the_outbox_of_another_slot_is_brought_and_gone(make: Callable[..., Pods], synced: list[str]) -> None:
+    pods = make()
+    path = pods.folder / "pod0-fetcher7.db"
+    left = FileOutbox(path)
+    message = Message([], [], [], [])
+    message.add(1, Found(f"http://{THEIRS}/left", 1))
+    left.put({1: written(message)})
+    left.close()
+    pods.client.hset("outboxes", "pod0-fetcher7", 1)
+    synced.clear()
+    pods.one.adopt(path)
+    assert synced == ["pod0.db-wal"], "before the other file is gone"
+    assert not path.exists() and not pods.client.hexists("outboxes", "pod0-fetcher7")
+    assert pods.client.hget("outboxes", "pod0-fetcher0") == b"1"
+    pods.one.deliver_waiting()
+    assert [item.url for item in pods.two.items(1)] == [f"http://{THEIRS}/left"]
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of files that were put on the disk, in order."""
+    names: list[str] = []
+    sync = os.fdatasync
+
+    def watched(fd: int) -> None:
+        names.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+        sync(fd)
+
+    monkeypatch.setattr(os, "fdatasync", watched)
+    return names
+
+
+def test_what_no_stored_page_tells_of_is_on_the_disk_before_it_is_sent(
+    make: Callable[..., Pods], synced: list[str]
+) -> None:
+    pods = make()
+    page = Found(f"http://{THEIRS}/1", 1)
+    errand = Found(f"http://{THEIRS}/robots.txt", 0, purpose=Purpose.ROBOTS, about=f"http://{MINE}", hops=1)
+    pods.one.admit(1, [page, Found(f"http://{THEIRS}/2", 1, hops=1, about=page.url)])
+    assert synced == [], "a page's links are found again with it"
+    for tell in (
+        lambda: pods.one.admit(1, [errand]),
+        lambda: pods.one.scope_extended(1, "http://led.test/"),
+        lambda: pods.one.robots_known(f"http://{THEIRS}", ALLOW, None),
+    ):
+        tell()
+        assert synced == ["pod0.db-wal"]
+        synced.clear()
+    pods.one.sync()
+    assert sorted(synced) == ["pod0.db-wal", "requests-00000.log", "robots.db-wal"]
+
+
+def test_pods_are_told_alike_however_many_origins_there_are(
+    make: Callable[..., Pods], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routing, "_MOST_ORIGINS", 3)
+    frontier = make().one
+    for _ in range(2):
+        for pod, hosts in HOSTS.items():
+            assert {frontier.pod_of(f"http://{host}/") for host in hosts} == {pod}
+    assert len(frontier._by_origin) <= 4
+
+
+# ── one pod, from outside ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_pods_figures_can_be_read_from_outside(make: Callable[..., Pods]) -> None:
+    pods = make()
+    assert figures(pods.connect(5), "redis") == PodFigures(0, 0, 0, 0, 0)
+    assert figures(pods.client, "redis") == PodFigures(0, 0, 0, 0, 0)
+    pods.one.robots_known(f"http://{MINE}", ALLOW, None)
+    other = pods.one.open_crawl("other", CrawlLimits())
+    pods.one.admit(1, [Found(f"http://{host}/{number}", 0) for host in HOSTS[0][:2] for number in range(3)])
+    pods.one.admit(other, [Found(f"http://{MINE}/{number}", 0) for number in range(2)])
+    pods.one.claim("me", 1)
+    pods.one.commit()
+    assert figures(pods.client, "redis") == PodFigures(queued=7, seen=8, sites=2, leased=1, to_parse=0)
+
+
+def test_sitemaps_and_redirects_wait_before_the_pages_of_their_site(make: Callable[..., Pods]) -> None:
+    from weft.frontier.redis.view import waiting
+
+    pods = make()
+    at = f"http://{MINE}"
+    pods.one.admit(1, [Found(f"{at}/page", 1), Found(f"{at}/map.xml", 0, purpose=Purpose.SITEMAP, about=at)])
+    pods.one.admit(1, [Found(f"{at}/to", 1, 5, hops=2, about=f"{at}/from")])
+    found = {
+        url: waiting(pods.client, "redis", 0, "domain", f"{at}/{url}", pods.folder / "0" / "spill")
+        for url in ("page", "map.xml", "to", "none")
+    }
+    assert [(one.ahead, one.place, one.entry.hops, one.entry.sitemap) for url in found for one in found[url]] == [
+        (2, "in its queue", 0, False),
+        (1, "before the others of its site", 0, True),
+        (0, "before the others of its site", 2, False),
+    ]
+    assert found["none"] == []

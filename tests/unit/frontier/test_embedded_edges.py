@@ -1,0 +1,369 @@
+"""The embedded frontier's rarer ways: pages that a store had and the journal lost, a disk that fills up while it
+writes, memories that are full, and files from which some of it can be read."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from weft.config import PolitenessSection, ScopeSection
+from weft.errors import DiskFull
+from weft.frontier import admission, checkpoint, robots_files, routing
+from weft.frontier.admission import Rules
+from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.embedded import FROM_STORE, EmbeddedFrontier
+from weft.frontier.journal import Journal, sealed
+from weft.frontier.renew import renew
+from weft.frontier.requests import RequestLog, boot_id, last_requests
+from weft.frontier.robots_files import RobotsFiles
+from weft.frontier.routing import RoutedFrontier
+from weft.frontier.view import FrontierView
+from weft.records import Found, Purpose
+
+WALL = 1_700_000_000.0
+
+
+class Bench:
+    """A frontier whose clock the test moves, opened again and again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.time = 1000.0
+        self.frontier: EmbeddedFrontier | None = None
+
+    def open(self, limits: CrawlLimits | None = None, *, from_store: bool = False, **more: Any) -> EmbeddedFrontier:
+        self.close()
+        if from_store:
+            journal = Journal(self.folder / "frontier.db")
+            journal.put_meta(FROM_STORE, True)
+            journal.close()
+        section = PolitenessSection(delay_s=0.0, places=9)
+        frontier = EmbeddedFrontier(
+            self.folder, section, clock=lambda: self.time, wall=lambda: WALL + self.time, **more
+        )
+        self.frontier = frontier
+        assert frontier.open_crawl("test", limits or CrawlLimits()) == 1
+        frontier.recover()
+        return frontier
+
+    def close(self) -> None:
+        if self.frontier is not None:
+            self.frontier.close()
+        self.frontier = None
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path / "f")
+    yield made
+    made.close()
+
+
+# ── pages that the journal lost ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_pages_that_the_store_had_are_counted_once_and_never_fetched_again(bench: Bench) -> None:
+    frontier = bench.open(from_store=True)
+    assert frontier.is_new and frontier.unsure_of_links
+    rows = [(Found("http://a/1", 1), 1), (Found("http://a/2", 1), 2)]
+    frontier.had(1, rows)
+    assert frontier.stats().admitted == 2
+    assert frontier.admit(1, [Found("http://a/1", 1), Found("http://a/3", 1)]).new == 1
+    frontier.links_are_known()
+    frontier = bench.open()
+    assert not (frontier.is_new or frontier.unsure_of_links)
+    assert frontier.admit(1, [one for one, _ in rows]).new == 0
+    assert frontier.stats().admitted == 3
+
+
+def test_what_the_journal_still_knows_is_not_counted_twice(bench: Bench) -> None:
+    frontier = bench.open()
+    frontier.admit(1, [Found("http://a/1", 1)])
+    frontier = bench.open(from_store=True)
+    frontier.had(1, [(Found("http://a/1", 1), 1), (Found("http://a/2", 1), 2), (Found("http://a/3", 1), 3)])
+    assert frontier.stats().admitted == 3
+
+
+def test_a_redirects_target_that_was_stored_is_known_in_its_chain_too(bench: Bench) -> None:
+    frontier = bench.open(from_store=True)
+    frontier.had(1, [(Found("http://a/1", 1, hops=2), 1)])
+    chain = Found("http://a/1", 1, hops=2, about="http://a/0 http://a/1")
+    assert frontier.admit(1, [chain]).new == 0
+    assert frontier.admit(1, [Found("http://a/1", 1, hops=3, about="http://a/1")]).new == 1, "another request"
+
+
+def test_a_stored_page_that_is_found_nearer_is_expanded_again(bench: Bench) -> None:
+    frontier = bench.open(CrawlLimits(max_depth=9), from_store=True)
+    frontier.had(1, [(Found("http://a/1", 4), 7)])
+    admitted = frontier.admit(1, [Found("http://a/1", 2)])
+    assert (admitted.new, admitted.expand) == (0, ((7, "http://a/1", 2),))
+    assert frontier.admit(1, [Found("http://a/1", 2)]).expand == ()
+
+
+# ── crawls that are not opened, counts that a checkpoint has ───────────────────────────────────────────────────────
+
+
+def test_what_is_queued_of_a_crawl_that_is_not_opened_stays_in_the_journal(bench: Bench) -> None:
+    frontier = bench.open()
+    other = frontier.open_crawl("other", CrawlLimits())
+    frontier.admit(other, [Found("http://a/other", 1)])
+    frontier.admit(1, [Found("http://a/1", 1)])
+    frontier = bench.open()
+    assert frontier.stats().queued == 1
+    frontier = bench.open()
+    bench.close()
+    section = PolitenessSection(delay_s=0.0, places=9)
+    both = EmbeddedFrontier(bench.folder, section)
+    assert [both.open_crawl(name, CrawlLimits()) for name in ("test", "other")] == [1, other]
+    assert both.recover() == 2
+    both.close()
+
+
+def test_a_checkpoint_that_finds_no_room_leaves_the_old_one(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    frontier = bench.open(checkpoint_every=-1_000_000)
+    frontier.admit(1, [Found("http://a/1", 1)])
+    frontier.commit()
+    path = bench.folder / "checkpoint"
+    before = path.read_bytes()
+
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint.os, "fsync", full)  # type: ignore[attr-defined]
+        frontier.admit(1, [Found("http://a/2", 1)])
+        frontier.commit()
+    assert path.read_bytes() == before
+    assert not path.with_suffix(".tmp").exists()
+    frontier = bench.open()
+    assert frontier.stats().queued == 2
+
+
+# ── the journal ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_commit_that_fails_leaves_nothing_and_can_be_made_again(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "frontier.db")
+    journal.put_meta("kept", 1)
+    journal.put("retries", 7, 1, object())  # what no database takes
+    with pytest.raises((sqlite3.Error, TypeError)):
+        journal.commit()
+    assert journal.meta("kept") is None, "all or nothing"
+    journal.put("retries", 7, 1, 5.0)
+    journal.commit()
+    assert (journal.meta("kept"), journal.row("retries", 7)) == (1, (7, 1, 5.0))
+    journal.close()
+
+
+# ── robots.txt files ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_robots_txt_files_come_from_the_journal_where_memory_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path / "frontier.db")
+    files = RobotsFiles(journal, lambda: 100.0)
+    records = {f"http://h{number}": RobotsRecord("ok", b"%d" % number, 100.0 + number) for number in range(6)}
+    for origin, record in records.items():
+        files.learn(origin, record)
+    journal.commit()
+    monkeypatch.setattr(robots_files, "_KEPT", 2)
+    again = RobotsFiles(journal, lambda: 100.0)
+    for _ in range(2):
+        for origin, record in records.items():
+            assert again.at_hand(origin) is None or again.at_hand(origin) == record
+            assert again.get(origin) == record
+            assert again.is_in_force(origin) == (record.expires > 100.0)
+            assert (again.at_hand(origin) == record) == (record.expires > 100.0)
+            assert len(again._records) <= 3
+    assert again.get("http://other") is None
+    assert not again.is_in_force("http://other")
+    journal.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "asked"), [("unreachable", True), ("address", True), ("ok", False), ("allow", False)]
+)
+def test_a_robots_txt_that_could_not_be_had_is_asked_for_again_with_a_new_visit(
+    bench: Bench, status: Any, asked: bool
+) -> None:
+    frontier = bench.open()
+    frontier.robots_known("http://a", RobotsRecord(status, b"", WALL + 9e9), None)
+    frontier.commit()
+    frontier = bench.open()
+    frontier.readmit(1, Found("http://a/1", 1))
+    assert [lease.url for lease in frontier.claim("me", 9)] == ["http://a/robots.txt" if asked else "http://a/1"]
+
+
+# ── memories that are full ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_origins_are_judged_alike_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "_MOST_ORIGINS", 3)
+    rules = Rules(ScopeSection(scope="host"), ["http://h1.test/"], this_year=2026)
+    for _ in range(2):
+        assert [rules.in_scope(f"http://h{number}.test/") for number in range(9)] == [n == 1 for n in range(9)]
+        assert len(rules._origins) <= 4
+
+
+def test_pods_are_told_alike_however_many_origins_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routing, "_MOST_ORIGINS", 3)
+    frontier = RoutedFrontier(tmp_path, PolitenessSection(delay_s=0.0, places=1), pod=0, pods=2)
+    first = [frontier.pod_of(f"http://h{number}.test/") for number in range(20)]
+    assert set(first) == {0, 1}
+    assert [frontier.pod_of(f"http://h{number}.test/") for number in range(20)] == first
+    assert len(frontier._pod_by_origin) <= 4
+    frontier.close()
+
+
+# ── a damaged file ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_can_be_read_of_a_damaged_frontier_is_taken_over(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "frontier.db")
+    site = msgspec.msgpack.encode({"crawl_delay": 9.0})
+    journal.put("sites", "a", site)
+    journal.refuse("scope", "http://x/", 3)
+    record = msgspec.msgpack.encode(RobotsRecord("ok", b"", 1.0))
+    journal.robots_told("http://a", 5.0, record)
+    journal.robots_told("http://a", 6.0, record)
+    journal.put_meta("word", 1)
+    journal.admitted.append("1 0 0 0 0 1 p http://a/1")
+    journal.close()
+    db = sqlite3.connect(tmp_path / "frontier.db", isolation_level=None)
+    broken = sealed(site)
+    db.execute("INSERT INTO sites VALUES ('broken', ?)", (broken[:-1] + bytes([broken[-1] ^ 1]),))
+    db.execute("INSERT INTO refusals VALUES ('scope', ?, 1)", (b"no text",))
+    db.execute("INSERT INTO refusals VALUES (?, 'http://y/', 1)", (b"no text",))
+    db.close()
+    assert renew(tmp_path, [2])
+    db = sqlite3.connect(tmp_path / "frontier.db")
+    assert db.execute("SELECT key FROM sites").fetchall() == [("a",)]
+    assert db.execute("SELECT * FROM refusals").fetchall() == [("scope", "http://x/", 3)]
+    assert db.execute("SELECT origin, wall FROM robots_history").fetchall() == [("http://a", 5.0), ("http://a", 6.0)]
+    assert db.execute("SELECT count(*) FROM journal").fetchone() == (0,)
+    db.close()
+    view = FrontierView([tmp_path])
+    assert [wall for wall, _ in view.robots_history("http://a")] == [5.0, 6.0]
+    assert view.refusal("http://x/") == "scope"
+    view.close()
+    again = Journal(tmp_path / "frontier.db")
+    assert again.meta("sent:2") > 10**15, "beyond all numbers that were used"
+    assert (again.meta("word"), again.meta(FROM_STORE)) == (None, True)
+    again.close()
+
+
+@pytest.mark.parametrize("column", ["admitted", "done"])
+def test_damage_in_the_first_line_of_a_journal_makes_it_anew(tmp_path: Path, column: str) -> None:
+    journal = Journal(tmp_path / "frontier.db")
+    journal.admitted.append("1 0 0 0 0 1 p http://a/1")
+    journal.done.append(1)
+    journal.close()
+    db = sqlite3.connect(tmp_path / "frontier.db", isolation_level=None)
+    ((seq, blob),) = db.execute(f"SELECT seq, {column} FROM journal").fetchall()
+    assert seq == 1
+    db.execute(f"UPDATE journal SET {column} = ?", (blob[:-1] + bytes([blob[-1] ^ 1]),))
+    db.close()
+    assert renew(tmp_path, [])
+
+
+# ── the request log ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def lines(folder: Path, *events: str) -> Path:
+    (folder / "requests-00000.log").write_text("".join(f"{event}\n" for event in events))
+    return folder
+
+
+def test_what_an_earlier_boot_asked_is_forgotten_with_its_clock(tmp_path: Path) -> None:
+    start, end = "S\t{0}\t{1}.0\t1.0\t{2}\t1\t1\thttp://{2}/", "E\t{0}\t{1}.0\t200"
+    folder = lines(
+        tmp_path, start.format(8, 1, "early"), end.format(8, 2), "B\tanother boot\t10.0\t1.0",
+        start.format(1, 50, "a"), end.format(1, 60), start.format(3, 5000, "c"), end.format(3, 6000),
+        f"B\t{boot_id()}\t5.0\t100.0", start.format(2, 6, "b"), end.format(2, 7),
+    )  # fmt: skip
+    recent = last_requests(folder, 0.0, 100.0)
+    assert (recent.ended, recent.unreadable, recent.unsure_at) == ({"b": 7.0}, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("at", "is_an_end"), [("59.9995", True), ("59.9", False), ("100.0005", True), ("100.1", False)]
+)
+def test_an_end_may_be_off_by_what_is_rounded_and_no_more(tmp_path: Path, at: str, is_an_end: bool) -> None:
+    folder = lines(tmp_path, f"B\t{boot_id()}\t5.0\t1.0", "S\t1\t60.0\t1.0\ta\t1\t1\thttp://a/", f"E\t1\t{at}\t200")
+    recent = last_requests(folder, 0.0, 100.0)
+    assert (recent.ended["a"], recent.unsure_at) == ((float(at), None) if is_an_end else (None, 100.0))
+
+
+def test_a_site_with_several_requests_has_ended_with_the_last_of_them(tmp_path: Path) -> None:
+    log = RequestLog(tmp_path, 1.0)
+    for item in (1, 2):
+        log.start(item, 10.0 + item, "a", 1.0, 2, "http://a/")
+    log.end(1, 20.0, "200")
+    log.flush()
+    assert last_requests(tmp_path, 0.0, 100.0).ended == {"a": None}
+    log.end(2, 30.0, "200")
+    log.end(9, 99.0, "200")
+    log.close()
+    assert last_requests(tmp_path, 0.0, 100.0).ended == {"a": 30.0}
+
+
+def test_a_robots_txt_request_leaves_its_place_to_whoever_knows_it(bench: Bench) -> None:
+    frontier = bench.open()
+    frontier.admit(1, [Found("http://a/1", 1), Found("http://a/map.xml", 0, purpose=Purpose.SITEMAP, about="http://a")])
+    (robots,) = frontier.claim("me", 9)
+    frontier.cool([Ended(robots, bench.time, ok=True)])
+    frontier.finish([Outcome(robots, End.OTHER)])
+    assert frontier.claim("me", 9) == []
+    frontier.robots_known("http://a", RobotsRecord("ok", b"", WALL + 9e9), None)
+    assert len(frontier.claim("me", 9)) == 2
+
+
+def test_a_full_disk_is_told_by_the_next_commit(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    frontier = bench.open()
+    frontier.admit(1, [Found("http://a/1", 1)])
+
+    def full(self: RequestLog) -> None:
+        raise DiskFull(bench.folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RequestLog, "flush", full)
+        with pytest.raises(DiskFull):
+            frontier.commit()
+    frontier.commit()
+    assert bench.open().stats().queued == 1
+
+
+def test_a_request_that_began_files_ago_and_ended_now_is_waited_for(bench: Bench) -> None:
+    """It may take ten minutes; meanwhile others fill a file."""
+    bench.open()
+    bench.close()
+    folder = bench.folder / "requests"
+    (folder / "requests-00000.log").write_text(
+        f"B\t{boot_id()}\t5.0\t1.0\nS\t1\t500.0\t1.0\tslow.test\t100\t1\thttp://slow.test/1\n"
+    )
+    (folder / "requests-00001.log").write_text(
+        "S\t2\t501.0\t1.0\tb.test\t100\t1\thttp://b.test/\nE\t2\t502.0\t200\nE\t1\t990.0\t200\n"
+    )
+    section = PolitenessSection(delay_s=100.0, places=1)
+    frontier = EmbeddedFrontier(bench.folder, section, clock=lambda: 1000.0, wall=lambda: WALL + 1000.0)
+    frontier.open_crawl("test", CrawlLimits())
+    frontier.recover()
+    frontier.admit(1, [Found("http://slow.test/2", 1)])
+    assert frontier.next_due() == pytest.approx(1090.0, abs=0.1)
+    frontier.close()
+
+
+def test_queues_that_an_earlier_process_left_on_disk_are_gone(bench: Bench) -> None:
+    left = bench.folder / "spill" / "1" / "0123" / "0.queue"
+    left.parent.mkdir(parents=True)
+    left.write_text("1 0 0 /old\n")
+    bench.open()
+    assert not left.exists()
