@@ -177,7 +177,7 @@ def test_only_the_crew_is_waited_for_after_a_loss(pod: Pod) -> None:
     frontier.crew(["pod0-fetcher0", "pod0-fetcher1"])
     assert pod.client.smembers("crew") == {b"pod0-fetcher0", b"pod0-fetcher1"}
     assert pod.client.smembers("settling") == {b"pod0-fetcher0"}
-    frontier.had(1, [])
+    frontier.restore_stored(1, [])
     assert frontier.settled()
     frontier.crew(["pod0-fetcher2"])
     assert pod.client.smembers("crew") == {b"pod0-fetcher2"}, "others are not waited for any more"
@@ -188,7 +188,7 @@ def test_a_pod_is_given_what_is_left_of_the_pages_and_gives_back_what_it_does_no
     assert (frontier.give_permits(1, 0, 7), frontier.give_permits(1, 1, 7)) == (7, 3)
     assert (frontier.give_permits(1, 0, 2), frontier.give_permits(1, 1, 99)) == (2, 8)
     assert frontier.give_permits(1, 2, 5) == 0
-    assert frontier.permits_told(1) == {0, 1, 2}
+    assert frontier.pods_with_permits(1) == {0, 1, 2}
     frontier.allow(1, 4)
     frontier.robots_known("http://a", ALLOW, None)
     frontier.admit(1, pages(*range(9)))

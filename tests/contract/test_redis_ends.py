@@ -10,7 +10,7 @@ import pytest
 
 from weft.config import PolitenessSection
 from weft.crawl.redis_pods import _reason
-from weft.engine.loop import Stop
+from weft.engine.stop import Stop
 from weft.frontier.contract import CrawlLimits, End, Outcome, RobotsRecord
 from weft.frontier.redis.client import Limits
 from weft.frontier.redis.connection import connect

@@ -73,7 +73,7 @@ def test_pages_that_the_store_had_are_counted_once_and_never_fetched_again(bench
     frontier = bench.open(from_store=True)
     assert frontier.is_new and frontier.unsure_of_links
     rows = [(Found("http://a/1", 1), 1), (Found("http://a/2", 1), 2)]
-    frontier.had(1, rows)
+    frontier.restore_stored(1, rows)
     assert frontier.stats().admitted == 2
     assert frontier.admit(1, [Found("http://a/1", 1), Found("http://a/3", 1)]).new == 1
     frontier.links_are_known()
@@ -87,13 +87,13 @@ def test_what_the_journal_still_knows_is_not_counted_twice(bench: Bench) -> None
     frontier = bench.open()
     frontier.admit(1, [Found("http://a/1", 1)])
     frontier = bench.open(from_store=True)
-    frontier.had(1, [(Found("http://a/1", 1), 1), (Found("http://a/2", 1), 2), (Found("http://a/3", 1), 3)])
+    frontier.restore_stored(1, [(Found("http://a/1", 1), 1), (Found("http://a/2", 1), 2), (Found("http://a/3", 1), 3)])
     assert frontier.stats().admitted == 3
 
 
 def test_a_redirects_target_that_was_stored_is_known_in_its_chain_too(bench: Bench) -> None:
     frontier = bench.open(from_store=True)
-    frontier.had(1, [(Found("http://a/1", 1, hops=2), 1)])
+    frontier.restore_stored(1, [(Found("http://a/1", 1, hops=2), 1)])
     chain = Found("http://a/1", 1, hops=2, about="http://a/0 http://a/1")
     assert frontier.admit(1, [chain]).new == 0
     assert frontier.admit(1, [Found("http://a/1", 1, hops=3, about="http://a/1")]).new == 1, "another request"
@@ -101,7 +101,7 @@ def test_a_redirects_target_that_was_stored_is_known_in_its_chain_too(bench: Ben
 
 def test_a_stored_page_that_is_found_nearer_is_expanded_again(bench: Bench) -> None:
     frontier = bench.open(CrawlLimits(max_depth=9), from_store=True)
-    frontier.had(1, [(Found("http://a/1", 4), 7)])
+    frontier.restore_stored(1, [(Found("http://a/1", 4), 7)])
     admitted = frontier.admit(1, [Found("http://a/1", 2)])
     assert (admitted.new, admitted.expand) == (0, ((7, "http://a/1", 2),))
     assert frontier.admit(1, [Found("http://a/1", 2)]).expand == ()
@@ -178,10 +178,10 @@ def test_robots_txt_files_come_from_the_journal_where_memory_has_none(
     again = RobotsFiles(journal, lambda: 100.0)
     for _ in range(2):
         for origin, record in records.items():
-            assert again.at_hand(origin) is None or again.at_hand(origin) == record
+            assert again.in_memory(origin) is None or again.in_memory(origin) == record
             assert again.get(origin) == record
             assert again.is_in_force(origin) == (record.expires > 100.0)
-            assert (again.at_hand(origin) == record) == (record.expires > 100.0)
+            assert (again.in_memory(origin) == record) == (record.expires > 100.0)
             assert len(again._records) <= 3
     assert again.get("http://other") is None
     assert not again.is_in_force("http://other")
@@ -232,8 +232,8 @@ def test_what_can_be_read_of_a_damaged_frontier_is_taken_over(tmp_path: Path) ->
     journal.put("sites", "a", site)
     journal.refuse("scope", "http://x/", 3)
     record = msgspec.msgpack.encode(RobotsRecord("ok", b"", 1.0))
-    journal.robots_told("http://a", 5.0, record)
-    journal.robots_told("http://a", 6.0, record)
+    journal.record_robots("http://a", 5.0, record)
+    journal.record_robots("http://a", 6.0, record)
     journal.put_meta("word", 1)
     journal.admitted.append("1 0 0 0 0 1 p http://a/1")
     journal.close()

@@ -199,7 +199,7 @@ def test_connections_to_servers_are_told_by_where_they_lead() -> None:
 
 def test_a_managed_server_that_tells_little_of_itself_can_be_used() -> None:
     bare = {"redis_version": "7.4.1", "run_id": "abc"}
-    assert _judged(bare, "here", connect("redis://h")) == ServerFacts("here", 0, "abc", "7.4.1", False, 0, 0)
+    assert _checked(bare, "here", connect("redis://h")) == ServerFacts("here", 0, "abc", "7.4.1", False, 0, 0)
 
 
 def test_a_message_of_any_length_is_told_in_one_line() -> None:
