@@ -73,7 +73,7 @@ class Fetcher:
         if self._suspects.died_on:
             log.error("a page killed its parser", item=self._suspects.died_on)
         self._ways = Ways(client_for(config.fetch.workers), config.fetch.workers)
-        crawl = Opening(order, self.folder, self._frontier, self._store, self.progress, self._ways).open()
+        crawl = Opening(order, self.folder, self._frontier, self._store, self.progress, self._ways, step).open()
         self._await_seeds()
         if isinstance(self._frontier, EmbeddedFrontier):
             self._frontier.forbids = lambda _number, record, origin, url: crawl.book.forbids(record, origin, url)

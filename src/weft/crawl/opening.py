@@ -11,7 +11,6 @@ from functools import partial
 from typing import Protocol
 
 from weft import urls
-from weft.config import Config
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.limits import CRAWL, limits_of
 from weft.crawl.order import Order
@@ -57,7 +56,7 @@ class Losing(Frontier, Protocol):
     def settled(self) -> bool: ...
 
 
-def read_lost(frontier: Losing, store: PageStore, crawl: RunningCrawl, alive: Callable[[], None]) -> None:
+def read_lost(frontier: Losing, store: PageStore, crawl: RunningCrawl, alive: Callable[[], None]) -> int:
     """Lets in once more what stored pages lead to whose ends a server has lost: it may have lost their links, too.
 
     What the pages' own URLs are is told first, by all processes of the pod: the links of one may lead to a page of
@@ -111,6 +110,7 @@ class Opening:
         store: PageStore,
         progress: Progress,
         ways: Ways,
+        step: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._order = order
         self._ways = ways
@@ -136,15 +136,14 @@ class Opening:
             number, rules, scope, fetch, frontier, self._progress, seeds, politeness=order.config.politeness,
             book=RobotsBook(frontier, fetch.user_agent()), way=self._ways.open(fetch),
         )  # fmt: skip
-        lost = self._store.repair()
-        for row in lost:
-            # These pages' bytes are gone: their URLs come in again under a new number.
-            frontier.readmit(number, Found(row.url, row.depth, row.parent, row.hops))
-        if lost or self._store.read_back:
-            log.warning("the index was mended", lost_and_queued_again=len(lost), read_back=self._store.read_back)
+        lost, read_back = queue_lost(frontier, self._store, number, order.slot, self._step), self._store.read_back
+        self._progress.repaired("lost_pages", lost)
+        self._progress.repaired("rows_read_back", read_back)
+        if lost or read_back:
+            log.warning("the index was mended", lost_and_queued_again=lost, read_back=read_back)
         if isinstance(frontier, RoutedRedisFrontier):
             alive = partial(beat, self._folder.pulse_of(order.slot))
-            read_lost(frontier, self._store, crawl, alive)
+            self._progress.repaired(LINKS, read_lost(frontier, self._store, crawl, alive))
         elif frontier.unsure_of_links:
             self._read_links_again(crawl, frontier)
         if order.index == 0:

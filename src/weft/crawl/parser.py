@@ -116,7 +116,7 @@ class Parser:
         crawl = RunningCrawl(
             number, rules, config.scope, config.fetch, frontier, self.progress, seeds, politeness=config.politeness
         )
-        read_lost(frontier, store, crawl, partial(beat, self._pulse))
+        self.progress.repaired(LINKS, read_lost(frontier, store, crawl, partial(beat, self._pulse)))
         return crawl
 
     @property

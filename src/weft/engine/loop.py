@@ -21,6 +21,7 @@ from weft.engine.pressure import LOOK_EVERY_S, Level, Pressure
 from weft.engine.progress import Progress
 from weft.engine.results import Results
 from weft.engine.robots import REFUSALS, ROBOTS_BYTES
+from weft.engine.stop import BLOCKING, Stop
 from weft.engine.suspects import Suspects
 from weft.engine.ways import Ways
 from weft.errors import DiskFull, ServerAway, ServerFull

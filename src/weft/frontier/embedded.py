@@ -268,7 +268,10 @@ class EmbeddedFrontier:
             self._queues.not_before = now + self._queues.longest_delay_s
         self._recall_requests(now)
         self._robots.restore()
-        self._journal.done[ANY_CRAWL] += self._settle(list(done), now)
+        for item in self._settle(list(done), now):
+            self._journal.done[ANY_CRAWL].append(item)
+            if item in self._queues.retries:
+                self._journal.delete("retries", item)
         self._restore_counts(pages or {}, by_key or {})
         self._journal.put_meta("epoch", self.epoch)
         self._journal.put_meta("boot", boot_id())
@@ -605,7 +608,7 @@ class EmbeddedFrontier:
         keep = []
         for number, out in self._unacknowledged:
             if number <= batch:
-                self._journal.done[out.crawl].append(out.item.item)
+                self._end_for_good(out)
             else:
                 keep.append((number, out))
         self._unacknowledged = keep
@@ -865,7 +868,13 @@ class EmbeddedFrontier:
         if batch:
             self._unacknowledged.append((batch, out))
         else:
-            self._journal.done[out.crawl].append(out.item.item)
+            self._end_for_good(out)
+
+    def _end_for_good(self, out: OpenItem) -> None:
+        """It will not come back, whatever happens; until then its attempts are remembered."""
+        self._journal.done[out.crawl].append(out.item.item)
+        if out.item.attempt:
+            self._journal.delete("retries", out.item.item)
 
     def _give_back(self, state: _State, attempt: int, not_before: float, *, first: bool = False) -> None:
         item = state.item

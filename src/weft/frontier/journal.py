@@ -431,4 +431,5 @@ _KEYS = {
     "robots_tries": "origin",
     "sitemaps": "site",
     "aside": "item",
+    "left_sitemaps": "url",
 }

@@ -153,7 +153,8 @@ class Index:
             self._db.executemany(_INSERT, [(*row, after(taken, row[4])) for row in rows])
             for change in changes:
                 self._change(change, batch, after(taken, change.crawl) if change.state else 0)
-            self._db.execute(schema.TALLY, (batch, batch))
+            if rows:
+                self._db.execute(schema.TALLY, (batch, batch))
             for file in files:
                 self._db.execute(
                     "UPDATE files SET length = ?, last = ? WHERE id = ?", (file.length, file.last, file.id)

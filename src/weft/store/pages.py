@@ -24,7 +24,7 @@ from weft.store import schema, warc_file
 from weft.store.contract import Stats, StoredPage
 from weft.store.corpus import Corpus
 from weft.store.errors import remedy
-from weft.store.index import Change, Numbers
+from weft.store.index import Change, Index, Numbers
 from weft.store.masking import Private
 from weft.store.query import EVERY, Where
 from weft.store.repair import Tail

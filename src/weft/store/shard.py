@@ -160,9 +160,7 @@ class Shard:
             self._step("text-written")
 
     def commit(self, batch: int, durable: int) -> None:
-        """Commits the rows of what was written."""
-        if not self.uncommitted:
-            return
+        """Commits the rows of what was written; without any, that the batch was."""
         rows = [(values[0], batch, *values[1:]) for values in self._written.values()]
         self.index.commit(batch, durable, rows, self._grown.values(), self._changes)
         self._changes.clear()
