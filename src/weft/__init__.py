@@ -13,4 +13,9 @@ def __getattr__(name: str) -> Any:
         from importlib import import_module
 
         return import_module("weft.crawl")
+    if name in ("Engine", "AsyncEngine"):
+        from importlib import import_module
+
+        module = "weft.engine.handle" if name == "Engine" else "weft.engine.aio"
+        return getattr(import_module(module), name)
     raise AttributeError(f"module 'weft' has no attribute {name!r}")

@@ -14,10 +14,10 @@ from msgspec import Struct
 
 from weft import urls
 from weft.config import Config
-from weft.crawl.api import read_page
 from weft.crawl.distribution import redis_urls, server_at
 from weft.crawl.folder import CrawlFolder
 from weft.engine.robots import REFUSALS, rules_of
+from weft.engine.stored_page import read_page
 from weft.errors import BadInput, BadUrl, Missing, ServerAway
 from weft.extract.robots_meta import robots_tag
 from weft.fetch.robots import product_token

@@ -66,7 +66,7 @@ class RunningCrawl:
         self._frontier = frontier
         self._challenged: dict[str, _Challenge] = {}  # by origin, those that asked and for which there is a login
         self.known_origins: set[str] = set()
-        self._seed_origins = frozenset(map(urls.origin_of, seeds))
+        self._seed_origins = set(map(urls.origin_of, seeds))
         self.revisits: Revisits | None = None  # set while known pages are visited again
         self.has_been_edited = False  # what is queued may be excluded by now
         # Where the way to a URL decides, one that was refused may be let in later.
@@ -233,6 +233,10 @@ class RunningCrawl:
             for url in sitemaps
             if self.rules.refusal(url, lease.depth, is_link=False, included=True) is None
         ]
+
+    def add_seed_origin(self, url: str) -> None:
+        """An origin that holds a seed: its sitemap is looked for at the usual place."""
+        self._seed_origins.add(urls.origin_of(url))
 
     def too_many(self, found: Sequence[Found]) -> None:
         """Refuses what lies beyond a bound."""

@@ -66,6 +66,7 @@ class Loop:
         serves: bool = False,
         pressure: Pressure | None = None,
         gather_s: float = 0.0,
+        after_commit: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._frontier = frontier
@@ -88,6 +89,7 @@ class Loop:
         self._pressure = pressure
         self._gather_s = gather_s  # how long ended transfers may wait for others, where telling of them costs a journey
         self._clock = clock
+        self._after_commit = after_commit
         self._leases: dict[int, Lease] = {}
         self._looking_up: list[Lease] = []  # politeness is by address, and theirs is not known yet
         self._wanted: list[Wanted] = []  # it is known, and must have room for them
@@ -385,6 +387,7 @@ class Loop:
                 time.sleep(0.5)
                 continue
             self._round.committed()
+            self._after_commit()
             if self._blocked is not None:
                 log.info("going on", after=self._blocked)
                 self._blocked = None

@@ -82,9 +82,10 @@ class Status(msgspec.Struct):
 class Progress:
     """Counts, and writes them down. `run`: a process that is started again in the same run goes on with its figures."""
 
-    def __init__(self, path: Path, pid: int, run: str = "", orchestrator: int = 0) -> None:
+    def __init__(self, path: Path | None, pid: int, run: str = "", orchestrator: int = 0) -> None:
+        """Without a path they are only counted."""
         self._path = path
-        earlier = read_status(path)
+        earlier = read_status(path) if path is not None else None
         self.status = earlier or Status()
         self._is_new_run = not run or self.status.run != run
         self._began = time.time()
@@ -161,7 +162,8 @@ class Progress:
         self._window = self._window[-20:]
         first_at, first_pages = self._window[0]
         status.rate = (status.pages - first_pages) / (now - first_at) if now > first_at else 0.0
-        write_status(self._path, status)
+        if self._path is not None:
+            write_status(self._path, status)
         status.recent = []
         self._lines(status)
 

@@ -27,9 +27,9 @@ from weft.frontier.checkpoint import OpenItem
 from weft.frontier.contract import (
     Admission,
     CrawlLimits,
+    CrawlStanding,
     End,
     Ended,
-    CrawlStanding,
     FrontierStats,
     Item,
     Outcome,
@@ -252,12 +252,16 @@ class EmbeddedFrontier:
         return len(back)
 
     def recover(
-        self, done: Iterable[int] = (), pages: Mapping[int, int] | None = None, by_key: Mapping[str, int] | None = None
+        self,
+        done: Iterable[int] = (),
+        pages: Mapping[int, int] | None = None,
+        by_key: Mapping[str, int] | None = None,
+        by_crawl: Mapping[int, Mapping[str, int]] | None = None,
     ) -> int:
         """Fills the queues from the journal; call once, after the crawls are opened. Returns the number queued.
 
         `done`: items with a row in the store, whose ends the journal may lack. `pages`: stored pages by crawl;
-        `by_key`: stored pages by site, where a crawl has a budget for each site.
+        `by_key`: stored pages by site, where a crawl has a budget for each site; `by_crawl`: the same for each crawl.
         """
         now = self.now()
         self._is_recovered = True
@@ -272,7 +276,7 @@ class EmbeddedFrontier:
             self._journal.done[ANY_CRAWL].append(item)
             if item in self._queues.retries:
                 self._journal.delete("retries", item)
-        self._restore_counts(pages or {}, by_key or {})
+        self._restore_counts(pages or {}, by_key or {}, by_crawl or {})
         self._journal.put_meta("epoch", self.epoch)
         self._journal.put_meta("boot", boot_id())
         self._journal.commit()
@@ -299,7 +303,8 @@ class EmbeddedFrontier:
         """Fills the queues; gives those of `done` that the journal did not know to have ended."""
         self._counts.next_item = max(self._counts.next_item, self._journal.meta("next_item") or 0)
         with undamaged(self._journal.path):
-            unrecorded = self._recovery.restore(self._counts, done, now, remember=self.unsure_of_links)
+            aside = {item for items in self._aside.values() for item in items}
+            unrecorded = self._recovery.restore(self._counts, done, now, remember=self.unsure_of_links, aside=aside)
         last_stored = max(unrecorded, default=0)
         if last_stored >= self._counts.next_item:
             if not self.unsure_of_links:
@@ -344,13 +349,18 @@ class EmbeddedFrontier:
         self._journal.put_meta(f"note:{name}", value)
         return value
 
-    def _restore_counts(self, pages: Mapping[int, int], by_key: Mapping[str, int]) -> None:
+    def _restore_counts(
+        self, pages: Mapping[int, int], by_key: Mapping[str, int], by_crawl: Mapping[int, Mapping[str, int]]
+    ) -> None:
         for number, count in pages.items():
             if number in self._queues.crawls:
                 self._queues.crawls[number].pages = count
         for key, count in by_key.items():
             for crawl in self._queues.crawls.values():
                 self._queues.site(key).lane(crawl).pages = count
+        for number, counts in by_crawl.items():
+            for key, count in counts.items():
+                self._queues.site(key).lane(self._queues.crawls[number]).pages = count
 
     # ── the contract ───────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -7,7 +7,7 @@ ended since are skipped when they are popped, so that a restart need not look at
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -40,6 +40,7 @@ class Recovery:
         self._journal = journal
         self._queues = queues
         self._wall = wall
+        self._aside: Container[int] = ()  # items that an edit has excluded
         self._before = 0  # the checkpoint includes all items before this one
         self._replayed = Bitmap()  # items admitted by the journal since; filled by `restore(remember=True)`
 
@@ -57,15 +58,19 @@ class Recovery:
         ended = self._queues.ended.blocks() if isinstance(self._queues.ended, Bitmap) else {}
         Writer(self._path, header, self._queues, now).write(out, ended)
 
-    def restore(self, counts: Counts, done: Iterable[int], now: float, *, remember: bool = False) -> list[int]:
+    def restore(
+        self, counts: Counts, done: Iterable[int], now: float, *, remember: bool = False, aside: Container[int] = ()
+    ) -> list[int]:
         """Fills the queues and the counts; returns those of `done` whose ends are not in the journal.
 
         `remember`: keep what `knows` needs.
         """
         queues, journal = self._queues, self._journal
         queues.retries = {item: (attempt, wall) for item, attempt, wall, _ in journal.rows("retries")}
+        self._aside = aside
         reader = Reader(self._path, journal.last_seq(), queues.crawls)
-        header = reader.header
+        # A checkpoint may have items in its queues that were set aside since: then the journal alone is read.
+        header = reader.header if not aside else None
         seq = header.seq if header is not None else 0
         ended = Bitmap(reader.ended() if header is not None else None)
         for numbers in journal.done_since(seq):
@@ -154,6 +159,8 @@ class Recovery:
             self._enqueue(crawl, found, item, now)
 
     def _enqueue(self, crawl: Crawl, found: Found, item: int, now: float) -> None:
+        if item in self._aside:
+            return
         attempt, not_before = self._tried(item, now)
         self._queues.enqueue(crawl, found, item, attempt, not_before)
 

@@ -75,13 +75,17 @@ class RoutedFrontier(EmbeddedFrontier):
         return self._received.get(sender, 0)
 
     def recover(
-        self, done: Iterable[int] = (), pages: Mapping[int, int] | None = None, by_key: Mapping[str, int] | None = None
+        self,
+        done: Iterable[int] = (),
+        pages: Mapping[int, int] | None = None,
+        by_key: Mapping[str, int] | None = None,
+        by_crawl: Mapping[int, Mapping[str, int]] | None = None,
     ) -> int:
         """Also queues again the robots.txt fetches that other pods wait for."""
         # The message numbers used last are unknown after a rebuild or a reboot, and a receiver drops reused ones.
         if self.is_new or self._journal.meta("boot") not in (None, boot_id()):
             self.outbox.jump()
-        queued = super().recover(done, pages, by_key)
+        queued = super().recover(done, pages, by_key, by_crawl)
         for name, value in list(self._journal.rows("meta")):
             if name.startswith(_FOREIGN_ROBOTS):
                 crawl, url, depth, parent, hops = msgspec.msgpack.decode(value)

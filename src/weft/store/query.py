@@ -190,7 +190,7 @@ class IndexReader:
         sql = "SELECT host, count(*) FROM pages WHERE status BETWEEN 200 AND 299"
         more = " AND crawl = ?" if crawl else ""
         with reading(self.path):
-            for found in self._db.execute(f"{sql}{more} GROUP BY host ORDER BY host", (crawl,) if crawl else ()):  # noqa: S608
+            for found in self._db.execute(f"{sql}{more} GROUP BY host ORDER BY host", (crawl,) if crawl else ()):
                 yield from self._typed([found], tuple[str, int])
 
     def close(self) -> None:

@@ -1,0 +1,118 @@
+"""`async with weft.AsyncEngine("data") as engine:` the same engine for asyncio: verbs with `await`, events with `async for`.
+
+Each waiting call has a thread of its own; the engine itself is another process, so none of them is ever busy for long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, TypeVar
+
+from weft.engine.handle import Engine
+from weft.engine.model import Event, Seeded, Standing
+from weft.engine.stored_page import CrawledPage
+from weft.errors import WeftError
+
+T = TypeVar("T")
+_END = object()
+
+
+class AsyncEngine:
+    """See `weft.Engine`: the same verbs, with the same arguments."""
+
+    def __init__(self, data_dir: str | os.PathLike[str], **settings: Any) -> None:
+        self._data_dir = data_dir
+        self._settings = settings
+        self._engine: Engine | None = None
+
+    async def __aenter__(self) -> AsyncEngine:
+        self._engine = await asyncio.to_thread(Engine, self._data_dir, **self._settings)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Lets the engine go."""
+        if self._engine is not None:
+            await asyncio.to_thread(self._engine.close)
+
+    async def open(self, name: str, seeds: str | Sequence[str] = (), **settings: Any) -> Standing:
+        """Opens a crawl."""
+        return await asyncio.to_thread(self._opened().open, name, seeds, **settings)
+
+    async def seed(self, name: str, urls: str | Sequence[str]) -> Seeded:
+        """Adds URLs to a crawl."""
+        return await asyncio.to_thread(self._opened().seed, name, urls)
+
+    async def edit(self, name: str, **changes: Any) -> Standing:
+        """Changes a crawl that runs."""
+        return await asyncio.to_thread(self._opened().edit, name, **changes)
+
+    async def pause(self, name: str) -> Standing:
+        """Nothing of it is asked for until `resume`."""
+        return await asyncio.to_thread(self._opened().pause, name)
+
+    async def resume(self, name: str) -> Standing:
+        """Goes on with a crawl that is paused."""
+        return await asyncio.to_thread(self._opened().resume, name)
+
+    async def cancel(self, name: str) -> Standing:
+        """Ends a crawl now."""
+        return await asyncio.to_thread(self._opened().cancel, name)
+
+    async def forget(self, name: str) -> None:
+        """Deletes everything of a crawl."""
+        await asyncio.to_thread(self._opened().forget, name)
+
+    async def standing(self, name: str) -> Standing:
+        """How a crawl stands."""
+        return await asyncio.to_thread(self._opened().standing, name)
+
+    async def standings(self) -> list[Standing]:
+        """How all crawls stand."""
+        return await asyncio.to_thread(self._opened().standings)
+
+    async def wait(self, name: str, timeout: float | None = None) -> Standing:
+        """Returns when a crawl has ended."""
+        return await _alone(lambda: self._opened().wait(name, timeout))
+
+    def events(
+        self, name: str | None = None, after: int = 0, *, follow: bool = True, progress: bool = False
+    ) -> AsyncIterator[Event]:
+        """What has happened to a crawl, or to all, after a cursor."""
+        return _each(lambda: self._opened().events(name, after, follow=follow, progress=progress))
+
+    def pages(self, name: str, after: int = 0, *, follow: bool = True) -> AsyncIterator[CrawledPage]:
+        """A crawl's stored pages."""
+        return _each(lambda: self._opened().pages(name, after, follow=follow))
+
+    def _opened(self) -> Engine:
+        if self._engine is None:
+            raise WeftError("the engine is not open: use `async with weft.AsyncEngine(...) as engine`")
+        return self._engine
+
+
+async def _alone(work: Callable[[], T]) -> T:
+    """On a thread of its own: one that waits for long must not take a place that others need."""
+    with ThreadPoolExecutor(1) as thread:
+        return await asyncio.get_running_loop().run_in_executor(thread, work)
+
+
+async def _each(begin: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
+    loop = asyncio.get_running_loop()
+    with ThreadPoolExecutor(1) as thread:
+        found = await loop.run_in_executor(thread, begin)
+        try:
+            while (one := await loop.run_in_executor(thread, next, found, _END)) is not _END:
+                yield one  # type: ignore[misc]
+        finally:
+            close = getattr(found, "close", None)
+            if close is not None:
+                await loop.run_in_executor(thread, close)

@@ -1,0 +1,607 @@
+"""Many crawls on one loop: the verbs of an engine, carried out between two turns on the loop's own thread.
+
+The index is the truth about which crawls there are and in which state each is; the frontier follows it. A crawl is made
+known to the frontier first and to the index second, in one commit of the loop; one that only the frontier knows was
+never opened, and is forgotten at the next start. A crawl that has ended is closed in the frontier, all of its queue in
+one step; where a kill comes between the two, the next start closes it. `forget` marks the crawl in the index first and
+then deletes in pieces, so that a kill in the middle is taken up at the next start.
+
+A turn does work for crawls with which something has happened, for nobody else.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from weft import __version__, urls
+from weft.config import Config
+from weft.engine import settings as crawl_settings
+from weft.engine.channel import Peer, Server
+from weft.engine.commit import Committer
+from weft.engine.halves import fused
+from weft.engine.loop import Loop
+from weft.engine.metrics import EngineMetrics
+from weft.engine.model import EndReason, Seeded, Standing, State, check_name
+from weft.engine.progress import Progress
+from weft.engine.robots import RobotsBook
+from weft.engine.steps import crash_point
+from weft.engine.suspects import Suspects
+from weft.engine.tenant import Record, Tenant
+from weft.engine.ways import Ways, client_for
+from weft.errors import BadInput, BadUrl
+from weft.frontier.embedded import EmbeddedFrontier
+from weft.records import Found
+from weft.store.index import Change
+from weft.store.pages import PageStore
+from weft.telemetry import Log, Metrics, Slot
+
+LOOK_EVERY_S = 0.5
+NOTE_EVERY_S = 2.0
+FORGET_ROWS = 500  # deleted in one turn
+FORGET_EVERY_S = 0.02
+TOLD_REFUSALS = 1000
+SLOT = Slot(0, "engine")
+log = Log("weft.engine.core")
+
+
+class Core:
+    """An engine in its own process; `run` until somebody stops it."""
+
+    def __init__(self, data_dir: Path, shared: Mapping[str, Any], engine_id: str, run: str = "") -> None:
+        self._shared = dict(shared)
+        self._config = crawl_settings.config_of(self._shared)
+        self._step = crash_point()
+        self._frontier = EmbeddedFrontier(data_dir / "frontier", self._config.politeness)
+        self._store = PageStore.open(
+            [data_dir],
+            crawl_id=engine_id,
+            slot=SLOT.name,
+            software=f"Weft/{__version__}",
+            user_agent=self._config.fetch.user_agent(),
+            keep=self._config.store.store,
+            secret_headers=self._config.fetch.headers,
+            acknowledged=self._frontier.acknowledged,
+            is_done=self._frontier.knows_finished(),
+            is_divided=True,
+            step=self._step,
+        )
+        self._suspects = Suspects(data_dir / "frontier" / SLOT.name)
+        workers = self._config.fetch.workers
+        self._ways = Ways(client_for(workers), workers)
+        self._books: dict[str, RobotsBook] = {}
+        self._crawls: dict[int, Tenant] = {}
+        self._names: dict[str, int] = {}  # of every crawl that is not being forgotten
+        self._ended: dict[int, Record] = {}
+        self._forgetting: list[int] = []
+        self._deadlines: list[tuple[float, int]] = []  # of the wall clock, by crawl
+        self._durations: list[tuple[float, int]] = []  # when to look whether it has run for long enough
+        self._dirty: set[int] = set()  # crawls whose records are not as they are kept
+        self._changed: set[int] = set()  # crawls whose standing has changed since their readers were told
+        self._has_commands = self._must_commit = False
+        self._next_look = self._next_note = self._next_forget = 0.0
+        self._told: dict[Peer, int] = {}  # the last batch that a reader of all crawls was told of
+        self._progress = Progress(data_dir / "status.json", 0, run)
+        self._metrics = EngineMetrics(Metrics(data_dir / "metrics", SLOT), self._config.log.metrics_update_s)
+        running: dict[int, Any] = self._crawls
+        results = fused(self._frontier, self._store, running, self._suspects, self._metrics)
+        self._results = results
+        self._recover()
+        self._committer = Committer(self._frontier, self._store, self._step)
+        self._loop = Loop(
+            self._frontier, self._ways, results, self._committer, running, self._progress, self._suspects,
+            self._metrics, owner=SLOT.name, step=self._step, serves=True, chores=[self._turn],
+            by_address=self._config.politeness.key_scope == "ip", after_commit=self._notify,
+        )  # fmt: skip
+        self._frontier.forbids = lambda number, record, origin, url: (
+            running[number].book.forbids(record, origin, url) if number in running else ""
+        )
+        self._loop.touched.update(self._crawls)
+        self._server: Server | None = None
+
+    # ── its life ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def serve(self, path: Path, parent: int | None = None) -> None:
+        """Listens for commands; ends when the descriptor `parent` is closed at its other end."""
+        self._server = Server(path, self._carry_out)
+        self._ways.watch(self._server.fileno(), self._commands_came)
+        if parent is not None:
+            self._ways.watch(parent, self.stop)
+
+    def run(self) -> None:
+        """Works until `stop`."""
+        try:
+            self._loop.run()
+        finally:
+            if self._server is not None:
+                self._server.close()
+        self._write_records(self._crawls)
+        self._ways.shut()
+        self._committer.close()
+        self._store.close()
+        self._frontier.close()
+        self._suspects.close()
+        self._progress.write("finished")
+
+    def stop(self) -> None:
+        """Claims nothing more, and ends when what is in flight has come home."""
+        self._loop.drain()
+
+    def _commands_came(self) -> None:
+        self._has_commands = True
+
+    def _recover(self) -> None:
+        """Every crawl where it was."""
+        frontier, store = self._frontier, self._store
+        records = {number: (name, msgspec.msgpack.decode(data, type=Record)) for number, name, data in store.crawls()}
+        names = {name: number for number, (name, _) in records.items()}
+        for name, number in frontier.crawl_names().items():
+            record = records[number][1] if names.get(name) == number else None
+            config = self._config if record is None else self._configured(record)
+            in_flight = None if record is None else record.in_flight
+            weight = 1.0 if record is None else record.weight
+            frontier.open_crawl(name, crawl_settings.limits_of(config, in_flight), config.politeness, weight)
+        pages: dict[int, int] = {}
+        by_site: dict[int, dict[str, int]] = {}
+        for number, (_, record) in records.items():
+            if record.state in (State.OPEN, State.RUNNING, State.PAUSED):
+                pages[number] = store.stats(0, crawl=number).pages
+                if self._configured(record).limits.max_pages_per_domain is not None:
+                    counts: Counter[str] = Counter()
+                    for host, count in store.stats(1 << 40, crawl=number).hosts:
+                        counts[frontier.key_of(f"http://{host}/")] += count
+                    by_site[number] = counts
+        frontier.recover(store.items_since(frontier.acknowledged), pages, by_crawl=by_site)
+        open_there = frontier.crawl_names()
+        for number, (name, record) in records.items():
+            self._take_up(number, name, record, is_there=open_there.get(name) == number)
+        for number in set(open_there.values()) - set(self._crawls):
+            frontier.close_crawl(number)
+            if number not in records:
+                self._forgetting.append(number)
+        for row in store.repair():
+            if row.crawl in self._crawls:
+                frontier.readmit(row.crawl, Found(row.url, row.depth, row.parent, row.hops))
+        frontier.commit()
+        store.readmitted()
+
+    def _take_up(self, number: int, name: str, record: Record, *, is_there: bool) -> None:
+        if record.state is State.FORGOTTEN:
+            self._forgetting.append(number)
+            return
+        self._names[name] = number
+        if record.state is State.ENDED:
+            self._ended[number] = record
+            return
+        if not is_there:
+            log.error("the frontier does not know a crawl that was open", crawl=name)
+            record.state, record.reason, record.ended_at = State.ENDED, EndReason.FAILED, time.time()
+            self._ended[number] = record
+            self._store.change(_change(number, name, record, State.ENDED))
+            return
+        tenant = self._tenant(number, name, record)
+        tenant.progress.take_up(self._store.stats(0, crawl=number))
+        if record.state is State.PAUSED:
+            self._frontier.pause(number)
+        elif record.state is State.RUNNING:
+            tenant.clock_starts()
+        self._watch_clocks(tenant)
+
+    def _tenant(self, number: int, name: str, record: Record) -> Tenant:
+        config = self._configured(record)
+        agent = config.fetch.user_agent()
+        book = self._books.get(agent)
+        if book is None:
+            book = self._books[agent] = RobotsBook(self._frontier, agent)
+        way = self._ways.open(config.fetch)
+        tenant = Tenant(name, number, record, config, self._frontier, book, way, this_year=datetime.now(UTC).year)
+        self._crawls[number] = tenant
+        self._names[name] = number
+        return tenant
+
+    def _configured(self, record: Record) -> Config:
+        return crawl_settings.config_of(self._shared, record.settings)
+
+    # ── between two turns ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _turn(self, now: float) -> None:
+        if self._has_commands and self._server is not None:
+            self._has_commands = False
+            self._must_commit = self._server.turn() or self._must_commit
+        if self._loop.blocked is not None:
+            return
+        self._end_by_clock()
+        self._end_what_is_done()
+        if self._forgetting and now >= self._next_forget:
+            self._next_forget = now + FORGET_EVERY_S
+            self._forget_some()
+        if now >= self._next_look:
+            self._next_look = now + LOOK_EVERY_S
+            self._look(now)
+        if self._must_commit and self._loop.flush():
+            self._frontier.sync()
+            self._store.sync()
+            self._must_commit = False
+            if self._server is not None:
+                self._server.reply()
+
+    def _end_by_clock(self) -> None:
+        while self._deadlines and self._deadlines[0][0] <= time.time():
+            at, number = heapq.heappop(self._deadlines)
+            tenant = self._crawls.get(number)
+            if tenant is not None and tenant.record.deadline is not None and tenant.record.deadline <= at:
+                self._end(tenant, EndReason.DEADLINE)
+        while self._durations and self._durations[0][0] <= time.monotonic():
+            _, number = heapq.heappop(self._durations)
+            tenant = self._crawls.get(number)
+            if tenant is None or tenant.record.state is not State.RUNNING:
+                continue
+            most = tenant.config.limits.max_duration_s
+            if most is not None and tenant.running_s >= most:
+                self._end(tenant, EndReason.MAX_DURATION)
+            else:
+                self._watch_clocks(tenant)
+
+    def _end_what_is_done(self) -> None:
+        touched = self._loop.touched
+        if not touched:
+            return
+        self._dirty |= touched
+        for number in touched:
+            tenant = self._crawls.get(number)
+            if tenant is not None and tenant.record.state is State.RUNNING:
+                reason = self._nothing_left(tenant)
+                if reason is not None:
+                    self._end(tenant, reason)
+        touched.clear()
+
+    def _nothing_left(self, tenant: Tenant) -> EndReason | None:
+        at, most = self._frontier.crawl_standing(tenant.number), tenant.config.limits.max_pages
+        if at.leased:
+            return None
+        if most is not None and at.pages >= most:
+            return EndReason.MAX_PAGES
+        if not at.queued:
+            return EndReason.DONE
+        return None if self._frontier.has_work(tenant.number) else EndReason.BUDGET
+
+    def _end(self, tenant: Tenant, reason: EndReason) -> None:
+        """Ends a crawl: what is in flight is aborted, what is queued is dropped, as one step."""
+        number = tenant.number
+        for lease in self._loop.leases_of(number):
+            tenant.way.abort(lease)
+        tenant.clock_stops()
+        tenant.noted()
+        record = tenant.record
+        record.state, record.reason, record.ended_at = State.ENDED, reason, time.time()
+        record.last = msgspec.structs.replace(tenant.standing(0), queued=0, in_flight=0)
+        self._results.drop(number)
+        self._frontier.close_crawl(number)
+        self._step("crawl-closed")
+        del self._crawls[number]
+        self._dirty.discard(number)
+        self._ended[number] = record
+        self._ways.close(tenant.fetch)
+        self._store.change(_change(number, tenant.name, record, State.ENDED))
+        self._changed.add(number)
+        log.info("crawl ended", crawl=tenant.name, reason=reason, pages=tenant.progress.status.pages)
+
+    def _forget_some(self) -> None:
+        """A piece of what is to be deleted: the index's rows and files first, the frontier's lines after."""
+        number = self._forgetting[0]
+        if self._store.forget_crawl(number, FORGET_ROWS) and self._frontier.forget_crawl(number):
+            self._step("crawl-forgotten")
+            self._forgetting.pop(0)
+            log.info("crawl forgotten", id=number)
+
+    def _look(self, now: float) -> None:
+        for number in self._dirty:
+            if (tenant := self._crawls.get(number)) is not None:
+                tenant.look(now)
+                self._count(tenant)
+        self._changed |= self._dirty
+        if now >= self._next_note:
+            self._next_note = now + NOTE_EVERY_S
+            self._write_records(self._dirty)
+            self._dirty.clear()
+        self._notify_standings()
+
+    def _write_records(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            if (tenant := self._crawls.get(number)) is not None:
+                self._store.change(Change(number, tenant.name, tenant.noted()))
+
+    def _count(self, tenant: Tenant) -> None:
+        """Adds what a crawl has counted since the last time to the engine's own figures."""
+        now, before = tenant.progress, tenant.copied or Progress(None, 0)
+        total = self._progress
+        for name in ("pages", "requests", "body_bytes", "retries", "redirects"):
+            change = getattr(now.status, name) - getattr(before.status, name)
+            setattr(total.status, name, getattr(total.status, name) + change)
+        for name in ("errors", "refused", "statuses"):
+            counts: Counter[str] = getattr(now, name)
+            getattr(total, name).update(counts)
+            getattr(total, name).subtract(getattr(before, name))
+        copy = tenant.copied = Progress(None, 0)
+        copy.status = msgspec.structs.replace(now.status, recent=[], poisoned=[])
+        copy.errors, copy.refused, copy.statuses = Counter(now.errors), Counter(now.refused), Counter(now.statuses)
+
+    def _watch_clocks(self, tenant: Tenant) -> None:
+        if tenant.record.deadline is not None:
+            heapq.heappush(self._deadlines, (tenant.record.deadline, tenant.number))
+        most = tenant.config.limits.max_duration_s
+        if most is not None and tenant.record.state is State.RUNNING:
+            heapq.heappush(self._durations, (time.monotonic() + max(0.0, most - tenant.running_s), tenant.number))
+
+    # ── readers ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _notify(self) -> None:
+        """Something was committed: readers of all crawls hear the batch's number."""
+        if self._server is None:
+            return
+        batch = self._store.batch
+        for peer in self._server.subscribers:
+            if peer.topic is None:
+                if self._told.get(peer) != batch:
+                    self._told[peer] = batch
+                    self._server.notify(peer, batch)
+            elif (number := self._names.get(peer.topic)) is not None:
+                last = self._store.last_number(number)
+                if self._told.get(peer) != last:
+                    self._told[peer] = last
+                    self._server.notify(peer, msgspec.to_builtins(self._standing(number)))
+        if len(self._told) > 2 * len(self._server.subscribers) + 16:
+            there = set(self._server.subscribers)
+            self._told = {peer: last for peer, last in self._told.items() if peer in there}
+
+    def _notify_standings(self) -> None:
+        changed, self._changed = self._changed, set()
+        if self._server is None:
+            return
+        for peer in self._server.subscribers:
+            number = self._names.get(peer.topic) if peer.topic is not None else None
+            if number is not None and number in changed:
+                self._server.notify(peer, msgspec.to_builtins(self._standing(number)))
+
+    # ── verbs ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _carry_out(self, peer: Peer, verb: str, arguments: dict[str, Any]) -> Any:
+        do: Callable[..., Any] | None = _VERBS.get(verb)
+        if do is None:
+            raise BadInput(f"an engine has no verb {verb!r}")
+        try:
+            result = do(self, **arguments) if verb != "subscribe" else self._subscribe(peer, **arguments)
+        except TypeError as error:
+            if verb not in str(error) and "argument" not in str(error):
+                raise
+            raise BadInput(f"{verb}: {error}") from None
+        return msgspec.to_builtins(result)
+
+    def _subscribe(self, peer: Peer, name: str | None = None) -> Standing | int:
+        number = None if name is None else self._known(name)
+        peer.subscribed, peer.topic = True, name
+        return self._store.batch if number is None else self._standing(number)
+
+    def open(
+        self,
+        name: str,
+        seeds: Sequence[str] = (),
+        settings: Mapping[str, Any] | None = None,
+        deadline: object = None,
+        weight: object = 1.0,
+        in_flight: int | None = None,
+    ) -> tuple[Standing, Seeded]:
+        """A crawl of this name, which is opened if it is not there."""
+        check_name(name)
+        own = crawl_settings.of_crawl(settings or {})
+        config = crawl_settings.config_of(self._shared, own)
+        weight = crawl_settings.check_weight(weight)
+        if in_flight is not None and (isinstance(in_flight, bool) or not isinstance(in_flight, int) or in_flight < 1):
+            raise BadInput(f"in_flight: {in_flight!r} is not accepted; use a whole number from 1")
+        if (number := self._names.get(name)) is not None:
+            record = self._record(number)
+            if not crawl_settings.same(record.settings, crawl_settings.plain(own)):
+                raise BadInput(
+                    f"a crawl {name!r} is there already, with other settings: edit it, or choose another name"
+                )
+            if record.state is State.ENDED:
+                return self._standing(number), Seeded(0, 0, {})
+            return self._standing(number), self.seed(name, seeds)
+        at = crawl_settings.check_deadline(deadline, time.time())
+        canonical, refused = _canonical(seeds)
+        crawl_settings.check_email(canonical, config.fetch)
+        record = Record(
+            settings=crawl_settings.plain(own), weight=weight, deadline=at, in_flight=in_flight, opened_at=time.time()
+        )
+        limits = crawl_settings.limits_of(config, in_flight)
+        number = self._frontier.open_crawl(name, limits, config.politeness, weight)
+        self._step("crawl-opened")
+        tenant = self._tenant(number, name, record)
+        self._store.change(_change(number, name, record, State.OPEN))
+        self._changed.add(number)
+        seeded = self._admit(tenant, canonical, refused)
+        self._watch_clocks(tenant)
+        return self._standing(number), seeded
+
+    def seed(self, name: str, seeds: Sequence[str]) -> Seeded:
+        """Adds URLs to a crawl that has not ended."""
+        tenant = self._live(name)
+        canonical, refused = _canonical(seeds)
+        crawl_settings.check_email(canonical, tenant.fetch)
+        return self._admit(tenant, canonical, refused)
+
+    def _admit(self, tenant: Tenant, seeds: Sequence[str], refused: dict[str, str]) -> Seeded:
+        found, roots = [], dict.fromkeys(tenant.record.roots)
+        for seed in seeds:
+            url = tenant.rules.rewritten(seed)
+            root = url.partition("?")[0].rpartition("/")[0] + "/" if tenant.scope.scope == "prefix" else None
+            root = root or urls.origin_of(url) + "/"
+            if root not in roots:
+                roots[root] = None
+                tenant.rules.extend(url)
+                tenant.add_seed_origin(url)
+            reason = tenant.rules.refusal(url, 0, is_link=False, included=True)
+            if reason is None:
+                found.append(Found(url, 0))
+            else:
+                tenant.progress.refused[reason] += 1
+                refused[seed] = str(reason)
+        admission = self._frontier.admit(tenant.number, found)
+        tenant.record.roots = list(roots)
+        self._loop.touched.add(tenant.number)
+        if tenant.record.state is State.OPEN and seeds:
+            self._change_state(tenant, State.RUNNING)
+            tenant.clock_starts()
+            self._watch_clocks(tenant)
+        else:
+            self._dirty.add(tenant.number)
+        few = dict(list(refused.items())[:TOLD_REFUSALS])
+        return Seeded(admission.new, admission.duplicates, few)
+
+    def edit(
+        self,
+        name: str,
+        settings: Mapping[str, Any] | None = None,
+        weight: object = None,
+        deadline: object = False,
+    ) -> Standing:
+        """Other patterns, delay, limits or weight from now on; a deadline of None takes it away."""
+        tenant = self._live(name)
+        own = crawl_settings.of_crawl(settings or {})
+        if fixed := [key for key in own if key not in crawl_settings.EDITABLE]:
+            raise BadInput(f"{', '.join(fixed)}: cannot be changed while a crawl runs; open another")
+        changed = {**tenant.record.settings, **crawl_settings.plain(own)}
+        config = crawl_settings.config_of(self._shared, changed)
+        record = tenant.record
+        new_weight = record.weight if weight is None else crawl_settings.check_weight(weight)
+        at = record.deadline if deadline is False else crawl_settings.check_deadline(deadline, time.time())
+        limits = crawl_settings.limits_of(config, record.in_flight)
+        self._frontier.change_crawl(tenant.number, limits, config.politeness, new_weight)
+        record.settings, record.weight, record.deadline = changed, new_weight, at
+        back = tenant.edit(config)
+        self._watch_clocks(tenant)
+        self._store.change(Change(tenant.number, name, tenant.noted()))
+        self._loop.touched.add(tenant.number)
+        log.info("crawl edited", crawl=name, came_back=back)
+        return self._standing(tenant.number)
+
+    def pause(self, name: str) -> Standing:
+        """Claims nothing of it, and keeps everything."""
+        tenant = self._live(name)
+        if tenant.record.state is not State.PAUSED:
+            self._frontier.pause(tenant.number)
+            tenant.clock_stops()
+            self._change_state(tenant, State.PAUSED)
+        return self._standing(tenant.number)
+
+    def resume(self, name: str) -> Standing:
+        """Goes on with a crawl that is paused."""
+        tenant = self._live(name)
+        if tenant.record.state is State.PAUSED:
+            self._frontier.pause(tenant.number, False)
+            has_begun = bool(tenant.record.roots)
+            self._change_state(tenant, State.RUNNING if has_begun else State.OPEN)
+            if has_begun:
+                tenant.clock_starts()
+                self._watch_clocks(tenant)
+            self._loop.touched.add(tenant.number)
+        return self._standing(tenant.number)
+
+    def cancel(self, name: str) -> Standing:
+        """Ends it now; one that has ended stays as it is."""
+        number = self._known(name)
+        if number in self._crawls:
+            self._end(self._crawls[number], EndReason.CANCELLED)
+        return self._standing(number)
+
+    def forget(self, name: str) -> None:
+        """Deletes everything of it, in pieces; from now on the name is free."""
+        number = self._known(name)
+        if number in self._crawls:
+            self._end(self._crawls[number], EndReason.CANCELLED)
+        record = self._ended.pop(number)
+        del self._names[name]
+        record.state, record.last = State.FORGOTTEN, None
+        # The name may be another's soon, and a name is there once.
+        self._store.change(_change(number, f"{number}/{name}", record))
+        self._forgetting.append(number)
+
+    def standing(self, name: str) -> Standing:
+        """How a crawl stands."""
+        return self._standing(self._known(name))
+
+    def standings(self) -> list[Standing]:
+        """How all of them stand, in the order in which they were opened."""
+        return [self._standing(number) for number in sorted(self._names.values())]
+
+    def _standing(self, number: int) -> Standing:
+        tenant, last = self._crawls.get(number), self._store.last_number(number)
+        if tenant is not None:
+            blocked = self._loop.blocked
+            return tenant.standing(last, "" if blocked is None else str(blocked))
+        record = self._ended[number]
+        name = next((name for name, other in self._names.items() if other == number), "")
+        ended = record.last or Standing(name=name, id=number, state=State.ENDED, reason=record.reason)
+        return msgspec.structs.replace(
+            ended, state=record.state, reason=record.reason, ended_at=record.ended_at, number=last
+        )
+
+    def _change_state(self, tenant: Tenant, state: State) -> None:
+        tenant.record.state = state
+        tenant.noted()
+        self._store.change(_change(tenant.number, tenant.name, tenant.record, state))
+        self._changed.add(tenant.number)
+
+    def _record(self, number: int) -> Record:
+        return self._crawls[number].record if number in self._crawls else self._ended[number]
+
+    def _known(self, name: str) -> int:
+        number = self._names.get(check_name(name))
+        if number is None:
+            raise BadInput(f"there is no crawl {name!r}")
+        return number
+
+    def _live(self, name: str) -> Tenant:
+        number = self._known(name)
+        if number not in self._crawls:
+            raise BadInput(f"the crawl {name!r} has ended ({self._ended[number].reason})")
+        return self._crawls[number]
+
+
+def _change(number: int, name: str, record: Record, state: State | None = None) -> Change:
+    data = msgspec.msgpack.encode(record)
+    return Change(number, name, data, time.time(), str(state or ""), str(record.reason or "") if state else "")
+
+
+def _canonical(seeds: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """The URLs as Weft knows them, and why some texts are none."""
+    if isinstance(seeds, str):
+        raise BadInput("seeds: give a list of URLs")
+    found, refused = list[str](), dict[str, str]()
+    for text in seeds:
+        try:
+            found.append(urls.seed(text))
+        except (BadUrl, BadInput) as error:
+            refused[str(text)] = getattr(error, "reason", "") or str(error)
+    return list(dict.fromkeys(found)), refused
+
+
+_VERBS: dict[str, Callable[..., Any]] = {
+    "open": Core.open,
+    "seed": Core.seed,
+    "edit": Core.edit,
+    "pause": Core.pause,
+    "resume": Core.resume,
+    "cancel": Core.cancel,
+    "forget": Core.forget,
+    "standing": Core.standing,
+    "standings": Core.standings,
+    "subscribe": Core._subscribe,
+}

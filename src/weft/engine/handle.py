@@ -1,0 +1,352 @@
+"""`with weft.Engine("data") as engine:` many crawls in one engine, from Python.
+
+The engine runs in a process of its own, so that a page that kills its parser costs nobody anything but that page. A
+handle on a folder whose engine runs already talks to that one; else it starts one, keeps it alive, and ends it. All
+verbs can be repeated: where the engine dies under one, it is started again and the verb sent once more.
+
+What was stored is read from the index by the handle itself; the engine only says when there is something new.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from weft.engine.channel import Connection, Gone, socket_path
+from weft.engine.core import SLOT
+from weft.engine.host import HostOrder, identity_of
+from weft.engine.keeper import START_S, Keeper
+from weft.engine.model import Event, Seeded, Standing, State, check_name
+from weft.engine.settings import check_deadline, config_of, of_crawl, of_engine, plain
+from weft.engine.stored_page import CrawledPage, read_page
+from weft.engine.verdict import failure_of, refusal_of
+from weft.errors import BadInput, WeftError
+from weft.records import Row
+from weft.store.pages import PageStore
+
+SEEDS_AT_ONCE = 5_000
+READ_AT_ONCE = 500
+WAIT_S = 5.0  # then a reader looks by itself, whether it was told or not
+_BATCH_BITS = 20  # a cursor over all crawls: the batch, and the place in it
+
+
+class Engine:
+    """Many crawls on one politeness clock. Settings are the configuration's keys, or their flags' names."""
+
+    def __init__(self, data_dir: str | os.PathLike[str], **settings: Any) -> None:
+        """Opens the engine of a folder; settings are the engine's own, and the defaults of its crawls."""
+        self.data_dir = Path(os.fspath(data_dir))
+        shared = plain(of_engine(settings))
+        config_of(shared)  # what is wrong is said here, not by a process that will not start
+        identity_of(self.data_dir)
+        self._order = HostOrder(str(self.data_dir), shared)
+        self._socket = socket_path(self.data_dir)
+        self._lock = threading.Lock()
+        self._keeper: Keeper | None = None
+        self._connection: Connection | None = None
+        self._is_closed = False
+        self._connected()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int | None:
+        """Of the engine's process, where this handle has started it."""
+        return self._keeper.pid if self._keeper is not None else None
+
+    def close(self) -> None:
+        """Lets the engine go; if this handle has started it, it ends, and every crawl stays where it is."""
+        self._is_closed = True
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+        if self._keeper is not None:
+            self._keeper.stop()
+
+    # ── verbs ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def open(
+        self,
+        name: str,
+        seeds: str | Sequence[str] = (),
+        *,
+        weight: float = 1.0,
+        deadline: float | datetime | None = None,
+        in_flight: int | None = None,
+        **settings: Any,
+    ) -> Standing:
+        """Opens a crawl, which is durable when this returns; one that is open with the same settings is that one.
+
+        `weight`: its share where several crawls want to be served. `deadline`: a time at which it ends, whatever it
+        has. `in_flight`: the most transfers at a time.
+        """
+        check_name(name)
+        urls_, first = _listed(seeds), SEEDS_AT_ONCE
+        own = plain(of_crawl(settings))
+        at = check_deadline(deadline, time.time())
+        found, _ = self._call(
+            "open", name=name, seeds=urls_[:first], settings=own, deadline=at, weight=weight, in_flight=in_flight
+        )
+        standing = msgspec.convert(found, Standing)
+        if len(urls_) > first and standing.state is not State.ENDED:
+            self.seed(name, urls_[first:])
+        return standing
+
+    def seed(self, name: str, urls: str | Sequence[str]) -> Seeded:
+        """Adds URLs to a crawl, each once; says which are refused, and why."""
+        given = _listed(urls)
+        new = known = 0
+        refused: dict[str, str] = {}
+        for start in range(0, max(1, len(given)), SEEDS_AT_ONCE):
+            some = self._call("seed", name=name, seeds=given[start : start + SEEDS_AT_ONCE])
+            found = msgspec.convert(some, Seeded)
+            new, known, refused = new + found.new, known + found.known, {**refused, **found.refused}
+        return Seeded(new, known, refused)
+
+    def edit(self, name: str, *, weight: float | None = None, deadline: Any = False, **settings: Any) -> Standing:
+        """Changes patterns, delay, limits, weight or deadline of a crawl that runs; a deadline of None: none."""
+        if deadline is not False:
+            deadline = check_deadline(deadline, time.time())
+        own = plain(of_crawl(settings))
+        return self._standing("edit", name=name, settings=own, weight=weight, deadline=deadline)
+
+    def pause(self, name: str) -> Standing:
+        """Nothing of it is asked for until `resume`; nothing is lost. Its deadline runs on, its duration does not."""
+        return self._standing("pause", name=name)
+
+    def resume(self, name: str) -> Standing:
+        """Goes on with a crawl that is paused."""
+        return self._standing("resume", name=name)
+
+    def cancel(self, name: str) -> Standing:
+        """Ends a crawl now: what is in flight is aborted, what is queued is dropped."""
+        return self._standing("cancel", name=name)
+
+    def forget(self, name: str) -> None:
+        """Deletes everything of a crawl; one that runs is cancelled first. The name is free at once."""
+        self._call("forget", name=name)
+
+    def standing(self, name: str) -> Standing:
+        """How a crawl stands."""
+        return self._standing("standing", name=name)
+
+    def standings(self) -> list[Standing]:
+        """How all crawls stand, in the order in which they were opened."""
+        return msgspec.convert(self._call("standings"), list[Standing])
+
+    def wait(self, name: str, timeout: float | None = None) -> Standing:
+        """Returns when a crawl has ended; TimeoutError if it has not in so many seconds."""
+        until = None if timeout is None else time.monotonic() + timeout
+        for notice in self._notices(name, until):
+            standing = msgspec.convert(notice, Standing) if notice is not None else self.standing(name)
+            if standing.state is State.ENDED:
+                return self.standing(name)
+            if until is not None and time.monotonic() >= until:
+                raise TimeoutError(f"the crawl {name!r} has not ended in {timeout:g} s")
+        raise WeftError("the engine was closed")
+
+    # ── readers ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def events(
+        self, name: str | None = None, after: int = 0, *, follow: bool = True, progress: bool = False
+    ) -> Iterator[Event]:
+        """What has happened to a crawl, or to all, after a cursor: numbered, each once, in order.
+
+        Follows a crawl to its end, and all crawls until the engine is closed; without `follow` it gives what there is.
+        With `progress` there are standings in between, which have no number.
+        """
+        if isinstance(after, bool) or not isinstance(after, int) or after < 0:
+            raise BadInput(f"after: {after!r} is not accepted; use the cursor of an event, or 0")
+        if name is not None:
+            yield from self._events_of(self.standing(name), after, follow, progress)
+            return
+        with _Reader(self.data_dir) as reader:
+            for notice in self._notices(None) if follow else (None,):
+                del notice
+                for event in reader.everything(after):
+                    after = event.cursor
+                    yield event
+
+    def _events_of(self, standing: Standing, after: int, follow: bool, progress: bool) -> Iterator[Event]:
+        name = standing.name
+        with _Reader(self.data_dir) as reader:
+            for notice in self._notices(name) if follow else (None,):
+                ended = False
+                for event in reader.events(standing.id, name, after):
+                    after = event.number
+                    ended = ended or event.state is State.ENDED
+                    yield event
+                if ended or (after and self._has_ended(name, standing.id, after)):
+                    return
+                if progress and notice is not None:
+                    snapshot = msgspec.convert(notice, Standing)
+                    yield Event(crawl=name, kind="progress", cursor=after, at=time.time(), standing=snapshot)
+
+    def _has_ended(self, name: str, number: int, after: int) -> bool:
+        """Whether there is nothing more to come: it has ended, or is gone."""
+        try:
+            standing = self.standing(name)
+        except BadInput:
+            return True
+        return standing.id != number or (standing.state is State.ENDED and standing.number <= after)
+
+    def pages(self, name: str, after: int = 0, *, follow: bool = True) -> Iterator[CrawledPage]:
+        """A crawl's stored pages in the order of their commits; `page.number` is the cursor to go on from."""
+        number = self.standing(name).id
+        with _Reader(self.data_dir) as reader:
+            for event in self.events(name, after, follow=follow):
+                if event.kind == "page" and (page := reader.page(number, event.number)) is not None:
+                    yield page
+
+    # ── the way to the engine ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _standing(self, verb: str, **arguments: object) -> Standing:
+        return msgspec.convert(self._call(verb, **arguments), Standing)
+
+    def _call(self, verb: str, **arguments: object) -> Any:
+        with self._lock:
+            while True:
+                if self._is_closed:
+                    raise WeftError("the engine was closed")
+                connection = self._connected()
+                try:
+                    return connection.call(verb, **arguments)
+                except Gone:
+                    connection.close()
+                    self._connection = None
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            self._connection = self._connect()
+        return self._connection
+
+    def _connect(self) -> Connection:
+        """To the engine that runs; if there is none, this handle runs one from now on."""
+        if self._keeper is None:
+            try:
+                return Connection(self._socket)
+            except Gone:
+                self._keeper = Keeper(self._order, self._socket, self.data_dir / "frontier" / SLOT.name)
+        return self._keeper.ready(START_S)
+
+    def _notices(self, name: str | None, until: float | None = None) -> Iterator[Any]:
+        """One value at once, and then one whenever there may be something new, until the engine is closed."""
+        connection: Connection | None = None
+        try:
+            while not self._is_closed:
+                try:
+                    if connection is None:
+                        with self._lock:
+                            connection = self._connect()
+                        yield connection.call("subscribe", name=name) if name is not None else None
+                        if name is None:
+                            connection.call("subscribe")
+                            yield None
+                    left = WAIT_S if until is None else max(0.0, min(WAIT_S, until - time.monotonic()))
+                    yield connection.notice(left)
+                except Gone:
+                    if connection is not None:
+                        connection.close()
+                    connection = None
+        finally:
+            if connection is not None:
+                connection.close()
+
+
+class _Reader:
+    """Reads what is stored, from the index itself."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._store = PageStore.open([data_dir], read_only=True)
+        self._names: dict[int, str] = {}
+
+    def __enter__(self) -> _Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._store.abandon()
+
+    def events(self, crawl: int, name: str, after: int) -> Iterator[Event]:
+        """A crawl's rows and changes of state after a number."""
+        while True:
+            some = self._some(crawl, name, after)
+            yield from some
+            if len(some) < READ_AT_ONCE:
+                return
+            after = some[-1].number
+
+    def _some(self, crawl: int, name: str, after: int) -> list[Event]:
+        rows = [_row_event(name, number, row) for number, row in self._store.numbered(crawl, after, READ_AT_ONCE)]
+        changes = [
+            Event(
+                crawl=name,
+                kind="state",
+                number=number,
+                cursor=number,
+                at=at,
+                state=State(state),
+                reason=reason or None,  # type: ignore[arg-type]
+            )
+            for number, at, state, reason in self._store.changes(crawl, after, READ_AT_ONCE)
+        ]
+        return sorted([*rows, *changes], key=lambda event: event.number)[:READ_AT_ONCE]
+
+    def everything(self, after: int) -> Iterator[Event]:
+        """The events of all crawls behind a cursor, in the order of their commits."""
+        batch, place = after >> _BATCH_BITS, after & ((1 << _BATCH_BITS) - 1)
+        while found := self._store.batches(batch - 1 if place else batch, READ_AT_ONCE):
+            count: dict[int, int] = {}
+            for at, crawl, number in found:
+                count[at] = count.get(at, 0) + 1
+                if at > batch or count[at] > place:
+                    for event in self._some(crawl, self._name(crawl), number - 1)[:1]:
+                        yield msgspec.structs.replace(event, cursor=(at << _BATCH_BITS) + count[at])
+            batch, place = found[-1][0], 0
+
+    def page(self, crawl: int, number: int) -> CrawledPage | None:
+        """The page behind an event."""
+        for found, row in self._store.numbered(crawl, number - 1, 1):
+            if found == number and (page := read_page(self._store.read(row))) is not None:
+                page.number = number
+                return page
+        return None
+
+    def _name(self, crawl: int) -> str:
+        if crawl not in self._names:
+            self._names = {number: name for number, name, _ in self._store.crawls()}
+        return self._names.get(crawl, "")
+
+
+def _row_event(name: str, number: int, row: Row) -> Event:
+    if refusal_of(row.status, row.error):
+        kind = "refusal"
+    elif failure_of(row.status, row.error):
+        kind = "failure"
+    else:
+        kind = "redirect" if 300 <= row.status < 400 and row.status != 304 else "page"
+    return Event(
+        crawl=name, kind=kind, number=number, cursor=number, at=row.fetched_at, url=row.url, status=row.status,
+        error=row.error, title=row.title, depth=row.depth, length=row.length,
+    )  # fmt: skip
+
+
+def _listed(seeds: str | Sequence[str]) -> list[str]:
+    found = [seeds] if isinstance(seeds, str) else list(seeds)
+    if wrong := next((seed for seed in found if not isinstance(seed, str)), None):
+        raise BadInput(f"seeds: {wrong!r} is not a URL")
+    return found

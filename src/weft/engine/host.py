@@ -1,0 +1,134 @@
+"""The process that an engine runs in: takes the folder, opens everything, serves commands, ends with its parent.
+
+Its order comes on standard input, a length and msgpack; the pipe stays open, and its end is the parent's end.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import signal
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from weft import __version__
+from weft.engine.channel import socket_path
+from weft.engine.core import SLOT, Core
+from weft.engine.settings import config_of
+from weft.errors import BadInput, Busy, WeftError
+from weft.extract.parse import choose
+from weft.supervise.process import set_name
+from weft.telemetry import Log, log_to_file
+
+LAYOUT = 1
+LOCK_WAIT_S = 5.0
+GC_THRESHOLDS = (20_000, 20, 100)  # a page makes hundreds of objects and hardly a cycle: look for cycles rarely
+log = Log("weft.engine.host")
+
+
+class HostOrder(msgspec.Struct, frozen=True):
+    """What a handle wants run."""
+
+    data_dir: str
+    shared: dict[str, Any]
+
+    def framed(self) -> bytes:
+        """As it goes over the pipe."""
+        body = msgspec.msgpack.encode(self)
+        return len(body).to_bytes(4, "big") + body
+
+
+class Identity(msgspec.Struct):
+    """What `engine.json` holds."""
+
+    layout: int
+    engine_id: str
+    weft: str
+    created_at: float
+
+
+def identity_of(data_dir: Path) -> Identity:
+    """The engine that a folder holds, which is made if it is empty; refuses a folder of something else."""
+    path = data_dir / "engine.json"
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        identity = msgspec.json.decode(path.read_bytes(), type=Identity)
+    except FileNotFoundError:
+        if (data_dir / "crawl.json").exists():
+            raise BadInput(
+                f"{data_dir} holds a crawl of `weft crawl`, not an engine: choose another data dir"
+            ) from None
+        identity = Identity(LAYOUT, uuid.uuid4().hex[:12], __version__, time.time())
+        temporary = path.with_suffix(".tmp")
+        with temporary.open("wb") as file:
+            file.write(msgspec.json.encode(identity))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} cannot be read: {error}; restore it from a backup") from None
+    if identity.layout != LAYOUT:
+        raise BadInput(f"{path}: has layout {identity.layout}, this Weft reads {LAYOUT}; use the Weft that made it")
+    return identity
+
+
+def run(order: HostOrder, parent: int) -> None:
+    """Runs the engine until its parent has gone or SIGTERM comes."""
+    data_dir, config = Path(order.data_dir), config_of(order.shared)
+    identity = identity_of(data_dir)
+    log_dir = Path(order.shared.get("log_dir") or data_dir / "logs")
+    log_to_file(log_dir, SLOT, config.log.log_level)
+    log.always("process started", pid=os.getpid(), engine=identity.engine_id, weft=__version__)
+    choose(config.store.html_parser)
+    core = _opened(data_dir, order.shared, identity.engine_id)
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    signal.signal(signal.SIGTERM, lambda *_: core.stop())
+    core.serve(socket_path(data_dir), parent)
+    core.run()
+
+
+def _opened(data_dir: Path, shared: dict[str, Any], engine_id: str) -> Core:
+    """A process that is being killed may hold the lock for a moment longer."""
+    until = time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            return Core(data_dir, shared, engine_id)
+        except Busy:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+
+
+def main() -> int:
+    """The exit code; what went wrong is on standard error, one line."""
+    fd = sys.stdin.fileno()
+    size = int.from_bytes(os.read(fd, 4), "big")
+    body = b""
+    while len(body) < size:
+        part = os.read(fd, size - len(body))
+        if not part:
+            return 1
+        body += part
+    set_name(SLOT.name)
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    os.umask(0o077)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the parent's to hear
+    try:
+        run(msgspec.msgpack.decode(body, type=HostOrder), fd)
+    except WeftError as error:
+        log.error("stopped", error=error)
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

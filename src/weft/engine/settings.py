@@ -1,0 +1,132 @@
+"""The settings of one crawl among many: the configuration's keys, those of the engine first, then the crawl's own.
+
+What belongs to the engine (how many transfers, what counts as one site, where pages are kept) cannot be set for a crawl.
+Settings are kept as they were given, so that a crawl that is opened again with the same ones is the same crawl.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from weft import urls
+from weft.config import Config, FetchSection, keys, load, own_names
+from weft.errors import BadConfig, BadInput
+from weft.fetch.guard import is_loopback
+from weft.frontier.contract import CrawlLimits
+from weft.names import answer
+
+MOST_SITEMAPS, FEW_SITEMAPS = 2000, 20  # of one site: at 50,000 URLs each, that is more than most crawls ever fetch
+EDITABLE = frozenset(
+    {"include", "exclude", "politeness_delay_seconds", "max_pages", "max_pages_per_domain", "max_depth", "max_duration"}
+)
+_SECTIONS = frozenset({"scope", "politeness", "fetch", "limits"})
+_ENGINES = frozenset({"politeness_scope", "fetcher_workers", "seed_file", "lease_seconds"})
+_SHARED = frozenset({"store", "html_parser", "log_dir", "log_level"})
+_encode = msgspec.json.Encoder(order="deterministic", enc_hook=str).encode
+
+
+def of_crawl(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings under their keys' names; BadConfig for what is none of a crawl's."""
+    known = keys()
+    own, problems, found = own_names(known), list[str](), dict[str, Any]()
+    for name, value in given.items():
+        key = own.get(name)
+        if key is None:
+            problems.append(f"no setting {name!r}{answer(name, own, str)}")
+        elif known[key].section not in _SECTIONS or key in _ENGINES:
+            problems.append(f"{name}: is a setting of the engine, not of one crawl")
+        elif key in found:
+            problems.append(f"{name}: is given twice, under two names")
+        else:
+            found[key] = value
+    if problems:
+        raise BadConfig(problems)
+    return found
+
+
+def of_engine(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings under their keys' names: the engine's own, and the crawls' defaults."""
+    known = keys()
+    own, problems, found = own_names(known), list[str](), dict[str, Any]()
+    for name, value in given.items():
+        key = own.get(name)
+        if key is None:
+            problems.append(f"no setting {name!r}{answer(name, own, str)}")
+        elif (known[key].section in _SECTIONS and key != "seed_file") or key in _SHARED:
+            found[key] = value
+        else:
+            problems.append(f"{name}: an engine has no such setting")
+    if problems:
+        raise BadConfig(problems)
+    return found
+
+
+def config_of(*layers: Mapping[str, Any]) -> Config:
+    """The configuration that settings make, later ones before earlier; BadConfig where they cannot be."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        merged |= layer
+    return _config(_encode(merged))
+
+
+@lru_cache(maxsize=4096)  # most crawls of an engine are set alike
+def _config(encoded: bytes) -> Config:
+    return load(flags=msgspec.json.decode(encoded), environment={}).config
+
+
+def same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two crawls are set alike."""
+    return _encode(one) == _encode(other)
+
+
+def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as they can be kept and sent."""
+    found: dict[str, Any] = msgspec.json.decode(_encode(dict(settings)))
+    return found
+
+
+def limits_of(config: Config, in_flight: int | None = None) -> CrawlLimits:
+    """The bounds that the frontier keeps. Of a site's sitemaps no crawl needs more than it may take pages."""
+    limits = config.limits
+    sitemaps = MOST_SITEMAPS if limits.max_pages is None else min(MOST_SITEMAPS, max(FEW_SITEMAPS, limits.max_pages))
+    return CrawlLimits(
+        limits.max_pages, limits.max_pages_per_domain, config.scope.max_depth, in_flight, max_sitemaps=sitemaps
+    )
+
+
+def check_weight(weight: object) -> float:
+    """A crawl's share among others."""
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0.001 <= weight <= 1000:
+        raise BadInput(f"weight: {weight!r} is not accepted; use a number from 0.001 to 1000")
+    return float(weight)
+
+
+def check_deadline(deadline: object, now: float) -> float | None:
+    """A time of the wall clock, in seconds; None: there is none."""
+    if deadline is None:
+        return None
+    if isinstance(deadline, datetime):
+        deadline = deadline.timestamp()
+    if isinstance(deadline, bool) or not isinstance(deadline, int | float) or not deadline < 1e12:
+        raise BadInput(f"deadline: {deadline!r} is not accepted; use a time: seconds since 1970, or a datetime")
+    if deadline <= now:
+        raise BadInput(f"deadline: it lies {now - deadline:,.0f} s in the past")
+    return float(deadline)
+
+
+def check_email(seeds: Iterable[str], fetch: FetchSection) -> None:
+    """Refuses to ask anybody who could not reach whoever asks."""
+    if fetch.email:
+        return
+    for seed in seeds:
+        host = urls.host_of(seed)
+        pinned = fetch.resolve.get(host) or fetch.resolve.get("*." + host.partition(".")[2]) or fetch.resolve.get("*")
+        if not is_loopback(pinned or host):
+            raise BadInput(
+                f"{seed}: tell the sites how to reach you: --email you@example.com (it is sent in the user agent)"
+            )

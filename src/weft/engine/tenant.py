@@ -1,0 +1,153 @@
+"""One crawl of an engine that has many: what is kept of it, its clocks, its counts, and what an edit changes."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from weft.config import Config
+from weft.engine.crawls import RunningCrawl
+from weft.engine.model import EndReason, Standing, State
+from weft.engine.progress import Progress
+from weft.engine.robots import RobotsBook
+from weft.fetch.contract import Way
+from weft.frontier.admission import Rules
+from weft.frontier.embedded import EmbeddedFrontier
+from weft.records import Lease, Purpose, Reason
+
+RATE_WINDOW = 10  # looks, half a second apart
+
+
+class Record(Struct, kw_only=True):
+    """What the index keeps of a crawl. Counts are as they were when it was last written down."""
+
+    settings: dict[str, Any]
+    state: State = State.OPEN
+    reason: EndReason | None = None
+    roots: list[str] = []  # where its seeds are, as far as scope and sitemaps depend on it
+    weight: float = 1.0
+    deadline: float | None = None
+    in_flight: int | None = None
+    opened_at: float = 0.0
+    ended_at: float | None = None
+    running_s: float = 0.0
+    requests: int = 0
+    retries: int = 0
+    refused: dict[str, int] = {}
+    last: Standing | None = None  # of a crawl that has ended
+    has_been_edited: bool = False
+
+
+class Tenant(RunningCrawl):
+    """A crawl that runs, or waits to."""
+
+    def __init__(
+        self,
+        name: str,
+        number: int,
+        record: Record,
+        config: Config,
+        frontier: EmbeddedFrontier,
+        book: RobotsBook,
+        way: Way,
+        *,
+        this_year: int,
+    ) -> None:
+        rules = Rules(config.scope, record.roots, this_year=this_year, extensions=frontier.scope_extensions(number))
+        super().__init__(
+            number, rules, config.scope, config.fetch, frontier, Progress(None, 0), record.roots,
+            politeness=config.politeness, book=book, way=way,
+        )  # fmt: skip
+        self.name = name
+        self.record = record
+        self.config = config
+        self.has_been_edited = record.has_been_edited
+        self._embedded = frontier
+        self.progress.status.requests, self.progress.status.retries = record.requests, record.retries
+        self.progress.refused.update(record.refused)
+        self._since: float | None = None  # when its running time began to count
+        self._looks: list[tuple[float, int]] = []
+        self.copied: Progress | None = None  # as it was when its counts were last added to the engine's
+
+    def sets_aside(self, lease: Lease) -> bool:
+        """Puts a queued URL away that an edit has excluded; it comes back when the edit is taken back."""
+        if lease.purpose is not Purpose.PAGE or not self.rules.excludes(lease.url):
+            return False
+        self._embedded.set_aside([lease])
+        return True
+
+    def edit(self, config: Config) -> int:
+        """Goes on by other settings; how many URLs that were set aside come back."""
+        self.config, self.scope, self.politeness = config, config.scope, config.politeness
+        self.rules.edit(config.scope)
+        self.has_been_edited = self.record.has_been_edited = True
+        if self.familiar is not None:
+            self.familiar.forget()
+        return self._embedded.take_back(self.number, lambda item: not self.rules.excludes(item.url))
+
+    # ── its clock ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def clock_starts(self) -> None:
+        """It runs from now on."""
+        if self._since is None:
+            self._since = time.monotonic()
+
+    def clock_stops(self) -> None:
+        """It does not run any more."""
+        self.record.running_s, self._since = self.running_s, None
+
+    @property
+    def running_s(self) -> float:
+        """How long it has run, pauses left out."""
+        return self.record.running_s + (0.0 if self._since is None else time.monotonic() - self._since)
+
+    # ── how it stands ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def noted(self) -> bytes:
+        """Its record, with the counts as they are now."""
+        record, progress = self.record, self.progress
+        record.requests, record.retries = progress.status.requests, progress.status.retries
+        record.refused = dict(progress.refused)
+        if self._since is not None:
+            record.running_s, self._since = self.running_s, time.monotonic()
+        return msgspec.msgpack.encode(record)
+
+    def look(self, now: float) -> None:
+        """For its rate; to be called twice a second while something happens."""
+        self._looks = [*self._looks[1 - RATE_WINDOW :], (now, self.progress.status.pages)]
+
+    def standing(self, number: int, note: str = "") -> Standing:
+        """One consistent snapshot; `number` is the last that was committed."""
+        record, progress, at = self.record, self.progress, self._embedded.crawl_standing(self.number)
+        status, now = progress.status, time.monotonic()
+        looks = [look for look in self._looks if now - look[0] < RATE_WINDOW]
+        span_s = now - looks[0][0] if looks else 0.0
+        return Standing(
+            name=self.name,
+            id=self.number,
+            state=record.state,
+            reason=record.reason,
+            number=number,
+            pages=status.pages,
+            failed=sum(progress.errors.values()),
+            refused=sum(count for reason, count in progress.refused.items() if reason != Reason.DUPLICATE),
+            queued=at.queued,
+            in_flight=at.leased,
+            set_aside=at.set_aside,
+            requests=status.requests,
+            retries=status.retries,
+            body_bytes=status.body_bytes,
+            rate=(status.pages - looks[0][1]) / span_s if span_s > 0 else 0.0,
+            weight=record.weight,
+            deadline=record.deadline,
+            opened_at=record.opened_at,
+            ended_at=record.ended_at,
+            running_s=self.running_s,
+            statuses={status: count for status, count in progress.statuses.items() if count},
+            errors={kind: count for kind, count in progress.errors.items() if count},
+            reasons={str(reason): count for reason, count in progress.refused.items() if count},
+            note=note,
+        )
