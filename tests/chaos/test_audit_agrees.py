@@ -209,6 +209,7 @@ def carry_out(campaign: Campaign, folder: Path) -> Story:
                         break
         with crawler.running(resume=True) as running:
             _await_request(crawler, running, log)
+            until(lambda: len({arrival.host for arrival in read_arrivals(log)}) == campaign.hosts, 300, "every site")
             running.terminate()
             assert running.wait(120) in (0, 130), crawler.said
     return Story(campaign, crawler.data_dir, read_arrivals(log), kills)

@@ -308,7 +308,7 @@ def test_after_a_loss_the_pods_own_processes_come_before_anothers_batches(pod: P
 def test_a_pods_figures_tell_what_waits_where(pod: Pod) -> None:
     frontier = pod.process(crawl=CrawlLimits(max_pages=1))
     assert frontier.facts()[1] == {
-        "outboxes": 0, "scheduled": 0, "blocked": 0, "rejects": 0, "mail": 0, "seeded": 0,
+        "outboxes": 0, "scheduled": 0, "blocked": 0, "rejects": 0, "mail": 0, "seeded": 0, "spilled": 0,
     }  # fmt: skip
     admit(frontier, "a", "b", pages=2)
     assert frontier.facts()[1]["scheduled"] == 2

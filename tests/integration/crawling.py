@@ -46,9 +46,13 @@ from weft.testing.oracle import Expectation
 from weft.testing.web import SyntheticWeb, synthetic_web
 
 WEFT = [sys.executable, "-m", "weft"]
-# A page that has arrived is committed 0.1 s later, and later still on a machine that is busy.
+# A page that has arrived is committed 0.1 s later, and later still on a machine that is busy. What ended longer before
+# a kill than this (2 s at the least) must not be asked for again: it bounds how far a kill may throw a crawl back.
+# Where a test kills within its first seconds it can find nothing; what holds there is that no page is missing (the
+# verdict), or stored twice (`check_corpus`).
 COMMIT_WINDOW_S = patience(0.4)
-# An answer that a kill left in the socket, or that was just read, is unknown to the crawl.
+# An answer that a kill left in the socket, or that was just read, is unknown to the crawl. What a site has asked for is
+# committed at once, not with the next batch: 0.2 s at the least, and the web's shortest Crawl-delay is 0.5 s.
 UNREAD_S = patience(0.04)
 
 
@@ -363,6 +367,8 @@ def kill_fetcher(pid: int, data_dir: Path | None = None) -> Kill:
     return Kill(before, time.monotonic(), slots, what)
 
 
+# How soon the processes of a pod notice that its server has lost data: with their next call. What they ask after this
+# (3 s at the least) has no excuse.
 NOTICE_S = patience(0.6)
 
 
@@ -445,7 +451,7 @@ def judged_with_kills(
     `Killed`), and nothing else is forgiven.
 
     An answer that a kill left unread in the socket, or read but not committed, is ignored: its Retry-After or
-    Crawl-delay is unknown to the crawl. What was read a tenth of a second before the kill is known. `beside`: other
+    Crawl-delay is unknown to the crawl. What was read longer before the kill than UNREAD_S is known. `beside`: other
     nodes.
     """
     web.stop()

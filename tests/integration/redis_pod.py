@@ -127,7 +127,7 @@ class One:
         limits = CrawlLimits(config.limits.max_pages, config.limits.max_pages_per_domain, config.scope.max_depth)
         number = frontier.open_crawl("crawl", limits)
         pages = store.stats(0, self.slot.name + ".").pages
-        frontier.recover(store.items_since(frontier.acknowledged), {number: pages})
+        frontier.recover(store.items_since(frontier.acknowledged), {number: pages}, batch=store.durable)
         seeds = self.folder.seeds()
         extensions = frontier.scope_extensions(number)
         rules = Rules(config.scope, seeds, this_year=datetime.now(UTC).year, extensions=extensions)

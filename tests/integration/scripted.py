@@ -138,10 +138,13 @@ def linking(*hrefs: str, head: str = "", body: str = "") -> Page:
     return page(f"<!doctype html><html><head><title>Links</title>{head}</head><body>{text}</body></html>")
 
 
+_SYLLABLES = [first + vowel + last for first in "bdfklmnprst" for vowel in "aeiou" for last in ("", "l", "n", "st")]
+_WORDS = [first + second for first in _SYLLABLES for second in _SYLLABLES]
+
+
 def words(about: str, count: int = 60) -> str:
     """A text of its own for each page: many that read the same look like a trap."""
-    chance = random.Random(about)
-    return " ".join("".join(chance.choices("aeioubdfklmnprst", k=chance.randint(3, 9))) for _ in range(count))
+    return " ".join(random.Random(about).choices(_WORDS, k=count))
 
 
 def redirect(to: str, status: str = "302 Found", *headers: str) -> Page:

@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from weft.testing.web import SyntheticWeb, synthetic_web
 pytestmark = pytest.mark.timeout(360)
 
 DELAY_S = 0.05
+SLOW_S = 0.3  # for a crawl that only has to be there
 MESSY: dict[str, Any] = {"hosts": 6, "pages": 60, "seed": 44, "profile": "messy"}  # none with a long Crawl-delay
 CALM: dict[str, Any] = {"hosts": 14, "pages": 200, "seed": 2, "profile": "calm"}
 
@@ -40,9 +42,9 @@ class Nodes:
         self.servers = servers
         self.flags = ("--pods", servers[0].url, "--pods", servers[1].url, "--fetchers-per-pod", 1)
 
-    def node(self, pod: int, seeds: list[str], *flags: object, name: str = "") -> Crawler:
+    def node(self, pod: int, seeds: list[str], *flags: object, name: str = "", delay_s: float = DELAY_S) -> Crawler:
         more = (*self.flags, "--only-pods", pod, *(flags or ("--parsers-per-pod", 0)))
-        return Crawler(seeds, self._folder / (name or f"node{pod}"), *more, delay_s=DELAY_S)
+        return Crawler(seeds, self._folder / (name or f"node{pod}"), *more, delay_s=delay_s)
 
 
 @contextmanager
@@ -171,21 +173,22 @@ def is_another(node: Crawler, crawl_id: str) -> bool:
 
 def test_a_node_that_may_not_join_learns_why_and_what_runs_is_left_alone(tmp_path: Path) -> None:
     with two_servers(tmp_path) as nodes, synthetic_web(hosts=6, pages=1500, seed=1, profile="calm") as web:
-        first, second = nodes.node(0, web.seeds), nodes.node(1, web.seeds)
+        node = partial(nodes.node, delay_s=SLOW_S)
+        first, second = node(0, web.seeds), node(1, web.seeds)
         place = f"{socket.gethostname()}:{first.data_dir.resolve()}"
         with first.running() as one:
             first.pages_at_least(1, 90)
             for name, more, said in (
                 ("scope", ("--scope", "host"), 'scope (--scope) is "host" here and "any" there'),
-                ("delay", ("--delay", 9), "politeness_delay_seconds (--delay) is 9.0 here and 0.05 there"),
+                ("delay", ("--delay", 9), f"politeness_delay_seconds (--delay) is 9.0 here and {SLOW_S} there"),
                 ("number", ("--pods", "redis://127.0.0.1:1"), "the crawl has 2 pods, 3 were given"),
                 ("all", ("--only-pods", "0-1"), "holds another crawl"),
                 ("same", (), f"pod 0 belongs to node {place}, which has its pages"),
             ):
-                node = nodes.node(0 if name == "same" else 1, web.seeds, name=name)
-                assert said in refused(node, *more), node.said
-                assert not (node.data_dir / "crawl.json").exists()
-            assert "seeds (given) is " in refused(nodes.node(1, [*web.seeds, SEED], name="seeds"))
+                another = node(0 if name == "same" else 1, web.seeds, name=name)
+                assert said in refused(another, *more), another.said
+                assert not (another.data_dir / "crawl.json").exists()
+            assert "seeds (given) is " in refused(node(1, [*web.seeds, SEED], name="seeds"))
             with second.running() as other:
                 second.pages_at_least(1, 90)
                 interrupted(other)

@@ -100,8 +100,7 @@ def test_a_killed_parser_or_fetcher_loses_and_doubles_nothing(pod: Callable[...,
         assert len(verdict.duplicates) <= 200, "no more than what it had in flight"
         verdict.duplicates = []
         assert verdict.ok, verdict
-        # Where a kill kept an end from the server, links are read again: a page that is not kept is visited for that.
-        check_corpus(crawl, lossy=True)
+        check_corpus(crawl)
         assert crawl.spool() == []
 
 

@@ -79,6 +79,10 @@ def read_lost(frontier: Losing, store: PageStore, crawl: RunningCrawl, alive: Ca
     for row in rows:
         if row.error == "noindex":
             frontier.readmit(crawl.number, Found(row.url, row.depth, row.parent))
+    frontier.commit()
+    frontier.sync()
+    frontier.acknowledge(store.durable)  # or a process that is killed before its first sync would read them once more
+    frontier.commit()
     return len(rows)
 
 
@@ -228,8 +232,11 @@ class Opening:
         if limits.max_pages_per_domain is not None:
             for host, pages in store.stats(sys.maxsize, own).hosts:
                 by_key[frontier.key_of(f"http://{host}/")] += pages
-        frontier.recover(store.items_since(frontier.acknowledged), {number: stats.pages}, by_key)
-        if isinstance(frontier, EmbeddedFrontier):
+        late = store.items_since(frontier.acknowledged)
+        if isinstance(frontier, RoutedRedisFrontier):
+            frontier.recover(late, {number: stats.pages}, by_key, batch=store.durable)
+        else:
+            frontier.recover(late, {number: stats.pages}, by_key)
             self._progress.repaired("request_log_lines", frontier.unreadable_requests)
             self._progress.repaired("request_log_bytes", frontier.missing_log_bytes)
 

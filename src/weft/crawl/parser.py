@@ -48,7 +48,7 @@ class ParsersFrontier(Losing, ParseQueue, Protocol):
 
     def open_crawl(self, name: str, limits: CrawlLimits) -> int: ...
 
-    def recover(self, done: Sequence[int] = (), pages: dict[int, int] | None = None) -> int: ...
+    def recover(self, done: Sequence[int] = (), pages: dict[int, int] | None = None, *, batch: int = 0) -> int: ...
 
     def scope_extensions(self, crawl: int) -> list[str]: ...
 
@@ -109,7 +109,7 @@ class Parser:
         number = frontier.open_crawl("crawl", limits_of(config))
         stats = store.stats(0, slot.name + ".")
         self.progress.take_up(stats)
-        frontier.recover(store.items_since(frontier.acknowledged), {number: stats.pages})
+        frontier.recover(store.items_since(frontier.acknowledged), {number: stats.pages}, batch=store.durable)
         self.progress.repaired("lost_pages", queue_lost(frontier, store, number, slot, self._step))
         seeds, extensions = folder.seeds(), frontier.scope_extensions(number)
         rules = Rules(config.scope, seeds, this_year=datetime.now(UTC).year, extensions=extensions)

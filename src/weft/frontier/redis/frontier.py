@@ -161,17 +161,26 @@ class RedisFrontier(PodClient):
         return int(number)
 
     def recover(
-        self, done: Iterable[int] = (), pages: Mapping[int, int] | None = None, by_key: Mapping[str, int] | None = None
+        self,
+        done: Iterable[int] = (),
+        pages: Mapping[int, int] | None = None,
+        by_key: Mapping[str, int] | None = None,
+        *,
+        batch: int = 0,
     ) -> int:
         """Resolves what this slot's earlier process left open; returns the number queued.
 
         `done`: items that this slot's store has since the last acknowledged batch. `pages`: pages by crawl in this
-        slot's store alone; `by_key`: likewise by site, used only where Redis has no count for the site.
+        slot's store alone; `by_key`: likewise by site, used only where Redis has no count for the site. `batch`: the
+        store's last one, which is on the disk. It is acknowledged here, unless there are `lost_ends`: then it is once
+        their links were read again.
         """
         numbers = [item & NUMBER_MASK for item in done if item > 0 and item >> POD_BITS == self._pod]
         counts = [figure for pair in (pages or {}).items() for figure in pair]
+        if batch:
+            self.sync()  # links for other pods must be on the disk before the pages that they are from are acknowledged
         in_flight, unsure = self._call(
-            "recover", [self._slot, int(self._marks.rebooted), len(counts) // 2, *counts, *numbers]
+            "recover", [self._slot, int(self._marks.rebooted), batch, len(counts) // 2, *counts, *numbers]
         )
         self._worked = True  # from here on the server can lose something of this process
         self._log_expired(in_flight)

@@ -1,12 +1,13 @@
 -- A slot's process was restarted: prepared items that its store holds have ended, the others are queued again, or go back to
 -- the parse queue.
 --
--- ARGV: slot, 1 if the machine was rebooted since, number of (crawl pages) pairs, these, then items that the store has since
--- the last acknowledged batch.
+-- ARGV: slot, 1 if the machine was rebooted since, the store's last batch (0: not told), number of (crawl pages) pairs,
+-- these, then items that the store has since the last acknowledged batch.
 -- Reply: the items whose requests were in flight; the stored items whose links may be missing, because their end never
--- arrived here, or a power cut may have taken messages to other pods. Without such the slot has settled.
-local slot, rebooted, pairs_ = ARGV[3], ARGV[4] == '1', tonumber(ARGV[5])
-local at = 6
+-- arrived here, or a power cut may have taken messages to other pods. Without such the slot has settled, and the batch is
+-- acknowledged: it is on the disk, and a process killed before its own acknowledgement would report the same items again.
+local slot, rebooted, last_batch, pairs_ = ARGV[3], ARGV[4] == '1', tonumber(ARGV[5]), tonumber(ARGV[6])
+local at = 7
 for _ = 1, pairs_ do
   local c, stored = ARGV[at], tonumber(ARGV[at + 1])
   local counted = tonumber(call('HGET', 'pages:' .. c, slot)) or 0
@@ -97,5 +98,9 @@ for n in pairs(in_store) do
   end
 end
 call('SADD', 'crew', slot)
-if #unsure == 0 then call('SREM', 'settling', slot) end
+if #unsure == 0 then
+  call('SREM', 'settling', slot)
+  local acknowledged = tonumber(call('HGET', 'slots', slot)) or 0
+  if last_batch > acknowledged then call('HSET', 'slots', slot, fmt('%.0f', last_batch)) end
+end
 return reply(in_flight, unsure)
