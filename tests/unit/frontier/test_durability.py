@@ -183,10 +183,10 @@ def test_a_journal_is_of_the_layout_that_frontiers_have_on_disk(tmp_path: Path) 
     journal = Journal(tmp_path / "frontier.db")
     journal.close()
     journal = Journal(tmp_path / "frontier.db")
-    assert journal.meta("schema_version") == 1
-    journal.put_meta("schema_version", 2)
+    assert journal.meta("schema_version") == 2
+    journal.put_meta("schema_version", 3)
     journal.close()
-    with pytest.raises(BadInput, match="has layout 2, this Weft reads 1"):
+    with pytest.raises(BadInput, match="has layout 3, this Weft reads 2"):
         Journal(tmp_path / "frontier.db")
 
 

@@ -152,13 +152,13 @@ def test_a_checkpoint_that_finds_no_room_leaves_the_old_one(bench: Bench, monkey
 def test_a_commit_that_fails_leaves_nothing_and_can_be_made_again(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "frontier.db")
     journal.put_meta("kept", 1)
-    journal.put("retries", 7, 1, object())  # what no database takes
+    journal.put("retries", 7, 1, object(), 1)  # what no database takes
     with pytest.raises((sqlite3.Error, TypeError)):
         journal.commit()
     assert journal.meta("kept") is None, "all or nothing"
-    journal.put("retries", 7, 1, 5.0)
+    journal.put("retries", 7, 1, 5.0, 1)
     journal.commit()
-    assert (journal.meta("kept"), journal.row("retries", 7)) == (1, (7, 1, 5.0))
+    assert (journal.meta("kept"), journal.row("retries", 7)) == (1, (7, 1, 5.0, 1))
     journal.close()
 
 
