@@ -87,7 +87,8 @@ class Server:
         self._listener = _listen(path)
         self._epoll.register(self._listener.fileno(), select.EPOLLIN)
         self._peers: dict[int, Peer] = {}
-        self._replies: list[tuple[Peer, bytes]] = []  # not sent before what they promise is committed
+        self._replies: list[tuple[Peer, bytes]] = []
+        self._sealed: list[tuple[Peer, bytes]] = []  # those that go out with the next `reply`
 
     def fileno(self) -> int:
         """Readable when `turn` has something to do."""
@@ -99,7 +100,7 @@ class Server:
         return [peer for peer in self._peers.values() if peer.subscribed]
 
     def turn(self) -> bool:
-        """Carries out what has come; True if there are replies, which `reply` sends when all is committed."""
+        """Carries out what has come; True if there are replies: `seal` and `reply` send them when all is durable."""
         for fd, events in self._epoll.poll(0):
             if fd == self._listener.fileno():
                 self._accept()
@@ -111,9 +112,14 @@ class Server:
                 self._receive(peer)
         return bool(self._replies)
 
+    def seal(self) -> None:
+        """What the replies so far promise is committed; those of later turns wait for the next time."""
+        self._sealed += self._replies
+        self._replies = []
+
     def reply(self) -> None:
-        """Sends the replies of the last turns."""
-        replies, self._replies = self._replies, []
+        """Sends the sealed replies."""
+        replies, self._sealed = self._sealed, []
         for peer, data in replies:
             if peer.sock.fileno() in self._peers:
                 peer.unsent += data

@@ -13,6 +13,7 @@ disk stops at the step that failed; the next call takes up there, and until then
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable
 
 from weft.errors import WeftError
@@ -41,6 +42,10 @@ class Committer:
         self._ended: list[int] = []
         self._synced = self._acknowledged = 0
         self._stop = threading.Event()
+        self._wanted = threading.Event()
+        self._next_sync = 0.0  # when bytes, journal and rows are put on the disk, all of them
+        self._asked = self._answered = 0  # syncs that were asked for
+        self.after_sync: Callable[[], None] = lambda: None  # on the syncing thread
         self._thread = threading.Thread(target=self._keep_syncing, name="sync", daemon=True)
         self._thread.start()
 
@@ -66,9 +71,20 @@ class Committer:
             self._frontier.acknowledge(self._acknowledged)
             self._step("after-acknowledge")
 
+    def sync_soon(self) -> int:
+        """Has what is committed put on the disk at once, by the other thread; `synced` tells when it is."""
+        self._asked += 1
+        self._wanted.set()
+        return self._asked
+
+    def synced(self, ticket: int) -> bool:
+        """Whether what was committed before `sync_soon` gave this is on the disk."""
+        return self._answered >= ticket
+
     def close(self) -> None:
         """Commits the rest and has it on the disk, the frontier's knowledge of it too."""
         self._stop.set()
+        self._wanted.set()
         self._thread.join()
         self.commit()
         self._frontier.sync()
@@ -77,13 +93,26 @@ class Committer:
         self._frontier.commit()
 
     def _keep_syncing(self) -> None:
-        while not self._stop.wait(SYNC_EVERY_S):
+        while self._wanted.wait(SYNC_EVERY_S) is not None and not self._stop.is_set():
             try:
+                asked = self._asked
+                self._wanted.clear()
+                if asked > self._answered and time.monotonic() < self._next_sync:
+                    # Journal and rows alone: what a power cut takes of the bytes behind them is found at the start.
+                    self._frontier.sync()
+                    self._store.sync_rows()
+                    self._answered = asked
+                    self.after_sync()
+                    continue
                 batch = self._store.batch
                 self._also_sync()
                 self._frontier.sync()
                 # A batch that was committed since has its links in a file that was synced too early.
                 self._synced = min(batch, self._store.sync())
+                self._next_sync = time.monotonic() + SYNC_EVERY_S
+                if asked > self._answered:
+                    self._answered = asked
+                    self.after_sync()
             except (OSError, WeftError) as error:
                 # The next round tries again; until then nothing is acknowledged, so nothing can be lost.
                 log.error("sync failed", error=error)

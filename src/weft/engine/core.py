@@ -12,6 +12,7 @@ A turn does work for crawls with which something has happened, for nobody else.
 from __future__ import annotations
 
 import heapq
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -85,7 +86,8 @@ class Core:
         self._durations: list[tuple[float, int]] = []  # when to look whether it has run for long enough
         self._dirty: set[int] = set()  # crawls whose records are not as they are kept
         self._changed: set[int] = set()  # crawls whose standing has changed since their readers were told
-        self._has_commands = self._must_commit = False
+        self._has_commands = self._has_replies = self._must_commit = False
+        self._ticket = 0  # of the sync that replies wait for
         self._next_look = self._next_note = self._next_forget = 0.0
         self._told: dict[Peer, int] = {}  # the last batch that a reader of all crawls was told of
         self._progress = Progress(data_dir / "status.json", 0, run)
@@ -111,6 +113,9 @@ class Core:
     def serve(self, path: Path, parent: int | None = None) -> None:
         """Listens for commands; ends when the descriptor `parent` is closed at its other end."""
         self._server = Server(path, self._carry_out)
+        synced = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._committer.after_sync = lambda: os.eventfd_write(synced, 1)
+        self._ways.watch(synced, lambda: None if os.eventfd_read(synced) else None)
         self._ways.watch(self._server.fileno(), self._commands_came)
         if parent is not None:
             self._ways.watch(parent, self.stop)
@@ -214,7 +219,7 @@ class Core:
     def _turn(self, now: float) -> None:
         if self._has_commands and self._server is not None:
             self._has_commands = False
-            self._must_commit = self._server.turn() or self._must_commit
+            self._has_replies = self._server.turn() or self._has_replies
         if self._loop.blocked is not None:
             return
         self._end_by_clock()
@@ -225,12 +230,24 @@ class Core:
         if now >= self._next_look:
             self._next_look = now + LOOK_EVERY_S
             self._look(now)
-        if self._must_commit and self._loop.flush():
-            self._frontier.sync()
-            self._store.sync()
-            self._must_commit = False
-            if self._server is not None:
-                self._server.reply()
+        if self._server is not None:
+            self._reply(self._server)
+
+    def _reply(self, server: Server) -> None:
+        """Replies go out when what they promise is on the disk; what changes nothing waits for nobody."""
+        if self._ticket and self._committer.synced(self._ticket):
+            self._ticket = 0
+            server.reply()
+        if not self._has_replies or self._ticket:
+            return
+        if not self._must_commit:
+            self._has_replies = False
+            server.seal()
+            server.reply()
+        elif self._loop.flush():
+            self._has_replies = self._must_commit = False
+            server.seal()
+            self._ticket = self._committer.sync_soon()
 
     def _end_by_clock(self) -> None:
         while self._deadlines and self._deadlines[0][0] <= time.time():
@@ -376,6 +393,7 @@ class Core:
         do: Callable[..., Any] | None = _VERBS.get(verb)
         if do is None:
             raise BadInput(f"an engine has no verb {verb!r}")
+        self._must_commit = self._must_commit or verb not in _ASKING
         try:
             result = do(self, **arguments) if verb != "subscribe" else self._subscribe(peer, **arguments)
         except TypeError as error:
@@ -593,6 +611,7 @@ def _canonical(seeds: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     return list(dict.fromkeys(found)), refused
 
 
+_ASKING = frozenset({"standing", "standings", "subscribe"})
 _VERBS: dict[str, Callable[..., Any]] = {
     "open": Core.open,
     "seed": Core.seed,

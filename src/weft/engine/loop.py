@@ -85,7 +85,6 @@ class Loop:
         self._chores = chores
         self._ends_alone = ends_alone
         self._serves = serves  # crawls come and go: it goes on when there is nothing to do
-        self.touched: set[int] = set()  # crawls with which something has happened, until somebody looks at them
         self._pressure = pressure
         self._gather_s = gather_s  # how long ended transfers may wait for others, where telling of them costs a journey
         self._clock = clock
@@ -103,6 +102,11 @@ class Loop:
     def blocked(self) -> DiskFull | ServerAway | ServerFull | None:
         """What the loop waits for: a full disk, a server that is away."""
         return self._blocked
+
+    @property
+    def touched(self) -> set[int]:
+        """Crawls of which something has ended, until somebody looks at them and empties it."""
+        return self._round.touched
 
     def leases_of(self, crawl: int) -> list[Lease]:
         """What is in flight of a crawl."""
@@ -171,7 +175,6 @@ class Loop:
             assert isinstance(tag, Lease)
             del self._leases[tag.item]
             self._step("fetched")
-            self.touched.add(tag.crawl)
             if result.error == "aborted" or tag.crawl not in self._crawls:
                 # Nobody waits for it any more. The site was asked all the same, so its clock counts from here.
                 self._round.cool(Ended(tag, result.ended, outcome="aborted"))
@@ -200,7 +203,7 @@ class Loop:
             return
         for rejection in rejected:
             self._results.reject(rejection)
-            self.touched.add(rejection.crawl)
+            self._round.touched.add(rejection.crawl)
         self._committer.ended(rejection.item.item for rejection in rejected)
 
     def _flush(self) -> None:
@@ -224,7 +227,6 @@ class Loop:
             self._step("claimed")
             wall = time.time()
             for lease in leases:
-                self.touched.add(lease.crawl)
                 self._begin(lease, wall)
             self._send_wanted(wall)
             self._flush()

@@ -54,6 +54,7 @@ class Round:
         self._admitting: dict[int, _Admitting] = {}
         self._ends: list[Outcome] = []
         self._rows: list[Outcome] = []
+        self.touched: set[int] = set()  # crawls of which something has ended, for whoever asks whether they are over
 
     def cool(self, ended: Ended) -> None:
         """A transfer is over."""
@@ -76,10 +77,12 @@ class Round:
     def end(self, lease: Lease, end: End, wait_s: float = 0.0) -> None:
         """An item's lease is over, and there is no row for it."""
         self._ends.append(Outcome(lease, end, wait_s))
+        self.touched.add(lease.crawl)
 
     def row(self, lease: Lease, end: End) -> None:
         """An item has ended with a row that was added to the store."""
         self._rows.append(Outcome(lease, end))
+        self.touched.add(lease.crawl)
 
     def cooled(self) -> None:
         """Tells of ended transfers alone: their sites may be asked again while their pages are read.

@@ -34,6 +34,9 @@ class Pages(Protocol):
     def commit(self) -> int:
         """Makes the rows of what was written permanent, and returns their batch. DiskFull: call it again."""
 
+    def sync_rows(self) -> None:
+        """Puts the committed rows on the disk, and nothing else; may be called from another thread."""
+
     def sync(self) -> int:
         """Returns the last batch that is on the disk; may be called from another thread."""
 

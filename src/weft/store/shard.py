@@ -26,12 +26,13 @@ from weft.store.errors import remedy
 from weft.store.index import Change, FileState, Index, Numbers
 from weft.store.repair import Tail, repair
 from weft.store.schema import values_of
-from weft.store.text import FOLDER, TextFiles
+from weft.store.text import FOLDER, TextFiles, sync_file_system
 from weft.store.warc import Page, RecordMaker
 from weft.store.warc_file import WarcFile, sync_folder
 
 TEXT_ALONE = 0  # in the place of a WARC file's number
 MOST_OPEN = 64  # WARC files, where each crawl has its own
+ONE_BY_ONE = 8  # more files than this are synced with their file system, in one call
 _Pending = tuple[Row, Page | None, str | None]
 
 
@@ -67,8 +68,9 @@ class Shard:
         self._grown: dict[int, FileState] = {}
         self._changes: list[Change] = []
         self._open: dict[int, WarcFile] = {}  # by crawl, the one used last at the end; 0: everybody's
-        self._unsynced: list[WarcFile] = []  # those that were put away: `sync` closes them
-        self._file_lock = threading.Lock()  # a descriptor must not be closed while another thread syncs it
+        self._dirty: dict[int, WarcFile] = {}  # those that were appended to since the last sync
+        self._put_away: list[WarcFile] = []  # no longer appended to: `sync`, which may use them just now, closes them
+        self._file_lock = threading.Lock()
         self._states: dict[int, FileState] = {}  # the files that are appended to
         self._lock_fd = own(data_dir, slot)
         try:
@@ -112,7 +114,9 @@ class Shard:
         for item in self.index.known([*self._pending]) | (self._pending.keys() & self._written.keys()):
             del self._pending[item]
         self._write_texts()
-        for crawl, entries in self._by_file().items():
+        by_file = self._by_file()
+        self._register(by_file)
+        for crawl, entries in by_file.items():
             pages = [page for _, page, _ in entries if page]
             chunks = [part for page in pages for part in (page.request, page.response, page.note) if part]
             self._place(crawl, entries, self._append(crawl, chunks) if chunks else 0)
@@ -138,9 +142,7 @@ class Shard:
         self._drop_pending(crawl)
         if not self.index.forget(crawl, at_most):
             return False
-        with self._file_lock:
-            if (file := self._open.pop(crawl, None)) is not None:
-                file.close()
+        self._put_file_away(crawl)
         self._states.pop(crawl, None)
         for folder in (self.folder / str(crawl), self.folder.parent / FOLDER / str(crawl)):
             shutil.rmtree(folder, ignore_errors=True)
@@ -172,31 +174,43 @@ class Shard:
         """Makes texts and bytes durable."""
         self._texts.sync()
         with self._file_lock:
-            for file in (*self._open.values(), *self._unsynced):
-                file.sync()
-            for file in self._unsynced:
-                file.close()
-            self._unsynced.clear()
+            dirty, put_away = list(self._dirty.values()), self._put_away
+            self._dirty, self._put_away = {}, []
+        try:
+            if len(dirty) > ONE_BY_ONE:
+                sync_file_system(self.folder)
+            else:
+                for file in dirty:
+                    file.sync()
+        except BaseException:
+            with self._file_lock:
+                self._dirty = {id(file): file for file in dirty} | self._dirty
+                self._put_away = put_away + self._put_away
+            raise
+        for file in put_away:
+            file.close()
 
     def close(self) -> None:
-        """Gives up the slot."""
-        with self._file_lock:
-            for file in (*self._open.values(), *self._unsynced):
-                file.close()
-            self._open.clear()
-            self._unsynced.clear()
+        """Releases the slot."""
+        for file in (*self._open.values(), *self._put_away):
+            file.close()
+        self._open.clear()
+        self._put_away.clear()
         self.index.close()
         os.close(self._lock_fd)
 
     def _append(self, crawl: int, chunks: Sequence[bytes]) -> int:
         """Appends to a crawl's current file, and returns where the chunks begin."""
         file = self._open.get(crawl)
-        if file is None or file.length >= self._files.rotate_bytes:
-            file = self._roll(crawl)
+        if file is None:
+            file = self._open_file(crawl)
         elif len(self._open) > 1:
             self._open[crawl] = self._open.pop(crawl)  # it is the one used last
         info = self._files.maker.info(file.path.name, self._files.info) if file.length == 0 else b""
-        return file.append([info, *chunks]) + len(info)
+        begin = file.append([info, *chunks]) + len(info)
+        with self._file_lock:
+            self._dirty[id(file)] = file
+        return begin
 
     def _place(self, crawl: int, entries: Sequence[_Pending], at: int) -> None:
         """Turns what was added into index rows, now that their places are known: the first record begins at `at`."""
@@ -219,31 +233,39 @@ class Shard:
         if last and state is not None:
             self._states[crawl] = self._grown[state.id] = FileState(state.id, state.name, at, last, crawl)
 
-    def _roll(self, crawl: int) -> WarcFile:
-        """Opens the file to append to: the one that was left off, or the next."""
-        state = self._states.get(crawl)
-        if state is None or state.length >= self._files.rotate_bytes:
-            if crawl in self._open:
-                self.sync()  # before the index, or a power cut could leave rows without their bytes
-                self._close(crawl)
+    def _register(self, crawls: Iterable[int]) -> None:
+        """Registers the next files of those whose last ones are full, or that have none; one wait for the disk."""
+        full = [crawl for crawl in crawls if self._is_full(self._states.get(crawl))]
+        if not full:
+            return
+        if any(crawl in self._open for crawl in full):
+            self.sync()  # before the index, or a power cut could leave rows without their bytes
+        for crawl in full:
+            self._put_file_away(crawl)
             name = next(self._files.names)
-            state = self._states[crawl] = self.index.register(f"{crawl}/{name}" if crawl else name, crawl)
-            self.index.flush()
-            self._step("warc-registered")
+            self._states[crawl] = self.index.register(f"{crawl}/{name}" if crawl else name, crawl)
+        self.index.flush()
+        self._step("warc-registered")
+
+    def _is_full(self, state: FileState | None) -> bool:
+        return state is None or state.length >= self._files.rotate_bytes
+
+    def _open_file(self, crawl: int) -> WarcFile:
+        """Opens the file to append to: the one that was left off, or a new one."""
+        state = self._states[crawl]
         path = self.folder / state.name
         if crawl:
             path.parent.mkdir(mode=0o700, exist_ok=True)
-        file = WarcFile(path, state.length)
-        with self._file_lock:
-            while len(self._open) >= MOST_OPEN:
-                self._unsynced.append(self._open.pop(next(iter(self._open))))
-            self._open[crawl] = file
+        while len(self._open) >= MOST_OPEN:
+            self._put_file_away(next(iter(self._open)))
+        file = self._open[crawl] = WarcFile(path, state.length)
         self._step("warc-opened")
         return file
 
-    def _close(self, crawl: int) -> None:
-        with self._file_lock:
-            self._open.pop(crawl).close()
+    def _put_file_away(self, crawl: int) -> None:
+        if (file := self._open.pop(crawl, None)) is not None:
+            with self._file_lock:
+                self._put_away.append(file)
 
 
 def own(data_dir: Path, slot: str) -> int:
