@@ -81,6 +81,7 @@ class Core:
         self._crawls: dict[int, Tenant] = {}
         self._names: dict[str, int] = {}  # of every crawl that is not being forgotten
         self._ended: dict[int, Record] = {}
+        self._with_rows: set[int] = set()  # crawls that had stored something when the engine began
         self._forgetting: list[int] = []
         self._deadlines: list[tuple[float, int]] = []  # of the wall clock, by crawl
         self._durations: list[tuple[float, int]] = []  # when to look whether it has run for long enough
@@ -127,7 +128,7 @@ class Core:
         finally:
             if self._server is not None:
                 self._server.close()
-        self._write_records(self._crawls)
+        self._write_records(self._dirty)
         self._ways.shut()
         self._committer.close()
         self._store.close()
@@ -155,8 +156,9 @@ class Core:
             frontier.open_crawl(name, crawl_settings.limits_of(config, in_flight), config.politeness, weight)
         pages: dict[int, int] = {}
         by_site: dict[int, dict[str, int]] = {}
+        self._with_rows = store.crawls_with_rows()
         for number, (_, record) in records.items():
-            if record.state in (State.OPEN, State.RUNNING, State.PAUSED):
+            if record.state in (State.OPEN, State.RUNNING, State.PAUSED) and number in self._with_rows:
                 pages[number] = store.stats(0, crawl=number).pages
                 if self._configured(record).limits.max_pages_per_domain is not None:
                     counts: Counter[str] = Counter()
@@ -192,7 +194,8 @@ class Core:
             self._store.change(_change(number, name, record, State.ENDED))
             return
         tenant = self._tenant(number, name, record)
-        tenant.progress.take_up(self._store.stats(0, crawl=number))
+        if number in self._with_rows:
+            tenant.progress.take_up(self._store.stats(0, crawl=number))
         if record.state is State.PAUSED:
             self._frontier.pause(number)
         elif record.state is State.RUNNING:

@@ -149,7 +149,7 @@ class EmbeddedFrontier:
                 assert record is not None
                 seed = msgspec.msgpack.decode(record[1])["seed"]
         crawl = self._queues.crawls[number] = Crawl(number, name, seed, limits, self._spill(number), section, weight)
-        self._measure_delays()
+        self._note_delay(section.delay_s)
         if self._is_recovered and not is_new:
             self._recovery.restore_late(crawl, self._counts, self.now())
         return number
@@ -170,15 +170,15 @@ class EmbeddedFrontier:
         if limits.max_depth is not None and owner.depths is None:
             owner.depths = {}
         owner.limits, owner.section, owner.weight = limits, section, weight
-        self._measure_delays()
+        self._note_delay(section.delay_s)
         for site in list(self._queues.sites.values()) if self._is_recovered else ():
             if any(lane.crawl is owner for lane in site.lanes):
                 self._queues.schedule(site)
         self._queues.unblock(owner)
 
-    def _measure_delays(self) -> None:
-        delays = (crawl.section.delay_s for crawl in self._queues.crawls.values())
-        self._queues.longest_delay_s = longest = max(self._section.delay_s, *delays)
+    def _note_delay(self, delay_s: float) -> None:
+        """Sites and request logs are kept for as long as the longest delay of any crawl."""
+        self._queues.longest_delay_s = longest = max(self._queues.longest_delay_s, delay_s)
         if longest > (self._journal.latest_meta("longest_delay") or 0.0):
             self._journal.put_meta("longest_delay", longest)
 
@@ -200,6 +200,7 @@ class EmbeddedFrontier:
                 self._queues.schedule(site)
         owner.queued = 0
         owner.blocked.clear()
+        self._queues.blocked.pop(crawl, None)
         shutil.rmtree(owner.spill, ignore_errors=True)
         del self._by_name[owner.name]
         self._journal.delete("crawls", crawl)
@@ -749,7 +750,7 @@ class EmbeddedFrontier:
         if not lane.queued:
             return None
         if lane.crawl.permits() <= 0:
-            lane.crawl.blocked[site] = None
+            self._queues.block(lane.crawl, site)
             return None
         if not lane.has_budget():
             return None

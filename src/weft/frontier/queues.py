@@ -55,6 +55,7 @@ class Queues:
         self.wheel: Wheel[Site] = Wheel()
         self.fairness = Fairness()
         self.longest_delay_s = section.delay_s  # of all crawls
+        self.blocked: dict[int, Crawl] = {}  # those that have sites which wait for a permit
         self.queued = 0
         self.not_before = 0.0  # the earliest due time of any site
         self.asked: dict[
@@ -295,6 +296,11 @@ class Queues:
                 self.wheel.put(site, min(times), now)
                 room -= min(times) <= max(clock.due_for(self.section), now)
 
+    def block(self, crawl: Crawl, site: Site) -> None:
+        """A site must wait until its crawl has a permit again."""
+        crawl.blocked[site] = None
+        self.blocked[crawl.number] = crawl
+
     def unblock(self, crawl: Crawl) -> int:
         """Schedules as many blocked sites as there are free permits; returns how many."""
         count = min(len(crawl.blocked), max(0, crawl.permits()))
@@ -302,11 +308,13 @@ class Queues:
             site = next(iter(crawl.blocked))
             del crawl.blocked[site]
             self.schedule(site)
+        if not crawl.blocked:
+            self.blocked.pop(crawl.number, None)
         return count
 
     def unblock_waiting(self) -> bool:
         """Unblocks for every crawl: a site that was unblocked and claimed a sitemap has not used its permit."""
-        return sum(self.unblock(crawl) for crawl in self.crawls.values() if crawl.blocked) > 0
+        return sum(self.unblock(crawl) for crawl in list(self.blocked.values())) > 0
 
 
 def _key_of(clock: AddressClock) -> str:

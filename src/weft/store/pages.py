@@ -203,6 +203,10 @@ class PageStore:
             return self._shards[0].index.crawls()
         return [found for index in self._corpus.indexes() for found in index.crawls()]
 
+    def crawls_with_rows(self) -> set[int]:
+        """The crawls that have stored something."""
+        return {crawl for index in self._corpus.indexes() for crawl in index.crawls_with_rows()}
+
     def last_number(self, crawl: int) -> int:
         """The number of a crawl's last row or change of state, as committed."""
         return self._numbers.last(crawl)

@@ -114,6 +114,10 @@ class IndexReader:
         last = self._all(_LAST_OF_BATCHES, after, after, limit)[0][0]
         return [] if last is None else [(b, c, n) for b, c, n in self._all(_BATCHES, after, last, after, last)]
 
+    def crawls_with_rows(self) -> list[int]:
+        """The crawls that have rows."""
+        return [crawl for (crawl,) in self._all("SELECT DISTINCT crawl FROM tally")]
+
     def crawls(self) -> list[tuple[int, str, bytes]]:
         """The crawls of an engine: number, name and record."""
         return [(number, name, bytes(record)) for number, name, record in self._all("SELECT * FROM crawls")]
