@@ -2,9 +2,10 @@
 
 The index is the truth about which crawls there are and in which state each is; the frontier follows it. A crawl is made
 known to the frontier first and to the index second, in one commit of the loop; one that only the frontier knows was
-never opened, and is forgotten at the next start. A crawl that has ended is closed in the frontier, all of its queue in
-one step; where a kill comes between the two, the next start closes it. `forget` marks the crawl in the index first and
-then deletes in pieces, so that a kill in the middle is taken up at the next start.
+never opened, and is forgotten at the next start. A crawl that ends is closed in the frontier's memory, all of its queue
+in one step; its journal is told when the index has the end, and where a kill comes between the two, the next start does
+so. `forget` marks the crawl in the index first and then deletes in pieces, so that a kill in the middle is taken up at
+the next start.
 
 A turn does work for crawls with which something has happened, for nobody else.
 """
@@ -81,11 +82,14 @@ class Core:
         self._names: dict[str, int] = {}  # of every crawl that is not being forgotten
         self._ended: dict[int, Record] = {}
         self._forgetting: list[int] = []
+        self._closing: list[int] = []  # closed in the frontier's memory, until the index has their end
+        self._to_forget: list[int] = []  # until the index has it that they are forgotten
         self._deadlines: list[tuple[float, int]] = []  # of the wall clock, by crawl
         self._durations: list[tuple[float, int]] = []  # when to look whether it has run for long enough
         self._dirty: set[int] = set()  # crawls whose records are not as they are kept
         self._changed: set[int] = set()  # crawls whose standing has changed since their readers were told
         self._has_commands = self._must_commit = False
+        self._is_ahead = False  # there are states that are not committed: nobody hears of them before they are
         self._next_look = self._next_note = self._next_forget = 0.0
         self._told: dict[Peer, int] = {}  # the last batch that a reader of all crawls was told of
         self._progress = Progress(data_dir / "status.json", 0, run)
@@ -98,7 +102,7 @@ class Core:
         self._loop = Loop(
             self._frontier, self._ways, results, self._committer, running, self._progress, self._suspects,
             self._metrics, owner=SLOT.name, step=self._step, serves=True, chores=[self._turn],
-            by_address=self._config.politeness.key_scope == "ip", after_commit=self._notify,
+            by_address=self._config.politeness.key_scope == "ip", after_commit=self._committed,
         )  # fmt: skip
         self._frontier.forbids = lambda number, record, origin, url: (
             running[number].book.forbids(record, origin, url) if number in running else ""
@@ -110,7 +114,7 @@ class Core:
 
     def serve(self, path: Path, parent: int | None = None) -> None:
         """Listens for commands; ends when the descriptor `parent` is closed at its other end."""
-        self._server = Server(path, self._carry_out)
+        self._server = Server(path, self._carry_out, at_once=_QUESTIONS)
         self._ways.watch(self._server.fileno(), self._commands_came)
         if parent is not None:
             self._ways.watch(parent, self.stop)
@@ -141,13 +145,12 @@ class Core:
         """Every crawl where it was."""
         frontier, store = self._frontier, self._store
         records = {number: (name, msgspec.msgpack.decode(data, type=Record)) for number, name, data in store.crawls()}
-        names = {name: number for number, (name, _) in records.items()}
-        for name, number in frontier.crawl_names().items():
-            record = records[number][1] if names.get(name) == number else None
-            config = self._config if record is None else self._configured(record)
-            in_flight = None if record is None else record.in_flight
-            weight = 1.0 if record is None else record.weight
-            frontier.open_crawl(name, crawl_settings.limits_of(config, in_flight), config.politeness, weight)
+        there = frontier.kept_crawls()
+        for number in there:
+            record = records[number][1] if number in records else Record(settings={})
+            config = self._configured(record)
+            limits = crawl_settings.limits_of(config, record.in_flight)
+            frontier.reopen_crawl(number, limits, config.politeness, record.weight)
         pages: dict[int, int] = {}
         by_site: dict[int, dict[str, int]] = {}
         for number, (_, record) in records.items():
@@ -159,11 +162,11 @@ class Core:
                         counts[frontier.key_of(f"http://{host}/")] += count
                     by_site[number] = counts
         frontier.recover(store.items_since(frontier.acknowledged), pages, by_crawl=by_site)
-        open_there = frontier.crawl_names()
         for number, (name, record) in records.items():
-            self._take_up(number, name, record, is_there=open_there.get(name) == number)
-        for number in set(open_there.values()) - set(self._crawls):
+            self._take_up(number, name, record, is_there=number in there)
+        for number in set(there) - set(self._crawls):
             frontier.close_crawl(number)
+            frontier.closed(number)
             if number not in records:
                 self._forgetting.append(number)
         for row in store.repair():
@@ -215,13 +218,12 @@ class Core:
         if self._has_commands and self._server is not None:
             self._has_commands = False
             self._must_commit = self._server.turn() or self._must_commit
+        if self._server is not None and (self._loop.blocked is not None or not self._is_ahead):
+            self._server.answer()
         if self._loop.blocked is not None:
             return
         self._end_by_clock()
         self._end_what_is_done()
-        if self._forgetting and now >= self._next_forget:
-            self._next_forget = now + FORGET_EVERY_S
-            self._forget_some()
         if now >= self._next_look:
             self._next_look = now + LOOK_EVERY_S
             self._look(now)
@@ -231,6 +233,9 @@ class Core:
             self._must_commit = False
             if self._server is not None:
                 self._server.reply()
+        if self._forgetting and now >= self._next_forget:
+            self._next_forget = now + FORGET_EVERY_S
+            self._forget_some()
 
     def _end_by_clock(self) -> None:
         while self._deadlines and self._deadlines[0][0] <= time.time():
@@ -253,6 +258,7 @@ class Core:
         touched = self._loop.touched
         if not touched:
             return
+        self._loop.record_rejections()  # rows of crawls that may end here
         self._dirty |= touched
         for number in touched:
             tenant = self._crawls.get(number)
@@ -282,8 +288,10 @@ class Core:
         record = tenant.record
         record.state, record.reason, record.ended_at = State.ENDED, reason, time.time()
         record.last = msgspec.structs.replace(tenant.standing(0), queued=0, in_flight=0)
+        self._count(tenant)
         self._results.drop(number)
         self._frontier.close_crawl(number)
+        self._closing.append(number)
         self._step("crawl-closed")
         del self._crawls[number]
         self._dirty.discard(number)
@@ -291,6 +299,7 @@ class Core:
         self._ways.close(tenant.fetch)
         self._store.change(_change(number, tenant.name, record, State.ENDED))
         self._changed.add(number)
+        self._is_ahead = True
         log.info("crawl ended", crawl=tenant.name, reason=reason, pages=tenant.progress.status.pages)
 
     def _forget_some(self) -> None:
@@ -341,6 +350,17 @@ class Core:
             heapq.heappush(self._durations, (time.monotonic() + max(0.0, most - tenant.running_s), tenant.number))
 
     # ── readers ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _committed(self) -> None:
+        """What was done is in the index: the frontier's journal may follow, and readers hear of it."""
+        self._is_ahead = False
+        for number in self._closing:
+            self._step("end-committed")
+            self._frontier.closed(number)
+        self._closing.clear()
+        self._forgetting += self._to_forget
+        self._to_forget.clear()
+        self._notify()
 
     def _notify(self) -> None:
         """Something was committed: readers of all crawls hear the batch's number."""
@@ -407,7 +427,7 @@ class Core:
             raise BadInput(f"in_flight: {in_flight!r} is not accepted; use a whole number from 1")
         if (number := self._names.get(name)) is not None:
             record = self._record(number)
-            if not crawl_settings.same(record.settings, crawl_settings.plain(own)):
+            if not crawl_settings.same(record.opened_with, _opened_with(own, weight, in_flight)):
                 raise BadInput(
                     f"a crawl {name!r} is there already, with other settings: edit it, or choose another name"
                 )
@@ -418,14 +438,16 @@ class Core:
         canonical, refused = _canonical(seeds)
         crawl_settings.check_email(canonical, config.fetch)
         record = Record(
-            settings=crawl_settings.plain(own), weight=weight, deadline=at, in_flight=in_flight, opened_at=time.time()
-        )
+            settings=crawl_settings.plain(own), weight=weight, deadline=at, in_flight=in_flight, opened_at=time.time(),
+            opened_with=_opened_with(own, weight, in_flight),
+        )  # fmt: skip
         limits = crawl_settings.limits_of(config, in_flight)
         number = self._frontier.open_crawl(name, limits, config.politeness, weight)
         self._step("crawl-opened")
         tenant = self._tenant(number, name, record)
         self._store.change(_change(number, name, record, State.OPEN))
         self._changed.add(number)
+        self._is_ahead = True
         seeded = self._admit(tenant, canonical, refused)
         self._watch_clocks(tenant)
         return self._standing(number), seeded
@@ -521,8 +543,13 @@ class Core:
             self._end(self._crawls[number], EndReason.CANCELLED)
         return self._standing(number)
 
-    def forget(self, name: str) -> None:
-        """Deletes everything of it, in pieces; from now on the name is free."""
+    def forget(self, name: str, number: int | None = None) -> None:
+        """Deletes everything of it, in pieces; from now on the name is free.
+
+        `number`: which crawl is meant, where the command may come a second time.
+        """
+        if number is not None and self._names.get(name) != number:
+            return
         number = self._known(name)
         if number in self._crawls:
             self._end(self._crawls[number], EndReason.CANCELLED)
@@ -531,7 +558,8 @@ class Core:
         record.state, record.last = State.FORGOTTEN, None
         # The name may be another's soon, and a name is there once.
         self._store.change(_change(number, f"{number}/{name}", record))
-        self._forgetting.append(number)
+        self._to_forget.append(number)
+        self._is_ahead = True
 
     def standing(self, name: str) -> Standing:
         """How a crawl stands."""
@@ -547,17 +575,20 @@ class Core:
             blocked = self._loop.blocked
             return tenant.standing(last, "" if blocked is None else str(blocked))
         record = self._ended[number]
-        name = next((name for name, other in self._names.items() if other == number), "")
-        ended = record.last or Standing(name=name, id=number, state=State.ENDED, reason=record.reason)
+        ended = record.last or Standing(name=self._name_of(number), id=number, state=State.ENDED)
         return msgspec.structs.replace(
             ended, state=record.state, reason=record.reason, ended_at=record.ended_at, number=last
         )
+
+    def _name_of(self, number: int) -> str:
+        return next((name for name, other in self._names.items() if other == number), "")
 
     def _change_state(self, tenant: Tenant, state: State) -> None:
         tenant.record.state = state
         tenant.noted()
         self._store.change(_change(tenant.number, tenant.name, tenant.record, state))
         self._changed.add(tenant.number)
+        self._is_ahead = True
 
     def _record(self, number: int) -> Record:
         return self._crawls[number].record if number in self._crawls else self._ended[number]
@@ -578,6 +609,10 @@ class Core:
 def _change(number: int, name: str, record: Record, state: State | None = None) -> Change:
     data = msgspec.msgpack.encode(record)
     return Change(number, name, data, time.time(), str(state or ""), str(record.reason or "") if state else "")
+
+
+def _opened_with(own: Mapping[str, Any], weight: float, in_flight: int | None) -> dict[str, Any]:
+    return crawl_settings.plain({**own, "weight": weight, "in_flight": in_flight})
 
 
 def _canonical(seeds: Sequence[str]) -> tuple[list[str], dict[str, str]]:
@@ -605,3 +640,4 @@ _VERBS: dict[str, Callable[..., Any]] = {
     "standings": Core.standings,
     "subscribe": Core._subscribe,
 }
+_QUESTIONS = frozenset({"standing", "standings", "subscribe"})  # change nothing, so nothing is committed for them
