@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, TypeVar
 
-from weft.engine.handle import Engine
+from weft.engine.handle import Ending, Engine
 from weft.engine.model import Event, Seeded, Standing
 from weft.engine.stored_page import CrawledPage
 from weft.errors import WeftError
@@ -81,17 +81,21 @@ class AsyncEngine:
 
     async def wait(self, name: str, timeout: float | None = None) -> Standing:
         """Returns when a crawl has ended."""
-        return await _alone(lambda: self._opened().wait(name, timeout))
+        ends = Ending()
+        return await _alone(lambda: self._opened().wait(name, timeout, ends=ends), ends)
 
     def events(
         self, name: str | None = None, after: int = 0, *, follow: bool = True, progress: bool = False
     ) -> AsyncIterator[Event]:
         """What has happened to a crawl, or to all, after a cursor."""
-        return _each(lambda: self._opened().events(name, after, follow=follow, progress=progress))
+        ends = Ending()
+        found = self._opened().events(name, after, follow=follow, progress=progress, ends=ends)
+        return _each(found, ends)
 
     def pages(self, name: str, after: int = 0, *, follow: bool = True) -> AsyncIterator[CrawledPage]:
         """A crawl's stored pages."""
-        return _each(lambda: self._opened().pages(name, after, follow=follow))
+        ends = Ending()
+        return _each(self._opened().pages(name, after, follow=follow, ends=ends), ends)
 
     def _opened(self) -> Engine:
         if self._engine is None:
@@ -99,20 +103,21 @@ class AsyncEngine:
         return self._engine
 
 
-async def _alone(work: Callable[[], T]) -> T:
+async def _alone(work: Callable[[], T], ends: Ending) -> T:
     """On a thread of its own: one that waits for long must not take a place that others need."""
     with ThreadPoolExecutor(1) as thread:
-        return await asyncio.get_running_loop().run_in_executor(thread, work)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(thread, work)
+        finally:
+            ends.end()  # a task that is cancelled leaves nobody behind who waits
 
 
-async def _each(begin: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
+async def _each(found: Iterator[T], ends: Ending) -> AsyncIterator[T]:
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(1) as thread:
-        found = await loop.run_in_executor(thread, begin)
         try:
             while (one := await loop.run_in_executor(thread, next, found, _END)) is not _END:
                 yield one  # type: ignore[misc]
         finally:
-            close = getattr(found, "close", None)
-            if close is not None:
-                await loop.run_in_executor(thread, close)
+            ends.end()
+            thread.submit(found.close)  # type: ignore[attr-defined]

@@ -17,7 +17,7 @@ import select
 import socket
 import struct
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -47,11 +47,10 @@ def socket_path(data_dir: Path) -> Path:
     if len(os.fsencode(path)) <= _LONGEST_ADDRESS:
         return path
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    name = f"weft-{sha256(os.fsencode(path)).hexdigest()[:24]}"
-    folder = (
-        Path(runtime) if runtime and Path(runtime).is_dir() else Path(tempfile.gettempdir()) / f"weft-{os.getuid()}"
-    )
-    return folder / f"{name}.sock"
+    name = f"weft-{sha256(os.fsencode(path)).hexdigest()[:24]}.sock"
+    folders = [Path(runtime)] if runtime and Path(runtime).is_dir() else []
+    folders += [Path(tempfile.gettempdir()) / f"weft-{os.getuid()}", Path(f"/tmp/weft-{os.getuid()}")]  # noqa: S108
+    return next(folder / name for folder in folders if len(os.fsencode(folder / name)) <= _LONGEST_ADDRESS)
 
 
 def _frame(value: object) -> bytes:
@@ -79,9 +78,15 @@ class Peer:
 class Server:
     """The engine's end. Everything happens in `turn`, on the thread of whoever calls it; nothing blocks."""
 
-    def __init__(self, path: Path, handle: Callable[[Peer, str, dict[str, Any]], Any]) -> None:
-        """`handle` carries out a verb and gives its result, or raises what is wrong with it."""
+    def __init__(
+        self, path: Path, handle: Callable[[Peer, str, dict[str, Any]], Any], at_once: Collection[str] = ()
+    ) -> None:
+        """`handle` carries out a verb and gives its result, or raises what is wrong with it.
+
+        `at_once`: verbs that change nothing; `answer` sends their replies.
+        """
         self._path = path
+        self._at_once = at_once
         self._handle = handle
         self._epoll = select.epoll()
         self._listener = _listen(path)
@@ -89,6 +94,7 @@ class Server:
         self._peers: dict[int, Peer] = {}
         self._replies: list[tuple[Peer, bytes]] = []
         self._sealed: list[tuple[Peer, bytes]] = []  # those that go out with the next `reply`
+        self._answers: list[tuple[Peer, bytes]] = []
 
     def fileno(self) -> int:
         """Readable when `turn` has something to do."""
@@ -120,6 +126,15 @@ class Server:
     def reply(self) -> None:
         """Sends the sealed replies."""
         replies, self._sealed = self._sealed, []
+        self._reply(replies)
+
+    def answer(self) -> None:
+        """Sends the replies to verbs that change nothing."""
+        if self._answers:
+            answers, self._answers = self._answers, []
+            self._reply(answers)
+
+    def _reply(self, replies: list[tuple[Peer, bytes]]) -> None:
         for peer, data in replies:
             if peer.sock.fileno() in self._peers:
                 peer.unsent += data
@@ -174,15 +189,17 @@ class Server:
                 return
             body = bytes(peer.heard[_LENGTH.size : _LENGTH.size + size])
             del peer.heard[: _LENGTH.size + size]
-            self._carry_out(peer, body)
+            if not self._carry_out(peer, body):
+                return
 
-    def _carry_out(self, peer: Peer, body: bytes) -> None:
+    def _carry_out(self, peer: Peer, body: bytes) -> bool:
+        """False: this was no request, and the peer is gone."""
         try:
             number, verb, arguments = msgspec.msgpack.decode(body, type=tuple[int, str, dict[str, Any]])
         except msgspec.DecodeError as error:
             self._drop(peer)
             log.warning("a peer sent what is no request", error=error)
-            return
+            return False
         reply: list[object]
         try:
             reply = [number, "ok", self._handle(peer, verb, arguments)]
@@ -191,7 +208,8 @@ class Server:
         except Exception as error:  # a defect of ours must not end every crawl
             log.error("a command failed", verb=verb, exc_info=True)
             reply = [number, "error", "WeftError", f"{verb}: internal error: {type(error).__name__}: {error}"]
-        self._replies.append((peer, _frame(reply)))
+        (self._answers if verb in self._at_once else self._replies).append((peer, _frame(reply)))
+        return True
 
     def _send(self, peer: Peer) -> None:
         if not peer.unsent and peer.notice is not None:
@@ -238,7 +256,13 @@ class Connection:
         """The verb's result; raises what the engine has raised, or Gone."""
         self._count += 1
         try:
-            self._sock.sendall(_frame([self._count, verb, arguments]))
+            frame = _frame([self._count, verb, arguments])
+        except (UnicodeEncodeError, OverflowError, TypeError) as error:
+            raise BadInput(f"{verb}: a value cannot be sent: {error}") from None
+        if len(frame) > LONGEST_FRAME:
+            raise BadInput(f"{verb}: {len(frame):,} bytes are too much for one command")
+        try:
+            self._sock.sendall(frame)
         except OSError as error:
             raise Gone(f"the engine has hung up: {error.strerror or error}") from None
         while True:
@@ -256,6 +280,13 @@ class Connection:
         except TimeoutError:
             return None
 
+    def hang_up(self) -> None:
+        """Has whoever waits for something, in any thread, see that it is over."""
+        try:
+            self._sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # it is already
+
     def close(self) -> None:
         """Hangs up."""
         self._sock.close()
@@ -271,8 +302,8 @@ class Connection:
             self._sock.settimeout(None if self._heard else timeout_s)
             try:
                 data = self._sock.recv(_PIECE)
-            except TimeoutError:
-                raise
+            except (TimeoutError, BlockingIOError):
+                raise TimeoutError from None
             except OSError as error:
                 raise Gone(f"the engine has hung up: {error.strerror or error}") from None
             if not data:

@@ -2,9 +2,10 @@
 
 The index is the truth about which crawls there are and in which state each is; the frontier follows it. A crawl is made
 known to the frontier first and to the index second, in one commit of the loop; one that only the frontier knows was
-never opened, and is forgotten at the next start. A crawl that has ended is closed in the frontier, all of its queue in
-one step; where a kill comes between the two, the next start closes it. `forget` marks the crawl in the index first and
-then deletes in pieces, so that a kill in the middle is taken up at the next start.
+never opened, and is forgotten at the next start. A crawl that ends is closed in the frontier's memory, all of its queue
+in one step; its journal is told when the index has the end, and where a kill comes between the two, the next start does
+so. `forget` marks the crawl in the index first and then deletes in pieces, so that a kill in the middle is taken up at
+the next start.
 
 A turn does work for crawls with which something has happened, for nobody else.
 """
@@ -83,12 +84,15 @@ class Core:
         self._ended: dict[int, Record] = {}
         self._with_rows: set[int] = set()  # crawls that had stored something when the engine began
         self._forgetting: list[int] = []
+        self._closing: list[int] = []  # closed in the frontier's memory, until the index has their end
+        self._to_forget: list[int] = []  # until the index has it that they are forgotten
         self._deadlines: list[tuple[float, int]] = []  # of the wall clock, by crawl
         self._durations: list[tuple[float, int]] = []  # when to look whether it has run for long enough
         self._dirty: set[int] = set()  # crawls whose records are not as they are kept
         self._changed: set[int] = set()  # crawls whose standing has changed since their readers were told
-        self._has_commands = self._has_replies = self._must_commit = False
+        self._has_commands = self._must_commit = False
         self._ticket = 0  # of the sync that replies wait for
+        self._is_ahead = False  # there are states that are not committed: nobody hears of them before they are
         self._next_look = self._next_note = self._next_forget = 0.0
         self._told: dict[Peer, int] = {}  # the last batch that a reader of all crawls was told of
         self._progress = Progress(data_dir / "status.json", 0, run)
@@ -101,7 +105,7 @@ class Core:
         self._loop = Loop(
             self._frontier, self._ways, results, self._committer, running, self._progress, self._suspects,
             self._metrics, owner=SLOT.name, step=self._step, serves=True, chores=[self._turn],
-            by_address=self._config.politeness.key_scope == "ip", after_commit=self._notify,
+            by_address=self._config.politeness.key_scope == "ip", after_commit=self._committed,
         )  # fmt: skip
         self._frontier.forbids = lambda number, record, origin, url: (
             running[number].book.forbids(record, origin, url) if number in running else ""
@@ -113,7 +117,7 @@ class Core:
 
     def serve(self, path: Path, parent: int | None = None) -> None:
         """Listens for commands; ends when the descriptor `parent` is closed at its other end."""
-        self._server = Server(path, self._carry_out)
+        self._server = Server(path, self._carry_out, at_once=_QUESTIONS)
         synced = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._committer.after_sync = lambda: os.eventfd_write(synced, 1)
         self._ways.watch(synced, lambda: None if os.eventfd_read(synced) else None)
@@ -147,13 +151,12 @@ class Core:
         """Every crawl where it was."""
         frontier, store = self._frontier, self._store
         records = {number: (name, msgspec.msgpack.decode(data, type=Record)) for number, name, data in store.crawls()}
-        names = {name: number for number, (name, _) in records.items()}
-        for name, number in frontier.crawl_names().items():
-            record = records[number][1] if names.get(name) == number else None
-            config = self._config if record is None else self._configured(record)
-            in_flight = None if record is None else record.in_flight
-            weight = 1.0 if record is None else record.weight
-            frontier.open_crawl(name, crawl_settings.limits_of(config, in_flight), config.politeness, weight)
+        there = frontier.kept_crawls()
+        for number in there:
+            record = records[number][1] if number in records else Record(settings={})
+            config = self._configured(record)
+            limits = crawl_settings.limits_of(config, record.in_flight)
+            frontier.reopen_crawl(number, limits, config.politeness, record.weight)
         pages: dict[int, int] = {}
         by_site: dict[int, dict[str, int]] = {}
         self._with_rows = store.crawls_with_rows()
@@ -166,11 +169,11 @@ class Core:
                         counts[frontier.key_of(f"http://{host}/")] += count
                     by_site[number] = counts
         frontier.recover(store.items_since(frontier.acknowledged), pages, by_crawl=by_site)
-        open_there = frontier.crawl_names()
         for number, (name, record) in records.items():
-            self._take_up(number, name, record, is_there=open_there.get(name) == number)
-        for number in set(open_there.values()) - set(self._crawls):
+            self._take_up(number, name, record, is_there=number in there)
+        for number in set(there) - set(self._crawls):
             frontier.close_crawl(number)
+            frontier.closed(number)
             if number not in records:
                 self._forgetting.append(number)
         for row in store.repair():
@@ -222,33 +225,29 @@ class Core:
     def _turn(self, now: float) -> None:
         if self._has_commands and self._server is not None:
             self._has_commands = False
-            self._has_replies = self._server.turn() or self._has_replies
+            self._must_commit = self._server.turn() or self._must_commit
+        if self._server is not None and (self._loop.blocked is not None or not self._is_ahead):
+            self._server.answer()
         if self._loop.blocked is not None:
             return
         self._end_by_clock()
         self._end_what_is_done()
-        if self._forgetting and now >= self._next_forget:
-            self._next_forget = now + FORGET_EVERY_S
-            self._forget_some()
         if now >= self._next_look:
             self._next_look = now + LOOK_EVERY_S
             self._look(now)
         if self._server is not None:
             self._reply(self._server)
+        if self._forgetting and now >= self._next_forget:
+            self._next_forget = now + FORGET_EVERY_S
+            self._forget_some()
 
     def _reply(self, server: Server) -> None:
-        """Replies go out when what they promise is on the disk; what changes nothing waits for nobody."""
+        """Replies go out when what they promise is on the disk; the loop does not wait for it."""
         if self._ticket and self._committer.synced(self._ticket):
             self._ticket = 0
             server.reply()
-        if not self._has_replies or self._ticket:
-            return
-        if not self._must_commit:
-            self._has_replies = False
-            server.seal()
-            server.reply()
-        elif self._loop.flush():
-            self._has_replies = self._must_commit = False
+        if self._must_commit and not self._ticket and self._loop.flush():
+            self._must_commit = False
             server.seal()
             self._ticket = self._committer.sync_soon()
 
@@ -273,6 +272,7 @@ class Core:
         touched = self._loop.touched
         if not touched:
             return
+        self._loop.record_rejections()  # rows of crawls that may end here
         self._dirty |= touched
         for number in touched:
             tenant = self._crawls.get(number)
@@ -302,8 +302,10 @@ class Core:
         record = tenant.record
         record.state, record.reason, record.ended_at = State.ENDED, reason, time.time()
         record.last = msgspec.structs.replace(tenant.standing(0), queued=0, in_flight=0)
+        self._count(tenant)
         self._results.drop(number)
         self._frontier.close_crawl(number)
+        self._closing.append(number)
         self._step("crawl-closed")
         del self._crawls[number]
         self._dirty.discard(number)
@@ -311,6 +313,7 @@ class Core:
         self._ways.close(tenant.fetch)
         self._store.change(_change(number, tenant.name, record, State.ENDED))
         self._changed.add(number)
+        self._is_ahead = True
         log.info("crawl ended", crawl=tenant.name, reason=reason, pages=tenant.progress.status.pages)
 
     def _forget_some(self) -> None:
@@ -362,6 +365,17 @@ class Core:
 
     # ── readers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _committed(self) -> None:
+        """What was done is in the index: the frontier's journal may follow, and readers hear of it."""
+        self._is_ahead = False
+        for number in self._closing:
+            self._step("end-committed")
+            self._frontier.closed(number)
+        self._closing.clear()
+        self._forgetting += self._to_forget
+        self._to_forget.clear()
+        self._notify()
+
     def _notify(self) -> None:
         """Something was committed: readers of all crawls hear the batch's number."""
         if self._server is None:
@@ -396,7 +410,6 @@ class Core:
         do: Callable[..., Any] | None = _VERBS.get(verb)
         if do is None:
             raise BadInput(f"an engine has no verb {verb!r}")
-        self._must_commit = self._must_commit or verb not in _ASKING
         try:
             result = do(self, **arguments) if verb != "subscribe" else self._subscribe(peer, **arguments)
         except TypeError as error:
@@ -428,7 +441,7 @@ class Core:
             raise BadInput(f"in_flight: {in_flight!r} is not accepted; use a whole number from 1")
         if (number := self._names.get(name)) is not None:
             record = self._record(number)
-            if not crawl_settings.same(record.settings, crawl_settings.plain(own)):
+            if not crawl_settings.same(record.opened_with, _opened_with(own, weight, in_flight)):
                 raise BadInput(
                     f"a crawl {name!r} is there already, with other settings: edit it, or choose another name"
                 )
@@ -439,14 +452,16 @@ class Core:
         canonical, refused = _canonical(seeds)
         crawl_settings.check_email(canonical, config.fetch)
         record = Record(
-            settings=crawl_settings.plain(own), weight=weight, deadline=at, in_flight=in_flight, opened_at=time.time()
-        )
+            settings=crawl_settings.plain(own), weight=weight, deadline=at, in_flight=in_flight, opened_at=time.time(),
+            opened_with=_opened_with(own, weight, in_flight),
+        )  # fmt: skip
         limits = crawl_settings.limits_of(config, in_flight)
         number = self._frontier.open_crawl(name, limits, config.politeness, weight)
         self._step("crawl-opened")
         tenant = self._tenant(number, name, record)
         self._store.change(_change(number, name, record, State.OPEN))
         self._changed.add(number)
+        self._is_ahead = True
         seeded = self._admit(tenant, canonical, refused)
         self._watch_clocks(tenant)
         return self._standing(number), seeded
@@ -542,8 +557,13 @@ class Core:
             self._end(self._crawls[number], EndReason.CANCELLED)
         return self._standing(number)
 
-    def forget(self, name: str) -> None:
-        """Deletes everything of it, in pieces; from now on the name is free."""
+    def forget(self, name: str, number: int | None = None) -> None:
+        """Deletes everything of it, in pieces; from now on the name is free.
+
+        `number`: which crawl is meant, where the command may come a second time.
+        """
+        if number is not None and self._names.get(name) != number:
+            return
         number = self._known(name)
         if number in self._crawls:
             self._end(self._crawls[number], EndReason.CANCELLED)
@@ -552,7 +572,8 @@ class Core:
         record.state, record.last = State.FORGOTTEN, None
         # The name may be another's soon, and a name is there once.
         self._store.change(_change(number, f"{number}/{name}", record))
-        self._forgetting.append(number)
+        self._to_forget.append(number)
+        self._is_ahead = True
 
     def standing(self, name: str) -> Standing:
         """How a crawl stands."""
@@ -568,17 +589,20 @@ class Core:
             blocked = self._loop.blocked
             return tenant.standing(last, "" if blocked is None else str(blocked))
         record = self._ended[number]
-        name = next((name for name, other in self._names.items() if other == number), "")
-        ended = record.last or Standing(name=name, id=number, state=State.ENDED, reason=record.reason)
+        ended = record.last or Standing(name=self._name_of(number), id=number, state=State.ENDED)
         return msgspec.structs.replace(
             ended, state=record.state, reason=record.reason, ended_at=record.ended_at, number=last
         )
+
+    def _name_of(self, number: int) -> str:
+        return next((name for name, other in self._names.items() if other == number), "")
 
     def _change_state(self, tenant: Tenant, state: State) -> None:
         tenant.record.state = state
         tenant.noted()
         self._store.change(_change(tenant.number, tenant.name, tenant.record, state))
         self._changed.add(tenant.number)
+        self._is_ahead = True
 
     def _record(self, number: int) -> Record:
         return self._crawls[number].record if number in self._crawls else self._ended[number]
@@ -601,6 +625,10 @@ def _change(number: int, name: str, record: Record, state: State | None = None) 
     return Change(number, name, data, time.time(), str(state or ""), str(record.reason or "") if state else "")
 
 
+def _opened_with(own: Mapping[str, Any], weight: float, in_flight: int | None) -> dict[str, Any]:
+    return crawl_settings.plain({**own, "weight": weight, "in_flight": in_flight})
+
+
 def _canonical(seeds: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """The URLs as Weft knows them, and why some texts are none."""
     if isinstance(seeds, str):
@@ -614,7 +642,6 @@ def _canonical(seeds: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     return list(dict.fromkeys(found)), refused
 
 
-_ASKING = frozenset({"standing", "standings", "subscribe"})
 _VERBS: dict[str, Callable[..., Any]] = {
     "open": Core.open,
     "seed": Core.seed,
@@ -627,3 +654,4 @@ _VERBS: dict[str, Callable[..., Any]] = {
     "standings": Core.standings,
     "subscribe": Core._subscribe,
 }
+_QUESTIONS = frozenset({"standing", "standings", "subscribe"})  # change nothing, so nothing is committed for them

@@ -24,7 +24,7 @@ from weft.engine.channel import Connection, Gone, socket_path
 from weft.engine.core import SLOT
 from weft.engine.host import HostOrder, identity_of
 from weft.engine.keeper import START_S, Keeper
-from weft.engine.model import Event, Seeded, Standing, State, check_name
+from weft.engine.model import EndReason, Event, Seeded, Standing, State, check_name
 from weft.engine.settings import check_deadline, config_of, of_crawl, of_engine, plain
 from weft.engine.stored_page import CrawledPage, read_page
 from weft.engine.verdict import failure_of, refusal_of
@@ -139,7 +139,8 @@ class Engine:
 
     def forget(self, name: str) -> None:
         """Deletes everything of a crawl; one that runs is cancelled first. The name is free at once."""
-        self._call("forget", name=name)
+        number = self.standing(name).id
+        self._call("forget", name=name, number=number)
 
     def standing(self, name: str) -> Standing:
         """How a crawl stands."""
@@ -149,10 +150,10 @@ class Engine:
         """How all crawls stand, in the order in which they were opened."""
         return msgspec.convert(self._call("standings"), list[Standing])
 
-    def wait(self, name: str, timeout: float | None = None) -> Standing:
+    def wait(self, name: str, timeout: float | None = None, *, ends: Ending | None = None) -> Standing:
         """Returns when a crawl has ended; TimeoutError if it has not in so many seconds."""
         until = None if timeout is None else time.monotonic() + timeout
-        for notice in self._notices(name, until):
+        for notice in self._notices(name, until, ends):
             standing = msgspec.convert(notice, Standing) if notice is not None else self.standing(name)
             if standing.state is State.ENDED:
                 return self.standing(name)
@@ -163,38 +164,47 @@ class Engine:
     # ── readers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def events(
-        self, name: str | None = None, after: int = 0, *, follow: bool = True, progress: bool = False
+        self,
+        name: str | None = None,
+        after: int = 0,
+        *,
+        follow: bool = True,
+        progress: bool = False,
+        ends: Ending | None = None,
     ) -> Iterator[Event]:
         """What has happened to a crawl, or to all, after a cursor: numbered, each once, in order.
 
         Follows a crawl to its end, and all crawls until the engine is closed; without `follow` it gives what there is.
-        With `progress` there are standings in between, which have no number.
+        With `progress` there are standings in between, which have no number. `ends`: by which another thread ends it.
         """
         if isinstance(after, bool) or not isinstance(after, int) or after < 0:
             raise BadInput(f"after: {after!r} is not accepted; use the cursor of an event, or 0")
         if name is not None:
-            yield from self._events_of(self.standing(name), after, follow, progress)
+            yield from self._events_of(self.standing(name), after, follow, progress, ends)
             return
         with _Reader(self.data_dir) as reader:
-            for notice in self._notices(None) if follow else (None,):
+            for notice in self._notices(None, ends=ends) if follow else (None,):
                 del notice
                 for event in reader.everything(after):
                     after = event.cursor
                     yield event
 
-    def _events_of(self, standing: Standing, after: int, follow: bool, progress: bool) -> Iterator[Event]:
+    def _events_of(
+        self, standing: Standing, after: int, follow: bool, progress: bool, ends: Ending | None
+    ) -> Iterator[Event]:
         name = standing.name
         with _Reader(self.data_dir) as reader:
-            for notice in self._notices(name) if follow else (None,):
+            for notice in self._notices(name, ends=ends) if follow else (None,):
                 ended = False
                 for event in reader.events(standing.id, name, after):
                     after = event.number
                     ended = ended or event.state is State.ENDED
                     yield event
-                if ended or (after and self._has_ended(name, standing.id, after)):
+                snapshot = msgspec.convert(notice, Standing) if notice is not None else None
+                goes_on = snapshot is not None and snapshot.id == standing.id and snapshot.state is not State.ENDED
+                if ended or (not goes_on and follow and self._has_ended(name, standing.id, after)):
                     return
-                if progress and notice is not None:
-                    snapshot = msgspec.convert(notice, Standing)
+                if progress and snapshot is not None:
                     yield Event(crawl=name, kind="progress", cursor=after, at=time.time(), standing=snapshot)
 
     def _has_ended(self, name: str, number: int, after: int) -> bool:
@@ -205,11 +215,13 @@ class Engine:
             return True
         return standing.id != number or (standing.state is State.ENDED and standing.number <= after)
 
-    def pages(self, name: str, after: int = 0, *, follow: bool = True) -> Iterator[CrawledPage]:
+    def pages(
+        self, name: str, after: int = 0, *, follow: bool = True, ends: Ending | None = None
+    ) -> Iterator[CrawledPage]:
         """A crawl's stored pages in the order of their commits; `page.number` is the cursor to go on from."""
         number = self.standing(name).id
         with _Reader(self.data_dir) as reader:
-            for event in self.events(name, after, follow=follow):
+            for event in self.events(name, after, follow=follow, ends=ends):
                 if event.kind == "page" and (page := reader.page(number, event.number)) is not None:
                     yield page
 
@@ -244,15 +256,17 @@ class Engine:
                 self._keeper = Keeper(self._order, self._socket, self.data_dir / "frontier" / SLOT.name)
         return self._keeper.ready(START_S)
 
-    def _notices(self, name: str | None, until: float | None = None) -> Iterator[Any]:
+    def _notices(self, name: str | None, until: float | None = None, ends: Ending | None = None) -> Iterator[Any]:
         """One value at once, and then one whenever there may be something new, until the engine is closed."""
         connection: Connection | None = None
+        ends = ends or Ending()
         try:
-            while not self._is_closed:
+            while not self._is_closed and not ends.is_over:
                 try:
                     if connection is None:
                         with self._lock:
                             connection = self._connect()
+                        ends.uses(connection)
                         yield connection.call("subscribe", name=name) if name is not None else None
                         if name is None:
                             connection.call("subscribe")
@@ -266,6 +280,26 @@ class Engine:
         finally:
             if connection is not None:
                 connection.close()
+
+
+class Ending:
+    """How a thread that reads is ended by another."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self._connection: Connection | None = None
+
+    def uses(self, connection: Connection) -> None:
+        """The reader waits at this connection from now on."""
+        self._connection = connection
+        if self.is_over:
+            connection.hang_up()
+
+    def end(self) -> None:
+        """The reader finds nothing more, and goes."""
+        self.is_over = True
+        if self._connection is not None:
+            self._connection.hang_up()
 
 
 class _Reader:
@@ -291,7 +325,8 @@ class _Reader:
             after = some[-1].number
 
     def _some(self, crawl: int, name: str, after: int) -> list[Event]:
-        rows = [_row_event(name, number, row) for number, row in self._store.numbered(crawl, after, READ_AT_ONCE)]
+        rows_found, changes_found = self._store.happened(crawl, after, READ_AT_ONCE)
+        rows = [_row_event(name, number, row) for number, row in rows_found]
         changes = [
             Event(
                 crawl=name,
@@ -300,9 +335,9 @@ class _Reader:
                 cursor=number,
                 at=at,
                 state=State(state),
-                reason=reason or None,  # type: ignore[arg-type]
+                reason=EndReason(reason) if reason else None,
             )
-            for number, at, state, reason in self._store.changes(crawl, after, READ_AT_ONCE)
+            for number, at, state, reason in changes_found
         ]
         return sorted([*rows, *changes], key=lambda event: event.number)[:READ_AT_ONCE]
 
@@ -310,13 +345,27 @@ class _Reader:
         """The events of all crawls behind a cursor, in the order of their commits."""
         batch, place = after >> _BATCH_BITS, after & ((1 << _BATCH_BITS) - 1)
         while found := self._store.batches(batch - 1 if place else batch, READ_AT_ONCE):
-            count: dict[int, int] = {}
-            for at, crawl, number in found:
-                count[at] = count.get(at, 0) + 1
-                if at > batch or count[at] > place:
-                    for event in self._some(crawl, self._name(crawl), number - 1)[:1]:
-                        yield msgspec.structs.replace(event, cursor=(at << _BATCH_BITS) + count[at])
+            events = self._events_in(found)
+            for at, spot, crawl, number in found:
+                # A crawl that is being forgotten has no events any more.
+                if (at > batch or spot > place) and (event := events.get((crawl, number))) is not None:
+                    yield msgspec.structs.replace(event, cursor=(at << _BATCH_BITS) + spot)
             batch, place = found[-1][0], 0
+
+    def _events_in(self, found: list[tuple[int, int, int, int]]) -> dict[tuple[int, int], Event]:
+        """The events of some commits, by crawl and number."""
+        spans: dict[int, tuple[int, int]] = {}
+        for _, _, crawl, number in found:
+            first, last = spans.get(crawl, (number, number))
+            spans[crawl] = min(first, number), max(last, number)
+        events: dict[tuple[int, int], Event] = {}
+        for crawl, (first, last) in spans.items():
+            if name := self._name(crawl):
+                for event in self.events(crawl, name, first - 1):
+                    if event.number > last:
+                        break
+                    events[crawl, event.number] = event
+        return events
 
     def page(self, crawl: int, number: int) -> CrawledPage | None:
         """The page behind an event."""
@@ -328,7 +377,7 @@ class _Reader:
 
     def _name(self, crawl: int) -> str:
         if crawl not in self._names:
-            self._names = {number: name for number, name, _ in self._store.crawls()}
+            self._names = {number: name for number, name, _ in self._store.crawls() if "/" not in name}
         return self._names.get(crawl, "")
 
 
@@ -346,7 +395,11 @@ def _row_event(name: str, number: int, row: Row) -> Event:
 
 
 def _listed(seeds: str | Sequence[str]) -> list[str]:
-    found = [seeds] if isinstance(seeds, str) else list(seeds)
-    if wrong := next((seed for seed in found if not isinstance(seed, str)), None):
-        raise BadInput(f"seeds: {wrong!r} is not a URL")
+    try:
+        found = [seeds] if isinstance(seeds, str) else list(seeds)
+    except TypeError:
+        raise BadInput(f"seeds: {seeds!r} is no list of URLs") from None
+    for seed in found:
+        if not isinstance(seed, str):
+            raise BadInput(f"seeds: {seed!r} is not a URL")
     return found

@@ -56,25 +56,38 @@ class Identity(msgspec.Struct):
 def identity_of(data_dir: Path) -> Identity:
     """The engine that a folder holds, which is made if it is empty; refuses a folder of something else."""
     path = data_dir / "engine.json"
-    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         identity = msgspec.json.decode(path.read_bytes(), type=Identity)
     except FileNotFoundError:
         if (data_dir / "crawl.json").exists():
             raise BadInput(
                 f"{data_dir} holds a crawl of `weft crawl`, not an engine: choose another data dir"
             ) from None
-        identity = Identity(LAYOUT, uuid.uuid4().hex[:12], __version__, time.time())
-        temporary = path.with_suffix(".tmp")
-        with temporary.open("wb") as file:
-            file.write(msgspec.json.encode(identity))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
+        return _made(path)
+    except (FileExistsError, NotADirectoryError):
+        raise BadInput(f"data dir {data_dir}: there is a file of that name; choose another place") from None
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} cannot be read: {error}; restore it from a backup") from None
     if identity.layout != LAYOUT:
         raise BadInput(f"{path}: has layout {identity.layout}, this Weft reads {LAYOUT}; use the Weft that made it")
+    return identity
+
+
+def _made(path: Path) -> Identity:
+    """A new identity; where two make one at the same time, the one that came first."""
+    identity = Identity(LAYOUT, uuid.uuid4().hex[:12], __version__, time.time())
+    temporary = path.with_suffix(f".{identity.engine_id}")
+    with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write(msgspec.json.encode(identity))
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return identity_of(path.parent)
+    finally:
+        temporary.unlink()
     return identity
 
 

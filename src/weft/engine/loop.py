@@ -117,7 +117,7 @@ class Loop:
         self._flush()
         if self._blocked is not None:
             return False
-        self._record_rejections()
+        self.record_rejections()
         return self._committed()
 
     def drain(self, reason: Stop = Stop.INTERRUPTED) -> None:
@@ -143,7 +143,7 @@ class Loop:
                 self._say_idle(ended)
             self._work(now)
         self._flush()
-        self._record_rejections()
+        self.record_rejections()
         self._committed(wait=True)
         if ended in _LIMITS:
             log.info("limit reached", reason=ended)
@@ -162,7 +162,7 @@ class Loop:
             self._results.read(READ_S)
         self._flush()
         if self._blocked is None:
-            self._record_rejections()
+            self.record_rejections()
         now = self._clock()
         if now >= self._next_commit or (not results and now >= self._next_commit - COMMIT_EVERY_S + COMMIT_WHEN_IDLE_S):
             self._committed()
@@ -195,7 +195,8 @@ class Loop:
         except BLOCKING as why:
             self._pause(why)
 
-    def _record_rejections(self) -> None:
+    def record_rejections(self) -> None:
+        """Has the store keep what the frontier did not let in, or took out of its queues."""
         try:
             rejected = self._frontier.rejections()
         except BLOCKING as why:
@@ -316,7 +317,11 @@ class Loop:
         waiting, self._looking_up = self._looking_up, []
         now = time.time()
         for lease in waiting:
-            self._find_address(lease, now)
+            if lease.crawl in self._crawls:
+                self._find_address(lease, now)
+            else:
+                del self._leases[lease.item]
+                self._round.end(lease, End.OTHER)
         self._send_wanted(now)
         self._flush()
 

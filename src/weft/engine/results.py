@@ -96,13 +96,15 @@ class Results:
             self._unread_bytes += left_bytes - BYTES_AT_ONCE
             self._take(answers)
 
-    def drop(self, crawl: int) -> list[Lease]:
-        """Forgets the answers of a crawl that wait to be read; gives their leases."""
+    def drop(self, crawl: int) -> None:
+        """A crawl is over: its answers that wait to be read are forgotten, and their leases end."""
+        self.round.drop(crawl)
         dropped = [answer for answer in self._unread if answer.lease.crawl == crawl]
         if dropped:
             self._unread = deque(answer for answer in self._unread if answer.lease.crawl != crawl)
             self._unread_bytes -= sum(len(answer.result.body) for answer in dropped)
-        return [answer.lease for answer in dropped]
+        for answer in dropped:
+            self.round.end(answer.lease, End.OTHER)  # one of them may be a robots.txt that others wait for
 
     def _answer(self, lease: Lease, result: FetchResult) -> Answer:
         crawl, spent_s, wall = self._crawls[lease.crawl], result.ended - result.started, self._wall()

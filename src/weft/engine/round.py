@@ -84,6 +84,10 @@ class Round:
         self._rows.append(Outcome(lease, end))
         self.touched.add(lease.crawl)
 
+    def drop(self, crawl: int) -> None:
+        """A crawl is over: what its pages link to is not wanted any more; what it has rows for ends as usual."""
+        self._admitting.pop(crawl, None)
+
     def cooled(self) -> None:
         """Tells of ended transfers alone: their sites may be asked again while their pages are read.
 
@@ -180,9 +184,10 @@ class Round:
             self._drop([outcome for outcome, valid in zip(rows, accepted, strict=True) if not valid])
         if self._leads:
             # Found by a shorter way while it was in flight: from here on it is whoever finds it who expands it.
-            self._leads.nearer(self._crawls, [outcome.lease for outcome in rows])
+            self._leads.nearer(self._crawls, [one.lease for one in rows if one.lease.crawl in self._crawls])
 
     def _drop(self, refused: list[Outcome]) -> None:
         log.warning("leases were over, their pages are dropped", items=len(refused))
         for row in self._store.forget([outcome.lease.item for outcome in refused]):
-            self._crawls[row.crawl].progress.dropped(row)
+            if row.crawl in self._crawls:
+                self._crawls[row.crawl].progress.dropped(row)

@@ -32,6 +32,17 @@ SPLIT_STEPS = (
     "taken",  # a parser has leased a page and read it
 )
 
+# And in an engine that has many crawls, where one is opened, ends and is forgotten:
+CRAWL_STEPS = (
+    "crawl-opened",  # the frontier knows it in memory, nothing is written
+    "crawl-closed",  # dropped in the frontier's memory, the index and the journal have it as it was
+    "end-committed",  # the index has its end, the frontier's journal does not
+    "rows-forgotten",  # a part of its rows is deleted, and nothing else
+    "files-forgotten",  # its files are deleted, the index still knows them
+    "index-forgotten",  # nothing of it is in the index, the frontier's journal has its lines
+    "crawl-forgotten",
+)
+
 # And where a crawl is taken up:
 OPENING_STEPS = ("lost-queued",)  # URLs whose pages are gone are queued again, the store does not know
 

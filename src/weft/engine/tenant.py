@@ -25,6 +25,7 @@ class Record(Struct, kw_only=True):
     """What the index keeps of a crawl. Counts are as they were when it was last written down."""
 
     settings: dict[str, Any]
+    opened_with: dict[str, Any] = {}  # as it was opened, before any edit: by this it is known when it is opened again
     state: State = State.OPEN
     reason: EndReason | None = None
     roots: list[str] = []  # where its seeds are, as far as scope and sitemaps depend on it

@@ -139,20 +139,28 @@ class EmbeddedFrontier:
         number = self._by_name.get(name)
         if number is not None and number in self._queues.crawls:
             self.change_crawl(number, limits, section, weight)
-            return number
-        is_new = number is None
-        if number is None:
-            number, seed = self._new_crawl(name)
+        elif number is not None:
+            self.reopen_crawl(number, limits, section, weight)
         else:
-            with undamaged(self._journal.path):
-                record = self._journal.row("crawls", number)
-                assert record is not None
-                seed = msgspec.msgpack.decode(record[1])["seed"]
-        crawl = self._queues.crawls[number] = Crawl(number, name, seed, limits, self._spill(number), section, weight)
-        self._note_delay(section.delay_s)
-        if self._is_recovered and not is_new:
-            self._recovery.restore_late(crawl, self._counts, self.now())
+            number, seed = self._new_crawl(name)
+            self._open_crawl(Crawl(number, name, seed, limits, self._spill(number), section, weight))
         return number
+
+    def reopen_crawl(self, crawl: int, limits: CrawlLimits, section: PolitenessSection, weight: float) -> None:
+        """Brings back one of `kept_crawls`."""
+        with undamaged(self._journal.path):
+            row = self._journal.row("crawls", crawl)
+            assert row is not None
+            record = msgspec.msgpack.decode(row[1])
+        spill = self._spill(crawl)
+        owner = self._open_crawl(Crawl(crawl, record["name"], record["seed"], limits, spill, section, weight))
+        if self._is_recovered:
+            self._recovery.restore_late(owner, self._counts, self.now())
+
+    def _open_crawl(self, crawl: Crawl) -> Crawl:
+        self._queues.crawls[crawl.number] = crawl
+        self._note_delay(crawl.section.delay_s)
+        return crawl
 
     def _new_crawl(self, name: str) -> tuple[int, int]:
         number: int = (self._journal.latest_meta("last_crawl") or max(self._by_name.values(), default=0)) + 1
@@ -182,12 +190,16 @@ class EmbeddedFrontier:
         if longest > (self._journal.latest_meta("longest_delay") or 0.0):
             self._journal.put_meta("longest_delay", longest)
 
-    def crawl_names(self) -> dict[str, int]:
-        """Every crawl that is kept, by name, opened or not."""
-        return dict(self._by_name)
+    def kept_crawls(self) -> list[int]:
+        """Every crawl that is kept, opened or not. Two may have one name: a kill came before one was `closed`."""
+        with undamaged(self._journal.path):
+            return [number for number, _ in self._journal.rows("crawls")]
 
     def close_crawl(self, crawl: int) -> None:
-        """Ends a crawl for good: what is queued of it, and what it has seen, is dropped in one step."""
+        """Ends a crawl: what is queued of it, and what it has seen, is dropped in one step, and its name is free.
+
+        After a kill it is there again as it was, until `closed` is committed.
+        """
         owner = self._queues.crawls.pop(crawl)
         owner.is_closed = True
         self._queues.fairness.leave(owner)
@@ -202,12 +214,26 @@ class EmbeddedFrontier:
         owner.blocked.clear()
         self._queues.blocked.pop(crawl, None)
         shutil.rmtree(owner.spill, ignore_errors=True)
-        del self._by_name[owner.name]
+        self._aside.pop(crawl, None)
+        for rejection in self._rejected:
+            if rejection.crawl == crawl:
+                del self._rejected_out[rejection.item.item]
+        self._rejected = [rejection for rejection in self._rejected if rejection.crawl != crawl]
+        if self._by_name.get(owner.name) == crawl:
+            del self._by_name[owner.name]
+            self._by_name |= {other.name: other.number for other in self._named(owner.name)}
+
+    def _named(self, name: str) -> list[Crawl]:
+        return [crawl for crawl in self._queues.crawls.values() if crawl.name == name]
+
+    def closed(self, crawl: int) -> None:
+        """Its owner knows, for good, that a crawl has ended: it does not come back after the next commit."""
         self._journal.delete("crawls", crawl)
         self._journal.put_meta("next_item", self._counts.next_item)  # what is deleted cannot tell it any more
 
     def forget_crawl(self, crawl: int, at_most: int = 200) -> bool:
         """Deletes a part of what the journal holds of a closed crawl; True when nothing is left of it."""
+        self._unacknowledged = [entry for entry in self._unacknowledged if entry[1].crawl != crawl]
         return self._journal.forget(crawl, at_most)
 
     def crawl_standing(self, crawl: int) -> CrawlStanding:
@@ -305,7 +331,11 @@ class EmbeddedFrontier:
         self._counts.next_item = max(self._counts.next_item, self._journal.meta("next_item") or 0)
         with undamaged(self._journal.path):
             aside = {item for items in self._aside.values() for item in items}
-            unrecorded = self._recovery.restore(self._counts, done, now, remember=self.unsure_of_links, aside=aside)
+            # A checkpoint may have items in its queues that were set aside since: then the journal alone is read.
+            unrecorded = self._recovery.restore(
+                self._counts, done, now, remember=self.unsure_of_links, aside=aside,
+                by_checkpoint=not self._aside.keys() & self._queues.crawls.keys(),
+            )  # fmt: skip
         last_stored = max(unrecorded, default=0)
         if last_stored >= self._counts.next_item:
             if not self.unsure_of_links:
@@ -571,9 +601,8 @@ class EmbeddedFrontier:
         owner.paused = paused
         if paused:
             for site in self._queues.sites.values():
-                for lane in site.lanes:
-                    if lane.crawl is owner:
-                        self._release_robots(lane)
+                if any(self._release_robots(lane) for lane in site.lanes if lane.crawl is owner):
+                    self._queues.schedule(site)  # other crawls may have waited for it
         self._queues.unblock(owner)
 
     def drop(self, crawl: int) -> None:
@@ -719,8 +748,12 @@ class EmbeddedFrontier:
 
     def _claim_at(self, lane: Lane, owner: str, now: float) -> Lease | None:
         site = lane.site
-        if len(site.lanes) > 1:
-            lane = self._longest_waiting(site, lane, now)
+        if len(site.lanes) > 1 and (longest := self._longest_waiting(site, lane, now)) is not lane:
+            due = site.clock.due_for(longest.crawl.section)
+            if due > now:  # its own delay is longer than the others': they wait, or it never has a turn
+                self._queues.wheel.put(site, due, now)
+                return None
+            lane = longest
         clock, section = site.clock, lane.crawl.section
         if clock.active >= clock.places(section) or clock.due_for(section) > now:
             self._queues.schedule(site)
@@ -739,7 +772,7 @@ class EmbeddedFrontier:
     def _longest_waiting(self, site: Site, lane: Lane, now: float) -> Lane:
         """The lane whose turn it is, or one of another crawl that has waited ten of its own delays."""
         for other in site.lanes:
-            if other.queued and not other.crawl.paused and other.served_at < lane.served_at:
+            if other.served_at < lane.served_at and other.may_run(now) and other.has_budget():
                 delay_s = other.crawl.section.delay_s
                 if delay_s and now - other.served_at > _LONG_WAIT * delay_s and other.crawl.permits() > 0:
                     lane = other
@@ -774,14 +807,16 @@ class EmbeddedFrontier:
         self._queues.push_urgent(lane, robots, now + self._queues.wait_s(wall))
         return None
 
-    def _release_robots(self, lane: Lane) -> None:
-        """Other crawls must not wait for a robots.txt that this one will not ask for."""
-        for _, _, item in lane.robots or ():
+    def _release_robots(self, lane: Lane) -> bool:
+        """Other crawls must not wait for a robots.txt that this one will not ask for; whether there was one."""
+        waiting = lane.robots or ()
+        for _, _, item in waiting:
             self._robots.pending.discard(item.about)
             self._queues.queued -= 1
             lane.crawl.queued -= 1
             lane.queued -= 1
         lane.robots = None
+        return bool(waiting)
 
     def _read_aside(self) -> None:
         for number, crawl, record in self._journal.rows("aside"):
@@ -801,6 +836,8 @@ class EmbeddedFrontier:
         self._leases[item.item] = _State(lease, site, lane, item)
         site.clock.started(now)
         lane.served_at = now
+        if len(self._queues.crawls) > 1:  # one that is alone must not pay for it when another comes
+            self._queues.fairness.served(lane.crawl)
         lane.crawl.leased += 1
         if item.purpose is Purpose.PAGE:
             lane.flight += 1
@@ -1022,6 +1059,8 @@ class EmbeddedFrontier:
         out = [OpenItem(state.lane.crawl.number, state.item) for state in self._leases.values() if state.item.item > 0]
         out += [one for _, one in self._unacknowledged]
         out += self._rejected_out.values()
+        # Once they are taken back, no line of the journal says so.
+        out += [OpenItem(crawl, item) for crawl, items in self._aside.items() for item in items.values()]
         counts = msgspec.structs.replace(self._counts, finished=self._counts.finished - len(self._unacknowledged))
         try:
             self._recovery.save(counts, out, self.now())

@@ -1,8 +1,8 @@
 """Whose turn it is among crawls that have something due: stride scheduling, each by its weight.
 
-A crawl that is served moves on by the inverse of its weight, and the one that is furthest behind is next. One that comes
-in, or comes back, begins where the others are: it neither waits behind a million queued URLs nor makes up for the time in
-which it had nothing to do.
+A crawl that is served moves on by the inverse of its weight, and the one that is furthest behind is next; one whose turn
+comes to nothing stays where it is. One that comes in, or comes back, begins where the others are: it neither waits behind
+a million queued URLs nor makes up for the time in which it had nothing to do.
 """
 
 from __future__ import annotations
@@ -52,10 +52,16 @@ class Fairness:
                 heappop(ring)
                 crawl.is_in_ring = False
                 continue
+            if crawl.stride > stride:  # it was served since
+                heapreplace(ring, (crawl.stride, number, crawl))
+                continue
             lane = crawl.ready.popleft()
             lane.is_ready = False
             self._ready -= 1
-            self._now, crawl.stride = stride, stride + 1.0 / crawl.weight
-            heapreplace(ring, (crawl.stride, number, crawl))
+            self._now = stride
             return lane
         return None
+
+    def served(self, crawl: Crawl) -> None:
+        """Something of it was claimed."""
+        crawl.stride += 1.0 / crawl.weight

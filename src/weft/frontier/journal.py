@@ -276,6 +276,8 @@ class Journal:
 
     def forget(self, crawl: int, at_most: int) -> bool:
         """Deletes a part of what is kept of a crawl; True when nothing is left."""
+        self.admitted.pop(crawl, None)
+        self.done.pop(crawl, None)
         with self._transaction():
             last = sealed(msgspec.msgpack.encode(self.last_seq()))
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('last_seq', ?)", (last,))
@@ -286,6 +288,8 @@ class Journal:
                 sql = f"DELETE FROM {table} WHERE rowid IN ({which.format(table)})"  # noqa: S608
                 gone += self._db.execute(sql, (crawl, at_most)).rowcount
             gone += self._db.execute("DELETE FROM sitemaps WHERE site LIKE ?", (f"{crawl} %",)).rowcount
+            self._db.execute("DELETE FROM left_sitemaps WHERE crawl = ?", (crawl,))
+            self._db.execute("DELETE FROM crawls WHERE number = ?", (crawl,))
             for name in (f"scope:{crawl}", f"recrawl:{crawl}"):
                 self._db.execute("DELETE FROM meta WHERE name = ?", (name,))
         if gone:

@@ -204,6 +204,8 @@ class Queues:
         site = known if known is not None and not known.gone else self.site(self.key_of(url))
         lane = site.lane(crawl)
         was_empty = not lane.queued
+        if was_empty:
+            lane.served_at = max(lane.served_at, self._now())  # before, it did not wait
         if found.purpose is Purpose.PAGE and not found.hops and not attempt:
             lane.push(item, origin, url[len(origin) :], found.depth, found.parent, found.offsite)
             if site is not known:

@@ -59,18 +59,24 @@ class Recovery:
         Writer(self._path, header, self._queues, now).write(out, ended)
 
     def restore(
-        self, counts: Counts, done: Iterable[int], now: float, *, remember: bool = False, aside: Container[int] = ()
+        self,
+        counts: Counts,
+        done: Iterable[int],
+        now: float,
+        *,
+        remember: bool = False,
+        aside: Container[int] = (),
+        by_checkpoint: bool = True,
     ) -> list[int]:
         """Fills the queues and the counts; returns those of `done` whose ends are not in the journal.
 
-        `remember`: keep what `knows` needs.
+        `remember`: keep what `knows` needs. `aside`: items that are not queued.
         """
         queues, journal = self._queues, self._journal
         queues.retries = {item: (attempt, wall) for item, attempt, wall, _ in journal.rows("retries")}
         self._aside = aside
         reader = Reader(self._path, journal.last_seq(), queues.crawls)
-        # A checkpoint may have items in its queues that were set aside since: then the journal alone is read.
-        header = reader.header if not aside else None
+        header = reader.header if by_checkpoint else None
         seq = header.seq if header is not None else 0
         ended = Bitmap(reader.ended() if header is not None else None)
         for numbers in journal.done_since(seq):

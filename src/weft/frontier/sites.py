@@ -148,7 +148,7 @@ class Lane:
         self.site = site
         self.key = site.key
         self.is_ready = False  # it is in its crawl's `ready`
-        self.served_at = 0.0
+        self.served_at = 0.0  # or, where it was empty since, when it began to wait
         self.stalled_at: float | None = None  # asked in vain then: an event must come, or a later time
         self.origins: list[str] = []
         self._places: dict[str, int] | None = None  # index of each origin, once there are more than a few

@@ -62,7 +62,7 @@ class Corpus:
         path = path_of(folder, slot)
         if known is None:
             raise BadInput(f"{path} is missing or empty, and warc/{name} belongs to it: {remedy(folder)}")
-        if name not in known:
+        if name not in known and (folder / "warc" / name).exists():  # else it was forgotten while this looked
             raise BadInput(f"{path} has no entry for warc/{name}: {remedy(folder)}")
 
     def get(self, url: str, crawl: int = 0) -> StoredPage | None:

@@ -25,7 +25,7 @@ CHECKPOINT_BYTES = 4 << 20
 RESTART_FRAMES = 12_000  # of 4 KB
 FOLD_ROWS = 20_000
 
-_INSERT = f"INSERT OR IGNORE INTO pages VALUES ({','.join('?' * 23)})"  # noqa: S608 - no value in it
+_INSERT = f"INSERT OR IGNORE INTO pages VALUES ({','.join('?' * 24)})"  # noqa: S608 - no value in it
 _FOLD = """INSERT OR IGNORE INTO lookup SELECT url_hash, item FROM pages
   WHERE batch > (SELECT value FROM meta WHERE key = 'folded') ORDER BY url_hash"""
 _ROWS_IN = f"SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.batch > ? AND p.file = ?"  # noqa: S608
@@ -150,9 +150,10 @@ class Index:
         taken: dict[int, int] = {}
         after = self._numbers.after
         with writing(self.path), _transaction(self._db):
-            self._db.executemany(_INSERT, [(*row, after(taken, row[4])) for row in rows])
-            for change in changes:
-                self._change(change, batch, after(taken, change.crawl) if change.state else 0)
+            numbered = [(*row, after(taken, row[4]), place) for place, row in enumerate(rows, 1)]
+            self._db.executemany(_INSERT, numbered)
+            for place, change in enumerate(changes, len(rows) + 1):
+                self._change(change, batch, after(taken, change.crawl) if change.state else 0, place)
             if rows:
                 self._db.execute(schema.TALLY, (batch, batch))
             for file in files:
@@ -164,13 +165,13 @@ class Index:
         self._numbers.raise_to(taken)
         self._rows += len(rows)
 
-    def _change(self, change: Change, batch: int, number: int) -> None:
+    def _change(self, change: Change, batch: int, number: int, place: int) -> None:
         if change.record is not None:
             values = (change.crawl, change.name, change.record)
             self._db.execute("INSERT OR REPLACE INTO crawls VALUES (?, ?, ?)", values)
         if number:
-            row = (change.crawl, number, batch, change.at, change.state, change.reason)
-            self._db.execute("INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?)", row)
+            row = (change.crawl, number, batch, change.at, change.state, change.reason, place)
+            self._db.execute("INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
     def crawls(self) -> list[tuple[int, str, bytes]]:
         """The crawls of an engine: number, name and record."""

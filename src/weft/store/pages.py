@@ -217,16 +217,25 @@ class PageStore:
 
     def numbered(self, crawl: int, after: int, limit: int) -> list[tuple[int, Row]]:
         """A crawl's rows after a number, in the order of their numbers."""
-        found = [pair for index in self._corpus.indexes() for pair in index.numbered(crawl, after, limit)]
-        return sorted(found, key=itemgetter(0))[:limit]
+        return self.happened(crawl, after, limit)[0]
 
     def changes(self, crawl: int, after: int, limit: int) -> list[tuple[int, float, str, str]]:
         """A crawl's changes of state after a number: number, time, state, reason."""
-        found = [change for index in self._corpus.indexes() for change in index.changes(crawl, after, limit)]
-        return sorted(found)[:limit]
+        return self.happened(crawl, after, limit)[1]
 
-    def batches(self, after: int, limit: int) -> list[tuple[int, int, int]]:
-        """What was committed after a batch, of all crawls: batch, crawl and number, in the order of the commits."""
+    def happened(
+        self, crawl: int, after: int, limit: int
+    ) -> tuple[list[tuple[int, Row]], list[tuple[int, float, str, str]]]:
+        """A crawl's rows and its changes of state after a number, at most `limit` of each, as of one moment."""
+        rows, changes = list[tuple[int, Row]](), list[tuple[int, float, str, str]]()
+        for index in self._corpus.indexes():
+            some, others = index.happened(crawl, after, limit)
+            rows += some
+            changes += others
+        return sorted(rows, key=itemgetter(0))[:limit], sorted(changes)[:limit]
+
+    def batches(self, after: int, limit: int) -> list[tuple[int, int, int, int]]:
+        """What was committed after a batch, of all crawls: batch, place in it, crawl and number, in their order."""
         found = [entry for index in self._corpus.indexes() for entry in index.batches(after, limit)]
         return sorted(found)
 

@@ -28,8 +28,8 @@ _NUMBERED = f"""SELECT p.number, {schema.ROW} FROM {schema.PAGES} WHERE p.crawl 
     ORDER BY p.number LIMIT ?"""  # noqa: S608
 _LAST_OF_BATCHES = """SELECT max(batch) FROM (SELECT batch FROM (SELECT batch FROM pages WHERE batch > ?
     UNION SELECT batch FROM changes WHERE batch > ?) ORDER BY batch LIMIT ?)"""
-_BATCHES = """SELECT batch, crawl, number FROM pages WHERE batch > ? AND batch <= ? UNION ALL
-    SELECT batch, crawl, number FROM changes WHERE batch > ? AND batch <= ? ORDER BY batch, crawl, number"""
+_BATCHES = """SELECT batch, place, crawl, number FROM pages WHERE batch > ? AND batch <= ? UNION ALL
+    SELECT batch, place, crawl, number FROM changes WHERE batch > ? AND batch <= ? ORDER BY batch, place"""
 _NEXT_BATCHES = f"SELECT batch FROM pages WHERE batch > ? ORDER BY batch LIMIT {_CHUNK}"  # noqa: S608
 _COMMITTED = f"""SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.batch > ? AND p.batch <= ?
     ORDER BY p.batch, p.item"""  # noqa: S608
@@ -98,21 +98,32 @@ class IndexReader:
         """Every row of a URL, oldest first; of one crawl, or of all (0)."""
         return schema.rows(self._all(_FOR_URL, url, schema.url_hash(url), crawl), self.path)
 
-    def numbered(self, crawl: int, after: int, limit: int) -> list[tuple[int, Row]]:
-        """A crawl's rows in the order of their numbers."""
+    def _numbered(self, crawl: int, after: int, limit: int) -> list[tuple[int, Row]]:
+        """Rows in the order of their numbers."""
         found = self._all(_NUMBERED, crawl, after, limit)
         rows = schema.rows((values[1:] for values in found), self.path)
         return [(int(values[0]), row) for values, row in zip(found, rows, strict=True)]
 
-    def changes(self, crawl: int, after: int, limit: int) -> list[tuple[int, float, str, str]]:
-        """A crawl's changes of state: number, time, state and reason."""
+    def happened(
+        self, crawl: int, after: int, limit: int
+    ) -> tuple[list[tuple[int, Row]], list[tuple[int, float, str, str]]]:
+        """A crawl's rows and changes of state as of one moment: a commit between the two reads would tear a gap."""
+        self._all("BEGIN")
+        try:
+            return self._numbered(crawl, after, limit), self._changes(crawl, after, limit)
+        finally:
+            self._all("COMMIT")
+
+    def _changes(self, crawl: int, after: int, limit: int) -> list[tuple[int, float, str, str]]:
+        """Number, time, state and reason."""
         sql = "SELECT number, at, state, reason FROM changes WHERE crawl = ? AND number > ? ORDER BY number LIMIT ?"
         return [(number, at, state, reason) for number, at, state, reason in self._all(sql, crawl, after, limit)]
 
-    def batches(self, after: int, limit: int) -> list[tuple[int, int, int]]:
-        """Of the next few commits of all crawls: batch, crawl and number of each row and change, in their order."""
+    def batches(self, after: int, limit: int) -> list[tuple[int, int, int, int]]:
+        """Of the next few commits of all crawls: batch, place, crawl and number of each row and change, in order."""
         last = self._all(_LAST_OF_BATCHES, after, after, limit)[0][0]
-        return [] if last is None else [(b, c, n) for b, c, n in self._all(_BATCHES, after, last, after, last)]
+        found = self._all(_BATCHES, after, last, after, last) if last is not None else ()
+        return [(batch, place, crawl, number) for batch, place, crawl, number in found]
 
     def crawls_with_rows(self) -> list[int]:
         """The crawls that have rows."""

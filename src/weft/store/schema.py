@@ -2,7 +2,8 @@
 
     pages    one row for each ended item; `item` is the key, so that a row can be written twice and is there once;
              `file` is the WARC file of its response, 0 for one that is kept as text alone, NULL where none is kept;
-             `number` counts the rows and changes of state of one crawl in the order of their commits
+             `number` counts the rows and changes of state of one crawl in the order of their commits, `place` those
+             of all crawls in one batch
     files    the slot's WARC files and how much of each is committed
     tally    how many rows, pages (stored 2xx) and bytes a crawl has of each kind, counted in the rows' transaction
     crawls   the crawls of an engine that has many: number, name, and what else is known of it
@@ -47,7 +48,7 @@ _TALLY = """CREATE TABLE tally (
 _CRAWLS = """CREATE INDEX pages_by_number ON pages (crawl, number);
 CREATE TABLE crawls (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, record BLOB NOT NULL);
 CREATE TABLE changes (crawl INTEGER, number INTEGER, batch INTEGER NOT NULL, at REAL NOT NULL, state TEXT NOT NULL,
-  reason TEXT NOT NULL, PRIMARY KEY (crawl, number)) WITHOUT ROWID;
+  reason TEXT NOT NULL, place INTEGER NOT NULL, PRIMARY KEY (crawl, number)) WITHOUT ROWID;
 CREATE INDEX changes_by_batch ON changes (batch);"""
 TALLY = """INSERT INTO tally SELECT crawl, status, error, content_type, depth, count(*),
   sum(status BETWEEN 200 AND 299 AND file IS NOT NULL), sum(length), min(fetched_at), max(fetched_at)
@@ -67,7 +68,7 @@ CREATE TABLE pages (
   content_type TEXT NOT NULL, charset TEXT NOT NULL, language TEXT NOT NULL, title TEXT NOT NULL,
   depth INTEGER NOT NULL, parent INTEGER NOT NULL, digest TEXT NOT NULL, length INTEGER NOT NULL, error TEXT NOT NULL,
   hops INTEGER NOT NULL, file INTEGER, warc_offset INTEGER NOT NULL, warc_length INTEGER NOT NULL,
-  number INTEGER NOT NULL DEFAULT 0
+  number INTEGER NOT NULL DEFAULT 0, place INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX pages_by_batch ON pages (batch, url_hash);
 {_TALLY}
@@ -83,8 +84,10 @@ MIGRATE = f"""
 BEGIN IMMEDIATE;
 ALTER TABLE files ADD COLUMN crawl INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE pages ADD COLUMN number INTEGER NOT NULL DEFAULT 0;
-UPDATE pages SET number = counted.number FROM (
-  SELECT item, row_number() OVER (PARTITION BY crawl ORDER BY batch, item) AS number FROM pages) AS counted
+ALTER TABLE pages ADD COLUMN place INTEGER NOT NULL DEFAULT 0;
+UPDATE pages SET number = counted.number, place = counted.place FROM (
+  SELECT item, row_number() OVER (PARTITION BY crawl ORDER BY batch, item) AS number,
+  row_number() OVER (PARTITION BY batch ORDER BY item) AS place FROM pages) AS counted
   WHERE counted.item = pages.item;
 DROP TABLE tally;
 {_TALLY}

@@ -141,12 +141,15 @@ class Shard:
         """Deletes a part of what a crawl has here, rows first, then its files; True when nothing is left."""
         self._drop_pending(crawl)
         if not self.index.forget(crawl, at_most):
+            self._step("rows-forgotten")
             return False
         self._put_file_away(crawl)
         self._states.pop(crawl, None)
         for folder in (self.folder / str(crawl), self.folder.parent / FOLDER / str(crawl)):
             shutil.rmtree(folder, ignore_errors=True)
+        self._step("files-forgotten")
         self.index.forget_files(crawl)
+        self._step("index-forgotten")
         return True
 
     def _drop_pending(self, crawl: int) -> None:
