@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weft.cli.output import output_flags, print_json, shown
-from weft.cli.settings import SettingsCommand, config_flags, given
+from weft.cli.settings import SettingsCommand, config_flags, given, help_all
 
 if TYPE_CHECKING:
     from weft.crawl.start import Prepared
@@ -26,17 +26,19 @@ LINE_EVERY_S = 5.0
 @click.option("--no-progress", is_flag=True, help="No live display; one line every few seconds.")
 @config_flags
 @output_flags
+@help_all
 def crawl(
     urls: tuple[str, ...], config_file: str | None, no_progress: bool, as_json: bool, quiet: bool, **values: Any
 ) -> int:
-    """Crawl from the given URLs (or a seed file), politely, until nothing is left or a limit is reached.
+    """Crawl from the given URLs, or those of a file, until nothing is left or a limit is reached.
 
     \b
     weft crawl https://example.com --email you@example.com --max-pages 1000
     weft crawl --resume --data-dir ./weft-data
 
-    Every key of the configuration is a flag. Ctrl-C ends cleanly and the crawl can be resumed; twice ends at once, and
-    still nothing is lost.
+    Ctrl-C ends cleanly, and the crawl can be resumed; twice ends at once, and still nothing is lost. Exit codes: 0
+    finished, 3 stopped by a limit that left work, 4 finished and nothing stored, or every seed failed (the summary says
+    why), 2 bad usage, 130 interrupted, 1 anything else.
     """
     from weft.crawl.start import prepare
 
