@@ -29,8 +29,8 @@ def get(crawl_dir: str, url: str, what: str | None, more: tuple[str, ...], as_js
     import msgspec
 
     from weft import urls
-    from weft.crawl.api import read_page
     from weft.crawl.folder import CrawlFolder
+    from weft.crawl.stored import read_page
     from weft.errors import BadInput
     from weft.store.errors import StoreError, Unreadable
     from weft.store.pages import PageStore

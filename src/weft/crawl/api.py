@@ -10,6 +10,7 @@ import os
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,59 +18,12 @@ from typing import Any
 
 from weft.config import keys, load, own_names
 from weft.crawl.start import Prepared, prepare
-from weft.errors import BadConfig, BadInput
-from weft.extract.page import Page, extract
-from weft.fetch.decode import decode
+from weft.crawl.stored import CrawledPage, read_page
+from weft.errors import BadConfig, BadInput, NothingStored
 from weft.names import answer
-from weft.records import Row
-from weft.store.contract import StoredPage
 from weft.store.pages import PageStore
 
 LOOK_EVERY_S = 0.1
-
-
-class CrawledPage:
-    """A stored page: its row's facts, its headers and body, and what can be read from it."""
-
-    def __init__(self, row: Row, headers: tuple[tuple[str, str], ...], body: bytes) -> None:
-        self.row = row
-        self.headers = headers
-        self.body = body
-        self._page: Page | None = None
-
-    @property
-    def url(self) -> str:
-        """Where it was found."""
-        return self.row.url
-
-    @property
-    def status(self) -> int:
-        """The HTTP status."""
-        return self.row.status
-
-    @property
-    def title(self) -> str:
-        """The page's title, or nothing."""
-        return self.row.title
-
-    @property
-    def depth(self) -> int:
-        """Links from a seed."""
-        return self.row.depth
-
-    @property
-    def page(self) -> Page:
-        """The parsed page: links, text and the rest."""
-        if self._page is None:
-            self._page = extract(self.body, self.row.url, self.header("content-type"))
-        return self._page
-
-    def header(self, name: str) -> str | None:
-        """The first value of a response header."""
-        return next((value for key, value in self.headers if key.lower() == name.lower()), None)
-
-    def __repr__(self) -> str:
-        return f"CrawledPage({self.url!r}, {self.status}, {len(self.body)} bytes)"
 
 
 def crawl(
@@ -128,6 +82,8 @@ def _pages(prepared: Prepared, stack: ExitStack) -> Iterator[CrawledPage]:
     thread.join()
     if failure:
         raise failure[0]
+    if (outcome := prepared.outcome()).is_nothing:
+        warnings.warn("\n".join(outcome.lines()), NothingStored, stacklevel=3)
 
 
 def _opened(prepared: Prepared, thread: threading.Thread) -> PageStore | None:
@@ -153,13 +109,3 @@ def _committed_pages(store: PageStore, thread: threading.Thread) -> Iterator[Cra
         if ended:
             return
         time.sleep(LOOK_EVERY_S)
-
-
-def read_page(stored: StoredPage) -> CrawledPage | None:
-    """A stored page with its body decompressed; None where no response was stored."""
-    http = stored.http
-    if http is None:
-        return None
-    encoding = http.content_encoding
-    body = decode(http.body, encoding, 1 << 31).body if encoding else http.body
-    return CrawledPage(stored.row, http.headers, body)

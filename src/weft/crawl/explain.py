@@ -14,9 +14,9 @@ from msgspec import Struct
 
 from weft import urls
 from weft.config import Config
-from weft.crawl.api import read_page
 from weft.crawl.distribution import redis_urls, server_at
 from weft.crawl.folder import CrawlFolder
+from weft.crawl.stored import read_page
 from weft.engine.robots import REFUSALS, rules_of
 from weft.errors import BadInput, BadUrl, Missing, ServerAway
 from weft.extract.robots_meta import robots_tag

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from weft import __version__
-from weft.crawl.api import CrawledPage, read_page
 from weft.crawl.folder import CrawlFolder
+from weft.crawl.stored import CrawledPage, read_page
 from weft.extract.article import article
 from weft.extract.kind import Kind
 from weft.extract.page import MAX_BYTES, Page

@@ -37,6 +37,7 @@ def document(status: Status, pods: int) -> dict[str, Any]:
         "sites": status.sites,
         "statuses": _some(status.statuses),
         "errors": _some(status.errors),
+        "slowed": _some(status.slowed),
         "refused": _some(status.refused),
         "unparsed": status.poisoned,
         "repairs": _some(status.repairs),

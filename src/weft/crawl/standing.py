@@ -72,11 +72,12 @@ class Standing:
         total.elapsed_s = self._earlier_s + now - self._started_at
         for name in _SUMMED:
             setattr(total, name, sum(getattr(status, name) for _, status in told))
-        for kind in ("statuses", "errors", "refused", "repairs"):
+        for kind in ("statuses", "errors", "refused", "repairs", "slowed"):
             counts: Counter[str] = Counter()
             for _, status in told:
                 counts.update(getattr(status, kind))
             setattr(total, kind, dict(counts))
+        total.matched = sorted({pattern for _, status in told for pattern in status.matched})
         for process, status in told:
             self._take_pages(total, process, status)
         pods = sorted({process.slot.pod for process, _ in told})

@@ -64,6 +64,8 @@ class Status(msgspec.Struct):
     statuses: dict[str, int] = {}
     errors: dict[str, int] = {}
     refused: dict[str, int] = {}
+    slowed: dict[str, int] = {}  # answers that asked for fewer requests (429, 503), those tried again too
+    matched: list[str] = []  # patterns that matched a URL: `include /blog/*`
     retries: int = 0
     redirects: int = 0
     recent: list[str] = []
@@ -99,6 +101,8 @@ class Progress:
         self.refused: Counter[str] = Counter(self.status.refused)
         self.errors: Counter[str] = Counter(self.status.errors)
         self.statuses: Counter[str] = Counter(self.status.statuses)
+        self.slowed: Counter[str] = Counter(self.status.slowed)
+        self.matched = set(self.status.matched)
         self._earlier_s = self.status.elapsed_s
         self._window: list[tuple[float, int]] = []
         self._lines = ProgressLines()
@@ -157,6 +161,7 @@ class Progress:
         status.state, status.note, status.updated_at = state, note, now
         status.elapsed_s = self._earlier_s + now - self._began
         status.refused, status.errors, status.statuses = dict(self.refused), dict(self.errors), dict(self.statuses)
+        status.slowed, status.matched = dict(self.slowed), sorted(self.matched)
         self._window.append((now, status.pages))
         self._window = self._window[-20:]
         first_at, first_pages = self._window[0]

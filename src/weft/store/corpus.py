@@ -142,6 +142,11 @@ class Corpus:
             page_bytes=sum(page_bytes for _, _, _, page_bytes in kinds),
         )
 
+    def kinds(self, depth: int | None = None) -> dict[tuple[int, str], int]:
+        """Rows by status and error; of one depth, or all."""
+        found = (kind for index in self._all() for kind in index.kinds(depth))
+        return _summed({(status, error): rows} for status, error, rows, _ in found)
+
     def close(self) -> None:
         """Closes the connections."""
         for index in self._open.values():

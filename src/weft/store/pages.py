@@ -243,6 +243,10 @@ class PageStore:
         """The totals of the crawl, or of the slots whose names begin with `slots` (`pod1-`)."""
         return self._corpus.stats(top, slots)
 
+    def kinds(self, depth: int | None = None) -> dict[tuple[int, str], int]:
+        """How many rows there are of each status and error; with a depth, of those found there (0: seeds)."""
+        return self._corpus.kinds(depth)
+
     def _lost(self) -> list[Row]:
         found = (row for shard in self._shards for row in shard.index.lost())
         return sorted(found, key=lambda row: row.item)

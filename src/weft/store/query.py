@@ -152,10 +152,11 @@ class IndexReader:
         kinds = tuple[int, int] if column in ("status", "depth") else tuple[str, int]
         return dict(self._typed(found, kinds))
 
-    def kinds(self) -> list[tuple[int, str, int, int]]:
-        """Status, error, how many rows have both, and the bytes of those that are pages."""
-        sql = "SELECT status, error, sum(rows), sum(iif(pages > 0, bytes, 0)) FROM tally GROUP BY status, error"
-        return [(status, error, rows, page_bytes) for status, error, rows, page_bytes in self._all(sql)]
+    def kinds(self, depth: int | None = None) -> list[tuple[int, str, int, int]]:
+        """Status, error, how many rows (of a depth) have both, and the bytes of those that are pages."""
+        sql = """SELECT status, error, sum(rows), sum(iif(pages > 0, bytes, 0)) FROM tally
+          WHERE ?1 IS NULL OR depth = ?1 GROUP BY status, error"""
+        return [(status, error, rows, page_bytes) for status, error, rows, page_bytes in self._all(sql, depth)]
 
     def hosts(self) -> Iterator[tuple[str, int]]:
         """How many 2xx pages each host has, in the order of the hosts."""

@@ -1,0 +1,62 @@
+"""A stored page as programs and reports read it: its row, its response decompressed, and what can be read from it."""
+
+from __future__ import annotations
+
+from weft.extract.page import Page, extract
+from weft.fetch.decode import decode
+from weft.records import Row
+from weft.store.contract import StoredPage
+
+
+class CrawledPage:
+    """A stored page: its row's facts, its headers and body, and what can be read from it."""
+
+    def __init__(self, row: Row, headers: tuple[tuple[str, str], ...], body: bytes) -> None:
+        self.row = row
+        self.headers = headers
+        self.body = body
+        self._page: Page | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it was found."""
+        return self.row.url
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return self.row.status
+
+    @property
+    def title(self) -> str:
+        """The page's title, or nothing."""
+        return self.row.title
+
+    @property
+    def depth(self) -> int:
+        """Links from a seed."""
+        return self.row.depth
+
+    @property
+    def page(self) -> Page:
+        """The parsed page: links, text and the rest."""
+        if self._page is None:
+            self._page = extract(self.body, self.row.url, self.header("content-type"))
+        return self._page
+
+    def header(self, name: str) -> str | None:
+        """The first value of a response header."""
+        return next((value for key, value in self.headers if key.lower() == name.lower()), None)
+
+    def __repr__(self) -> str:
+        return f"CrawledPage({self.url!r}, {self.status}, {len(self.body)} bytes)"
+
+
+def read_page(stored: StoredPage) -> CrawledPage | None:
+    """A stored page with its body decompressed; None where no response was stored."""
+    http = stored.http
+    if http is None:
+        return None
+    encoding = http.content_encoding
+    body = decode(http.body, encoding, 1 << 31).body if encoding else http.body
+    return CrawledPage(stored.row, http.headers, body)
