@@ -32,6 +32,7 @@ SHOW_EVERY_S = 0.2
 @click.option(
     "--since", default="", metavar="WHEN", help="Only what was fetched since a date, a time, or 90m, 12h, 7d."
 )
+@click.option("--all-visits", is_flag=True, help="Every visit of a URL, not only the one that stands; gone pages, too.")
 @click.option("--max-bytes", type=click.IntRange(1), help="WARC: a folder of files of at most this size.")
 @click.option("--data-dir", "more", multiple=True, metavar="A,B", help="Further data dirs, in their order. Repeatable.")
 @output_flags
@@ -44,6 +45,7 @@ def export(
     status: tuple[str, ...],
     host: tuple[str, ...],
     since: str,
+    all_visits: bool,
     max_bytes: int | None,
     more: tuple[str, ...],
     as_json: bool,
@@ -62,7 +64,7 @@ def export(
     from weft.store.export.order import Order
 
     lists = [tuple(several(texts)) for texts in (fields, status, host)]
-    order = Order(format_, lists[0], content, lists[1], lists[2], since, max_bytes)
+    order = Order(format_, lists[0], content, lists[1], lists[2], since, max_bytes, all_visits)
     on_terminal = out == "-" and sys.stdout.isatty()
     show = _Line(quiet or as_json or on_terminal or not sys.stderr.isatty())
     dirs = [crawl_dir, *several(more)]

@@ -68,17 +68,19 @@ def collect(crawl_dirs: tuple[str, ...], top: int) -> dict[str, Any]:
     status = read_status(folder.status) or Status()
     store = PageStore.open(folder.data_dirs, read_only=True)
     try:
-        held = store.stats(top)
+        held, current = store.stats(0), store.current(top)
     finally:
         store.abandon()
     settle(status, folder)
     return document(status, folder.pods) | {
         "crawl_id": identity.crawl_id,
         "rows": held.rows,
+        "urls": current.urls,
+        "gone": current.gone,
         "warc_bytes": held.warc_bytes,
-        "content_types": held.content_types,
-        "depths": {str(depth): count for depth, count in sorted(held.depths.items())},
-        "hosts": dict(held.hosts),
+        "content_types": current.content_types,
+        "depths": {str(depth): count for depth, count in sorted(current.depths.items())},
+        "hosts": dict(current.hosts),
         "pods": _pods(folder),
     }
 
@@ -106,7 +108,8 @@ def _text(facts: dict[str, Any]) -> str:
         return ", ".join(f"{key or '-'} {count:,}" for key, count in some) or "none"
 
     lines = [
-        f"pages      {facts['pages']:,}  ({facts['rows']:,} URLs ended, {facts['queued']:,} queued)",
+        f"pages      {facts['live_pages']:,}  ({facts['urls']:,} URLs ended, {facts['queued']:,} queued)",
+        *_visits(facts),
         f"state      {facts['state']}" + (f" ({facts['note']})" if facts["note"] else ""),
         f"size       {facts['body_bytes'] / 1e6:,.1f} MB of bodies in {facts['warc_bytes'] / 1e6:,.1f} MB of WARC",
         f"rate       {facts['pages_per_s']:,.1f} pages/s over {clock(facts['elapsed_s'])}",
@@ -122,6 +125,14 @@ def _text(facts: dict[str, Any]) -> str:
         width = max(map(len, facts["hosts"]))
         lines += ["top hosts", *(f"  {host:{width}}  {count:,}" for host, count in facts["hosts"].items())]
     return "\n".join(lines)
+
+
+def _visits(facts: dict[str, Any]) -> list[str]:
+    """Of a crawl in which URLs were visited more than once."""
+    if facts["rows"] == facts["urls"]:
+        return []
+    gone = f", {facts['gone']:,} gone since" if facts["gone"] else ""
+    return [f"visits     {facts['rows']:,}, {facts['pages']:,} pages stored by them{gone}"]
 
 
 def _pod_lines(pods: dict[str, Any]) -> list[str]:

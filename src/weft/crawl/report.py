@@ -24,6 +24,7 @@ def document(status: Status, pods: int) -> dict[str, Any]:
         "updated_at": round(status.updated_at, 3),
         "elapsed_s": round(status.elapsed_s, 3),
         "pages": status.pages,
+        "live_pages": status.live_pages,
         "pages_per_s": rate(status),
         "body_bytes": status.body_bytes,
         "requests": status.requests,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.process import Process
-from weft.engine.progress import PodStatus, Status, counts_of, read_status, write_status
+from weft.engine.progress import PodStatus, Status, counts_of, failures_in, read_status, write_status
 from weft.errors import WeftError
 from weft.frontier.contract import FrontierStats
 from weft.store.pages import PageStore
@@ -140,22 +140,22 @@ def _end(path: Path, status: Status, state: str, note: str, folder: CrawlFolder)
 
 
 def settle(status: Status, folder: CrawlFolder) -> None:
-    """Makes pages, bytes, statuses and errors what the store holds."""
+    """Makes pages, bytes and statuses what the store holds, and errors what its URLs ended with last."""
     try:
         store = PageStore.open(folder.data_dirs, read_only=True)
     except WeftError:
         return  # there is none, or it cannot be read: the counts must do
     try:
-        held = store.stats(0)
+        held, current = store.stats(0), store.current()
         for pod in status.pods:
             pod.pages = store.stats(0, f"pod{pod.pod}-").pages
     except WeftError:
         return
     finally:
         store.abandon()
-    statuses, errors = counts_of(held)
-    status.pages, status.body_bytes = held.pages, held.page_bytes
-    status.statuses, status.errors = dict(statuses), dict(errors)
+    statuses, _ = counts_of(held)
+    status.pages, status.body_bytes, status.live_pages = held.pages, held.page_bytes, current.pages
+    status.statuses, status.errors = dict(statuses), dict(failures_in(current.kinds))
 
 
 def _state(statuses: Sequence[Status]) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -54,6 +54,7 @@ class Status(msgspec.Struct):
     elapsed_s: float = 0.0
     pages: int = 0
     pages_at_start: int = 0
+    live_pages: int = 0  # URLs that have a page now, counted when a run has ended
     requests: int = 0
     body_bytes: int = 0
     queued: int = 0
@@ -204,12 +205,18 @@ class ProgressLines:
 def counts_of(held: Stats) -> tuple[Counter[str], Counter[str]]:
     """The rows of a store by status (0: no answer), and those that failed by kind."""
     statuses: Counter[str] = Counter()
-    errors: Counter[str] = Counter()
-    for (status, error), rows in held.kinds.items():
+    for (status, _), rows in held.kinds.items():
         statuses[str(status)] += rows
+    return statuses, failures_in(held.kinds)
+
+
+def failures_in(kinds: Mapping[tuple[int, str], int]) -> Counter[str]:
+    """What was asked for and failed, by kind, of rows by status and error."""
+    errors: Counter[str] = Counter()
+    for (status, error), rows in kinds.items():
         if failure := failure_of(status, error):
             errors[failure] += rows
-    return statuses, errors
+    return errors
 
 
 def _refusals(held: Stats) -> Counter[str]:

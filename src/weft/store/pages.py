@@ -20,7 +20,7 @@ from weft import urls
 from weft.errors import BadInput
 from weft.records import FetchResult, Row
 from weft.store import schema, warc_file
-from weft.store.contract import Stats, StoredPage
+from weft.store.contract import Current, Stats, StoredPage
 from weft.store.corpus import Corpus
 from weft.store.errors import remedy
 from weft.store.index import Index
@@ -242,6 +242,10 @@ class PageStore:
     def stats(self, top: int = 20, slots: str = "") -> Stats:
         """The totals of the crawl, or of the slots whose names begin with `slots` (`pod1-`)."""
         return self._corpus.stats(top, slots)
+
+    def current(self, top: int = 0) -> Current:
+        """What the crawl holds now, each URL counted once; `top` hosts with the most pages."""
+        return self._corpus.current(top)
 
     def kinds(self, depth: int | None = None) -> dict[tuple[int, str], int]:
         """How many rows there are of each status and error; with a depth, of those found there (0: seeds)."""
