@@ -72,7 +72,7 @@ def test_explain_gives_its_evidence_on_the_command_line(crawled: tuple[Prepared,
     prepared, web = crawled
     home, seed = str(prepared.folder.home), web.seeds[0]
     done = weft("explain", home, seed, "http://127.200.0.1/nobody-links-here", "gopher://x/", "--json")
-    page, stranger, no_url = json.loads(done.stdout)
+    page, stranger, no_url = json.loads(done.stdout)["urls"]
     assert (page["crawled"], stranger["reason"], no_url["reason"]) == (True, "no-link", "scheme")
     robots = next(url for url, reasons in web.expect().never.items() if reasons == ["robots"])
     said = weft("explain", home, robots).stdout

@@ -53,8 +53,8 @@ def visit(item: int, path: str, status: int, n: int) -> tuple[Row, FetchResult]:
 @pytest.fixture(scope="module")
 def crawl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Path]]:
     dirs = [tmp_path_factory.mktemp("crawl") / name for name in ("a", "b")]
-    for path in dirs:
-        path.mkdir()
+    for folder in dirs:
+        folder.mkdir()
     identity = CrawlFolder(dirs).start([url_of("/stays")])
     stores = [PageStore.open(dirs, crawl_id=identity.crawl_id, slot=f"pod0-fetcher{n}") for n in range(2)]
     item = 0

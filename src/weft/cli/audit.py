@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from weft.cli.output import output_flags, print_json, shown
+from weft.cli.output import output_flags, print_document, shown
+
+if TYPE_CHECKING:
+    from weft.crawl.audit import Report
 
 
 @click.command()
@@ -23,7 +28,7 @@ def audit(crawl_dir: str, as_json: bool, quiet: bool) -> int:
     config = load(environment={}, earlier=folder.settings()).config
     report = check(folder, config)
     if as_json:
-        print_json(report)
+        print_document(_facts(report))
         return 1 if report.violations else 0
     if not quiet:
         found = f"{len(report.violations)} violations" if report.violations else "no violation"
@@ -46,3 +51,27 @@ def audit(crawl_dir: str, as_json: bool, quiet: bool) -> int:
     if len(report.violations) > 50:
         click.echo(f"... and {len(report.violations) - 50:,} more (--json has all)")
     return 1 if report.violations else 0
+
+
+def _facts(report: Report) -> dict[str, Any]:
+    """For programs; a margin that was never tested is none."""
+    from weft.store.export.facts import iso
+
+    return {
+        "requests": report.requests,
+        "sites": report.sites,
+        "cut_off": report.cut_off,
+        "unreadable": report.unreadable,
+        "unreadable_in": report.unreadable_in,
+        "missing_bytes": report.missing_bytes,
+        "unproven": report.unproven,
+        "violations": [
+            {"kind": one.kind, "url": one.url, "site": one.key, "at": iso(one.wall), "detail": one.detail}
+            for one in report.violations
+        ],
+        "closest": [
+            {"url": url, "waited_s": round(waited, 6), "required_s": needed}
+            for waited, needed, url in report.closest
+            if waited != float("inf")
+        ],
+    }

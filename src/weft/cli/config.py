@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from weft.cli.output import output_flags, print_json
+from weft.cli.output import output_flags, print_document, print_json
 
 
 @click.group()
@@ -34,7 +34,8 @@ def show(path: str | None, names: tuple[str, ...], as_json: bool, quiet: bool) -
     wanted = {own[name] for name in names}
     rows = [(name, masked(name, value)) for name, value in loaded.values.items() if not names or name in wanted]
     if as_json:
-        print_json({name: {"value": value, "origin": loaded.origins[name]} for name, value in rows})
+        settings = {name: {"value": value, "origin": loaded.origins[name]} for name, value in rows}
+        print_document({"settings": settings})
         return
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
@@ -55,10 +56,10 @@ def check(path: str, as_json: bool, quiet: bool) -> int:
     except BadConfig as error:
         if not as_json:
             raise
-        print_json({"file": path, "valid": False, "problems": error.problems})
+        print_document({"file": path, "valid": False, "problems": error.problems})
         return 2
     if as_json:
-        print_json({"file": path, "valid": True, "problems": []})
+        print_document({"file": path, "valid": True, "problems": []})
     elif not quiet:
         click.echo(f"{path}: valid", err=True)
     return 0

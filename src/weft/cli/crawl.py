@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weft.cli.output import output_flags, print_json, shown
+from weft.cli.output import output_flags, print_document, shown
 from weft.cli.settings import SettingsCommand, config_flags, given, help_all
 
 if TYPE_CHECKING:
@@ -98,12 +98,12 @@ def _tell(prepared: Prepared, outcome: Outcome, code: int, *, as_json: bool, qui
     """How it ended: for programs on stdout, for people on stderr."""
     status = prepared.orchestrator.status()
     if as_json:
-        from weft.crawl.report import SCHEMA, document
+        from weft.crawl.report import document
 
         folder = prepared.folder
         figures = document(status, folder.pods)
         told = {"causes": outcome.causes, "unmatched": outcome.unmatched}
-        print_json({"schema": SCHEMA, "exit_code": code, "data_dir": str(folder.home), "status": figures} | told)
+        print_document({"exit_code": code, "data_dir": str(folder.home), "status": figures} | told)
     elif code == 2:
         click.echo(shown(f"weft: {status.note}", err=True), err=True)
     elif not quiet:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 import click
 
-from weft.cli.output import VisibleStream, output_flags, print_json, shown
+from weft.cli.output import VisibleStream, output_flags, print_document, shown
 from weft.cli.settings import several
 from weft.errors import BadInput
 
@@ -72,7 +72,7 @@ def export(
     show.clear()
     if done.path is not None and as_json:
         facts = {"path": str(done.path), "rows": done.rows, "resumed_rows": done.resumed}
-        print_json(facts | {"unread": done.unread, "unread_pages": done.unread_pages})
+        print_document(facts | {"unread": done.unread, "unread_pages": done.unread_pages})
     elif done.path is not None and not quiet:
         gone_on = f" ({done.resumed:,} of them before it was interrupted)" if done.resumed else ""
         click.echo(f"{done.rows:,} rows{gone_on} in {done.path}", err=True)

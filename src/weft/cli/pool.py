@@ -19,7 +19,7 @@ from typing import IO, Any
 import click
 import msgspec
 
-from weft.cli.output import output_flags, print_json
+from weft.cli.output import output_flags, print_document
 from weft.errors import BadInput, WeftError
 from weft.pipelines.events import Counts
 from weft.pipelines.items import Feeder, check_items, count_lines, read_items
@@ -121,7 +121,7 @@ def replay(run_id: str, item: str, logs: str, as_json: bool, quiet: bool) -> int
     with _stdout_to_stderr():
         (result,) = WorkerPool(function, workers=1, crash_tries=1, **kept).run([found])
     if as_json:
-        print_json(result)
+        print_document(msgspec.to_builtins(result))
     else:
         click.echo(f"{result.item_id} {result.status}" if result.good else failure_line(result))
         if result.traceback and not quiet:
@@ -282,7 +282,9 @@ def _tell_end(directory: RunDirectory, manifest: Manifest, seconds: float, *, qu
     assert counts is not None
     bad = counts.failed + counts.timeout + counts.crashed
     if as_json:
-        print_json({name: value for name, value in msgspec.structs.asdict(manifest).items() if name not in _PRIVATE})
+        print_document(
+            {name: value for name, value in msgspec.structs.asdict(manifest).items() if name not in _PRIVATE}
+        )
     if not quiet:
         click.echo(f"weft pool: {sentence(counts, over=True)} in {seconds:.1f} s", err=True)
         click.echo(f"Results: {manifest.out}  Logs: {directory.path}", err=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weft.cli.output import output_flags, print_json, shown
+from weft.cli.output import output_flags, print_document, shown
 
 if TYPE_CHECKING:
     from weft.crawl.folder import CrawlFolder
@@ -29,12 +29,14 @@ def stats(crawl_dirs: tuple[str, ...], top: int, changed: bool, as_json: bool, q
         return
     facts = collect(crawl_dirs, top)
     if as_json:
-        print_json(facts)
+        print_document(facts)
     else:
         click.echo(shown(_text(facts)))
 
 
 def _show_changes(crawl_dirs: tuple[str, ...], as_json: bool) -> None:
+    import msgspec
+
     from weft.crawl.changes import changes
     from weft.crawl.folder import CrawlFolder
     from weft.errors import BadInput
@@ -47,7 +49,7 @@ def _show_changes(crawl_dirs: tuple[str, ...], as_json: bool) -> None:
             f"{crawl_dirs[0]}: was not recrawled yet: weft crawl --resume --recrawl --data-dir {crawl_dirs[0]}"
         )
     if as_json:
-        print_json(report)
+        print_document(msgspec.to_builtins(report))
         return
     click.echo(report.summary())
     for kind in ("new", "changed", "gone", "moved"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from weft.cli.output import output_flags, print_json
+from weft.cli.output import output_flags, print_document
 
 
 @click.command()
@@ -30,7 +30,7 @@ def url(texts: tuple[str, ...], pods: int, data_dirs: int, as_json: bool, quiet:
             }
         )
     if as_json:
-        print_json(rows)
+        print_document({"urls": rows})
         return
     for row in rows:
         click.echo("  ".join(f"{name}={value}" for name, value in row.items() if value is not None))

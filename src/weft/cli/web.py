@@ -144,13 +144,15 @@ def _announce(world: World, seeds_file: Path | None, as_json: bool, quiet: bool)
     if as_json:
         import msgspec
 
+        from weft.cli.output import SCHEMA
+
         if spec.names:
             facts["resolve"] = world.resolve()
         if spec.tls:
             from weft.testing.tls import CA_FILE
 
             facts["ca_file"] = str(CA_FILE)
-        click.echo(msgspec.json.encode(facts))
+        click.echo(msgspec.json.encode({"schema": SCHEMA} | facts))
         return
     click.echo(f"{spec.pages} pages on {spec.hosts} hosts, {facts['first_host']} to {facts['last_host']}")
     if not quiet:
@@ -179,8 +181,10 @@ def _write_nginx(
     _write_files(world, seeds_file, expected, crawl_config)
     command = f"nginx -c {written.config}"
     if as_json:
-        from weft.cli.output import print_json
+        from weft.cli.output import print_document
 
-        print_json({"config": str(written.config), "files": written.files, "bytes": written.bytes, "command": command})
+        print_document(
+            {"config": str(written.config), "files": written.files, "bytes": written.bytes, "command": command}
+        )
     else:
         click.echo(f"{written.files} files, {written.bytes / 1e6:.0f} MB in {directory}. Start it with:\n  {command}")

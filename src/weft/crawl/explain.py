@@ -151,7 +151,7 @@ class Explainer:
             return self._of_page(url, row, evidence)
         evidence += self._tries(row.item)
         what = f"HTTP {row.status}" if row.status else row.error
-        return Explanation(url, row.status > 0, "error", f"it was asked for and failed: {what}", evidence)
+        return Explanation(url, False, "error", f"it was asked for and failed: {what}", evidence)
 
     def _of_page(self, url: str, row: Row, evidence: list[str]) -> Explanation:
         if row.warc_file:
@@ -164,7 +164,8 @@ class Explainer:
             "too_large": "it was asked for, and is larger than max_body_bytes",
         }
         summary = notes.get(row.error, "it was crawled" + (f", with a fault: {row.error}" if row.error else ""))
-        return Explanation(url, True, row.error if row.error in notes else "page", summary, evidence)
+        is_kept = row.error not in ("noindex", "too_large")
+        return Explanation(url, is_kept, row.error if row.error in notes else "page", summary, evidence)
 
     def _of_redirect(self, url: str, row: Row, evidence: list[str]) -> Explanation:
         chain, seen = row, {url}
@@ -176,7 +177,7 @@ class Explainer:
                 break
             chain = following[-1]
         if row.error:
-            return Explanation(url, True, row.error, f"it redirects, and that ended there: {row.error}", evidence)
+            return Explanation(url, False, row.error, f"it redirects, and that ended there: {row.error}", evidence)
         return Explanation(url, True, "redirect", f"it redirects to {row.final_url}", evidence)
 
     def _tries(self, item: int) -> Iterator[str]:

@@ -124,6 +124,7 @@ def begin_alone(path: Path) -> None:
     status = read_status(path) or Status()
     status.state, status.note = "starting", ""
     status.pid = status.orchestrator = os.getpid()
+    status.live_pages = None
     write_status(path, status)
 
 

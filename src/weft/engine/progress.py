@@ -54,7 +54,7 @@ class Status(msgspec.Struct):
     elapsed_s: float = 0.0
     pages: int = 0
     pages_at_start: int = 0
-    live_pages: int = 0  # URLs that have a page now, counted when a run has ended
+    live_pages: int | None = None  # URLs that have a page now: counted when a run has ended
     requests: int = 0
     body_bytes: int = 0
     queued: int = 0
@@ -99,6 +99,7 @@ class Progress:
             self.status.started_at = self._began
             self.status.repairs = {}
         self.status.recent = []
+        self.status.live_pages = None
         self.refused: Counter[str] = Counter(self.status.refused)
         self.errors: Counter[str] = Counter(self.status.errors)
         self.statuses: Counter[str] = Counter(self.status.statuses)
