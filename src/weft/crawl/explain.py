@@ -164,8 +164,8 @@ class Explainer:
             "too_large": "it was asked for, and is larger than max_body_bytes",
         }
         summary = notes.get(row.error, "it was crawled" + (f", with a fault: {row.error}" if row.error else ""))
-        is_kept = row.error not in ("noindex", "too_large")
-        return Explanation(url, is_kept, row.error if row.error in notes else "page", summary, evidence)
+        is_crawled = row.error != "too_large"
+        return Explanation(url, is_crawled, row.error if row.error in notes else "page", summary, evidence)
 
     def _of_redirect(self, url: str, row: Row, evidence: list[str]) -> Explanation:
         chain, seen = row, {url}
