@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 @click.argument("crawl_dir")
 @output_flags
 def audit(crawl_dir: str, as_json: bool, quiet: bool) -> int:
-    """Check every request that was made against robots.txt and the delay as they stood then; exit 1 on a violation."""
+    """Check every request that was made against robots.txt and the delay as they stood then.
+
+    The exit code is 1 if one of them was impolite.
+    """
     import time
 
     from weft.config import load

@@ -22,7 +22,7 @@ def config() -> None:
 @click.argument("names", metavar="[KEY]...", nargs=-1)
 @output_flags
 def show(path: str | None, names: tuple[str, ...], as_json: bool, quiet: bool) -> None:  # noqa: ARG001
-    """The values in force, each with where it came from."""
+    """Show the values in force, each with where it came from."""
     from weft.config import keys, load, masked, own_names
     from weft.errors import BadInput
     from weft.names import answer
@@ -46,7 +46,10 @@ def show(path: str | None, names: tuple[str, ...], as_json: bool, quiet: bool) -
 @click.argument("path", metavar="FILE")
 @output_flags
 def check(path: str, as_json: bool, quiet: bool) -> int:
-    """Tell every problem in a configuration file, with its line; exit 2 if there is one."""
+    """Check a configuration file: every problem, with its line.
+
+    The exit code is 2 if there is one.
+    """
     from weft.config import load
     from weft.errors import BadConfig
 
@@ -67,7 +70,7 @@ def check(path: str, as_json: bool, quiet: bool) -> int:
 
 @config.command()
 def schema() -> None:
-    """The JSON Schema of the configuration file, for editors."""
+    """Print the JSON Schema of the configuration file, for editors."""
     from weft.config import json_schema
 
     print_json(json_schema())

@@ -14,7 +14,7 @@ from weft.cli.settings import several
 @click.option("--data-dir", "more", multiple=True, metavar="A,B", help="Further data dirs, in their order. Repeatable.")
 @output_flags
 def explain(crawl_dir: str, urls: tuple[str, ...], more: tuple[str, ...], as_json: bool, quiet: bool) -> None:
-    """Tell why a URL was, or was not, crawled: one reason, with its evidence. Works while the crawl runs, too."""
+    """Say why a URL was, or was not, crawled: one reason, with its evidence. Works while the crawl runs, too."""
     from weft.config import load
     from weft.crawl.explain import Explainer
     from weft.crawl.folder import CrawlFolder

@@ -22,8 +22,17 @@ SHOW_EVERY_S = 0.2
 
 @click.command()
 @click.argument("crawl_dir")
-@click.option("--format", "format_", required=True, type=click.Choice(FORMATS), help="What to write.")
-@click.option("--out", required=True, metavar="PATH", help="Where to; - is standard output (jsonl, csv, cdxj, warc).")
+@click.option(
+    "--format",
+    "format_",
+    metavar="FORMAT",
+    required=True,
+    type=click.Choice(FORMATS),
+    help=f"What to write: {', '.join(FORMATS)}.",
+)
+@click.option(
+    "--out", required=True, metavar="PATH", help="Where to write it; - is standard output (jsonl, csv, cdxj, warc)."
+)
 @click.option("--content", default="none", show_default=True, metavar="KIND",
               help="Add the page: text, main_text, article (by trafilatura), markdown or html.")  # fmt: skip
 @click.option("--fields", multiple=True, metavar="A,B", help="Only these columns, in this order. Repeatable.")
@@ -33,7 +42,9 @@ SHOW_EVERY_S = 0.2
     "--since", default="", metavar="WHEN", help="Only what was fetched since a date, a time, or 90m, 12h, 7d."
 )
 @click.option("--all-visits", is_flag=True, help="Every visit of a URL, not only the one that stands; gone pages, too.")
-@click.option("--max-bytes", type=click.IntRange(1), help="WARC: a folder of files of at most this size.")
+@click.option(
+    "--max-bytes", metavar="N", type=click.IntRange(1), help="Make a folder of WARC files of at most this size."
+)
 @click.option("--data-dir", "more", multiple=True, metavar="A,B", help="Further data dirs, in their order. Repeatable.")
 @output_flags
 def export(
@@ -54,8 +65,10 @@ def export(
     """Write what a crawl holds as JSONL, CSV, Markdown files, Parquet, WARC or CDXJ.
 
     \b
-    weft export ./weft-data --format jsonl --out pages.jsonl --content text --status 2xx
-    weft export ./weft-data --format parquet --out pages.parquet --host '*.example.com' --since 7d
+    weft export ./weft-data --format jsonl --out pages.jsonl --status 2xx
+    weft export ./weft-data --format parquet --out pages.parquet --since 7d
+
+    A URL that was visited several times has one row: its latest good page. Pages that are gone are left out.
 
     The output appears when it is whole. An export that was interrupted goes on when it is called again. Pages that
     cannot be read are left out and named, and the exit code is 1.

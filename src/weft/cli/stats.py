@@ -14,13 +14,15 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("crawl_dirs", metavar="CRAWL_DIR...", nargs=-1, required=True)
-@click.option("--top", default=10, show_default=True, type=click.IntRange(0), help="How many hosts to list.")
 @click.option(
-    "--changes", "changed", is_flag=True, help="What the last recrawl found: new, changed, gone, moved pages."
+    "--top", metavar="N", default=10, show_default=True, type=click.IntRange(0), help="How many hosts to list."
+)
+@click.option(
+    "--changes", "changed", is_flag=True, help="Show what the last recrawl found: new, changed, gone, moved pages."
 )
 @output_flags
 def stats(crawl_dirs: tuple[str, ...], top: int, changed: bool, as_json: bool, quiet: bool) -> None:  # noqa: ARG001
-    """What a crawl holds: pages, bytes, statuses, errors, top hosts, rate, how even its pods are.
+    """Show what a crawl holds: pages, bytes, statuses, errors, top hosts, rate, how even its pods are.
 
     Give all its data dirs, in their order.
     """

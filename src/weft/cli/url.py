@@ -9,8 +9,17 @@ from weft.cli.output import output_flags, print_document
 
 @click.command()
 @click.argument("texts", metavar="URL...", nargs=-1, required=True)
-@click.option("--pods", type=click.IntRange(min=1), default=1, show_default=True, help="Pods to shard over.")
-@click.option("--data-dirs", type=click.IntRange(min=1), default=1, show_default=True, help="Data dirs to shard over.")
+@click.option(
+    "--pods", metavar="N", type=click.IntRange(min=1), default=1, show_default=True, help="Pods to shard over."
+)
+@click.option(
+    "--data-dirs",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Data dirs to shard over.",
+)
 @output_flags
 def url(texts: tuple[str, ...], pods: int, data_dirs: int, as_json: bool, quiet: bool) -> None:  # noqa: ARG001
     """Show what Weft makes of a URL: its canonical form, and what follows from it."""

@@ -77,7 +77,7 @@ class FetchSection(Section, frozen=True, kw_only=True):
     total_timeout_s: Annotated[Timeout, Help("seconds for a whole transfer")] = field(
         default=60.0, name="total_timeout"
     )
-    cookies: Annotated[Literal["jar", "off"], Help("'jar' keeps a crawl's cookies, 'off' sends none")] = "jar"
+    cookies: Annotated[Literal["jar", "off"], Help("keep the crawl's cookies (jar), or send none (off)")] = "jar"
     headers: Annotated[dict[str, str], Help("header that is sent with every request")] = field(default_factory=dict)
     auth: Annotated[dict[str, str], Help("login for a host, sent when it asks")] = field(default_factory=dict)
     tls_verify: Annotated[bool, Help("refuse certificates that do not verify")] = True
