@@ -34,7 +34,7 @@ def entries(text: str) -> list[tuple[str, str]]:
     found: list[list[str]] = []
     flags = re.split(r"^\S.*:$", text, maxsplit=1, flags=re.MULTILINE)[-1]
     for line in flags.splitlines():
-        if entry := re.fullmatch(r"  (-\S.*?|[a-z]\w+)(?:  +(\S.*))?", line):
+        if entry := re.fullmatch(r"  (-[\w\[\]-]+(?:, --\w+)?(?: \S+)?|[a-z]\w+)(?:  +(\S.*))?", line):
             found.append([entry[1], entry[2] or ""])
         elif found and line.startswith("   ") and line.strip():
             found[-1][1] += " " + line.strip()

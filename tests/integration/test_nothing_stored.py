@@ -183,6 +183,26 @@ def test_a_limit_and_a_page_are_not_nothing(sites: dict[str, Site], crawl: Calla
     assert code == 0 and "No URL matched --exclude '*/print/*'." in said and "/missing" not in said, said
 
 
+def test_answers_that_ask_to_slow_down_are_counted_though_the_next_try_succeeds(
+    sites: dict[str, Site], crawl: Callable[..., tuple[int, str, str]]
+) -> None:
+    sites[ELSEWHERE].on("/busy", page("", status="429 Slow"), page("<p>There it is."))
+    code, _, said = crawl(sites[ELSEWHERE].url("/busy"))
+    assert code == 0 and "Errors: none" in said and "Asked to slow down: HTTP 429 (1)." in said, said
+
+
+def test_explain_does_not_call_a_403_crawled(
+    sites: dict[str, Site],
+    crawl: Callable[..., tuple[int, str, str]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    url = sites["403"].url("/")
+    crawl(url)
+    assert run(["explain", str(tmp_path / "data"), url]) == 0
+    assert "failed: it was asked for and failed: HTTP 403 [error]" in capsys.readouterr().out
+
+
 def test_in_python_it_is_a_warning(sites: dict[str, Site]) -> None:
     with pytest.warns(NothingStored, match="HTTP 403, the site refuses"):
         pages = list(weft.crawl(sites["403"].url("/"), delay=0, allow_private=True, resolve={"*": "127.0.0.1"}))

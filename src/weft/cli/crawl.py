@@ -139,8 +139,8 @@ def summary(prepared: Prepared, status: Status, outcome: Outcome, code: int) -> 
         lines.append(f"Repaired: {'; '.join(map(_repair, status.repairs.items()))}.")
     if status.poisoned:
         lines.append(f"Stored unparsed, because parsing crashed: {', '.join(status.poisoned[:5])}")
-    if slowed := sum(status.slowed.values()):
-        lines.append(f"Asked to slow down: {slowed:,} times (HTTP {', '.join(sorted(status.slowed))}).")
+    if slowed := ", ".join(f"HTTP {kind} ({count:,})" for kind, count in sorted(status.slowed.items()) if count):
+        lines.append(f"Asked to slow down: {slowed}.")
     section = prepared.loaded.config.pods
     if len(section.here) < section.num_pods:
         lines.append(f"This node ran {len(section.here)} of {section.num_pods} pods; other nodes have the rest.")

@@ -73,7 +73,7 @@ class SettingsCommand(click.Command):
             if _ALL not in ctx.meta:
                 formatter.write_paragraph()
                 formatter.write_text(
-                    "--help-all adds what tunes a crawl: retries, breakers, timeouts, processes, Redis."
+                    "What tunes a crawl (retries, breakers, timeouts, processes, Redis) is in --help-all."
                 )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
