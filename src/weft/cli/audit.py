@@ -20,11 +20,10 @@ def audit(crawl_dir: str, as_json: bool, quiet: bool) -> int:
 
     The exit code is 1 if one of them was impolite.
     """
-    import time
-
     from weft.config import load
     from weft.crawl.audit import audit as check
     from weft.crawl.folder import CrawlFolder
+    from weft.store.export.facts import iso
 
     folder = CrawlFolder([crawl_dir])
     folder.identity()
@@ -49,8 +48,7 @@ def audit(crawl_dir: str, as_json: bool, quiet: bool) -> int:
             if waited != float("inf"):
                 click.echo(shown(f"  closest: {waited:.3f} s where {needed:g} s were required: {url}"))
     for one in report.violations[:50]:
-        at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(one.wall))
-        click.echo(shown(f"{one.kind}: {one.url} at {at}Z: {one.detail}"))
+        click.echo(shown(f"{one.kind}: {one.url} at {iso(one.wall)}: {one.detail}"))
     if len(report.violations) > 50:
         click.echo(f"... and {len(report.violations) - 50:,} more (--json has all)")
     return 1 if report.violations else 0

@@ -26,6 +26,7 @@ from weft.frontier.requests import Finish, Gaps, Start
 from weft.frontier.view import Entry, FrontierView
 from weft.records import Reason, Row
 from weft.store.errors import Unreadable
+from weft.store.export.facts import iso
 from weft.store.pages import PageStore
 from weft.store.query import Where
 
@@ -136,10 +137,10 @@ class Explainer:
     def _of_row(self, url: str, rows: list[Row]) -> Explanation:
         row, again = rows[-1], ""
         if row.status == 304:
-            again = f"visited again {_when(row.fetched_at)}: unchanged"
+            again = f"visited again {iso(row.fetched_at)}: unchanged"
             row = next((one for one in reversed(rows) if 200 <= one.status < 300), row)
         evidence = [f"found on {self._store.url_of(row.parent)}" if row.parent else "a seed, or listed in a sitemap"]
-        evidence += [f"depth {row.depth}, ended {_when(row.fetched_at)}"]
+        evidence += [f"depth {row.depth}, ended {iso(row.fetched_at)}"]
         evidence += [again] if again else []
         kind, _, detail = row.error.partition(": ")
         if row.status == 0 and kind in _REASONS:
@@ -187,7 +188,7 @@ class Explainer:
             if isinstance(event, Start) and event.item == item:
                 begun = event
             elif isinstance(event, Finish) and event.item == item and begun is not None:
-                yield f"asked {_when(begun.wall)}: {event.status} after {event.at - begun.at:.2f} s"
+                yield f"asked {iso(begun.wall)}: {event.status} after {event.at - begun.at:.2f} s"
 
     # ── what the frontier says ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -283,7 +284,3 @@ class Explainer:
                     continue
                 if target == url:
                     yield row, said or ("rel=nofollow" if "nofollow" in link.rel else "")
-
-
-def _when(wall: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(wall))

@@ -69,7 +69,7 @@ def outcome_of(folder: CrawlFolder, config: Config, status: Status) -> Outcome:
     except WeftError:
         return Outcome(unmatched=unmatched)
     try:
-        headline, causes = _judged(store, config, status, unmatched)
+        headline, causes = _judged(store, config, status)
     except WeftError:
         return Outcome(unmatched=unmatched)
     finally:
@@ -77,15 +77,15 @@ def outcome_of(folder: CrawlFolder, config: Config, status: Status) -> Outcome:
     return Outcome(headline, tuple(causes), unmatched)
 
 
-def _judged(store: PageStore, config: Config, status: Status, unmatched: tuple[str, ...]) -> tuple[str, list[Cause]]:
+def _judged(store: PageStore, config: Config, status: Status) -> tuple[str, list[Cause]]:
     seeds, pages = store.kinds(depth=0), status.pages
     is_split = len(config.pods.here) < config.pods.num_pods
     if is_split and not seeds and not pages:
         return "", []  # the seeds are other nodes'
-    if pages and (not seeds or any(200 <= kind < 300 or kind == 304 for kind, _ in seeds)):
+    if pages and (not seeds or _answered(seeds)):
         if lacking := _lacking(store, config):
             return "Nothing that can be read was stored:", lacking
-        if config.scope.include and len(unmatched) >= len(config.scope.include) and not is_split:
+        if _is_unmatched(config, status) and not is_split and _answered(store.kinds()) == _answered(seeds):
             return "Only seeds were stored:", [_not_included(status)]
         return "", []
     causes = _from_rows(seeds, config) or _from_rows(store.kinds(), config)
@@ -94,6 +94,17 @@ def _judged(store: PageStore, config: Config, status: Status, unmatched: tuple[s
         causes += _from_counts({name: n for name, n in status.refused.items() if name not in told}, config)
     headline = "Every seed failed:" if pages else "Nothing was stored:"
     return headline, causes or [Cause("unknown", 0, "no URL was asked for")]
+
+
+def _answered(kinds: Mapping[tuple[int, str], int]) -> int:
+    """Visits that found a page, new or as it was."""
+    return sum(rows for (status, _), rows in kinds.items() if 200 <= status < 300 or status == 304)
+
+
+def _is_unmatched(config: Config, status: Status) -> bool:
+    """Whether there are patterns to include, and none of them matched."""
+    wanted = {f"include {pattern}" for pattern in config.scope.include}
+    return bool(wanted) and wanted.isdisjoint(status.matched)
 
 
 def _from_rows(kinds: Mapping[tuple[int, str], int], config: Config) -> list[Cause]:
