@@ -80,15 +80,16 @@ def outcome_of(folder: CrawlFolder, config: Config, status: Status) -> Outcome:
 def _judged(store: PageStore, config: Config, status: Status) -> tuple[str, list[Cause]]:
     seeds, pages = store.kinds(depth=0), status.pages
     is_split = len(config.pods.here) < config.pods.num_pods
-    if is_split and not seeds and not pages:
-        return "", []  # the seeds are other nodes'
     if pages and (not seeds or _answered(seeds)):
         if lacking := _lacking(store, config):
             return "Nothing that can be read was stored:", lacking
         if _is_unmatched(config, status) and not is_split and _answered(store.kinds()) == _answered(seeds):
             return "Only seeds were stored:", [_not_included(status)]
         return "", []
-    causes = _from_rows(seeds, config) or _from_rows(store.kinds(), config)
+    causes = _from_rows(seeds, config)
+    if not causes and (pages or is_split):
+        return "", []  # redirects to what is a page already, or another node's
+    causes = causes or _from_rows(store.kinds(), config)
     if not pages:
         told = {cause.cause.removeprefix("redirect-") for cause in causes}
         causes += _from_counts({name: n for name, n in status.refused.items() if name not in told}, config)
