@@ -164,11 +164,11 @@ def test_pages_that_have_not_changed_are_reported_too(tmp_path: Path) -> None:
         answer = msgspec.structs.replace(result, status=304, head=b"HTTP/1.1 304 Not Modified\r\n\r\n", body=b"")
         store.add_revisit(again, answer if n < 3 else result, of_date=AT, not_modified=n < 3)
     store.close()
-    run(dirs, Order("cdxj"), tmp_path / "o.cdxj")
+    run(dirs, Order("cdxj", all_visits=True), tmp_path / "o.cdxj")
     expected = cdxj_by_warcio((dirs[0] / "warc").iterdir())
     assert (tmp_path / "o.cdxj").read_text() == expected
     assert expected.count("warc/revisit") == 3
-    run(dirs, Order("warc", statuses=("304",)), tmp_path / "o.warc.gz")
+    run(dirs, Order("warc", statuses=("304",), all_visits=True), tmp_path / "o.warc.gz")
     assert [kind for kind, _, _ in by_warcio(tmp_path / "o.warc.gz")] == ["warcinfo", *["request", "revisit"] * 3]
     before = [msgspec.to_builtins(row) for row in Source(dirs).rows()]
     rebuild(dirs)
@@ -295,7 +295,7 @@ def test_the_command_writes_to_a_file_and_to_a_pipe(crawl: list[Path], tmp_path:
     assert told.returncode == 0, told.stderr
     rows = len([row for row in ROWS if row.status in (200, 404)])
     assert json.loads(told.stdout) == {
-        "path": str(tmp_path / "o.jsonl"), "rows": rows, "resumed_rows": 0, "unread": 0, "unread_pages": [],
+        "schema": 1, "path": str(tmp_path / "o.jsonl"), "rows": rows, "resumed_rows": 0, "unread": 0, "unread_pages": [],
     }  # fmt: skip
     for name in ("jsonl", "csv", "cdxj", "warc"):
         command = [*WEFT, *map(str, begin), name, "--out", "-"]

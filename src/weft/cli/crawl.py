@@ -108,6 +108,8 @@ def _tell(prepared: Prepared, outcome: Outcome, code: int, *, as_json: bool, qui
         click.echo(shown(f"weft: {status.note}", err=True), err=True)
     elif not quiet:
         click.echo(shown(summary(prepared, status, outcome, code), err=True), err=True)
+    elif outcome.is_nothing:
+        click.echo(shown("weft: " + "\n".join(outcome.lines()), err=True), err=True)
 
 
 def _say(text: str) -> None:
