@@ -330,6 +330,7 @@ def test_a_shorter_way_counts_whether_it_is_a_link_or_a_redirect(make: Callable[
     frontier.admit(harness.crawl, [Found("http://b/1", 7, 7, hops=hops, about=about)])
     leases = {lease.url: lease for lease in frontier.claim("me", 9)}
     assert {url: lease.depth for url, lease in leases.items()} == {"http://a/1": 2, "http://b/1": 5}
+    assert (leases["http://a/1"].hops, leases["http://a/1"].about) == (hops, about), "as it was found last"
     item = leases["http://a/1"].item
     done(harness, leases["http://a/1"])
     nearer = frontier.admit(harness.crawl, [Found("http://a/1", 1, 7, hops=hops, about=about)])

@@ -13,11 +13,14 @@ import pytest
 from weft.config import PolitenessSection
 from weft.errors import Busy
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.redis import frontier as frontier_module
 from weft.frontier.redis import scripts
 from weft.frontier.redis.client import CrawlFacts, Limits
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.frontier import RedisFrontier
+from weft.frontier.redis.marks import Marks
 from weft.frontier.redis.outbox import Behind
+from weft.frontier.requests import Finish, read_events
 from weft.frontier.view import FrontierView
 from weft.records import Found, Purpose, Reason
 from weft.supervise.redis_server import RedisServer
@@ -253,6 +256,21 @@ def test_a_batch_that_came_before_is_known_and_one_too_early_is_refused(pod: Pod
     assert (arrived.last, frontier.arrived("nobody").last) == (9, 0)
 
 
+def test_robots_txt_files_are_the_newest_however_many_there_are(pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frontier_module, "_KEPT_ROBOTS", 2)
+    frontier = pod.process(delay_s=0.0, places=9)
+    for round_, hosts in enumerate(("abcd", "efgh", "abcd", "ijkl")):
+        for host in hosts:
+            frontier.robots_known(f"http://{host}", RobotsRecord("ok", b"%d" % round_, 9e12), None)
+        frontier.admit(1, [found for host in hosts for found in pages(round_, host=host)])
+        leases = frontier.claim("me", 99)
+        assert len(leases) == 4
+        for lease in leases:
+            record = frontier.robots(f"http://{lease.key}")
+            assert record is not None and record.body == b"%d" % round_
+            assert max(len(frontier._robots), len(frontier._robots_wanted)) <= 6
+
+
 def test_what_was_refused_can_be_looked_up_after_a_commit(pod: Pod) -> None:
     frontier = pod.process(crawl=CrawlLimits(max_pages_per_domain=1))
     frontier.admit(1, pages(*range(1021)))
@@ -324,3 +342,45 @@ def test_syncing_a_process_puts_its_log_and_its_shelf_on_the_disk(pod: Pod, monk
     monkeypatch.setattr(os, "fdatasync", watched)
     frontier.sync()
     assert synced == ["requests-00000.log", "robots.db-wal"]
+
+
+def test_every_item_that_was_numbered_is_marked_on_disk(pod: Pod) -> None:
+    """A server that loses them must not give their numbers out again."""
+    frontier = pod.process()
+    marks = Marks(pod.folder / "marks", "other")
+    frontier.admit(1, pages(1, 2, 3))
+    assert marks.known()[1] == 3
+    frontier.admit(1, [*pages(1, 4), Found("http://a/to", 1, hops=1, about="http://a/from")])
+    operation, item = marks.known()
+    assert item == 5
+    assert operation == int(pod.client.hget("n", "ops"))
+    marks.close()
+
+
+def test_a_request_whose_page_was_stored_before_a_kill_is_logged_as_over(pod: Pod) -> None:
+    frontier = pod.process()
+    frontier.robots_known("http://a", ALLOW, None)
+    frontier.admit(1, pages(1, 2))
+    (lease,) = frontier.claim(frontier.owner, 9)
+    pod.time += 3.0
+    again = pod.process()
+    again.recover([lease.item], {1: 1})
+    ends = [event for event in read_events(pod.folder / "requests") if isinstance(event, Finish)]
+    assert [(event.item, event.status, event.at) for event in ends] == [(lease.item, "expired", 1003.0)]
+    assert (again.stats().finished, again.stats().pages, again.lost_ends) == (1, 1, [lease.item])
+    pod.time += 9.9
+    assert again.claim("me", 9) == [], "a full delay from then on"
+    pod.time += 0.2
+    assert [one.url for one in again.claim("me", 9)] == ["http://a/2"]
+
+
+def test_only_a_request_that_was_under_way_is_logged_as_expired(pod: Pod) -> None:
+    frontier = pod.process(delay_s=0.0, places=9)
+    frontier.robots_known("http://a", ALLOW, None)
+    frontier.admit(1, pages(1, 2))
+    one, two = frontier.claim("me", 9)
+    frontier.cool([Ended(one, frontier.now(), ok=True)])
+    pod.time = max(one.deadline, two.deadline) + 1.0
+    assert len(frontier.claim("me", 9)) == 2
+    ends = [event for event in read_events(pod.folder / "requests") if isinstance(event, Finish)]
+    assert sorted((event.item, event.status) for event in ends) == sorted([(one.item, "-"), (two.item, "expired")])

@@ -76,6 +76,13 @@ def test_a_password_is_not_shown_in_a_refusal() -> None:
     assert "topsecret" not in str(refused.value)
 
 
+def test_a_password_that_is_a_word_of_the_refusal_is_not_told_either() -> None:
+    with pytest.raises(BadInput, match=r"redis://h:6379/0: cannot be read$"):
+        connect("redis://:nonsense@h:6379?nonsense=1")
+    with pytest.raises(BadInput, match="unexpected keyword argument 'nonsense'"):
+        connect("redis://:pass1@h:6379?nonsense=1")
+
+
 def test_whoever_can_do_without_waits_no_longer_than_it_says() -> None:
     client = connect("redis://h", RedisSettings(socket_timeout_s=30.0, connect_timeout_s=1.0))
     hurry(client, 2.0)
