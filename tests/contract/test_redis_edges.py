@@ -12,7 +12,7 @@ import pytest
 
 from weft.config import PolitenessSection
 from weft.errors import Busy
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, Ended, Handed, Outcome, RobotsRecord
 from weft.frontier.redis import frontier as frontier_module
 from weft.frontier.redis import scripts
 from weft.frontier.redis.client import CrawlFacts, Limits
@@ -384,3 +384,40 @@ def test_only_a_request_that_was_under_way_is_logged_as_expired(pod: Pod) -> Non
     assert len(frontier.claim("me", 9)) == 2
     ends = [event for event in read_events(pod.folder / "requests") if isinstance(event, Finish)]
     assert sorted((event.item, event.status) for event in ends) == sorted([(one.item, "-"), (two.item, "expired")])
+
+
+def test_whoever_has_lost_its_lease_frees_no_place_of_another(pod: Pod) -> None:
+    one, two = pod.process("pod0-fetcher0"), pod.process("pod0-fetcher1")
+    one.robots_known("http://a", ALLOW, None)
+    one.admit(1, pages(1, 2))
+    one.commit()
+    (lost,) = one.claim(one.owner, 9)
+    pod.time = lost.deadline + 1.0
+    two.claim(two.owner, 9)
+    pod.time += 11.0
+    (held,) = two.claim(two.owner, 9)
+    assert held.item == lost.item
+    one.cool([Ended(lost, one.now(), ok=True)])
+    one.commit()
+    assert one.finish([Outcome(lost, End.PAGE)]) == [False]
+    pod.time += 11.0
+    assert two.claim(two.owner, 9) == [], "the other one is still being asked"
+    two.cool([Ended(held, two.now(), ok=True)])
+    assert two.finish([Outcome(held, End.PAGE)]) == [True]
+    again = pod.process("pod0-fetcher2")
+    again.cool([Ended(held, again.now(), ok=True)])
+    pod.time += 10.1
+    assert [lease.url for lease in two.claim(two.owner, 9)] == ["http://a/2"]
+
+
+def test_an_end_that_comes_after_its_lease_is_nobodys(pod: Pod) -> None:
+    one, two = pod.process("pod0-fetcher0"), pod.process("pod0-fetcher1")
+    one.robots_known("http://a", ALLOW, None)
+    one.admit(1, pages(1))
+    one.commit()
+    (lost,) = one.claim(one.owner, 9)
+    assert two.release_owner(one.owner) == 1
+    one.cool([Ended(lost, one.now(), ok=True)])
+    one.commit()
+    assert one.fetched([Handed(Ended(lost, one.now(), ok=True), b"somewhere")]) == [False]
+    assert (one.stats().queued, one.stats().leased, one.stats().to_parse) == (1, 0, 0)
