@@ -342,6 +342,34 @@ def test_a_host_that_moves_to_another_address_goes_on_there(make: Callable[..., 
 
 
 @each
+def test_a_place_at_an_address_that_a_host_has_left_goes_to_who_waits_there(make: Callable[..., Harness]) -> None:
+    harness = make(key_scope="ip", delay_s=0.0, places=2)
+    frontier = harness.start()
+    no_robots(harness, "h", "y", "x")
+    old, new = "192.0.2.1", "192.0.2.2"
+
+    def granted(address: str) -> Lease | None:
+        """The first lease that gets its place there, within a while."""
+        for _ in range(5):
+            harness.advance(1.0)
+            for lease in frontier.claim("me", 1):
+                if frontier.take_places([Wanted(lease, address, 0.0)]) == [True]:
+                    return lease
+        return None
+
+    frontier.admit(harness.crawl, [page("http://h/1"), page("http://h/2")])
+    first = granted(old)
+    assert first is not None and granted(new) is not None
+    frontier.admit(harness.crawl, [page("http://y/1")])
+    assert granted(old) is not None
+    frontier.admit(harness.crawl, [page("http://x/1")])
+    assert granted(old) is None, "both places are taken"
+    done(harness, first)
+    last = granted(old)
+    assert last is not None and last.url == "http://x/1"
+
+
+@each
 def test_the_next_claim_can_be_told_before_and_after_there_is_something(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=50.0)
     frontier = harness.start()

@@ -186,6 +186,25 @@ def test_only_the_crew_is_waited_for_after_a_loss(pod: Pod) -> None:
     assert pod.client.smembers("crew") == {b"pod0-fetcher2"}, "others are not waited for any more"
 
 
+def test_while_a_pod_settles_it_is_asked_again_after_a_moment(pod: Pod) -> None:
+    frontier = pod.process()
+    frontier.robots_known("http://a", ALLOW, None)
+    frontier.admit(1, pages(1))
+    pod.client.sadd("settling", "pod0-fetcher9")
+    pod.client.hset("state", "lost", int((pod.time - 30.0) * 1e6))
+    assert frontier.claim("me", 9) == []
+    assert frontier.next_due() == pytest.approx(pod.time + 0.1)
+    pod.time += 31.0
+    assert [lease.url for lease in frontier.claim("me", 9)] == ["http://a/1"], "a slot that never comes"
+
+
+def test_a_queue_that_wants_more_and_has_none_on_disk_is_left_alone(pod: Pod) -> None:
+    frontier = pod.process()
+    pod.client.sadd("low", "1:0:a", "1:0:b")
+    assert frontier.tend() == 0
+    assert pod.client.smembers("low") == set()
+
+
 def test_a_pod_is_given_what_is_left_of_the_pages_and_gives_back_what_it_does_not_use(pod: Pod) -> None:
     frontier = pod.process(crawl=CrawlLimits(max_pages=10), delay_s=0.0, places=9)
     assert (frontier.give_permits(1, 0, 7), frontier.give_permits(1, 1, 7)) == (7, 3)
@@ -239,6 +258,32 @@ def test_what_is_put_off_is_sent_when_there_is_much_of_it(pod: Pod, monkeypatch:
     frontier.acknowledge(3)
     assert int(pod.client.hget("n", "ops")) == int(before) + 3
     assert pod.client.hget("slots", "pod0-fetcher0") == b"3"
+
+
+def test_what_is_put_off_comes_before_whatever_is_asked_next(pod: Pod) -> None:
+    frontier = pod.process()
+    frontier.acknowledge(5)
+    assert pod.client.hget("slots", "pod0-fetcher0") is None
+    frontier.note("word")
+    assert pod.client.hget("slots", "pod0-fetcher0") == b"5"
+
+
+def test_a_process_that_is_closed_holds_no_file_open(pod: Pod) -> None:
+    def open_files() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    section = PolitenessSection(delay_s=1.0, places=1)
+    connection = connect(pod.server.url)
+    connection.ping()
+    before = open_files()
+    frontier = RedisFrontier(connection, pod.folder / "own", section, slot="pod0-fetcher0")
+    frontier.open_crawl("own", CrawlLimits())
+    frontier.robots_known("http://a", ALLOW, None)
+    frontier.refused(Reason.SCOPE, "http://a/", 1)
+    assert open_files() > before
+    frontier.close()
+    assert open_files() == before
+    connection.close()
 
 
 def test_a_batch_that_came_before_is_known_and_one_too_early_is_refused(pod: Pod) -> None:

@@ -140,7 +140,7 @@ def test_where_depth_decides_a_shorter_way_is_told_again(make: Callable[..., Pod
 def test_a_robots_txt_of_another_pods_origin_is_kept_there_with_its_delay(make: Callable[..., Pods]) -> None:
     pods = make()
     origin = f"http://{THEIRS}"
-    record = RobotsRecord("ok", b"User-agent: *\nCrawl-delay: 40", 1000.0 + 500.0)
+    record = RobotsRecord("ok", b"User-agent: *\nCrawl-delay: 40", 1000.0 + 500_000.0)
     pods.one.robots_known(origin, record, 40.0)
     assert pods.two.robots(origin) == record
     assert pods.one.robots(origin) is None
@@ -150,10 +150,10 @@ def test_a_robots_txt_of_another_pods_origin_is_kept_there_with_its_delay(make: 
     pods.time += 0.01
     (lease,) = pods.two.claim("me", 9)
     assert (lease.url, lease.delay_s) == (f"{origin}/0", 40.0)
-    pods.time += 459.9
+    pods.time += 499_959.9
     pods.two.finish([Outcome(lease, End.RELEASE)])
     (lease,) = pods.two.claim("me", 9)
-    assert (pods.time, lease.url) == (1499.9, f"{origin}/0"), "the file still holds"
+    assert (pods.time, lease.url) == (pytest.approx(500_999.9), f"{origin}/0"), "the file still holds"
     pods.two.finish([Outcome(lease, End.RELEASE)])
     pods.time += 0.2
     assert [lease.url for lease in pods.two.claim("me", 9)] == [f"{origin}/robots.txt"], "it has expired there too"

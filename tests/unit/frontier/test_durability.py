@@ -88,15 +88,20 @@ def test_a_journal_tells_its_mark_what_is_on_the_disk(tmp_path: Path, synced: Sy
     assert told() == (4, 3)
     journal.commit()
     assert told() == (4, 3), "nothing was to be written"
+    journal.record_robots("http://a", 1.0, b"\x01")
+    journal.commit()
+    assert told() == (5, 3)
+    journal.commit()
+    assert told() == (5, 3), "once is enough"
     journal.put_meta("x", 10)
     synced.clear()
     journal.close()
     assert synced == ["frontier.db-wal"]
-    assert told() == (5, 5)
+    assert told() == (6, 6)
     again = Journal(tmp_path / "frontier.db")
     again.put_meta("x", 11)
     again.commit()
-    assert told() == (6, 5)
+    assert told() == (7, 6)
     again.close()
 
 

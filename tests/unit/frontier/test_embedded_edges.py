@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 from weft.config import PolitenessSection, ScopeSection
 from weft.errors import DiskFull
-from weft.frontier import admission, checkpoint, robots_files, routing
+from weft.frontier import admission, checkpoint, robots_files, routing, spill
 from weft.frontier.admission import Rules
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
 from weft.frontier.embedded import FROM_STORE, EmbeddedFrontier
@@ -81,6 +82,37 @@ def test_pages_that_the_store_had_are_counted_once_and_never_fetched_again(bench
     assert not (frontier.is_new or frontier.unsure_of_links)
     assert frontier.admit(1, [one for one, _ in rows]).new == 0
     assert frontier.stats().admitted == 3
+
+
+def test_that_the_links_are_known_outlives_a_kill(bench: Bench, tmp_path: Path) -> None:
+    frontier = bench.open(from_store=True)
+    frontier.restore_stored(1, [(Found("http://a/1", 1), 1)])
+    frontier.links_are_known()
+    shutil.copytree(bench.folder, tmp_path / "killed")
+    bench.close()
+    again = Bench(tmp_path / "killed")
+    frontier = again.open()
+    assert not frontier.is_new
+    assert frontier.admit(1, [Found("http://a/1", 1)]).new == 0
+    again.close()
+
+
+def test_a_long_queue_comes_back_from_a_checkpoint_piece_by_piece(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spill, "PIECE", 100)
+    monkeypatch.setattr(spill, "_DUMPED", 150)
+    frontier = bench.open(checkpoint_every=-1_000_000)
+    urls = [f"http://a/{number:03}" for number in range(60)]
+    frontier.admit(1, [Found(url, 1) for url in urls])
+    frontier = bench.open(checkpoint_every=-1_000_000)
+    frontier.robots_known("http://a", RobotsRecord("ok", b"", WALL + 9e9), None)
+    claimed = []
+    while leases := frontier.claim("me", 9):
+        claimed += [lease.url for lease in leases]
+        frontier.finish([Outcome(lease, End.OTHER) for lease in leases])
+    assert claimed == urls
+    assert (frontier.stats().queued, list(frontier.items(1)), frontier.next_due()) == (0, [], None)
 
 
 def test_what_the_journal_still_knows_is_not_counted_twice(bench: Bench) -> None:

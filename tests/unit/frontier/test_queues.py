@@ -189,6 +189,13 @@ def test_a_site_that_is_being_asked_is_not_forgotten(bench: Bench) -> None:
     assert claim_one(frontier).url == "http://a/2"
 
 
+def test_a_wait_that_is_over_is_none_and_one_of_another_clock_ends(bench: Bench) -> None:
+    queues = bench.queues()
+    wall = queues._wall()
+    assert [queues.wait_s(wall + seconds) for seconds in (-5.0, 0.0, 7.5)] == [0.0, 0.0, 7.5]
+    assert queues.wait_s(wall + 1e9) == queues.section.max_retry_after_s + 60.0
+
+
 def test_a_site_that_waits_for_a_permit_is_not_forgotten(bench: Bench) -> None:
     frontier = bench.frontier(CrawlLimits(max_pages=1), lease_s=1000.0)
     allow(frontier, "http://a", "http://b")
