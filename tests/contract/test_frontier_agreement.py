@@ -60,7 +60,7 @@ class Life:
                 assert harness.frontier.open_crawl(f"crawl {number}", CrawlLimits(**limits)) == number + 1
         self.crawls = list(range(1, crawls + 1))
         self.chance = random.Random(seed)
-        self.hosts = [f"h{number}.test" for number in range(sites)]
+        self.hosts = [f"{('https', 'http')[number % 2]}://h{number}.test" for number in range(sites)]
         self.out: dict[str, tuple[Lease, Lease]] = {}  # by URL, what is leased and not cooled
         self.cooled: dict[str, tuple[Lease, Lease]] = {}
         self.rejected: list[tuple[int, int]] = []
@@ -89,16 +89,16 @@ class Life:
         if self.known and self.chance.random() < 0.4:
             url = self.chance.choice(self.known)
         else:
-            url = f"http://{host}/{next(self.names)}"
+            url = f"{host}/{next(self.names)}"
             self.known.append(url)
         depth, parent = self.chance.randrange(6), self.chance.randrange(1000)
         kind = self.chance.random()
         if kind < 0.08:
-            return Found(url, depth, parent, 1, about=f"http://{host}/from", offsite=1)
+            return Found(url, depth, parent, 1, about=f"{host}/from", offsite=1)
         if kind < 0.12:
-            return Found(url, depth, parent, 2, about=f"http://{host}/from {url}")
+            return Found(url, depth, parent, 2, about=f"{host}/from {url}")
         if kind < 0.2:
-            return Found(url + ".xml", 0, parent, purpose=Purpose.SITEMAP, about=f"http://{host}")
+            return Found(url + ".xml", 0, parent, purpose=Purpose.SITEMAP, about=host)
         return Found(url, depth, parent, offsite=self.chance.choice((0, 0, 2)))
 
     def admit(self) -> None:
@@ -184,7 +184,7 @@ class Life:
             elif what == 5 and harness.limits.max_pages is not None:
                 frontier.allow(crawl, harness.limits.max_pages + 5)
         if what == 6:
-            url = f"http://{self.chance.choice(self.hosts)}/{next(self.names)}"
+            url = f"{self.chance.choice(self.hosts)}/{next(self.names)}"
             for harness in self.both:
                 harness.frontier.readmit(harness.crawl, Found(url, 1))
 

@@ -15,7 +15,7 @@ from weft.errors import ServerAway
 from weft.frontier.contract import CrawlLimits, End, Outcome, RobotsRecord
 from weft.frontier.outbox import Message, encoded
 from weft.frontier.redis import routing
-from weft.frontier.redis.client import PodClient
+from weft.frontier.redis.client import Limits, PodClient
 from weft.frontier.redis.connection import RedisSettings, connect
 from weft.frontier.redis.outbox import FileOutbox
 from weft.frontier.redis.routing import OtherPod, RoutedRedisFrontier
@@ -174,6 +174,16 @@ def test_where_a_redirect_led_is_known_in_all_pods(make: Callable[..., Pods]) ->
     assert pods.one.scope_extensions(1) == ["http://led.test/"]
 
 
+def test_what_found_its_queue_full_counts_as_new_and_comes_again(make: Callable[..., Pods]) -> None:
+    pods = make()
+    pods.one._others[1]._client._limits = Limits(cap=4, keep=2, low=1, hard=6)
+    theirs = [Found(f"http://{THEIRS}/{number}", 1) for number in range(12)]
+    assert (pods.one.admit(1, theirs[:8]).new, pods.one.waiting) == (8, 0)
+    second = pods.one.admit(1, [theirs[0], *theirs[8:]])
+    assert (second.new, second.duplicates, pods.one.waiting) == (4, 1, 1)
+    assert pods.two.stats().queued == 8
+
+
 def test_links_to_another_pod_are_counted_with_their_time(make: Callable[..., Pods]) -> None:
     pods = make()
     crossed: list[tuple[int, float]] = []
@@ -279,7 +289,7 @@ def test_sitemaps_and_redirects_wait_before_the_pages_of_their_site(make: Callab
     from weft.frontier.redis.view import waiting
 
     pods = make()
-    at = f"http://{MINE}"
+    at = f"https://{MINE}"
     pods.one.admit(1, [Found(f"{at}/page", 1), Found(f"{at}/map.xml", 0, purpose=Purpose.SITEMAP, about=at)])
     pods.one.admit(1, [Found(f"{at}/to", 1, 5, hops=2, about=f"{at}/from")])
     found = {

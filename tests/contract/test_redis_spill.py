@@ -196,6 +196,14 @@ def test_whoever_looks_from_another_node_finds_what_is_not_on_its_disk(pod: Pod,
     assert look("http://hot/page-500") == []
 
 
+def test_what_waits_in_a_queue_of_thousands_is_counted_once(pod: Pod, tmp_path: Path) -> None:
+    frontier, crawl = pod.process(Limits())
+    frontier.admit(crawl, [Found(url, 1) for url in names(0, 2100)])
+    for number in (999, 1000, 1001, 2099):
+        (found,) = waiting(pod.client, "redis", 0, "host", f"http://hot/page-{number}", tmp_path)
+        assert (found.ahead, found.place) == (number, "in its queue")
+
+
 def test_what_waits_is_found_where_depth_decides(pod: Pod, tmp_path: Path) -> None:
     section = PolitenessSection(delay_s=0.0, places=1)
     frontier = RedisFrontier(connect(pod.server.url), pod.folder, section, slot="pod0-fetcher0", limits=SMALL)

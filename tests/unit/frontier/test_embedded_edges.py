@@ -22,7 +22,7 @@ from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecor
 from weft.frontier.embedded import FROM_STORE, EmbeddedFrontier
 from weft.frontier.journal import Journal, sealed
 from weft.frontier.renew import renew
-from weft.frontier.requests import RequestLog, boot_id, last_requests
+from weft.frontier.requests import RequestLog, boot_id, last_requests, read_events
 from weft.frontier.robots_files import RobotsFiles
 from weft.frontier.routing import RoutedFrontier
 from weft.frontier.view import FrontierView
@@ -391,6 +391,18 @@ def test_a_request_that_began_files_ago_and_ended_now_is_waited_for(bench: Bench
     frontier.admit(1, [Found("http://slow.test/2", 1)])
     assert frontier.next_due() == pytest.approx(1090.0, abs=0.1)
     frontier.close()
+
+
+@pytest.mark.parametrize("torn", [b"S", b"B\tx", b"E\t1\t5"])
+def test_a_log_of_half_a_line_is_ended_and_goes_on(tmp_path: Path, torn: bytes, caplog: Any) -> None:
+    path = tmp_path / "requests-00000.log"
+    path.write_bytes(torn)
+    log = RequestLog(tmp_path, 1.0)
+    log.start(1, 2.0, "a", 1.0, 1, "http://a/1")
+    log.close()
+    assert path.read_bytes().startswith(torn + b"\0\nB\t")
+    assert [type(event).__name__ for event in read_events(tmp_path)] == ["Opening", "Start"]
+    assert last_requests(tmp_path, 0.0, 100.0).unreadable == 1
 
 
 def test_queues_that_an_earlier_process_left_on_disk_are_gone(bench: Bench) -> None:
