@@ -466,3 +466,18 @@ def test_an_end_that_comes_after_its_lease_is_nobodys(pod: Pod) -> None:
     one.commit()
     assert one.fetched([Handed(Ended(lost, one.now(), ok=True), b"somewhere")]) == [False]
     assert (one.stats().queued, one.stats().leased, one.stats().to_parse) == (1, 0, 0)
+
+
+def test_after_a_broken_connection_the_server_is_looked_at_before_it_is_asked(pod: Pod) -> None:
+    """It may be another run of the server, that has lost something: a plain command would not notice."""
+    frontier = pod.process()
+    frontier.admit(1, pages(1))
+    frontier.note("word", "kept")
+    pod.client.hset("state", "run", "an earlier one")
+    pod.client.hincrby("n", "ops", -3)
+    assert frontier.note("word") == "kept"
+    assert not pod.client.hexists("state", "lost")
+    frontier._scripts.broken = True
+    frontier.note("word")
+    assert pod.client.hexists("state", "lost")
+    assert not frontier._scripts.broken
