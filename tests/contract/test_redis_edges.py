@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,10 @@ import pytest
 
 from weft.config import PolitenessSection
 from weft.errors import Busy
-from weft.frontier.contract import CrawlLimits, End, Ended, Handed, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, Ended, Handed, Outcome, RobotsRecord, Wanted
 from weft.frontier.redis import frontier as frontier_module
 from weft.frontier.redis import scripts
-from weft.frontier.redis.client import CrawlFacts, Limits
+from weft.frontier.redis.client import CrawlFacts, Limits, PodClient
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.marks import Marks
@@ -111,6 +112,17 @@ def test_a_bloom_filter_answers_also_where_nothing_may_be_added(pod: Pod) -> Non
     maps = [Found(f"http://b/{n}.xml", 0, purpose=Purpose.SITEMAP, about="http://b") for n in range(2)]
     assert (frontier.admit(1, maps[:1]).new, frontier.admit(1, maps[:1]).duplicates) == (1, 1)
     assert (frontier.admit(1, maps[1:]).new, frontier.admit(1, maps[1:]).duplicates) == (0, 0)
+
+
+def test_whoever_looks_a_crawl_up_knows_its_filter(pod: Pod) -> None:
+    frontier = pod.process(crawl=CrawlLimits(max_depth=7), bloom_filter=(1000, 1e-6))
+    frontier.admit(1, pages(1, 2))
+    section = PolitenessSection(delay_s=1.0, places=1)
+    client = PodClient(connect(pod.server.url), section, pod=0, pods=1)
+    assert client.find_crawl("test") == 1
+    assert (client._crawls[1].bloom, client._crawls[1].limits.max_depth) == (frontier._crawls[1].bloom, 7)
+    admitted = client.admit(1, pages(1, 2, 3))
+    assert (admitted.new, admitted.duplicates) == (1, 2)
 
 
 def test_what_finds_its_queue_full_is_not_marked_as_seen(pod: Pod) -> None:
@@ -269,20 +281,22 @@ def test_what_is_put_off_comes_before_whatever_is_asked_next(pod: Pod) -> None:
 
 
 def test_a_process_that_is_closed_holds_no_file_open(pod: Pod) -> None:
-    def open_files() -> int:
-        return len(list(Path("/proc/self/fd").iterdir()))
+    def held() -> list[str]:
+        names = []
+        for link in Path("/proc/self/fd").iterdir():
+            with suppress(OSError):
+                names.append(str(link.readlink()))
+        return [name for name in names if name.startswith(str(pod.folder / "own"))]
 
     section = PolitenessSection(delay_s=1.0, places=1)
     connection = connect(pod.server.url)
-    connection.ping()
-    before = open_files()
     frontier = RedisFrontier(connection, pod.folder / "own", section, slot="pod0-fetcher0")
     frontier.open_crawl("own", CrawlLimits())
     frontier.robots_known("http://a", ALLOW, None)
     frontier.refused(Reason.SCOPE, "http://a/", 1)
-    assert open_files() > before
+    assert len(held()) > 2
     frontier.close()
-    assert open_files() == before
+    assert held() == []
     connection.close()
 
 
@@ -481,3 +495,74 @@ def test_after_a_broken_connection_the_server_is_looked_at_before_it_is_asked(po
     frontier.note("word")
     assert pod.client.hexists("state", "lost")
     assert not frontier._scripts.broken
+
+
+def test_with_several_places_a_page_that_was_fetched_lets_the_next_be_asked_for_at_once(pod: Pod) -> None:
+    for places, due_s in ((2, 0.0), (1, 30.0)):
+        frontier = pod.process(f"pod0-fetcher{places}", delay_s=30.0, places=places)
+        frontier.robots_known(f"http://h{places}", ALLOW, None)
+        frontier.admit(1, pages(1, host=f"h{places}"))
+        (lease,) = frontier.claim("me", 9)
+        assert frontier.claim("me", 9) == []
+        assert frontier.fetched([Handed(Ended(lease, frontier.now(), ok=True), b"somewhere")]) == [True]
+        assert frontier.next_due() == pytest.approx(pod.time + due_s)
+
+
+def test_segments_that_came_back_can_be_claimed_at_once(pod: Pod) -> None:
+    frontier = pod.process(delay_s=0.0, places=99, limits=Limits(cap=20, keep=5, low=2, hard=200))
+    frontier._idle_s = 50.0
+    frontier.robots_known("http://a", ALLOW, None)
+    frontier.admit(1, pages(*range(100)))
+    assert frontier.tend() > 0
+    while leases := frontier.claim("me", 99):
+        frontier.finish([Outcome(lease, End.OTHER) for lease in leases])
+    due = frontier.next_due()
+    assert due is None or due > pod.time
+    assert frontier.tend() > 0
+    assert frontier.next_due() == pytest.approx(pod.time)
+    assert frontier.claim("me", 99) != []
+
+
+def test_an_address_that_is_taken_makes_its_host_wait_and_the_next_be_asked_for(pod: Pod) -> None:
+    section = PolitenessSection(delay_s=10.0, places=1, key_scope="ip")
+    frontier = RedisFrontier(
+        connect(pod.server.url), pod.folder, section, slot="pod0-fetcher0", idle_s=50.0,
+        clock=lambda: pod.time, wall=lambda: pod.time, server_clock=lambda: pod.time,
+    )  # fmt: skip
+    frontier.open_crawl("test", CrawlLimits())
+    for host in "ab":
+        frontier.robots_known(f"http://{host}", ALLOW, None)
+    frontier.admit(1, [*pages(1), *pages(1, host="b")])
+    leases = frontier.claim("me", 9)
+    assert frontier.take_places([Wanted(lease, "192.0.2.1", 0.0) for lease in leases]) == [True, False]
+    assert frontier.next_due() == pytest.approx(pod.time)
+    frontier.close()
+
+
+def test_whoever_has_lost_its_lease_gives_back_no_others_when_its_address_is_taken(pod: Pod) -> None:
+    section = PolitenessSection(delay_s=10.0, places=1, key_scope="ip")
+
+    def process(slot: str) -> RedisFrontier:
+        frontier = RedisFrontier(
+            connect(pod.server.url), pod.folder, section, slot=slot, idle_s=0.0,
+            clock=lambda: pod.time, wall=lambda: pod.time, server_clock=lambda: pod.time,
+        )  # fmt: skip
+        frontier.open_crawl("test", CrawlLimits())
+        return frontier
+
+    one, two = process("pod0-fetcher0"), process("pod0-fetcher1")
+    one.robots_known("http://a", ALLOW, None)
+    one.admit(1, pages(1))
+    one.commit()
+    (lost,) = one.claim(one.owner, 9)
+    pod.time = lost.deadline + 1.0
+    two.claim(two.owner, 9)
+    pod.time += 11.0
+    (held,) = two.claim(two.owner, 9)
+    assert two.take_places([Wanted(held, "192.0.2.1", 0.0)]) == [True]
+    assert one.take_places([Wanted(lost, "192.0.2.1", 0.0)]) == [False]
+    assert one.stats().leased == 1
+    two.cool([Ended(held, two.now(), ok=True)])
+    assert two.finish([Outcome(held, End.PAGE)]) == [True]
+    one.close()
+    two.close()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pace import patience
 
 from weft import urls
 from weft.config import PolitenessSection
@@ -204,6 +206,24 @@ def test_a_pod_that_has_no_crawl_yet_is_away(tmp_path: Path, make: Callable[...,
     assert other.is_away
     assert other.unseen(["http://a/"]) == ["http://a/"], "nothing is known of it"
     assert client.answers()
+
+
+def test_a_pod_that_answers_again_is_asked_again(make: Callable[..., Pods], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routing, "AWAY_S", 0.01)
+    pods = make()
+    other = pods.one._others[1]
+
+    def refuse(client: PodClient, crawl: int) -> None:
+        raise ServerAway("for a moment")
+
+    with pytest.raises(ServerAway):
+        other.ask(refuse)
+    until = time.monotonic() + patience(5.0)
+    while other.is_away:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert pods.one.admit(1, [Found(f"http://{THEIRS}/1", 1)]).new == 1
+    assert (pods.two.stats().queued, pods.one.waiting) == (1, 0)
 
 
 def test_the_outbox_of_another_slot_is_brought_and_gone(make: Callable[..., Pods], synced: list[str]) -> None:

@@ -16,9 +16,9 @@ import pytest
 
 from weft.config import PolitenessSection, ScopeSection
 from weft.errors import DiskFull
-from weft.frontier import admission, checkpoint, robots_files, routing, spill
+from weft.frontier import admission, checkpoint, embedded, robots_files, routing, spill
 from weft.frontier.admission import Rules
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord, Wanted
 from weft.frontier.embedded import FROM_STORE, EmbeddedFrontier
 from weft.frontier.journal import Journal, sealed
 from weft.frontier.renew import renew
@@ -411,3 +411,66 @@ def test_queues_that_an_earlier_process_left_on_disk_are_gone(bench: Bench) -> N
     left.write_text("1 0 0 /old\n")
     bench.open()
     assert not left.exists()
+
+
+# ── clocks and checkpoints ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def polite(folder: Path, time: float, **settings: Any) -> EmbeddedFrontier:
+    section = PolitenessSection(**({"delay_s": 10.0, "places": 1} | settings))
+    frontier = EmbeddedFrontier(folder, section, clock=lambda: time, wall=lambda: WALL + time)
+    frontier.open_crawl("test", CrawlLimits())
+    frontier.recover()
+    return frontier
+
+
+def test_after_another_boot_a_site_waits_its_own_longer_delay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frontier = polite(tmp_path, 1000.0)
+    frontier.robots_known("http://slow", RobotsRecord("ok", b"", WALL + 9e9), 60.0)
+    frontier.robots_known("http://quick", RobotsRecord("ok", b"", WALL + 9e9), None)
+    frontier.close()
+    monkeypatch.setattr(embedded, "boot_id", lambda: "another boot")
+    for host, due in (("slow", 5060.0), ("quick", 5010.0)):
+        frontier = polite(tmp_path, 5000.0)
+        frontier.admit(1, [Found(f"http://{host}/{due}", 1)])
+        assert frontier.next_due() == pytest.approx(due, abs=0.01)
+        frontier.drop(1)
+        frontier.ended([one.item.item for one in frontier.rejections()])
+        journal = frontier._journal
+        frontier.commit()
+        journal.put_meta("boot", "yet another")
+        frontier.close()
+
+
+def test_what_a_site_asked_for_holds_for_its_address_once_that_is_known(tmp_path: Path) -> None:
+    time = [1000.0]
+    section = PolitenessSection(delay_s=0.0, places=3, key_scope="ip")
+    frontier = EmbeddedFrontier(tmp_path, section, clock=lambda: time[0], wall=lambda: WALL + time[0])
+    frontier.open_crawl("test", CrawlLimits())
+    frontier.recover()
+    frontier.robots_known("http://a", RobotsRecord("ok", b"", WALL + 9e9), 60.0)
+    frontier.robots_known("http://b", RobotsRecord("ok", b"", WALL + 9e9), None)
+    frontier.admit(1, [Found("http://a/1", 1)])
+    time[0] += 61.0
+    (lease,) = frontier.claim("me", 9)
+    assert frontier.take_places([Wanted(lease, "192.0.2.1", 0.0)]) == [True]
+    frontier.admit(1, [Found("http://b/1", 1)])
+    (other,) = frontier.claim("me", 9)
+    assert frontier.take_places([Wanted(other, "192.0.2.1", 0.0)]) == [False], "one at a time, and slowly"
+    frontier.close()
+
+
+def test_what_has_ended_counts_for_a_checkpoint_like_what_was_admitted(bench: Bench) -> None:
+    frontier = bench.open(checkpoint_every=10)
+    frontier.robots_known("http://a", RobotsRecord("ok", b"", WALL + 9e9), None)
+    frontier.admit(1, [Found(f"http://a/{number}", 1) for number in range(6)])
+    frontier.commit()
+    path = bench.folder / "checkpoint"
+    assert not path.exists()
+    for lease in frontier.claim("me", 9):
+        fetched = Ended(lease, bench.time, ok=True)
+        frontier.cool([fetched])
+        frontier.finish([Outcome(lease, End.PAGE)])
+    frontier.commit()
+    assert path.exists(), "six and six are more than ten"
+    assert path.read_bytes()[5:6] == b"\x03", "the layout that checkpoints on disk have"

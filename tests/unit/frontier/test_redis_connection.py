@@ -10,7 +10,7 @@ import redis
 from redis import exceptions as wrong
 
 from weft.errors import BadInput, ServerAway, ServerFull
-from weft.frontier.redis import metrics
+from weft.frontier.redis import connection, metrics
 from weft.frontier.redis.connection import (
     RedisSettings,
     ServerFacts,
@@ -207,6 +207,15 @@ def test_connections_to_servers_are_told_by_where_they_lead() -> None:
 def test_a_managed_server_that_tells_little_of_itself_can_be_used() -> None:
     bare = {"redis_version": "7.4.1", "run_id": "abc"}
     assert _checked(bare, "here", connect("redis://h")) == ServerFacts("here", 0, "abc", "7.4.1", False, 0, 0)
+
+
+def test_a_server_without_a_version_is_no_redis() -> None:
+    class Odd:
+        def info(self, _: str) -> dict[str, str]:
+            return {"version": "1"}
+
+    with pytest.raises(BadInput, match=r"here: .*its INFO has no redis_version"):
+        connection._info(Odd(), "here")  # type: ignore[arg-type]
 
 
 def test_a_message_of_any_length_is_told_in_one_line() -> None:
