@@ -393,6 +393,17 @@ def test_a_request_that_began_files_ago_and_ended_now_is_waited_for(bench: Bench
     frontier.close()
 
 
+def test_what_was_under_way_in_an_earlier_process_hides_no_later_end(tmp_path: Path) -> None:
+    for at in (10.0, 20.0):
+        log = RequestLog(tmp_path, at)
+        assert (tmp_path / "requests-00000.log").read_bytes().splitlines()[-1].startswith(b"B\t"), "at once"
+        log.start(int(at), at + 1, "a", 1.0, 1, "http://a/")
+        if at == 20.0:
+            log.end(int(at), at + 2, "200")
+        log.close()
+    assert last_requests(tmp_path, 0.0, 100.0).ended == {"a": 22.0}
+
+
 @pytest.mark.parametrize("torn", [b"S", b"B\tx", b"E\t1\t5"])
 def test_a_log_of_half_a_line_is_ended_and_goes_on(tmp_path: Path, torn: bytes, caplog: Any) -> None:
     path = tmp_path / "requests-00000.log"
