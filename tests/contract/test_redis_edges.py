@@ -566,3 +566,17 @@ def test_whoever_has_lost_its_lease_gives_back_no_others_when_its_address_is_tak
     assert two.finish([Outcome(held, End.PAGE)]) == [True]
     one.close()
     two.close()
+
+
+def test_pages_that_waited_for_a_robots_txt_are_due_when_it_is_known(pod: Pod) -> None:
+    frontier = pod.process(delay_s=0.0, places=9)
+    frontier._idle_s = 50.0
+    frontier.admit(1, pages(1))
+    (robots,) = frontier.claim("me", 9)
+    frontier.cool([Ended(robots, frontier.now(), ok=True)])
+    frontier.finish([Outcome(robots, End.OTHER)])
+    pod.time += 1.0
+    assert frontier.claim("me", 9) == []
+    frontier.robots_known("http://a", ALLOW, None)
+    assert frontier.next_due() == pytest.approx(pod.time)
+    assert [lease.url for lease in frontier.claim("me", 9)] == ["http://a/1"]

@@ -113,6 +113,8 @@ def test_a_long_queue_comes_back_from_a_checkpoint_piece_by_piece(
         frontier.finish([Outcome(lease, End.OTHER) for lease in leases])
     assert claimed == urls
     assert (frontier.stats().queued, list(frontier.items(1)), frontier.next_due()) == (0, [], None)
+    frontier.admit(1, [Found("http://a/deeper", 2)])
+    assert [lease.url for lease in frontier.claim("me", 9)] == ["http://a/deeper"], "nothing is left before it"
 
 
 def test_what_the_journal_still_knows_is_not_counted_twice(bench: Bench) -> None:
