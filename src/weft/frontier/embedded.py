@@ -718,7 +718,7 @@ class EmbeddedFrontier:
         if item.attempt:
             self._journal.delete("retries", item.item)
 
-    def _give_back(self, state: _State, attempt: int, not_before: float, *, first: bool = False) -> None:
+    def _give_back(self, state: _State, attempt: int, not_before: float, *, first: bool) -> None:
         item = state.item
         if item.purpose is Purpose.PAGE:
             self._free_permit(state.lane)
