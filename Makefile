@@ -1,5 +1,5 @@
 # Each target sets up what it needs by itself; run any of them on a fresh machine.
-.PHONY: setup demo test check versions bench bench-quick bench-profile bench-record chaos mutants clean format lock
+.PHONY: setup demo test check versions bench bench-quick bench-profile bench-record chaos mutants clean format lock settings
 BIN := .venv/bin
 RUN := .venv/.ready-run
 DEV := .venv/.ready-dev
@@ -51,6 +51,9 @@ bench-record: $(DEV)     ## puts what was measured last into the docs
 
 format: $(DEV)           ## put the code into its form
 	@$(BIN)/ruff check --fix-only --quiet . ; $(BIN)/ruff format --quiet .
+
+settings: $(DEV)         ## docs/settings.md and the keywords of weft.crawl, from the configuration
+	@scripts/settings
 
 lock: $(DEV)             ## resolve the dependencies again
 	@scripts/lock

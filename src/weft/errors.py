@@ -45,6 +45,10 @@ class BadUrl(BadInput, ValueError):
         self.reason = reason
 
 
+class NothingStored(UserWarning):
+    """A crawl in Python has nothing to show, and this says why: as exit code 4 does on the command line."""
+
+
 class BadConfig(BadInput):
     """Every problem found in a configuration."""
 

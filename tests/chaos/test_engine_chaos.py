@@ -1,5 +1,5 @@
-"""Many crawls in one engine over messy hosts while the engine is killed: each crawl has what its own oracle says and its
-limits are exact, and the sites see one polite visitor. A few crawls and kills always; 200 and 30 on demand."""
+"""Many crawls in one engine over messy hosts while the engine is killed: each crawl has what its own oracle says and
+its limits are exact, and the sites see one polite visitor. A few crawls and kills always; 200 and 30 on demand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any

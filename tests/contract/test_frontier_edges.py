@@ -259,6 +259,45 @@ def test_a_page_whose_batch_was_lost_comes_back_with_its_attempts(make: Callable
     assert (again.url, again.attempt) == ("http://a/1", 2)
 
 
+@pytest.mark.parametrize("make", ["checkpointed", "embedded", "redis"], indirect=True)
+def test_a_page_whose_batch_was_lost_does_not_count_for_its_domain(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start(CrawlLimits(max_pages_per_domain=1, max_pages=1))
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
+    lease = claim_one(harness)
+    cool(harness, lease, ok=True)
+    frontier.finish([Outcome(lease, End.PAGE)], 7)
+    harness.advance(1.0)
+    assert urls_of(frontier.claim("me", 9)) == []
+    frontier.commit()
+    harness.crash()
+    no_robots(harness, "a")
+    harness.advance(60.0)
+    assert claim_one(harness).url == "http://a/1"
+    harness.advance(1.0)
+    assert urls_of(harness.frontier.claim("me", 9)) == []
+
+
+@each
+def test_every_origin_of_a_site_is_asked_for_its_own_robots_txt(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    hosts = ("a.com", "www.a.com", "x.a.com", "y.a.com", "x.y.a.com", "a.com:8080", "x.a.com:8080")
+    origins = [f"{scheme}://{host}" for scheme in ("http", "https") for host in hosts]
+    frontier.admit(harness.crawl, [page(f"{origin}/{number}") for number in range(2) for origin in origins])
+    asked = []
+    for _ in range(3 * len(origins)):
+        lease = claim_one(harness)
+        asked.append(lease.url)
+        done(harness, lease, End.OTHER)
+        if lease.purpose is Purpose.ROBOTS:
+            frontier.robots_known(lease.about, RobotsRecord("allow", b"", 9e12), None)
+        harness.advance(1.0)
+    names = [f"{origin}/{name}" for name in ("robots.txt", "0", "1") for origin in origins]
+    assert sorted(asked) == sorted(names), "each once"
+
+
 @each
 def test_a_place_that_was_refused_is_logged_as_not_asked(make: Callable[..., Harness]) -> None:
     harness = make(key_scope="ip")
@@ -303,6 +342,34 @@ def test_a_host_that_moves_to_another_address_goes_on_there(make: Callable[..., 
 
 
 @each
+def test_a_place_at_an_address_that_a_host_has_left_goes_to_who_waits_there(make: Callable[..., Harness]) -> None:
+    harness = make(key_scope="ip", delay_s=0.0, places=2)
+    frontier = harness.start()
+    no_robots(harness, "h", "y", "x")
+    old, new = "192.0.2.1", "192.0.2.2"
+
+    def granted(address: str) -> Lease | None:
+        """The first lease that gets its place there, within a while."""
+        for _ in range(5):
+            harness.advance(1.0)
+            for lease in frontier.claim("me", 1):
+                if frontier.take_places([Wanted(lease, address, 0.0)]) == [True]:
+                    return lease
+        return None
+
+    frontier.admit(harness.crawl, [page("http://h/1"), page("http://h/2")])
+    first = granted(old)
+    assert first is not None and granted(new) is not None
+    frontier.admit(harness.crawl, [page("http://y/1")])
+    assert granted(old) is not None
+    frontier.admit(harness.crawl, [page("http://x/1")])
+    assert granted(old) is None, "both places are taken"
+    done(harness, first)
+    last = granted(old)
+    assert last is not None and last.url == "http://x/1"
+
+
+@each
 def test_the_next_claim_can_be_told_before_and_after_there_is_something(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=50.0)
     frontier = harness.start()
@@ -330,6 +397,7 @@ def test_a_shorter_way_counts_whether_it_is_a_link_or_a_redirect(make: Callable[
     frontier.admit(harness.crawl, [Found("http://b/1", 7, 7, hops=hops, about=about)])
     leases = {lease.url: lease for lease in frontier.claim("me", 9)}
     assert {url: lease.depth for url, lease in leases.items()} == {"http://a/1": 2, "http://b/1": 5}
+    assert (leases["http://a/1"].hops, leases["http://a/1"].about) == (hops, about), "as it was found last"
     item = leases["http://a/1"].item
     done(harness, leases["http://a/1"])
     nearer = frontier.admit(harness.crawl, [Found("http://a/1", 1, 7, hops=hops, about=about)])

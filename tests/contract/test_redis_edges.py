@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,15 @@ import pytest
 
 from weft.config import PolitenessSection
 from weft.errors import Busy
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, Ended, Handed, Outcome, RobotsRecord, Wanted
+from weft.frontier.redis import frontier as frontier_module
 from weft.frontier.redis import scripts
-from weft.frontier.redis.client import CrawlFacts, Limits
+from weft.frontier.redis.client import CrawlFacts, Limits, PodClient
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.frontier import RedisFrontier
+from weft.frontier.redis.marks import Marks
 from weft.frontier.redis.outbox import Behind
+from weft.frontier.requests import Finish, read_events
 from weft.frontier.view import FrontierView
 from weft.records import Found, Purpose, Reason
 from weft.supervise.redis_server import RedisServer
@@ -110,6 +114,17 @@ def test_a_bloom_filter_answers_also_where_nothing_may_be_added(pod: Pod) -> Non
     assert (frontier.admit(1, maps[1:]).new, frontier.admit(1, maps[1:]).duplicates) == (0, 0)
 
 
+def test_whoever_looks_a_crawl_up_knows_its_filter(pod: Pod) -> None:
+    frontier = pod.process(crawl=CrawlLimits(max_depth=7), bloom_filter=(1000, 1e-6))
+    frontier.admit(1, pages(1, 2))
+    section = PolitenessSection(delay_s=1.0, places=1)
+    client = PodClient(connect(pod.server.url), section, pod=0, pods=1)
+    assert client.find_crawl("test") == 1
+    assert (client._crawls[1].bloom, client._crawls[1].limits.max_depth) == (frontier._crawls[1].bloom, 7)
+    admitted = client.admit(1, pages(1, 2, 3))
+    assert (admitted.new, admitted.duplicates) == (1, 2)
+
+
 def test_what_finds_its_queue_full_is_not_marked_as_seen(pod: Pod) -> None:
     frontier = pod.process(limits=Limits(cap=4, keep=2, low=1, hard=6))
     first = frontier.admit(1, pages(*range(8)))
@@ -183,6 +198,25 @@ def test_only_the_crew_is_waited_for_after_a_loss(pod: Pod) -> None:
     assert pod.client.smembers("crew") == {b"pod0-fetcher2"}, "others are not waited for any more"
 
 
+def test_while_a_pod_settles_it_is_asked_again_after_a_moment(pod: Pod) -> None:
+    frontier = pod.process()
+    frontier.robots_known("http://a", ALLOW, None)
+    frontier.admit(1, pages(1))
+    pod.client.sadd("settling", "pod0-fetcher9")
+    pod.client.hset("state", "lost", int((pod.time - 30.0) * 1e6))
+    assert frontier.claim("me", 9) == []
+    assert frontier.next_due() == pytest.approx(pod.time + 0.1)
+    pod.time += 31.0
+    assert [lease.url for lease in frontier.claim("me", 9)] == ["http://a/1"], "a slot that never comes"
+
+
+def test_a_queue_that_wants_more_and_has_none_on_disk_is_left_alone(pod: Pod) -> None:
+    frontier = pod.process()
+    pod.client.sadd("low", "1:0:a", "1:0:b")
+    assert frontier.tend() == 0
+    assert pod.client.smembers("low") == set()
+
+
 def test_a_pod_is_given_what_is_left_of_the_pages_and_gives_back_what_it_does_not_use(pod: Pod) -> None:
     frontier = pod.process(crawl=CrawlLimits(max_pages=10), delay_s=0.0, places=9)
     assert (frontier.give_permits(1, 0, 7), frontier.give_permits(1, 1, 7)) == (7, 3)
@@ -238,6 +272,34 @@ def test_what_is_put_off_is_sent_when_there_is_much_of_it(pod: Pod, monkeypatch:
     assert pod.client.hget("slots", "pod0-fetcher0") == b"3"
 
 
+def test_what_is_put_off_comes_before_whatever_is_asked_next(pod: Pod) -> None:
+    frontier = pod.process()
+    frontier.acknowledge(5)
+    assert pod.client.hget("slots", "pod0-fetcher0") is None
+    frontier.note("word")
+    assert pod.client.hget("slots", "pod0-fetcher0") == b"5"
+
+
+def test_a_process_that_is_closed_holds_no_file_open(pod: Pod) -> None:
+    def held() -> list[str]:
+        names = []
+        for link in Path("/proc/self/fd").iterdir():
+            with suppress(OSError):
+                names.append(str(link.readlink()))
+        return [name for name in names if name.startswith(str(pod.folder / "own"))]
+
+    section = PolitenessSection(delay_s=1.0, places=1)
+    connection = connect(pod.server.url)
+    frontier = RedisFrontier(connection, pod.folder / "own", section, slot="pod0-fetcher0")
+    frontier.open_crawl("own", CrawlLimits())
+    frontier.robots_known("http://a", ALLOW, None)
+    frontier.refused(Reason.SCOPE, "http://a/", 1)
+    assert len(held()) > 2
+    frontier.close()
+    assert held() == []
+    connection.close()
+
+
 def test_a_batch_that_came_before_is_known_and_one_too_early_is_refused(pod: Pod) -> None:
     frontier = pod.process()
     assert frontier.deliver(1, "sender", 5, pages(1, 2)).new == 2
@@ -251,6 +313,21 @@ def test_a_batch_that_came_before_is_known_and_one_too_early_is_refused(pod: Pod
     assert frontier.stats().received == 2 + 1 + 2
     arrived = frontier.arrived("sender")
     assert (arrived.last, frontier.arrived("nobody").last) == (9, 0)
+
+
+def test_robots_txt_files_are_the_newest_however_many_there_are(pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frontier_module, "_KEPT_ROBOTS", 2)
+    frontier = pod.process(delay_s=0.0, places=9)
+    for round_, hosts in enumerate(("abcd", "efgh", "abcd", "ijkl")):
+        for host in hosts:
+            frontier.robots_known(f"http://{host}", RobotsRecord("ok", b"%d" % round_, 9e12), None)
+        frontier.admit(1, [found for host in hosts for found in pages(round_, host=host)])
+        leases = frontier.claim("me", 99)
+        assert len(leases) == 4
+        for lease in leases:
+            record = frontier.robots(f"http://{lease.key}")
+            assert record is not None and record.body == b"%d" % round_
+            assert max(len(frontier._robots), len(frontier._robots_wanted)) <= 6
 
 
 def test_what_was_refused_can_be_looked_up_after_a_commit(pod: Pod) -> None:
@@ -324,3 +401,182 @@ def test_syncing_a_process_puts_its_log_and_its_shelf_on_the_disk(pod: Pod, monk
     monkeypatch.setattr(os, "fdatasync", watched)
     frontier.sync()
     assert synced == ["requests-00000.log", "robots.db-wal"]
+
+
+def test_every_item_that_was_numbered_is_marked_on_disk(pod: Pod) -> None:
+    """A server that loses them must not give their numbers out again."""
+    frontier = pod.process()
+    marks = Marks(pod.folder / "marks", "other")
+    frontier.admit(1, pages(1, 2, 3))
+    assert marks.known()[1] == 3
+    frontier.admit(1, [*pages(1, 4), Found("http://a/to", 1, hops=1, about="http://a/from")])
+    operation, item = marks.known()
+    assert item == 5
+    assert operation == int(pod.client.hget("n", "ops"))
+    marks.close()
+
+
+def test_a_request_whose_page_was_stored_before_a_kill_is_logged_as_over(pod: Pod) -> None:
+    frontier = pod.process()
+    frontier.robots_known("http://a", ALLOW, None)
+    frontier.admit(1, pages(1, 2))
+    (lease,) = frontier.claim(frontier.owner, 9)
+    pod.time += 3.0
+    again = pod.process()
+    again.recover([lease.item], {1: 1})
+    ends = [event for event in read_events(pod.folder / "requests") if isinstance(event, Finish)]
+    assert [(event.item, event.status, event.at) for event in ends] == [(lease.item, "expired", 1003.0)]
+    assert (again.stats().finished, again.stats().pages, again.lost_ends) == (1, 1, [lease.item])
+    pod.time += 9.9
+    assert again.claim("me", 9) == [], "a full delay from then on"
+    pod.time += 0.2
+    assert [one.url for one in again.claim("me", 9)] == ["http://a/2"]
+
+
+def test_only_a_request_that_was_under_way_is_logged_as_expired(pod: Pod) -> None:
+    frontier = pod.process(delay_s=0.0, places=9)
+    frontier.robots_known("http://a", ALLOW, None)
+    frontier.admit(1, pages(1, 2))
+    one, two = frontier.claim("me", 9)
+    frontier.cool([Ended(one, frontier.now(), ok=True)])
+    pod.time = max(one.deadline, two.deadline) + 1.0
+    assert len(frontier.claim("me", 9)) == 2
+    ends = [event for event in read_events(pod.folder / "requests") if isinstance(event, Finish)]
+    assert sorted((event.item, event.status) for event in ends) == sorted([(one.item, "-"), (two.item, "expired")])
+
+
+def test_whoever_has_lost_its_lease_frees_no_place_of_another(pod: Pod) -> None:
+    one, two = pod.process("pod0-fetcher0"), pod.process("pod0-fetcher1")
+    one.robots_known("http://a", ALLOW, None)
+    one.admit(1, pages(1, 2))
+    one.commit()
+    (lost,) = one.claim(one.owner, 9)
+    pod.time = lost.deadline + 1.0
+    two.claim(two.owner, 9)
+    pod.time += 11.0
+    (held,) = two.claim(two.owner, 9)
+    assert held.item == lost.item
+    one.cool([Ended(lost, one.now(), ok=True)])
+    one.commit()
+    assert one.finish([Outcome(lost, End.PAGE)]) == [False]
+    pod.time += 11.0
+    assert two.claim(two.owner, 9) == [], "the other one is still being asked"
+    two.cool([Ended(held, two.now(), ok=True)])
+    assert two.finish([Outcome(held, End.PAGE)]) == [True]
+    again = pod.process("pod0-fetcher2")
+    again.cool([Ended(held, again.now(), ok=True)])
+    pod.time += 10.1
+    assert [lease.url for lease in two.claim(two.owner, 9)] == ["http://a/2"]
+
+
+def test_an_end_that_comes_after_its_lease_is_nobodys(pod: Pod) -> None:
+    one, two = pod.process("pod0-fetcher0"), pod.process("pod0-fetcher1")
+    one.robots_known("http://a", ALLOW, None)
+    one.admit(1, pages(1))
+    one.commit()
+    (lost,) = one.claim(one.owner, 9)
+    assert two.release_owner(one.owner) == 1
+    one.cool([Ended(lost, one.now(), ok=True)])
+    one.commit()
+    assert one.fetched([Handed(Ended(lost, one.now(), ok=True), b"somewhere")]) == [False]
+    assert (one.stats().queued, one.stats().leased, one.stats().to_parse) == (1, 0, 0)
+
+
+def test_after_a_broken_connection_the_server_is_looked_at_before_it_is_asked(pod: Pod) -> None:
+    """It may be another run of the server, that has lost something: a plain command would not notice."""
+    frontier = pod.process()
+    frontier.admit(1, pages(1))
+    frontier.note("word", "kept")
+    pod.client.hset("state", "run", "an earlier one")
+    pod.client.hincrby("n", "ops", -3)
+    assert frontier.note("word") == "kept"
+    assert not pod.client.hexists("state", "lost")
+    frontier._scripts.broken = True
+    frontier.note("word")
+    assert pod.client.hexists("state", "lost")
+    assert not frontier._scripts.broken
+
+
+def test_with_several_places_a_page_that_was_fetched_lets_the_next_be_asked_for_at_once(pod: Pod) -> None:
+    for places, due_s in ((2, 0.0), (1, 30.0)):
+        frontier = pod.process(f"pod0-fetcher{places}", delay_s=30.0, places=places)
+        frontier.robots_known(f"http://h{places}", ALLOW, None)
+        frontier.admit(1, pages(1, host=f"h{places}"))
+        (lease,) = frontier.claim("me", 9)
+        assert frontier.claim("me", 9) == []
+        assert frontier.fetched([Handed(Ended(lease, frontier.now(), ok=True), b"somewhere")]) == [True]
+        assert frontier.next_due() == pytest.approx(pod.time + due_s)
+
+
+def test_segments_that_came_back_can_be_claimed_at_once(pod: Pod) -> None:
+    frontier = pod.process(delay_s=0.0, places=99, limits=Limits(cap=20, keep=5, low=2, hard=200))
+    frontier._idle_s = 50.0
+    frontier.robots_known("http://a", ALLOW, None)
+    frontier.admit(1, pages(*range(100)))
+    assert frontier.tend() > 0
+    while leases := frontier.claim("me", 99):
+        frontier.finish([Outcome(lease, End.OTHER) for lease in leases])
+    due = frontier.next_due()
+    assert due is None or due > pod.time
+    assert frontier.tend() > 0
+    assert frontier.next_due() == pytest.approx(pod.time)
+    assert frontier.claim("me", 99) != []
+
+
+def test_an_address_that_is_taken_makes_its_host_wait_and_the_next_be_asked_for(pod: Pod) -> None:
+    section = PolitenessSection(delay_s=10.0, places=1, key_scope="ip")
+    frontier = RedisFrontier(
+        connect(pod.server.url), pod.folder, section, slot="pod0-fetcher0", idle_s=50.0,
+        clock=lambda: pod.time, wall=lambda: pod.time, server_clock=lambda: pod.time,
+    )  # fmt: skip
+    frontier.open_crawl("test", CrawlLimits())
+    for host in "ab":
+        frontier.robots_known(f"http://{host}", ALLOW, None)
+    frontier.admit(1, [*pages(1), *pages(1, host="b")])
+    leases = frontier.claim("me", 9)
+    assert frontier.take_places([Wanted(lease, "192.0.2.1", 0.0) for lease in leases]) == [True, False]
+    assert frontier.next_due() == pytest.approx(pod.time)
+    frontier.close()
+
+
+def test_whoever_has_lost_its_lease_gives_back_no_others_when_its_address_is_taken(pod: Pod) -> None:
+    section = PolitenessSection(delay_s=10.0, places=1, key_scope="ip")
+
+    def process(slot: str) -> RedisFrontier:
+        frontier = RedisFrontier(
+            connect(pod.server.url), pod.folder, section, slot=slot, idle_s=0.0,
+            clock=lambda: pod.time, wall=lambda: pod.time, server_clock=lambda: pod.time,
+        )  # fmt: skip
+        frontier.open_crawl("test", CrawlLimits())
+        return frontier
+
+    one, two = process("pod0-fetcher0"), process("pod0-fetcher1")
+    one.robots_known("http://a", ALLOW, None)
+    one.admit(1, pages(1))
+    one.commit()
+    (lost,) = one.claim(one.owner, 9)
+    pod.time = lost.deadline + 1.0
+    two.claim(two.owner, 9)
+    pod.time += 11.0
+    (held,) = two.claim(two.owner, 9)
+    assert two.take_places([Wanted(held, "192.0.2.1", 0.0)]) == [True]
+    assert one.take_places([Wanted(lost, "192.0.2.1", 0.0)]) == [False]
+    assert one.stats().leased == 1
+    two.cool([Ended(held, two.now(), ok=True)])
+    assert two.finish([Outcome(held, End.PAGE)]) == [True]
+    one.close()
+    two.close()
+
+
+def test_pages_that_waited_for_a_robots_txt_are_due_when_it_is_known(pod: Pod) -> None:
+    frontier = pod.process(delay_s=0.0, places=9)
+    frontier._idle_s = 50.0
+    frontier.admit(1, pages(1))
+    (robots,) = frontier.claim("me", 9)
+    frontier.cool([Ended(robots, frontier.now(), ok=True)])
+    frontier.finish([Outcome(robots, End.OTHER)])
+    pod.time += 1.0
+    assert frontier.claim("me", 9) == []
+    frontier.robots_known("http://a", ALLOW, None)
+    assert frontier.next_due() == pytest.approx(pod.time)
+    assert [lease.url for lease in frontier.claim("me", 9)] == ["http://a/1"]

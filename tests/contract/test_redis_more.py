@@ -393,6 +393,7 @@ def test_segments_of_what_was_dropped_are_brought_and_counted(pod: Pod) -> None:
         frontier.ended([one.item.item for one in some])
     assert sorted(rejected) == sorted(f"http://hot/{number}" for number in range(100))
     assert frontier.stats().queued == 0
+    assert frontier.facts()[1]["rejects"] == 0, "nobody waits for more"
 
 
 def test_files_that_nobody_knows_are_swept_when_they_are_old(pod: Pod) -> None:

@@ -223,6 +223,10 @@ def test_what_a_dead_process_held_is_free_a_delay_and_a_moment_later(make: Calla
     places.release("s0#2", "s0#")
     assert places.take("s1#1") is None, "one place is back"
     assert isinstance(places.take("s1#1"), float), "and one alone"
+    quick = make(delay_s=0.0)
+    assert quick.take("s0#1") is None
+    quick.release("s0#2", "s0#")
+    assert quick.take("s1#1") is None, "nobody waits where there is no delay"
     slow = make(delay_s=10.0)
     assert slow.take("s0#1") is None
     slow.release("s0#2", "s0#")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pace import patience
 
 from weft import urls
 from weft.config import PolitenessSection
@@ -15,7 +17,7 @@ from weft.errors import ServerAway
 from weft.frontier.contract import CrawlLimits, End, Outcome, RobotsRecord
 from weft.frontier.outbox import Message, encoded
 from weft.frontier.redis import routing
-from weft.frontier.redis.client import PodClient
+from weft.frontier.redis.client import Limits, PodClient
 from weft.frontier.redis.connection import RedisSettings, connect
 from weft.frontier.redis.outbox import FileOutbox
 from weft.frontier.redis.routing import OtherPod, RoutedRedisFrontier
@@ -140,7 +142,7 @@ def test_where_depth_decides_a_shorter_way_is_told_again(make: Callable[..., Pod
 def test_a_robots_txt_of_another_pods_origin_is_kept_there_with_its_delay(make: Callable[..., Pods]) -> None:
     pods = make()
     origin = f"http://{THEIRS}"
-    record = RobotsRecord("ok", b"User-agent: *\nCrawl-delay: 40", 1000.0 + 500.0)
+    record = RobotsRecord("ok", b"User-agent: *\nCrawl-delay: 40", 1000.0 + 500_000.0)
     pods.one.robots_known(origin, record, 40.0)
     assert pods.two.robots(origin) == record
     assert pods.one.robots(origin) is None
@@ -150,10 +152,10 @@ def test_a_robots_txt_of_another_pods_origin_is_kept_there_with_its_delay(make: 
     pods.time += 0.01
     (lease,) = pods.two.claim("me", 9)
     assert (lease.url, lease.delay_s) == (f"{origin}/0", 40.0)
-    pods.time += 459.9
+    pods.time += 499_959.9
     pods.two.finish([Outcome(lease, End.RELEASE)])
     (lease,) = pods.two.claim("me", 9)
-    assert (pods.time, lease.url) == (1499.9, f"{origin}/0"), "the file still holds"
+    assert lease.url == f"{origin}/0", "the file still holds"
     pods.two.finish([Outcome(lease, End.RELEASE)])
     pods.time += 0.2
     assert [lease.url for lease in pods.two.claim("me", 9)] == [f"{origin}/robots.txt"], "it has expired there too"
@@ -172,6 +174,16 @@ def test_where_a_redirect_led_is_known_in_all_pods(make: Callable[..., Pods]) ->
     pods.one.scope_extended(1, "http://led.test/")
     assert pods.two.scope_extensions(1) == ["http://led.test/"]
     assert pods.one.scope_extensions(1) == ["http://led.test/"]
+
+
+def test_what_found_its_queue_full_counts_as_new_and_comes_again(make: Callable[..., Pods]) -> None:
+    pods = make()
+    pods.one._others[1]._client._limits = Limits(cap=4, keep=2, low=1, hard=6)
+    theirs = [Found(f"http://{THEIRS}/{number}", 1) for number in range(12)]
+    assert (pods.one.admit(1, theirs[:8]).new, pods.one.waiting) == (8, 0)
+    second = pods.one.admit(1, [theirs[0], *theirs[8:]])
+    assert (second.new, second.duplicates, pods.one.waiting) == (4, 1, 1)
+    assert pods.two.stats().queued == 8
 
 
 def test_links_to_another_pod_are_counted_with_their_time(make: Callable[..., Pods]) -> None:
@@ -194,6 +206,24 @@ def test_a_pod_that_has_no_crawl_yet_is_away(tmp_path: Path, make: Callable[...,
     assert other.is_away
     assert other.unseen(["http://a/"]) == ["http://a/"], "nothing is known of it"
     assert client.answers()
+
+
+def test_a_pod_that_answers_again_is_asked_again(make: Callable[..., Pods], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routing, "AWAY_S", 0.01)
+    pods = make()
+    other = pods.one._others[1]
+
+    def refuse(client: PodClient, crawl: int) -> None:
+        raise ServerAway("for a moment")
+
+    with pytest.raises(ServerAway):
+        other.ask(refuse)
+    until = time.monotonic() + patience(5.0)
+    while other.is_away:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert pods.one.admit(1, [Found(f"http://{THEIRS}/1", 1)]).new == 1
+    assert (pods.two.stats().queued, pods.one.waiting) == (1, 0)
 
 
 def test_the_outbox_of_another_slot_is_brought_and_gone(make: Callable[..., Pods], synced: list[str]) -> None:
@@ -279,7 +309,7 @@ def test_sitemaps_and_redirects_wait_before_the_pages_of_their_site(make: Callab
     from weft.frontier.redis.view import waiting
 
     pods = make()
-    at = f"http://{MINE}"
+    at = f"https://{MINE}"
     pods.one.admit(1, [Found(f"{at}/page", 1), Found(f"{at}/map.xml", 0, purpose=Purpose.SITEMAP, about=at)])
     pods.one.admit(1, [Found(f"{at}/to", 1, 5, hops=2, about=f"{at}/from")])
     found = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -182,3 +183,36 @@ def test_whoever_looks_from_outside_finds_what_is_on_disk(pod: Pod) -> None:
     assert Path(found.place.partition(": ")[2]).is_file()
     assert waiting(pod.client, "redis", 0, "host", "http://hot/page-1000", pod.folder / "spill") == []
     assert drained(frontier) == names(0, 1000), "looking has changed nothing"
+
+
+def test_whoever_looks_from_another_node_finds_what_is_not_on_its_disk(pod: Pod, tmp_path: Path) -> None:
+    frontier, crawl = pod.process()
+    frontier.admit(crawl, [Found(url, 1) for url in names(0, 1000)])
+    frontier.tend()
+    look = partial(waiting, pod.client, "redis", 0, "host", spill=tmp_path / "elsewhere")
+    (first,) = look("http://hot/page-0")
+    (last,) = look("http://hot/page-999")
+    assert (first.place, last.place) == ("in its queue", "at the end of a long queue")
+    assert look("http://hot/page-500") == []
+
+
+def test_what_waits_in_a_queue_of_thousands_is_counted_once(pod: Pod, tmp_path: Path) -> None:
+    frontier, crawl = pod.process(Limits())
+    frontier.admit(crawl, [Found(url, 1) for url in names(0, 2100)])
+    for number in (999, 1000, 1001, 2099):
+        (found,) = waiting(pod.client, "redis", 0, "host", f"http://hot/page-{number}", tmp_path)
+        assert (found.ahead, found.place) == (number, "in its queue")
+
+
+def test_what_waits_is_found_where_depth_decides(pod: Pod, tmp_path: Path) -> None:
+    section = PolitenessSection(delay_s=0.0, places=1)
+    frontier = RedisFrontier(connect(pod.server.url), pod.folder, section, slot="pod0-fetcher0", limits=SMALL)
+    crawl = frontier.open_crawl("deep", CrawlLimits(max_depth=9))
+    frontier.admit(crawl, [Found(f"http://hot/{depth}", depth, 70 + depth) for depth in (3, 1, 2)])
+    for ahead, depth in enumerate((1, 2, 3)):
+        (found,) = waiting(pod.client, "redis", 0, "host", f"http://hot/{depth}", tmp_path)
+        assert (found.ahead, found.entry.depth, found.entry.parent) == (ahead, depth, 70 + depth)
+    assert [item.url for item in sorted(frontier.items(crawl), key=lambda item: item.depth)] == [
+        f"http://hot/{depth}" for depth in (1, 2, 3)
+    ]
+    frontier.close()

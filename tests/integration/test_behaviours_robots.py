@@ -21,7 +21,7 @@ QUIET = Plan("quiet", read_timeout=0.6)
 
 def later(plan: Plan) -> None:
     """The crawl, and when the site is well again, what failed of it."""
-    plan.run()
+    plan.run(exit_code=4)
     assert well_again.asked_so_far() == []
     well_again.on("/robots.txt", robots("User-agent: *", "Disallow: /private"))
     plan.run("--resume", "--retry-failed")

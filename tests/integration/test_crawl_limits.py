@@ -128,7 +128,7 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "scope domain": scope("domain", CALM),
     "scope prefix": scope("prefix", CALM),
     "scope host, messy": scope("host", MESSY),
-    "include glob": patterns("include", "*/landed/*", CALM),
+    "include glob": patterns("include", "*/blog/*", CALM),
     "include regex": patterns("include", r"re:/(blog|guides|archive)/", CALM),
     "exclude glob": patterns("exclude", "*.html", CALM),
     "exclude regex": patterns("exclude", r"re:127\.1\.0\.[24]:", CALM),

@@ -72,7 +72,7 @@ def test_what_is_wrong_is_raised(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="--email"):
         next(weft.crawl("https://example.com/"))
     with pytest.raises(BadConfig, match="max_pages"):
-        next(weft.crawl("http://127.0.0.1/", max_pages="many", allow_private=True))
+        next(weft.crawl("http://127.0.0.1/", max_pages="many", allow_private=True))  # type: ignore[arg-type]
     with pytest.raises(BadConfig, match="data_dir and data_dirs are the same setting"):
         weft.crawl("http://127.0.0.1/", data_dir="x", data_dirs=["y"])
     (tmp_path / "file").write_text("")
@@ -91,8 +91,11 @@ def test_a_seed_that_was_a_link_before_leads_as_far_as_any_seed(web: SyntheticWe
 
 def test_settings_may_be_called_as_their_flags_are(web: SyntheticWeb, tmp_path: Path) -> None:
     folders = [tmp_path / "a,b", tmp_path / "c"]
-    settings = {"delay": 0, "fetcher_workers": 4, "data_dirs": folders, "header": {"X-Test": "1"}}
-    assert len(list(weft.crawl(web.seeds, max_pages=3, allow_private=True, scope="any", **settings))) == 3
+    crawl = weft.crawl(
+        web.seeds, max_pages=3, allow_private=True, scope="any",
+        delay=0, fetcher_workers=4, data_dirs=folders, header={"X-Test": "1"},
+    )  # fmt: skip
+    assert len(list(crawl)) == 3
     kept = json.loads((folders[0] / "config.json").read_bytes())
     assert kept["politeness_delay_seconds"] == 0 and kept["headers"] == {"X-Test": "1"}
     assert folders[1].is_dir()
@@ -109,6 +112,6 @@ def test_settings_may_come_from_a_file_and_the_environment(
 
 def test_a_name_that_is_no_setting_is_refused_at_the_call() -> None:
     with pytest.raises(BadConfig, match=r"^no setting 'dellay'; did you mean 'delay'\?$"):
-        weft.crawl("http://127.0.0.1/", dellay=0)
+        weft.crawl("http://127.0.0.1/", dellay=0)  # type: ignore[call-arg]
     with pytest.raises(BadConfig, match="no setting 'http_timeout_seconds'; here it is 'total_timeout'"):
-        weft.crawl("http://127.0.0.1/", http_timeout_seconds=3)
+        weft.crawl("http://127.0.0.1/", http_timeout_seconds=3)  # type: ignore[call-arg]

@@ -79,9 +79,8 @@ def test_a_bad_url_is_one_clear_line(url: str) -> None:
 
 def test_a_url_as_data() -> None:
     done = weft("url", "--json", "Example.COM/a#b", "--pods", "16")
-    assert json.loads(done.stdout) == [
-        {"url": "https://example.com/a", "domain": "example.com", "pod": 0, "data_dir": 0, "skipped_as_link": None}
-    ]
+    told = {"url": "https://example.com/a", "domain": "example.com", "pod": 0, "data_dir": 0, "skipped_as_link": None}
+    assert json.loads(done.stdout) == {"schema": 1, "urls": [told]}
     assert weft("--json", "url", "Example.COM/a#b", "--pods", "16").stdout == done.stdout
 
 
@@ -106,7 +105,7 @@ def test_config_show_tells_origins(tmp_path: Path) -> None:
     path = tmp_path / "weft.yaml"
     path.write_text("max_pages: 10\nauth: {example.com: 'me:secret'}\n")
     done = weft("config", "show", "--config", str(path), "--json", WEFT_MAX_DEPTH="3")
-    shown = json.loads(done.stdout)
+    shown = json.loads(done.stdout)["settings"]
     assert shown["max_pages"] == {"value": 10, "origin": f"{path}:1"}
     assert shown["max_depth"] == {"value": 3, "origin": "WEFT_MAX_DEPTH"}
     assert shown["scope"]["origin"].startswith("default")

@@ -164,11 +164,11 @@ def test_pages_that_have_not_changed_are_reported_too(tmp_path: Path) -> None:
         answer = msgspec.structs.replace(result, status=304, head=b"HTTP/1.1 304 Not Modified\r\n\r\n", body=b"")
         store.add_revisit(again, answer if n < 3 else result, of_date=AT, not_modified=n < 3)
     store.close()
-    run(dirs, Order("cdxj"), tmp_path / "o.cdxj")
+    run(dirs, Order("cdxj", all_visits=True), tmp_path / "o.cdxj")
     expected = cdxj_by_warcio((dirs[0] / "warc").iterdir())
     assert (tmp_path / "o.cdxj").read_text() == expected
     assert expected.count("warc/revisit") == 3
-    run(dirs, Order("warc", statuses=("304",)), tmp_path / "o.warc.gz")
+    run(dirs, Order("warc", statuses=("304",), all_visits=True), tmp_path / "o.warc.gz")
     assert [kind for kind, _, _ in by_warcio(tmp_path / "o.warc.gz")] == ["warcinfo", *["request", "revisit"] * 3]
     before = [msgspec.to_builtins(row) for row in Source(dirs).rows()]
     rebuild(dirs)
@@ -280,7 +280,7 @@ def test_markdown_is_one_file_for_each_page(crawl: list[Path], tmp_path: Path) -
     texts = [path.read_text() for path in files]
     assert all(text.startswith("---\nurl: ") and '\nlanguage: "en"\n---\n\n# Page ' in text for text in texts)
     assert {path.parent.name for path in files} == {f"www.h{n}.example.com" for n in range(5)}
-    with pytest.raises(BadInput, match="there already"):
+    with pytest.raises(BadInput, match="exists already"):
         run(crawl, Order("markdown"), tmp_path / "md")
 
 
@@ -295,7 +295,8 @@ def test_the_command_writes_to_a_file_and_to_a_pipe(crawl: list[Path], tmp_path:
     assert told.returncode == 0, told.stderr
     rows = len([row for row in ROWS if row.status in (200, 404)])
     assert json.loads(told.stdout) == {
-        "path": str(tmp_path / "o.jsonl"), "rows": rows, "resumed_rows": 0, "unread": 0, "unread_pages": [],
+        "schema": 1, "path": str(tmp_path / "o.jsonl"), "rows": rows, "resumed_rows": 0,
+        "unread": 0, "unread_pages": [],
     }  # fmt: skip
     for name in ("jsonl", "csv", "cdxj", "warc"):
         command = [*WEFT, *map(str, begin), name, "--out", "-"]
@@ -313,7 +314,7 @@ def test_the_command_writes_to_a_file_and_to_a_pipe(crawl: list[Path], tmp_path:
     ("flags", "says"),
     [
         (("--format", "parquet", "--out", "-"), "give --out a path"),
-        (("--format", "jsonl", "--out", "{}/no/such/o"), "no folder"),
+        (("--format", "jsonl", "--out", "{}/no/such/o"), "is not a folder"),
         (("--format", "jsonl", "--out", "{}"), "is a folder"),
         (("--format", "jsonl", "--out", "{}/o", "--fields", "urls"), "did you mean url"),
         (("--format", "xml", "--out", "{}/o"), "jsonl"),

@@ -76,7 +76,7 @@ FLAGS = [
     ("--max_pages 3", "No such option '--max_pages'; the flag is '--max-pages'"),
     ("--max-page 3", "No such option '--max-page'; did you mean '--max-pages'?"),
     ("--no-progres", "did you mean '--no-progress'?"),
-    ("--qqqqq", "`weft crawl --help` lists the known ones"),
+    ("--qqqqq", "`weft crawl --help-all` lists the known ones"),
     ("--allow-private=true", "does not take a value"),
     ("--scope", "requires an argument"),
     # names of others

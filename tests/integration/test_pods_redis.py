@@ -334,5 +334,5 @@ def test_explain_asks_the_pods_what_is_queued(tmp_path: Path, start_server: Any)
 
 
 def explained(crawler: Crawler, those: list[str]) -> dict[str, dict[str, Any]]:
-    answers = json.loads(weft("explain", crawler.data_dir, *those, "--json").stdout)
+    answers = json.loads(weft("explain", crawler.data_dir, *those, "--json").stdout)["urls"]
     return {answer["url"]: answer for answer in answers}

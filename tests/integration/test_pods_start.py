@@ -40,7 +40,7 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     folder = tmp_path_factory.mktemp("pods") / "data"
     arguments = [*NOBODY, *QUICK, "--data-dir", folder, "--num-pods", 3]
     ended = weft("crawl", *arguments, WEFT_DEBUG_POD_ASSIGNMENT="1", timeout_s=120)
-    assert ended.returncode == 0, ended.stderr
+    assert ended.returncode == 4, ended.stderr
     return ended.stderr, folder
 
 
@@ -60,7 +60,8 @@ def test_the_debug_mode_says_that_it_is_on(embedded: tuple[str, Path]) -> None:
 
 def test_a_quiet_crawl_of_one_pod_says_nothing_of_it(tmp_path: Path) -> None:
     ended = weft("crawl", NOBODY[0], *QUICK, "--data-dir", tmp_path / "data", "-q")
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.returncode == 4 and "pod" not in ended.stderr
+    assert ended.stderr.startswith("weft: Nothing was stored:\n  1 URL: nothing accepts a connection there"), "an error"
     ended = weft("crawl", NOBODY[0], *QUICK, "--data-dir", tmp_path / "other", WEFT_DEBUG_POD_ASSIGNMENT="true")
     assert "is on: with one pod there is nothing to check" in ended.stderr and "seeds over" not in ended.stderr
 
@@ -73,7 +74,7 @@ def test_the_first_pods_of_a_list_and_a_bloom_filter_of_their_share(tmp_path: Pa
         "crawl", *NOBODY, *QUICK, *few, "--pods", "managed,managed", "--pods", "managed", "--num-pods", 2,
         "--bloom-filter-capacity", 1000, timeout_s=200,
     )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
+    assert ended.returncode == 4, ended.stderr
     assert "seen_filter is bloom: about 0.10% of the URLs" in ended.stderr
     assert json.loads((folder / "crawl.json").read_bytes())["pods"] == 2
     assert len(json.loads((folder / "config.json").read_bytes())["pods"]) == 2

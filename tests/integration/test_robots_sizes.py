@@ -17,7 +17,7 @@ PAST = b"Disallow: /past\n"  # a rule beyond the limit
 COMMENT = b"# " + b"x" * 61 + b"\n"
 
 LARGE = Plan("large", max_body_bytes=4096)  # which is for pages
-SLOW = Plan("slow", total_timeout=1.2, read_timeout=1.0)
+SLOW = Plan("slow", exit_code=4, total_timeout=1.2, read_timeout=1.0)
 sent: dict[str, int] = {}
 
 

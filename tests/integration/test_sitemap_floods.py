@@ -81,7 +81,7 @@ def test_a_site_without_pages_ends_and_what_was_refused_has_its_reason(flooded: 
     assert status["state"] == "finished"
     assert status["refused"]["budget"] >= NAMED - FEW
     refused = flooded.lonely.url(f"/sitemap-{NAMED - 1}.xml")
-    (told,) = json.loads(weft("explain", flooded.poor.data_dir, refused, "--json").stdout)
+    (told,) = json.loads(weft("explain", flooded.poor.data_dir, refused, "--json").stdout)["urls"]
     assert (told["crawled"], told["reason"]) == (False, "budget"), told
 
 
@@ -89,5 +89,6 @@ def test_a_site_without_pages_ends_and_what_was_refused_has_its_reason(flooded: 
 def test_indexes_of_indexes_of_indexes_are_not_followed_for_ever(flooded: Flooded) -> None:
     flooded.poor.wait()
     assert sitemaps(flooded.chain) == ["/sitemap.xml", "/sitemapx.xml", "/sitemapxx.xml", "/sitemapxxx.xml"]
-    (told,) = json.loads(weft("explain", flooded.poor.data_dir, flooded.chain.url("/sitemapxxxx.xml"), "--json").stdout)
+    beyond = flooded.chain.url("/sitemapxxxx.xml")
+    (told,) = json.loads(weft("explain", flooded.poor.data_dir, beyond, "--json").stdout)["urls"]
     assert told["reason"] == "budget"

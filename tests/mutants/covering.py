@@ -36,13 +36,18 @@ class Covering:
         that run the module, which nobody sees."""
         lines = _lines_of(text, mutant) if mutant.module.endswith(".py") else {1}
         if lines is None:
-            files = {_file(test) for test in self._tests if mutant.module in test.lines}
+            files = {_file(test) for test in self._tests if mutant.module in test.lines} or self._of_room(mutant.module)
             chosen = [test for test in self._tests if _file(test) in files]
         else:
             chosen = [test for test in self._tests if not lines.isdisjoint(test.lines.get(mutant.module, ()))]
         return sorted(chosen, key=lambda test: _cost(test, mutant.module)) + [
             test for test in self._tests if test.starts_python and test not in chosen and _file(test) in blind
         ]
+
+    def _of_room(self, module: str) -> set[str]:
+        """Files that run something of the module's folder: for one that has nothing to run, only records."""
+        room = str(Path(module).parent)
+        return {_file(test) for test in self._tests if any(str(Path(one).parent) == room for one in test.lines)}
 
 
 def _file(test: Test) -> str:

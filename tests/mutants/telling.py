@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable
@@ -12,6 +13,7 @@ from pathlib import Path
 from mutations import Mutant
 
 WANTED = 0.95
+_COMMENT = re.compile(r"\s+(?:#|--)\s")
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Equivalents:
     def __init__(self, path: Path) -> None:
         entries = tomllib.loads(path.read_text()).get("mutant", [])
         ways = [{**one, "becomes": way} for one in entries for way in _listed(one["becomes"])]
-        self._entries: list[dict[str, str]] = [{key: " ".join(one[key].split()) for key in one} for one in ways]
+        self._entries: list[dict[str, str]] = [{key: _bare(one[key]) for key in one} for one in ways]
         self._used: set[int] = set()
         if wrong := [one["line"] for one in self._entries if one.get("kind", "choice") != "choice"]:
             raise SystemExit(f"mutants: {path.name}: a kind is `choice`, or not given: {', '.join(wrong)}")
@@ -47,8 +49,9 @@ class Equivalents:
         return entry is not None and "kind" in entry
 
     def _entry(self, mutant: Mutant) -> dict[str, str] | None:
+        sought = mutant.module, _bare(mutant.before), _bare(mutant.after)
         for number, entry in enumerate(self._entries):
-            if (entry["module"], entry["line"], entry["becomes"]) != (mutant.module, mutant.before, mutant.after):
+            if (entry["module"], entry["line"], entry["becomes"]) != sought:
                 continue
             if entry.get("where", mutant.where) == mutant.where:
                 self._used.add(number)
@@ -59,6 +62,11 @@ class Equivalents:
         """Entries for code that is no more."""
         entries = (entry for number, entry in enumerate(self._entries) if number not in self._used)
         return [f"{entry['module']}: {entry['line']}" for entry in entries if entry["module"] in modules]
+
+
+def _bare(text: str) -> str:
+    """A line in single spaces, without the comment behind it: that is reworded more often than code."""
+    return " ".join(_COMMENT.split(text, maxsplit=1)[0].split())
 
 
 def _listed(value: str | list[str]) -> list[str]:

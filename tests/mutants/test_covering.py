@@ -64,6 +64,13 @@ def test_what_runs_with_the_import_is_tried_with_every_test_of_the_files_that_us
         assert chosen(after) == ["of_nothing", "quick", "second", "slow"]
 
 
+def test_a_module_of_records_alone_is_tried_with_the_tests_of_its_room() -> None:
+    text = "class Item:\n    hops: int = 0\n"
+    (mutant,) = mutants_of("room/records.py", text)
+    names = [test.name.partition("::test_")[2] for test in Covering(TESTS).of(mutant, text, [])]
+    assert sorted(names) == ["of_nothing", "quick", "second", "slow"]
+
+
 def test_tests_whose_processes_nobody_sees_come_last() -> None:
     assert chosen("return a + 1", ["tests/contract/test_p.py"]) == ["second", "process"]
 

@@ -126,7 +126,7 @@ def test_a_mutant_is_known_as_equivalent_by_its_line_and_not_by_its_number(tmp_p
         '[[mutant]]\nmodule = "m.py"\nline = "gone"\nbecomes = "pass"\nwhy = "it is no more"\n'
     )
     equivalents = Equivalents(path)
-    in_f, in_g = mutants_of("m.py", "# moved\n\ndef f():\n    x = a < b\n\ndef g():\n    x = a < b\n")
+    in_f, in_g = mutants_of("m.py", "# moved\n\ndef f():\n    x = a < b  # reworded\n\ndef g():\n    x = a < b\n")
     assert (equivalents.why(in_f), equivalents.why(in_g)) == ("never equal", None)
     assert not equivalents.is_choice(in_f)
     assert [(equivalents.why(one), equivalents.is_choice(one)) for one in mutants_of("m.py", "y = 9")] == [

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 SRC = Path(__file__).parents[2] / "src" / "weft"
-GROUND = {"config", "config_file", "errors", "names", "records", "urls", "telemetry", "__init__"}
+GROUND = {"config", "errors", "names", "records", "urls", "telemetry", "__init__"}
 PARTS = {"frontier", "fetch", "extract", "store", "supervise"}
 PRODUCTS = {"crawl", "jobs", "pipelines"}
 
@@ -20,7 +22,7 @@ MAY = (
     | {room: GROUND | PARTS | {"engine"} for room in PRODUCTS}
     | {"cluster": GROUND | PARTS | PRODUCTS | {"engine"}}
     | {"testing": GROUND}
-    | {"__main__": {"cli"}}
+    | {"__main__": {"cli"}, "__init__": GROUND | PRODUCTS}  # which it only names: see below
     | {"cli": GROUND | PARTS | PRODUCTS | {"engine", "cluster", "testing", "cli"}}
 )
 # library -> the only modules or rooms that import it; none: no room for it exists yet
@@ -94,6 +96,12 @@ def test_every_listed_importer_of_a_library_imports_it() -> None:
 @pytest.mark.parametrize(("module", "path"), modules(), ids=lambda value: value if isinstance(value, str) else "")
 def test_imports_follow_the_rules(module: str, path: Path) -> None:
     assert violations(path.read_text(), module) == []
+
+
+def test_the_package_itself_names_its_products_and_loads_none() -> None:
+    script = "import sys, weft; print(*(name for name in sys.modules if name.startswith('weft')))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["weft"]
 
 
 @pytest.mark.parametrize(

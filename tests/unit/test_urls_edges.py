@@ -162,3 +162,22 @@ def test_a_query_is_in_the_pages_encoding(href: str, encoding: str, query: str) 
 )
 def test_what_a_registry_has_given_a_name_under(host: str, registered: tuple[str, str]) -> None:
     assert urls.registered(host) == registered
+
+
+@pytest.mark.parametrize(
+    ("href", "url"),
+    [
+        ("/ü?x={|}^`", "http://a/%C3%BC?x={|}^`"),
+        ("/ü?x=ü", "http://a/%C3%BC?x=%FC"),
+        ("/ü#y?ü", "http://a/%C3%BC"),
+        ("?x=ü#ü", "http://a/?x=%FC"),
+    ],
+)
+def test_only_a_query_that_is_not_ascii_is_written_in_the_pages_encoding(href: str, url: str) -> None:
+    assert urls.join("http://a/", href, "iso-8859-1") == url
+    assert urls.join_all("http://a/", [href], "iso-8859-1") == [url]
+
+
+def test_a_host_under_no_known_suffix_is_its_own_domain() -> None:
+    assert urls.domain("a.b.no-such-suffix") == "a.b.no-such-suffix"
+    assert (urls.suffix("a.b.no-such-suffix"), urls.registered("a.b.no-such-suffix")) == ("", ("", ""))

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from weft.cli.output import output_flags, print_json, shown
+from weft.cli.output import output_flags, print_document, shown
+
+if TYPE_CHECKING:
+    from weft.crawl.audit import Report
 
 
 @click.command()
 @click.argument("crawl_dir")
 @output_flags
 def audit(crawl_dir: str, as_json: bool, quiet: bool) -> int:
-    """Check every request that was made against robots.txt and the delay as they stood then; exit 1 on a violation."""
-    import time
+    """Check every request that was made against robots.txt and the delay as they stood then.
 
+    The exit code is 1 if one of them was impolite.
+    """
     from weft.config import load
     from weft.crawl.audit import audit as check
     from weft.crawl.folder import CrawlFolder
+    from weft.store.export.facts import iso
 
     folder = CrawlFolder([crawl_dir])
     folder.identity()
     config = load(environment={}, earlier=folder.settings()).config
     report = check(folder, config)
     if as_json:
-        print_json(report)
+        print_document(_facts(report))
         return 1 if report.violations else 0
     if not quiet:
         found = f"{len(report.violations)} violations" if report.violations else "no violation"
@@ -41,8 +48,31 @@ def audit(crawl_dir: str, as_json: bool, quiet: bool) -> int:
             if waited != float("inf"):
                 click.echo(shown(f"  closest: {waited:.3f} s where {needed:g} s were required: {url}"))
     for one in report.violations[:50]:
-        at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(one.wall))
-        click.echo(shown(f"{one.kind}: {one.url} at {at}Z: {one.detail}"))
+        click.echo(shown(f"{one.kind}: {one.url} at {iso(one.wall)}: {one.detail}"))
     if len(report.violations) > 50:
         click.echo(f"... and {len(report.violations) - 50:,} more (--json has all)")
     return 1 if report.violations else 0
+
+
+def _facts(report: Report) -> dict[str, Any]:
+    """For programs; a margin that was never tested is none."""
+    from weft.store.export.facts import iso
+
+    return {
+        "requests": report.requests,
+        "sites": report.sites,
+        "cut_off": report.cut_off,
+        "unreadable": report.unreadable,
+        "unreadable_in": report.unreadable_in,
+        "missing_bytes": report.missing_bytes,
+        "unproven": report.unproven,
+        "violations": [
+            {"kind": one.kind, "url": one.url, "site": one.key, "at": iso(one.wall), "detail": one.detail}
+            for one in report.violations
+        ],
+        "closest": [
+            {"url": url, "waited_s": round(waited, 6), "required_s": needed}
+            for waited, needed, url in report.closest
+            if waited != float("inf")
+        ],
+    }

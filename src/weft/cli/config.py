@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from weft.cli.output import output_flags, print_json
+from weft.cli.output import output_flags, print_document, print_json
 
 
 @click.group()
@@ -22,7 +22,7 @@ def config() -> None:
 @click.argument("names", metavar="[KEY]...", nargs=-1)
 @output_flags
 def show(path: str | None, names: tuple[str, ...], as_json: bool, quiet: bool) -> None:  # noqa: ARG001
-    """The values in force, each with where it came from."""
+    """Show the values in force, each with where it came from."""
     from weft.config import keys, load, masked, own_names
     from weft.errors import BadInput
     from weft.names import answer
@@ -34,7 +34,8 @@ def show(path: str | None, names: tuple[str, ...], as_json: bool, quiet: bool) -
     wanted = {own[name] for name in names}
     rows = [(name, masked(name, value)) for name, value in loaded.values.items() if not names or name in wanted]
     if as_json:
-        print_json({name: {"value": value, "origin": loaded.origins[name]} for name, value in rows})
+        settings = {name: {"value": value, "origin": loaded.origins[name]} for name, value in rows}
+        print_document({"settings": settings})
         return
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
@@ -45,7 +46,10 @@ def show(path: str | None, names: tuple[str, ...], as_json: bool, quiet: bool) -
 @click.argument("path", metavar="FILE")
 @output_flags
 def check(path: str, as_json: bool, quiet: bool) -> int:
-    """Tell every problem in a configuration file, with its line; exit 2 if there is one."""
+    """Check a configuration file: every problem, with its line.
+
+    The exit code is 2 if there is one.
+    """
     from weft.config import load
     from weft.errors import BadConfig
 
@@ -55,10 +59,10 @@ def check(path: str, as_json: bool, quiet: bool) -> int:
     except BadConfig as error:
         if not as_json:
             raise
-        print_json({"file": path, "valid": False, "problems": error.problems})
+        print_document({"file": path, "valid": False, "problems": error.problems})
         return 2
     if as_json:
-        print_json({"file": path, "valid": True, "problems": []})
+        print_document({"file": path, "valid": True, "problems": []})
     elif not quiet:
         click.echo(f"{path}: valid", err=True)
     return 0
@@ -66,7 +70,7 @@ def check(path: str, as_json: bool, quiet: bool) -> int:
 
 @config.command()
 def schema() -> None:
-    """The JSON Schema of the configuration file, for editors."""
+    """Print the JSON Schema of the configuration file, for editors."""
     from weft.config import json_schema
 
     print_json(json_schema())

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weft.cli.output import output_flags, print_json, shown
-from weft.cli.settings import SettingsCommand, config_flags, given
+from weft.cli.output import output_flags, print_document, shown
+from weft.cli.settings import SettingsCommand, config_flags, given, help_all
 
 if TYPE_CHECKING:
+    from weft.crawl.outcome import Outcome
     from weft.crawl.start import Prepared
     from weft.engine.progress import Status
 
 LINE_EVERY_S = 5.0
+OUTCOMES = (0, 3, 130)  # exit codes of a crawl that has run
 
 
 @click.command(cls=SettingsCommand, context_settings={"max_content_width": 120})
@@ -26,17 +28,19 @@ LINE_EVERY_S = 5.0
 @click.option("--no-progress", is_flag=True, help="No live display; one line every few seconds.")
 @config_flags
 @output_flags
+@help_all
 def crawl(
     urls: tuple[str, ...], config_file: str | None, no_progress: bool, as_json: bool, quiet: bool, **values: Any
 ) -> int:
-    """Crawl from the given URLs (or a seed file), politely, until nothing is left or a limit is reached.
+    """Crawl from the given URLs, or those of a file, until nothing is left or a limit is reached.
 
     \b
     weft crawl https://example.com --email you@example.com --max-pages 1000
     weft crawl --resume --data-dir ./weft-data
 
-    Every key of the configuration is a flag. Ctrl-C ends cleanly and the crawl can be resumed; twice ends at once, and
-    still nothing is lost.
+    Ctrl-C ends cleanly, and the crawl can be resumed; twice ends at once, and still nothing is lost. Exit codes: 0
+    finished, 3 stopped by a limit that left work, 4 finished and nothing stored, or every seed failed (the summary says
+    why), 2 bad usage, 130 interrupted, 1 anything else.
     """
     from weft.crawl.start import prepare
 
@@ -52,6 +56,9 @@ def crawl(
 
 def run(prepared: Prepared, *, show: Callable[[Status], None], as_json: bool, quiet: bool) -> int:
     """Runs a prepared crawl under the eyes of a person; gives the exit code."""
+    from weft.crawl.ends import NOTHING
+    from weft.crawl.outcome import Outcome
+
     orchestrator = prepared.orchestrator
     interrupts = 0
     is_told = quiet
@@ -73,10 +80,13 @@ def run(prepared: Prepared, *, show: Callable[[Status], None], as_json: bool, qu
     try:
         try:
             code = orchestrator.run(watch)
+            outcome = prepared.outcome() if code in OUTCOMES else Outcome()
         finally:
             getattr(show, "close", lambda: None)()
             prepared.close()
-        _tell(prepared, code, as_json=as_json, quiet=quiet)
+        if code == 0 and outcome.is_nothing:
+            code = NOTHING
+        _tell(prepared, outcome, code, as_json=as_json, quiet=quiet)
     finally:
         for number, handler in before.items():
             # One more Ctrl-C than was needed must not cost the summary or the exit code: this process is about to end.
@@ -84,19 +94,22 @@ def run(prepared: Prepared, *, show: Callable[[Status], None], as_json: bool, qu
     return code
 
 
-def _tell(prepared: Prepared, code: int, *, as_json: bool, quiet: bool) -> None:
+def _tell(prepared: Prepared, outcome: Outcome, code: int, *, as_json: bool, quiet: bool) -> None:
     """How it ended: for programs on stdout, for people on stderr."""
     status = prepared.orchestrator.status()
     if as_json:
-        from weft.crawl.report import SCHEMA, document
+        from weft.crawl.report import document
 
         folder = prepared.folder
         figures = document(status, folder.pods)
-        print_json({"schema": SCHEMA, "exit_code": code, "data_dir": str(folder.home), "status": figures})
+        told = {"causes": outcome.causes, "unmatched": outcome.unmatched}
+        print_document({"exit_code": code, "data_dir": str(folder.home), "status": figures} | told)
     elif code == 2:
         click.echo(shown(f"weft: {status.note}", err=True), err=True)
     elif not quiet:
-        click.echo(shown(summary(prepared, status, code), err=True), err=True)
+        click.echo(shown(summary(prepared, status, outcome, code), err=True), err=True)
+    elif outcome.is_nothing:
+        click.echo(shown("weft: " + "\n".join(outcome.lines()), err=True), err=True)
 
 
 def _say(text: str) -> None:
@@ -105,18 +118,20 @@ def _say(text: str) -> None:
     click.echo(text, err=True)
 
 
-def summary(prepared: Prepared, status: Status, code: int) -> str:
+def summary(prepared: Prepared, status: Status, outcome: Outcome, code: int) -> str:
     """What a person wants to know at the end; the last line says where the corpus is and how to go on."""
     from weft.crawl.changes import changes
+    from weft.crawl.ends import NOTHING
 
     home = prepared.folder.home
     pages = status.pages - status.pages_at_start
     seconds = max(status.updated_at - status.started_at, 0.001)
     errors = ", ".join(f"{kind} {count}" for kind, count in sorted(status.errors.items(), key=lambda e: -e[1])[:6])
-    ends = {0: "Finished", 3: f"Stopped by a limit ({status.note})", 130: "Interrupted"}
+    ends = {0: "Finished", NOTHING: "Finished", 3: f"Stopped by a limit ({status.note})", 130: "Interrupted"}
     before = f" ({status.pages:,} in all)" if status.pages_at_start else ""
+    stored = f"{pages:,} {'page' if pages == 1 else 'pages'}{before}"
     lines = [
-        f"{ends.get(code, 'Ended')}: {pages:,} pages{before} in {seconds:,.1f} s, {pages / seconds:,.1f} pages/s, "
+        f"{ends.get(code, 'Ended')}: {stored} in {seconds:,.1f} s, {pages / seconds:,.1f} pages/s, "
         f"{status.body_bytes / 1e6:,.1f} MB; {status.queued:,} URLs left in the queue.",
         f"Errors: {errors or 'none'}. Retries: {status.retries:,}.",
     ]
@@ -126,13 +141,12 @@ def summary(prepared: Prepared, status: Status, code: int) -> str:
         lines.append(f"Repaired: {'; '.join(map(_repair, status.repairs.items()))}.")
     if status.poisoned:
         lines.append(f"Stored unparsed, because parsing crashed: {', '.join(status.poisoned[:5])}")
-    if not status.pages:
-        left_out = ", ".join(f"{reason} {count}" for reason, count in status.refused.items() if count)
-        hint = "; --allow-private lets private and loopback addresses in" if status.refused.get("address") else ""
-        lines.append(f"Nothing was stored. Left out: {left_out or 'nothing'}{hint}.")
+    if slowed := ", ".join(f"HTTP {kind} ({count:,})" for kind, count in sorted(status.slowed.items()) if count):
+        lines.append(f"Asked to slow down: {slowed}.")
     section = prepared.loaded.config.pods
     if len(section.here) < section.num_pods:
         lines.append(f"This node ran {len(section.here)} of {section.num_pods} pods; other nodes have the rest.")
+    lines += outcome.lines()
     look = f"Look into it: weft stats {home}"
     lines.append(f"The corpus is in {home}. " + (f"Go on: {_resume(prepared, status)}" if code in (3, 130) else look))
     return "\n".join(lines)
@@ -186,10 +200,12 @@ class Lines:
         if time.monotonic() < self._next:
             return
         self._next += LINE_EVERY_S
-        errors = sum(status.errors.values())
+        errors, slowed = sum(status.errors.values()), sum(status.slowed.values())
         line = (
             f"state={status.state} pages={status.pages} rate={status.rate:.1f} queued={status.queued} "
-            f"in_flight={status.in_flight} errors={errors}" + (f' note="{status.note}"' if status.note else "")
+            f"in_flight={status.in_flight} errors={errors}"
+            + (f" slowed={slowed}" if slowed else "")
+            + (f' note="{status.note}"' if status.note else "")
         )
         try:
             click.echo(line, err=True)

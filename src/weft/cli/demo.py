@@ -12,13 +12,24 @@ MOST_PAGES = 10_000_000
 
 
 @click.command()
-@click.option("--hosts", default=110, show_default=True, type=click.IntRange(1, 4000), help="How many hosts.")
 @click.option(
-    "--pages", default=2000, show_default=True, type=click.IntRange(1, MOST_PAGES), help="How many ordinary pages."
+    "--hosts", metavar="N", default=110, show_default=True, type=click.IntRange(1, 4000), help="How many hosts."
 )
-@click.option("--seed", default=7, show_default=True, help="The same seed gives the same web.")
 @click.option(
-    "--data-dir", default="./weft-demo", show_default=True, help="Where the corpus goes; an old one is replaced."
+    "--pages",
+    metavar="N",
+    default=2000,
+    show_default=True,
+    type=click.IntRange(1, MOST_PAGES),
+    help="How many ordinary pages.",
+)
+@click.option("--seed", metavar="N", default=7, show_default=True, help="The same seed gives the same web.")
+@click.option(
+    "--data-dir",
+    metavar="DIR",
+    default="./weft-demo",
+    show_default=True,
+    help="Where the corpus goes; an old one is replaced.",
 )
 @click.option("--no-progress", is_flag=True, help="No live display; one line every few seconds.")
 @output_flags

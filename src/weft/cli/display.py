@@ -143,6 +143,8 @@ class Display:
     def _troubles(self, status: Status) -> Table:
         table = Table.grid(padding=(0, 1))
         table.add_row(Text("errors", style="red"), Text(_listed(status.errors)))
+        if any(status.slowed.values()):
+            table.add_row(Text("slowed", style="yellow"), Text(_listed(status.slowed)))
         refused = {name: count for name, count in status.refused.items() if name != "duplicate"}
         table.add_row(Text("left out", style="yellow"), Text(_listed(refused)))
         return table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from weft.cli.output import output_flags, print_json, shown
+from weft.cli.output import output_flags, print_document, shown
 from weft.cli.settings import several
 
 
@@ -14,7 +14,7 @@ from weft.cli.settings import several
 @click.option("--data-dir", "more", multiple=True, metavar="A,B", help="Further data dirs, in their order. Repeatable.")
 @output_flags
 def explain(crawl_dir: str, urls: tuple[str, ...], more: tuple[str, ...], as_json: bool, quiet: bool) -> None:
-    """Tell why a URL was, or was not, crawled: one reason, with its evidence. Works while the crawl runs, too."""
+    """Say why a URL was, or was not, crawled: one reason, with its evidence. Works while the crawl runs, too."""
     from weft.config import load
     from weft.crawl.explain import Explainer
     from weft.crawl.folder import CrawlFolder
@@ -27,10 +27,10 @@ def explain(crawl_dir: str, urls: tuple[str, ...], more: tuple[str, ...], as_jso
     finally:
         explainer.close()
     if as_json:
-        print_json(answers)
+        print_document({"urls": answers})
         return
     for answer in answers:
-        mark = "crawled" if answer.crawled else "not crawled"
+        mark = "crawled" if answer.crawled else "failed" if answer.reason == "error" else "not crawled"
         click.echo(shown(f"{answer.url}\n  {mark}: {answer.summary} [{answer.reason}]"))
         for line in () if quiet else answer.evidence:
             click.echo(shown(f"    {line}"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 import click
 
-from weft.cli.output import VisibleStream, output_flags, print_json, shown
+from weft.cli.output import VisibleStream, output_flags, print_document, shown
 from weft.cli.settings import several
 from weft.errors import BadInput
 
@@ -22,8 +22,17 @@ SHOW_EVERY_S = 0.2
 
 @click.command()
 @click.argument("crawl_dir")
-@click.option("--format", "format_", required=True, type=click.Choice(FORMATS), help="What to write.")
-@click.option("--out", required=True, metavar="PATH", help="Where to; - is standard output (jsonl, csv, cdxj, warc).")
+@click.option(
+    "--format",
+    "format_",
+    metavar="FORMAT",
+    required=True,
+    type=click.Choice(FORMATS),
+    help=f"What to write: {', '.join(FORMATS)}.",
+)
+@click.option(
+    "--out", required=True, metavar="PATH", help="Where to write it; - is standard output (jsonl, csv, cdxj, warc)."
+)
 @click.option("--content", default="none", show_default=True, metavar="KIND",
               help="Add the page: text, main_text, article (by trafilatura), markdown or html.")  # fmt: skip
 @click.option("--fields", multiple=True, metavar="A,B", help="Only these columns, in this order. Repeatable.")
@@ -32,7 +41,10 @@ SHOW_EVERY_S = 0.2
 @click.option(
     "--since", default="", metavar="WHEN", help="Only what was fetched since a date, a time, or 90m, 12h, 7d."
 )
-@click.option("--max-bytes", type=click.IntRange(1), help="WARC: a folder of files of at most this size.")
+@click.option("--all-visits", is_flag=True, help="Every visit of a URL, not only the one that stands; gone pages, too.")
+@click.option(
+    "--max-bytes", metavar="N", type=click.IntRange(1), help="Make a folder of WARC files of at most this size."
+)
 @click.option("--data-dir", "more", multiple=True, metavar="A,B", help="Further data dirs, in their order. Repeatable.")
 @output_flags
 def export(
@@ -44,6 +56,7 @@ def export(
     status: tuple[str, ...],
     host: tuple[str, ...],
     since: str,
+    all_visits: bool,
     max_bytes: int | None,
     more: tuple[str, ...],
     as_json: bool,
@@ -52,8 +65,10 @@ def export(
     """Write what a crawl holds as JSONL, CSV, Markdown files, Parquet, WARC or CDXJ.
 
     \b
-    weft export ./weft-data --format jsonl --out pages.jsonl --content text --status 2xx
-    weft export ./weft-data --format parquet --out pages.parquet --host '*.example.com' --since 7d
+    weft export ./weft-data --format jsonl --out pages.jsonl --status 2xx
+    weft export ./weft-data --format parquet --out pages.parquet --since 7d
+
+    A URL that was visited several times has one row: its latest good page. Pages that are gone are left out.
 
     The output appears when it is whole. An export that was interrupted goes on when it is called again. Pages that
     cannot be read are left out and named, and the exit code is 1.
@@ -62,7 +77,7 @@ def export(
     from weft.store.export.order import Order
 
     lists = [tuple(several(texts)) for texts in (fields, status, host)]
-    order = Order(format_, lists[0], content, lists[1], lists[2], since, max_bytes)
+    order = Order(format_, lists[0], content, lists[1], lists[2], since, max_bytes, all_visits)
     on_terminal = out == "-" and sys.stdout.isatty()
     show = _Line(quiet or as_json or on_terminal or not sys.stderr.isatty())
     dirs = [crawl_dir, *several(more)]
@@ -70,7 +85,7 @@ def export(
     show.clear()
     if done.path is not None and as_json:
         facts = {"path": str(done.path), "rows": done.rows, "resumed_rows": done.resumed}
-        print_json(facts | {"unread": done.unread, "unread_pages": done.unread_pages})
+        print_document(facts | {"unread": done.unread, "unread_pages": done.unread_pages})
     elif done.path is not None and not quiet:
         gone_on = f" ({done.resumed:,} of them before it was interrupted)" if done.resumed else ""
         click.echo(f"{done.rows:,} rows{gone_on} in {done.path}", err=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from weft.cli.output import output_flags, print_json, visible
+from weft.cli.output import output_flags, print_document, visible
 from weft.cli.settings import several
 
 
@@ -26,10 +26,9 @@ def get(crawl_dir: str, url: str, what: str | None, more: tuple[str, ...], as_js
 
     On a terminal control characters are shown as escapes; elsewhere everything comes as it is stored.
     """
-    import msgspec
-
     from weft import urls
     from weft.crawl.folder import CrawlFolder
+    from weft.crawl.report import row_facts
     from weft.engine.stored_page import read_page
     from weft.errors import BadInput
     from weft.store.errors import StoreError, Unreadable
@@ -42,9 +41,9 @@ def get(crawl_dir: str, url: str, what: str | None, more: tuple[str, ...], as_js
         row = store.row_of(urls.seed(url))
         if row is None:
             raise BadInput(f"{url}: is not in {crawl_dir}")
-        facts = msgspec.to_builtins(row)
+        facts = row_facts(row, store)
         if what is None:
-            print_json(facts)
+            print_document(facts)
             return
         stored = store.read(row)
         page = read_page(stored)
@@ -62,7 +61,7 @@ def get(crawl_dir: str, url: str, what: str | None, more: tuple[str, ...], as_js
         _show(facts | {"start": stored.http.start, "headers": page.headers}, headers, "latin-1", as_json)
     elif what == "body" and page is not None:
         if as_json:
-            print_json(facts | {"body_base64": b64encode(page.body).decode()})
+            print_document(facts | {"body_base64": b64encode(page.body).decode()})
         elif sys.stdout.isatty():
             click.echo(visible(page.body.decode("utf-8", "replace")))
         else:
@@ -78,7 +77,7 @@ def get(crawl_dir: str, url: str, what: str | None, more: tuple[str, ...], as_js
 def _show(facts: dict[str, Any], text: str, charset: str, as_json: bool, *, nl: bool = True) -> None:
     """The facts as JSON, or the text: visible on a terminal, elsewhere as the bytes that are stored."""
     if as_json:
-        print_json(facts)
+        print_document(facts)
     elif sys.stdout.isatty():
         click.echo(visible(text), nl=nl)
     else:

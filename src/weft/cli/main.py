@@ -18,18 +18,18 @@ from weft.errors import WeftError
 
 # name -> (module that holds a click command of that name, the line in `weft --help`)
 COMMANDS = {
-    "audit": ("weft.cli.audit", "Proof of politeness: every request against robots.txt and its delay."),
+    "audit": ("weft.cli.audit", "Check every request that was made against robots.txt and its delay."),
     "crawl": ("weft.cli.crawl", "Start or resume a crawl."),
     "completion": ("weft.cli.completion", "Print the shell completion script for bash, zsh or fish."),
     "config": ("weft.cli.config", "Show, check and describe the configuration."),
-    "pool": ("weft.cli.pool", "Run a Python function over many items, in processes that may die."),
+    "pool": ("weft.cli.pool", "Run a Python function over many items in processes that may die."),
     "demo": ("weft.cli.demo", "Serve a small synthetic web on loopback and crawl it, live."),
-    "explain": ("weft.cli.explain", "Why a URL was, or was not, crawled: one reason, with its evidence."),
+    "explain": ("weft.cli.explain", "Say why a URL was, or was not, crawled, with the evidence."),
     "export": ("weft.cli.export", "Write a crawl as JSONL, CSV, Markdown, Parquet, WARC or CDXJ."),
     "get": ("weft.cli.get", "Print a stored page: headers, body, text or links."),
     "rebuild": ("weft.cli.rebuild", "Make a crawl's index and texts again from its WARC files."),
-    "stats": ("weft.cli.stats", "What a crawl holds: pages, bytes, statuses, errors, top hosts, rate."),
-    "url": ("weft.cli.url", "Show what Weft makes of a URL: canonical form, domain, pod, data dir."),
+    "stats": ("weft.cli.stats", "Show what a crawl holds: pages, statuses, errors, hosts, rate."),
+    "url": ("weft.cli.url", "Show what Weft makes of a URL: canonical form, domain, pod."),
     "watch": ("weft.cli.watch", "Attach the live display to a running crawl."),
     "web": ("weft.cli.web", "Serve a deterministic synthetic web on loopback, with an oracle."),
 }
@@ -69,10 +69,11 @@ class LazyGroup(click.Group):
 @click.option("-q", "--quiet", is_flag=True, help="Nothing on stderr but errors.")
 @click.pass_context
 def weft(ctx: click.Context, as_json: bool, quiet: bool) -> None:
-    """Collects the web politely and never loses what it has.
+    """Collect the web politely, and never lose what you have.
 
     Data goes to stdout, progress and logs to stderr. NO_COLOR is respected.
-    Exit codes: 0 finished, 1 failed, 2 bad usage or config, 3 stopped by a limit (resumable), 130 interrupted.
+    Exit codes: 0 finished, 1 failed, 2 bad usage or config, 3 stopped by a limit that left work (resumable), 4 finished
+    with nothing to show (the summary says why), 130 interrupted (resumable).
     """
     ctx.obj = {"json": as_json, "quiet": quiet}
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 import sys
 from codecs import getincrementaldecoder
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from io import RawIOBase
 from typing import Any, BinaryIO
 
 import click
+
+SCHEMA = 1  # grows when a field of any command's JSON goes or changes its meaning
 
 
 def output_flags(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -75,6 +77,11 @@ class VisibleStream(RawIOBase):
     def flush(self) -> None:
         """Hands over what was written."""
         self._out.flush()
+
+
+def print_document(facts: Mapping[str, Any]) -> None:
+    """What a command tells programs (docs/json.md): an object that begins with the version of its form."""
+    print_json({"schema": SCHEMA} | dict(facts))
 
 
 def print_json(value: Any) -> None:

@@ -19,7 +19,7 @@ from typing import IO, Any
 import click
 import msgspec
 
-from weft.cli.output import output_flags, print_json
+from weft.cli.output import output_flags, print_document
 from weft.errors import BadInput, WeftError
 from weft.pipelines.events import Counts
 from weft.pipelines.items import Feeder, check_items, count_lines, read_items
@@ -66,18 +66,42 @@ def pool(ctx: click.Context) -> None:
     sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
-@pool.command("run")
+@pool.command("run", short_help="Run a function over the items of a file.")
 @click.argument("function")
-@click.option("--items", required=True, help="JSON lines, each an object with an id; - reads standard input.")
-@click.option("--workers", type=int, help="Worker processes. [default: PIPELINE_WORKER_COUNT, else processors - 1]")
-@click.option("--batch-size", type=int, default=50, show_default=True, help="Items given to a worker at a time.")
-@click.option("--item-timeout", type=float, default=60, show_default=True, help="Seconds for one item; 0 is no limit.")
-@click.option("--batch-timeout", type=float, default=1800, show_default=True, help="Seconds for a batch; 0: no limit.")
-@click.option("--memory-limit", type=float, help="MB for one worker; an item that takes more is ended.")
-@click.option("--recycle-after", type=int, help="Replace a worker after this many items.")
-@click.option("--out", help="Where the results go, as JSON lines; - is stdout. [default: LOGS/RUN_ID/results.jsonl]")
+@click.option(
+    "--items", metavar="FILE", required=True, help="JSON lines, each an object with an id; - reads standard input."
+)
+@click.option(
+    "--workers", metavar="N", type=int, help="Worker processes. [default: PIPELINE_WORKER_COUNT, else processors - 1]"
+)
+@click.option(
+    "--batch-size", metavar="N", type=int, default=50, show_default=True, help="Items given to a worker at a time."
+)
+@click.option(
+    "--item-timeout",
+    metavar="N",
+    type=float,
+    default=60,
+    show_default=True,
+    help="Seconds for one item; 0 is no limit.",
+)
+@click.option(
+    "--batch-timeout",
+    metavar="N",
+    type=float,
+    default=1800,
+    show_default=True,
+    help="Seconds for a batch; 0: no limit.",
+)
+@click.option("--memory-limit", metavar="MB", type=float, help="MB for one worker; an item that takes more is ended.")
+@click.option("--recycle-after", metavar="N", type=int, help="Replace a worker after this many items.")
+@click.option(
+    "--out",
+    metavar="FILE",
+    help="Where the results go, as JSON lines; - is stdout. [default: LOGS/RUN_ID/results.jsonl]",
+)
 @click.option("--ordered", is_flag=True, help="Results in the order of the items.")
-@click.option("--logs", default="logs", show_default=True, help="Where runs are kept.")
+@click.option("--logs", metavar="DIR", default="logs", show_default=True, help="Where runs are kept.")
 @click.option("--no-item-logs", is_flag=True, help="Keep no log for each item; what items print goes to the terminal.")
 @click.option(
     "--resume",
@@ -104,10 +128,10 @@ def run(function: str, as_json: bool, quiet: bool, **options: Any) -> int:
     return _tell_end(directory, manifest, time.monotonic() - began_s, quiet=quiet, as_json=as_json)
 
 
-@pool.command("replay")
+@pool.command("replay", short_help="Run one item of a run again, by itself.")
 @click.argument("run_id", metavar="RUN")
 @click.argument("item")
-@click.option("--logs", default="logs", show_default=True, help="Where runs are kept.")
+@click.option("--logs", metavar="DIR", default="logs", show_default=True, help="Where runs are kept.")
 @output_flags
 def replay(run_id: str, item: str, logs: str, as_json: bool, quiet: bool) -> int:
     """Run one ITEM of a run again, by itself, once, with its output on the terminal.
@@ -121,7 +145,7 @@ def replay(run_id: str, item: str, logs: str, as_json: bool, quiet: bool) -> int
     with _stdout_to_stderr():
         (result,) = WorkerPool(function, workers=1, crash_tries=1, **kept).run([found])
     if as_json:
-        print_json(result)
+        print_document(msgspec.to_builtins(result))
     else:
         click.echo(f"{result.item_id} {result.status}" if result.good else failure_line(result))
         if result.traceback and not quiet:
@@ -282,7 +306,9 @@ def _tell_end(directory: RunDirectory, manifest: Manifest, seconds: float, *, qu
     assert counts is not None
     bad = counts.failed + counts.timeout + counts.crashed
     if as_json:
-        print_json({name: value for name, value in msgspec.structs.asdict(manifest).items() if name not in _PRIVATE})
+        print_document(
+            {name: value for name, value in msgspec.structs.asdict(manifest).items() if name not in _PRIVATE}
+        )
     if not quiet:
         click.echo(f"weft pool: {sentence(counts, over=True)} in {seconds:.1f} s", err=True)
         click.echo(f"Results: {manifest.out}  Logs: {directory.path}", err=True)

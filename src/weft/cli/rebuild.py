@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from weft.cli.output import output_flags, print_json, visible
+from weft.cli.output import output_flags, print_document, visible
 
 if TYPE_CHECKING:
     from weft.store.rebuild import Rebuilt
@@ -43,7 +43,7 @@ def rebuild(crawl_dirs: tuple[str, ...], text: bool, frontier: bool, as_json: bo
 
     report = run(crawl_dirs, text=text, watch=show)
     if as_json:
-        print_json(asdict(report))
+        print_document(asdict(report))
         return
     if not silent:
         click.echo("\r\x1b[K", err=True, nl=False)
@@ -87,7 +87,7 @@ def _make_frontier(crawl_dirs: tuple[str, ...], as_json: bool, quiet: bool) -> N
 
     made = rebuild_frontier(crawl_dirs)
     if as_json:
-        print_json({"new_frontiers": [str(path) for path in made]})
+        print_document({"new_frontiers": [str(path) for path in made]})
     elif not quiet:
         for path in made:
             aside = path.with_name(f"{path.name}.damaged")

@@ -7,7 +7,7 @@ an unknown key is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,16 +15,66 @@ import click
 if TYPE_CHECKING:
     from weft.config import Key
 
-# Shown first in the help, in this order; every other key of the configuration is a flag as well.
-FIRST = (
-    "seed_file", "email", "data_dirs", "scope", "max_pages", "max_depth", "max_duration", "max_pages_per_domain",
-    "politeness_delay_seconds", "per_domain_concurrency", "include", "exclude", "exclude_file", "seeded_urls_only",
-    "store", "resume", "fresh", "retry_failed", "recrawl", "allow_private",
-)  # fmt: skip
+# Section of the configuration -> its heading in the help, in this order.
+GROUPS = {
+    "scope": "Where to go",
+    "limits": "When to stop",
+    "store": "What to keep",
+    "run": "A crawl that is there already",
+    "politeness": "How to treat a site",
+    "fetch": "How to ask for pages",
+    "pods": "Pods and processes",
+    "redis": "Redis of the pods",
+    "log": "Logs and metrics",
+}
+# What is looked for first in its group.
+FIRST = ("data_dirs", "email", "seed_file", "num_pods")
+_METAVARS = {
+    "seed_file": "FILE",
+    "exclude_file": "FILE",
+    "log_dir": "DIR",
+    "email": "ADDRESS",
+    "auth": "HOST=USER:PASSWORD",
+    "resolve": "HOST=ADDRESS",
+    "data_dirs": "DIR",
+    "log_level": "LEVEL",
+    "only_pods": "0-3",
+    "pods": "URL",
+}
+_ALL = "weft.help_all"
 
 
 class SettingsCommand(click.Command):
-    """A command with a flag for every key."""
+    """A command with a flag for every key: `--help` has those that most crawls need, `--help-all` has all."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """In groups; what is no setting comes last."""
+        settings = [option for option in self.params if isinstance(option, SettingOption)]
+        others = [
+            option
+            for option in self.get_params(ctx)
+            if isinstance(option, click.Option) and not isinstance(option, SettingOption)
+        ]
+        for section, heading in GROUPS.items():
+            shown = [option for option in settings if option.key.section == section]
+            shown = [option for option in shown if _ALL in ctx.meta or not option.key.tuning]
+            _write(ctx, formatter, heading, shown)
+        _write(ctx, formatter, "Output and help", others)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """What is true of all flags."""
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(
+                "Every flag is also a key of the configuration file and a WEFT_* variable: see docs/settings.md. A "
+                "list takes A,B and may be repeated, NAME=VALUE may be repeated, and a switch has an opposite "
+                "(--no-resume)."
+            )
+            if _ALL not in ctx.meta:
+                formatter.write_paragraph()
+                formatter.write_text(
+                    "What tunes a crawl (retries, breakers, timeouts, processes, Redis) is in --help-all."
+                )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As any command; an unknown flag is answered with the setting that is meant."""
@@ -50,7 +100,50 @@ class SettingsCommand(click.Command):
         }
         name = flag.lstrip("-").replace("-", "_").lower()
         told = answer(name, own | others, lambda other: others.get(other) or known[own[other]].flag)
-        return told.replace("the key is", "the flag is").replace("weft config schema", "weft crawl --help")
+        return told.replace("the key is", "the flag is").replace("weft config schema", "weft crawl --help-all")
+
+
+class SettingOption(click.Option):
+    """The flag of a key. It goes by its key's name as well, which the help leaves out."""
+
+    def __init__(self, flags: list[str], key: Key, **how: Any) -> None:
+        super().__init__(flags, **how)
+        self.key = key
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:  # noqa: ARG002
+        """`--delay N` and what it means, with its default."""
+        key, words = self.key, self.key.default_words
+        flag = key.flag if key.default is not True else f"--[no-]{key.flag[2:]}"
+        name = flag if key.schema.get("type") == "boolean" else f"{flag} {self.metavar}"
+        shown = f"  [default: {words}]" if words and (words != "off" or key.schema.get("type") != "boolean") else ""
+        return name, sentence(key.help) + shown
+
+
+def sentence(text: str) -> str:
+    """A key's help as a sentence."""
+    return text[0].upper() + text[1:] + "."
+
+
+def help_all(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds `--help-all`."""
+
+    def show(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+        if value:
+            ctx.meta[_ALL] = True
+            click.echo(ctx.get_help(), color=ctx.color)
+            ctx.exit()
+
+    return click.option(
+        "--help-all", is_flag=True, is_eager=True, expose_value=False, callback=show, help="Show every flag and exit."
+    )(command)
+
+
+def _write(
+    ctx: click.Context, formatter: click.HelpFormatter, heading: str, options: Sequence[click.Parameter]
+) -> None:
+    if records := [record for option in options if (record := option.get_help_record(ctx)) is not None]:
+        with formatter.section(heading):
+            formatter.write_dl(records)
 
 
 def config_flags(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,16 +183,15 @@ def several(texts: Iterable[str], *, patterns: bool = False) -> list[str]:
 
 def _option(item: Key) -> Callable[..., Any]:
     kind, by_key = item.schema.get("type"), "--" + item.name.replace("_", "-")
-    flags, help_ = list(dict.fromkeys((item.flag, by_key))), item.help[0].upper() + item.help[1:] + "."
+    flags = list(dict.fromkeys((item.flag, by_key)))
     if kind == "boolean":
         # What a file or a variable turned on can be turned off again, and the other way round.
         flags = [f"{flag}/--no-{flag[2:]}" for flag in flags]
-        return click.option(*flags, item.name, default=None, help=help_)
+        return click.option(*flags, item.name, cls=SettingOption, key=item, default=None)
     several = kind in ("array", "object") or item.name == "only_pods"
-    metavar = {"array": "A,B", "object": "NAME=VALUE"}.get(str(kind)) or _metavar(item.schema)
-    return click.option(
-        *flags, item.name, metavar=metavar, multiple=several, help=help_ + (" Repeatable." if several else "")
-    )
+    metavar = _METAVARS.get(item.name) or {"array": "A,B", "object": "NAME=VALUE"}.get(str(kind))
+    metavar = metavar or _metavar(item.schema)
+    return click.option(*flags, item.name, cls=SettingOption, key=item, metavar=metavar, multiple=several)
 
 
 def _metavar(schema: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weft.cli.output import output_flags, print_json, shown
+from weft.cli.output import output_flags, print_document, shown
 
 if TYPE_CHECKING:
     from weft.crawl.folder import CrawlFolder
@@ -14,13 +14,15 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("crawl_dirs", metavar="CRAWL_DIR...", nargs=-1, required=True)
-@click.option("--top", default=10, show_default=True, type=click.IntRange(0), help="How many hosts to list.")
 @click.option(
-    "--changes", "changed", is_flag=True, help="What the last recrawl found: new, changed, gone, moved pages."
+    "--top", metavar="N", default=10, show_default=True, type=click.IntRange(0), help="How many hosts to list."
+)
+@click.option(
+    "--changes", "changed", is_flag=True, help="Show what the last recrawl found: new, changed, gone, moved pages."
 )
 @output_flags
 def stats(crawl_dirs: tuple[str, ...], top: int, changed: bool, as_json: bool, quiet: bool) -> None:  # noqa: ARG001
-    """What a crawl holds: pages, bytes, statuses, errors, top hosts, rate, how even its pods are.
+    """Show what a crawl holds: pages, bytes, statuses, errors, top hosts, rate, how even its pods are.
 
     Give all its data dirs, in their order.
     """
@@ -29,12 +31,14 @@ def stats(crawl_dirs: tuple[str, ...], top: int, changed: bool, as_json: bool, q
         return
     facts = collect(crawl_dirs, top)
     if as_json:
-        print_json(facts)
+        print_document(facts)
     else:
         click.echo(shown(_text(facts)))
 
 
 def _show_changes(crawl_dirs: tuple[str, ...], as_json: bool) -> None:
+    import msgspec
+
     from weft.crawl.changes import changes
     from weft.crawl.folder import CrawlFolder
     from weft.errors import BadInput
@@ -47,7 +51,7 @@ def _show_changes(crawl_dirs: tuple[str, ...], as_json: bool) -> None:
             f"{crawl_dirs[0]}: was not recrawled yet: weft crawl --resume --recrawl --data-dir {crawl_dirs[0]}"
         )
     if as_json:
-        print_json(report)
+        print_document(msgspec.to_builtins(report))
         return
     click.echo(report.summary())
     for kind in ("new", "changed", "gone", "moved"):
@@ -68,17 +72,19 @@ def collect(crawl_dirs: tuple[str, ...], top: int) -> dict[str, Any]:
     status = read_status(folder.status) or Status()
     store = PageStore.open(folder.data_dirs, read_only=True)
     try:
-        held = store.stats(top)
+        held, current = store.stats(0), store.current(top)
     finally:
         store.abandon()
     settle(status, folder)
     return document(status, folder.pods) | {
         "crawl_id": identity.crawl_id,
         "rows": held.rows,
+        "urls": current.urls,
+        "gone": current.gone,
         "warc_bytes": held.warc_bytes,
-        "content_types": held.content_types,
-        "depths": {str(depth): count for depth, count in sorted(held.depths.items())},
-        "hosts": dict(held.hosts),
+        "content_types": current.content_types,
+        "depths": {str(depth): count for depth, count in sorted(current.depths.items())},
+        "hosts": dict(current.hosts),
         "pods": _pods(folder),
     }
 
@@ -106,7 +112,8 @@ def _text(facts: dict[str, Any]) -> str:
         return ", ".join(f"{key or '-'} {count:,}" for key, count in some) or "none"
 
     lines = [
-        f"pages      {facts['pages']:,}  ({facts['rows']:,} URLs ended, {facts['queued']:,} queued)",
+        f"pages      {facts['live_pages']:,}  ({facts['urls']:,} URLs ended, {facts['queued']:,} queued)",
+        *_visits(facts),
         f"state      {facts['state']}" + (f" ({facts['note']})" if facts["note"] else ""),
         f"size       {facts['body_bytes'] / 1e6:,.1f} MB of bodies in {facts['warc_bytes'] / 1e6:,.1f} MB of WARC",
         f"rate       {facts['pages_per_s']:,.1f} pages/s over {clock(facts['elapsed_s'])}",
@@ -122,6 +129,14 @@ def _text(facts: dict[str, Any]) -> str:
         width = max(map(len, facts["hosts"]))
         lines += ["top hosts", *(f"  {host:{width}}  {count:,}" for host, count in facts["hosts"].items())]
     return "\n".join(lines)
+
+
+def _visits(facts: dict[str, Any]) -> list[str]:
+    """Of a crawl in which URLs were visited more than once."""
+    if facts["rows"] == facts["urls"]:
+        return []
+    gone = f", {facts['gone']:,} gone since" if facts["gone"] else ""
+    return [f"visits     {facts['rows']:,}, {facts['pages']:,} pages stored by them{gone}"]
 
 
 def _pod_lines(pods: dict[str, Any]) -> list[str]:

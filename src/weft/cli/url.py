@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import click
 
-from weft.cli.output import output_flags, print_json
+from weft.cli.output import output_flags, print_document
 
 
 @click.command()
 @click.argument("texts", metavar="URL...", nargs=-1, required=True)
-@click.option("--pods", type=click.IntRange(min=1), default=1, show_default=True, help="Pods to shard over.")
-@click.option("--data-dirs", type=click.IntRange(min=1), default=1, show_default=True, help="Data dirs to shard over.")
+@click.option(
+    "--pods", metavar="N", type=click.IntRange(min=1), default=1, show_default=True, help="Pods to shard over."
+)
+@click.option(
+    "--data-dirs",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Data dirs to shard over.",
+)
 @output_flags
 def url(texts: tuple[str, ...], pods: int, data_dirs: int, as_json: bool, quiet: bool) -> None:  # noqa: ARG001
     """Show what Weft makes of a URL: its canonical form, and what follows from it."""
@@ -30,7 +39,7 @@ def url(texts: tuple[str, ...], pods: int, data_dirs: int, as_json: bool, quiet:
             }
         )
     if as_json:
-        print_json(rows)
+        print_document({"urls": rows})
         return
     for row in rows:
         click.echo("  ".join(f"{name}={value}" for name, value in row.items() if value is not None))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from weft.cli.output import output_flags, print_json
+from weft.cli.output import output_flags, print_document
 
 ENDED = frozenset({"finished", "limit", "interrupted", "failed"})
 
@@ -26,7 +26,7 @@ def watch(crawl_dir: str, as_json: bool, quiet: bool) -> int:
     folder.identity()
     status = read_status(folder.status) or Status()
     if as_json:
-        print_json(document(status, folder.pods))
+        print_document(document(status, folder.pods))
         return 0
     show = _shower(crawl_dir, quiet)
     try:

@@ -18,11 +18,14 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command()
-@click.option("--hosts", default=20, show_default=True, help="How many hosts.")
-@click.option("--pages", default=1000, show_default=True, help="How many ordinary pages, over all hosts.")
-@click.option("--seed", default=0, show_default=True, help="The same seed gives the same web, byte for byte.")
-@click.option("--port", default=8400, show_default=True, help="Port of every host; 0 finds a free one.")
-@click.option("--profile", type=click.Choice(["calm", "messy", "hostile"]), default="calm", show_default=True)
+@click.option("--hosts", metavar="N", default=20, show_default=True, help="How many hosts.")
+@click.option("--pages", metavar="N", default=1000, show_default=True, help="How many ordinary pages, over all hosts.")
+@click.option("--seed", metavar="N", default=0, show_default=True, help="The same seed gives the same web.")
+@click.option("--port", metavar="N", default=8400, show_default=True, help="Port of every host; 0 finds a free one.")
+@click.option(
+    "--profile", type=click.Choice(["calm", "messy", "hostile"]), default="calm", show_default=True,
+    help="How well-kept the web is.",
+)  # fmt: skip
 @click.option("--arrivals", type=FILE, help="Append every request to this file, as JSON lines.")
 @click.option("--expected", type=FILE, help="Write the oracle: which URLs a crawl must, may and must never request.")
 @click.option(
@@ -36,14 +39,20 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option(
     "--nginx", "nginx_dir", type=click.Path(file_okay=False, path_type=Path), help="Write files and nginx.conf."
 )
-@click.option("--latency", "latency_ms", default=0.0, help="Milliseconds to wait before every answer.")
+@click.option("--latency", "latency_ms", metavar="N", default=0.0, help="Milliseconds to wait before every answer.")
 @click.option("--gzip", "use_gzip", is_flag=True, help="Compress answers for clients that accept gzip.")
 @click.option(
-    "--edition", default=0, show_default=True, help="A later edition of the same web: some pages have changed."
+    "--edition",
+    metavar="N",
+    default=0,
+    show_default=True,
+    help="A later edition of the same web: some pages have changed.",
 )
-@click.option("--changed", default=0.05, show_default=True, help="The share of pages that changes with each edition.")
-@click.option("--duration", "duration_s", type=float, help="Stop after this many seconds.")
-@click.option("--cache-mb", default=256, show_default=True, help="Memory for ready answers.")
+@click.option(
+    "--changed", metavar="N", default=0.05, show_default=True, help="Share of pages that each edition changes."
+)
+@click.option("--duration", "duration_s", metavar="N", type=float, help="Stop after this many seconds.")
+@click.option("--cache-mb", metavar="N", default=256, show_default=True, help="Memory for ready answers.")
 @output_flags
 def web(
     hosts: int,
@@ -144,13 +153,15 @@ def _announce(world: World, seeds_file: Path | None, as_json: bool, quiet: bool)
     if as_json:
         import msgspec
 
+        from weft.cli.output import SCHEMA
+
         if spec.names:
             facts["resolve"] = world.resolve()
         if spec.tls:
             from weft.testing.tls import CA_FILE
 
             facts["ca_file"] = str(CA_FILE)
-        click.echo(msgspec.json.encode(facts))
+        click.echo(msgspec.json.encode({"schema": SCHEMA} | facts))
         return
     click.echo(f"{spec.pages} pages on {spec.hosts} hosts, {facts['first_host']} to {facts['last_host']}")
     if not quiet:
@@ -179,8 +190,10 @@ def _write_nginx(
     _write_files(world, seeds_file, expected, crawl_config)
     command = f"nginx -c {written.config}"
     if as_json:
-        from weft.cli.output import print_json
+        from weft.cli.output import print_document
 
-        print_json({"config": str(written.config), "files": written.files, "bytes": written.bytes, "command": command})
+        print_document(
+            {"config": str(written.config), "files": written.files, "bytes": written.bytes, "command": command}
+        )
     else:
         click.echo(f"{written.files} files, {written.bytes / 1e6:.0f} MB in {directory}. Start it with:\n  {command}")

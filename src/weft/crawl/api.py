@@ -10,15 +10,17 @@ import os
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from weft.config import keys, load, own_names
+from weft.crawl.keywords import Settings
 from weft.crawl.start import Prepared, prepare
 from weft.engine.stored_page import CrawledPage, read_page
-from weft.errors import BadConfig, BadInput
+from weft.errors import BadConfig, BadInput, NothingStored
 from weft.names import answer
 from weft.store.pages import PageStore
 
@@ -30,22 +32,23 @@ def crawl(
     *,
     data_dir: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     config: str | os.PathLike[str] | None = None,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> Iterator[CrawledPage]:
     """Crawls and yields the pages as they are stored. Settings are the configuration's keys, or their flags' names.
 
     `config` is a YAML file of settings. Without a `data_dir` (or several) the crawl lives in a temporary folder and is
-    gone at the end. A name that is no setting is refused at once, everything else when the first page is asked for.
+    gone at the end. A name that is no setting is refused at once, everything else when the first page is asked for. A
+    crawl that has nothing to show warns with its causes (`weft.errors.NothingStored`).
     """
-    own = own_names(keys())
-    if unknown := [f"no setting {name!r}{answer(name, own, str)}" for name in settings if name not in own]:
+    own, given = own_names(keys()), dict[str, Any](settings)
+    if unknown := [f"no setting {name!r}{answer(name, own, str)}" for name in given if name not in own]:
         raise BadConfig(unknown)
     if data_dir is not None:
-        if "data_dirs" in settings:
+        if "data_dirs" in given:
             raise BadConfig(["data_dir and data_dirs are the same setting: give one of them"])
-        settings["data_dirs"] = [data_dir] if isinstance(data_dir, str | os.PathLike) else list(data_dir)
+        given["data_dirs"] = [data_dir] if isinstance(data_dir, str | os.PathLike) else list(data_dir)
     typed = [seeds] if isinstance(seeds, str) else list(seeds)
-    return _crawled(typed, settings, None if config is None else os.fspath(config))
+    return _crawled(typed, given, None if config is None else os.fspath(config))
 
 
 def _crawled(seeds: list[str], settings: dict[str, Any], config_file: str | None) -> Iterator[CrawledPage]:
@@ -81,6 +84,8 @@ def _pages(prepared: Prepared, stack: ExitStack) -> Iterator[CrawledPage]:
     thread.join()
     if failure:
         raise failure[0]
+    if (outcome := prepared.outcome()).is_nothing:
+        warnings.warn("\n".join(outcome.lines()), NothingStored, stacklevel=3)
 
 
 def _opened(prepared: Prepared, thread: threading.Thread) -> PageStore | None:

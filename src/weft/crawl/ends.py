@@ -7,5 +7,6 @@ from weft.engine.stop import Stop
 BAD_USE = 2
 SERVER_AWAY = 75  # of a process: its pod's server did not answer while it was opened
 EXIT_CODES = {Stop.DONE: 0, Stop.MAX_PAGES: 3, Stop.BUDGET: 3, Stop.MAX_DURATION: 3, Stop.INTERRUPTED: 130}
+NOTHING = 4  # finished, and nothing to show for it (see `outcome`)
 STATES = {0: "finished", 3: "limit", 130: "interrupted"}
 FINAL = frozenset({BAD_USE, *EXIT_CODES.values()})

@@ -26,6 +26,7 @@ from weft.frontier.requests import Finish, Gaps, Start
 from weft.frontier.view import Entry, FrontierView
 from weft.records import Reason, Row
 from weft.store.errors import Unreadable
+from weft.store.export.facts import iso
 from weft.store.pages import PageStore
 from weft.store.query import Where
 
@@ -136,10 +137,10 @@ class Explainer:
     def _of_row(self, url: str, rows: list[Row]) -> Explanation:
         row, again = rows[-1], ""
         if row.status == 304:
-            again = f"visited again {_when(row.fetched_at)}: unchanged"
+            again = f"visited again {iso(row.fetched_at)}: unchanged"
             row = next((one for one in reversed(rows) if 200 <= one.status < 300), row)
         evidence = [f"found on {self._store.url_of(row.parent)}" if row.parent else "a seed, or listed in a sitemap"]
-        evidence += [f"depth {row.depth}, ended {_when(row.fetched_at)}"]
+        evidence += [f"depth {row.depth}, ended {iso(row.fetched_at)}"]
         evidence += [again] if again else []
         kind, _, detail = row.error.partition(": ")
         if row.status == 0 and kind in _REASONS:
@@ -151,7 +152,7 @@ class Explainer:
             return self._of_page(url, row, evidence)
         evidence += self._tries(row.item)
         what = f"HTTP {row.status}" if row.status else row.error
-        return Explanation(url, row.status > 0, "error", f"it was asked for and failed: {what}", evidence)
+        return Explanation(url, False, "error", f"it was asked for and failed: {what}", evidence)
 
     def _of_page(self, url: str, row: Row, evidence: list[str]) -> Explanation:
         if row.warc_file:
@@ -164,7 +165,8 @@ class Explainer:
             "too_large": "it was asked for, and is larger than max_body_bytes",
         }
         summary = notes.get(row.error, "it was crawled" + (f", with a fault: {row.error}" if row.error else ""))
-        return Explanation(url, True, row.error if row.error in notes else "page", summary, evidence)
+        is_crawled = row.error != "too_large"
+        return Explanation(url, is_crawled, row.error if row.error in notes else "page", summary, evidence)
 
     def _of_redirect(self, url: str, row: Row, evidence: list[str]) -> Explanation:
         chain, seen = row, {url}
@@ -176,7 +178,7 @@ class Explainer:
                 break
             chain = following[-1]
         if row.error:
-            return Explanation(url, True, row.error, f"it redirects, and that ended there: {row.error}", evidence)
+            return Explanation(url, False, row.error, f"it redirects, and that ended there: {row.error}", evidence)
         return Explanation(url, True, "redirect", f"it redirects to {row.final_url}", evidence)
 
     def _tries(self, item: int) -> Iterator[str]:
@@ -186,7 +188,7 @@ class Explainer:
             if isinstance(event, Start) and event.item == item:
                 begun = event
             elif isinstance(event, Finish) and event.item == item and begun is not None:
-                yield f"asked {_when(begun.wall)}: {event.status} after {event.at - begun.at:.2f} s"
+                yield f"asked {iso(begun.wall)}: {event.status} after {event.at - begun.at:.2f} s"
 
     # ── what the frontier says ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -282,7 +284,3 @@ class Explainer:
                     continue
                 if target == url:
                     yield row, said or ("rel=nofollow" if "nofollow" in link.rel else "")
-
-
-def _when(wall: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(wall))

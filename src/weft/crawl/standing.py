@@ -15,7 +15,7 @@ from pathlib import Path
 
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.process import Process
-from weft.engine.progress import PodStatus, Status, counts_of, read_status, write_status
+from weft.engine.progress import PodStatus, Status, counts_of, failures_in, read_status, write_status
 from weft.errors import WeftError
 from weft.frontier.contract import FrontierStats
 from weft.store.pages import PageStore
@@ -72,11 +72,12 @@ class Standing:
         total.elapsed_s = self._earlier_s + now - self._started_at
         for name in _SUMMED:
             setattr(total, name, sum(getattr(status, name) for _, status in told))
-        for kind in ("statuses", "errors", "refused", "repairs"):
+        for kind in ("statuses", "errors", "refused", "repairs", "slowed"):
             counts: Counter[str] = Counter()
             for _, status in told:
                 counts.update(getattr(status, kind))
             setattr(total, kind, dict(counts))
+        total.matched = sorted({pattern for _, status in told for pattern in status.matched})
         for process, status in told:
             self._take_pages(total, process, status)
         pods = sorted({process.slot.pod for process, _ in told})
@@ -123,6 +124,7 @@ def begin_alone(path: Path) -> None:
     status = read_status(path) or Status()
     status.state, status.note = "starting", ""
     status.pid = status.orchestrator = os.getpid()
+    status.live_pages = None
     write_status(path, status)
 
 
@@ -139,22 +141,22 @@ def _end(path: Path, status: Status, state: str, note: str, folder: CrawlFolder)
 
 
 def settle(status: Status, folder: CrawlFolder) -> None:
-    """Makes pages, bytes, statuses and errors what the store holds."""
+    """Makes pages, bytes and statuses what the store holds, and errors what its URLs ended with last."""
     try:
         store = PageStore.open(folder.data_dirs, read_only=True)
     except WeftError:
         return  # there is none, or it cannot be read: the counts must do
     try:
-        held = store.stats(0)
+        held, current = store.stats(0), store.current()
         for pod in status.pods:
             pod.pages = store.stats(0, f"pod{pod.pod}-").pages
     except WeftError:
         return
     finally:
         store.abandon()
-    statuses, errors = counts_of(held)
-    status.pages, status.body_bytes = held.pages, held.page_bytes
-    status.statuses, status.errors = dict(statuses), dict(errors)
+    statuses, _ = counts_of(held)
+    status.pages, status.body_bytes, status.live_pages = held.pages, held.page_bytes, current.pages
+    status.statuses, status.errors = dict(statuses), dict(failures_in(current.kinds))
 
 
 def _state(statuses: Sequence[Status]) -> tuple[str, str]:

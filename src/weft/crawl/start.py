@@ -18,6 +18,7 @@ from weft.crawl.limits import settings_of
 from weft.crawl.logs import open_log, orchestrator_slot
 from weft.crawl.nodes import Shared, check_nodes, is_part, join
 from weft.crawl.orchestrator import Orchestrator
+from weft.crawl.outcome import Outcome, outcome_of
 from weft.crawl.places import check_cores
 from weft.crawl.seeds import check_email, read_seed_file
 from weft.crawl.servers import forget_pods
@@ -25,7 +26,9 @@ from weft.errors import BadInput, Busy
 from weft.frontier.admission import read_domains
 from weft.frontier.redis.connection import peers
 from weft.supervise.node import NodeMetrics
-from weft.telemetry import Endpoint, LogFile
+from weft.telemetry import Endpoint, Log, LogFile
+
+log = Log("weft.crawl.start")
 
 if TYPE_CHECKING:
     from weft.crawl.redis_pods import RedisPods
@@ -41,6 +44,13 @@ class Prepared:
     endpoint: Endpoint | None
     pods: RedisPods | None = None
     log: LogFile | None = None
+
+    def outcome(self) -> Outcome:
+        """What came of the crawl, which has ended."""
+        outcome = outcome_of(self.folder, self.loaded.config, self.orchestrator.status())
+        for cause in outcome.causes:
+            log.warning("nothing to show", cause=cause.cause, urls=cause.urls)
+        return outcome
 
     def close(self) -> None:
         """Gives everything back; the crawl has ended."""

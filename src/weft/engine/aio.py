@@ -1,4 +1,4 @@
-"""`async with weft.AsyncEngine("data") as engine:` the same engine for asyncio: verbs with `await`, events with `async for`.
+"""`async with weft.AsyncEngine("data") as engine:` the same for asyncio: verbs with `await`, events with `async for`.
 
 Each waiting call has a thread of its own; the engine itself is another process, so none of them is ever busy for long.
 """

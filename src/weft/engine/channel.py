@@ -1,10 +1,10 @@
 """The way into an engine that runs in another process: commands in, replies and notices out, over a Unix socket.
 
-A frame is a msgpack value behind its length (4 bytes, big-endian). A request is `[id, verb, arguments]`, its reply `[id,
-"ok", result]` or `[id, "error", kind, message]`. A connection that has subscribed gets notices, `[0, "notice", value]`:
-they say that something has been committed, not what; readers take that from the index, so that the engine does the same
-work for one reader as for fifty. A notice replaces the one before it where a reader is slow, so that one who never reads
-costs a buffer and nothing else.
+A frame is a msgpack value behind its length (4 bytes, big-endian). A request is `[id, verb, arguments]`, its reply
+`[id, "ok", result]` or `[id, "error", kind, message]`. A connection that has subscribed gets notices, `[0, "notice",
+value]`: they say that something has been committed, not what; readers take that from the index, so that the engine does
+the same work for one reader as for fifty. A notice replaces the one before it where a reader is slow, so that one who
+never reads costs a buffer and nothing else.
 
 The socket is its owner's alone (0600), and a peer of another user is refused. Where the data dir's path is too long for
 a socket's address, it lies in the user's runtime folder.

@@ -58,6 +58,7 @@ class RunningCrawl:
         self.rules = rules
         self.scope = scope
         self.progress = progress
+        rules.matched = progress.matched
         self.jar = CookieJar(urls.domain) if fetch.cookies == "jar" else None
         self._share: CookieShare | None = None
         if self.jar is not None and isinstance(frontier, SharedCookies):

@@ -1,7 +1,7 @@
 """Keeps an engine's process alive for whoever holds the handle: started, watched, started again, stopped with it.
 
-The process ends when the pipe to it is closed, so it never outlives its owner, whichever way that goes. One that dies is
-started again with a growing delay; all crawls are where they were.
+The process ends when the pipe to it is closed, so it never outlives its owner, whichever way that goes. One that dies
+is started again with a growing delay; all crawls are where they were.
 """
 
 from __future__ import annotations

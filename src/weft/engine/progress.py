@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -54,6 +54,7 @@ class Status(msgspec.Struct):
     elapsed_s: float = 0.0
     pages: int = 0
     pages_at_start: int = 0
+    live_pages: int | None = None  # URLs that have a page now: counted when a run has ended
     requests: int = 0
     body_bytes: int = 0
     queued: int = 0
@@ -64,6 +65,8 @@ class Status(msgspec.Struct):
     statuses: dict[str, int] = {}
     errors: dict[str, int] = {}
     refused: dict[str, int] = {}
+    slowed: dict[str, int] = {}  # answers that asked for fewer requests (429, 503), those tried again too
+    matched: list[str] = []  # patterns that matched a URL: `include /blog/*`
     retries: int = 0
     redirects: int = 0
     recent: list[str] = []
@@ -97,9 +100,12 @@ class Progress:
             self.status.started_at = self._began
             self.status.repairs = {}
         self.status.recent = []
+        self.status.live_pages = None
         self.refused: Counter[str] = Counter(self.status.refused)
         self.errors: Counter[str] = Counter(self.status.errors)
         self.statuses: Counter[str] = Counter(self.status.statuses)
+        self.slowed: Counter[str] = Counter(self.status.slowed)
+        self.matched = set(self.status.matched)
         self._earlier_s = self.status.elapsed_s
         self._window: list[tuple[float, int]] = []
         self._lines = ProgressLines()
@@ -158,6 +164,7 @@ class Progress:
         status.state, status.note, status.updated_at = state, note, now
         status.elapsed_s = self._earlier_s + now - self._began
         status.refused, status.errors, status.statuses = dict(self.refused), dict(self.errors), dict(self.statuses)
+        status.slowed, status.matched = dict(self.slowed), sorted(self.matched)
         self._window.append((now, status.pages))
         self._window = self._window[-20:]
         first_at, first_pages = self._window[0]
@@ -201,12 +208,18 @@ class ProgressLines:
 def counts_of(held: Stats) -> tuple[Counter[str], Counter[str]]:
     """The rows of a store by status (0: no answer), and those that failed by kind."""
     statuses: Counter[str] = Counter()
-    errors: Counter[str] = Counter()
-    for (status, error), rows in held.kinds.items():
+    for (status, _), rows in held.kinds.items():
         statuses[str(status)] += rows
+    return statuses, failures_in(held.kinds)
+
+
+def failures_in(kinds: Mapping[tuple[int, str], int]) -> Counter[str]:
+    """What was asked for and failed, by kind, of rows by status and error."""
+    errors: Counter[str] = Counter()
+    for (status, error), rows in kinds.items():
         if failure := failure_of(status, error):
             errors[failure] += rows
-    return statuses, errors
+    return errors
 
 
 def _refusals(held: Stats) -> Counter[str]:

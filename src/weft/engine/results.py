@@ -112,6 +112,8 @@ class Results:
         self._metrics.fetched(lease.purpose, result)
         answer = Answer(crawl, lease, result, wall - spent_s)
         slow = answer.kind is Kind.SLOW_DOWN
+        if slow:
+            crawl.progress.slowed[str(result.status)] += 1
         wait_s = answer.head.retry_after_s(wall) if slow else None
         outcome = result.error or str(result.status)
         answer.ended = Ended(lease, result.ended, site_health(result), slow, wait_s, outcome)

@@ -1,7 +1,7 @@
 """The settings of one crawl among many: the configuration's keys, those of the engine first, then the crawl's own.
 
-What belongs to the engine (how many transfers, what counts as one site, where pages are kept) cannot be set for a crawl.
-Settings are kept as they were given, so that a crawl that is opened again with the same ones is the same crawl.
+What belongs to the engine (how many transfers, what counts as one site, where pages are kept) cannot be set for a
+crawl. Settings are kept as they were given, so that a crawl that is opened again with the same ones is the same crawl.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ once for each origin; a page's links cost a dict look-up each.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from fnmatch import translate
 from pathlib import Path
 
@@ -27,8 +27,9 @@ class Rules:
         self._section = section
         self._this_year = this_year
         self._excluded = read_domains(section.exclude_file) if section.exclude_file else frozenset()
-        self._include = _matcher(section.include)
-        self._exclude = _matcher(section.exclude)
+        self.matched: set[str] = set()  # the patterns that have matched a URL, as `include /blog/*`
+        self._include = Patterns("include", section.include) if section.include else None
+        self._exclude = Patterns("exclude", section.exclude) if section.exclude else None
         self._inside: set[str] = set()
         self._prefixes: tuple[str, ...] = ()
         self._origins: dict[str, Reason | None] = {}
@@ -50,14 +51,15 @@ class Rules:
     def edit(self, section: ScopeSection) -> None:
         """Other patterns and depths from now on; where the seeds are stays."""
         self._section = section
-        self._include, self._exclude = _matcher(section.include), _matcher(section.exclude)
+        self._include = Patterns("include", section.include) if section.include else None
+        self._exclude = Patterns("exclude", section.exclude) if section.exclude else None
         self._origins.clear()
 
     def excludes(self, url: str) -> bool:
         """Whether the patterns keep a URL out."""
-        if self._exclude and self._exclude(url):
+        if self._exclude and self._exclude.match(url, self.matched):
             return True
-        return self._include is not None and not self._include(url)
+        return self._include is not None and not self._include.match(url, self.matched)
 
     def rewritten(self, url: str) -> str:
         """The URL as this crawl stores it: without session ids and the parameters of `strip_query`."""
@@ -98,9 +100,9 @@ class Rules:
         outside = by_origin is Reason.SCOPE or (self._prefixes and not url.startswith(self._prefixes))
         if outside and offsite >= self._section.offsite_hops:
             return Reason.SCOPE
-        if self._exclude and self._exclude(url):
+        if self._exclude and self._exclude.match(url, self.matched):
             return Reason.PATTERN
-        if self._include and not included and not self._include(url):
+        if self._include and not self._include.match(url, self.matched) and not included:
             return Reason.PATTERN
         if self._section.max_depth is not None and depth > self._section.max_depth:
             return Reason.DEPTH
@@ -158,12 +160,35 @@ def _is_under(host: str, domains: frozenset[str]) -> bool:
     return False
 
 
-def _matcher(patterns: tuple[str, ...]) -> Callable[[str], object] | None:
-    """One search for all patterns: globs match the whole URL, `re:` ones anywhere in it."""
-    if not patterns:
-        return None
-    parts = [p.removeprefix("re:") if p.startswith("re:") else r"\A" + translate(p) for p in patterns]
-    searches = [re.compile(part).search for part in parts]
-    if len(searches) == 1:
-        return searches[0]
-    return lambda url: any(search(url) for search in searches)
+class Patterns:
+    """The patterns of one setting: a glob of the whole URL, of its path (one that begins with `/`), or `re:`.
+
+    Which of them ever matched is kept, so that one that never did can be told: it is often a mistake.
+    """
+
+    def __init__(self, setting: str, patterns: Sequence[str]) -> None:
+        self._all = [(f"{setting} {pattern}", re.compile(expression(pattern)).search) for pattern in patterns]
+
+    def match(self, url: str, matched: set[str]) -> bool:
+        """Whether one of them matches; each that does for the first time is added to `matched`."""
+        found = False
+        for name, search in self._all:
+            if found and name in matched:
+                continue
+            if search(url):
+                found = True
+                matched.add(name)
+        return found
+
+
+def expression(pattern: str) -> str:
+    """The regular expression of a pattern, to be searched for in a URL; `re:` ones match anywhere in it.
+
+    A glob of a path matches with any query.
+    """
+    if pattern.startswith("re:"):
+        return pattern.removeprefix("re:")
+    if not pattern.startswith("/"):
+        return r"\A" + translate(pattern)
+    body = translate(pattern).removeprefix("(?s:").removesuffix(r")\Z").removesuffix(r")\z")
+    return r"\A(?s:[a-z]+://[^/]*" + body + r"(?:\?.*)?)\Z"

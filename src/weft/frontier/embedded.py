@@ -924,7 +924,7 @@ class EmbeddedFrontier:
         if out.item.attempt:
             self._journal.delete("retries", out.item.item)
 
-    def _give_back(self, state: _State, attempt: int, not_before: float, *, first: bool = False) -> None:
+    def _give_back(self, state: _State, attempt: int, not_before: float, *, first: bool) -> None:
         item = state.item
         if state.lane.crawl.is_closed or (item.purpose is Purpose.ROBOTS and state.lane.crawl.paused):
             self._robots.pending.discard(item.about)  # whoever needs it next asks for it again

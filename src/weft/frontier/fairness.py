@@ -1,8 +1,8 @@
 """Whose turn it is among crawls that have something due: stride scheduling, each by its weight.
 
-A crawl that is served moves on by the inverse of its weight, and the one that is furthest behind is next; one whose turn
-comes to nothing stays where it is. One that comes in, or comes back, begins where the others are: it neither waits behind
-a million queued URLs nor makes up for the time in which it had nothing to do.
+A crawl that is served moves on by the inverse of its weight, and the one that is furthest behind is next; one whose
+turn comes to nothing stays where it is. One that comes in, or comes back, begins where the others are: it neither waits
+behind a million queued URLs nor makes up for the time in which it had nothing to do.
 """
 
 from __future__ import annotations

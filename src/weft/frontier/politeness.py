@@ -1,8 +1,8 @@
 """When the next request may go to a site: its due time, its places, its circuit breaker, and its slowdown after a 429.
 
-A PolitenessClock is what politeness is kept for: a domain, a host or an address. All crawls share it. What the site asked for
-binds all of them (`due`: Retry-After, a Crawl-delay, an open breaker); a crawl's own delay counts from anyone's last
-request (`due_for`). Invariant: `due`, `last_start` and `last_end` never move earlier.
+A PolitenessClock is what politeness is kept for: a domain, a host or an address. All crawls share it. What the site
+asked for binds all of them (`due`: Retry-After, a Crawl-delay, an open breaker); a crawl's own delay counts from
+anyone's last request (`due_for`). Invariant: `due`, `last_start` and `last_end` never move earlier.
 """
 
 from __future__ import annotations

@@ -63,7 +63,6 @@ class RequestLog:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder = folder
         self._buffer: list[bytes] = []
-        self._size = 0
         self._serial = max((_serial(path) for path in folder.glob("requests-*.log")), default=0)
         self._open()
         self._end_torn_line()

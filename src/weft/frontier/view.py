@@ -127,6 +127,11 @@ class _Pod:
             for row in self._db.execute(sql, values):
                 yield unsealed_row(row)
 
+    def _journal(self) -> Iterator[tuple[bytes | None, bytes | None]]:
+        """What each commit admitted and ended. Its blobs have checksums of their own, and may begin with any byte."""
+        with undamaged(self._path):
+            yield from self._db.execute("SELECT admitted, done FROM journal ORDER BY seq")
+
     def _meta(self, name: str) -> Any:
         if "meta" not in self._tables:
             return None
@@ -158,7 +163,7 @@ class _Pod:
         found: dict[int, list[str]] = {}
         ended: set[int] = set()
         with undamaged(self._path):
-            for admitted, done in self._all("SELECT admitted, done FROM journal ORDER BY seq"):
+            for admitted, done in self._journal():
                 text = unpacked_text(admitted) if admitted else ""
                 if any(needle in text for needle in needles):
                     for line in text.split("\n"):
@@ -179,7 +184,7 @@ class _Pod:
         done: set[int] = set()
         before: set[int] = set()
         with undamaged(self._path):
-            for admitted, ended in self._all("SELECT admitted, done FROM journal ORDER BY seq"):
+            for admitted, ended in self._journal():
                 done |= set(unpacked_items(ended)) if ended else set()
                 for line in unpacked_text(admitted).split("\n") if admitted else ():
                     item, depth, _, _, _, _, _, rest = line.split(" ", 7)

@@ -61,6 +61,20 @@ class StoredPage:
 
 
 @dataclass(frozen=True, slots=True)
+class Current:
+    """What a crawl holds now: each URL counts once, by the visit that stands for it (see `visits`)."""
+
+    urls: int
+    pages: int  # URLs that have a page
+    gone: int  # that had one, and are gone
+    page_bytes: int
+    kinds: dict[tuple[int, str], int]  # URLs by status and error
+    content_types: dict[str, int]
+    depths: dict[int, int]
+    hosts: list[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
 class Stats:
     """What a crawl holds. `pages` are stored 2xx; `rows` are all ended items."""
 

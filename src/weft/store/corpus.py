@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, islice
 from operator import attrgetter, itemgetter
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from weft import urls
 from weft.errors import BadInput
 from weft.records import Row
 from weft.store import text
-from weft.store.contract import Stats, StoredPage
+from weft.store.contract import Current, Stats, StoredPage
 from weft.store.errors import remedy
 from weft.store.query import EVERY, IndexReader, Where
 from weft.store.schema import path_of, slot_in
+from weft.store.visits import Visit, repeated, standing
 from weft.store.warc_file import files_in, name_of, serial_of, slot_of
 from weft.store.warc_read import read_record
+
+TOGETHER = 1000  # URLs whose visits are read at a time
 
 
 class Corpus:
@@ -144,6 +148,42 @@ class Corpus:
             page_bytes=sum(page_bytes for _, _, _, page_bytes in kinds),
         )
 
+    def current(self, top: int = 0) -> Current:
+        """What the crawl holds now: the counts of all rows, less those that no longer stand for their URL."""
+        indexes, held = self._all(), self.stats(0)
+        kinds, types = Counter(held.kinds), Counter(held.content_types)
+        depths, hosts = Counter(held.depths), Counter[str]()
+        urls_, pages, page_bytes, gone = held.rows, held.pages, held.page_bytes, 0
+        for visit, is_last_of_gone in self._replaced():
+            urls_ -= 1
+            gone += is_last_of_gone
+            kinds[visit.status, visit.error] -= 1
+            types[visit.content_type] -= 1
+            depths[visit.depth] -= 1
+            hosts[visit.host] += 200 <= visit.status < 300
+            pages -= visit.is_page
+            page_bytes -= visit.length if visit.is_page else 0
+        top_hosts = _top(indexes, top, less=hosts)
+        return Current(urls_, pages, gone, page_bytes, _some(kinds), _some(types), _some(depths), top_hosts)
+
+    def _replaced(self) -> Iterator[tuple[Visit, bool]]:
+        """The visits that do not stand for their URL; True with the last one of a page that is gone."""
+        for place in range(len(self._data_dirs)):
+            indexes = self._in(place)
+            hashes = repeated(indexes)
+            while some := list(islice(hashes, TOGETHER)):
+                by_url: dict[str, list[Visit]] = {}
+                for visit in (visit for index in indexes for visit in index.visits(some)):
+                    by_url.setdefault(visit.url, []).append(visit)
+                for visits in by_url.values():
+                    chosen, last = standing(visits), max(visits, key=attrgetter("fetched_at", "item"))
+                    yield from ((visit, chosen is None and visit is last) for visit in visits if visit is not chosen)
+
+    def kinds(self, depth: int | None = None) -> dict[tuple[int, str], int]:
+        """Rows by status and error; of one depth, or all."""
+        found = (kind for index in self._all() for kind in index.kinds(depth=depth))
+        return _summed({(status, error): rows} for status, error, rows, _ in found)
+
     def close(self) -> None:
         """Closes the connections."""
         for index in self._open.values():
@@ -179,8 +219,15 @@ def _summed(counts: Iterable[dict[Any, int]]) -> dict[Any, int]:
     return dict(total.most_common())
 
 
-def _top(indexes: list[IndexReader], top: int, crawl: int) -> list[tuple[str, int]]:
+def _some(counts: Counter[Any]) -> dict[Any, int]:
+    return {key: count for key, count in counts.most_common() if count > 0}
+
+
+def _top(
+    indexes: list[IndexReader], top: int, crawl: int = 0, less: Mapping[str, int] = MappingProxyType({})
+) -> list[tuple[str, int]]:
     """The hosts with the most pages; counts come sorted by host from each index, so merging keeps none in memory."""
     merged = heapq.merge(*(index.hosts(crawl) for index in indexes), key=itemgetter(0))
-    summed = ((host, sum(n for _, n in group)) for host, group in groupby(merged, key=itemgetter(0)))
+    groups = groupby(merged, key=itemgetter(0))
+    summed = ((host, sum(n for _, n in group) - less.get(host, 0)) for host, group in groups)
     return heapq.nsmallest(top, summed, key=lambda pair: (-pair[1], pair[0]))

@@ -21,7 +21,7 @@ from weft import urls
 from weft.errors import BadInput
 from weft.records import FetchResult, Row
 from weft.store import schema, warc_file
-from weft.store.contract import Stats, StoredPage
+from weft.store.contract import Current, Stats, StoredPage
 from weft.store.corpus import Corpus
 from weft.store.errors import remedy
 from weft.store.index import Change, Index, Numbers
@@ -169,7 +169,7 @@ class PageStore:
             return batch
 
     def sync_rows(self) -> None:
-        """Puts the committed rows on the disk. Bytes that a power cut takes from under them are found at the opening."""
+        """Puts the committed rows on the disk; bytes that a power cut takes from under them are found at the opening."""
         with self._sync_lock:
             for shard in self._shards:
                 shard.index.flush()
@@ -213,7 +213,8 @@ class PageStore:
 
     def forget_crawl(self, crawl: int, at_most: int = 500) -> bool:
         """Deletes a part of what a crawl has; True when nothing is left of it."""
-        return all([shard.forget_crawl(crawl, at_most) for shard in self._shards])
+        left = [shard for shard in self._shards if not shard.forget_crawl(crawl, at_most)]
+        return not left
 
     def numbered(self, crawl: int, after: int, limit: int) -> list[tuple[int, Row]]:
         """A crawl's rows after a number, in the order of their numbers."""
@@ -301,6 +302,14 @@ class PageStore:
     def stats(self, top: int = 20, slots: str = "", crawl: int = 0) -> Stats:
         """The totals of the crawl, or of the slots whose names begin with `slots` (`pod1-`)."""
         return self._corpus.stats(top, slots, crawl)
+
+    def current(self, top: int = 0) -> Current:
+        """What the crawl holds now, each URL counted once; `top` hosts with the most pages."""
+        return self._corpus.current(top)
+
+    def kinds(self, depth: int | None = None) -> dict[tuple[int, str], int]:
+        """How many rows there are of each status and error; with a depth, of those found there (0: seeds)."""
+        return self._corpus.kinds(depth)
 
     def _lost(self) -> list[Row]:
         found = (row for shard in self._shards for row in shard.index.lost())

@@ -6,8 +6,9 @@ emptied; iteration reads a thousand rows at a time, so that memory does not grow
 
 from __future__ import annotations
 
+import heapq
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,19 @@ from weft.records import Row
 from weft.store import schema
 from weft.store.errors import DamagedIndex, reading, store_error
 from weft.store.index import lost_rows
+from weft.store.visits import Visit
 
 _CHUNK = 1000
+_VISIT = tuple[str, int, int, float, str, int, str, int, int, str]
 _FOR_URL = f"""SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.url = ?1 AND ?3 IN (p.crawl, 0) AND p.item IN (
     SELECT item FROM lookup WHERE url_hash = ?2 UNION ALL SELECT item FROM pages
     WHERE batch > (SELECT value FROM meta WHERE key = 'folded') AND url_hash = ?2) ORDER BY p.item"""  # noqa: S608
+_FOLDED = "(SELECT value FROM meta WHERE key = 'folded')"
+_HASHES = f"SELECT url_hash, item FROM lookup WHERE (url_hash, item) > (?, ?) ORDER BY 1, 2 LIMIT {10 * _CHUNK}"  # noqa: S608
+_VISITS = """SELECT p.url, p.item, p.status, p.fetched_at, p.error, p.file IS NOT NULL, p.content_type, p.depth,
+    p.length, p.host FROM pages p WHERE p.batch <= {upto} AND p.item IN (
+    SELECT item FROM lookup WHERE url_hash IN ({hashes}) UNION ALL
+    SELECT item FROM pages WHERE batch > {folded} AND url_hash IN ({hashes}))"""
 _NUMBERED = f"""SELECT p.number, {schema.ROW} FROM {schema.PAGES} WHERE p.crawl = ? AND p.number > ?
     ORDER BY p.number LIMIT ?"""  # noqa: S608
 _LAST_OF_BATCHES = """SELECT max(batch) FROM (SELECT batch FROM (SELECT batch FROM pages WHERE batch > ?
@@ -152,6 +161,33 @@ class IndexReader:
         """The WARC files, and how much of each is committed."""
         return dict(self._all("SELECT name, length FROM files"))
 
+    def visits(self, hashes: Sequence[int], upto_batch: int = 1 << 62) -> list[Visit]:
+        """The rows of URLs with these hashes, as far as they tell which one stands for its URL."""
+        found: list[Visit] = []
+        for start in range(0, len(hashes), _CHUNK):
+            listed = ",".join(map(str, hashes[start : start + _CHUNK]))
+            sql = _VISITS.format(hashes=listed, folded=_FOLDED, upto=int(upto_batch))
+            found += [Visit(*values) for values in self._typed(self._all(sql), _VISIT)]
+        return found
+
+    def hashes(self) -> Iterator[int]:
+        """The hash of every row's URL, in order."""
+        late = [hash_ for (hash_,) in self._all(f"SELECT url_hash FROM pages WHERE batch > {_FOLDED} ORDER BY 1")]  # noqa: S608
+        return heapq.merge(late, self._folded())
+
+    def own_repeated(self) -> list[int] | None:
+        """The hashes that several rows have; None where some are not in the look-up table yet."""
+        if self._all(f"SELECT 1 FROM pages WHERE batch > {_FOLDED} LIMIT 1"):  # noqa: S608
+            return None
+        found = self._all("SELECT url_hash FROM lookup GROUP BY url_hash HAVING count(*) > 1")
+        return [hash_ for (hash_,) in found]
+
+    def _folded(self) -> Iterator[int]:
+        after = (-(1 << 63), -1)
+        while found := self._all(_HASHES, *after):
+            yield from (hash_ for hash_, _ in found)
+            after = found[-1]
+
     def in_file(self, name: str) -> list[Row]:
         """The rows that point into a WARC file."""
         found = self._all(f"SELECT {schema.ROW} FROM {schema.PAGES} WHERE f.name = ?", name)  # noqa: S608
@@ -194,10 +230,16 @@ class IndexReader:
         kinds = tuple[int, int] if column in ("status", "depth") else tuple[str, int]
         return dict(self._typed(found, kinds))
 
-    def kinds(self, crawl: int = 0) -> list[tuple[int, str, int, int]]:
-        """Status, error, how many rows have both, and the bytes of those that are pages."""
-        sql = "SELECT status, error, sum(rows), sum(iif(pages > 0, bytes, 0)) FROM tally"
-        found = self._all(*_of(sql, crawl, "GROUP BY status, error"))
+    def kinds(self, crawl: int = 0, depth: int | None = None) -> list[tuple[int, str, int, int]]:
+        """Status, error, how many rows (of a depth, of a crawl) have both, and the bytes of those that are pages."""
+        sql = (
+            "SELECT status, error, sum(rows), sum(iif(pages > 0, bytes, 0)) FROM tally WHERE (?1 IS NULL OR depth = ?1)"
+        )
+        of_crawl = (
+            " AND crawl = ?2" if crawl else ""
+        )  # an index of the first layout has one crawl, and no column for it
+        values = (depth, crawl) if crawl else (depth,)
+        found = self._all(f"{sql}{of_crawl} GROUP BY status, error", *values)
         return [(status, error, rows, page_bytes) for status, error, rows, page_bytes in found]
 
     def hosts(self, crawl: int = 0) -> Iterator[tuple[str, int]]:

@@ -228,6 +228,7 @@ def test_a_flood_of_empty_members_is_stopped() -> None:
     result = decode(packed, "gzip", LIMIT)
     assert time.process_time() - start < patience(3)
     assert result.error == f"gzip: more than {MAX_MEMBERS} members"
+    assert result.truncated
 
 
 def test_the_frames_of_a_zstd_body_are_joined() -> None:

@@ -213,3 +213,36 @@ def test_numbered_pages_that_differ_go_on() -> None:
         for kind in ("story", "item", "list"):
             guard.leads(f"http://a/{kind}/{number}", f"http://a/{kind}/{number + 1}")
     assert not any(guard.stops(f"http://a/{kind}/1", f"http://a/{kind}/2") for kind in ("story", "item", "list"))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "url", "matches"),
+    [
+        ("/blog/*", "https://www.example.com/blog/a", True),
+        ("/blog/*", "https://other.example.com:8080/blog/a/b?x=1", True),
+        ("/blog/*", "https://www.example.com/blog", False),
+        ("/blog/*", "https://www.example.com/old/blog/a", False),
+        ("/blog/*", "https://www.example.com/?u=/blog/a", False),
+        ("/a", "https://www.example.com/a", True),
+        ("/a", "https://www.example.com/a?x=1", True),
+        ("/a", "https://www.example.com/ab", False),
+        ("/a?x=*", "https://www.example.com/a?x=1", True),
+        ("/", "https://www.example.com/", True),
+        ("/", "https://www.example.com/a", False),
+        ("/[ab]/*.html", "https://www.example.com/b/c.html", True),
+        ("*/blog/*", "https://www.example.com/old/blog/a", True),
+        ("https://www.example.com/a", "https://www.example.com/a?x=1", False),
+        ("re:/a", "https://www.example.com/b/a", True),
+    ],
+)
+def test_a_pattern_that_begins_with_a_slash_matches_the_path(pattern: str, url: str, matches: bool) -> None:
+    assert rules(include=(pattern,)).refusal(url, 1) is (None if matches else Reason.PATTERN)
+    assert rules(exclude=(pattern,)).refusal(url, 1) is (Reason.PATTERN if matches else None)
+
+
+def test_patterns_that_have_matched_are_known() -> None:
+    crawl = rules(include=("/a/*", "*/a/*", "/b/*", "re:never"), exclude=("/a/x", "/c"))
+    crawl.refusal("https://example.com/a/1", 1)
+    crawl.refusal("https://example.com/a/x", 1)
+    crawl.refusal("https://example.com/b/1", 0, included=True)  # a seed counts, though it is let in anyway
+    assert crawl.matched == {"include /a/*", "include */a/*", "include /b/*", "exclude /a/x"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,13 +16,13 @@ import pytest
 
 from weft.config import PolitenessSection, ScopeSection
 from weft.errors import DiskFull
-from weft.frontier import admission, checkpoint, robots_files, routing
+from weft.frontier import admission, checkpoint, embedded, robots_files, routing, spill
 from weft.frontier.admission import Rules
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord, Wanted
 from weft.frontier.embedded import FROM_STORE, EmbeddedFrontier
 from weft.frontier.journal import Journal, sealed
 from weft.frontier.renew import renew
-from weft.frontier.requests import RequestLog, boot_id, last_requests
+from weft.frontier.requests import RequestLog, boot_id, last_requests, read_events
 from weft.frontier.robots_files import RobotsFiles
 from weft.frontier.routing import RoutedFrontier
 from weft.frontier.view import FrontierView
@@ -81,6 +82,39 @@ def test_pages_that_the_store_had_are_counted_once_and_never_fetched_again(bench
     assert not (frontier.is_new or frontier.unsure_of_links)
     assert frontier.admit(1, [one for one, _ in rows]).new == 0
     assert frontier.stats().admitted == 3
+
+
+def test_that_the_links_are_known_outlives_a_kill(bench: Bench, tmp_path: Path) -> None:
+    frontier = bench.open(from_store=True)
+    frontier.restore_stored(1, [(Found("http://a/1", 1), 1)])
+    frontier.links_are_known()
+    shutil.copytree(bench.folder, tmp_path / "killed")
+    bench.close()
+    again = Bench(tmp_path / "killed")
+    frontier = again.open()
+    assert not frontier.is_new
+    assert frontier.admit(1, [Found("http://a/1", 1)]).new == 0
+    again.close()
+
+
+def test_a_long_queue_comes_back_from_a_checkpoint_piece_by_piece(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spill, "PIECE", 100)
+    monkeypatch.setattr(spill, "_DUMPED", 150)
+    frontier = bench.open(checkpoint_every=-1_000_000)
+    urls = [f"http://a/{number:03}" for number in range(60)]
+    frontier.admit(1, [Found(url, 1) for url in urls])
+    frontier = bench.open(checkpoint_every=-1_000_000)
+    frontier.robots_known("http://a", RobotsRecord("ok", b"", WALL + 9e9), None)
+    claimed = []
+    while leases := frontier.claim("me", 9):
+        claimed += [lease.url for lease in leases]
+        frontier.finish([Outcome(lease, End.OTHER) for lease in leases])
+    assert claimed == urls
+    assert (frontier.stats().queued, list(frontier.items(1)), frontier.next_due()) == (0, [], None)
+    frontier.admit(1, [Found("http://a/deeper", 2)])
+    assert [lease.url for lease in frontier.claim("me", 9)] == ["http://a/deeper"], "nothing is left before it"
 
 
 def test_what_the_journal_still_knows_is_not_counted_twice(bench: Bench) -> None:
@@ -361,9 +395,95 @@ def test_a_request_that_began_files_ago_and_ended_now_is_waited_for(bench: Bench
     frontier.close()
 
 
+def test_what_was_under_way_in_an_earlier_process_hides_no_later_end(tmp_path: Path) -> None:
+    for at in (10.0, 20.0):
+        log = RequestLog(tmp_path, at)
+        assert (tmp_path / "requests-00000.log").read_bytes().splitlines()[-1].startswith(b"B\t"), "at once"
+        log.start(int(at), at + 1, "a", 1.0, 1, "http://a/")
+        if at == 20.0:
+            log.end(int(at), at + 2, "200")
+        log.close()
+    assert last_requests(tmp_path, 0.0, 100.0).ended == {"a": 22.0}
+
+
+@pytest.mark.parametrize("torn", [b"S", b"B\tx", b"E\t1\t5"])
+def test_a_log_of_half_a_line_is_ended_and_goes_on(tmp_path: Path, torn: bytes, caplog: Any) -> None:
+    path = tmp_path / "requests-00000.log"
+    path.write_bytes(torn)
+    log = RequestLog(tmp_path, 1.0)
+    log.start(1, 2.0, "a", 1.0, 1, "http://a/1")
+    log.close()
+    assert path.read_bytes().startswith(torn + b"\0\nB\t")
+    assert [type(event).__name__ for event in read_events(tmp_path)] == ["Opening", "Start"]
+    assert last_requests(tmp_path, 0.0, 100.0).unreadable == 1
+
+
 def test_queues_that_an_earlier_process_left_on_disk_are_gone(bench: Bench) -> None:
     left = bench.folder / "spill" / "1" / "0123" / "0.queue"
     left.parent.mkdir(parents=True)
     left.write_text("1 0 0 /old\n")
     bench.open()
     assert not left.exists()
+
+
+# ── clocks and checkpoints ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def polite(folder: Path, time: float, **settings: Any) -> EmbeddedFrontier:
+    section = PolitenessSection(**({"delay_s": 10.0, "places": 1} | settings))
+    frontier = EmbeddedFrontier(folder, section, clock=lambda: time, wall=lambda: WALL + time)
+    frontier.open_crawl("test", CrawlLimits())
+    frontier.recover()
+    return frontier
+
+
+def test_after_another_boot_a_site_waits_its_own_longer_delay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frontier = polite(tmp_path, 1000.0)
+    frontier.robots_known("http://slow", RobotsRecord("ok", b"", WALL + 9e9), 60.0)
+    frontier.robots_known("http://quick", RobotsRecord("ok", b"", WALL + 9e9), None)
+    frontier.close()
+    monkeypatch.setattr(embedded, "boot_id", lambda: "another boot")
+    for host, due in (("slow", 5060.0), ("quick", 5010.0)):
+        frontier = polite(tmp_path, 5000.0)
+        frontier.admit(1, [Found(f"http://{host}/{due}", 1)])
+        assert frontier.next_due() == pytest.approx(due, abs=0.01)
+        frontier.drop(1)
+        frontier.ended([one.item.item for one in frontier.rejections()])
+        journal = frontier._journal
+        frontier.commit()
+        journal.put_meta("boot", "yet another")
+        frontier.close()
+
+
+def test_what_a_site_asked_for_holds_for_its_address_once_that_is_known(tmp_path: Path) -> None:
+    time = [1000.0]
+    section = PolitenessSection(delay_s=0.0, places=3, key_scope="ip")
+    frontier = EmbeddedFrontier(tmp_path, section, clock=lambda: time[0], wall=lambda: WALL + time[0])
+    frontier.open_crawl("test", CrawlLimits())
+    frontier.recover()
+    frontier.robots_known("http://a", RobotsRecord("ok", b"", WALL + 9e9), 60.0)
+    frontier.robots_known("http://b", RobotsRecord("ok", b"", WALL + 9e9), None)
+    frontier.admit(1, [Found("http://a/1", 1)])
+    time[0] += 61.0
+    (lease,) = frontier.claim("me", 9)
+    assert frontier.take_places([Wanted(lease, "192.0.2.1", 0.0)]) == [True]
+    frontier.admit(1, [Found("http://b/1", 1)])
+    (other,) = frontier.claim("me", 9)
+    assert frontier.take_places([Wanted(other, "192.0.2.1", 0.0)]) == [False], "one at a time, and slowly"
+    frontier.close()
+
+
+def test_what_has_ended_counts_for_a_checkpoint_like_what_was_admitted(bench: Bench) -> None:
+    frontier = bench.open(checkpoint_every=10)
+    frontier.robots_known("http://a", RobotsRecord("ok", b"", WALL + 9e9), None)
+    frontier.admit(1, [Found(f"http://a/{number}", 1) for number in range(6)])
+    frontier.commit()
+    path = bench.folder / "checkpoint"
+    assert not path.exists()
+    for lease in frontier.claim("me", 9):
+        fetched = Ended(lease, bench.time, ok=True)
+        frontier.cool([fetched])
+        frontier.finish([Outcome(lease, End.PAGE)])
+    frontier.commit()
+    assert path.exists(), "six and six are more than ten"
+    assert path.read_bytes()[5:6] == b"\x03", "the layout that checkpoints on disk have"

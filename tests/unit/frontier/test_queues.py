@@ -189,6 +189,13 @@ def test_a_site_that_is_being_asked_is_not_forgotten(bench: Bench) -> None:
     assert claim_one(frontier).url == "http://a/2"
 
 
+def test_a_wait_that_is_over_is_none_and_one_of_another_clock_ends(bench: Bench) -> None:
+    queues = bench.queues()
+    wall = queues._wall()
+    assert [queues.wait_s(wall + seconds) for seconds in (-5.0, 0.0, 7.5)] == [0.0, 0.0, 7.5]
+    assert queues.wait_s(wall + 1e9) == queues.section.max_retry_after_s + 60.0
+
+
 def test_a_site_that_waits_for_a_permit_is_not_forgotten(bench: Bench) -> None:
     frontier = bench.frontier(CrawlLimits(max_pages=1), lease_s=1000.0)
     allow(frontier, "http://a", "http://b")
@@ -309,7 +316,7 @@ def test_addresses_are_forgotten_when_there_are_many_and_they_are_idle(
     idle, active, waiting, ended, parked = (queues.address_clock(f"192.0.2.{number}") for number in range(5))
     active.started(bench.time)
     waiting.due = bench.time + 500.0
-    ended.last_end = bench.time + FORGET_AFTER_S
+    ended.last_end = bench.time - 1.0  # its delay is longer
     parked.parked = {queues.site("x"): None}
     bench.time += FORGET_AFTER_S
     kept = queues.address_clock("192.0.2.9")

@@ -10,7 +10,7 @@ import redis
 from redis import exceptions as wrong
 
 from weft.errors import BadInput, ServerAway, ServerFull
-from weft.frontier.redis import metrics
+from weft.frontier.redis import connection, metrics
 from weft.frontier.redis.connection import (
     RedisSettings,
     ServerFacts,
@@ -74,6 +74,13 @@ def test_a_password_is_not_shown_in_a_refusal() -> None:
     with pytest.raises(BadInput) as refused:
         connect("redis://:topsecret@h:6379/notanumber?socket_timeout=topsecret")
     assert "topsecret" not in str(refused.value)
+
+
+def test_a_password_that_is_a_word_of_the_refusal_is_not_told_either() -> None:
+    with pytest.raises(BadInput, match=r"redis://h:6379/0: cannot be read$"):
+        connect("redis://:nonsense@h:6379?nonsense=1")
+    with pytest.raises(BadInput, match="unexpected keyword argument 'nonsense'"):
+        connect("redis://:pass1@h:6379?nonsense=1")
 
 
 def test_whoever_can_do_without_waits_no_longer_than_it_says() -> None:
@@ -200,6 +207,15 @@ def test_connections_to_servers_are_told_by_where_they_lead() -> None:
 def test_a_managed_server_that_tells_little_of_itself_can_be_used() -> None:
     bare = {"redis_version": "7.4.1", "run_id": "abc"}
     assert _checked(bare, "here", connect("redis://h")) == ServerFacts("here", 0, "abc", "7.4.1", False, 0, 0)
+
+
+def test_a_server_without_a_version_is_no_redis() -> None:
+    class Odd:
+        def info(self, _: str) -> dict[str, str]:
+            return {"version": "1"}
+
+    with pytest.raises(BadInput, match=r"here: .*its INFO has no redis_version"):
+        connection._info(Odd(), "here")  # type: ignore[arg-type]
 
 
 def test_a_message_of_any_length_is_told_in_one_line() -> None:

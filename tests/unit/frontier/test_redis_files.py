@@ -242,6 +242,23 @@ def test_what_cannot_be_written_leaves_a_shelf_as_it_was(tmp_path: Path) -> None
     shelf._db.close()
 
 
+def test_a_mark_that_was_cut_hides_no_other(tmp_path: Path) -> None:
+    slots = [f"slot{number}" for number in range(6)]
+    for number, slot in enumerate(slots, 1):
+        mark = Marks(tmp_path / "marks", slot)
+        mark.see(10 * number, number)
+        mark.close()
+    mine = Marks(tmp_path / "marks", "mine")
+    for number, slot in enumerate(slots, 1):
+        path = tmp_path / "marks" / slot
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-1])
+        assert mine.known() == (None, 6 if number < 6 else 5)
+        path.write_bytes(whole)
+    assert mine.known() == (60, 6)
+    mine.close()
+
+
 def test_a_mark_that_was_cut_tells_that_there_was_something(tmp_path: Path) -> None:
     one = Marks(tmp_path / "marks", "one")
     one.see(7, 3)

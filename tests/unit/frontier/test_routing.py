@@ -159,6 +159,28 @@ def test_a_robots_txt_that_another_pod_waits_for_is_asked_for_through_a_restart_
     assert pods.open().claim("me", 9) == [], "the request is done"
 
 
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_robots_txt_that_led_to_another_pod_is_not_asked_for_here_again(pods: Pods, goes_on: bool) -> None:
+    frontier = pods.open()
+    about = f"http://{THERE[0]}"
+    frontier.admit(1, [Found(f"http://{HERE[0]}/robots.txt", 0, hops=1, purpose=Purpose.ROBOTS, about=about)])
+    if goes_on:
+        frontier.admit(1, [Found(f"http://{THERE[1]}/robots.txt", 0, hops=2, purpose=Purpose.ROBOTS, about=about)])
+    frontier = pods.open()
+    asked = [lease.url for lease in frontier.claim("me", 9)]
+    assert asked == ([] if goes_on else [f"http://{HERE[0]}/robots.txt"])
+
+
+def test_what_is_queued_is_told_when_a_pod_comes_back(pods: Pods) -> None:
+    frontier = pods.open()
+    frontier.admit(1, [Found(f"http://{host}/{number}", 1) for host in (HERE[0], THERE[0]) for number in range(3)])
+    pods.close()
+    again = RoutedFrontier(pods.folder, PolitenessSection(delay_s=0.0, places=9), pod=0, pods=PODS)
+    again.open_crawl("test", CrawlLimits())
+    assert again.recover() == 3
+    again.close()
+
+
 def test_a_robots_txt_of_its_own_is_kept_here(pods: Pods) -> None:
     frontier = pods.open()
     frontier.robots_known(f"https://{HERE[0]}", RobotsRecord("ok", b"mine", 9e12), 7.0)

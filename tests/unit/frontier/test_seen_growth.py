@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from xxhash import xxh3_64_digest
 
 from weft.frontier.seen import SeenSet, seen_key
 from weft.records import Found, Purpose
@@ -128,3 +129,17 @@ def test_the_end_of_one_fingerprint_and_the_start_of_the_next_are_no_third(monke
 )
 def test_a_sitemap_and_a_redirect_into_its_own_chain_are_known_for_themselves(found: Found, name: str) -> None:
     assert seen_key(found) == name
+
+
+@pytest.mark.parametrize("at", range(15))
+def test_a_fingerprint_is_found_on_the_grid_alone(at: int) -> None:
+    """Fingerprints lie end to end: the end of one and the start of the next may look like a third."""
+    url, filled = "http://a/1", SeenSet(5)
+    entry = xxh3_64_digest(url.encode(), 5)[:7]
+    place = filled._place(xxh3_64_digest(url.encode(), 5))
+    filled._buckets[place] = b"x" * at + entry + b"y" * (21 - 7 - at if at < 15 else 0)
+    is_there = at % 7 == 0
+    assert (url in filled) == is_there
+    assert filled.unknown([url]) == ([] if is_there else [url])
+    assert filled.add(url) != is_there
+    assert url in filled and filled.unknown([url]) == []

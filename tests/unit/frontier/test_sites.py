@@ -13,7 +13,6 @@ from weft.frontier.politeness import PolitenessClock
 from weft.frontier.sites import Crawl, KnownDepth, Lane, Site
 from weft.records import Purpose
 
-
 SECTION = PolitenessSection(delay_s=1.0, places=1)
 
 

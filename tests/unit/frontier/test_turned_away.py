@@ -66,6 +66,13 @@ def test_what_robots_forbids_is_rejected_with_its_rule_and_not_queued(bench: Ben
     assert bench.claimed() == ["http://a/open"]
 
 
+@pytest.mark.parametrize("origin", ["https://a", "https://a:8443", "http://b.test"])
+def test_each_origin_is_judged_by_its_own_file(bench: Bench, origin: str) -> None:
+    bench.know_robots(origin)
+    bench.frontier.admit(bench.crawl, [Found(f"{origin}/private/1", 1), Found("http://other/private/1", 1)])
+    assert [one.item.url for one in bench.frontier.rejections()] == [f"{origin}/private/1"]
+
+
 def test_it_is_known_from_then_on(bench: Bench) -> None:
     bench.know_robots()
     for _ in range(2):

@@ -30,3 +30,20 @@ def test_a_url_in_a_spilled_queue_is_found_there(tmp_path: Path) -> None:
     finally:
         view.close()
         frontier.close()
+
+
+def test_an_end_whose_number_begins_as_a_sealed_record_does_is_read(tmp_path: Path) -> None:
+    """The journal's blobs are not sealed: one that begins with item 193 (0xc1, the seal) is no damage."""
+    frontier = EmbeddedFrontier(tmp_path, PolitenessSection(delay_s=0.0, places=1))
+    crawl = frontier.open_crawl("crawl", CrawlLimits())
+    urls = [f"http://a{number}.com/" for number in range(200)]
+    frontier.admit(crawl, [Found(url, 0) for url in urls])
+    frontier.commit()
+    frontier._journal.done[crawl].append(0xC1)
+    frontier._journal.commit()
+    view = FrontierView([tmp_path])
+    try:
+        assert {view.entries(url)[0].ended for url in urls} == {False, True}
+    finally:
+        view.close()
+        frontier.close()

@@ -8,9 +8,10 @@ without the interruption.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import BinaryIO, Protocol
@@ -33,6 +34,7 @@ from weft.store.masking import Private
 
 CHECKPOINT_ROWS = 5000
 CHECKPOINT_S = 1.0
+TOGETHER = 1000  # rows whose URLs' other visits are looked up at a time
 STREAMS = ("jsonl", "csv", "cdxj", "warc")
 
 Watch = Callable[[int, int], None]
@@ -139,7 +141,8 @@ class Export:
         selection = Selection(self._order, state.since)
         resumed = state.rows
         kept = part if out is None else None
-        run = _Run(source, selection, state, kept, self._private, self._watch, self._checkpoint_rows)
+        every = self._order.all_visits
+        run = _Run(source, selection, state, kept, self._private, self._watch, self._checkpoint_rows, every)
         sink: Sink
         if self._order.format == "warc":
             sink = warc = self._warc(state, part, out)
@@ -192,7 +195,9 @@ class _Run:
         private: Private,
         watch: Watch,
         checkpoint_rows: int,
+        every_visit: bool,
     ) -> None:
+        self._every_visit = every_visit
         self._source, self._selection, self._state, self._part = source, selection, state, part
         self._private = private
         self._watch = watch
@@ -203,11 +208,18 @@ class _Run:
 
     def by_item(self, sink: RowSink) -> None:
         """Every wanted row, in the order of the items."""
-        for row in self._source.rows(self._state.cursor or 0):
-            if self._selection.takes(row) and self._add(sink, row):
-                self._state.rows += 1
-            if self._due():
-                self._save(sink, row.item)
+        rows = self._source.rows(self._state.cursor or 0)
+        while some := list(islice(rows, TOGETHER)):
+            current = self._current(some)
+            for row in some:
+                if row.item in current and self._selection.takes(row) and self._add(sink, row):
+                    self._state.rows += 1
+                if self._due():
+                    self._save(sink, row.item)
+
+    def _current(self, rows: Sequence[Row]) -> Container[int]:
+        """The items that are wanted of these: with every visit all, else those that stand for their URL."""
+        return {row.item for row in rows} if self._every_visit else self._source.current(rows)
 
     def _add(self, sink: RowSink, row: Row) -> bool:
         """Writes a row; an unreadable page is counted, and the export continues."""
@@ -226,15 +238,16 @@ class _Run:
             places = Places(self._source, self._private, (file, end) if name == name_reached else ("", 0))
             try:
                 for rows, reached in self._source.by_place(name, batch if name == name_reached else 0):
+                    current = self._current(rows)
                     for row in rows:
-                        self._copy(row, places, sink)
+                        self._copy(row, places, sink, is_wanted=row.item in current)
                     if self._due(len(rows)):
                         self._save(sink, (name, reached, *places.at))
             finally:
                 places.close()
 
-    def _copy(self, row: Row, places: Places, sink: WarcFiles | WarcStream) -> None:
-        if not self._selection.takes(row):
+    def _copy(self, row: Row, places: Places, sink: WarcFiles | WarcStream, *, is_wanted: bool) -> None:
+        if not is_wanted or not self._selection.takes(row):
             places.skip(row)
             return
         try:

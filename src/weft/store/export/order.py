@@ -36,6 +36,7 @@ class Order:
     hosts: tuple[str, ...] = ()  # example.com; *.example.com is it and what is under it
     since: str = ""  # 2026-11-01, 2026-11-01T12:00:00, or 7d: so long ago
     max_bytes: int | None = None  # of one WARC file
+    all_visits: bool = False  # every visit of a URL, not only the one that stands for it; gone pages, too
 
     def check(self, known: tuple[str, ...] = FIELDS + CONTENTS) -> None:
         """BadInput for what is wrong; `known` are the columns of the format."""

@@ -24,6 +24,8 @@ from weft.store.corpus import Corpus
 from weft.store.damage import BROKEN
 from weft.store.errors import Unreadable
 from weft.store.query import IndexReader, Where
+from weft.store.schema import url_hash
+from weft.store.visits import Visit, standing
 from weft.store.warc_read import Record, parse, read_record
 
 HEAD_BYTES = 4096
@@ -65,6 +67,18 @@ class Source:
             for name, (_, batch) in self.snapshot.items()
         )
         return heapq.merge(*parts, key=attrgetter("item"))
+
+    def current(self, rows: Sequence[Row]) -> set[int]:
+        """The items of those rows that stand for their URLs, as the crawl was at the snapshot."""
+        by_place: dict[int, list[int]] = {}
+        for row in rows:
+            by_place.setdefault(urls.data_dir_of(row.url, len(self.data_dirs)), []).append(url_hash(row.url))
+        visits: dict[str, list[Visit]] = {}
+        for name, (_, batch) in self.snapshot.items():
+            hashes = by_place.get(int(name.partition("/")[0]), [])
+            for visit in self._indexes[name].visits(hashes, batch):
+                visits.setdefault(visit.url, []).append(visit)
+        return {chosen.item for of_url in visits.values() if (chosen := standing(of_url)) is not None}
 
     def by_place(self, name: str, after_batch: int) -> Iterator[tuple[list[Row], int]]:
         """One index's rows in the order of its WARC files, some at a time, each time with their last batch.

@@ -146,8 +146,9 @@ local function entry(fp, rest)
   return struct.pack('>I5', next_item) .. rest
 end
 
--- A seen URL found at a smaller depth: moved up if it is queued, returned for expansion if it was fetched.
-local function move_up(s, l, d, fp, rest, index)
+-- A seen URL found at a smaller depth: moved up if it is queued, as a page or as the redirect's target that it is now
+-- (`urgent`: the item); returned for expansion if it was fetched.
+local function move_up(s, l, d, fp, rest, index, urgent)
   local is = known(c, fp)
   if not is or is.depth <= tonumber(d) then return end
   know(c, fp, is.n, d, is.state)
@@ -156,6 +157,9 @@ local function move_up(s, l, d, fp, rest, index)
   elseif is.state == 'e' then
     expand[#expand + 1] = index
     expand[#expand + 1] = fmt('%.0f', is.n)
+  elseif is.state == 'q' and urgent then
+    urgent[1] = is.n
+    push_urgent(s, l, urgent, 0, false)
   elseif is.state == 'q' then
     enqueue(s, l, d, { struct.pack('>I5', is.n) .. string.char(#fp) .. fp .. rest })
   end
@@ -230,25 +234,25 @@ while at <= #ARGV and refused == 0 do
     at = at + 2 * amount
   else
     local purpose, hops, about, fp, rest = ARGV[at + 3], tonumber(ARGV[at + 4]), ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]
-    local letter = 'n'
+    local letter, item = 'n', { 0, tonumber(d), hops, purpose, 0, about, rest, fp }
     if purpose == 's' then
       letter = sitemap_verdict(s, l, fp)
     elseif purpose ~= 'r' then
       letter = verdict(s, l, fp, { room = 1, taken = 0 })
     end
     if letter == 'n' then
-      local n
       if purpose == 'r' then
-        n = -call('HINCRBY', 'n', 'transient', 1)
+        item[1] = -call('HINCRBY', 'n', 'transient', 1)
       else
         next_item = next_item + 1
-        n = next_item
+        item[1] = next_item
       end
-      if k.depths and purpose == 'p' then know(c, fp, n, d, 'q') end
-      push_urgent(s, l, { n, tonumber(d), hops, purpose, 0, about, rest, fp }, 0, false)
+      if k.depths and purpose == 'p' then know(c, fp, item[1], d, 'q') end
+      push_urgent(s, l, item, 0, false)
       idle = true
     elseif letter == 'd' and k.depths and purpose == 'p' then
-      move_up(s, l, d, fp, rest, index)
+      move_up(s, l, d, fp, rest, index, item)
+      idle = true
     end
     letters[#letters + 1] = purpose == 'r' and 'r' or letter
     index = index + 1

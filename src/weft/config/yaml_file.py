@@ -1,6 +1,6 @@
 """A YAML file of settings: what stands in it and where, and what is wrong with its form.
 
-Apart from `config`, which every process has: PyYAML is slow to import, and only who reads a file needs it.
+Imported where it is called: PyYAML is slow to import, and most processes read no file.
 """
 
 from __future__ import annotations

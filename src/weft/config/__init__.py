@@ -1,0 +1,52 @@
+"""The configuration: frozen sections of plain values, merged from flags, environment, a YAML file and defaults.
+
+Precedence: flag > `WEFT_*` environment > YAML file > default. Keys are flat; each belongs to one section, and a part is
+handed its section, never the whole. An unknown key, a wrong type or a value out of range is an error; all of them are
+told at once, each with its place, what is accepted and the nearest known key. Adding a key is adding a field to a
+section (`crawl`, `pods`). What a setting may be called: see `weft.names`.
+"""
+
+from weft.config.crawl import (
+    FetchSection,
+    LimitsSection,
+    LogSection,
+    PolitenessSection,
+    RunSection,
+    ScopeSection,
+    StoreSection,
+)
+from weft.config.keys import Key, accepted, json_schema, keys, own_names
+from weft.config.loading import Loaded, load
+from weft.config.masking import masked
+from weft.config.pods import PodSpec, PodsSection, RedisSection, numbers
+from weft.config.sources import DEBUG_PODS, checks_pod_assignment
+from weft.config.tree import COMPUTED, PATTERNS, Config
+from weft.config.values import split
+
+__all__ = [
+    "COMPUTED",
+    "DEBUG_PODS",
+    "PATTERNS",
+    "Config",
+    "FetchSection",
+    "Key",
+    "LimitsSection",
+    "Loaded",
+    "LogSection",
+    "PodSpec",
+    "PodsSection",
+    "PolitenessSection",
+    "RedisSection",
+    "RunSection",
+    "ScopeSection",
+    "StoreSection",
+    "accepted",
+    "checks_pod_assignment",
+    "json_schema",
+    "keys",
+    "load",
+    "masked",
+    "numbers",
+    "own_names",
+    "split",
+]

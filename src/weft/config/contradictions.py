@@ -1,0 +1,141 @@
+"""Values that are fine alone and wrong together, or wrong in a way that no type tells."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from string import Formatter
+from typing import Any
+from urllib.parse import urlsplit
+
+from weft.config.masking import without_login
+from weft.config.pods import PodSpec, numbers
+from weft.config.tree import BLOOM_KEYS, was_given
+
+
+def contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Values that are fine alone and wrong together, or wrong in a way that no type tells."""
+    if values["lease_seconds"] <= values["total_timeout"]:
+        yield "lease_seconds", f"must be more than total_timeout ({values['total_timeout']:g})"
+    if values["resume"] and values["fresh"]:
+        yield "fresh", "cannot be combined with resume: either go on or start over"
+    for name in ("retry_failed", "recrawl"):
+        if values[name] and not values["resume"]:
+            yield name, "works on resume alone: set resume too"
+    yield from _list_contradictions(values)
+    yield from _pod_contradictions(values, origins)
+    yield from _header_contradictions(values)
+    for host, address in values["resolve"].items():
+        if not host.strip():
+            yield "resolve", f"a host is missing before {address!r}: write HOST=ADDRESS"
+        elif not _is_address(address):
+            yield "resolve", f"{host}: {address!r} is not an IP address"
+    for host, login in values["auth"].items():
+        if ":" not in login:
+            yield "auth", f"{host}: write user:password"
+
+
+def _list_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name in ("include", "exclude"):
+        for pattern in values[name]:
+            try:
+                re.compile(pattern.removeprefix("re:") if pattern.startswith("re:") else "")
+            except (re.error, OverflowError, RecursionError) as error:
+                yield name, f"{pattern!r} is not a regular expression: {error}"
+    for name in ("data_dirs", "store", "include", "exclude", "strip_query"):
+        listed = values[name]
+        if not all(listed):
+            yield name, "holds an empty text: write what is meant, or leave it out"
+        if name in ("data_dirs", "store"):
+            first = [os.path.normpath(one) for one in listed]
+            if again := next((one for at, one in enumerate(listed) if first[at] in first[:at]), None):
+                yield name, f"{again!r} stands there twice"
+
+
+def _header_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What is sent with every request must fit into a header."""
+    template = values["user_agent_template"]
+    try:
+        fields = {(name, spec, conversion) for _, name, spec, conversion in Formatter().parse(template)}
+    except ValueError as error:
+        yield "user_agent_template", f"only {{version}} and {{email}} may stand in braces ({error})"
+    else:
+        for name, spec, conversion in fields:
+            if name is not None and (name not in ("version", "email") or spec or conversion):
+                yield "user_agent_template", f"only {{version}} and {{email}} may stand in braces ({name!r} does)"
+    for name in ("user_agent_template", "email"):
+        if re.search(r"[\r\n\0]", values[name] or ""):
+            yield name, f"{values[name]!r} cannot be sent in a header: it has a line break in it"
+    for name, value in values["headers"].items():
+        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or re.search(r"[\r\n\0]", value):
+            yield "headers", f"{name!r} is not a header that can be sent"
+
+
+def _pod_contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    pods: tuple[PodSpec, ...] = values["pods"]
+    for number, pod in enumerate(pods):
+        if bool(pod.redis_url) == pod.managed:
+            yield "pods", f"pod {number}: write either redis_url: redis://HOST:PORT/DB or managed: true"
+        elif pod.redis_url and not _is_redis_url(pod.redis_url):
+            yield "pods", f"pod {number}: {_no_redis_url(pod.redis_url)}"
+    if pods and values["num_pods"] > len(pods):
+        yield "num_pods", f"is {values['num_pods']}, but pods lists {len(pods)}: list as many, or leave num_pods out"
+    if values["parse_queue_soft_limit"] > values["parse_queue_hard_limit"]:
+        yield "parse_queue_soft_limit", f"must not be above parse_queue_hard_limit ({values['parse_queue_hard_limit']})"
+    for name in BLOOM_KEYS if pods and values["seen_filter"] == "exact" else ():
+        if was_given(origins, name):
+            exact = f"seen_filter is exact ({origins['seen_filter']}), which has no use for it"
+            yield name, f"{exact}: leave one of them out, or set seen_filter: bloom"
+    if not pods:
+        yield from _embedded_contradictions(values, origins)
+    if values["only_pods"] is None:
+        return
+    try:
+        last = numbers(values["only_pods"])[-1]
+    except ValueError:
+        yield "only_pods", f"{values['only_pods']!r} names no pods; write 0-3, or 0,2"
+        return
+    if not pods:
+        yield "only_pods", "works with Redis pods alone: embedded ones are all on one machine"
+    elif last >= values["num_pods"]:
+        yield "only_pods", f"there is no pod {last}: there are {values['num_pods']}, counted from 0"
+
+
+def _embedded_contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    if values["num_pods"] > 1 and values["politeness_scope"] == "ip":
+        # An address may serve domains of several pods, and embedded ones know nothing of each other's requests.
+        yield "politeness_scope", "`ip` needs one embedded pod, or Redis pods (--pods): use those, or domain or host"
+    if values["fetchers_per_pod"] != 1:
+        yield "fetchers_per_pod", "an embedded pod is one process: use num_pods for more, or Redis pods"
+    if values["parsers_per_pod"]:
+        yield "parsers_per_pod", "an embedded pod parses in its one process: leave it 0, or use Redis pods"
+    if values["seen_filter"] != "exact":
+        yield "seen_filter", "bloom works with Redis pods alone; embedded ones are exact"
+    for name in BLOOM_KEYS:
+        if was_given(origins, name):
+            yield name, "embedded pods are exact, and have no use for it: leave it out, or use Redis pods (--pods)"
+
+
+def _is_redis_url(text: str) -> bool:
+    scheme, mark, _ = text.partition("://")
+    try:
+        urlsplit(text).port  # noqa: B018 (it raises where the port is no number)
+    except ValueError:
+        return False
+    return bool(mark) and scheme in ("redis", "rediss", "unix")
+
+
+def _no_redis_url(text: str) -> str:
+    more = f". For {text} embedded pods: --num-pods {text}" if text.isdecimal() else ""
+    must = "must begin with redis://, rediss:// or unix://, as in redis://HOST:PORT/DB, or be managed"
+    return f"{without_login(text)!r} is no Redis URL: it {must}{more}"
+
+
+def _is_address(text: str) -> bool:
+    from ipaddress import ip_address
+
+    try:
+        return bool(ip_address(text))
+    except ValueError:
+        return False

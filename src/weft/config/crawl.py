@@ -1,0 +1,136 @@
+"""The keys of a crawl: where it goes, how it asks, when it ends, what it keeps and says."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, field
+
+from weft import __version__
+from weft.config.section import Count, Help, Port, Positive, Seconds, Section, Texts, Timeout, Tuning
+
+Scope = Literal["any", "domain", "host", "prefix"]
+
+
+class ScopeSection(Section, frozen=True, kw_only=True):
+    """Where a crawl may go."""
+
+    scope: Annotated[Scope, Help("where links may lead, seen from the seeds")]
+    seed_file: Annotated[str | None, Help("file of seed URLs, one a line")] = None
+    include: Annotated[
+        Texts, Help("only URLs that match one of these: a glob (/PATH for the path alone) or re:REGEX")
+    ] = ()
+    exclude: Annotated[
+        Texts, Help("no URL that matches one of these: a glob (/PATH for the path alone) or re:REGEX")
+    ] = ()
+    exclude_file: Annotated[str | None, Help("file of domains that are never requested, one a line")] = None
+    max_depth: Annotated[Count | None, Help("links from a seed, at most")] = None
+    offsite_hops: Annotated[Count, Help("hops outside the scope, at most")] = 0
+    strip_query: Annotated[Texts, Help("query parameters to drop from URLs: globs, '*' for all")] = ()
+    seeded_urls_only: Annotated[bool, Help("fetch the seeds alone, and follow no link")] = False
+
+
+class PolitenessSection(Section, frozen=True, kw_only=True):
+    """How a site is treated, and what is done when it fails."""
+
+    delay_s: Annotated[Seconds, Help("least seconds between two requests to one site")] = field(
+        name="politeness_delay_seconds"
+    )
+    places: Annotated[Positive, Help("requests in flight to one site")] = field(name="per_domain_concurrency")
+    key_scope: Annotated[Literal["domain", "host", "ip"], Tuning("what counts as one site")] = field(
+        default="domain", name="politeness_scope"
+    )
+    robots_ttl_s: Annotated[Timeout, Tuning("seconds a robots.txt is kept")] = field(
+        default=86400.0, name="robots_cache_ttl_seconds"
+    )
+    max_retries: Annotated[Count, Help("tries after the first, for what may succeed later")] = 3
+    retry_backoff_s: Annotated[Seconds, Tuning("seconds before the first retry; they double, to at most 60")] = field(
+        default=1.0, name="retry_backoff_seconds"
+    )
+    max_retry_after_s: Annotated[Seconds, Tuning("seconds of Retry-After that are waited for, at most")] = field(
+        default=600.0, name="max_retry_after_seconds"
+    )
+    breaker_failures: Annotated[Positive, Tuning("failures in a row that open a site's breaker")] = 5
+    breaker_reset_s: Annotated[Timeout, Tuning("seconds an open breaker waits before a probe")] = field(
+        default=300.0, name="breaker_reset_seconds"
+    )
+    breaker_max_probes: Annotated[Positive, Tuning("failed probes after which a site's queue is rejected")] = 3
+    lease_s: Annotated[Timeout, Tuning("seconds a fetcher may hold a URL; more than total_timeout")] = field(
+        default=90.0, name="lease_seconds"
+    )
+
+
+class FetchSection(Section, frozen=True, kw_only=True):
+    """How pages are asked for."""
+
+    email: Annotated[str | None, Help("your address, sent in the user agent; required beyond loopback")] = None
+    user_agent_template: Annotated[str, Tuning("the user agent, with {version} and {email}")] = (
+        "Weft/{version} (+{email})"
+    )
+    workers: Annotated[Annotated[int, Meta(ge=1, le=10_000)], Tuning("transfers in flight in a fetcher process")] = (
+        field(default=200, name="fetcher_workers")
+    )
+    max_body_bytes: Annotated[Positive, Help("bytes of a body, at most; after decompression, too")] = 10 * 1024 * 1024
+    max_redirects: Annotated[Count, Tuning("redirects in a chain, at most")] = 5
+    connect_timeout_s: Annotated[Timeout, Tuning("seconds to connect")] = field(default=10.0, name="connect_timeout")
+    read_timeout_s: Annotated[Timeout, Tuning("seconds without a byte")] = field(default=15.0, name="read_timeout")
+    total_timeout_s: Annotated[Timeout, Help("seconds for a whole transfer")] = field(
+        default=60.0, name="total_timeout"
+    )
+    cookies: Annotated[Literal["jar", "off"], Help("keep the crawl's cookies (jar), or send none (off)")] = "jar"
+    headers: Annotated[dict[str, str], Help("header that is sent with every request")] = field(default_factory=dict)
+    auth: Annotated[dict[str, str], Help("login for a host, sent when it asks")] = field(default_factory=dict)
+    tls_verify: Annotated[bool, Help("refuse certificates that do not verify")] = True
+    resolve: Annotated[dict[str, str], Tuning("address of a host, instead of asking DNS; *.HOST for all under it")] = (
+        field(default_factory=dict)
+    )
+    allow_private: Annotated[bool, Help("crawl loopback and private addresses, too")] = False
+
+    def user_agent(self) -> str:
+        """The user agent that is sent."""
+        return self.user_agent_template.format(version=__version__, email=self.email or "loopback-only")
+
+
+class LimitsSection(Section, frozen=True, kw_only=True):
+    """When a crawl ends before everything is fetched."""
+
+    max_pages: Annotated[Positive | None, Help("pages to store, at most")] = None
+    max_duration_s: Annotated[Timeout | None, Help("seconds to run, at most")] = field(
+        default=None, name="max_duration"
+    )
+    max_pages_per_domain: Annotated[Positive | None, Help("pages of one domain, at most")] = None
+
+
+class StoreSection(Section, frozen=True, kw_only=True):
+    """Where pages are kept, and as what."""
+
+    data_dirs: Annotated[Texts, Meta(min_length=1), Help("folders that hold the crawl")] = ("./weft-data",)
+    store: Annotated[
+        tuple[Literal["warc", "text"], ...], Meta(min_length=1), Help("raw pages (warc), their text, or both")
+    ] = ("warc",)
+    html_parser: Annotated[
+        Literal["turbohtml", "lexbor"], Tuning("what parses pages; lexbor is slower, and an extra: weft[lexbor]")
+    ] = "turbohtml"
+
+
+class LogSection(Section, frozen=True, kw_only=True):
+    """What is told while it runs."""
+
+    log_dir: Annotated[str, Tuning("folder of the log files")]
+    log_level: Annotated[
+        Literal["DEBUG", "INFO", "WARNING", "ERROR"],
+        Help("least level of a line in the log files: DEBUG, INFO, WARNING or ERROR"),
+    ] = "INFO"
+    prometheus_port: Annotated[Port, Help("port of the metrics endpoint; 0 for none")] = 8001
+    metrics_update_s: Annotated[Timeout, Tuning("seconds between two updates of the metrics")] = field(
+        default=10.0, name="metrics_update_seconds"
+    )
+
+
+class RunSection(Section, frozen=True, kw_only=True):
+    """What to do with a crawl that is in the data dir already."""
+
+    resume: Annotated[bool, Help("go on with the crawl in the data dir")] = False
+    fresh: Annotated[bool, Help("delete the crawl in the data dir, and start over")] = False
+    retry_failed: Annotated[bool, Help("on resume, try failed URLs again")] = False
+    recrawl: Annotated[bool, Help("on resume, visit known pages again; unchanged ones cost little")] = False

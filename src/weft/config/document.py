@@ -1,0 +1,91 @@
+"""What is written out of the configuration: docs/settings.md, and the keywords of `weft.crawl` for editors.
+
+`make settings` writes both; a test sees that they are current.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, get_type_hints
+
+from weft.config.keys import Key, accepted, keys
+from weft.config.tree import Config
+
+_INTRO = """# Settings
+
+Made from the configuration by `make settings`: change the sections in `src/weft/config`, not this page.
+
+Each setting is a flag of `weft crawl`, a `WEFT_*` variable (`WEFT_` and the key in capitals), a key of a YAML file
+(`--config`) and a keyword of `weft.crawl` in Python; the first of these that is given counts. Flags, variables and
+keywords take the flag's name and the key's. How lists and mappings are written: [crawling](crawl.md#settings). Those
+marked * are in `weft crawl --help-all` alone: few crawls need them.
+"""
+_KEYWORDS = '''"""The settings that `weft.crawl` takes as keywords, by key and by flag. Made by `make settings`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypedDict
+
+Path = str | os.PathLike[str]
+
+
+class Settings(TypedDict, total=False):
+    """Every setting; `data_dir`, which may be left out, is a parameter of its own."""
+'''
+_PLAIN = {"integer": "int", "number": "float", "boolean": "bool", "string": "str", "null": "None"}
+_PATHS = frozenset({"seed_file", "exclude_file", "log_dir"})
+
+
+def settings_page() -> str:
+    """docs/settings.md."""
+    return "\n".join([_INTRO, *_tables()])
+
+
+def keywords_module() -> str:
+    """The module that has the keywords' types."""
+    lines = [_KEYWORDS]
+    for item in keys().values():
+        names = dict.fromkeys((item.name, item.flag.removeprefix("--").replace("-", "_")))
+        lines += [f"    {name}: {_type(item)}" for name in names if name != "data_dir"]
+    return "\n".join([*lines, ""])
+
+
+def _tables() -> Iterator[str]:
+    known = keys()
+    for section, struct in get_type_hints(Config).items():
+        yield f"## {(struct.__doc__ or '').rstrip('.')}\n"
+        yield "| key | flag | default | accepts | |\n|---|---|---|---|---|"
+        yield from (_line(item) for item in known.values() if item.section == section)
+        yield ""
+
+
+def _line(item: Key) -> str:
+    default, flag = item.default_words, item.flag + (" *" if item.tuning else "")
+    takes = accepted(item.schema).replace(" or nothing", "").replace("|", r"\|")
+    mark, stars = flag.partition(" ")[::2]
+    shown = f"`{default}`" if default and " " not in default else default or "none"
+    meaning = item.help[0].upper() + item.help[1:]
+    return f"| `{item.name}` | `{mark}`{' ' + stars if stars else ''} | {shown} | {takes} | {meaning} |"
+
+
+def _type(item: Key) -> str:
+    """A type that an editor can show; what a value must be beyond it, the configuration says."""
+    if item.name == "pods":
+        return "str | Sequence[str | Mapping[str, object]]"
+    if item.name == "only_pods":
+        return "str | int | Sequence[str | int] | None"
+    if item.name in _PATHS:
+        return "Path | None" if "anyOf" in item.schema else "Path"
+    return _type_of(item.schema, "Path" if item.name == "data_dirs" else "str")
+
+
+def _type_of(schema: dict[str, Any], text: str) -> str:
+    if "anyOf" in schema:
+        return " | ".join(dict.fromkeys(_type_of(one, text) for one in schema["anyOf"]))
+    if "enum" in schema:
+        return f"Literal[{', '.join(repr(one) for one in schema['enum'])}]".replace("'", '"')
+    if schema["type"] == "array":
+        return f"{text} | Sequence[{text}]"
+    return "Mapping[str, str]" if schema["type"] == "object" else _PLAIN[schema["type"]]

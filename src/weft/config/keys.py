@@ -1,0 +1,134 @@
+"""What keys there are, under which names, and what each accepts: read off the sections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import Any, get_type_hints
+
+import msgspec
+
+from weft.config.section import LARGEST, LONGEST_S
+from weft.config.tree import COMPUTED_WORDS, SHORT_FLAGS, Config
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of the configuration: where it lives and what it accepts."""
+
+    name: str
+    section: str
+    attribute: str
+    type: Any
+    help: str
+    schema: dict[str, Any]
+    default: Any
+    tuning: bool  # few crawls need it
+
+    @property
+    def flag(self) -> str:
+        """Its name on the command line."""
+        return SHORT_FLAGS.get(self.name, "--" + self.name.replace("_", "-"))
+
+    @property
+    def default_words(self) -> str:
+        """What counts when nobody says anything; empty for nothing at all."""
+        if self.name in COMPUTED_WORDS:
+            return COMPUTED_WORDS[self.name]
+        value = self.default
+        if isinstance(value, bool):
+            return "on" if value else "off"
+        if isinstance(value, tuple):
+            return ",".join(map(str, value))
+        if isinstance(value, int | float):
+            return f"{value:g}" if isinstance(value, float) else str(value)
+        return str(value or "")
+
+
+@cache
+def keys() -> Mapping[str, Key]:
+    """Every key, in the order of the sections."""
+    found = {}
+    for section, struct in get_type_hints(Config).items():
+        hints = get_type_hints(struct, include_extras=True)
+        (_, defs) = msgspec.json.schema_components([struct], ref_template="{name}")
+        properties = defs[struct.__name__]["properties"]
+        if "PodSpec" in defs:
+            properties["pods"]["items"] = defs["PodSpec"]
+        for info in msgspec.structs.fields(struct):
+            schema = properties[info.encode_name]
+            default = (
+                info.default_factory() if info.default is msgspec.NODEFAULT and not info.required else info.default
+            )
+            found[info.encode_name] = Key(
+                info.encode_name, section, info.name, hints[info.name], schema["description"], schema, default,
+                any(getattr(meta, "extra", None) for meta in hints[info.name].__metadata__),
+            )  # fmt: skip
+    return MappingProxyType(found)
+
+
+def own_names(known: Mapping[str, Key]) -> dict[str, str]:
+    """Every name that a setting has, its key and its flag's, with the key."""
+    return {item.flag.removeprefix("--").replace("-", "_"): name for name, item in known.items()} | {
+        name: name for name in known
+    }
+
+
+def json_schema() -> dict[str, Any]:
+    """A JSON Schema of the YAML file, for editors."""
+    properties = {}
+    for item in keys().values():
+        # A list of texts may be written as one text.
+        schema = item.schema
+        if item.name == "pods":  # and a pod as its URL
+            schema = {**schema, "items": {"anyOf": [schema["items"], {"type": "string"}]}}
+        if item.name == "only_pods":
+            one = {"type": "integer"}, {"type": "array", "items": {"type": ["string", "integer"]}}
+            schema = {"anyOf": [*schema["anyOf"], *one]}
+        if schema.get("type") == "array":
+            schema = {"anyOf": [schema, {"type": "string"}]}
+        properties[item.name] = {**schema, "description": item.help}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Weft configuration",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": properties,
+    }
+
+
+def accepted(schema: dict[str, Any]) -> str:
+    """In words, what a key takes."""
+    if "anyOf" in schema:
+        return " or ".join("nothing" if s.get("type") == "null" else accepted(s) for s in schema["anyOf"])
+    if "enum" in schema:
+        return "one of " + ", ".join(map(str, schema["enum"]))
+    if schema.get("type") == "array":
+        return "a list of " + _plural(schema.get("items", {}))
+    if "exclusiveMaximum" in schema:
+        return f"a number above {schema['exclusiveMinimum']:g} and below {schema['exclusiveMaximum']:g}"
+    words = {
+        "integer": "a whole number",
+        "number": "a number",
+        "boolean": "true or false",
+        "string": "a text",
+        "object": "a mapping of texts, like {NAME: VALUE}",
+    }
+    text = words.get(schema.get("type", ""), "another value")
+    most = schema.get("maximum", LARGEST)
+    end = "" if most in (LARGEST, LONGEST_S) else f" to {most:,.0f}"
+    if "minimum" in schema:
+        text += f" from {schema['minimum']:g}" + (end or " up")
+    if "exclusiveMinimum" in schema:
+        text += f" above {schema['exclusiveMinimum']:g}" + end.replace(" to ", ", at most ")
+    return text
+
+
+def _plural(items: dict[str, Any]) -> str:
+    if "enum" in items:
+        return ", ".join(map(str, items["enum"]))
+    if items.get("type") == "object":
+        return "pods, each `redis_url: redis://HOST:PORT/DB` or `managed: true`"
+    return "texts"

@@ -1,0 +1,23 @@
+"""Values as they may be shown: secrets are starred out."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from msgspec.structs import replace
+
+from weft.config.tree import SECRET_KEYS
+
+
+def masked(name: str, value: Any) -> Any:
+    """A value as it may be shown: secrets are starred out."""
+    if name == "pods":
+        return tuple(replace(pod, redis_url=without_login(pod.redis_url)) for pod in value)
+    if name in SECRET_KEYS and isinstance(value, dict):
+        return dict.fromkeys(value, "***")
+    return "***" if name in SECRET_KEYS and value else value
+
+
+def without_login(url: str) -> str:
+    return re.sub(r"(?<=[?&]password=)[^&]*", "***", re.sub(r"//.*@", "//***@", url))

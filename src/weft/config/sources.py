@@ -1,0 +1,69 @@
+"""What a file, the environment and the command line (or a program) give, by the names that settings go by."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from weft import names
+from weft.config.keys import Key, own_names
+from weft.config.values import Value
+
+DEBUG_PODS = "WEFT_DEBUG_POD_ASSIGNMENT"
+# WEFT_ variables that are switches of their own, not keys.
+SWITCHES = re.compile(r"WEFT_(DEBUG.*|REQUIRE_.*|TEST_.*)")
+
+
+def checks_pod_assignment(environment: Mapping[str, str] | None = None) -> bool:
+    """Whether the pods shall check every URL that they take in (WEFT_DEBUG_POD_ASSIGNMENT)."""
+    return (os.environ if environment is None else environment).get(DEBUG_PODS, "").lower() in ("1", "true")
+
+
+def from_environment(
+    known: Mapping[str, Key], environment: Mapping[str, str], problems: list[str]
+) -> Iterator[tuple[str, Value]]:
+    own, spelt = own_names(known), dict[str, str]()
+    for variable, text in environment.items():
+        if variable == DEBUG_PODS and text.lower() not in ("", "0", "1", "false", "true"):
+            problems.append(f"environment: {variable}: {text!r} is not accepted; use true or false")
+        if not variable.startswith("WEFT_") or SWITCHES.fullmatch(variable):
+            continue
+        name = variable.removeprefix("WEFT_").lower()
+        if name not in own:
+            told = names.answer(name, own, lambda other: f"WEFT_{other.upper()}")
+            problems.append(f"environment: {variable} names no key{told}")
+        elif (first := spelt.setdefault(own[name], variable)) != variable:
+            both = " and ".join(sorted((first, variable)))
+            problems.append(f"environment: {both} are the same setting: give one of them")
+        else:
+            yield own[name], Value(text, variable, lax=True)
+
+
+def from_flags(known: Mapping[str, Key], flags: Mapping[str, Any], problems: list[str]) -> Iterator[tuple[str, Value]]:
+    """Of the command line, where the names are right already, and of a program, which may write any."""
+    own, spelt = own_names(known), dict[str, str]()
+    for name, value in flags.items():
+        if name not in own:
+            problems.append(f"no setting {name!r}{names.answer(name, own, str)}")
+        elif (first := spelt.setdefault(own[name], name)) != name:
+            problems.append(f"{' and '.join(sorted((first, name)))} are the same setting: give one of them")
+        else:
+            yield own[name], Value(value, known[own[name]].flag, lax=True)
+
+
+def from_file(
+    path: Path, known: Mapping[str, Key], environment: Mapping[str, str], problems: list[str]
+) -> Iterator[tuple[str, Value]]:
+    """Of a YAML file, which has keys alone."""
+    from weft.config import yaml_file  # it brings PyYAML with it, which most processes never need
+
+    own = own_names(known)
+
+    def unknown(name: str) -> str | None:
+        return None if name in known else f"unknown key {name!r}{names.answer(name, own, own.__getitem__)}"
+
+    for name, value, place, lax in yaml_file.entries(path, unknown, environment, problems):
+        yield name, Value(value, place, lax)

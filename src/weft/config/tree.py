@@ -1,0 +1,83 @@
+"""All sections together, the defaults that follow from other values, and what is special about some keys."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from weft.config.crawl import (
+    FetchSection,
+    LimitsSection,
+    LogSection,
+    PolitenessSection,
+    RunSection,
+    ScopeSection,
+    StoreSection,
+)
+from weft.config.pods import PodsSection, RedisSection
+
+
+class Config(Struct, frozen=True, kw_only=True):
+    """The whole tree; only the door holds it."""
+
+    scope: ScopeSection
+    politeness: PolitenessSection
+    fetch: FetchSection
+    limits: LimitsSection
+    store: StoreSection
+    log: LogSection
+    pods: PodsSection
+    redis: RedisSection
+    run: RunSection
+
+
+BLOOM_KEYS = ("bloom_filter_capacity", "bloom_filter_error_rate")
+
+
+# Defaults that follow from other values: key -> (the value, why), from the values so far and their origins.
+COMPUTED: dict[str, Callable[[Mapping[str, Any], Mapping[str, str]], tuple[Any, str]]] = {
+    "scope": lambda got, _: (
+        ("any", "from a seed file") if got.get("seed_file") else ("domain", "URLs on the command line")
+    ),
+    "politeness_delay_seconds": lambda got, _: (
+        (70.0, "scope is any") if got["scope"] == "any" else (1.0, "within a scope")
+    ),
+    "per_domain_concurrency": lambda got, _: (
+        (8, "the delay is 0") if got["politeness_delay_seconds"] == 0 else (1, "there is a delay")
+    ),
+    "num_pods": lambda got, _: (len(got["pods"]), "as many as pods") if got["pods"] else (1, "one embedded pod"),
+    "fetchers_per_pod": lambda got, _: (6, "with Redis pods") if got["pods"] else (1, "an embedded pod is one process"),
+    "parsers_per_pod": lambda got, _: (2, "with Redis pods") if got["pods"] else (0, "an embedded pod is one process"),
+    "seen_filter": lambda got, origins: (
+        ("bloom", "a bloom key is given")
+        if got["pods"] and was_given(origins, *BLOOM_KEYS)
+        else ("exact", "no bloom key")
+    ),
+    "log_dir": lambda got, _: (os.path.join(got["data_dirs"][0], "logs"), "in the first data dir"),  # noqa: PTH118
+}
+# The same in words, for the help and docs/settings.md.
+COMPUTED_WORDS = {
+    "scope": "domain; any with a seed file",
+    "politeness_delay_seconds": "1; 70 when scope is any",
+    "per_domain_concurrency": "1; 8 when the delay is 0",
+    "num_pods": "as many as are listed, else 1",
+    "fetchers_per_pod": "6 with Redis pods, else 1",
+    "parsers_per_pod": "2 with Redis pods, else 0",
+    "seen_filter": "exact; bloom when a bloom key is given",
+    "log_dir": "logs in the first data dir",
+}
+SHORT_FLAGS = {"politeness_delay_seconds": "--delay", "data_dirs": "--data-dir", "headers": "--header"}
+# What a resumed crawl is not held to: how long, from what file and with what intent it was started the last time.
+NOT_KEPT = frozenset(
+    {"max_duration", "seed_file", "resume", "fresh", "retry_failed", "recrawl", "data_dirs", "log_dir"}
+)
+PATTERNS = frozenset({"include", "exclude"})
+SECRET_KEYS = frozenset({"auth", "headers", "redis_password", "pods"})
+
+
+def was_given(origins: Mapping[str, str], *keys: str) -> bool:
+    """Whether somebody gave one of these: it is no default."""
+    return any(not origins[key].startswith("default") for key in keys)

@@ -1,0 +1,141 @@
+"""One given value made what its key wants, or a problem that says what is accepted.
+
+A list is a list, taken as it is, or one text with commas (see `split`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import reprlib
+from collections.abc import Iterator, Mapping
+from copy import copy
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from weft.config.keys import Key, accepted
+from weft.config.pods import PodSpec
+from weft.config.section import LARGEST, LONGEST_S
+from weft.config.tree import COMPUTED, PATTERNS, SECRET_KEYS
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value with its origin; `lax` ones are texts that may stand for numbers."""
+
+    value: Any
+    origin: str
+    lax: bool = False
+
+
+def split(text: str, *, patterns: bool = False) -> list[str]:
+    """The items of `a,b`; a comma that belongs to an item is written `\\,`.
+
+    Of patterns, `re:` and all that follows it is one: commas are common in regular expressions (`{1,3}`), and one that
+    is cut in two still compiles, and means something else.
+    """
+    whole = text[at.start() :] if patterns and (at := re.search(r"(?:(?<=,)|^)\s*re:", text)) else ""
+    parts = re.split(r"(?<!\\),", text.removesuffix(whole))
+    return list(filter(None, [*(part.strip().replace("\\,", ",") for part in parts), whole.strip()]))
+
+
+def typed(
+    given: list[tuple[str, Value]], known: Mapping[str, Key], problems: list[str]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Every value checked, the overridden ones too; the later wins. What was not given gets its plain default."""
+    values = {name: copy(item.default) for name, item in known.items() if name not in COMPUTED}
+    origins = dict.fromkeys(values, "default")
+    for name, value in given:
+        item = known[name]
+        origins[name] = value.origin
+        try:
+            values[name] = msgspec.convert(_listed(value, item), item.type, strict=not value.lax)
+            for text in _texts(values[name]):
+                text.encode()
+        except UnicodeEncodeError:
+            problems.append(f"{value.origin}: {name}: {_shown(name, value)} is not UTF-8 text; write it in UTF-8")
+        except (msgspec.ValidationError, ValueError, RecursionError):
+            more = _at_most(item.schema, value.value)
+            shown = _shown(name, value)
+            problems.append(f"{value.origin}: {name}: {shown} is not accepted; use {accepted(item.schema)}{more}")
+    return values, origins
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in a value that is of its key's type; ValueError for one that no file name or header can hold."""
+    if isinstance(value, str):
+        if "\0" in value:
+            raise ValueError("a NUL")
+        yield value
+    elif isinstance(value, PodSpec):
+        yield from _texts(value.redis_url)
+    elif isinstance(value, dict):
+        yield from _texts((*value, *value.values()))
+    elif isinstance(value, tuple):
+        for one in value:
+            yield from _texts(one)
+
+
+def _shown(name: str, given: Value) -> str:
+    """A value as a message has it: not long, and no secret."""
+    if name in SECRET_KEYS:
+        return "***"
+    try:
+        # An alias in a YAML file can stand for more than any memory holds: only its beginning is written out.
+        return (repr if isinstance(given.value, str) else reprlib.repr)(given.value)[:80]
+    except ValueError:
+        return "the number"
+
+
+def _at_most(schema: dict[str, Any], value: Any) -> str:
+    """What to add to a message about a number that is above a limit which `accepted` does not name."""
+    limits = [one["maximum"] for one in schema.get("anyOf", [schema]) if one.get("maximum") in (LARGEST, LONGEST_S)]
+    try:
+        return f", at most {int(limits[0]):,}" if limits and float(value) > limits[0] else ""
+    except OverflowError:
+        return f", at most {int(limits[0]):,}"
+    except (TypeError, ValueError):
+        return ""
+
+
+def compute(values: dict[str, Any], origins: dict[str, str]) -> None:
+    for name, compute in COMPUTED.items():
+        if name not in values:
+            values[name], why = compute(values, origins)
+            origins[name] = f"default ({why})"
+
+
+def _listed(given: Value, item: Key) -> Any:
+    """The value as its type wants it: one text made a list, a list of pods made a text, a path made a text."""
+    value, kind = _plain(given.value), item.schema.get("type")
+    if kind == "array" and isinstance(given.value, os.PathLike):
+        return [value]  # one folder, whatever its name
+    if item.name == "only_pods" and isinstance(value, list | int) and not isinstance(value, bool):
+        return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    if kind == "array" and isinstance(value, str):
+        value = split(value, patterns=item.name in PATTERNS)
+    if item.name == "pods" and isinstance(value, list):
+        return [_pod(part) for part in value]
+    if kind == "object" and isinstance(value, str) and given.lax:
+        from weft.config import yaml_file
+
+        return yaml_file.parsed(value)
+    if isinstance(value, bool) and kind != "boolean":
+        return str(value)  # or it would pass for a number
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """Paths made texts, and a tuple a list."""
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _pod(given: Any) -> Any:
+    """`managed`, or a Redis's URL, is short for a pod."""
+    if isinstance(given, str):
+        return {"managed": True} if given == "managed" else {"redis_url": given}
+    return given

@@ -1,0 +1,82 @@
+"""The settings that `weft.crawl` takes as keywords, by key and by flag. Made by `make settings`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypedDict
+
+Path = str | os.PathLike[str]
+
+
+class Settings(TypedDict, total=False):
+    """Every setting; `data_dir`, which may be left out, is a parameter of its own."""
+
+    scope: Literal["any", "domain", "host", "prefix"]
+    seed_file: Path | None
+    include: str | Sequence[str]
+    exclude: str | Sequence[str]
+    exclude_file: Path | None
+    max_depth: int | None
+    offsite_hops: int
+    strip_query: str | Sequence[str]
+    seeded_urls_only: bool
+    politeness_delay_seconds: float
+    delay: float
+    per_domain_concurrency: int
+    politeness_scope: Literal["domain", "host", "ip"]
+    robots_cache_ttl_seconds: float
+    max_retries: int
+    retry_backoff_seconds: float
+    max_retry_after_seconds: float
+    breaker_failures: int
+    breaker_reset_seconds: float
+    breaker_max_probes: int
+    lease_seconds: float
+    email: str | None
+    user_agent_template: str
+    fetcher_workers: int
+    max_body_bytes: int
+    max_redirects: int
+    connect_timeout: float
+    read_timeout: float
+    total_timeout: float
+    cookies: Literal["jar", "off"]
+    headers: Mapping[str, str]
+    header: Mapping[str, str]
+    auth: Mapping[str, str]
+    tls_verify: bool
+    resolve: Mapping[str, str]
+    allow_private: bool
+    max_pages: int | None
+    max_duration: float | None
+    max_pages_per_domain: int | None
+    data_dirs: Path | Sequence[Path]
+    store: str | Sequence[str]
+    html_parser: Literal["lexbor", "turbohtml"]
+    log_dir: Path
+    log_level: Literal["DEBUG", "ERROR", "INFO", "WARNING"]
+    prometheus_port: int
+    metrics_update_seconds: float
+    pods: str | Sequence[str | Mapping[str, object]]
+    num_pods: int
+    only_pods: str | int | Sequence[str | int] | None
+    fetchers_per_pod: int
+    parsers_per_pod: int
+    parser_workers: int
+    enable_cpu_affinity: bool
+    parse_queue_soft_limit: int
+    parse_queue_hard_limit: int
+    seen_filter: Literal["bloom", "exact"]
+    bloom_filter_capacity: int
+    bloom_filter_error_rate: float
+    redis_db: int
+    redis_password: str | None
+    redis_socket_timeout: float
+    redis_socket_connect_timeout: float
+    redis_socket_keepalive: bool
+    redis_max_connections: int
+    resume: bool
+    fresh: bool
+    retry_failed: bool
+    recrawl: bool

@@ -1,0 +1,77 @@
+"""Which of its visits stands for a URL: what an export has of it, and what counts as a page that is there now.
+
+A URL has a row for each visit: of a recrawl, of a retry, of a redirect to itself. One of them stands for it, so that a
+crawl that was made three times is not three times as large. Pure but for `repeated`, which reads indexes.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from operator import attrgetter
+from typing import Protocol
+
+from msgspec import Struct
+
+from weft.records import BROKEN_OFF
+
+GONE = frozenset({404, 410})
+
+
+class Visit(Struct, frozen=True, gc=False):
+    """A row, as far as it decides which one stands, and what counting it changes."""
+
+    url: str
+    item: int
+    status: int
+    fetched_at: float
+    error: str
+    stored: int  # 0 where nothing was kept of the response
+    content_type: str
+    depth: int
+    length: int
+    host: str
+
+    @property
+    def is_page(self) -> bool:
+        """Whether a page was stored."""
+        return bool(self.stored) and 200 <= self.status < 300
+
+
+class Hashed(Protocol):
+    """An index, as `repeated` reads it."""
+
+    def hashes(self) -> Iterator[int]: ...
+
+    def own_repeated(self) -> list[int] | None: ...
+
+
+def standing(visits: Iterable[Visit]) -> Visit | None:
+    """The visit that stands for their URL; None for a page that is gone.
+
+    The last one decides whether the page is still there: it may have gone (404, 410), moved (a redirect) or asked not
+    to be kept (noindex). A visit that failed, broke off or found nothing new takes nothing away: the best copy stands.
+    """
+    ordered = sorted(visits, key=attrgetter("fetched_at", "item"))
+    last, pages = ordered[-1], [visit for visit in ordered if visit.is_page]
+    if not pages:
+        return last
+    if last.status in GONE:
+        return None
+    if last.error == "noindex" or (300 <= last.status < 400 and last.status != 304):
+        return last
+    whole = [visit for visit in pages if visit.error not in BROKEN_OFF]
+    return (whole or pages)[-1]
+
+
+def repeated(indexes: Sequence[Hashed]) -> Iterator[int]:
+    """The hashes of the URLs that have several rows in these indexes, in order."""
+    if len(indexes) == 1 and (own := indexes[0].own_repeated()) is not None:
+        yield from own
+        return
+    last: int | None = None
+    for before, after in pairwise(heapq.merge(*(index.hashes() for index in indexes))):
+        if before == after != last:
+            last = after
+            yield after

@@ -1,0 +1,34 @@
+"""What the live display and its plain lines show of a status."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from weft.cli import crawl
+from weft.cli.display import Display
+from weft.engine.progress import Status
+
+BUSY = Status(state="running", pages=3, errors={"http_4xx": 2}, slowed={"429": 7})
+
+
+def drawn(status: Status) -> str:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=80)
+    display = Display("data", console=console)
+    console.print(display._picture(status))
+    display.close()
+    return out.getvalue()
+
+
+def test_answers_that_ask_to_slow_down_are_shown_while_they_come() -> None:
+    assert "429 7" in drawn(BUSY) and "http_4xx 2" in drawn(BUSY)
+    assert "slowed" not in drawn(Status(state="running"))
+
+
+def test_the_plain_lines_show_them_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(crawl, "LINE_EVERY_S", 0.0)
+    crawl.Lines()(BUSY)
+    assert "errors=2 slowed=7" in capsys.readouterr().err
