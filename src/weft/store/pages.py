@@ -169,7 +169,7 @@ class PageStore:
             return batch
 
     def sync_rows(self) -> None:
-        """Puts the committed rows on the disk; bytes that a power cut takes from under them are found at the opening."""
+        """Puts the committed rows on the disk. What a power cut takes of their bytes is found at the opening."""
         with self._sync_lock:
             for shard in self._shards:
                 shard.index.flush()
