@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from functools import cache
 
 from weft import urls
-from weft.crawl.stored import read_page
+from weft.engine.stored_page import read_page
 from weft.pipelines import Context, WorkerPool
 from weft.store.pages import PageStore
 from weft.store.query import Where

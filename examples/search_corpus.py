@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from weft.crawl.stored import read_page
+from weft.engine.stored_page import read_page
 from weft.store.pages import PageStore
 from weft.store.query import Where
 

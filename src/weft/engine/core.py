@@ -120,7 +120,7 @@ class Core:
         self._server = Server(path, self._carry_out, at_once=_QUESTIONS)
         synced = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._committer.after_sync = lambda: os.eventfd_write(synced, 1)
-        self._ways.watch(synced, lambda: None if os.eventfd_read(synced) else None)
+        self._ways.watch(synced, lambda: _drain(synced))
         self._ways.watch(self._server.fileno(), self._commands_came)
         if parent is not None:
             self._ways.watch(parent, self.stop)
@@ -618,6 +618,10 @@ class Core:
         if number not in self._crawls:
             raise BadInput(f"the crawl {name!r} has ended ({self._ended[number].reason})")
         return self._crawls[number]
+
+
+def _drain(eventfd: int) -> None:
+    os.eventfd_read(eventfd)
 
 
 def _change(number: int, name: str, record: Record, state: State | None = None) -> Change:

@@ -31,6 +31,7 @@ from weft.records import FetchResult, Found, Lease, Purpose, Reason
 from weft.telemetry import Log
 
 UNREAD_BYTES = 16 << 20  # more than this is not kept waiting
+UNREAD_ANSWERS = 400  # nor so many: the last of them, another crawl's perhaps, would wait for long
 BYTES_AT_ONCE = 1 << 20  # with this many, those read together are enough: large ones take long
 log = Log("weft.engine.results")
 
@@ -88,7 +89,9 @@ class Results:
     def read(self, slice_s: float) -> None:
         """Reads what came, for so long; and on, while too much would be left."""
         until, unread = time.monotonic() + slice_s, self._unread
-        while unread and (self._unread_bytes > UNREAD_BYTES or time.monotonic() < until):
+        while unread and (
+            self._unread_bytes > UNREAD_BYTES or len(unread) > UNREAD_ANSWERS or time.monotonic() < until
+        ):
             answers, left_bytes = list[Answer](), BYTES_AT_ONCE
             while unread and len(answers) < AT_ONCE and left_bytes > 0:
                 answers.append(unread.popleft())
