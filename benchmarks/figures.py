@@ -135,6 +135,20 @@ FIGURES = {
     ),
     "redis-cpu": Figure("pods", ["pods"], "of Redis CPU a page", key("redis_cpu_ms"), " ms", most=0.15),
     "round-trips": Figure("pods", ["pods"], "round trips to Redis a page", key("round_trips"), most=0.5),
+    "many-crawls": Figure(
+        "engine", ["engine"], "dearer a page with 200 crawls and 10,000 that wait", key("many_dearer"), most=0.1
+    ),
+    "waiting": Figure("engine", ["engine"], "of memory a waiting crawl", key("waiting_kb"), " KB", most=20),
+    "readers": Figure("engine", ["engine"], "dearer a page with 50 readers", key("readers_dearer"), most=0.05),
+    "first-page": Figure(
+        "engine",
+        ["engine"],
+        "to a small crawl's first page beside a large one (p95)",
+        key("first_page_p95_s"),
+        " s",
+        most=1,
+    ),
+    "cancel": Figure("engine", ["engine"], "to cancel a million queued URLs", key("cancel_s"), " s", most=2),
     "first-fetch": Figure("start", ["startup"], "to the first fetch", key("first_fetch_s"), " s", most=1.5),
     "help": Figure("start", ["startup"], "for `weft --help`", key("help_s"), " s", most=0.3),
     "web-page": Figure("parts", ["parts"], "of CPU a page of the synthetic web", key("web_page_ms"), " ms", most=0.333),

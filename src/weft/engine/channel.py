@@ -67,6 +67,7 @@ class Peer:
         self.topic: str | None = None  # the crawl it wants to hear of; None: all
         self.heard = bytearray()
         self.unsent = bytearray()
+        self.is_full = False  # it is watched until it can take more
         self.notice: object = None  # the latest one, not yet put into `unsent`
 
     @property
@@ -227,8 +228,9 @@ class Server:
             log.warning("a peer does not read its replies: it is disconnected")
             self._drop(peer)
             return
-        wanted = select.EPOLLIN | (select.EPOLLOUT if peer.unsent else 0)
-        self._epoll.modify(peer.sock.fileno(), wanted)
+        if peer.is_full is not bool(peer.unsent):
+            peer.is_full = bool(peer.unsent)
+            self._epoll.modify(peer.sock.fileno(), select.EPOLLIN | (select.EPOLLOUT if peer.is_full else 0))
 
     def _drop(self, peer: Peer) -> None:
         fd = peer.sock.fileno()
