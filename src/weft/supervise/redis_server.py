@@ -8,7 +8,8 @@
 
 Invariants: a folder never has two servers; the server dies with the process that started it, and with no thread of it;
 what it wrote to its file is there again after it was killed, and after `stop` all that it acknowledged; it is running
-once it has loaded what its file holds. While a sync is under way a server keeps acknowledged writes back: a kill may cost the last two seconds.
+once it has loaded what its file holds. While a sync is under way a server keeps acknowledged writes back: a kill may
+cost the last two seconds.
 Folder and files are their owner's alone: they hold cookies and what pages link to, and the configuration the password.
 A server that dies is started again when `look` is called; one that dies again and again is given up with the last words
 of its log.
