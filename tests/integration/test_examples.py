@@ -153,6 +153,26 @@ def test_resume(seed: str, corpus: Path, tmp_path: Path) -> None:
     assert len(pages) == len(set(pages)) == json.loads(weft("stats", corpus, "--json").stdout)["pages"]
 
 
+def test_engine_demo(web: SyntheticWeb, tmp_path: Path) -> None:
+    names = [f"127.1.0.{number}" for number in (1, 2)]
+    arguments = [tmp_path / "engine", "me@example.com", *(f"http://{name}:{web.port}/" for name in names)]
+    lines = run("engine_demo.py", *arguments)
+    for name in names:
+        numbers = [int(line.split()[1].rstrip(":")) for line in lines if line.startswith(f"{name} ")]
+        assert numbers == sorted(set(numbers)), "each event once, in its order"
+        assert f"{name} {numbers[-1]}: ended, max_pages" in lines
+        assert sum(line.startswith(f"{name} ") and ": 200 " in line for line in lines) == 10
+    assert [line.split(",")[0] for line in lines[-2:]] == [f"{name}: 10 pages" for name in names]
+    assert run("engine_demo.py", *arguments) == lines, "nothing is fetched again; the events are the same"
+
+
+def test_async_engine(web: SyntheticWeb, tmp_path: Path) -> None:
+    names = [f"127.1.0.{number}" for number in (1, 2)]
+    seeds = [f"http://{name}:{web.port}/" for name in names]
+    lines = run("async_engine.py", tmp_path / "engine", "me@example.com", *seeds)
+    assert {name: sum(line.startswith(f"{name} ") for line in lines) for name in names} == dict.fromkeys(names, 5)
+
+
 def test_search_corpus(corpus: Path, seed: str) -> None:
     words = weft("get", corpus, seed, "--text").stdout.split()
     word = max(words, key=len)

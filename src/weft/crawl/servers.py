@@ -27,7 +27,7 @@ def managed_folder(frontier: Path, pod: int) -> Path:
 
 
 class ManagedServers:
-    """The servers that a crawl keeps running, by pod. Made and looked at by one thread: they die with it."""
+    """The servers that a crawl keeps running, by pod. They die with this process, whichever way that goes."""
 
     def __init__(self, frontier: Path, pods: Collection[int], password: str | None = None) -> None:
         self._servers = {pod: RedisServer(managed_folder(frontier, pod), password=password) for pod in pods}

@@ -139,8 +139,11 @@ class Child:
             self._told_to_stop = False
             self._due_s = self._since_s + (self.policy.stop_grace_s if grace_s is None else grace_s)
 
-    def exited(self, how: Exit, *, failed: bool | None = None) -> None:
-        """It has ended. `failed` overrides the judgement by its running time: True counts towards the crash loop."""
+    def exited(self, how: Exit, *, failed: bool | None = None, final: bool = False) -> None:
+        """It has ended. `failed` overrides the judgement by its running time: True counts towards the crash loop.
+
+        `final`: it would end the same way again, and is not started any more.
+        """
         if not self.alive:
             return
         self.last_exit, self.pid = how, None
@@ -151,7 +154,7 @@ class Child:
         if failed is None:
             failed = self.state is State.STARTING or self._clock() - self._since_s < self.policy.stable_after_s
         self.failures = self.failures + 1 if failed else 0
-        self._enter(State.DEAD if self.failures >= self.policy.max_failures else State.BACKOFF)
+        self._enter(State.DEAD if final or self.failures >= self.policy.max_failures else State.BACKOFF)
         self._due_s = self._since_s + self._delay_s()
 
     def _delay_s(self) -> float:

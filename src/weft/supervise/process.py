@@ -54,7 +54,10 @@ class Exit:
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """From now on SIGKILL comes when the parent's thread that forked us ends; at once if it has gone already."""
+    """From now on SIGKILL comes when the parent's thread that forked us ends; at once if it has gone already.
+
+    A thread, not the process: whoever starts us does so from one that lasts (`starter`), or a fork of its own.
+    """
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
         os._exit(1)
@@ -116,6 +119,15 @@ def birth(pid: int) -> int | None:
     """Start time in clock ticks since boot: with the pid it names a process for good, a reused pid included."""
     fields = _stat_fields(pid)
     return int(fields[19]) if fields else None
+
+
+def command_line(pid: int) -> tuple[str, ...]:
+    """Its arguments as they are now; empty when it has gone, or is a zombie."""
+    try:
+        data = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return ()
+    return tuple(os.fsdecode(part) for part in data.rstrip(b"\0").split(b"\0")) if data else ()
 
 
 def rss_bytes(pid: int) -> int:

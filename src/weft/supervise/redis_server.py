@@ -6,9 +6,10 @@
     FOLDER/redis.lock      held by the server itself, as long as it lives; its pid
     FOLDER/redis.sock      where it listens; no TCP port. A path too long for a socket: see `socket_path`
 
-Invariants: a folder never has two servers; the server dies with the process that started it; what it wrote to its file
-is there again after it was killed, and after `stop` all that it acknowledged; it is running once it has loaded what its
-file holds. While a sync is under way a server keeps acknowledged writes back: a kill may cost the last two seconds.
+Invariants: a folder never has two servers; the server dies with the process that started it, and with no thread of it;
+what it wrote to its file is there again after it was killed, and after `stop` all that it acknowledged; it is running
+once it has loaded what its file holds. While a sync is under way a server keeps acknowledged writes back: a kill may
+cost the last two seconds.
 Folder and files are their owner's alone: they hold cookies and what pages link to, and the configuration the password.
 A server that dies is started again when `look` is called; one that dies again and again is given up with the last words
 of its log.
@@ -24,7 +25,6 @@ import shutil
 import signal
 import socket
 import stat
-import subprocess
 import sys
 import tempfile
 import time
@@ -34,8 +34,9 @@ from pathlib import Path
 
 from weft.errors import BadInput, Busy, Missing, WeftError
 from weft.supervise import process
-from weft.supervise.child import Child, RestartPolicy, State, Step
+from weft.supervise.child import RestartPolicy
 from weft.supervise.process import Exit
+from weft.supervise.service import HEALTHY, Command, Health, Report, Service
 from weft.telemetry import Log
 
 PROGRAMS = ("redis-server", "valkey-server")
@@ -134,78 +135,55 @@ class RedisServer:
         self._password = password
         if password is not None:
             self._settings["requirepass"] = _quoted(password)
-        self._child = Child("redis", policy)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._loaded = False
-        self._policy = policy
+        self._lock = -1
+        self._service = Service("redis", self._command, health=self._ask, policy=policy, on_start=self._started)
 
     @property
     def pid(self) -> int | None:
         """The server's process, if there is one."""
-        return None if self._process is None else self._process.pid
+        return self._service.pid
 
     @property
     def running(self) -> bool:
         """It answers and has loaded everything."""
-        return self._loaded
+        return self._service.healthy
 
     def start(self) -> None:
         """Starts it and waits until it can be used, however long it loads; raises ServerFailed when it cannot be."""
-        if self._child.state is State.DEAD:
-            self._child = Child("redis", self._policy)
+        if self._service.has_ended:
+            self._service.begin_anew()
         while not self.look():
             time.sleep(LOOK_EVERY_S)
 
     def look(self) -> bool:
         """Does what is due now and waits for nothing: starts it, sees how it is. Tells whether it can be used."""
-        if self._process is not None and self._process.poll() is not None:
-            self._died(self._process.returncode)
-        step = self._child.next_step()
-        if step is Step.START:
-            self._spawn()
-        elif step is Step.KILL and self._process is not None:
-            self._process.kill()
-        if self._process is not None and not self._loaded:
-            self._ask()
-        return self._loaded
+        if (how := self._service.look()) is not None:
+            self._died(how)
+        self._service.act()
+        return self.running
 
     def stop(self) -> None:
         """Ends it with everything on disk; killed when it takes too long. Safe to call twice."""
-        self._child.stop()
-        if self._process is not None:
-            self._process.terminate()
-            try:
-                self._process.wait(self._policy.stop_grace_s)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-            self._died(self._process.returncode)
+        was_there = self.pid is not None
+        how = self._service.stop_and_wait()
+        if was_there:
+            log.info("server ended", folder=self.folder, how=str(how))
         if self.socket.parent != self.folder:
             shutil.rmtree(self.socket.parent, ignore_errors=True)
 
     def kill(self) -> None:
         """Kills it as a power cut of this process would; `start` or `look` brings it back."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        self._service.kill()
 
-    def _spawn(self) -> None:
-        lock = self._prepare()
-        try:
-            self._process = subprocess.Popen(  # noqa: S603 (a program that the user chose)
-                [sys.executable, "-c", _LAUNCH, str(os.getpid()), str(self.program), str(self.folder / "redis.conf")],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=(lock,),
-                start_new_session=True,  # a terminal's Ctrl-C is not for it: it is stopped when its clients are
-            )
-            os.pwrite(lock, f"{self._process.pid:<20}".encode(), 0)
-        finally:
-            os.close(lock)
-        log.info("server started", folder=self.folder, pid=self._process.pid, program=self.program)
-        self._child.spawned(self._process.pid)
-        self._loaded = False
+    def _command(self) -> Command:
+        self._lock = self._prepare()
+        launch = [sys.executable, "-c", _LAUNCH, str(os.getpid()), str(self.program), str(self.folder / "redis.conf")]
+        # A session of its own: a terminal's Ctrl-C is not for it, it is stopped when its clients are.
+        return Command(launch, hears_interrupts=True, quiet=True, new_session=True, inherits=(self._lock,))
+
+    def _started(self, pid: int) -> None:
+        os.pwrite(self._lock, f"{pid:<20}".encode(), 0)
+        log.info("server started", folder=self.folder, pid=pid, program=self.program)
 
     def _prepare(self) -> int:
         """Writes the configuration; gives the folder's lock, which the server inherits."""
@@ -248,25 +226,20 @@ class RedisServer:
             else:
                 return
 
-    def _ask(self) -> None:
+    def _ask(self, pid: int) -> Report:  # noqa: ARG002
         """Whether it answers: -LOADING is an answer too, from a server that needs time and no restart."""
+        if self.running:
+            return HEALTHY  # its clients will tell when it is not; its end is seen anyway
         answer = ping(self.socket, password=self._password)
-        if answer:
-            self._child.ready()
-        self._loaded = answer.startswith((b"+PONG", b"-NOAUTH"))
+        if answer.startswith((b"+PONG", b"-NOAUTH")):
+            return HEALTHY
+        return Report(Health.LOADING if answer else Health.STARTING, answer.decode("utf-8", "replace").strip())
 
-    def _died(self, code: int) -> None:
-        self._process, self._loaded = None, False
-        asked = self._child.state is State.STOPPING
-        self._child.exited(Exit(code) if code >= 0 else Exit(None, -code))
-        if asked:
-            log.info("server ended", folder=self.folder, how=str(self._child.last_exit))
-            return
-        log.error("a Redis server died", folder=self.folder, how=str(self._child.last_exit))
-        if self._child.looping:
+    def _died(self, how: Exit) -> None:
+        log.error("a Redis server died", folder=self.folder, how=str(how))
+        if (child := self._service.child).looping:
             raise ServerFailed(
-                f"{self.program.name} in {self.folder} {self._child.last_exit}, {self._child.failures} times in a row: "
-                f"{self._last_words()}"
+                f"{self.program.name} in {self.folder} {how}, {child.failures} times in a row: {self._last_words()}"
             )
 
     def _last_words(self) -> str:

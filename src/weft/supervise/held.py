@@ -1,0 +1,186 @@
+"""A process that a service holds: one it has started, or one it has found and taken over.
+
+Both are watched and signalled through a descriptor of the process (pidfd), so that a signal can never reach another one
+that has got the same number since. Who took part in starting it may reap it and see how it ended; of an adopted process
+only that it has ended is known.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+
+from weft.supervise import process
+from weft.supervise.process import Exit
+
+WORDS_BYTES = 8192  # of standard error that are kept
+_PIECE = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What names a process for good, to be written down and found again: its number, its birth, its command line."""
+
+    pid: int
+    birth: int
+    argv: tuple[str, ...]
+
+    @classmethod
+    def of(cls, pid: int) -> Identity | None:
+        """Of a process that is there now."""
+        birth, argv = process.birth(pid), process.command_line(pid)
+        return None if birth is None or not argv else cls(pid, birth, argv)
+
+
+class Held:
+    """What is the same for both: the descriptor."""
+
+    def __init__(self, pid: int, pidfd: int) -> None:
+        self.pid = pid
+        self._pidfd = pidfd
+
+    def fileno(self) -> int:
+        """Readable when it has ended."""
+        return self._pidfd
+
+    def poll(self) -> Exit | None:
+        """How it has ended; None while it runs."""
+        raise NotImplementedError
+
+    def send(self, number: int) -> None:
+        """A signal to this very process; nothing if it has ended."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, number)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Whether it has ended before the time was over."""
+        poll = select.poll()
+        poll.register(self._pidfd, select.POLLIN)
+        return bool(poll.poll(None if timeout_s is None else timeout_s * 1000))
+
+    def tell(self, data: bytes) -> bool:
+        """Writes to its standard input; False where there is none, or nobody reads it."""
+        del data
+        return False
+
+    def close_input(self) -> bool:
+        """Closes its standard input; False where there is none."""
+        return False
+
+    def hear(self) -> None:
+        """Takes what it has written to standard error, so that it never waits for us."""
+
+    def words(self) -> str:
+        """The end of what it has written to standard error, where that is kept."""
+        return ""
+
+    def close(self) -> None:
+        """Lets it go; it has ended, or goes on without us."""
+        os.close(self._pidfd)
+
+
+class Started(Held):
+    """A child of ours."""
+
+    def __init__(self, popen: subprocess.Popen[bytes]) -> None:
+        try:
+            super().__init__(popen.pid, os.pidfd_open(popen.pid))  # nobody else can have reaped it
+        except OSError:
+            popen.kill()
+            popen.wait()
+            raise
+        self._popen = popen
+        self._words: deque[bytes] = deque()
+        self._kept = 0
+        if popen.stderr is not None:
+            os.set_blocking(popen.stderr.fileno(), False)
+
+    def poll(self) -> Exit | None:
+        """How it has ended; it is reaped."""
+        code = self._popen.poll()
+        if code is None:
+            return None
+        return Exit(code) if code >= 0 else Exit(None, -code)
+
+    def send(self, number: int) -> None:
+        """As for any other."""
+        if self._popen.returncode is None:
+            super().send(number)
+
+    def tell(self, data: bytes) -> bool:
+        """Writes to its standard input."""
+        if self._popen.stdin is None or self._popen.stdin.closed:
+            return False
+        try:
+            self._popen.stdin.write(data)
+            self._popen.stdin.flush()
+        except BrokenPipeError:
+            return False
+        return True
+
+    def close_input(self) -> bool:
+        """Closes its standard input."""
+        if self._popen.stdin is None:
+            return False
+        with suppress(BrokenPipeError):
+            self._popen.stdin.close()
+        return True
+
+    def hear(self) -> None:
+        """Takes what it has written to standard error."""
+        while self._popen.stderr is not None and not self._popen.stderr.closed:
+            try:
+                piece = os.read(self._popen.stderr.fileno(), _PIECE)
+            except BlockingIOError:
+                return
+            if not piece:
+                return
+            self._words.append(piece)
+            self._kept += len(piece)
+            while self._kept - len(self._words[0]) >= WORDS_BYTES:
+                self._kept -= len(self._words.popleft())
+
+    def words(self) -> str:
+        """The end of its standard error."""
+        return b"".join(self._words)[-WORDS_BYTES:].decode("utf-8", "replace").strip()
+
+    def close(self) -> None:
+        """Closes pipes and descriptor."""
+        self.close_input()
+        if self._popen.stderr is not None:
+            self._popen.stderr.close()
+        super().close()
+
+
+class Adopted(Held):
+    """Somebody else's child, or nobody's."""
+
+    @classmethod
+    def take(cls, identity: Identity) -> Adopted | None:
+        """The process of this identity; None if it has gone, is a zombie, or its number is another's by now."""
+        try:
+            pidfd = os.pidfd_open(identity.pid)
+        except OSError:
+            return None
+        # Looked at after the descriptor was opened: what matches now is what the descriptor names.
+        if Identity.of(identity.pid) == identity and process.state(identity.pid) not in (None, "Z", "X"):
+            return cls(identity.pid, pidfd)
+        os.close(pidfd)
+        return None
+
+    def poll(self) -> Exit | None:
+        """Whether it has ended; how, if it was given to us as an orphan."""
+        if not self.wait(0):
+            return None
+        try:
+            found = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG)
+        except ChildProcessError:
+            return Exit()
+        if found is None:
+            return Exit()
+        return Exit(found.si_status) if found.si_code == os.CLD_EXITED else Exit(None, found.si_status)

@@ -1,0 +1,285 @@
+"""One service that is kept running: started, asked how it is, replaced, told to stop, or found alive and taken over.
+
+Its owner has a loop and calls two functions, neither of which waits: `look` sees how it is, `act` does what is due.
+When something is due is the state machine's affair (`child`); how a process is watched and signalled, `held`'s; from
+where it is started, `starter`'s. A crawl's processes, an engine's process and managed Redis servers are services.
+
+Invariants: one process at a time; health is asked before anything is done to it; it is not started while what it needs
+is not healthy; a process that is told to stop and does not is killed when its grace is over; a signal goes to the very
+process that was started or adopted, never to one that has got its number.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+from weft.supervise import starter
+from weft.supervise.child import Child, RestartPolicy, State, Step
+from weft.supervise.held import Adopted, Held, Identity, Started
+from weft.supervise.process import Exit
+from weft.telemetry import Log
+
+KILLED_S = 10.0  # a process that was killed may take a moment to be gone
+HEAR_S = 0.1  # while one is waited for, what it writes is read so often
+log = Log("weft.supervise.service")
+
+
+class Health(enum.Enum):
+    """What a service says about itself."""
+
+    STARTING = "starting"  # says nothing yet: the time limit for starting runs
+    LOADING = "loading"  # answers, but cannot be used yet: it takes as long as it takes
+    HEALTHY = "healthy"
+    UNHEALTHY = "unhealthy"  # it is killed, and another takes its place
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The answer of a health check."""
+
+    health: Health
+    reason: str = ""
+
+
+HEALTHY = Report(Health.HEALTHY)
+HealthCheck = Callable[[int], Report]  # asked with the pid, often: it must not wait
+
+
+class Verdict(enum.Enum):
+    """What the end of a process says about the service."""
+
+    BY_TIME = "by time"  # a failure, unless it had run for long enough
+    HARMLESS = "harmless"  # no failure: it did its work, or the cause lies elsewhere
+    FINAL = "final"  # it would end the same way again: given up at once
+
+
+class Ask(enum.Enum):
+    """How a process is told to stop."""
+
+    TERMINATE = "SIGTERM"
+    CLOSE_INPUT = "the end of its standard input"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """How a process is started. Made anew for each start."""
+
+    argv: Sequence[str]
+    stdin: bytes | None = None  # what it is told first; the pipe stays open. None: it has no standard input
+    env: Mapping[str, str] | None = None
+    hears_interrupts: bool = False
+    quiet: bool = False  # standard output and error go nowhere
+    keeps_words: bool = False  # standard error is read here, and its end kept
+    new_session: bool = False
+    inherits: tuple[int, ...] = ()  # descriptors that are the process's from now on: closed here
+
+
+class Moving:
+    """Health by progress: a value, read at each look, that must not stay the same for longer than a limit."""
+
+    def __init__(self, read: Callable[[], Hashable], limit_s: float | Callable[[Hashable], float]) -> None:
+        self._read = read
+        self._limit_s = limit_s
+        self._pid = 0
+        self._value: Hashable = None
+        self._since_s = 0.0
+
+    def __call__(self, pid: int) -> Report:
+        now_s, value = time.monotonic(), self._read()
+        if pid != self._pid or value != self._value:
+            self._pid, self._value, self._since_s = pid, value, now_s
+        limit_s = self._limit_s(value) if callable(self._limit_s) else self._limit_s
+        if now_s - self._since_s <= limit_s:
+            return HEALTHY
+        return Report(Health.UNHEALTHY, f"it has stood still for {now_s - self._since_s:.1f} s, at {value}")
+
+
+class Service:
+    """One service, through all its restarts. Its owner calls it from one thread at a time."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Callable[[], Command],
+        *,
+        health: HealthCheck = lambda _: HEALTHY,
+        policy: RestartPolicy | None = None,
+        ask: Ask = Ask.TERMINATE,
+        judge: Callable[[Exit], Verdict] = lambda _: Verdict.BY_TIME,
+        on_start: Callable[[int], None] = lambda _: None,
+        needs: Sequence[Service] = (),
+    ) -> None:
+        """`judge`: what an end that nobody asked for means. `on_start` hears each new pid, before the descriptors that
+        the process inherits are closed here."""
+        self.name = name
+        self.needs = tuple(needs)
+        self.report = Report(Health.STARTING)
+        self.last_words = ""
+        self._command = command
+        self._health = health
+        self._policy = policy or RestartPolicy()
+        self._ask = ask
+        self._judge = judge
+        self._on_start = on_start
+        self._held: Held | None = None
+        self.child = Child(name, self._policy)
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process that there is."""
+        held = self._held
+        return None if held is None else held.pid
+
+    @property
+    def healthy(self) -> bool:
+        """It runs, and said at the last look that it can be used."""
+        return self._held is not None and self.report.health is Health.HEALTHY
+
+    @property
+    def has_ended(self) -> bool:
+        """There is no process, and none will be started."""
+        return self._held is None and self.child.state is State.DEAD
+
+    @property
+    def identity(self) -> Identity | None:
+        """For a file from which a later owner can adopt the process."""
+        return None if self.pid is None else Identity.of(self.pid)
+
+    @property
+    def failure(self) -> str:
+        """Why it was given up, in one line."""
+        times = f", {self.child.failures} times in a row" if self.child.looping else ""
+        return f"{self.name} {self.child.last_exit}{times}: {self.last_words or 'it left no message'}"
+
+    # ── what an owner's loop does ──────────────────────────────────────────────────────────────────────────────────
+
+    def look(self) -> Exit | None:
+        """How it has ended, if it just has; else its health is asked, and one that is unhealthy is killed."""
+        held = self._held
+        if held is None:
+            return None
+        how = held.poll()
+        held.hear()
+        if how is not None:
+            self._ended(held, how)
+            return how
+        self.report = self._health(held.pid)
+        if self.report.health in (Health.HEALTHY, Health.LOADING):
+            self.child.ready()
+        elif self.report.health is Health.UNHEALTHY:
+            log.error("a service is unhealthy", service=self.name, pid=held.pid, reason=self.report.reason)
+            self.kill()
+        return None
+
+    def act(self) -> None:
+        """Does what is due: start, tell to stop, kill."""
+        step = self.child.next_step()
+        if step is Step.START:
+            if all(other.healthy for other in self.needs):
+                self._start()
+        elif step is Step.TERMINATE and self._held is not None:
+            if self._ask is not Ask.CLOSE_INPUT or not self._held.close_input():
+                self._held.send(signal.SIGTERM)
+            self.child.told_to_stop()
+        elif step is Step.KILL:
+            self.kill()
+
+    # ── what may be asked of it ────────────────────────────────────────────────────────────────────────────────────
+
+    def stop(self, message: bytes | None = None, *, grace_s: float | None = None) -> None:
+        """It shall end; `act` and `look` see to it. With a message it is told that instead of being asked as usual."""
+        self.child.stop(grace_s=grace_s)
+        if message is not None and self._held is not None and self._held.tell(message):
+            self.child.told_to_stop()
+
+    def stop_and_wait(self) -> Exit | None:
+        """Stops it and returns when it is gone: asked, and after its grace killed."""
+        self.stop()
+        while self._held is not None:
+            self.act()
+            self._held.wait(HEAR_S)
+            how = self._held.poll()
+            self._held.hear()
+            if how is not None:
+                self._ended(self._held, how)
+        return self.child.last_exit
+
+    def kill(self) -> None:
+        """At once. The next look sees how it ended."""
+        if self._held is not None and self._held.poll() is None:
+            log.info("process killed", service=self.name, pid=self._held.pid)
+            self._held.send(signal.SIGKILL)
+            self._held.wait(KILLED_S)
+
+    def begin_anew(self) -> None:
+        """One that has ended, or was given up, is to be started again."""
+        self.child = Child(self.name, self._policy)
+
+    def adopt(self, identity: Identity | None) -> bool:
+        """Takes over a process that an earlier owner has left; False if it is not there, or is somebody else's."""
+        if identity is None or self._held is not None or self.child.state is not State.BACKOFF:
+            return False
+        found = Adopted.take(identity)
+        if found is None:
+            return False
+        self._hold(found)
+        log.info("process adopted", service=self.name, pid=found.pid)
+        return True
+
+    # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _start(self) -> None:
+        command = self._command()
+        try:
+            held = Started(
+                starter.start(
+                    list(command.argv),
+                    hears_interrupts=command.hears_interrupts,
+                    stdin=subprocess.DEVNULL if command.stdin is None else subprocess.PIPE,
+                    stdout=subprocess.DEVNULL if command.quiet else None,
+                    stderr=_stderr(command),
+                    env=command.env,
+                    pass_fds=command.inherits,
+                    start_new_session=command.new_session,
+                )
+            )
+        except OSError as error:
+            self._could_not_start(f"{command.argv[0]}: {error.strerror or error}")
+        else:
+            self._hold(held)
+            self._on_start(held.pid)
+            if command.stdin:
+                held.tell(command.stdin)  # if it has died already, `look` will see how
+        finally:
+            for fd in command.inherits:
+                os.close(fd)
+
+    def _hold(self, held: Held) -> None:
+        self._held, self.report, self.last_words = held, Report(Health.STARTING), ""
+        self.child.spawned(held.pid)
+
+    def _could_not_start(self, why: str) -> None:
+        log.error("a service cannot be started", service=self.name, reason=why)
+        self.last_words = why
+        self.child.spawned()
+        self.child.exited(Exit(), failed=True)
+
+    def _ended(self, held: Held, how: Exit) -> None:
+        self._held, self.report = None, Report(Health.STARTING)
+        self.last_words = held.words()
+        held.close()
+        asked = self.child.state is State.STOPPING
+        verdict = Verdict.BY_TIME if asked else self._judge(how)
+        self.child.exited(how, failed=False if verdict is Verdict.HARMLESS else None, final=verdict is Verdict.FINAL)
+
+
+def _stderr(command: Command) -> int | None:
+    if command.keeps_words:
+        return subprocess.PIPE
+    return subprocess.DEVNULL if command.quiet else None

@@ -1,0 +1,91 @@
+"""Starts processes from one thread that lives as long as this process does.
+
+The kernel ties `die_with_parent` to the *thread* that forked: a child that is started from a thread which ends early is
+killed with it, though its parent goes on. So every service is started from here. What a child inherits from the thread
+that forks it, its signal mask and its cores, is the caller's all the same.
+
+Invariant: the thread never ends before the process; after a fork the new process has one of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any
+
+Work = Callable[[], subprocess.Popen[bytes]]
+
+
+class _Starter:
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self._asked: SimpleQueue[tuple[Future[subprocess.Popen[bytes]], Work]] = SimpleQueue()
+        # A daemon: one that is joined at the interpreter's exit would end before the last threads of its users.
+        threading.Thread(target=self._serve, name="starter", daemon=True).start()
+
+    def start(self, work: Work) -> subprocess.Popen[bytes]:
+        answer: Future[subprocess.Popen[bytes]] = Future()
+        self._asked.put((answer, work))
+        try:
+            return answer.result()
+        except BaseException:
+            # Ctrl-C while we waited: nobody would know of the process.
+            answer.add_done_callback(_discard)
+            raise
+
+    def _serve(self) -> None:
+        while True:
+            answer, work = self._asked.get()
+            try:
+                answer.set_result(work())
+            except BaseException as error:  # whoever asked has to hear of it
+                answer.set_exception(error)
+
+
+_lock = threading.Lock()
+_starter: _Starter | None = None
+
+
+def start(argv: list[str], *, hears_interrupts: bool = True, **options: Any) -> subprocess.Popen[bytes]:
+    """As `subprocess.Popen`. `hears_interrupts=False`: it is born with SIGINT blocked, because a terminal's Ctrl-C goes
+    to the whole group, and is for its parent to hear."""
+    cores, mask = os.sched_getaffinity(0), set(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+    if not hears_interrupts:
+        mask.add(signal.SIGINT)
+
+    def work() -> subprocess.Popen[bytes]:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        with suppress(OSError):  # taken away from us meanwhile: the kernel has chosen others
+            os.sched_setaffinity(0, cores)
+        return subprocess.Popen(argv, **options)  # noqa: S603 (our caller's own command)
+
+    return _this_process().start(work)
+
+
+def _this_process() -> _Starter:
+    global _starter
+    with _lock:
+        if _starter is None or _starter.pid != os.getpid():
+            _starter = _Starter()
+        return _starter
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.Lock()  # another thread may have held it in the moment of the fork
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
+
+def _discard(answer: Future[subprocess.Popen[bytes]]) -> None:
+    if answer.exception() is None:
+        popen = answer.result()
+        popen.kill()
+        popen.wait()
