@@ -147,7 +147,8 @@ def main() -> int:
         found |= {"waiting_kb": kilobytes, "waiting": args.waiting} | bench.beside_a_million(args.queued)
     results.keep("engine", found)
     print(
-        f"one crawl {found['one']:.3f} CPU-ms a page; {RUNNING} and {args.waiting:,} waiting {found['many_dearer']:+.1%}; "
+        f"one crawl {found['one']:.3f} CPU-ms a page; "
+        f"{RUNNING} and {args.waiting:,} waiting {found['many_dearer']:+.1%}; "
         f"{READERS} readers {found['readers_dearer']:+.1%}; a waiting crawl {kilobytes:.1f} KB\n"
         f"beside {found['queued_at_cancel']:,} queued URLs: first page {found['first_page_median_s']:.2f} s, p95 "
         f"{found['first_page_p95_s']:.2f} s; cancel {found['cancel_s']:.2f} s; forgotten in {found['forget_s']:.1f} s"

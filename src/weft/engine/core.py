@@ -78,7 +78,7 @@ class Core:
         self._suspects = Suspects(data_dir / "frontier" / SLOT.name)
         workers = self._config.fetch.workers
         self._ways = Ways(client_for(workers), workers)
-        self._books: dict[str, RobotsBook] = {}
+        self._books: dict[tuple[str, str], RobotsBook] = {}  # by user agent and trust
         self._crawls: dict[int, Tenant] = {}
         self._names: dict[str, int] = {}  # of every crawl that is not being forgotten
         self._ended: dict[int, Record] = {}
@@ -207,10 +207,11 @@ class Core:
 
     def _tenant(self, number: int, name: str, record: Record) -> Tenant:
         config = self._configured(record)
-        agent = config.fetch.user_agent()
-        book = self._books.get(agent)
+        agent, trust = config.fetch.user_agent(), crawl_settings.trust_of(config.fetch)
+        self._frontier.set_trust(number, trust)
+        book = self._books.get((agent, trust))
         if book is None:
-            book = self._books[agent] = RobotsBook(self._frontier, agent)
+            book = self._books[agent, trust] = RobotsBook(self._frontier, agent, trust)
         way = self._ways.open(config.fetch)
         tenant = Tenant(name, number, record, config, self._frontier, book, way, this_year=datetime.now(UTC).year)
         self._crawls[number] = tenant

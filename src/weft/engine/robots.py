@@ -24,15 +24,17 @@ _KEPT = 10_000
 class RobotsBook:
     """Parsed robots.txt by origin."""
 
-    def __init__(self, frontier: Frontier, user_agent: str) -> None:
+    def __init__(self, frontier: Frontier, user_agent: str, trust: str = "") -> None:
+        """`trust`: crawls of another one do not share robots.txt files with these."""
         self._frontier = frontier
+        self._trust = f"{trust} " if trust else ""
         self.agent = product_token(user_agent)
         self._parsed: OrderedDict[str, tuple[RobotsRecord, Robots]] = OrderedDict()
 
     def of(self, origin: str) -> tuple[RobotsRecord, Robots]:
         """The origin's record and its rules; the frontier has it, or would not have given out a page."""
         entry = self._parsed.get(origin)
-        record = self._frontier.robots(origin)
+        record = self._frontier.robots(self._trust + origin)
         if record is None:
             return UNREACHABLE, Robots.DISALLOW_ALL
         if entry is None or entry[0] is not record:
@@ -56,7 +58,7 @@ class RobotsBook:
         return self.rule_against(url, entry[1])
 
     def learn(self, origin: str, record: RobotsRecord) -> Robots:
-        """Tells the frontier, with the Crawl-delay."""
+        """Tells the frontier, with the Crawl-delay; `origin` as the request was about it, with the trust."""
         rules = rules_of(record)
         self._frontier.robots_known(origin, record, rules.crawl_delay(self.agent))
         return rules

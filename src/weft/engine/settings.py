@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import lru_cache
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -97,6 +98,12 @@ def limits_of(config: Config, in_flight: int | None = None) -> CrawlLimits:
     return CrawlLimits(
         limits.max_pages, limits.max_pages_per_domain, config.scope.max_depth, in_flight, max_sitemaps=sitemaps
     )
+
+
+def trust_of(fetch: FetchSection) -> str:
+    """What tells crawls apart that may not share what they have learnt of a host; empty for the usual settings."""
+    unusual = (fetch.resolve, not fetch.tls_verify, fetch.allow_private, fetch.auth)
+    return sha256(_encode([*unusual, bool(fetch.email)])).hexdigest()[:12] if any(unusual) else ""
 
 
 def check_weight(weight: object) -> float:

@@ -236,6 +236,10 @@ class EmbeddedFrontier:
         self._unacknowledged = [entry for entry in self._unacknowledged if entry[1].crawl != crawl]
         return self._journal.forget(crawl, at_most)
 
+    def set_trust(self, crawl: int, trust: str) -> None:
+        """Robots.txt files are shared by crawls of equal trust: those that see the same hosts behind the same names."""
+        self._queues.crawls[crawl].trust = f"{trust} " if trust else ""
+
     def crawl_standing(self, crawl: int) -> CrawlStanding:
         """Where one crawl stands, from what is counted."""
         owner = self._queues.crawls[crawl]
@@ -451,7 +455,8 @@ class EmbeddedFrontier:
 
         A robots.txt that could not be fetched is fetched again, or the visit would be refused again.
         """
-        self._robots.expire_failed(found.url[: found.url.index("/", 8)])
+        trust = self._queues.crawls[crawl].trust
+        self._robots.expire_failed(trust + found.url[: found.url.index("/", 8)])
         owner = self._queues.crawls[crawl]
         owner.seen.add(found.url)
         self._queues.enqueue(owner, found, self._numbered(owner, found))
@@ -553,7 +558,7 @@ class EmbeddedFrontier:
     def robots_known(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
         """Remembers an origin's robots.txt; its Crawl-delay raises the site's delay."""
         self._robots.learn(origin, record)
-        site = self._queues.site(self._queues.key_of(origin + "/"))
+        site = self._queues.site(self._queues.key_of(origin.rpartition(" ")[2] + "/"))
         if crawl_delay_s and crawl_delay_s > site.clock.crawl_delay_s:
             site.clock.crawl_delay_s = crawl_delay_s
             site.clock.forced_single = True
@@ -791,15 +796,16 @@ class EmbeddedFrontier:
         if item is None or item.purpose is Purpose.ROBOTS:
             return item
         origin = item.url[: item.url.index("/", 8)]
-        if self._robots.is_in_force(origin):
+        about = lane.crawl.trust + origin
+        if self._robots.is_in_force(about):
             return item
         self._queues.push_urgent(lane, item, first=True)
-        if origin in self._robots.pending:
+        if about in self._robots.pending:
             return None
-        self._robots.pending.add(origin)
-        attempt, wall = self._robots.tried(origin)
+        self._robots.pending.add(about)
+        attempt, wall = self._robots.tried(about)
         robots = Item(
-            self._transient(), origin + "/robots.txt", item.depth, item.item, 0, Purpose.ROBOTS, origin, attempt
+            self._transient(), origin + "/robots.txt", item.depth, item.item, 0, Purpose.ROBOTS, about, attempt
         )
         if wall <= self._wall():
             return robots
@@ -980,7 +986,7 @@ class EmbeddedFrontier:
     def _forbidden(self, crawl: int, url: str) -> str:
         """The rule that forbids a page, as far as the robots.txt is in memory; it is checked again after the claim."""
         origin = url[: url.index("/", 8)]
-        record = self._robots.in_memory(origin)
+        record = self._robots.in_memory(self._queues.crawls[crawl].trust + origin)
         return self.forbids(crawl, record, origin, url) if record is not None else ""
 
     def _turn_away(self, crawl: Crawl, found: Found, number: int, rule: str) -> None:
@@ -1072,7 +1078,7 @@ class EmbeddedFrontier:
         for site in self._queues.forget_idle(now):
             for lane in site.lanes:
                 for origin in lane.origins:
-                    self._robots.forget(origin)
+                    self._robots.forget(lane.crawl.trust + origin)
 
     def _transient(self) -> int:
         """A negative number, for an item that is not in the journal: a robots.txt request."""

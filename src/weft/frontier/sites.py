@@ -44,7 +44,7 @@ class Crawl:
 
     __slots__ = (
         "blocked", "depths", "flight", "is_closed", "is_in_ring", "leased", "limits", "name", "number", "pages",
-        "paused", "queued", "ready", "section", "seen", "spill", "stride", "weight",
+        "paused", "queued", "ready", "section", "seen", "spill", "stride", "trust", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -66,6 +66,7 @@ class Crawl:
         self.depths: dict[int, KnownDepth] | None = {} if limits.max_depth is not None else None
         self.section = section
         self.weight = weight
+        self.trust = ""  # before an origin in the keys of robots.txt files: whose answers it believes
         self.pages = 0
         self.flight = 0  # pages that are out
         self.leased = 0  # everything that is out
