@@ -14,8 +14,8 @@ import pytest
 from weft.config import PolitenessSection
 from weft.errors import Busy
 from weft.frontier.contract import CrawlLimits, End, Ended, Handed, Outcome, RobotsRecord, Wanted
+from weft.frontier.redis import bloom, scripts
 from weft.frontier.redis import frontier as frontier_module
-from weft.frontier.redis import scripts
 from weft.frontier.redis.client import CrawlFacts, Limits, PodClient
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.frontier import RedisFrontier
@@ -76,9 +76,9 @@ def pages(*numbers: int, host: str = "a", depth: int = 0) -> list[Found]:
 
 def test_fingerprints_are_those_of_crawls_that_are_on_servers_already() -> None:
     """Whoever changes them makes every page of a running crawl a new one."""
-    plain, bloom = CrawlFacts(1, 5, CrawlLimits(), ""), CrawlFacts(1, 5, CrawlLimits(), "100:7")
+    plain, filtered = CrawlFacts(1, 5, CrawlLimits(), ""), CrawlFacts(1, 5, CrawlLimits(), "100:7")
     assert [plain.fingerprint(f"http://a/{n}") for n in range(4)] == PLAIN
-    assert [bloom.fingerprint(f"http://a/{n}") for n in range(2)] == BLOOM
+    assert [filtered.fingerprint(f"http://a/{n}") for n in range(2)] == BLOOM
     assert CrawlFacts(1, 5, CrawlLimits(), "server").fingerprint("http://a/0") == PLAIN[0]
 
 
@@ -580,3 +580,35 @@ def test_pages_that_waited_for_a_robots_txt_are_due_when_it_is_known(pod: Pod) -
     frontier.robots_known("http://a", ALLOW, None)
     assert frontier.next_due() == pytest.approx(pod.time)
     assert [lease.url for lease in frontier.claim("me", 9)] == ["http://a/1"]
+
+
+def test_a_crawl_that_was_dropped_goes_on_with_what_comes_later(pod: Pod) -> None:
+    frontier = pod.process(delay_s=0.0, places=9)
+    frontier.robots_known("http://a", ALLOW, None)
+    frontier.admit(1, pages(1, 2))
+    frontier.drop(1)
+    assert [one.item.url for one in frontier.rejections()] == ["http://a/1", "http://a/2"]
+    frontier.admit(1, pages(3))
+    assert [lease.url for lease in frontier.claim("me", 9)] == ["http://a/3"]
+
+
+def test_a_bloom_filter_has_the_bits_that_its_error_rate_needs(pod: Pod) -> None:
+    assert bloom.shape(pod.client, "redis", 1_000_000, 0.01) in ("server", "9585059:7")
+    assert bloom.shape(pod.client, "redis", 1000, 0.5) in ("server", "1443:1")
+
+
+def test_a_new_visit_of_a_page_takes_nothing_from_the_one_before(pod: Pod) -> None:
+    frontier = pod.process(crawl=CrawlLimits(max_depth=9), delay_s=0.0, places=9)
+    frontier.robots_known("http://a", ALLOW, None)
+    frontier.admit(1, pages(1, depth=5))
+    (first,) = frontier.claim("me", 9)
+    frontier.readmit(1, Found("http://a/1", 3))
+    (second,) = frontier.claim("me", 9)
+    assert first.item != second.item
+    assert frontier.finish([Outcome(first, End.RELEASE), Outcome(second, End.PAGE)]) == [True, True]
+    assert [(lease.item, lease.depth) for lease in frontier.claim("me", 9)] == [(first.item, 5)]
+
+
+def test_nobody_answers_where_nobody_is(tmp_path: Path) -> None:
+    section = PolitenessSection(delay_s=1.0, places=1)
+    assert not PodClient(connect(f"unix://{tmp_path}/none.sock"), section, pod=0, pods=1).answers()

@@ -186,6 +186,14 @@ def test_what_found_its_queue_full_counts_as_new_and_comes_again(make: Callable[
     assert pods.two.stats().queued == 8
 
 
+def test_a_process_tells_at_its_start_that_nothing_of_its_slot_is_on_its_way(make: Callable[..., Pods]) -> None:
+    pods = make()
+    pods.client.hset("outboxes", "pod0-fetcher0", 9)  # left by an earlier process
+    again = pods.process(0)
+    assert again.facts()[1]["outboxes"] == 0
+    again.close()
+
+
 def test_links_to_another_pod_are_counted_with_their_time(make: Callable[..., Pods]) -> None:
     pods = make()
     crossed: list[tuple[int, float]] = []

@@ -132,7 +132,7 @@ def _in_memory() -> str | None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
     parser.add_argument("--count", type=int, default=300, help="how many mutants are tried; 0: all (default: 300)")
-    parser.add_argument("--seed", type=int, default=2026, help="of the sample (default: 2026)")
+    parser.add_argument("--seed", type=int, default=2028, help="of the sample (default: 2028)")
     parser.add_argument("--module", action="append", default=[], help="only modules whose path contains this text")
     parser.add_argument("--workers", type=int, default=2, help="how many run side by side (default: 2)")
     parser.add_argument("--again", action="store_true", help="only those that survived the last run")

@@ -11,7 +11,7 @@ from publicsuffixlist import PublicSuffixList
 from weft import urls
 
 # `every` is a suffix by itself, and so is every name under it, but for `free.every`.
-RULES = "com\nuk\nco.uk\nevery\n*.every\n!free.every\n"
+RULES = "com\nuk\nco.uk\nhosted.at.cloud.com\nevery\n*.every\n!free.every\n"
 CACHED = (urls._suffixes, urls._rules, urls._plain_suffixes, urls._longer_suffixes, urls.domain, urls.suffix)
 
 
@@ -45,6 +45,8 @@ def test_the_quick_way_is_for_suffixes_of_one_label_alone() -> None:
         ("com", "com"),
         ("a.b.uk", "b.uk"),
         ("a.b.co.uk", "b.co.uk"),
+        ("x.a.hosted.at.cloud.com", "a.hosted.at.cloud.com"),
+        ("x.at.cloud.com", "cloud.com"),
         ("co.uk", "co.uk"),
         ("a.b.every", "a.b.every"),
         ("z.a.b.every", "a.b.every"),

@@ -294,6 +294,29 @@ def test_what_can_be_read_of_a_damaged_frontier_is_taken_over(tmp_path: Path) ->
     again.close()
 
 
+def test_an_empty_frontier_is_a_new_one(tmp_path: Path) -> None:
+    Journal(tmp_path / "frontier.db").close()
+    assert renew(tmp_path, [])
+
+
+def test_every_opening_is_another_epoch_also_after_a_kill(bench: Bench, tmp_path: Path) -> None:
+    first = bench.open().epoch
+    shutil.copytree(bench.folder, tmp_path / "killed")
+    again = Bench(tmp_path / "killed")
+    assert again.open().epoch == first + 1
+    again.close()
+
+
+def test_a_queue_whose_file_is_gone_can_be_cleared(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spill, "PIECE", 100)
+    frontier = bench.open()
+    frontier.admit(1, [Found(f"http://a/{number}", 1) for number in range(60)])
+    lane = frontier._queues.site("a").lanes[0]
+    shutil.rmtree(bench.folder / "spill")
+    lane.clear()
+    assert lane.queued == 0
+
+
 @pytest.mark.parametrize("column", ["admitted", "done"])
 def test_damage_in_the_first_line_of_a_journal_makes_it_anew(tmp_path: Path, column: str) -> None:
     journal = Journal(tmp_path / "frontier.db")
