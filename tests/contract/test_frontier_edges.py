@@ -299,6 +299,25 @@ def test_every_origin_of_a_site_is_asked_for_its_own_robots_txt(make: Callable[.
 
 
 @each
+def test_a_robots_txt_that_failed_while_its_crawl_was_paused_keeps_its_attempts_and_its_wait(
+    make: Callable[..., Harness],
+) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    frontier.admit(harness.crawl, [page("http://a/1")])
+    robots = claim_one(harness)
+    frontier.pause(harness.crawl)
+    cool(harness, robots, ok=True)
+    frontier.finish([Outcome(robots, End.RETRY, 100.0)])
+    frontier.pause(harness.crawl, False)
+    harness.advance(99.9)
+    assert urls_of(frontier.claim("me", 9)) == []
+    harness.advance(0.2)
+    again = claim_one(harness)
+    assert (again.url, again.attempt) == ("http://a/robots.txt", 1)
+
+
+@each
 def test_a_place_that_was_refused_is_logged_as_not_asked(make: Callable[..., Harness]) -> None:
     harness = make(key_scope="ip")
     frontier = harness.start()

@@ -932,8 +932,11 @@ class EmbeddedFrontier:
 
     def _give_back(self, state: _State, attempt: int, not_before: float, *, first: bool) -> None:
         item = state.item
+        wall = self._wall() + max(0.0, not_before - self.now())
         if state.lane.crawl.is_closed or (item.purpose is Purpose.ROBOTS and state.lane.crawl.paused):
-            self._robots.pending.discard(item.about)  # whoever needs it next asks for it again
+            if item.purpose is Purpose.ROBOTS and attempt != item.attempt:
+                self._robots.failed(item.about, attempt, wall)
+            self._robots.pending.discard(item.about)  # whoever needs it next asks for it again, when its wait is over
             return
         if item.purpose is Purpose.PAGE:
             self._free_permit(state.lane)
@@ -941,7 +944,6 @@ class EmbeddedFrontier:
             item = state.lane.crawl.at_known_depth(item)
         if attempt != item.attempt:
             item = msgspec.structs.replace(item, attempt=attempt)
-            wall = self._wall() + max(0.0, not_before - self.now())
             if item.purpose is Purpose.ROBOTS:
                 self._robots.failed(item.about, attempt, wall)
             else:
