@@ -20,11 +20,11 @@ from weft.testing.judge import judge
 from weft.testing.web import SyntheticWeb, synthetic_web
 
 FULL = bool(os.environ.get("WEFT_TEST_CHAOS"))
-DELAY_S = 0.1
+DELAY_S = 0.1 if FULL else 0.04
 SIZE: dict[str, int] = (
     {"hosts": 60, "pages": 1200, "crawls": 200, "kills": 30}
     if FULL
-    else {"hosts": 6, "pages": 60, "crawls": 12, "kills": 3}
+    else {"hosts": 3, "pages": 24, "crawls": 4, "kills": 3}
 )
 
 
