@@ -86,7 +86,7 @@ class Display:
 
     def close(self) -> None:
         """Ends the display."""
-        # Live would draw it whole once more, and what is taller than the terminal would stay above its first row.
+        # Live.stop() redraws the last frame uncropped: lines beyond the terminal's height would scroll up and stay.
         self._live.update(Text(), refresh=True)
         self._live.stop()
         if self._silence is not None:

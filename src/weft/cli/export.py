@@ -90,7 +90,7 @@ def export(
         gone_on = f" ({done.resumed:,} of them before it was interrupted)" if done.resumed else ""
         click.echo(f"{done.rows:,} rows{gone_on} in {done.path}", err=True)
     if done.unread:
-        _tell_unread(done, dirs)
+        _report_unread(done, dirs)
     return 1 if done.unread else 0
 
 
@@ -101,8 +101,8 @@ def _shown_on_terminal(format_: str) -> BinaryIO:
     return cast(BinaryIO, VisibleStream(sys.stdout.buffer, as_json=format_ != "csv"))
 
 
-def _tell_unread(done: Done, dirs: list[str]) -> None:
-    """An error, and so told whatever the flags say: which pages are missing, and how to have them again."""
+def _report_unread(done: Done, dirs: list[str]) -> None:
+    """An error, printed even with --quiet: which pages are missing, and how to get them back."""
     click.echo(f"weft: {done.unread:,} pages could not be read, their content is not in it:", err=True)
     for page in done.unread_pages[:SHOWN]:
         click.echo(f"      {shown(page, err=True)}", err=True)
@@ -113,16 +113,16 @@ def _tell_unread(done: Done, dirs: list[str]) -> None:
 
 
 class _Line:
-    """One line on a terminal that tells how far it is."""
+    """A progress line on a terminal, redrawn in place."""
 
     def __init__(self, silent: bool) -> None:
         self._silent = silent
-        self._next_s = 0.0
+        self._next_at = 0.0
 
     def __call__(self, read: int, total: int) -> None:
         now = time.monotonic()
-        if not self._silent and now >= self._next_s:
-            self._next_s = now + SHOW_EVERY_S
+        if not self._silent and now >= self._next_at:
+            self._next_at = now + SHOW_EVERY_S
             click.echo(f"\r\x1b[K{read:,} of {total:,} rows read", err=True, nl=False)
 
     def clear(self) -> None:

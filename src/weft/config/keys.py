@@ -70,7 +70,7 @@ def keys() -> Mapping[str, Key]:
 
 
 def own_names(known: Mapping[str, Key]) -> dict[str, str]:
-    """Every name that a setting has, its key and its flag's, with the key."""
+    """Maps every spelling of a setting, its key and the name of its command-line flag, to the key."""
     return {item.flag.removeprefix("--").replace("-", "_"): name for name, item in known.items()} | {
         name: name for name in known
     }

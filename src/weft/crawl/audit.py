@@ -152,7 +152,7 @@ class _Audit:
         site.last_start = before
 
     def _cut_off(self, key: _Key, end: float) -> None:
-        """Its process has not told its end: it died, or stood still for too long."""
+        """The log has no end for it: its process died, or stood still for too long."""
         if any(one.kind == "robots" for one in self._open[key][2]):
             self._report.cut_off += 1
             self._take_back(key)

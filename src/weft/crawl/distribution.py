@@ -1,8 +1,8 @@
-"""How a crawl's work is spread over its pods: seeds by their domains, pages from the indexes, queues from whoever
-knows them best.
+"""How a crawl's work is spread over its pods: seeds by their domains, pages from the indexes, queues from
+the pods' servers or status files.
 
-A pod on Redis is asked itself when it answers; otherwise, and for embedded pods, the processes' status files tell how
-things stood last. Pages always come from the indexes, which are the truth. Reads alone, but for the log.
+A pod's Redis server is queried if it answers; otherwise, and for embedded pods, the processes' status files have the
+last known figures. Pages always come from the indexes, which are the truth. Reads alone, but for the log.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from weft.store.corpus import Corpus
 from weft.supervise.redis_server import socket_path
 from weft.telemetry import Log, imbalance
 
-HOT = 1.5  # times the mean
+HOT = 1.5  # times the mean of all pods
 _INDEX = re.compile(r"index-pod(\d+)-")
 _SLOT = re.compile(r"pod(\d+)-")
 ANSWER_S = 2.0
@@ -33,7 +33,7 @@ log = Log("weft.crawl.distribution")
 
 
 class PodShare(Struct, frozen=True):
-    """One pod's part of a crawl. `source` tells who knew its queue: server, status, or nobody."""
+    """One pod's part of a crawl. `source`: where its queue's figures come from: server, status, or nobody."""
 
     pod: int
     pages: int = 0
@@ -90,7 +90,7 @@ class SeedShares(Struct, frozen=True):
 def announce_pods(
     pods: int, seeds: Sequence[str], environment: Mapping[str, str] | None, announce: Callable[[str], None]
 ) -> None:
-    """Tells and logs how the seeds fall over the pods, and whether the pods check that."""
+    """Announces and logs how the seeds fall over the pods, and whether the pods check that."""
     if pods > 1 and seeds:
         shares = SeedShares.of(seeds, pods)
         announce(shares.text())
@@ -109,12 +109,12 @@ def _spread(figures: Sequence[int]) -> str:
 def distribution(folder: CrawlFolder) -> Distribution:
     """How the pods of a crawl stand; of those alone that this node runs, since the others' pages are elsewhere."""
     held = _held(folder)
-    told = _told(folder)
-    asked = _asked(folder)
+    reported = _from_status_files(folder)
+    live = _from_servers(folder)
     shares = []
     for pod in folder.here:
         rows, pages = held.get(pod, (0, 0))
-        queued, seen, sites, source = asked.get(pod) or told.get(pod) or (None, None, None, "nobody")
+        queued, seen, sites, source = live.get(pod) or reported.get(pod) or (None, None, None, "nobody")
         shares.append(PodShare(pod, pages, rows, queued, seen, sites, source))
     pages_of = [share.pages for share in shares]
     queued_of = [share.queued or 0 for share in shares]
@@ -145,8 +145,8 @@ def _held(folder: CrawlFolder) -> dict[int, tuple[int, int]]:
     return found
 
 
-def _told(folder: CrawlFolder) -> dict[int, Figures]:
-    """What the status files say: those of a pod's processes tell the same queue, and the latest counts."""
+def _from_status_files(folder: CrawlFolder) -> dict[int, Figures]:
+    """The figures in the status files: a pod's processes share one queue, so the latest file counts."""
     latest: dict[int, Status] = {}
     for path in (folder.home / "status").glob("pod*.json"):
         name, status = _SLOT.match(path.name), read_status(path)
@@ -158,8 +158,8 @@ def _told(folder: CrawlFolder) -> dict[int, Figures]:
     return {pod: (status.queued, status.seen, status.sites, "status") for pod, status in latest.items()}
 
 
-def _asked(folder: CrawlFolder) -> dict[int, Figures]:
-    """What the pods' own servers say, as far as they answer."""
+def _from_servers(folder: CrawlFolder) -> dict[int, Figures]:
+    """The figures of the pods' own servers, of those that answer."""
     settings = folder.settings()
     found: dict[int, Figures] = {}
     here = folder.here
@@ -189,10 +189,10 @@ def _ask(url: str, settings: dict[str, Any]) -> Figures | None:
         from weft.frontier.redis.view import figures
 
         with server_at(url, settings) as (client, where):
-            told = figures(client, where)
+            found = figures(client, where)
     except (ServerAway, BadInput, Missing):
         return None
-    return told.queued, told.seen, told.sites, "server"
+    return found.queued, found.seen, found.sites, "server"
 
 
 @contextmanager

@@ -1,10 +1,10 @@
 """Messages between embedded pods: each pod sends its outbox to every other over a local socket, between its pages.
 
-A pod listens in its folder and is connected to by every other. The one that connects says who it is, is told the last
-number that was received from it, and sends what comes after. The receiver takes each message into its frontier, and
-answers with a number once everything up to it is on its disk: only then does the sender forget it. A connection that
-breaks is made again, and begins with the same question. Nothing here waits: what cannot be read or written now is tried
-at the next call.
+A pod listens in its folder and is connected to by every other. The one that connects identifies itself, gets the last
+number that was received from it, and sends what comes after. The receiver admits each message to its frontier, and
+acknowledges a number once everything up to it is on its disk: only then does the sender forget it. A connection
+that breaks is made again, and begins with the same handshake. Nothing here blocks: what cannot be read or written now
+is tried at the next call.
 
     frame     4 bytes length, then that much
     hello     msgpack [pod, crawl id]                from the one that connects
@@ -31,7 +31,7 @@ CONNECT_EVERY_S = 0.2
 READ_BYTES = 256 * 1024
 MOST_UNSENT_BYTES = 1024 * 1024
 MOST_FRAME_BYTES = 1 << 30
-_LONGEST_PATH = 100  # the kernel takes 107 bytes
+_LONGEST_PATH = 100  # bytes; the kernel's limit is 107
 log = Log("weft.crawl.exchange")
 
 
@@ -43,8 +43,8 @@ class _Line:
         self._socket = connection
         self._read = bytearray()
         self.unsent = bytearray()
-        self.pod = -1  # who is there, once that is known
-        self.number = 0  # outgoing: sent up to here; incoming: told to be safe up to here
+        self.pod = -1  # the other pod; -1 before its hello
+        self.number = 0  # outgoing: sent up to here; incoming: acknowledged up to here
 
     def frames(self) -> Iterator[bytes]:
         """What has come; OSError when the other side has gone."""
@@ -103,18 +103,18 @@ class Exchange:
         self._pod = pod
         self._crawl_id = crawl_id
         self._take = take
-        self._crossed = crossed  # told of each message that another pod has taken: its links, how long that took
+        self._crossed = crossed  # called for each acknowledged message: its links, seconds since it was sent
         self._under_way: dict[int, deque[tuple[int, int, float]]] = {}  # by pod: number, links, when it was sent
         self._others = [other for other in range(pods) if other != pod]
         self._out: dict[int, _Line] = {}
-        self._greeted: set[int] = set()  # pods that have told the last number they know
+        self._greeted: set[int] = set()  # pods whose last received number has arrived: messages may be sent
         self._in: list[_Line] = []
         self._next = 0.0
         self._connect_at = dict.fromkeys(self._others, 0.0)
         self._listener = _listen(folder(pod) / "socket")
 
     def __call__(self, now: float) -> None:
-        """Reads, takes in, answers and sends what can be."""
+        """Receives, acknowledges and sends what it can without blocking."""
         if now < self._next:
             return
         self._next = now + EVERY_S
@@ -172,7 +172,7 @@ class Exchange:
             number = int.from_bytes(frame, "big")
             if pod in self._greeted:
                 self._frontier.outbox.acknowledged(pod, number)
-                self._tell_crossed(pod, number, now)
+                self._report_delivered(pod, number, now)
             else:
                 self._greeted.add(pod)
                 line.number = number
@@ -187,7 +187,7 @@ class Exchange:
             line.send(line.number.to_bytes(8, "big") + body)
             self._under_way[pod].append((line.number, self._frontier.outbox.links_in(pod, line.number), now))
 
-    def _tell_crossed(self, pod: int, number: int, now: float) -> None:
+    def _report_delivered(self, pod: int, number: int, now: float) -> None:
         under_way = self._under_way[pod]
         while under_way and under_way[0][0] <= number:
             _, links, sent_at = under_way.popleft()
@@ -216,7 +216,7 @@ class Exchange:
 
 
 class _Short:
-    """A path that the kernel takes for a socket: a long one by way of its open folder."""
+    """A path that fits into a socket address: a long one goes through /proc/self/fd of its folder."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -41,7 +41,7 @@ log = Log("weft.crawl.opening")
 
 
 class Losing(Frontier, Protocol):
-    """A frontier on a server that may lose what it was told."""
+    """A frontier on a server that may lose acknowledged writes."""
 
     lost_ends: list[int]
 
@@ -59,9 +59,9 @@ class Losing(Frontier, Protocol):
 def read_lost(frontier: Losing, store: PageStore, crawl: RunningCrawl, alive: Callable[[], None]) -> int:
     """Lets in once more what stored pages lead to whose ends a server has lost: it may have lost their links, too.
 
-    What the pages' own URLs are is told first, by all processes of the pod: the links of one may lead to a page of
+    All processes of the pod restore the pages' own URLs first: the links of one may lead to a page of
     another, which must not be fetched again. A page that is not kept (noindex) is visited again, and has a second row.
-    Tells how many pages there were.
+    Returns how many pages there were.
     """
     wanted = set(frontier.lost_ends)
     rows = [row for row in store.rows() if row.item in wanted] if wanted else []
@@ -89,7 +89,7 @@ def read_lost(frontier: Losing, store: PageStore, crawl: RunningCrawl, alive: Ca
 def queue_lost(
     frontier: Losing | EmbeddedFrontier, store: PageStore, crawl: int, slot: Slot, step: Callable[[str], None]
 ) -> int:
-    """Queues the URLs of pages whose bytes are gone, under new numbers, and tells how many; once, whoever dies here."""
+    """Queues the URLs of pages whose bytes are gone, under new numbers, and returns how many. A crash repeats none."""
     lost = store.repair()
     if lost:
         name = f"lost:{slot.name}"
@@ -273,7 +273,7 @@ def _found(row: Row) -> Found:
 
 
 def _lead_on(leads: Leads, crawl: RunningCrawl, row: Row) -> bool:
-    """Lets in what a stored answer leads to; False where nobody can tell any more."""
+    """Lets in what a stored answer leads to; False where that is no longer known."""
     if row.error == "noindex" or (200 <= row.status < 300 and not row.warc_file):
         return False
     try:

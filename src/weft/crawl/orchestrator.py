@@ -1,4 +1,4 @@
-"""Runs a crawl's processes: starts them, watches them, starts them again, stops them, and tells how it ended.
+"""Runs a crawl's processes: starts them, watches them, starts them again, stops them, and reports how it ended.
 
 Pages are fetched and parsed in processes of their own, because a page may kill whoever parses it. One that dies is
 started again and goes on; one that stands still (stuck in native code, where no timer reaches it) is killed first. A
@@ -152,7 +152,7 @@ class Orchestrator:
         return read_status(self._folder.status) or Status()
 
     def _heed(self) -> None:
-        """Does what `stop` was told; not there, because a process may be half started in that moment."""
+        """Carries out what `stop` has requested: not in `stop`, which may interrupt the start of a process."""
         if self._heeded == self._wanted:
             return
         self._heeded = self._wanted
@@ -243,6 +243,6 @@ class Orchestrator:
         return self._config.log.log_dir
 
     def _last_words(self) -> str:
-        """Why it cannot go on: what a process that failed has said, before what others said in an earlier run."""
-        told = sorted((process.status() for process in self._processes), key=lambda status: status.state != "failed")
-        return next((status.note for status in told if status.note), "")
+        """Why it cannot go on: the note of a process that failed, else one left by an earlier run."""
+        reports = sorted((process.status() for process in self._processes), key=lambda status: status.state != "failed")
+        return next((status.note for status in reports if status.note), "")

@@ -1,4 +1,4 @@
-"""What the orchestrator tells its processes: the order with which one is started, and later why it shall end.
+"""What the orchestrator sends to its processes: the order with which one is started, and later why it shall end.
 
 Both come on the process's standard input: the order first, with its length before it; then, if ever, a line with the
 reason to stop.
@@ -60,18 +60,18 @@ def _exactly(fd: int, count: int) -> bytes:
 
 
 class Control:
-    """Hears what the orchestrator says later on."""
+    """Reads the reason to stop, if the orchestrator sends one."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._heard = b""
+        self._received = b""
         os.set_blocking(fd, False)
 
     def reason(self) -> str | None:
-        """Why the process shall end, once that was said."""
+        """Why the process shall end; None until that is received."""
         try:
-            self._heard += os.read(self._fd, 64)
+            self._received += os.read(self._fd, 64)
         except BlockingIOError:
             return None
-        line, mark, _ = self._heard.partition(b"\n")
+        line, mark, _ = self._received.partition(b"\n")
         return line.decode() if mark else None

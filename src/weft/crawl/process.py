@@ -1,4 +1,4 @@
-"""One process of a crawl, through all its restarts: a service that is told its order, and heard by its heartbeat.
+"""One process of a crawl, through all its restarts: a service, started with an order and watched by its heartbeat.
 
 When to start, stop and kill it is the service's affair (supervise) and the orchestrator's. The heartbeat and the page
 that is being parsed stand in a file of the slot; how the process fares, in its status file.
@@ -27,7 +27,7 @@ log = Log("weft.crawl.orchestrator")
 
 
 class Process:
-    """A slot, and whoever fills it."""
+    """A slot, and the process that runs in it now."""
 
     def __init__(self, order: Order, pulse_folder: Path, status: Path, *, stuck_s: float) -> None:
         self.slot: Slot = order.slot
@@ -62,11 +62,11 @@ class Process:
         return self._service.has_ended
 
     def status(self) -> Status:
-        """What it has told last."""
+        """Its last report."""
         return read_status(self._status) or Status()
 
     def act(self) -> None:
-        """Does what is due: start, tell to stop, kill."""
+        """Does what is due: start, request a stop, kill."""
         self._service.act()
 
     def look(self) -> Exit | None:
@@ -78,7 +78,7 @@ class Process:
         return how
 
     def stop(self, reason: str | None = None) -> None:
-        """It shall end; with a reason it is told that, else SIGTERM says that it was interrupted."""
+        """Requests its end: sends the reason on its standard input, or SIGTERM (interrupted) without one."""
         self._service.stop(None if reason is None else f"{reason}\n".encode())
 
     def begin_anew(self) -> None:

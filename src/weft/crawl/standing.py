@@ -38,17 +38,17 @@ class Standing:
         self._pages_at_start: dict[str, int] = {}
         self._recent_of: dict[str, float] = {}
         self._windows: dict[int, list[tuple[float, int]]] = {}
-        self._next_s = 0.0
+        self._next_at = 0.0
         self._is_over = False
         self.status = Status(pid=os.getpid(), started_at=self._started_at, elapsed_s=self._earlier_s)
 
     def update(self) -> Status:
         """Reads all and writes the sum, a few times a second."""
-        if self._is_over or time.monotonic() < self._next_s:
+        if self._is_over or time.monotonic() < self._next_at:
             return self.status
-        self._next_s = time.monotonic() + WRITE_EVERY_S
-        told = [(process, process.status()) for process in self._processes]
-        self.status = self._sum(told)
+        self._next_at = time.monotonic() + WRITE_EVERY_S
+        reports = [(process, process.status()) for process in self._processes]
+        self.status = self._sum(reports)
         write_status(self._path, self.status)
         return self.status
 
@@ -66,24 +66,24 @@ class Standing:
             status.queued, status.sites = sum(pod.queued for pod in status.pods), sum(pod.sites for pod in status.pods)
         _end(self._path, status, state, note, folder)
 
-    def _sum(self, told: list[tuple[Process, Status]]) -> Status:
+    def _sum(self, reports: list[tuple[Process, Status]]) -> Status:
         now = time.time()
         total = Status(pid=os.getpid(), started_at=self._started_at, updated_at=now)
         total.elapsed_s = self._earlier_s + now - self._started_at
         for name in _SUMMED:
-            setattr(total, name, sum(getattr(status, name) for _, status in told))
+            setattr(total, name, sum(getattr(status, name) for _, status in reports))
         for kind in ("statuses", "errors", "refused", "repairs", "slowed"):
             counts: Counter[str] = Counter()
-            for _, status in told:
+            for _, status in reports:
                 counts.update(getattr(status, kind))
             setattr(total, kind, dict(counts))
-        total.matched = sorted({pattern for _, status in told for pattern in status.matched})
-        for process, status in told:
+        total.matched = sorted({pattern for _, status in reports for pattern in status.matched})
+        for process, status in reports:
             self._take_pages(total, process, status)
-        pods = sorted({process.slot.pod for process, _ in told})
-        total.pods = [self._pod(pod, [pair for pair in told if pair[0].slot.pod == pod], total, now) for pod in pods]
+        pods = sorted({process.slot.pod for process, _ in reports})
+        total.pods = [self._pod(pod, [pair for pair in reports if pair[0].slot.pod == pod], total, now) for pod in pods]
         total.rate = sum(pod.rate for pod in total.pods)
-        total.state, total.note = _state([status for _, status in told])
+        total.state, total.note = _state([status for _, status in reports])
         return total
 
     def _take_pages(self, total: Status, process: Process, status: Status) -> None:
@@ -96,8 +96,8 @@ class Standing:
             self._recent_of[slot] = status.updated_at
             total.recent += status.recent
 
-    def _pod(self, pod: int, told: list[tuple[Process, Status]], total: Status, now: float) -> PodStatus:
-        statuses = [status for _, status in told]
+    def _pod(self, pod: int, reports: list[tuple[Process, Status]], total: Status, now: float) -> PodStatus:
+        statuses = [status for _, status in reports]
         latest = max(statuses, key=lambda status: status.told_at)
         for name in _SHARED:
             setattr(total, name, getattr(total, name) + getattr(latest, name))
@@ -113,8 +113,8 @@ class Standing:
             in_flight=sum(status.in_flight for status in statuses),
             sites=latest.sites,
             errors=sum(sum(status.errors.values()) for status in statuses),
-            processes=sum(1 for process, _ in told if process.pid),
-            restarts=sum(max(0, process.starts - 1) for process, _ in told),
+            processes=sum(1 for process, _ in reports if process.pid),
+            restarts=sum(max(0, process.starts - 1) for process, _ in reports),
             state=_state(statuses)[0],
         )
 

@@ -1,6 +1,6 @@
 """When a crawl of several pods is over: nothing is left in any of them, and nothing under way between them.
 
-That cannot be seen at one instant, so it is looked at twice. In each pass every pod must say that it is idle, and as
+That cannot be seen at one instant, so it is looked at twice. In each pass every pod must report that it is idle, and as
 many messages must have been received as were sent. If no count has changed from the first pass to the second, whose
 reports were all made after the first was complete, then between the two passes nothing was anywhere: a pod that had
 done something in between would have counted it.
@@ -18,7 +18,7 @@ _COUNTS = ("pid", "idle", "admitted", "finished", "sent", "received")
 
 
 class Termination:
-    """Is shown the pods' reports again and again, until it says how the crawl has ended."""
+    """Detects the end of a crawl from repeated reports of its pods."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

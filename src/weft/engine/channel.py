@@ -2,7 +2,7 @@
 
 A frame is a msgpack value behind its length (4 bytes, big-endian). A request is `[id, verb, arguments]`, its reply
 `[id, "ok", result]` or `[id, "error", kind, message]`. A connection that has subscribed gets notices, `[0, "notice",
-value]`: they say that something has been committed, not what; readers take that from the index, so that the engine does
+value]`: they say that something has been committed, not what; readers read that from the index, so that the engine does
 the same work for one reader as for fifty. A notice replaces the one before it where a reader is slow, so that one who
 never reads costs a buffer and nothing else.
 
@@ -30,7 +30,7 @@ from weft.telemetry import Log
 SOCKET = "engine.sock"
 LONGEST_FRAME = 64 << 20
 UNREAD_BYTES = 16 << 20  # replies that a peer has not read: beyond this it is disconnected
-_LONGEST_ADDRESS = 100  # bytes; the kernel takes 107
+_LONGEST_ADDRESS = 100  # bytes; the kernel's limit is 107
 _PIECE = 1 << 16
 _LENGTH = struct.Struct(">I")
 _encode = msgspec.msgpack.Encoder().encode
@@ -64,10 +64,10 @@ class Peer:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.subscribed = False
-        self.topic: str | None = None  # the crawl it wants to hear of; None: all
-        self.heard = bytearray()
+        self.topic: str | None = None  # the crawl that it has subscribed to; None: all
+        self.received = bytearray()
         self.unsent = bytearray()
-        self.is_full = False  # it is watched until it can take more
+        self.is_full = False  # the socket's send buffer is full: EPOLLOUT is registered until `unsent` is empty
         self.notice: object = None  # the latest one, not yet put into `unsent`
 
     @property
@@ -77,7 +77,7 @@ class Peer:
 
 
 class Server:
-    """The engine's end. Everything happens in `turn`, on the thread of whoever calls it; nothing blocks."""
+    """The engine's end. Everything happens in `turn`, on the caller's thread; nothing blocks."""
 
     def __init__(
         self, path: Path, handle: Callable[[Peer, str, dict[str, Any]], Any], at_once: Collection[str] = ()
@@ -103,7 +103,7 @@ class Server:
 
     @property
     def subscribers(self) -> list[Peer]:
-        """Who wants notices."""
+        """The connections that have subscribed to notices."""
         return [peer for peer in self._peers.values() if peer.subscribed]
 
     def turn(self) -> bool:
@@ -120,7 +120,7 @@ class Server:
         return bool(self._replies)
 
     def seal(self) -> None:
-        """What the replies so far promise is committed; those of later turns wait for the next time."""
+        """What the replies so far promise is committed: the next `reply` sends them. Later ones need another `seal`."""
         self._sealed += self._replies
         self._replies = []
 
@@ -148,7 +148,7 @@ class Server:
             self._send(peer)
 
     def close(self) -> None:
-        """Hangs up on everybody."""
+        """Closes every connection, and the listening socket."""
         for peer in list(self._peers.values()):
             self._drop(peer)
         self._listener.close()
@@ -179,17 +179,17 @@ class Server:
         if not data:
             self._drop(peer)
             return
-        peer.heard += data
-        while len(peer.heard) >= _LENGTH.size:
-            (size,) = _LENGTH.unpack_from(peer.heard)
+        peer.received += data
+        while len(peer.received) >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(peer.received)
             if size > LONGEST_FRAME:
                 log.warning("a peer sent a frame that is too long", bytes=size)
                 self._drop(peer)
                 return
-            if len(peer.heard) < _LENGTH.size + size:
+            if len(peer.received) < _LENGTH.size + size:
                 return
-            body = bytes(peer.heard[_LENGTH.size : _LENGTH.size + size])
-            del peer.heard[: _LENGTH.size + size]
+            body = bytes(peer.received[_LENGTH.size : _LENGTH.size + size])
+            del peer.received[: _LENGTH.size + size]
             if not self._carry_out(peer, body):
                 return
 
@@ -244,7 +244,7 @@ class Connection:
 
     def __init__(self, path: Path, timeout_s: float = 5.0) -> None:
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._heard = bytearray()
+        self._received = bytearray()
         self._count = 0
         try:
             self._sock.settimeout(timeout_s)
@@ -283,7 +283,7 @@ class Connection:
             return None
 
     def hang_up(self) -> None:
-        """Has whoever waits for something, in any thread, see that it is over."""
+        """Shuts the socket down: a call that blocks on it, in any thread, raises Gone."""
         try:
             self._sock.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -300,8 +300,8 @@ class Connection:
 
     def _exactly(self, count: int, timeout_s: float | None) -> bytes:
         """So many bytes. Time is counted before the first of a frame alone: what has begun is read to its end."""
-        while len(self._heard) < count:
-            self._sock.settimeout(None if self._heard else timeout_s)
+        while len(self._received) < count:
+            self._sock.settimeout(None if self._received else timeout_s)
             try:
                 data = self._sock.recv(_PIECE)
             except (TimeoutError, BlockingIOError):
@@ -310,9 +310,9 @@ class Connection:
                 raise Gone(f"the engine has hung up: {error.strerror or error}") from None
             if not data:
                 raise Gone("the engine has hung up")
-            self._heard += data
-        found = bytes(self._heard[:count])
-        del self._heard[:count]
+            self._received += data
+        found = bytes(self._received[:count])
+        del self._received[:count]
         return found
 
 
@@ -333,7 +333,7 @@ def _listen(path: Path) -> socket.socket:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.parent.stat().st_uid != os.getuid():
         raise BadInput(f"{path.parent} belongs to another user: choose another data dir")
-    path.unlink(missing_ok=True)  # of a process that was killed: whoever is here holds the folder's lock
+    path.unlink(missing_ok=True)  # left by a killed process; the caller holds the folder's lock
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)
     try:

@@ -4,10 +4,10 @@
     2. the links found on them to the frontier's journal
     3. the pages' rows to the index: the commit point
     4. about once a second, from a thread: bytes, journal and rows to the disk
-    5. then the frontier is told which batches are safe, and forgets those items
+    5. then these batches are acknowledged to the frontier, which forgets their items
 
 A crash after 2 repeats the page and finds its links known; a crash after 3 finds the row and finishes the item. A full
-disk stops at the step that failed; the next call takes up there, and until then nothing new is claimed.
+disk stops at the step that failed; the next call resumes there, and until then nothing new is claimed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Committer:
         self._stop = threading.Event()
         self._wanted = threading.Event()
         self._next_sync = 0.0  # when bytes, journal and rows are put on the disk, all of them
-        self._asked = self._answered = 0  # syncs that were asked for
+        self._requested = self._completed = 0  # numbers of the last `sync_soon`, and of the last that is on the disk
         self.after_sync: Callable[[], None] = lambda: None  # on the syncing thread
         self._thread = threading.Thread(target=self._keep_syncing, name="sync", daemon=True)
         self._thread.start()
@@ -72,17 +72,17 @@ class Committer:
             self._step("after-acknowledge")
 
     def sync_soon(self) -> int:
-        """Has what is committed put on the disk at once, by the other thread; `synced` tells when it is."""
-        self._asked += 1
+        """Requests a sync of what is committed by the other thread; returns a ticket for `synced`."""
+        self._requested += 1
         self._wanted.set()
-        return self._asked
+        return self._requested
 
     def synced(self, ticket: int) -> bool:
-        """Whether what was committed before `sync_soon` gave this is on the disk."""
-        return self._answered >= ticket
+        """Whether what was committed before `sync_soon` returned this ticket is on the disk."""
+        return self._completed >= ticket
 
     def close(self) -> None:
-        """Commits the rest and has it on the disk, the frontier's knowledge of it too."""
+        """Commits and syncs the rest, and acknowledges it to the frontier."""
         self._stop.set()
         self._wanted.set()
         self._thread.join()
@@ -95,13 +95,13 @@ class Committer:
     def _keep_syncing(self) -> None:
         while self._wanted.wait(SYNC_EVERY_S) is not None and not self._stop.is_set():
             try:
-                asked = self._asked
+                requested = self._requested
                 self._wanted.clear()
-                if asked > self._answered and time.monotonic() < self._next_sync:
-                    # Journal and rows alone: what a power cut takes of the bytes behind them is found at the start.
+                if requested > self._completed and time.monotonic() < self._next_sync:
+                    # Journal and rows alone: WARC bytes that a power cut destroys are detected at the next start.
                     self._frontier.sync()
                     self._store.sync_rows()
-                    self._answered = asked
+                    self._completed = requested
                     self.after_sync()
                     continue
                 batch = self._store.batch
@@ -110,8 +110,8 @@ class Committer:
                 # A batch that was committed since has its links in a file that was synced too early.
                 self._synced = min(batch, self._store.sync())
                 self._next_sync = time.monotonic() + SYNC_EVERY_S
-                if asked > self._answered:
-                    self._answered = asked
+                if requested > self._completed:
+                    self._completed = requested
                     self.after_sync()
             except (OSError, WeftError) as error:
                 # The next round tries again; until then nothing is acknowledged, so nothing can be lost.

@@ -1,6 +1,6 @@
-"""A crawl's cookies where several processes crawl one site: what one is told, the others send with their next request.
+"""A crawl's cookies where several processes crawl one site: what one receives, the others send with their next request.
 
-Each process has a jar; the frontier keeps a copy of each site's part, and tells with a lease which copy is the newest.
+Each process has a jar; the frontier keeps a copy of each site's part; a lease has the version of the newest.
 A copy is only changed when names or values are: a site that sets the same cookie on every page costs nothing.
 """
 
@@ -13,7 +13,7 @@ from weft import urls
 from weft.fetch.cookies import CookieJar
 from weft.records import Lease
 
-MAX_SHARED_BYTES = 64 * 1024  # of one site: more stays with the process that was told
+MAX_SHARED_BYTES = 64 * 1024  # of one site: larger ones are not shared with other processes
 _KEPT = 50_000
 
 
@@ -22,10 +22,10 @@ class SharedCookies(Protocol):
     """A frontier of several processes."""
 
     def cookies_of(self, lease: Lease) -> tuple[int, bytes] | None:
-        """The newest copy of a lease's site, and what it is known by."""
+        """The version of the newest copy of a lease's site, and the copy; None if there is none."""
 
     def keep_cookies(self, crawl: int, key: str, data: bytes) -> int:
-        """Keeps a newer copy; gives what it is known by."""
+        """Keeps a newer copy; returns its version."""
 
     def key_of(self, url: str) -> str:
         """The site of a URL."""
@@ -38,17 +38,17 @@ class CookieShare:
         self._crawl = crawl
         self._jar = jar
         self._frontier = frontier
-        self._has: dict[str, int] = {}  # which copy is in the jar, by site
+        self._loaded: dict[str, int] = {}  # by site: the version of the copy in the jar
 
     def catch_up(self, lease: Lease) -> None:
-        """Takes what others were told by the lease's site."""
+        """Loads the cookies that other processes got from the lease's site."""
         copy = self._frontier.cookies_of(lease)
-        if copy is not None and self._has.get(lease.key) != copy[0]:
+        if copy is not None and self._loaded.get(lease.key) != copy[0]:
             self._jar.load(copy[1])
             self._remember(lease.key, copy[0])
 
     def store(self, url: str, path: str, values: Sequence[str], now: float) -> None:
-        """Stores what a response set, and tells the others if it says anything new."""
+        """Stores what a response set, and shares it if names or values have changed."""
         host = urls.host_of(url)
         base = urls.domain(host)
         before = self._jar.contents(base)
@@ -61,6 +61,6 @@ class CookieShare:
             self._remember(key, self._frontier.keep_cookies(self._crawl, key, data))
 
     def _remember(self, key: str, copy: int) -> None:
-        if len(self._has) >= _KEPT:
-            self._has.clear()
-        self._has[key] = copy
+        if len(self._loaded) >= _KEPT:
+            self._loaded.clear()
+        self._loaded[key] = copy

@@ -1,13 +1,13 @@
 """Many crawls on one loop: the verbs of an engine, carried out between two turns on the loop's own thread.
 
 The index is the truth about which crawls there are and in which state each is; the frontier follows it. A crawl is made
-known to the frontier first and to the index second, in one commit of the loop; one that only the frontier knows was
+known to the frontier first and to the index second, in one commit of the loop; one that is only in the frontier was
 never opened, and is forgotten at the next start. A crawl that ends is closed in the frontier's memory, all of its queue
-in one step; its journal is told when the index has the end, and where a kill comes between the two, the next start does
-so. `forget` marks the crawl in the index first and then deletes in pieces, so that a kill in the middle is taken up at
-the next start.
+in one step; the end is written to the frontier's journal after it is committed to the index, and after a kill between
+the two the next start writes it. `forget` marks the crawl in the index first and then deletes in pieces, so that the
+next start can continue after a kill in the middle.
 
-A turn does work for crawls with which something has happened, for nobody else.
+The work of a turn is in proportion to the crawls that have changed, not to all of them.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ LOOK_EVERY_S = 0.5
 NOTE_EVERY_S = 2.0
 FORGET_ROWS = 500  # deleted in one turn
 FORGET_EVERY_S = 0.02
-TOLD_REFUSALS = 1000
+LISTED_REFUSALS = 1000
 SLOT = Slot(0, "engine")
 log = Log("weft.engine.core")
 
 
 class Core:
-    """An engine in its own process; `run` until somebody stops it."""
+    """An engine in its own process; `run` returns after `stop`."""
 
     def __init__(self, data_dir: Path, shared: Mapping[str, Any], engine_id: str, run: str = "") -> None:
         self._shared = dict(shared)
@@ -82,19 +82,19 @@ class Core:
         self._crawls: dict[int, Tenant] = {}
         self._names: dict[str, int] = {}  # of every crawl that is not being forgotten
         self._ended: dict[int, Record] = {}
-        self._with_rows: set[int] = set()  # crawls that had stored something when the engine began
+        self._with_rows: set[int] = set()  # crawls that had rows in the index when the engine started
         self._forgetting: list[int] = []
-        self._closing: list[int] = []  # closed in the frontier's memory, until the index has their end
-        self._to_forget: list[int] = []  # until the index has it that they are forgotten
+        self._closing: list[int] = []  # closed in the frontier's memory; their end is not committed to the index yet
+        self._to_forget: list[int] = []  # deleted once the index has committed that they are forgotten
         self._deadlines: list[tuple[float, int]] = []  # of the wall clock, by crawl
-        self._durations: list[tuple[float, int]] = []  # when to look whether it has run for long enough
-        self._dirty: set[int] = set()  # crawls whose records are not as they are kept
-        self._changed: set[int] = set()  # crawls whose standing has changed since their readers were told
+        self._durations: list[tuple[float, int]] = []  # when to check max_duration, by crawl (monotonic)
+        self._dirty: set[int] = set()  # crawls whose record has changed since it was last written to the index
+        self._changed: set[int] = set()  # crawls whose standing has changed since their subscribers were notified
         self._has_commands = self._must_commit = False
         self._ticket = 0  # of the sync that replies wait for
-        self._is_ahead = False  # there are states that are not committed: nobody hears of them before they are
+        self._is_ahead = False  # some state changes are not committed yet: no reply may show them
         self._next_look = self._next_note = self._next_forget = 0.0
-        self._told: dict[Peer, int] = {}  # the last batch that a reader of all crawls was told of
+        self._notified: dict[Peer, int] = {}  # by subscriber: the last batch, or number of its crawl, in a notice to it
         self._progress = Progress(data_dir / "status.json", 0, run)
         self._metrics = EngineMetrics(Metrics(data_dir / "metrics", SLOT), self._config.log.metrics_update_s)
         running: dict[int, Any] = self._crawls
@@ -117,7 +117,7 @@ class Core:
 
     def serve(self, path: Path, parent: int | None = None) -> None:
         """Listens for commands; ends when the descriptor `parent` is closed at its other end."""
-        self._server = Server(path, self._carry_out, at_once=_QUESTIONS)
+        self._server = Server(path, self._carry_out, at_once=_READ_ONLY)
         synced = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._committer.after_sync = lambda: os.eventfd_write(synced, 1)
         self._ways.watch(synced, lambda: _drain(synced))
@@ -148,7 +148,7 @@ class Core:
         self._has_commands = True
 
     def _recover(self) -> None:
-        """Every crawl where it was."""
+        """Restores every crawl from index and journal."""
         frontier, store = self._frontier, self._store
         records = {number: (name, msgspec.msgpack.decode(data, type=Record)) for number, name, data in store.crawls()}
         there = frontier.kept_crawls()
@@ -367,7 +367,7 @@ class Core:
     # ── readers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _committed(self) -> None:
-        """What was done is in the index: the frontier's journal may follow, and readers hear of it."""
+        """What was done is in the index: the frontier's journal may follow, and subscribers are notified."""
         self._is_ahead = False
         for number in self._closing:
             self._step("end-committed")
@@ -378,23 +378,23 @@ class Core:
         self._notify()
 
     def _notify(self) -> None:
-        """Something was committed: readers of all crawls hear the batch's number."""
+        """After a commit: subscribers to all crawls get the batch's number, those to one crawl its standing."""
         if self._server is None:
             return
         batch = self._store.batch
         for peer in self._server.subscribers:
             if peer.topic is None:
-                if self._told.get(peer) != batch:
-                    self._told[peer] = batch
+                if self._notified.get(peer) != batch:
+                    self._notified[peer] = batch
                     self._server.notify(peer, batch)
             elif (number := self._names.get(peer.topic)) is not None:
                 last = self._store.last_number(number)
-                if self._told.get(peer) != last:
-                    self._told[peer] = last
+                if self._notified.get(peer) != last:
+                    self._notified[peer] = last
                     self._server.notify(peer, msgspec.to_builtins(self._standing(number)))
-        if len(self._told) > 2 * len(self._server.subscribers) + 16:
+        if len(self._notified) > 2 * len(self._server.subscribers) + 16:
             there = set(self._server.subscribers)
-            self._told = {peer: last for peer, last in self._told.items() if peer in there}
+            self._notified = {peer: last for peer, last in self._notified.items() if peer in there}
 
     def _notify_standings(self) -> None:
         changed, self._changed = self._changed, set()
@@ -499,7 +499,7 @@ class Core:
             self._watch_clocks(tenant)
         else:
             self._dirty.add(tenant.number)
-        few = dict(list(refused.items())[:TOLD_REFUSALS])
+        few = dict(list(refused.items())[:LISTED_REFUSALS])
         return Seeded(admission.new, admission.duplicates, few)
 
     def edit(
@@ -509,7 +509,7 @@ class Core:
         weight: object = None,
         deadline: object = False,
     ) -> Standing:
-        """Other patterns, delay, limits or weight from now on; a deadline of None takes it away."""
+        """Other patterns, delay, limits or weight from now on; a deadline of None removes it."""
         tenant = self._live(name)
         own = crawl_settings.of_crawl(settings or {})
         if fixed := [key for key in own if key not in crawl_settings.EDITABLE]:
@@ -571,7 +571,7 @@ class Core:
         record = self._ended.pop(number)
         del self._names[name]
         record.state, record.last = State.FORGOTTEN, None
-        # The name may be another's soon, and a name is there once.
+        # Names are unique in the index, and this one may be used for another crawl at once.
         self._store.change(_change(number, f"{number}/{name}", record))
         self._to_forget.append(number)
         self._is_ahead = True
@@ -635,7 +635,7 @@ def _opened_with(own: Mapping[str, Any], weight: float, in_flight: int | None) -
 
 
 def _canonical(seeds: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """The URLs as Weft knows them, and why some texts are none."""
+    """The seeds as canonical URLs, and why some texts are not valid ones."""
     if isinstance(seeds, str):
         raise BadInput("seeds: give a list of URLs")
     found, refused = list[str](), dict[str, str]()
@@ -659,4 +659,4 @@ _VERBS: dict[str, Callable[..., Any]] = {
     "standings": Core.standings,
     "subscribe": Core._subscribe,
 }
-_QUESTIONS = frozenset({"standing", "standings", "subscribe"})  # change nothing, so nothing is committed for them
+_READ_ONLY = frozenset({"standing", "standings", "subscribe"})  # verbs; their replies wait for no commit

@@ -22,7 +22,7 @@ from weft.records import Found, Lease, Purpose, Reason
 
 
 class _Challenge:
-    """What an origin asks for, as it wrote it, and how often that was answered."""
+    """An origin's WWW-Authenticate values as received, and how many requests have answered them."""
 
     __slots__ = ("answers", "values")
 
@@ -65,7 +65,7 @@ class RunningCrawl:
             self._share = CookieShare(number, self.jar, frontier)
         self._logins = fetch.auth
         self._frontier = frontier
-        self._challenged: dict[str, _Challenge] = {}  # by origin, those that asked and for which there is a login
+        self._challenged: dict[str, _Challenge] = {}  # by origin: 401 challenges for which a login is configured
         self.known_origins: set[str] = set()
         self._seed_origins = set(map(urls.origin_of, seeds))
         self.revisits: Revisits | None = None  # set while known pages are visited again
@@ -80,7 +80,7 @@ class RunningCrawl:
 
     @property
     def book(self) -> RobotsBook:
-        """What robots.txt says to this crawl's user agent."""
+        """The robots.txt rules for this crawl's user agent."""
         assert self._book is not None
         return self._book
 
@@ -150,7 +150,7 @@ class RunningCrawl:
     def links(self, urls_found: Iterable[str], pages: Mapping[str, Lease], *, are_new: bool = True) -> list[Found]:
         """What the rules let in of URLs that pages link to; the others are counted by reason.
 
-        `are_new`: nobody has found them before.
+        `are_new`: none of them is in the seen set.
         """
         rules, refused, found = self.rules, self.progress.refused, []
         sameness = rules.sameness
@@ -164,7 +164,7 @@ class RunningCrawl:
                 if self.familiar is not None:
                     self.familiar.refused(page.url, url, reason)
                 if reason is Reason.TRAP and not rules.looks_like_a_trap(url):
-                    self._frontier.refused(reason, url, page.item)  # told by counting: it could not be told again
+                    self._frontier.refused(reason, url, page.item)  # found by counting: the URL does not show it
             elif self.scope.offsite_hops and not rules.in_scope(url):
                 found.append(Found(url, page.depth + 1, page.item, offsite=page.offsite + 1))
             else:
@@ -218,7 +218,7 @@ class RunningCrawl:
         return Found(target, lease.depth, lease.item, lease.hops + 1, Purpose.PAGE, chain, offsite)
 
     def sitemaps(self, lease: Lease, origin: str, listed: Sequence[str]) -> list[Found]:
-        """The sitemaps that an origin names; the usual place where it names none and holds a seed. Told once."""
+        """The sitemaps that an origin names; the usual place where it names none and holds a seed. Once per origin."""
         if self.scope.seeded_urls_only or origin in self.known_origins:
             return []
         self.known_origins.add(origin)
@@ -246,7 +246,7 @@ class RunningCrawl:
             self._frontier.refused(Reason.BUDGET, one.url, one.parent)
 
     def count(self, found: int, admission: Admission) -> None:
-        """Counts what the frontier did not take of so many URLs: what it knew already, what a budget kept out."""
+        """Counts the URLs, of `found` many, that the frontier did not admit: duplicates, and those over a budget."""
         self.progress.refused[Reason.DUPLICATE] += admission.duplicates
         over = found - admission.new - admission.duplicates
         if over > 0:

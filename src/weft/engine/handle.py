@@ -34,7 +34,7 @@ from weft.store.pages import PageStore
 
 SEEDS_AT_ONCE = 5_000
 READ_AT_ONCE = 500
-WAIT_S = 5.0  # then a reader looks by itself, whether it was told or not
+WAIT_S = 5.0  # without a notice for this long a reader polls the index
 _BATCH_BITS = 20  # a cursor over all crawls: the batch, and the place in it
 
 
@@ -45,7 +45,7 @@ class Engine:
         """Opens the engine of a folder; settings are the engine's own, and the defaults of its crawls."""
         self.data_dir = Path(os.fspath(data_dir))
         shared = plain(of_engine(settings))
-        config_of(shared)  # what is wrong is said here, not by a process that will not start
+        config_of(shared)  # raises for a bad setting here, not in a process that will not start
         identity_of(self.data_dir)
         self._order = HostOrder(str(self.data_dir), shared)
         self._socket = socket_path(self.data_dir)

@@ -1,11 +1,11 @@
-"""The loop: one thread that claims what is due, drives the transfers, takes their results and commits in groups.
+"""The loop: one thread that claims what is due, drives the transfers, handles their results and commits in groups.
 
 No asyncio and no thread between the steps: a finished transfer is parsed and stored where it ends, which is what lets
 one core do more than a thousand pages a second. `drain` claims nothing more and lets what is in flight come home; a
 process that is killed instead loses nothing either.
 
-A loop that is one of several (pods) does not end by itself, since others may still send it work: it says that it is
-idle, and waits to be told. What it has to do between the pages for the others are its chores.
+A loop that is one of several (pods) does not end by itself, since others may still send it work: it reports that it is
+idle, and waits for `drain`. What it has to do between the pages for the others are its chores.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COMMIT_WHEN_IDLE_S = 0.02
 PROGRESS_EVERY_S = 0.5
 DRAIN_S = 10.0
 IDLE_S = 0.2
-TELL_IDLE_EVERY_S = 0.1
+REPORT_IDLE_EVERY_S = 0.1
 log = Log("weft.engine.loop")
 
 
@@ -44,7 +44,7 @@ _LIMITS = (Stop.MAX_PAGES, Stop.BUDGET, Stop.MAX_DURATION)
 
 
 class Loop:
-    """Runs crawls until they end or somebody says stop."""
+    """Runs crawls until they end or `drain` is called."""
 
     def __init__(
         self,
@@ -86,17 +86,17 @@ class Loop:
         self._ends_alone = ends_alone
         self._serves = serves  # crawls come and go: it goes on when there is nothing to do
         self._pressure = pressure
-        self._gather_s = gather_s  # how long ended transfers may wait for others, where telling of them costs a journey
+        self._gather_s = gather_s  # how long ended transfers are batched, where reporting them is a network round trip
         self._clock = clock
         self._after_commit = after_commit
         self._leases: dict[int, Lease] = {}
-        self._looking_up: list[Lease] = []  # politeness is by address, and theirs is not known yet
-        self._wanted: list[Wanted] = []  # it is known, and must have room for them
+        self._resolving: list[Lease] = []  # politeness by address: the DNS lookup of their host is not done
+        self._wanted: list[Wanted] = []  # the address is known; a place at it is requested with `take_places`
         self._reason: Stop | None = None
         self._drain_until = 0.0
         self._next_commit = self._next_progress = self._next_idle = 0.0
-        self._stats = FrontierStats(0, 0, 0, 0, 0, 0, 0)  # the last that could be had
-        self._blocked: DiskFull | ServerAway | ServerFull | None = None  # what must pass before it goes on
+        self._stats = FrontierStats(0, 0, 0, 0, 0, 0, 0)  # the last that could be read
+        self._blocked: DiskFull | ServerAway | ServerFull | None = None  # the condition that has paused it
 
     @property
     def blocked(self) -> DiskFull | ServerAway | ServerFull | None:
@@ -105,7 +105,7 @@ class Loop:
 
     @property
     def touched(self) -> set[int]:
-        """Crawls of which something has ended, until somebody looks at them and empties it."""
+        """Crawls of which something has ended, until the caller has checked them and clears it."""
         return self._round.touched
 
     def leases_of(self, crawl: int) -> list[Lease]:
@@ -113,7 +113,7 @@ class Loop:
         return [lease for lease in self._leases.values() if lease.crawl == crawl]
 
     def flush(self) -> bool:
-        """Tells the frontier what came, and commits; False where that cannot be done now."""
+        """Reports results to the frontier and commits; False while the loop is blocked."""
         self._flush()
         if self._blocked is not None:
             return False
@@ -140,7 +140,7 @@ class Loop:
             if ended is not None:
                 if self._ends_alone or self._reason is not None:
                     break
-                self._say_idle(ended)
+                self._report_idle(ended)
             self._work(now)
         self._flush()
         self.record_rejections()
@@ -151,11 +151,11 @@ class Loop:
 
     def _work(self, now: float) -> None:
         wait_s = self._wait_s(now)
-        results = self._ways.poll(min(0.02, wait_s) if self._looking_up else wait_s)
+        results = self._ways.poll(min(0.02, wait_s) if self._resolving else wait_s)
         if results and self._gather_s:
             self._gather(results)
-        if self._looking_up:
-            self._start_looked_up()
+        if self._resolving:
+            self._start_resolved()
         if results:
             self._take(results)
         if self._results.unread:
@@ -176,7 +176,7 @@ class Loop:
             del self._leases[tag.item]
             self._step("fetched")
             if result.error == "aborted" or tag.crawl not in self._crawls:
-                # Nobody waits for it any more. The site was asked all the same, so its clock counts from here.
+                # Aborted, or its crawl has ended. The request was sent all the same, so the site's delay starts here.
                 self._round.cool(Ended(tag, result.ended, outcome="aborted"))
                 self._round.end(tag, End.RELEASE if tag.crawl in self._crawls else End.OTHER)
             else:
@@ -196,7 +196,7 @@ class Loop:
             self._pause(why)
 
     def record_rejections(self) -> None:
-        """Has the store keep what the frontier did not let in, or took out of its queues."""
+        """Stores a row for each URL that the frontier refused, or removed from its queues."""
         try:
             rejected = self._frontier.rejections()
         except BLOCKING as why:
@@ -208,7 +208,7 @@ class Loop:
         self._committer.ended(rejection.item.item for rejection in rejected)
 
     def _flush(self) -> None:
-        """Tells the frontier what came; what cannot be told now is told before the next commit."""
+        """Reports results to the frontier; what fails now is reported again before the next commit."""
         if self._blocked is None:
             try:
                 self._round.flush()
@@ -235,7 +235,7 @@ class Loop:
                 return
 
     def _begin(self, lease: Lease, wall: float, address: str | None = None) -> None:
-        """Starts a transfer; what must be known for it and cannot be had now lets the lease go back.
+        """Starts a transfer; the lease is released if data that it needs cannot be read now.
 
         `address`: where it goes, once that is settled.
         """
@@ -251,7 +251,7 @@ class Loop:
 
     def _room(self) -> int:
         """How many transfers may be begun now."""
-        free = self._ways.free - len(self._looking_up)
+        free = self._ways.free - len(self._resolving)
         if self._pressure is None:
             return free
         try:
@@ -277,7 +277,7 @@ class Loop:
         crawl = self._crawls[lease.crawl]
         headers = crawl.headers(lease, now)
         keep_bytes = ROBOTS_BYTES if lease.purpose is Purpose.ROBOTS else 0
-        # Whoever stood still has lost the lease: the site may be another's by then.
+        # Not after the lease's deadline: another process may have leased the site by then.
         crawl.way.submit(lease.url, headers, lease, keep_bytes=keep_bytes, until=lease.deadline, address=address)
 
     def _find_address(self, lease: Lease, now: float) -> None:
@@ -285,7 +285,7 @@ class Loop:
         crawl = self._crawls[lease.crawl]
         address = crawl.way.address_of(urls.host_of(lease.url))
         if address is None:
-            self._looking_up.append(lease)
+            self._resolving.append(lease)
         elif not address:
             self._begin(lease, now, address)  # it ends there, with the reason
         else:
@@ -295,7 +295,7 @@ class Loop:
             self._wanted.append(Wanted(lease, address, asks))
 
     def _send_wanted(self, now: float) -> None:
-        """Sends what gets its address's place; the frontier has taken back the rest."""
+        """Sends what was granted a place at its address; the frontier has released the other leases."""
         if not self._wanted:
             return
         wanted, self._wanted = self._wanted, []
@@ -313,8 +313,8 @@ class Loop:
             else:
                 del self._leases[one.lease.item]
 
-    def _start_looked_up(self) -> None:
-        waiting, self._looking_up = self._looking_up, []
+    def _start_resolved(self) -> None:
+        waiting, self._resolving = self._resolving, []
         now = time.time()
         for lease in waiting:
             if lease.crawl in self._crawls:
@@ -372,11 +372,11 @@ class Loop:
             return Stop.DONE if self._frontier.stats().queued == 0 else Stop.BUDGET
         return None
 
-    def _say_idle(self, why: Stop) -> None:
-        """Tells whoever decides over all pods that nothing is left here; only what is committed counts."""
+    def _report_idle(self, why: Stop) -> None:
+        """Reports to the orchestrator that nothing is left here; only after a commit."""
         now = self._clock()
         if now >= self._next_idle and self._committed():
-            self._next_idle = now + TELL_IDLE_EVERY_S
+            self._next_idle = now + REPORT_IDLE_EVERY_S
             idle = Stop.DONE if why is Stop.MAX_PAGES and not self._frontier.stats().queued else why
             self._report("running", idle=idle)
 

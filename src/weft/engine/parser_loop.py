@@ -1,8 +1,8 @@
-"""The parser's loop: takes fetched pages from the frontier, reads them from the spool, parses, commits in groups.
+"""The parser's loop: leases fetched pages from the frontier, reads them from the spool, parses, commits in groups.
 
-It sleeps when there is nothing to take, and takes in batches: each tells the frontier its links and its ends in one
-call each. `drain` goes on until nothing waits any more or its time is over; what is left then is taken by whoever comes
-next. A page whose entry cannot be read is fetched again.
+It sleeps when there is nothing to lease, and leases in batches: links and ends of a batch are reported to the frontier
+in one call each. `drain` goes on until nothing waits any more or its time is over; what is left then is leased by the
+next process. A page whose entry cannot be read is fetched again.
 """
 
 from __future__ import annotations
@@ -25,15 +25,13 @@ from weft.errors import WeftError
 from weft.frontier.contract import End, Frontier, FrontierStats, ParseQueue, Taken
 from weft.telemetry import Log
 
-TAKE_EVERY_S = (
-    0.02  # while fewer wait than are taken at a time: a journey for each page would cost more than its parsing
-)
+TAKE_EVERY_S = 0.02  # while fewer than a batch wait: a round trip for each page would cost more than its parsing
 IDLE_S = 0.05
 log = Log("weft.engine.parser_loop")
 
 
 class ParserLoop:
-    """Parses until it is told to stop."""
+    """Parses until `drain`."""
 
     def __init__(
         self,
@@ -73,7 +71,7 @@ class ParserLoop:
         self._next_commit = self._next_progress = 0.0
         self._blocked: WeftError | None = None
         self._stats = FrontierStats(0, 0, 0, 0, 0, 0, 0)
-        self._parsing_now = 0  # pages taken in this round
+        self._parsing_now = 0  # pages leased in this round
         self._debugs = log.debugs
 
     def drain(self) -> None:
@@ -132,7 +130,7 @@ class ParserLoop:
             self._round.end(lease, End.RETRY)
             return None
         self._step("taken")
-        self._suspects.told(lease.item, page.deaths)
+        self._suspects.set_deaths(lease.item, page.deaths)
         return Answer(self._crawls[lease.crawl], lease, entry.result(lease.url), entry.asked_at)
 
     def _rest(self, began: float, *, busy: bool) -> None:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from weft.telemetry import Log
 
 LOOK_EVERY_S = 0.1
-CALM_S = 5.0  # a queue that swings around a limit is not told of each time
+CALM_S = 5.0  # below a limit for this long before that is logged: a queue may swing around it
 log = Log("weft.engine.pressure")
 
 
@@ -39,7 +39,7 @@ class Pressure:
         self._estimate = 0
         self._share = 1.0
         self.level = Level.NONE
-        self._told = Level.NONE  # what the log knows
+        self._logged = Level.NONE  # the level that was logged last
         self._calm_since: float | None = None
         self.events: dict[str, int] = {Level.SOFT: 0, Level.HARD: 0}  # how often it came to this
 
@@ -48,28 +48,28 @@ class Pressure:
         if now >= self._next:
             self._next = now + self._every_s
             self._look(self._waiting())
-            self._tell(now)
+            self._log_change(now)
         return self._share
 
     def grew(self, pages: int) -> None:
-        """This process has handed over so many pages; what the parsers have taken is seen at the next look."""
+        """This process has handed over so many pages; what the parsers have leased is read at the next look."""
         self._look(self._estimate + pages)
 
-    def _tell(self, now: float) -> None:
+    def _log_change(self, now: float) -> None:
         """Logs what became worse at once, what became better when it has stayed so."""
-        if _RANK[self.level] >= _RANK[self._told]:
+        if _RANK[self.level] >= _RANK[self._logged]:
             self._calm_since = None
         elif self._calm_since is None:
             self._calm_since = now
-        if _RANK[self.level] > _RANK[self._told]:
+        if _RANK[self.level] > _RANK[self._logged]:
             log.info(
                 "back-pressure entered", level=self.level, waiting=self._estimate, soft=self._soft, hard=self._hard
             )
         elif self._calm_since is None or now - self._calm_since < CALM_S:
             return
         else:
-            log.info("back-pressure left", level=self._told, now=self.level, waiting=self._estimate)
-        self._told, self._calm_since = self.level, None
+            log.info("back-pressure left", level=self._logged, now=self.level, waiting=self._estimate)
+        self._logged, self._calm_since = self.level, None
 
     def _look(self, waiting: int) -> None:
         self._estimate, before = waiting, self.level

@@ -71,10 +71,10 @@ class Status(msgspec.Struct):
     redirects: int = 0
     recent: list[str] = []
     poisoned: list[str] = []
-    repairs: dict[str, int] = {}  # what this run has found damaged when it took the crawl up, and mended
-    # Of one process of several, for whoever decides that the crawl is over: counts that only grow, but for a crash.
+    repairs: dict[str, int] = {}  # what this run found damaged when it resumed the crawl, and repaired
+    # Of one process of several, for termination detection: counts that only grow, but for a crash.
     idle: str = ""  # why it has nothing to do
-    told_at: float = 0.0  # when that was so, by the machine's monotonic clock
+    told_at: float = 0.0  # when this was reported, by the machine's monotonic clock
     admitted: int = 0
     finished: int = 0
     sent: int = 0
@@ -121,7 +121,7 @@ class Progress:
             self.refused[reason] = max(self.refused[reason], count)
 
     def repaired(self, what: str, count: int) -> None:
-        """So many of something were mended, or given up, when the crawl was taken up."""
+        """Counts what was repaired, or given up, when the crawl was resumed."""
         if count:
             self.status.repairs = self.status.repairs | {what: self.status.repairs.get(what, 0) + count}
 
@@ -153,7 +153,7 @@ class Progress:
         status.in_flight = in_flight
 
     def ends(self, stats: FrontierStats) -> None:
-        """The last word on it: what was claimed and did not come home is queued again."""
+        """The final figures: leases that were not finished count as queued again."""
         self.stands(stats, 0)
         self.status.queued += stats.leased + stats.to_parse
         self.status.told_at = time.monotonic()
@@ -240,7 +240,7 @@ def write_status(path: Path, status: Status) -> None:
             file.write(data)
         beside.replace(path)
     except OSError:
-        # A full disk, which this file must tell of: what it takes up already can be written over.
+        # A full disk, which this file must report: the old content can be overwritten in place.
         beside.unlink(missing_ok=True)
         _write_over(path, data)
 
@@ -251,7 +251,7 @@ def _write_over(path: Path, data: bytes) -> None:
             file.write(data)
             file.truncate(len(data))
     except OSError:
-        pass  # told in the log file, and here when there is room
+        pass  # the log has it; this file will when there is room
 
 
 def read_status(path: Path) -> Status | None:

@@ -5,7 +5,7 @@ What must be read (pages, redirects, sitemaps) goes on to `onward`: to the parsi
 spool from which a parser process takes it.
 
 Reading takes much longer than fetching, and a wave of answers must not make the sites behind it wait: their clocks are
-told at once, what came waits to be read, and is read in slices between which the transfers get on.
+set at once, what came waits to be read, and is read in slices between which the transfers get on.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = Log("weft.engine.results")
 
 
 class Results:
-    """Takes results, and ends what needs no parsing."""
+    """Handles results, and ends what needs no parsing."""
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ from weft.records import FetchResult, Reason
 ROBOTS_BYTES = MAX_BODY_BYTES + 1  # one more than is read, so that a cut is noticed
 TRIES = 3
 MAX_HOPS = 5
-ASK_AGAIN_S = 600.0  # an origin whose robots.txt could not be had is asked again after this
+ASK_AGAIN_S = 600.0  # an unreachable robots.txt is requested again after this
 _KEPT = 10_000
 
 
@@ -51,14 +51,14 @@ class RobotsBook:
         return f"{verdict.rule} (line {verdict.line})"
 
     def forbids(self, record: RobotsRecord, origin: str, url: str) -> str:
-        """The same for a URL that was just found, where its rules are at hand; where not, who claims it asks."""
+        """The same for a URL that was just found, if its rules are cached; else they are checked at the claim."""
         entry = self._parsed.get(origin)
         if entry is None or entry[0] is not record or record.status != "ok":
             return ""
         return self.rule_against(url, entry[1])
 
     def learn(self, origin: str, record: RobotsRecord) -> Robots:
-        """Tells the frontier, with the Crawl-delay; `origin` as the request was about it, with the trust."""
+        """Reports the record and its Crawl-delay to the frontier; `origin` with its trust prefix, as in the lease."""
         rules = rules_of(record)
         self._frontier.robots_known(origin, record, rules.crawl_delay(self.agent))
         return rules
@@ -79,7 +79,7 @@ def record_of(result: FetchResult, wall: float, ttl_s: float) -> RobotsRecord | 
 
 
 def unreachable(result: FetchResult, wall: float) -> RobotsRecord:
-    """The record of an origin that could not be asked."""
+    """The record of an origin whose robots.txt is unreachable."""
     detail = f"{result.error}: {result.detail}" if result.error else f"HTTP {result.status}"
     if result.error and result.body:
         # What came so far says nothing of what would have followed, which may forbid everything (RFC 9309 §2.3.1.4).

@@ -1,8 +1,8 @@
-"""What one round of the loop has for the frontier, told in one call of each kind: ended transfers, links, ended items.
+"""What one round of the loop reports to the frontier, in one call of each kind: ended transfers, links, ended items.
 
 A round is what came of one poll. Everything waits in lists until `flush`, which keeps the order that makes a crash
 cheap: links before the ends of the pages that they were found on, and both before the next claim and before a commit.
-An end that the frontier refuses (the lease was over) takes its row out of the store again, before anyone writes it.
+An end that the frontier refuses (the lease was over) removes its row from the store again, before it is written.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Admitting:
 
 
 class Round:
-    """Collects, and tells."""
+    """Collects a round's results; `flush` reports them."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Round:
         self._admitting: dict[int, _Admitting] = {}
         self._ends: list[Outcome] = []
         self._rows: list[Outcome] = []
-        self.touched: set[int] = set()  # crawls of which something has ended, for whoever asks whether they are over
+        self.touched: set[int] = set()  # crawls of which an item has ended: the loop's user checks them, and clears it
 
     def cool(self, ended: Ended) -> None:
         """A transfer is over."""
@@ -89,9 +89,9 @@ class Round:
         self._admitting.pop(crawl, None)
 
     def cooled(self) -> None:
-        """Tells of ended transfers alone: their sites may be asked again while their pages are read.
+        """Reports ended transfers alone: their sites may get the next request while their pages are parsed.
 
-        A frontier that cannot be reached is told later.
+        If the frontier cannot be reached, `flush` reports them.
         """
         try:
             self._cool()
@@ -99,7 +99,7 @@ class Round:
             pass
 
     def flush(self) -> None:
-        """Tells everything. DiskFull, ServerAway: nothing is forgotten, call it again."""
+        """Reports everything. DiskFull, ServerAway: nothing is lost, call it again."""
         self._cool()
         if self._handoff is not None:
             self._handoff.flush()
@@ -125,7 +125,7 @@ class Round:
         self._leads.expand_readable(crawl, known)
 
     def committed(self) -> None:
-        """What was told so far is in the store."""
+        """Everything reported so far is committed to the store."""
         if self._leads:
             self._leads.committed()
 
@@ -155,18 +155,18 @@ class Round:
     def _new(self, crawl: RunningCrawl, pages: list[_Entry]) -> list[Found]:
         """What is not known yet; the first page of several that link to it is its parent."""
         candidates = pages[0][1]
-        told = len(candidates)
+        count = len(candidates)
         if len(pages) > 1:
-            told = sum(len(links) for _, links in pages)
+            count = sum(len(links) for _, links in pages)
             candidates = dict.fromkeys(chain.from_iterable(links for _, links in pages), pages[0][0])
             for _, links in reversed(pages):
                 candidates.update(links)
         new = self._frontier.unseen(crawl.number, candidates)
-        crawl.progress.refused[Reason.DUPLICATE] += told - len(new)
+        crawl.progress.refused[Reason.DUPLICATE] += count - len(new)
         return crawl.links(new, candidates) if new else []
 
     def _near(self, crawl: RunningCrawl, pages: list[_Entry]) -> list[Found]:
-        """With a depth limit a known URL may be found by a shorter way, so it must be told again."""
+        """With a depth limit a known URL may be found by a shorter way, so it must be reported again."""
         found, sameness = list[Found](), crawl.rules.sameness
         for page, links in pages:
             let_in = crawl.links(links, links, are_new=False)
@@ -183,7 +183,7 @@ class Round:
         if not all(accepted):
             self._drop([outcome for outcome, valid in zip(rows, accepted, strict=True) if not valid])
         if self._leads:
-            # Found by a shorter way while it was in flight: from here on it is whoever finds it who expands it.
+            # A shorter way was found while it was in flight. From here on `admit` returns such items in `expand`.
             self._leads.nearer(self._crawls, [one.lease for one in rows if one.lease.crawl in self._crawls])
 
     def _drop(self, refused: list[Outcome]) -> None:

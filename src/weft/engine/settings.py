@@ -127,7 +127,7 @@ def check_deadline(deadline: object, now: float) -> float | None:
 
 
 def check_email(seeds: Iterable[str], fetch: FetchSection) -> None:
-    """Refuses to ask anybody who could not reach whoever asks."""
+    """Requires a contact e-mail address for a crawl of other machines."""
     if fetch.email:
         return
     for seed in seeds:

@@ -1,8 +1,9 @@
 """Pages that kill the process that parses them.
 
 Before a page is parsed its item is written into a small shared file, and taken out after: a killed process's memory is
-gone, its shared pages are not. Whoever opens the file next sees which page it was. Two deaths on one page, and it is
-stored unparsed. The same file carries the heartbeat by which a process stuck in native code is told from outside.
+gone, its shared pages are not. The next process that opens the file sees which page it was. Two deaths on one page,
+and it is stored unparsed. The same file carries the heartbeat by which a supervisor detects a process stuck in native
+code.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class Suspects:
         """Whether this page has killed its parser too often."""
         return bool(self._deaths) and self._deaths.get(str(item), 0) >= MAX_DEATHS
 
-    def told(self, item: int, deaths: int) -> None:
-        """What the frontier knows of a page that was taken: other parsers' deaths count too."""
+    def set_deaths(self, item: int, deaths: int) -> None:
+        """Sets the count that came with a page from the frontier: deaths of other parsers are in it."""
         if deaths:
             self._deaths[str(item)] = deaths
 
@@ -55,7 +56,7 @@ class Suspects:
         self._mark(item)
 
     def parsed(self) -> None:
-        """It is over, nobody died."""
+        """The parser has survived the page."""
         self._mark(0)
 
     def beat(self) -> None:
@@ -72,7 +73,7 @@ class Suspects:
 
 
 def pulse(folder: Path) -> tuple[int, int]:
-    """Beats and suspect as the file tells them, for whoever watches from outside."""
+    """Heartbeats and suspect page from the file, for the supervising process."""
     try:
         beats, item = _LAYOUT.unpack_from((folder / "pulse").read_bytes())
     except (OSError, struct.error):
@@ -81,14 +82,14 @@ def pulse(folder: Path) -> tuple[int, int]:
 
 
 def beat(folder: Path) -> None:
-    """A heartbeat of a process that is still being opened; who is suspect stays so."""
+    """A heartbeat of a process that is still starting; leaves the suspect page as it is."""
     beats, item = pulse(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "pulse").write_bytes(_LAYOUT.pack(beats + 1, item))
 
 
 def take_suspect(folder: Path) -> int:
-    """The page that a dead process was parsing, or 0; told once, to whoever asks first."""
+    """The page that a dead process was parsing, or 0; cleared by the first call that reads it."""
     try:
         with (folder / "pulse").open("r+b") as file:
             _, item = _LAYOUT.unpack(file.read(_LAYOUT.size))

@@ -73,7 +73,7 @@ _BLOCKS_6: tuple[tuple[IPv6Network, str], ...] = tuple(
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
 _MAPPED = IPv6Network("::ffff:0:0/96")
 _NAT64 = IPv6Network("64:ff9b::/96")
-# An IPv4 address inside, and how far it is from the right.
+# IPv6 blocks that embed an IPv4 address, and the right shift in bits that brings it to the low 32.
 _EMBEDDING: tuple[tuple[IPv6Network, int], ...] = (
     (_MAPPED, 0),
     (_NAT64, 0),

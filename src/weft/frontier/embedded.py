@@ -51,7 +51,7 @@ from weft.telemetry import Log
 _OVERFLOW = 20  # a domain with a budget of N pages queues at most this many times N
 _REMEMBERED_REFUSALS = 100_000
 _LONG_WAIT = 10  # of its own delays, after which a crawl is next at a site that several want
-CHECKPOINT_EVERY = 500_000  # lines of the journal; more where there is more to write down, a few when it is closed
+CHECKPOINT_EVERY = 500_000  # journal lines between checkpoints; a large frontier waits longer, close() less
 _LONGEST_REQUEST_S = 600.0
 FROM_STORE = "from_store"  # in the journal's meta: the frontier was rebuilt, stored pages' links are yet to be admitted
 log = Log("weft.frontier.embedded")

@@ -57,7 +57,7 @@ class Queues:
         self.longest_delay_s = section.delay_s  # of all crawls
         self.blocked: dict[int, Crawl] = {}  # those that have sites which wait for a permit
         self.queued = 0
-        self.not_before = 0.0  # the earliest due time of any site
+        self.not_before = 0.0  # no site is due before this: set when the times of the last requests are unknown
         self.asked: dict[
             str, float | None
         ] = {}  # ends of the last requests before this process; None: it had not ended

@@ -106,7 +106,7 @@ class SamenessGuard:
         self._runs: OrderedDict[str, _Run] = OrderedDict()
         self._stopped: set[str] = set()
         self._kept = kept
-        self._read: OrderedDict[str, str] = OrderedDict()  # pages whose links are not judged yet, and their patterns
+        self._read: OrderedDict[str, str] = OrderedDict()  # page -> pattern, until its first link to a new URL
 
     def observe(self, url: str, title: str, links: int, words: Callable[[], frozenset[str]]) -> None:
         """Records a fetched page; `words` is called only if it looks like the ones before."""

@@ -1,8 +1,8 @@
 """A process that a service holds: one it has started, or one it has found and taken over.
 
 Both are watched and signalled through a descriptor of the process (pidfd), so that a signal can never reach another one
-that has got the same number since. Who took part in starting it may reap it and see how it ended; of an adopted process
-only that it has ended is known.
+that has got the same number since. A process that was started here is reaped, and its exit status is known; of an
+adopted one, as a rule, only that it has ended.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class Held:
         poll.register(self._pidfd, select.POLLIN)
         return bool(poll.poll(None if timeout_s is None else timeout_s * 1000))
 
-    def tell(self, data: bytes) -> bool:
-        """Writes to its standard input; False where there is none, or nobody reads it."""
+    def write_input(self, data: bytes) -> bool:
+        """Writes to its standard input; False if there is none, or its other end is closed."""
         del data
         return False
 
@@ -72,8 +72,8 @@ class Held:
         """Closes its standard input; False where there is none."""
         return False
 
-    def hear(self) -> None:
-        """Takes what it has written to standard error, so that it never waits for us."""
+    def drain_stderr(self) -> None:
+        """Reads what it has written to standard error, so that it never blocks on a full pipe."""
 
     def words(self) -> str:
         """The end of what it has written to standard error, where that is kept."""
@@ -89,7 +89,7 @@ class Started(Held):
 
     def __init__(self, popen: subprocess.Popen[bytes]) -> None:
         try:
-            super().__init__(popen.pid, os.pidfd_open(popen.pid))  # nobody else can have reaped it
+            super().__init__(popen.pid, os.pidfd_open(popen.pid))  # not reaped yet: the pid is still its own
         except OSError:
             popen.kill()
             popen.wait()
@@ -112,7 +112,7 @@ class Started(Held):
         if self._popen.returncode is None:
             super().send(number)
 
-    def tell(self, data: bytes) -> bool:
+    def write_input(self, data: bytes) -> bool:
         """Writes to its standard input."""
         if self._popen.stdin is None or self._popen.stdin.closed:
             return False
@@ -131,8 +131,8 @@ class Started(Held):
             self._popen.stdin.close()
         return True
 
-    def hear(self) -> None:
-        """Takes what it has written to standard error."""
+    def drain_stderr(self) -> None:
+        """Reads its standard error; the last WORDS_BYTES are kept."""
         while self._popen.stderr is not None and not self._popen.stderr.closed:
             try:
                 piece = os.read(self._popen.stderr.fileno(), _PIECE)
@@ -158,7 +158,7 @@ class Started(Held):
 
 
 class Adopted(Held):
-    """Somebody else's child, or nobody's."""
+    """A process that this one has not started."""
 
     @classmethod
     def take(cls, identity: Identity) -> Adopted | None:

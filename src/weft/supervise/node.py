@@ -1,4 +1,4 @@
-"""What the machine itself has to tell Prometheus: CPU, memory, disks, network. Read from /proc when somebody scrapes.
+"""Metrics of the machine itself for Prometheus: CPU, memory, disks, network. Read from /proc at each scrape.
 
 Node-wide, so it has no pod and no process; a crawl does not share these figures out. Invariant: what a kernel does not
 tell is left out, never guessed and never an error.

@@ -47,7 +47,7 @@ LOOK_EVERY_S = 0.01
 POLICY = RestartPolicy(
     first_delay_s=0.1, max_delay_s=2.0, start_timeout_s=30.0, stable_after_s=1.0, max_failures=8, stop_grace_s=10.0
 )
-# What is not named keeps the server's default, as it has it where somebody else runs it.
+# Any other setting keeps the server's default, as on a server that is not managed by Weft.
 SETTINGS = {
     "port": "0",
     "unixsocketperm": "700",
@@ -116,7 +116,7 @@ def socket_path(folder: Path) -> Path:
 
 
 class RedisServer:
-    """One server in one folder. `look` is for who has a loop; `start` waits until it can be used."""
+    """One server in one folder. `look` is for callers with a loop of their own; `start` waits until it can be used."""
 
     def __init__(
         self,
@@ -252,7 +252,7 @@ class RedisServer:
 
 
 def _end_leftovers(lock: int) -> None:
-    """A server that was killed while it rewrote its file leaves a child that goes on, and holds the lock for nobody."""
+    """Kills the AOF rewrite child that a killed server has left behind: it still holds the inherited lock."""
     text = os.pread(lock, 20, 0).strip()
     if text.isdigit() and process.state(int(text)) in (None, "Z"):
         with suppress(ProcessLookupError, PermissionError):
@@ -260,23 +260,23 @@ def _end_leftovers(lock: int) -> None:
 
 
 def _write_own(path: Path, text: str) -> None:
-    """Writes a file that is its owner's alone, through no link that somebody may have put there."""
+    """Writes a file with mode 0600, and never through a symlink that is already at the path."""
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
 
 
 def _quoted(value: Path | str) -> str:
-    """As a configuration file has it: whatever is not plain is written by the numbers of its bytes."""
+    """A quoted configuration value: bytes other than printable ASCII, and quotes and backslashes, as \\xNN."""
     return (
         '"' + "".join(chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\x{b:02x}" for b in os.fsencode(value)) + '"'
     )
 
 
 def ping(path: Path, timeout_s: float = 0.5, password: str | None = None) -> bytes:
-    """What the server behind a socket says to PING: `+PONG`, `-LOADING ...`; nothing when nobody answers.
+    """What the server behind a socket says to PING: `+PONG`, `-LOADING ...`; empty if there is no answer.
 
-    The password goes first, because who has not given it is told nothing else.
+    AUTH goes first: without it the server answers every command with an error.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(timeout_s)

@@ -1,12 +1,12 @@
-"""One service that is kept running: started, asked how it is, replaced, told to stop, or found alive and taken over.
+"""One service that is kept running: started, health-checked, restarted, stopped, or found alive and adopted.
 
 Its owner has a loop and calls two functions, neither of which waits: `look` sees how it is, `act` does what is due.
 When something is due is the state machine's affair (`child`); how a process is watched and signalled, `held`'s; from
 where it is started, `starter`'s. A crawl's processes, an engine's process and managed Redis servers are services.
 
-Invariants: one process at a time; health is asked before anything is done to it; it is not started while what it needs
-is not healthy; a process that is told to stop and does not is killed when its grace is over; a signal goes to the very
-process that was started or adopted, never to one that has got its number.
+Invariants: one process at a time; health is checked before anything is done to it; it is not started while a service
+that it needs is not healthy; a process that does not stop on request is killed when its grace is over; a signal goes to
+the very process that was started or adopted, never to one that has reused its pid.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from weft.supervise.process import Exit
 from weft.telemetry import Log
 
 KILLED_S = 10.0  # a process that was killed may take a moment to be gone
-HEAR_S = 0.1  # while one is waited for, what it writes is read so often
+DRAIN_EVERY_S = 0.1  # how often standard error is read while waiting for the end
 log = Log("weft.supervise.service")
 
 
 class Health(enum.Enum):
-    """What a service says about itself."""
+    """The result of a health check."""
 
-    STARTING = "starting"  # says nothing yet: the time limit for starting runs
-    LOADING = "loading"  # answers, but cannot be used yet: it takes as long as it takes
+    STARTING = "starting"  # no answer yet: the time limit for starting runs
+    LOADING = "loading"  # answers, but cannot be used yet: no time limit
     HEALTHY = "healthy"
-    UNHEALTHY = "unhealthy"  # it is killed, and another takes its place
+    UNHEALTHY = "unhealthy"  # it is killed and restarted
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Report:
 
 
 HEALTHY = Report(Health.HEALTHY)
-HealthCheck = Callable[[int], Report]  # asked with the pid, often: it must not wait
+HealthCheck = Callable[[int], Report]  # called with the pid, often: it must not block
 
 
 class Verdict(enum.Enum):
@@ -60,7 +60,7 @@ class Verdict(enum.Enum):
 
 
 class Ask(enum.Enum):
-    """How a process is told to stop."""
+    """How a process is asked to stop."""
 
     TERMINATE = "SIGTERM"
     CLOSE_INPUT = "the end of its standard input"
@@ -71,7 +71,7 @@ class Command:
     """How a process is started. Made anew for each start."""
 
     argv: Sequence[str]
-    stdin: bytes | None = None  # what it is told first; the pipe stays open. None: it has no standard input
+    stdin: bytes | None = None  # written to it at the start; the pipe stays open. None: it has no standard input
     env: Mapping[str, str] | None = None
     hears_interrupts: bool = False
     quiet: bool = False  # standard output and error go nowhere
@@ -115,8 +115,8 @@ class Service:
         on_start: Callable[[int], None] = lambda _: None,
         needs: Sequence[Service] = (),
     ) -> None:
-        """`judge`: what an end that nobody asked for means. `on_start` hears each new pid, before the descriptors that
-        the process inherits are closed here."""
+        """`judge`: what an exit without a stop request means. `on_start` gets each new pid, before the descriptors
+        that the process inherits are closed here."""
         self.name = name
         self.needs = tuple(needs)
         self.report = Report(Health.STARTING)
@@ -138,7 +138,7 @@ class Service:
 
     @property
     def healthy(self) -> bool:
-        """It runs, and said at the last look that it can be used."""
+        """It runs, and the last health check was good."""
         return self._held is not None and self.report.health is Health.HEALTHY
 
     @property
@@ -160,12 +160,12 @@ class Service:
     # ── what an owner's loop does ──────────────────────────────────────────────────────────────────────────────────
 
     def look(self) -> Exit | None:
-        """How it has ended, if it just has; else its health is asked, and one that is unhealthy is killed."""
+        """How it has ended, if it just has; else its health is checked, and an unhealthy one is killed."""
         held = self._held
         if held is None:
             return None
         how = held.poll()
-        held.hear()
+        held.drain_stderr()
         if how is not None:
             self._ended(held, how)
             return how
@@ -178,7 +178,7 @@ class Service:
         return None
 
     def act(self) -> None:
-        """Does what is due: start, tell to stop, kill."""
+        """Does what is due: start, request a stop, kill."""
         step = self.child.next_step()
         if step is Step.START:
             if all(other.healthy for other in self.needs):
@@ -193,19 +193,19 @@ class Service:
     # ── what may be asked of it ────────────────────────────────────────────────────────────────────────────────────
 
     def stop(self, message: bytes | None = None, *, grace_s: float | None = None) -> None:
-        """It shall end; `act` and `look` see to it. With a message it is told that instead of being asked as usual."""
+        """Requests its end, which `act` and `look` carry out. A message is written to its input instead of a signal."""
         self.child.stop(grace_s=grace_s)
-        if message is not None and self._held is not None and self._held.tell(message):
+        if message is not None and self._held is not None and self._held.write_input(message):
             self.child.told_to_stop()
 
     def stop_and_wait(self) -> Exit | None:
-        """Stops it and returns when it is gone: asked, and after its grace killed."""
+        """Stops it and returns when it has exited; it is killed after its grace."""
         self.stop()
         while self._held is not None:
             self.act()
-            self._held.wait(HEAR_S)
+            self._held.wait(DRAIN_EVERY_S)
             how = self._held.poll()
-            self._held.hear()
+            self._held.drain_stderr()
             if how is not None:
                 self._ended(self._held, how)
         return self.child.last_exit
@@ -222,7 +222,7 @@ class Service:
         self.child = Child(self.name, self._policy)
 
     def adopt(self, identity: Identity | None) -> bool:
-        """Takes over a process that an earlier owner has left; False if it is not there, or is somebody else's."""
+        """Takes over a process that an earlier owner has left; False if it has gone, or its pid was reused."""
         if identity is None or self._held is not None or self.child.state is not State.BACKOFF:
             return False
         found = Adopted.take(identity)
@@ -255,7 +255,7 @@ class Service:
             self._hold(held)
             self._on_start(held.pid)
             if command.stdin:
-                held.tell(command.stdin)  # if it has died already, `look` will see how
+                held.write_input(command.stdin)  # if it has died already, `look` will see how
         finally:
             for fd in command.inherits:
                 os.close(fd)

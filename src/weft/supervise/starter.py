@@ -25,26 +25,26 @@ Work = Callable[[], subprocess.Popen[bytes]]
 class _Starter:
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self._asked: SimpleQueue[tuple[Future[subprocess.Popen[bytes]], Work]] = SimpleQueue()
+        self._requests: SimpleQueue[tuple[Future[subprocess.Popen[bytes]], Work]] = SimpleQueue()
         # A daemon: one that is joined at the interpreter's exit would end before the last threads of its users.
         threading.Thread(target=self._serve, name="starter", daemon=True).start()
 
     def start(self, work: Work) -> subprocess.Popen[bytes]:
         answer: Future[subprocess.Popen[bytes]] = Future()
-        self._asked.put((answer, work))
+        self._requests.put((answer, work))
         try:
             return answer.result()
         except BaseException:
-            # Ctrl-C while we waited: nobody would know of the process.
+            # Ctrl-C during the wait: the caller will not own the process, so it is ended.
             answer.add_done_callback(_discard)
             raise
 
     def _serve(self) -> None:
         while True:
-            answer, work = self._asked.get()
+            answer, work = self._requests.get()
             try:
                 answer.set_result(work())
-            except BaseException as error:  # whoever asked has to hear of it
+            except BaseException as error:  # raised again in the thread that waits for it
                 answer.set_exception(error)
 
 
@@ -54,14 +54,14 @@ _starter: _Starter | None = None
 
 def start(argv: list[str], *, hears_interrupts: bool = True, **options: Any) -> subprocess.Popen[bytes]:
     """As `subprocess.Popen`. `hears_interrupts=False`: it is born with SIGINT blocked, because a terminal's Ctrl-C goes
-    to the whole group, and is for its parent to hear."""
+    to the whole group, and its parent handles it."""
     cores, mask = os.sched_getaffinity(0), set(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
     if not hears_interrupts:
         mask.add(signal.SIGINT)
 
     def work() -> subprocess.Popen[bytes]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        with suppress(OSError):  # taken away from us meanwhile: the kernel has chosen others
+        with suppress(OSError):  # a core was removed from our cpuset meanwhile: the kernel has chosen others
             os.sched_setaffinity(0, cores)
         return subprocess.Popen(argv, **options)  # noqa: S603 (our caller's own command)
 

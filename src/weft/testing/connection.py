@@ -41,7 +41,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Request:
-    """One parsed request. `t` is when its first byte was read."""
+    """One parsed request. `t`: when its first byte was read. `overlaps`: another request to its host was still open."""
 
     t: float
     method: str

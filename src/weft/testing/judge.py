@@ -21,7 +21,7 @@ KEYS: dict[str, Key] = {
     "host": lambda arrival: arrival.host,
     "domain": lambda arrival: arrival.host,
     "all": lambda arrival: "all",  # noqa: ARG005
-    # a host that is no name is an address
+    # without host names the host is the IP address itself
     "address": lambda arrival: arrival.address or arrival.host,
 }
 

@@ -101,7 +101,7 @@ class PodClient:
         self._crawls: dict[int, CrawlFacts] = {}
         self._keys = Keys(section.key_scope)
         self._scripts = Scripts(connection, where, self._prefix, self._on_reply, self._on_restart)
-        self._checks_pods = checks_pod_assignment() and pods > 1
+        self._checks_assignment = checks_pod_assignment() and pods > 1  # debug: each URL must belong to this pod
 
     def find_crawl(self, name: str) -> int:
         """The number of a crawl that the pod's own processes have opened."""
@@ -279,7 +279,7 @@ class PodClient:
     ) -> Admission:
         if not (found or then[0] or sender):
             return Admission(0, 0)
-        if self._checks_pods:
+        if self._checks_assignment:
             self._check_pods(found)
         limits, owner = self._limits, self._crawls[crawl]
         order, groups = self._grouped(owner, found)
