@@ -22,7 +22,7 @@ from weft.extract.parse import choose
 from weft.supervise.process import set_name
 
 NAME = "weft-parser"
-_PIECE = 1 << 18
+_PIECE = 1 << 16
 _GC_THRESHOLDS = (20_000, 20, 100)  # a page makes hundreds of objects and hardly a cycle
 
 

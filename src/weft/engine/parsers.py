@@ -38,7 +38,7 @@ MAX_DEATHS = 2
 MAX_FAILED_STARTS = 3
 LOOK_EVERY_S = 0.5  # whether a page has taken too long
 CRASH, TIMEOUT = "parse_crash", "parse_timeout"
-_PIECE = 1 << 18
+_PIECE = 1 << 16
 log = Log("weft.engine.parsers")
 
 
@@ -68,14 +68,14 @@ class Parsers:
         children: int = 1,
         html_parser: str = PARSERS[0],
         *,
-        limit_s: float = LIMIT_S,
+        limit_s: float | None = None,
         on_done: Callable[[Pending], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`on_done` gets each page when it is answered, in `turn`."""
         self._most = max(1, children)
         self._html_parser = html_parser
-        self._limit_s = limit_s
+        self._limit_s = LIMIT_S if limit_s is None else limit_s
         self._on_done = on_done
         self._clock = clock
         self._epoll = select.epoll()
@@ -141,8 +141,8 @@ class Parsers:
             self._take(child)
             if not is_alive:
                 self._replace(child)
-            elif events & select.EPOLLOUT:
-                self._epoll.modify(fd, child.events)
+            else:
+                self._wait_for(child)
         self._look_for_held()
 
     def close(self) -> None:
@@ -175,6 +175,11 @@ class Parsers:
         if not child.send():
             self._replace(child)
         else:
+            self._wait_for(child)
+
+    def _wait_for(self, child: _Child) -> None:
+        if child.events != child.awaited:
+            child.awaited = child.events
             self._epoll.modify(child.fd, child.events)
 
     # ── taking ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -274,6 +279,7 @@ class _Child:
         self.queue: deque[Pending] = deque()
         self.unsent: deque[memoryview] = deque()
         self.heard = bytearray()
+        self.awaited = self.events  # what it is registered for
         self.is_ready = False
         self.was_killed = False  # by us
         self.waited_s = 0.0  # for the first page of the queue
