@@ -13,7 +13,7 @@ from pathlib import Path
 from weft.crawl.export import PageReader, parsers_for
 from weft.crawl.finished import Frontiers
 from weft.crawl.folder import CrawlFolder
-from weft.engine.parsers import CRASH, Parsers, as_many_as_cores
+from weft.engine.parsers import CRASH, TIMEOUT, Parsers, as_many_as_cores
 from weft.errors import BadInput
 from weft.frontier.renew import renew
 from weft.store.contract import StoredPage
@@ -76,7 +76,7 @@ class TextReader:
 
     def __call__(self, stored: StoredPage) -> Callable[[], str | None]:
         """None for what holds no text, and for a page of which the crawl knows that it kills whoever parses it."""
-        if stored.row.error == CRASH:
+        if stored.row.error in (CRASH, TIMEOUT):
             return lambda: None
         reading = self._read(stored, ("text",))
 

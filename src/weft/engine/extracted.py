@@ -138,6 +138,7 @@ class Reply(msgspec.Struct, array_like=True, gc=False):
     number: int
     page: Extracted | None = None
     error: tuple[str, str] | None = None
+    spent_s: float = 0.0
 
 
 def read(request: Request) -> Extracted:

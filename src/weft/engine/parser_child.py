@@ -82,8 +82,9 @@ def run_forked(fd: int, life: int, html_parser: str) -> None:
 def _answer(frame: bytes, marks: Marks) -> bytes:
     request = request_of(frame)
     marks.obey(request.body)
+    began = time.perf_counter()
     try:
-        return framed(Reply(request.number, read(request)))
+        return framed(Reply(request.number, read(request), spent_s=time.perf_counter() - began))
     except Exception as error:  # whatever it is, it is this page's
         return framed(Reply(request.number, error=(type(error).__name__, str(error))))
 

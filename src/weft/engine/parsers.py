@@ -50,11 +50,12 @@ def as_many_as_cores() -> int:
 class Pending:
     """A page that was submitted. `done` says that `page` or `error` is there."""
 
-    __slots__ = ("deaths", "done", "error", "frame", "number", "page", "tag", "url")
+    __slots__ = ("deaths", "done", "error", "frame", "number", "page", "spent_s", "url")
 
-    def __init__(self, number: int, url: str, frame: bytes, tag: object) -> None:
-        self.number, self.url, self.frame, self.tag = number, url, frame, tag
+    def __init__(self, number: int, url: str, frame: bytes) -> None:
+        self.number, self.url, self.frame = number, url, frame
         self.deaths = 0
+        self.spent_s = 0.0  # by the child
         self.done = False
         self.page: Extracted | None = None
         self.error: WeftError | None = None
@@ -69,14 +70,12 @@ class Parsers:
         html_parser: str = PARSERS[0],
         *,
         limit_s: float | None = None,
-        on_done: Callable[[Pending], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_done` gets each page when it is answered, in `turn`."""
         self._most = max(1, children)
         self._html_parser = html_parser
         self._limit_s = LIMIT_S if limit_s is None else limit_s
-        self._on_done = on_done
+        self.on_done: Callable[[Pending], None] = lambda _: None  # gets each page when it is answered, in `turn`
         self._clock = clock
         self._epoll = select.epoll()
         self._children: dict[int, _Child] = {}  # by descriptor
@@ -106,15 +105,13 @@ class Parsers:
         """Readable when `turn` has something to do."""
         return self._epoll.fileno()
 
-    def submit(
-        self, body: bytes, url: str, content_type: str | None, wanted: Iterable[str], tag: object = None
-    ) -> Pending:
+    def submit(self, body: bytes, url: str, content_type: str | None, wanted: Iterable[str]) -> Pending:
         """Sends a page to be read; `wanted` are names of `extracted.Asked`."""
         self._number += 1
         if len(body) > MAX_BYTES:
             body = body[: MAX_BYTES + 1]  # the one too many says that it was cut
         frame = framed(Request(self._number, url, content_type, tuple(wanted), body))
-        pending = Pending(self._number, url, frame, tag)
+        pending = Pending(self._number, url, frame)
         self._give(self._chosen(), [pending])
         return pending
 
@@ -193,14 +190,14 @@ class Parsers:
                 continue
             pending = child.queue.popleft()
             assert pending.number == reply.number, "replies come in the order of the requests"
-            pending.page = reply.page
+            pending.page, pending.spent_s = reply.page, reply.spent_s
             if reply.error is not None:
                 pending.error = _error_of(pending, reply)
             self._end(pending)
 
     def _end(self, pending: Pending) -> None:
         pending.done, pending.frame = True, b""
-        self._on_done(pending)
+        self.on_done(pending)
 
     def _look_for_held(self) -> None:
         """Ends the children that have been at one page for too long.

@@ -15,7 +15,7 @@ from weft.store.contract import StoredPage
 from weft.store.errors import Unreadable
 from weft.store.export.source import Source
 
-PARSE_CRASH = "parse_crash"
+UNPARSED = ("parse_crash", "parse_timeout")  # errors of pages of which the crawl knows that they cannot be parsed
 AHEAD_ROWS = 64
 AHEAD_BYTES = 4 << 20  # of their records, which are compressed
 
@@ -91,7 +91,7 @@ class Pages:
 
 
 def _has_page(row: Row) -> bool:
-    return 200 <= row.status < 300 and bool(row.warc_file) and row.error != PARSE_CRASH
+    return 200 <= row.status < 300 and bool(row.warc_file) and row.error not in UNPARSED
 
 
 def _raising(error: Unreadable) -> Reading:
