@@ -31,7 +31,8 @@ from weft.extract.parse import PARSERS
 from weft.supervise import process
 from weft.telemetry import Log
 
-LIMIT_S = 30.0
+LIMIT_S = 30.0  # for one page
+START_S = 60.0  # until a child is ready
 MOST_CHILDREN = 4  # with more, an export waits for its own reading and writing
 ENOUGH = 4  # pages that a child has to do before another one is started
 MAX_DEATHS = 2
@@ -211,7 +212,7 @@ class Parsers:
                 child.waited_s = 0.0
                 continue
             child.waited_s += passed_s
-            if child.waited_s > self._limit_s:
+            if child.waited_s > (self._limit_s if child.is_ready else START_S):
                 child.kill()
                 if child.is_ready:
                     self._fail(child.queue.popleft(), TIMEOUT, f"its parser had not ended after {self._limit_s:g} s")

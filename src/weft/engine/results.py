@@ -134,7 +134,7 @@ class Results:
             self._take(answers)
 
     def drop(self, crawl: int) -> None:
-        """A crawl is over: its answers that wait to be read, by parser children too, are forgotten; their leases end."""
+        """A crawl is over: its answers that wait to be read, by parser children too, are dropped; their leases end."""
         self.round.drop(crawl)
         dropped = [answer for answer in self._unread if answer.lease.crawl == crawl]
         if dropped:

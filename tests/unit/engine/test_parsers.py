@@ -106,7 +106,7 @@ def test_a_long_body_is_cut_as_in_process() -> None:
 
 
 def test_pages_that_kill_or_hold_cost_themselves(start: str) -> None:
-    with Parsers(2, limit_s=patience(0.1)) as pages:
+    with Parsers(2, limit_s=patience(0.3)) as pages:
         bad = {7: "kills-parsers", 8: "kills-parsers", 20: "holds-parsers", 39: "kills-parsers"}
         pending = [submit(pages, bad.get(n, f"page {n}")) for n in range(40)]
         told = [text_of(pages, one) for one in pending]
@@ -148,7 +148,7 @@ def test_large_pages_both_ways_do_not_block_each_other() -> None:
 
 def test_on_done_gets_each_page_once() -> None:
     done: list[Pending] = []
-    with Parsers(limit_s=patience(0.1)) as pages:
+    with Parsers(limit_s=patience(0.3)) as pages:
         pages.on_done = done.append
         pending = [submit(pages, text) for text in ("a", "kills-parsers", "b", "holds-parsers", "c")]
         limit = time.monotonic() + patience(20)
