@@ -20,6 +20,7 @@ from weft.supervise import process
 
 PAGES = 40
 DEADLY = (3, 4, 5, 11, 19)
+_LETTERS = str.maketrans("0123456789", "abcdefghij")
 
 
 class _Site(http.server.BaseHTTPRequestHandler):
@@ -32,10 +33,11 @@ class _Site(http.server.BaseHTTPRequestHandler):
         self.asked[self.path] += 1
         number = int(self.path[1:]) if self.path[1:].isdigit() else 0
         links = "".join(f'<a href="/{(number * 3 + step) % PAGES}">x</a>' for step in range(6))
-        words = "kills-parsers" if number in DEADLY and self.path != "/" else f"Wörter der Seite {number} " * 20
+        name = str(number).translate(_LETTERS)  # alike but for a number, they would be a trap
+        words = "kills-parsers" if number in DEADLY and self.path != "/" else f"Wörter der Seite {name} " * 20
         robots = "<meta name=robots content=noindex>" if number == 7 else ""
         charset = "iso-8859-1" if number % 2 else "utf-8"
-        body = f"<title>Seite {number}</title>{robots}<p>{words}</p>{links}".encode(charset)
+        body = f"<title>Seite {name}</title>{robots}<p>{words}</p>{links}".encode(charset)
         self.send_response(200 if self.path != "/robots.txt" else 404)
         self.send_header("Content-Type", f"text/html; charset={charset}")
         self.send_header("Content-Length", str(len(body)))
@@ -87,7 +89,7 @@ def test_deadly_pages_cost_themselves_and_nothing_is_fetched_twice(
     assert set(asked.values()) == {1}, "no process had to be started again"
     assert "Stored unparsed" in crawler.said
     store = PageStore.open([crawler.data_dir], read_only=True)
-    assert "Wörter der Seite 9" in (store.text(f"{origin}9") or "")
+    assert "Wörter der Seite j" in (store.text(f"{origin}9") or "")
     store.abandon()
 
 
@@ -147,4 +149,4 @@ def test_an_engine_with_children_ends_each_of_its_crawls(
         pages = [page.url for page in engine.pages("all")]
         failed = {event.url: event.error for event in engine.events("all", follow=False) if event.kind == "failure"}
     assert {url for url, error in failed.items() if error == "parse_crash"} == {site[0] + str(n) for n in DEADLY}
-    assert len(pages) == PAGES + 1 - len(DEADLY) - 1
+    assert len(pages) == PAGES + 1 - len(DEADLY) - 1, ended["all"]
