@@ -7,6 +7,7 @@
     │   └── BadConfig        one or more problems in a configuration, all reported at once
     ├── Busy                 a port, a data dir: another process holds it (exit 2)
     ├── Missing              an optional dependency or program is not installed; says how to install it (exit 2)
+    ├── Unparsed             a page kills or holds whoever parses it: skip it and go on with the rest
     ├── DiskFull             no room: free some, then call the same step again; nothing is lost or half done
     ├── ServerAway           a server that is needed does not answer now: wait, then call the same step again
     └── ServerFull           a server has no room left: make some, then call the same step again
@@ -78,6 +79,22 @@ class Missing(WeftError):
 
     def __init__(self, what: str, how: str) -> None:
         super().__init__(f"{what} is not installed: {how}")
+
+    @classmethod
+    def said(cls, message: str) -> Missing:
+        """The error as another process has raised it."""
+        error = cls("", "")
+        error.args = (message,)
+        return error
+
+
+class Unparsed(WeftError):
+    """One page cannot be parsed: `kind` is parse_crash or parse_timeout; other pages are not affected."""
+
+    def __init__(self, url: str, kind: str, detail: str) -> None:
+        super().__init__(f"{kind}: {detail}")
+        self.url = url
+        self.kind = kind
 
 
 class DiskFull(WeftError):

@@ -7,8 +7,9 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from weft.crawl.export import reader
+from weft.crawl.export import PageReader
 from weft.crawl.folder import CrawlFolder
+from weft.engine.parsers import Parsers
 from weft.records import FetchResult, Row
 from weft.store.export.job import Done, Export
 from weft.store.export.order import Order
@@ -75,7 +76,9 @@ def make_crawl(folder: Path, pages: int, data_dirs: int = 2, first: int = 1, **o
 
 def run(dirs: list[Path], order: Order, out: Path, **options: object) -> Done:
     """An export in this process."""
-    return Export(order, dirs, reader, crawl_id="c1", info={"software": "Weft"}, **options).to_path(out)  # type: ignore[arg-type]
+    with Parsers() as parsers:
+        job = Export(order, dirs, PageReader(parsers), crawl_id="c1", info={"software": "Weft"}, **options)  # type: ignore[arg-type]
+        return job.to_path(out)
 
 
 def killed(action: Callable[[Callable[[], None]], object], times: int) -> None:

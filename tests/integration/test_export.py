@@ -21,12 +21,10 @@ from fastwarc.warc import ArchiveIterator as FastIterator
 from pace import patience
 from warcio.archiveiterator import ArchiveIterator
 
-from weft.crawl.export import reader
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.rebuild import rebuild
 from weft.errors import BadInput, Busy, Missing
 from weft.store.export import parquet
-from weft.store.export.job import Export
 from weft.store.export.order import FIELDS, Order
 from weft.store.export.part import Part
 from weft.store.export.source import Source
@@ -218,8 +216,7 @@ def test_warc_holds_requests_and_responses(crawl: list[Path], tmp_path: Path) ->
 def test_warc_members_are_copied_as_they_are(crawl: list[Path], tmp_path: Path) -> None:
     run(crawl, Order("warc"), tmp_path / "o.warc.gz")
     copied = (tmp_path / "o.warc.gz").read_bytes()
-    index = Export(Order("jsonl"), crawl, reader)
-    index.to_path(tmp_path / "o.jsonl")
+    run(crawl, Order("jsonl"), tmp_path / "o.jsonl")
     for record in records(tmp_path / "o.jsonl")[::7]:
         if record["warc_file"]:
             (path,) = (path for folder in crawl if (path := folder / "warc" / str(record["warc_file"])).exists())
@@ -265,10 +262,12 @@ def test_parquet_columns_can_be_chosen(crawl: list[Path], tmp_path: Path) -> Non
     assert list(pd.read_parquet(tmp_path / "o.parquet").columns) == ["url", "fetch_status"]
 
 
-def test_without_pyarrow_the_error_says_how_to_install_it(crawl: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyarrow_the_error_says_how_to_install_it(
+    crawl: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(Missing, match=r"weft\[parquet\]"):
-        Export(Order("parquet"), crawl, reader)
+        run(crawl, Order("parquet"), tmp_path / "o.parquet")
     assert parquet.PIECE_BYTES
 
 

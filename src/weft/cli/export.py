@@ -108,8 +108,11 @@ def _report_unread(done: Done, dirs: list[str]) -> None:
         click.echo(f"      {shown(page, err=True)}", err=True)
     if done.unread > SHOWN:
         click.echo(f"      ... and {done.unread - SHOWN:,} more (--json names {len(done.unread_pages):,})", err=True)
-    command = " ".join(["weft rebuild", *dirs])
-    click.echo(f"      `{command}` takes them out, and a resumed crawl fetches them again.", err=True)
+    if done.unread > done.unparsed:
+        command = " ".join(["weft rebuild", *dirs])
+        click.echo(f"      `{command}` takes damaged ones out, and a resumed crawl fetches them again.", err=True)
+    if done.unparsed:
+        click.echo("      Those that their parser dies on are stored whole: `weft get --body` has them.", err=True)
 
 
 class _Line:

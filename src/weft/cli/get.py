@@ -27,10 +27,11 @@ def get(crawl_dir: str, url: str, what: str | None, more: tuple[str, ...], as_js
     On a terminal control characters are shown as escapes; elsewhere everything comes as it is stored.
     """
     from weft import urls
+    from weft.crawl.export import parsers_for
     from weft.crawl.folder import CrawlFolder
     from weft.crawl.report import row_facts
     from weft.engine.stored_page import read_page
-    from weft.errors import BadInput
+    from weft.errors import BadInput, Unparsed, WeftError
     from weft.store.errors import StoreError, Unreadable
     from weft.store.pages import PageStore
 
@@ -66,12 +67,20 @@ def get(crawl_dir: str, url: str, what: str | None, more: tuple[str, ...], as_js
             click.echo(visible(page.body.decode("utf-8", "replace")))
         else:
             click.echo(page.body, nl=False)
-    elif what == "links" and page is not None:
-        links = list(urls.join_all(page.page.base, page.page.hrefs, page.page.charset or "utf-8"))
-        _show(facts | {"links": links}, "\n".join(links), "utf-8", as_json, nl=bool(links))
+    elif page is None:
+        _show(facts | {"text": text}, text or "", "utf-8", as_json)
     else:
-        text = page.page.text if page is not None else text or ""
-        _show(facts | {"text": text}, text, "utf-8", as_json)
+        try:
+            with parsers_for(folder) as parsers:
+                wanted = "hrefs" if what == "links" else "text"
+                read = parsers.result(parsers.submit(page.body, page.url, page.header("content-type"), [wanted]))
+        except Unparsed as error:
+            raise WeftError(f"{url} cannot be parsed ({error}); --body and --headers give what is stored") from error
+        if what == "links":
+            links = list(urls.join_all(read.base, read.hrefs, read.charset or "utf-8"))
+            _show(facts | {"links": links}, "\n".join(links), "utf-8", as_json, nl=bool(links))
+        else:
+            _show(facts | {"text": read.text}, read.text, "utf-8", as_json)
 
 
 def _show(facts: dict[str, Any], text: str, charset: str, as_json: bool, *, nl: bool = True) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from weft.cli.output import output_flags, print_document, visible
+from weft.cli.output import output_flags, print_document, shown, visible
 
 if TYPE_CHECKING:
     from weft.store.rebuild import Rebuilt
@@ -22,17 +22,18 @@ SHOWN = 10
     "--frontier", is_flag=True, help="Replace a damaged frontier by one from the seeds and the stored pages' links."
 )
 @output_flags
-def rebuild(crawl_dirs: tuple[str, ...], text: bool, frontier: bool, as_json: bool, quiet: bool) -> None:
+def rebuild(crawl_dirs: tuple[str, ...], text: bool, frontier: bool, as_json: bool, quiet: bool) -> int:
     """Make a crawl's index and texts again from its WARC files. Give all its data dirs, in their order.
 
     The crawl must not be running. The new index takes the old one's place when it is whole: an interrupted rebuild
-    changes nothing, and is called again.
+    changes nothing, and is called again. Pages that kill or hold their parser get no text and are named, and the exit
+    code is 1.
     """
     from dataclasses import asdict
 
     if frontier:
         _make_frontier(crawl_dirs, as_json, quiet)
-        return
+        return 0
     from weft.crawl.rebuild import rebuild as run
 
     silent = quiet or as_json or not sys.stderr.isatty()
@@ -44,10 +45,9 @@ def rebuild(crawl_dirs: tuple[str, ...], text: bool, frontier: bool, as_json: bo
     report = run(crawl_dirs, text=text, watch=show)
     if as_json:
         print_document(asdict(report))
-        return
     if not silent:
         click.echo("\r\x1b[K", err=True, nl=False)
-    if not quiet:
+    if not quiet and not as_json:
         click.echo(
             f"{report.rows:,} rows, {report.pages:,} of them pages, "
             f"from {report.records:,} records in {report.files} files"
@@ -64,6 +64,18 @@ def rebuild(crawl_dirs: tuple[str, ...], text: bool, frontier: bool, as_json: bo
             if count:
                 click.echo(f"{count:,} {what}")
         _print_losses(report, crawl_dirs)
+    if report.unparsed:
+        _tell_unparsed(report)
+    return 1 if report.unparsed else 0
+
+
+def _tell_unparsed(report: Rebuilt) -> None:
+    """An error, and so told whatever the flags say."""
+    click.echo(f"weft: {report.unparsed:,} pages could not be parsed, they have no text:", err=True)
+    for page in report.unparsed_pages[:SHOWN]:
+        click.echo(f"      {shown(page, err=True)}", err=True)
+    if report.unparsed > SHOWN:
+        click.echo(f"      ... and {report.unparsed - SHOWN:,} more (--json names them)", err=True)
 
 
 def _print_losses(report: Rebuilt, crawl_dirs: tuple[str, ...]) -> None:

@@ -70,6 +70,10 @@ class FetchSection(Section, frozen=True, kw_only=True):
     workers: Annotated[Annotated[int, Meta(ge=1, le=10_000)], Tuning("transfers in flight in a fetcher process")] = (
         field(default=200, name="fetcher_workers")
     )
+    parser_children: Annotated[
+        Annotated[int, Meta(ge=0, le=64)],
+        Tuning("processes that parse pages for a fetcher process; a page that kills one then costs itself alone"),
+    ] = 0
     max_body_bytes: Annotated[Positive, Help("bytes of a body, at most; after decompression, too")] = 10 * 1024 * 1024
     max_redirects: Annotated[Count, Tuning("redirects in a chain, at most")] = 5
     connect_timeout_s: Annotated[Timeout, Tuning("seconds to connect")] = field(default=10.0, name="connect_timeout")

@@ -162,6 +162,7 @@ class Explainer:
         notes = {
             "noindex": "it was fetched, and asks not to be kept (noindex)",
             "parse_crash": "it was fetched and stored unparsed: parsing it crashed twice",
+            "parse_timeout": "it was fetched and stored unparsed: parsing it did not end",
             "too_large": "it was asked for, and is larger than max_body_bytes",
         }
         summary = notes.get(row.error, "it was crawled" + (f", with a fault: {row.error}" if row.error else ""))

@@ -9,10 +9,12 @@ from typing import BinaryIO
 
 from weft import __version__
 from weft.crawl.folder import CrawlFolder
-from weft.engine.stored_page import CrawledPage, read_page
-from weft.extract.article import article
+from weft.engine.extracted import NAMES, Extracted
+from weft.engine.parsers import Parsers, as_many_as_cores
+from weft.engine.stored_page import read_page
+from weft.extract.charset import as_text
 from weft.extract.kind import Kind
-from weft.extract.page import MAX_BYTES, Page
+from weft.extract.page import MAX_BYTES
 from weft.extract.parse import PARSERS, choose
 from weft.store.contract import StoredPage
 from weft.store.export.job import Done, Export
@@ -22,15 +24,11 @@ from weft.store.warc import CONFORMS_TO
 _MIME = {Kind.HTML: "text/html", Kind.FEED: "application/xml", Kind.XML: "application/xml", Kind.TEXT: "text/plain"}
 
 
-class ReadablePage:
-    """A stored page as the exports read it."""
+class ReadPage:
+    """A stored page as the exports read it: what a parser child has found in it; with its body where HTML is wanted."""
 
-    def __init__(self, crawled: CrawledPage) -> None:
-        self._crawled = crawled
-
-    @property
-    def _page(self) -> Page:
-        return self._crawled.page
+    def __init__(self, page: Extracted, body: bytes) -> None:
+        self._page, self._body = page, body
 
     @property
     def text(self) -> str:
@@ -45,7 +43,7 @@ class ReadablePage:
     @property
     def article(self) -> str:
         """What the page is about, by trafilatura."""
-        return article(self.html, self._crawled.url)
+        return self._page.article
 
     @property
     def markdown(self) -> str:
@@ -55,8 +53,7 @@ class ReadablePage:
     @property
     def html(self) -> str:
         """The body as text; as much of it as was read."""
-        charset = self._page.charset
-        return self._crawled.body[:MAX_BYTES].decode(_codec(charset), "replace") if charset else ""
+        return as_text(self._body, self._page.charset)
 
     @property
     def language(self) -> str | None:
@@ -69,10 +66,28 @@ class ReadablePage:
         return _MIME.get(self._page.kind)
 
 
-def reader(stored: StoredPage) -> ReadablePage | None:
-    """A stored page, to be read; None where no response is stored."""
-    crawled = read_page(stored)
-    return ReadablePage(crawled) if crawled is not None else None
+class PageReader:
+    """Has stored pages read by parser children."""
+
+    def __init__(self, parsers: Parsers) -> None:
+        self._parsers = parsers
+
+    def __call__(self, stored: StoredPage, wanted: tuple[str, ...]) -> Callable[[], ReadPage | None]:
+        """Begins to read a page; what it gives waits for it, and gives None where no response is stored."""
+        crawled = read_page(stored)
+        if crawled is None:
+            return lambda: None
+        names = [name for name in wanted if name in NAMES]
+        pending = self._parsers.submit(crawled.body, crawled.url, crawled.header("content-type"), names)
+        body = crawled.body[:MAX_BYTES] if "html" in wanted else b""
+        return lambda: ReadPage(self._parsers.result(pending), body)
+
+
+def parsers_for(folder: CrawlFolder, children: int = 1) -> Parsers:
+    """Children with the parser that a crawl uses; raises Missing where it is not installed."""
+    html_parser = folder.settings().get("html_parser", PARSERS[0])
+    choose(html_parser)
+    return Parsers(children, html_parser)
 
 
 def export(
@@ -92,22 +107,12 @@ def export(
         "isPartOf": identity.crawl_id,
         "description": "records of a crawl put together by weft export",
     }
-    settings = folder.settings()
-    choose(settings.get("html_parser", PARSERS[0]))
-    headers = settings.get("headers")
-    job = Export(
-        order, folder.data_dirs, reader, crawl_id=identity.crawl_id, info=info, watch=watch,
-        secret_headers=headers if isinstance(headers, dict) else (),
-    )  # fmt: skip
-    if out == "-":
-        return job.to_stream(sys.stdout.buffer)
-    return job.to_path(Path(out)) if isinstance(out, str | Path) else job.to_stream(out)
-
-
-def _codec(charset: str) -> str:
-    """Python's name where it is another."""
-    try:
-        "".encode(charset)
-    except LookupError:
-        return "latin-1"
-    return charset
+    headers = folder.settings().get("headers")
+    with parsers_for(folder, as_many_as_cores()) as parsers:
+        job = Export(
+            order, folder.data_dirs, PageReader(parsers), crawl_id=identity.crawl_id, info=info, watch=watch,
+            secret_headers=headers if isinstance(headers, dict) else (),
+        )  # fmt: skip
+        if out == "-":
+            return job.to_stream(sys.stdout.buffer)
+        return job.to_path(Path(out)) if isinstance(out, str | Path) else job.to_stream(out)

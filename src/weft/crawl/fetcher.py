@@ -23,7 +23,7 @@ from weft.crawl.permits import PermitChore, Permits
 from weft.crawl.redis_process import Chore, lead_chores, open_frontier, shared_chores
 from weft.engine.commit import Committer
 from weft.engine.crawls import RunningCrawl
-from weft.engine.halves import fetching, fused
+from weft.engine.halves import fetching, fused, parsers_of
 from weft.engine.loop import Loop
 from weft.engine.metrics import EngineMetrics
 from weft.engine.results import Results
@@ -80,7 +80,7 @@ class Fetcher:
             Metrics(self.folder.metrics, slot, peers(order.servers)), config.log.metrics_update_s
         )
         self._outlet = self._open_outlet()
-        results = self._results(crawl)
+        self._results = results = self._results_of(crawl)
         self._committer = Committer(
             self._frontier, self._store, step, self._outlet.spool.sync if self._outlet else lambda: None
         )
@@ -116,11 +116,12 @@ class Fetcher:
             return None
         return Outlet(frontier, frontier, self.folder.home, self._order.slot, pods.parse_soft, pods.parse_hard)
 
-    def _results(self, crawl: RunningCrawl) -> Results:
+    def _results_of(self, crawl: RunningCrawl) -> Results:
         crawls = {crawl.number: crawl}
         if self._outlet is not None:
             return fetching(self._frontier, self._store, crawls, self._metrics, self._outlet.handoff)
-        return fused(self._frontier, self._store, crawls, self._suspects, self._metrics)
+        parsers = parsers_of(self._order.config)
+        return fused(self._frontier, self._store, crawls, self._suspects, self._metrics, parsers)
 
     def _chores(self, crawl: RunningCrawl, results: Results) -> list[Chore]:
         """What a process among several does between its pages."""
@@ -164,6 +165,7 @@ class Fetcher:
         self.progress.write("running")
         reason = self.loop.run()
         self._ways.shut()
+        self._results.close()
         if self._exchange is not None:
             self._exchange.close()
         self._committer.close()

@@ -36,6 +36,7 @@ class Settings(TypedDict, total=False):
     email: str | None
     user_agent_template: str
     fetcher_workers: int
+    parser_children: int
     max_body_bytes: int
     max_redirects: int
     connect_timeout: float

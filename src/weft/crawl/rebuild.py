@@ -10,18 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from weft.crawl.export import reader
+from weft.crawl.export import PageReader, parsers_for
 from weft.crawl.finished import Frontiers
 from weft.crawl.folder import CrawlFolder
+from weft.engine.parsers import CRASH, TIMEOUT, Parsers, as_many_as_cores
 from weft.errors import BadInput
-from weft.extract.parse import PARSERS, choose
 from weft.frontier.renew import renew
 from weft.store.contract import StoredPage
 from weft.store.rebuild import Rebuild, Rebuilt
 from weft.store.text import FOLDER
 from weft.telemetry import Slot
-
-PARSE_CRASH = "parse_crash"
 
 
 def rebuild(
@@ -32,18 +30,18 @@ def rebuild(
     identity = folder.go_on()
     folder.hold()
     try:
-        text_of = text_of_page if text or _keeps_text(folder) else None
-        choose(folder.settings().get("html_parser", PARSERS[0]))
         frontiers = Frontiers.open(_journals(folder))
         try:
-            job = Rebuild(
-                folder.data_dirs, identity.crawl_id, text_of=text_of, watch=watch,
-                after_batch=frontiers.acknowledged if frontiers else 0,
-                is_done=frontiers.is_done if frontiers else None,
-                missing=frontiers.missing if frontiers else None,
-                slots=[Slot(pod, "fetcher").name for pod in folder.here] if frontiers else [],
-            )  # fmt: skip
-            return job.run()
+            with parsers_for(folder, as_many_as_cores()) as parsers:
+                job = Rebuild(
+                    folder.data_dirs, identity.crawl_id, watch=watch,
+                    text_of=TextReader(parsers) if text or _keeps_text(folder) else None,
+                    after_batch=frontiers.acknowledged if frontiers else 0,
+                    is_done=frontiers.is_done if frontiers else None,
+                    missing=frontiers.missing if frontiers else None,
+                    slots=[Slot(pod, "fetcher").name for pod in folder.here] if frontiers else [],
+                )  # fmt: skip
+                return job.run()
         finally:
             if frontiers:
                 frontiers.close()
@@ -70,12 +68,23 @@ def rebuild_frontier(data_dirs: Sequence[str | Path]) -> list[Path]:
         folder.let_go()
 
 
-def text_of_page(stored: StoredPage) -> str | None:
-    """A page's text, as the crawl keeps it; None for what holds none, and for a page that kills who parses it."""
-    if stored.row.error == PARSE_CRASH:
-        return None
-    page = reader(stored)
-    return page.text if page is not None and page.mime is not None else None
+class TextReader:
+    """Has texts extracted by parser children, as the crawl keeps them."""
+
+    def __init__(self, parsers: Parsers) -> None:
+        self._read = PageReader(parsers)
+
+    def __call__(self, stored: StoredPage) -> Callable[[], str | None]:
+        """None for what holds no text, and for a page of which the crawl knows that it kills whoever parses it."""
+        if stored.row.error in (CRASH, TIMEOUT):
+            return lambda: None
+        reading = self._read(stored, ("text",))
+
+        def text() -> str | None:
+            page = reading()
+            return page.text if page is not None and page.mime is not None else None
+
+        return text
 
 
 def _keeps_text(folder: CrawlFolder) -> bool:

@@ -28,7 +28,7 @@ from weft.config import Config
 from weft.engine import settings as crawl_settings
 from weft.engine.channel import Peer, Server
 from weft.engine.commit import Committer
-from weft.engine.halves import fused
+from weft.engine.halves import fused, parsers_of
 from weft.engine.loop import Loop
 from weft.engine.metrics import EngineMetrics
 from weft.engine.model import EndReason, Seeded, Standing, State, check_name
@@ -98,7 +98,8 @@ class Core:
         self._progress = Progress(data_dir / "status.json", 0, run)
         self._metrics = EngineMetrics(Metrics(data_dir / "metrics", SLOT), self._config.log.metrics_update_s)
         running: dict[int, Any] = self._crawls
-        results = fused(self._frontier, self._store, running, self._suspects, self._metrics)
+        parsers = parsers_of(self._config)
+        results = fused(self._frontier, self._store, running, self._suspects, self._metrics, parsers)
         self._results = results
         self._recover()
         self._committer = Committer(self._frontier, self._store, self._step)
@@ -134,6 +135,7 @@ class Core:
                 self._server.close()
         self._write_records(self._dirty)
         self._ways.shut()
+        self._results.close()
         self._committer.close()
         self._store.close()
         self._frontier.close()

@@ -13,6 +13,7 @@ import msgspec
 
 from weft import urls
 from weft.engine.crawls import RunningCrawl
+from weft.engine.parsers import CRASH, TIMEOUT
 from weft.engine.verdict import REDIRECTS
 from weft.errors import ServerAway
 from weft.extract.page import extract
@@ -133,7 +134,7 @@ class Leads:
             return _Lead([])
         if stored.row.status in REDIRECTS:
             return _Lead([], stored.row.final_url)
-        if not 200 <= stored.row.status < 300:
+        if not 200 <= stored.row.status < 300 or stored.row.error in (CRASH, TIMEOUT):
             return _Lead([])
         encoding = http.content_encoding
         body = decode(http.body, encoding, crawl.fetch.max_body_bytes).body if encoding else http.body

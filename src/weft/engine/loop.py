@@ -97,6 +97,8 @@ class Loop:
         self._next_commit = self._next_progress = self._next_idle = 0.0
         self._stats = FrontierStats(0, 0, 0, 0, 0, 0, 0)  # the last that could be read
         self._blocked: DiskFull | ServerAway | ServerFull | None = None  # the condition that has paused it
+        if (parsers := results.fileno()) is not None:
+            ways.watch(parsers, results.look)
 
     @property
     def blocked(self) -> DiskFull | ServerAway | ServerFull | None:
@@ -159,6 +161,8 @@ class Loop:
         if results:
             self._take(results)
         if self._results.unread:
+            self._results.look()
+        if self._results.is_readable:
             self._results.read(READ_S)
         self._flush()
         if self._blocked is None:
@@ -251,6 +255,8 @@ class Loop:
 
     def _room(self) -> int:
         """How many transfers may be begun now."""
+        if self._results.is_full:
+            return 0
         free = self._ways.free - len(self._resolving)
         if self._pressure is None:
             return free
@@ -341,7 +347,7 @@ class Loop:
 
     def _wait_s(self, now: float) -> float:
         """How long nothing needs to be done but the transfers."""
-        if self._results.unread:
+        if self._results.is_readable:
             return 0.0
         wake = min(self._next_commit, self._next_progress, now + IDLE_S)
         if self._pressure is not None and self._pressure.level is Level.HARD:

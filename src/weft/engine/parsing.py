@@ -2,24 +2,31 @@
 
 Pages, redirects and sitemaps become rows and links. Every page that was admitted ends here or in the fetcher's half, in
 exactly one row; a sitemap, which is no page, in none.
+
+Pages are parsed here, or by parser children where there are some: then `take` sends them, and `finish` goes on with
+those that have come back. Until then their leases last, and a process that is killed has them fetched again.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from msgspec import UnsetType
+
 from weft import urls
 from weft.engine.answer import Answer
+from weft.engine.extracted import Extracted
 from weft.engine.leads import Leads
 from weft.engine.metrics import EngineMetrics
+from weft.engine.parser_child import Marks
+from weft.engine.parsers import CRASH, Parsers, Pending
 from weft.engine.round import Round
 from weft.engine.rows import Rows
 from weft.engine.suspects import Suspects
 from weft.engine.verdict import Kind
-from weft.errors import BadUrl
+from weft.errors import BadUrl, Unparsed
 from weft.extract.page import Page, extract
 from weft.extract.robots_meta import robots_tag
 from weft.fetch import sitemaps
@@ -29,16 +36,25 @@ from weft.records import Lease, Purpose, Reason
 
 SITEMAP_NESTING = 3  # sitemaps.org has one index above the files; one more, and a redirect, are put up with
 AT_ONCE = 8  # answers that are well taken together: see `take`
+MOST_SENT, MOST_SENT_BYTES = 64, 8 << 20  # to parser children, not come back
 
 
 class _Read(NamedTuple):
     """A page that was read, and what is still to be done with it."""
 
     answer: Answer
-    page: Page
+    page: Page | Extracted
     error: str
     noindex: bool
     nofollow: bool
+
+
+class _Sent(NamedTuple):
+    """A page that is with a parser child."""
+
+    answer: Answer
+    error: str
+    body_bytes: int
 
 
 class Parsing:
@@ -53,15 +69,22 @@ class Parsing:
         metrics: EngineMetrics,
         *,
         keeps_text: bool = False,
+        parsers: Parsers | None = None,
     ) -> None:
+        """`parsers`: whoever parses the pages in the place of this process."""
         self._round = round_
         self._rows = rows
         self._leads = leads
         self._suspects = suspects
         self._metrics = metrics
         self._keeps_text = keeps_text
-        # A test may name a mark in a page at which parsing kills the process.
-        self._deadly = os.environ.get("WEFT_TEST_DEADLY_MARK", "").encode()
+        self._marks = Marks()
+        self._parsers = parsers
+        self._sent: dict[int, _Sent] = {}  # by the number of the request
+        self._sent_bytes = 0
+        self._came: list[Pending] = []
+        if parsers is not None:
+            parsers.on_done = self._came.append
 
     def take(self, answers: Iterable[Answer]) -> None:
         """Pages, redirects, and any answers for sitemaps.
@@ -77,16 +100,84 @@ class Parsing:
                 self._take_redirect(answer)
             elif (read := self._read_page(answer)) is not None:
                 pages.append(read)
+        self._finish(pages)
+
+    def _finish(self, pages: list[_Read]) -> None:
         for read in pages:
             if read.page.hrefs and not read.nofollow:
                 self._follow(read.answer, read.page)
         for read in pages:
             self._record(read)
 
+    # ── parser children ────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def sent(self) -> int:
+        """Pages that are with parser children, or have come back and are not finished."""
+        return len(self._sent)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether `take` may be called; always where pages are parsed here."""
+        return len(self._sent) < MOST_SENT and self._sent_bytes < MOST_SENT_BYTES
+
+    @property
+    def has_come(self) -> bool:
+        """Whether `finish` has something to do."""
+        return bool(self._came)
+
+    def fileno(self) -> int | None:
+        """Readable when `look` has something to do; None where pages are parsed here."""
+        return None if self._parsers is None else self._parsers.fileno()
+
+    def look(self) -> None:
+        """Sends and receives what can be; called now and then, too, so that a page that takes too long is noticed."""
+        if self._parsers is not None and self._sent:
+            self._parsers.turn()
+
+    def finish(self) -> None:
+        """Goes on with the pages that have come back."""
+        came, pages = self._came.copy(), list[_Read]()
+        self._came.clear()
+        for pending in came:
+            sent = self._sent.pop(pending.number, None)
+            if sent is None:
+                continue  # nobody waits for it any more
+            self._sent_bytes -= sent.body_bytes
+            if pending.page is None:
+                kind = pending.error.kind if isinstance(pending.error, Unparsed) else CRASH
+                self._end_unparsed(sent.answer, kind)
+            else:
+                self._metrics.parse_s.observe(pending.spent_s)
+                pages.append(self._judged(sent.answer, pending.page, sent.error))
+        self._finish(pages)
+
+    def drop(self, crawl: int) -> list[Lease]:
+        """Forgets the pages of a crawl that are with children; gives their leases."""
+        dropped = {number: sent for number, sent in self._sent.items() if sent.answer.lease.crawl == crawl}
+        for number, sent in dropped.items():
+            del self._sent[number]
+            self._sent_bytes -= sent.body_bytes
+        return [sent.answer.lease for sent in dropped.values()]
+
+    def close(self) -> None:
+        """Ends the children."""
+        if self._parsers is not None:
+            self._parsers.close()
+
+    def _send(self, answer: Answer, body: bytes, error: str) -> None:
+        assert self._parsers is not None
+        lease = answer.lease
+        needs_text = self._keeps_text or answer.crawl.rules.sameness.may_compare(lease.url)
+        wanted = ("hrefs", "text") if needs_text else ("hrefs",)
+        pending = self._parsers.submit(body, lease.url, answer.head.get("content-type"), wanted)
+        self._sent[pending.number] = _Sent(answer, error, len(body))
+        self._sent_bytes += len(body)
+
     # ── pages ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _read_page(self, answer: Answer) -> _Read | None:
-        """The page, its tree let go; None where it has ended here."""
+        """The page, its tree let go; None where it has ended here, or was sent to a parser child."""
         crawl, lease, head = answer.crawl, answer.lease, answer.head
         encoding = head.content_encoding
         body, error = answer.result.body, "wrong_length" if answer.result.surplus else ""
@@ -96,18 +187,29 @@ class Parsing:
                 self._rows.record(answer, error="too_large", stored=False)
                 return None
             body, error = decoded.body, "decode" if decoded.error else error
-        page = self._parse(lease, body, head.get("content-type"))
-        if page is None:
-            crawl.progress.status.poisoned.append(lease.url)
-            self._rows.record(answer, error="parse_crash")
+        if self._suspects.is_poison(lease.item):
+            self._end_unparsed(answer, CRASH)
             return None
+        if self._parsers is not None:
+            self._send(answer, body, error)
+            return None
+        return self._judged(answer, self._parse(lease, body, head.get("content-type")), error)
+
+    def _end_unparsed(self, answer: Answer, kind: str) -> None:
+        answer.crawl.progress.status.poisoned.append(answer.lease.url)
+        self._rows.record(answer, error=kind)
+
+    def _judged(self, answer: Answer, page: Page | Extracted, error: str) -> _Read:
+        """What is to be done with a page that was parsed."""
+        crawl, lease, head = answer.crawl, answer.lease, answer.head
         noindex, nofollow = page.noindex, page.nofollow
         if tags := head.get_all("x-robots-tag"):
             by_header = robots_tag(tags, crawl.agent)
             noindex, nofollow = noindex or by_header[0], nofollow or by_header[1]
         if page.title is not None and lease.depth:
             crawl.rules.sameness.observe(lease.url, page.title, len(page.hrefs), lambda: _words(page))
-        page.let_go()
+        if isinstance(page, Page):
+            page.let_go()
         return _Read(answer, page, error, noindex, nofollow)
 
     def _record(self, read: _Read) -> None:
@@ -117,13 +219,9 @@ class Parsing:
         else:
             self._rows.record(read.answer, error=read.error, page=read.page)
 
-    def _parse(self, lease: Lease, body: bytes, content_type: str | None) -> Page | None:
-        """The page, or None if parsing it has killed a process before."""
-        if self._suspects.is_poison(lease.item):
-            return None
+    def _parse(self, lease: Lease, body: bytes, content_type: str | None) -> Page:
         self._suspects.parsing(lease.item)
-        if self._deadly and self._deadly in body:
-            os.abort()
+        self._marks.obey(body)
         began = time.perf_counter()
         page = extract(body, lease.url, content_type)
         if self._keeps_text:
@@ -132,7 +230,7 @@ class Parsing:
         self._suspects.parsed()
         return page
 
-    def _follow(self, answer: Answer, page: Page) -> None:
+    def _follow(self, answer: Answer, page: Page | Extracted) -> None:
         crawl, lease = answer.crawl, answer.lease
         refused = crawl.progress.refused
 
@@ -197,6 +295,11 @@ class Parsing:
         return listed
 
 
-def _words(page: Page) -> frozenset[str]:
-    """The words of a page, numbers left out: what tells it from its neighbours."""
+def _words(page: Page | Extracted) -> frozenset[str]:
+    """The words of a page, numbers left out: what tells it from its neighbours.
+
+    None of one that was sent to a parser child before its neighbours were known: it looks like none of them.
+    """
+    if isinstance(page, Extracted) and isinstance(page.asked.text, UnsetType):
+        return frozenset()
     return frozenset(word for word in page.text.split()[:2000] if not any(char.isdigit() for char in word))

@@ -20,7 +20,7 @@ from weft.engine import robots as robots_txt
 from weft.engine.answer import Answer
 from weft.engine.crawls import RunningCrawl
 from weft.engine.metrics import EngineMetrics
-from weft.engine.parsing import AT_ONCE
+from weft.engine.parsing import AT_ONCE, Parsing
 from weft.engine.revisits import is_unchanged
 from weft.engine.round import Round
 from weft.engine.rows import Rows
@@ -47,7 +47,7 @@ class Results:
         crawls: dict[int, RunningCrawl],
         metrics: EngineMetrics,
         *,
-        reads_here: bool = True,
+        parsing: Parsing | None = None,
         wall: Callable[[], float] = time.time,
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -56,7 +56,7 @@ class Results:
         self._onward = onward
         self._crawls = crawls
         self._metrics = metrics
-        self._reads_here = reads_here
+        self._parsing = parsing
         self._wall = wall
         self._chance = chance
         self._unread: deque[Answer] = deque()
@@ -65,8 +65,37 @@ class Results:
 
     @property
     def unread(self) -> int:
-        """How many answers wait to be read."""
-        return len(self._unread)
+        """How many answers wait to be read, those with parser children included."""
+        return len(self._unread) + (self._parsing.sent if self._parsing is not None else 0)
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether `read` has something to do now."""
+        parsing = self._parsing
+        return parsing is not None and ((bool(self._unread) and parsing.has_room) or parsing.has_come)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more should be fetched: parser children are behind, and enough waits for them."""
+        return (
+            self._parsing is not None
+            and (self._unread_bytes > UNREAD_BYTES or len(self._unread) > UNREAD_ANSWERS)
+            and not self._parsing.has_room
+        )
+
+    def fileno(self) -> int | None:
+        """Readable when `look` has something to do; None where there are no parser children."""
+        return None if self._parsing is None else self._parsing.fileno()
+
+    def look(self) -> None:
+        """Sends to and receives from the parser children."""
+        if self._parsing is not None:
+            self._parsing.look()
+
+    def close(self) -> None:
+        """Ends the parser children."""
+        if self._parsing is not None:
+            self._parsing.close()
 
     def take(self, ended: Iterable[tuple[Lease, FetchResult]]) -> None:
         """Transfers that have ended: their sites' clocks; what came is for `read`.
@@ -74,7 +103,7 @@ class Results:
         What is handed to a parser takes the end of its transfer along.
         """
         answers = [self._answer(lease, result) for lease, result in ended]
-        if self._reads_here:
+        if self._parsing is not None:
             for answer in answers:
                 self._cool(answer)
                 self._unread_bytes += len(answer.result.body)
@@ -88,9 +117,14 @@ class Results:
 
     def read(self, slice_s: float) -> None:
         """Reads what came, for so long; and on, while too much would be left."""
-        until, unread = time.monotonic() + slice_s, self._unread
-        while unread and (
-            self._unread_bytes > UNREAD_BYTES or len(unread) > UNREAD_ANSWERS or time.monotonic() < until
+        parsing, unread = self._parsing, self._unread
+        assert parsing is not None
+        until = time.monotonic() + slice_s
+        parsing.finish()
+        while (
+            unread
+            and parsing.has_room
+            and (self._unread_bytes > UNREAD_BYTES or len(unread) > UNREAD_ANSWERS or time.monotonic() < until)
         ):
             answers, left_bytes = list[Answer](), BYTES_AT_ONCE
             while unread and len(answers) < AT_ONCE and left_bytes > 0:
@@ -100,14 +134,15 @@ class Results:
             self._take(answers)
 
     def drop(self, crawl: int) -> None:
-        """A crawl is over: its answers that wait to be read are forgotten, and their leases end."""
+        """A crawl is over: its answers that wait to be read, by parser children too, are dropped; their leases end."""
         self.round.drop(crawl)
         dropped = [answer for answer in self._unread if answer.lease.crawl == crawl]
         if dropped:
             self._unread = deque(answer for answer in self._unread if answer.lease.crawl != crawl)
             self._unread_bytes -= sum(len(answer.result.body) for answer in dropped)
-        for answer in dropped:
-            self.round.end(answer.lease, End.OTHER)  # one of them may be a robots.txt that others wait for
+        sent = self._parsing.drop(crawl) if self._parsing is not None else []
+        for lease in (*sent, *(answer.lease for answer in dropped)):
+            self.round.end(lease, End.OTHER)  # one of them may be a robots.txt that others wait for
 
     def _answer(self, lease: Lease, result: FetchResult) -> Answer:
         crawl, spent_s, wall = self._crawls[lease.crawl], result.ended - result.started, self._wall()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from weft.engine.answer import Answer
+from weft.engine.extracted import Extracted
 from weft.engine.round import Round
 from weft.engine.verdict import failure_of, refusal_of
 from weft.extract.kind import Kind as PageKind
@@ -29,7 +30,13 @@ class Rows:
         self._wall = wall
 
     def record(
-        self, answer: Answer, *, error: str, page: Page | None = None, final_url: str = "", stored: bool = True
+        self,
+        answer: Answer,
+        *,
+        error: str,
+        page: Page | Extracted | None = None,
+        final_url: str = "",
+        stored: bool = True,
     ) -> None:
         """The row of an answer or a failure; one that is not `stored` is only counted."""
         lease, result, progress = answer.lease, answer.result, answer.crawl.progress

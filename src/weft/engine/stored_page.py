@@ -40,7 +40,8 @@ class CrawledPage:
 
     @property
     def page(self) -> Page:
-        """The parsed page: links, text and the rest."""
+        """The parsed page: links, text and the rest. It is parsed in this process, not in a parser child: what comes of
+        it has a tree behind it, and is computed when it is first asked for."""
         if self._page is None:
             self._page = extract(self.body, self.row.url, self.header("content-type"))
         return self._page

@@ -84,6 +84,16 @@ def decode(body: bytes, content_type: str | None = None, url: str = "") -> Decod
 
 
 @lru_cache(maxsize=512)
+def as_text(body: bytes, charset: str | None) -> str:
+    """A body as text in a charset that `decode` has named; nothing where there is none."""
+    if charset is None:
+        return ""
+    try:
+        return body.decode(charset, "replace")
+    except LookupError:  # Python has it under another name, or not at all
+        return body.decode("latin-1")
+
+
 def _in_header(content_type: str) -> str | None:
     """The encoding a Content-Type names."""
     match = _CHARSET.search(content_type)

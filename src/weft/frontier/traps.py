@@ -126,6 +126,12 @@ class SamenessGuard:
         if len(self._read) > _READ_KEPT:
             self._read.popitem(last=False)
 
+    def may_compare(self, url: str) -> bool:
+        """Whether `observe` may soon ask for the words of this page."""
+        pattern = pattern_of(url)
+        run = self._runs.get(pattern) if pattern is not None else None
+        return run is not None and run.pages > 0
+
     def counts(self, page: str) -> bool:
         """Whether `leads` should be called for a page's new links."""
         return page in self._read

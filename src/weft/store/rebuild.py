@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from weft import urls
-from weft.errors import BadInput
+from weft.errors import BadInput, Unparsed
 from weft.records import POD_SHIFT, Row
 from weft.store import row_field, schema
 from weft.store.contract import StoredPage
@@ -40,6 +40,8 @@ from weft.store.warc_read import Located, WarcScan
 
 BATCH_ROWS = 1000
 MOST_URLS = 1000  # listed by name
+TEXTS_AHEAD = 64  # pages whose texts are being extracted, at most
+BYTES_AHEAD = 4 << 20  # of their records, which are compressed
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +72,12 @@ class Rebuilt:
     damage: list[Damage] = field(default_factory=list)
     lost: int = 0  # items that were stored, or should have been, and have no row now: they are queued again
     lost_urls: list[str] = field(default_factory=list)  # the first of them
+    unparsed: int = 0  # pages whose text could not be made: they kill or hold their parser
+    unparsed_pages: list[str] = field(default_factory=list)  # the first of them, each with the reason
 
 
-TextOf = Callable[[StoredPage], str | None]
+# Begins to extract a page's text; what it gives waits for it, and may raise Unparsed.
+TextOf = Callable[[StoredPage], Callable[[], str | None]]
 Watch = Callable[[int, int], None]
 Known = Callable[[Sequence[int]], set[int]]
 T = TypeVar("T")
@@ -116,6 +121,8 @@ class Rebuild:
             raise BadInput(f"{self._dirs[0]} holds no WARC files of this crawl: there is nothing to rebuild from")
         self._batch = after_batch
         self._bytes = 0
+        self._begun_bytes = 0
+        self._begun: deque[tuple[TextFiles, Row, Callable[[], str | None]]] = deque()
         self._all_bytes = sum(path.stat().st_size for folder in self._dirs for path in (folder / "warc").rglob("*.gz"))
 
     def run(self) -> Rebuilt:
@@ -200,6 +207,7 @@ class Rebuild:
             if len(batch) >= BATCH_ROWS:
                 self._commit(place, index, batch, file)
                 self._watch(self._bytes + end, self._all_bytes)
+        self._write_texts()
         self._commit(place, index, batch, file)
         if scan.torn:
             self.report.torn.append(name)
@@ -226,10 +234,25 @@ class Rebuild:
     def _keep_text(self, texts: TextFiles, row: Row, found: Located) -> None:
         if self._text_of is None or found.record.kind != "response" or not 200 <= row.status < 300:
             return
-        text = self._text_of(StoredPage(row, found.record))
-        if text is not None:
-            texts.write(row.url, text)
-            self.report.texts += 1
+        self._begun.append((texts, row, self._text_of(StoredPage(row, found.record))))
+        self._begun_bytes += row.warc_length
+        self._write_texts(leave=TEXTS_AHEAD, leave_bytes=BYTES_AHEAD)
+
+    def _write_texts(self, leave: int = 0, leave_bytes: int = 0) -> None:
+        """Writes the oldest of the texts that were begun, until no more than so many are left."""
+        while len(self._begun) > leave or self._begun_bytes > leave_bytes:
+            texts, row, text_of = self._begun.popleft()
+            self._begun_bytes -= row.warc_length
+            try:
+                text = text_of()
+            except Unparsed as error:
+                self.report.unparsed += 1
+                if len(self.report.unparsed_pages) < MOST_URLS:
+                    self.report.unparsed_pages.append(f"{row.url} ({error})")
+                continue
+            if text is not None:
+                texts.write(row.url, text)
+                self.report.texts += 1
 
     def _commit(self, place: _Place, index: Index, batch: list[Row], file: FileState) -> None:
         """Inserts rows of one file and its length; an item that has a row, here or in another slot, keeps it."""

@@ -109,6 +109,11 @@ def name_of(pid: int, thread: int | None = None) -> str | None:
         return None
 
 
+def is_single_threaded() -> bool:
+    """Whether this process has one thread, libraries' own included: only then is a fork without exec safe."""
+    return len(list(Path("/proc/self/task").iterdir())) == 1
+
+
 def state(pid: int) -> str | None:
     """The kernel's letter: R, S, D, T (stopped), t (traced), Z (zombie); None when there is no such process."""
     fields = _stat_fields(pid)

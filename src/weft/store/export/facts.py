@@ -1,46 +1,23 @@
 """The columns of JSONL and CSV exports: values of a row, and content of its page where a column needs it.
 
-The page is read by a function that is passed in, since this room does not parse HTML. Missing values are None; `status`
-is 0 where there was no response.
+Pages are read by a function that is passed in (see pages.py), since this room does not parse HTML. Missing values are
+None; `status` is 0 where there was no response.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Protocol
 
+from weft.errors import Unparsed
 from weft.records import Row
-from weft.store.contract import StoredPage
 from weft.store.errors import Unreadable
 from weft.store.export.order import CONTENTS
+from weft.store.export.pages import Pages
 from weft.store.export.part import Unread
 from weft.store.export.source import Source
 
-PARSE_CRASH = "parse_crash"
 UNREADABLE = "unreadable"  # the `error` of a row whose page was to be read and could not be
-
-
-class Readable(Protocol):
-    """A page that can be read; each property is computed on demand."""
-
-    @property
-    def text(self) -> str: ...
-    @property
-    def main_text(self) -> str: ...
-    @property
-    def article(self) -> str: ...
-    @property
-    def markdown(self) -> str: ...
-    @property
-    def html(self) -> str: ...
-    @property
-    def language(self) -> str | None: ...
-    @property
-    def mime(self) -> str | None: ...
-
-
-Reader = Callable[[StoredPage], Readable | None]
 
 
 class Facts:
@@ -50,12 +27,12 @@ class Facts:
     """
 
     def __init__(
-        self, source: Source, reader: Reader, unread: Unread, columns: tuple[str, ...], asked: tuple[str, ...] = ()
+        self, source: Source, pages: Pages, unread: Unread, columns: tuple[str, ...], asked: tuple[str, ...] = ()
     ) -> None:
         self.columns = columns
         self._unread = unread
         self._source = source
-        self._reader = reader
+        self._pages = pages
         self._contents = [name for name in columns if name in CONTENTS]
         # A crawl does not detect languages, so the column is filled only where pages are read, or on demand.
         self._reads = bool(self._contents) or "language" in asked
@@ -82,24 +59,18 @@ class Facts:
             self._read(row, facts)
         return facts
 
-    def page(self, row: Row) -> Readable | None:
-        """The row's page, where it has one that can be read."""
-        if not 200 <= row.status < 300 or not row.warc_file or row.error == PARSE_CRASH:
-            return None
-        return self._reader(self._source.read(row))
-
     def _read(self, row: Row, facts: dict[str, object]) -> None:
         try:
-            page = self.page(row)
+            page = self._pages.get(row)
             for name in self._contents:
                 if page is not None:
                     facts[name] = getattr(page, name)
                 elif name == "text" and 200 <= row.status < 300:
                     facts[name] = self._source.text(row)
-        except Unreadable as error:
+        except (Unreadable, Unparsed) as error:
             self._unread.add(row, error)
             if "error" in facts:
-                facts["error"] = row.error or UNREADABLE
+                facts["error"] = row.error or (error.kind if isinstance(error, Unparsed) else UNREADABLE)
             return
         if page is not None and "language" in facts:
             facts["language"] = row.language or page.language

@@ -16,15 +16,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import BinaryIO, Protocol
 
-from weft.errors import BadInput
+from weft.errors import BadInput, Unparsed
 from weft.records import Row
 from weft.store.errors import Unreadable
 from weft.store.export.cdxj import CdxjPieces
 from weft.store.export.columns import COLUMNS
-from weft.store.export.facts import Facts, Reader
+from weft.store.export.facts import Facts
 from weft.store.export.lines import CsvLines, JsonLines, LineFile, LineStream
 from weft.store.export.markdown import MarkdownFolder
 from weft.store.export.order import CONTENTS, FIELDS, Order, Selection, moment
+from weft.store.export.pages import Pages, Reader
 from weft.store.export.parquet import ParquetPieces, schema
 from weft.store.export.part import Part, State, Unread
 from weft.store.export.pieces import PieceFolder
@@ -44,7 +45,8 @@ Watch = Callable[[int, int], None]
 class Done:
     """The result of an export. `rows` are those written, in all runs; `resumed` are those of earlier runs.
 
-    `unread` pages could not be read; `unread_pages` are the first of them, each with the reason.
+    `unread` pages could not be read; `unread_pages` are the first of them, each with the reason. `unparsed` of them are
+    whole, and kill or hold their parser.
     """
 
     rows: int
@@ -52,6 +54,7 @@ class Done:
     path: Path | None
     unread: int = 0
     unread_pages: tuple[str, ...] = ()
+    unparsed: int = 0
 
 
 class Sink(Protocol):
@@ -141,18 +144,18 @@ class Export:
         selection = Selection(self._order, state.since)
         resumed = state.rows
         kept = part if out is None else None
-        every = self._order.all_visits
-        run = _Run(source, selection, state, kept, self._private, self._watch, self._checkpoint_rows, every)
+        pages, every = Pages(source, self._reader, _wanted(self._order)), self._order.all_visits
+        run = _Run(source, pages, selection, state, kept, self._private, self._watch, self._checkpoint_rows, every)
         sink: Sink
         if self._order.format == "warc":
             sink = warc = self._warc(state, part, out)
             stack.callback(sink.close)
             run.by_place(warc)
         else:
-            sink = rows = self._rows(source, state, part, out)
+            sink = rows = self._rows(source, pages, state, part, out)
             stack.callback(sink.close)
             run.by_item(rows)
-        return Done(state.rows, resumed, sink.finish(), state.unread, tuple(state.unread_pages))
+        return Done(state.rows, resumed, sink.finish(), state.unread, tuple(state.unread_pages), state.unparsed)
 
     def _warc(self, state: State, part: Part | None, out: BinaryIO | None) -> WarcFiles | WarcStream:
         if out is not None:
@@ -160,7 +163,7 @@ class Export:
         assert part is not None
         return WarcFiles(part, state, self._info, self._order.max_bytes)
 
-    def _rows(self, source: Source, state: State, part: Part | None, out: BinaryIO | None) -> RowSink:
+    def _rows(self, source: Source, pages: Pages, state: State, part: Part | None, out: BinaryIO | None) -> RowSink:
         order, unread = self._order, Unread(state)
         if order.format == "cdxj":
             assert part is not None
@@ -168,14 +171,13 @@ class Export:
         if order.format == "parquet":
             assert part is not None
             names = order.columns(COLUMNS)
-            contents = tuple(name for name in names if name in CONTENTS)
-            reads = bool(contents) or not {"content_languages", "content_mime_detected"}.isdisjoint(order.fields)
-            facts = Facts(source, self._reader, unread, (*contents, "language", "mime"), ("language",))
-            return PieceFolder(part, state, ParquetPieces(facts, names, self._crawl_id, reads, part.path))
+            wanted = _wanted(order)
+            facts = Facts(source, pages, unread, wanted, ("language",))
+            return PieceFolder(part, state, ParquetPieces(facts, names, self._crawl_id, bool(wanted), part.path))
         if order.format == "markdown":
             assert part is not None
-            return MarkdownFolder(part, Facts(source, self._reader, unread, ()))
-        facts = Facts(source, self._reader, unread, order.columns(FIELDS), order.fields)
+            return MarkdownFolder(part, pages)
+        facts = Facts(source, pages, unread, order.columns(FIELDS), order.fields)
         lines = JsonLines(facts) if order.format == "jsonl" else CsvLines(facts)
         if out is not None:
             return LineStream(out, lines)
@@ -189,6 +191,7 @@ class _Run:
     def __init__(
         self,
         source: Source,
+        pages: Pages,
         selection: Selection,
         state: State,
         part: Part | None,
@@ -198,6 +201,7 @@ class _Run:
         every_visit: bool,
     ) -> None:
         self._every_visit = every_visit
+        self._pages = pages
         self._source, self._selection, self._state, self._part = source, selection, state, part
         self._private = private
         self._watch = watch
@@ -211,8 +215,9 @@ class _Run:
         rows = self._source.rows(self._state.cursor or 0)
         while some := list(islice(rows, TOGETHER)):
             current = self._current(some)
-            for row in some:
-                if row.item in current and self._selection.takes(row) and self._add(sink, row):
+            taken = {row.item for row in some if row.item in current and self._selection.takes(row)}
+            for row in self._pages.in_advance(some, taken):
+                if row.item in taken and self._add(sink, row):
                     self._state.rows += 1
                 if self._due():
                     self._save(sink, row.item)
@@ -225,7 +230,7 @@ class _Run:
         """Writes a row; an unreadable page is counted, and the export continues."""
         try:
             return sink.add(row)
-        except Unreadable as error:
+        except (Unreadable, Unparsed) as error:
             self._unread.add(row, error)
             return False
 
@@ -270,3 +275,17 @@ class _Run:
         if sink.save(self._state) and self._part is not None:
             self._state.cursor = cursor
             self._part.save(self._state)
+
+
+def _wanted(order: Order) -> tuple[str, ...]:
+    """What must be read of pages for this order; nothing where their rows are enough."""
+    if order.format in ("warc", "cdxj"):
+        return ()
+    if order.format == "markdown":
+        return ("markdown", "language", "mime")
+    contents = tuple(name for name in order.columns(()) if name in CONTENTS)
+    languages = {"language", "content_languages"}
+    if not contents and languages.isdisjoint(order.fields) and "content_mime_detected" not in order.fields:
+        return ()
+    with_language = not order.fields or not languages.isdisjoint(order.fields)
+    return (*contents, *(("language",) if with_language else ()), "mime")

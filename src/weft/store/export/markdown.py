@@ -15,7 +15,8 @@ from urllib.parse import unquote
 from weft import urls
 from weft.records import Row
 from weft.store.errors import writing
-from weft.store.export.facts import Facts, Readable, iso
+from weft.store.export.facts import iso
+from weft.store.export.pages import Pages, Readable
 from weft.store.export.part import Part, State
 from weft.store.text import sync_file_system
 
@@ -27,12 +28,12 @@ _UNFIT_HOST = re.compile(r"[^a-z0-9.-]+").sub
 class MarkdownFolder:
     """Pages into PATH.part/."""
 
-    def __init__(self, part: Part, facts: Facts) -> None:
-        self._part, self._facts = part, facts
+    def __init__(self, part: Part, pages: Pages) -> None:
+        self._part, self._pages = part, pages
 
     def add(self, row: Row) -> bool:
         """Writes a page, if it is one that can be read."""
-        page = self._facts.page(row)
+        page = self._pages.get(row)
         if page is None or page.mime is None:
             return False
         path = self._part.path / file_name(row.url)

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from weft.errors import BadInput, Busy
+from weft.errors import BadInput, Busy, Unparsed
 from weft.records import Row
 from weft.store.errors import Unreadable, writing
 from weft.store.warc_file import sync_folder
@@ -37,6 +37,7 @@ class State(msgspec.Struct):
     rows: int = 0
     unread: int = 0  # pages that could not be read
     unread_pages: list[str] = []  # the first of them, each with the reason
+    unparsed: int = 0  # those of them that kill or hold their parser: they are not damaged
 
 
 MOST_UNREAD = 1000  # listed by name
@@ -48,9 +49,10 @@ class Unread:
     def __init__(self, state: State) -> None:
         self._state = state
 
-    def add(self, row: Row, error: Unreadable) -> None:
+    def add(self, row: Row, error: Unreadable | Unparsed) -> None:
         """Counts a page."""
         self._state.unread += 1
+        self._state.unparsed += isinstance(error, Unparsed)
         if len(self._state.unread_pages) < MOST_UNREAD:
             self._state.unread_pages.append(f"{row.url} ({error})")
 

@@ -1,0 +1,198 @@
+"""What crosses between a process and its parser children: a page's bytes there, what was read from them back.
+
+A frame is a msgpack array behind its length (4 bytes, big-endian). `Extracted` has the attributes of a `Page` (of
+extract/page.py) as plain values: those that every page has, and of the others those that were asked for.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from weft.extract.article import article
+from weft.extract.charset import Source, as_text
+from weft.extract.kind import Kind
+from weft.extract.links import Link
+from weft.extract.metadata import Json, Meta
+from weft.extract.page import MAX_BYTES, Page, extract
+
+LENGTH = struct.Struct(">I")
+_T = TypeVar("_T")
+
+
+class Request(msgspec.Struct, array_like=True, gc=False):
+    """One page to be read. `wanted` are names of `Asked`."""
+
+    number: int
+    url: str
+    content_type: str | None
+    wanted: tuple[str, ...]
+    body: bytes
+
+
+class Asked(msgspec.Struct, gc=False):
+    """What is computed only where it is asked for; the rest is UNSET."""
+
+    hrefs: list[str] | UnsetType = UNSET
+    links: list[Link] | UnsetType = UNSET
+    text: str | UnsetType = UNSET
+    main_text: str | UnsetType = UNSET
+    article: str | UnsetType = UNSET
+    markdown: str | UnsetType = UNSET
+    language: str | UnsetType | None = UNSET
+    meta: Meta | UnsetType = UNSET
+    open_graph: dict[str, str] | UnsetType = UNSET
+    json_ld: list[Any] | UnsetType = UNSET
+    microdata: list[Any] | UnsetType = UNSET
+
+
+NAMES = frozenset(Asked.__struct_fields__)
+
+
+class Extracted(msgspec.Struct, array_like=True, gc=False):
+    """A page as a parser child has read it; the attributes are those of a `Page`.
+
+    What was not asked for raises LookupError, so that a caller that forgot to ask never takes it for an empty value.
+    """
+
+    url: str
+    kind: Kind
+    charset: str | None
+    charset_source: Source | None
+    title: str | None
+    base: str
+    canonical: str | None
+    refresh: str | None
+    noindex: bool
+    nofollow: bool
+    truncated: bool
+    capped: bool
+    asked: Asked
+
+    @property
+    def hrefs(self) -> list[str]:
+        """Raw references to follow."""
+        return _set(self.asked.hrefs, "hrefs")
+
+    @property
+    def links(self) -> list[Link]:
+        """Every link with its text and rel."""
+        return _set(self.asked.links, "links")
+
+    @property
+    def text(self) -> str:
+        """All that a reader could read."""
+        return _set(self.asked.text, "text")
+
+    @property
+    def main_text(self) -> str:
+        """The text the page is about."""
+        return _set(self.asked.main_text, "main_text")
+
+    @property
+    def article(self) -> str:
+        """The text the page is about, by trafilatura."""
+        return _set(self.asked.article, "article")
+
+    @property
+    def markdown(self) -> str:
+        """The main text as Markdown."""
+        return _set(self.asked.markdown, "markdown")
+
+    @property
+    def language(self) -> str | None:
+        """The two letters of the page's language."""
+        return _set(self.asked.language, "language")
+
+    @property
+    def meta(self) -> Meta:
+        """Description, keywords, author, dates and the like."""
+        return _set(self.asked.meta, "meta")
+
+    @property
+    def open_graph(self) -> dict[str, str]:
+        """Open Graph properties."""
+        return _set(self.asked.open_graph, "open_graph")
+
+    @property
+    def json_ld(self) -> list[Json]:
+        """The decoded JSON-LD blocks."""
+        return _set(self.asked.json_ld, "json_ld")
+
+    @property
+    def microdata(self) -> list[Json]:
+        """The top-level microdata items."""
+        return _set(self.asked.microdata, "microdata")
+
+
+class Reply(msgspec.Struct, array_like=True, gc=False):
+    """The answer to a request; to number 0, which is none, when the child is ready.
+
+    `error` is what went wrong: the class of the exception, and its text.
+    """
+
+    number: int
+    page: Extracted | None = None
+    error: tuple[str, str] | None = None
+    spent_s: float = 0.0
+
+
+def read(request: Request) -> Extracted:
+    """Reads a page, in the process that calls it."""
+    page = extract(request.body, request.url, request.content_type)
+    asked = Asked()
+    for name in request.wanted:
+        setattr(asked, name, _article(page, request.body) if name == "article" else getattr(page, name))
+    return Extracted(
+        page.url, page.kind, page.charset, page.charset_source, page.title, page.base, page.canonical, page.refresh,
+        page.noindex, page.nofollow, page.truncated, page.capped, asked,
+    )  # fmt: skip
+
+
+def framed(value: Request | Reply) -> bytes:
+    """A value as it goes over the socket."""
+    try:
+        body = _encode(value)
+    except UnicodeEncodeError:  # half a surrogate pair, which UTF-8 cannot hold
+        body = _encode(_without_surrogates(msgspec.to_builtins(value, builtin_types=(bytes,))))
+    return LENGTH.pack(len(body)) + body
+
+
+def frames(heard: bytearray) -> Iterator[bytes]:
+    """Takes the complete frames out of what was received."""
+    while len(heard) >= LENGTH.size:
+        (size,) = LENGTH.unpack_from(heard)
+        if len(heard) < LENGTH.size + size:
+            return
+        frame = bytes(memoryview(heard)[LENGTH.size : LENGTH.size + size])
+        del heard[: LENGTH.size + size]
+        yield frame
+
+
+_encode = msgspec.msgpack.Encoder().encode
+request_of = msgspec.msgpack.Decoder(Request).decode
+reply_of = msgspec.msgpack.Decoder(Reply).decode
+
+
+def _article(page: Page, body: bytes) -> str:
+    return article(as_text(body[:MAX_BYTES], page.charset), page.url)
+
+
+def _set(value: _T | UnsetType, name: str) -> _T:
+    if isinstance(value, UnsetType):
+        raise LookupError(f"{name} was not asked for")
+    return value
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, list | tuple):
+        return [_without_surrogates(one) for one in value]
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(one) for key, one in value.items()}
+    return value

@@ -1,0 +1,101 @@
+"""The pages of an export's rows, asked for some rows before their turn.
+
+Whoever reads pages does it in other processes; with a window of pages under way none of them waits for this one, and
+what is kept in memory is bounded. The order of the rows is not touched.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Iterator
+from typing import Protocol
+
+from weft.records import Row
+from weft.store.contract import StoredPage
+from weft.store.errors import Unreadable
+from weft.store.export.source import Source
+
+UNPARSED = ("parse_crash", "parse_timeout")  # errors of pages of which the crawl knows that they cannot be parsed
+AHEAD_ROWS = 64
+AHEAD_BYTES = 4 << 20  # of their records, which are compressed
+
+
+class Readable(Protocol):
+    """A page that was read; it has what was wanted of it."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def main_text(self) -> str: ...
+    @property
+    def article(self) -> str: ...
+    @property
+    def markdown(self) -> str: ...
+    @property
+    def html(self) -> str: ...
+    @property
+    def language(self) -> str | None: ...
+    @property
+    def mime(self) -> str | None: ...
+
+
+# Begins to read a page, of which these properties are wanted. What it gives waits for the page: None where no response
+# is stored, and it may raise Unparsed.
+Reading = Callable[[], Readable | None]
+Reader = Callable[[StoredPage, tuple[str, ...]], Reading]
+
+
+class Pages:
+    """The pages of rows. `wanted` are the properties that the export writes; with none, nothing is read."""
+
+    def __init__(self, source: Source, reader: Reader, wanted: tuple[str, ...]) -> None:
+        self._source, self._reader = source, reader
+        self._wanted = wanted
+        self._without_language = tuple(name for name in wanted if name != "language")
+        self._begun: dict[int, Reading] = {}  # by item
+
+    def in_advance(self, rows: Iterable[Row], taken: Container[int]) -> Iterator[Row]:
+        """The rows as they come; of those whose items are taken, the pages are asked for in advance."""
+        if not self._wanted:
+            yield from rows
+            return
+        ahead: deque[Row] = deque()
+        ahead_bytes = 0
+        for row in rows:
+            if row.item in taken and _has_page(row):
+                self._begun[row.item] = self._begin(row)
+            ahead.append(row)
+            ahead_bytes += row.warc_length
+            while len(ahead) > AHEAD_ROWS or ahead_bytes > AHEAD_BYTES:
+                first = ahead.popleft()
+                ahead_bytes -= first.warc_length
+                yield first
+                self._begun.pop(first.item, None)
+        for row in ahead:
+            yield row
+            self._begun.pop(row.item, None)
+
+    def get(self, row: Row) -> Readable | None:
+        """The row's page, where it has one that can be read; raises Unreadable or Unparsed."""
+        if not _has_page(row):
+            return None
+        return (self._begun.pop(row.item, None) or self._begin(row))()
+
+    def _begin(self, row: Row) -> Reading:
+        try:
+            stored = self._source.read(row)
+        except Unreadable as error:
+            return _raising(error)
+        # A crawl does not detect languages; where one is known nevertheless, finding it again would be wasted.
+        return self._reader(stored, self._without_language if row.language else self._wanted)
+
+
+def _has_page(row: Row) -> bool:
+    return 200 <= row.status < 300 and bool(row.warc_file) and row.error not in UNPARSED
+
+
+def _raising(error: Unreadable) -> Reading:
+    def fail() -> None:
+        raise error
+
+    return fail
