@@ -207,3 +207,24 @@ def test_in_python_it_is_a_warning(sites: dict[str, Site]) -> None:
     with pytest.warns(NothingStored, match="HTTP 403, the site refuses"):
         pages = list(weft.crawl(sites["403"].url("/"), delay=0, allow_private=True, resolve={"*": "127.0.0.1"}))
     assert pages == []
+
+
+def test_a_url_that_was_visited_twice_is_one_url(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        seed = f"http://127.0.0.1:{closed.getsockname()[1]}/"
+        few = ("--delay", "0", "--max-retries", "0", "--retry-backoff-seconds", "0.01", "--prometheus-port", "0")
+        data = ("--data-dir", str(tmp_path / "data"))
+        assert run(["crawl", seed, *few, *data]) == 4
+        assert run(["crawl", "--resume", "--retry-failed", "--allow-private", *few, *data]) == 4
+    said = "".join(capfd.readouterr())
+    last = said[said.rindex("Nothing was stored:") :]
+    assert "nothing accepts a connection" in last and "--allow-private" not in last, said
+    assert "2 URLs" not in last, said
+
+
+def test_the_folder_of_an_engine_is_not_called_damaged(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with weft.Engine(tmp_path / "engine"):
+        pass
+    assert run(["stats", str(tmp_path / "engine")]) == 2
+    assert "is the folder of a `weft.Engine`" in capfd.readouterr().err

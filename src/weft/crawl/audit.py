@@ -93,6 +93,7 @@ class _Audit:
         self._sites: dict[str, _Site] = {}
         # By item, and by pod where that is no lasting one; with the start before, to take one back.
         self._open: dict[_Key, tuple[Start, float, list[Violation]]] = {}
+        self._waits: dict[_Key, tuple[float, float]] = {}  # of those: seconds waited, and required
         self._pod_of: dict[_Key, int] = {}
         self._rules: dict[int, Robots] = {}
         self._margins: list[tuple[float, float, float, str]] = []
@@ -118,8 +119,10 @@ class _Audit:
     def _start(self, request: Start, pod: int) -> None:
         site = self._sites.setdefault(request.key, _Site())
         robots = self._robots_then(request)
-        found = [*self._clock(site, request, robots), *self._allowed(request, robots)]
+        waited, needed = self._wait(site, request, robots)
+        found = [*self._clock(site, request, waited, needed), *self._allowed(request, robots)]
         key = _key(request.item, pod)
+        self._waits[key] = (waited, needed)
         self._open[key] = (request, site.last_start, found)
         self._pod_of[key] = pod
         site.open[key] = request
@@ -147,6 +150,7 @@ class _Audit:
     def _take_back(self, key: _Key) -> None:
         """It was not made after all: as if it had not been there."""
         request, before, _ = self._open.pop(key)
+        del self._waits[key]
         site = self._sites[request.key]
         del site.open[key]
         site.last_start = before
@@ -167,23 +171,26 @@ class _Audit:
         site.last_end = max(site.last_end, end)
         self._report.requests += 1
         self._report.violations += found
+        waited, needed = self._waits.pop(key)
+        entry = (needed - waited, waited, needed, request.url)
+        if len(self._margins) < WORST:
+            heappush(self._margins, entry)
+        elif entry > self._margins[0]:
+            heapreplace(self._margins, entry)
 
-    def _clock(self, site: _Site, request: Start, robots: Robots | None) -> Iterator[Violation]:
+    def _wait(self, site: _Site, request: Start, robots: Robots | None) -> tuple[float, float]:
+        """The seconds that a request has waited, and those that it had to."""
         crawl_delay_s = robots.crawl_delay(self._agent) if robots is not None else None
-        needed = max(request.delay_s, crawl_delay_s or 0.0)
         since = site.last_end if request.places == 1 else site.last_start
-        waited = request.at - since
+        return request.at - since, max(request.delay_s, crawl_delay_s or 0.0)
+
+    def _clock(self, site: _Site, request: Start, waited: float, needed: float) -> Iterator[Violation]:
         if waited + ROUNDING_S < needed:
             detail = f"{waited:.3f} s after the last request, {needed:g} s required"
             yield Violation("delay", request.url, request.key, request.wall, detail)
         if len(site.open) >= request.places:
             detail = f"{len(site.open) + 1} requests open, {request.places} allowed"
             yield Violation("places", request.url, request.key, request.wall, detail)
-        entry = (needed - waited, waited, needed, request.url)
-        if len(self._margins) < WORST:
-            heappush(self._margins, entry)
-        elif entry > self._margins[0]:
-            heapreplace(self._margins, entry)
 
     def _allowed(self, request: Start, robots: Robots | None) -> Iterator[Violation]:
         if request.item < 0:  # a robots.txt itself

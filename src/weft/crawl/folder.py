@@ -108,6 +108,11 @@ class CrawlFolder:
         try:
             identity = msgspec.json.decode(self._identity.read_bytes(), type=Identity)
         except FileNotFoundError:
+            if (self.home / "engine.json").exists():
+                raise BadInput(
+                    f"{self.home} is the folder of a `weft.Engine`, not of one crawl: read it with "
+                    "`weft.Engine(...).standings()`, `.events(name)` and `.pages(name)`; see docs/engine.md"
+                ) from None
             if self.holds_pages():
                 raise Damaged(self._identity, "is missing, and there are pages", "restore it from a backup") from None
             raise BadInput(

@@ -39,8 +39,10 @@ def of_crawl(given: Mapping[str, Any]) -> dict[str, Any]:
         key = own.get(name)
         if key is None:
             problems.append(f"no setting {name!r}{answer(name, own, str)}")
-        elif known[key].section not in _SECTIONS or key in _ENGINES:
+        elif key in _SHARED or (key in _ENGINES and key != "seed_file"):
             problems.append(f"{name}: is a setting of the engine, not of one crawl")
+        elif known[key].section not in _SECTIONS or key in _ENGINES:
+            problems.append(f"{name}: is a setting of `weft crawl`; a crawl in an engine has none")
         elif key in found:
             problems.append(f"{name}: is given twice, under two names")
         else:

@@ -180,9 +180,14 @@ class Corpus:
                     yield from ((visit, chosen is None and visit is last) for visit in visits if visit is not chosen)
 
     def kinds(self, depth: int | None = None) -> dict[tuple[int, str], int]:
-        """Rows by status and error; of one depth, or all."""
-        found = (kind for index in self._all() for kind in index.kinds(depth=depth))
-        return _summed({(status, error): rows} for status, error, rows, _ in found)
+        """URLs by the status and error of their last visit that counts; of one depth, or all."""
+        counts: Counter[tuple[int, str]] = Counter()
+        for status, error, rows, _ in (kind for index in self._all() for kind in index.kinds(depth=depth)):
+            counts[status, error] += rows
+        for visit, is_last_of_gone in self._replaced():
+            if not is_last_of_gone and depth in (None, visit.depth):
+                counts[visit.status, visit.error] -= 1
+        return _some(counts)
 
     def close(self) -> None:
         """Closes the connections."""

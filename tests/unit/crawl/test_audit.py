@@ -170,6 +170,7 @@ def test_a_request_that_was_not_made_after_all_leaves_no_trace(crawled: Crawled,
     )  # fmt: skip
     report = crawled.audit(config)
     assert (report.requests, report.violations) == (2, [])
+    assert not [url for _, _, url in report.closest if url.endswith("/private")], "it was never made"
 
 
 def test_a_request_whose_lease_expired_may_have_lasted_until_then(crawled: Crawled, config: Config) -> None:
