@@ -175,8 +175,9 @@ class Core:
             self._take_up(number, name, record, is_there=number in there)
         for number in set(there) - set(self._crawls):
             frontier.close_crawl(number)
-            frontier.closed(number)
-            if number not in records:
+            if number in records:
+                frontier.closed(number)
+            else:
                 self._forgetting.append(number)
         for row in store.repair():
             if row.crawl in self._crawls:
@@ -320,9 +321,12 @@ class Core:
         log.info("crawl ended", crawl=tenant.name, reason=reason, pages=tenant.progress.status.pages)
 
     def _forget_some(self) -> None:
-        """A piece of what is to be deleted: the index's rows and files first, the frontier's lines after."""
+        """A piece of what is to be deleted: the frontier's lines first; the index, which knows of it, last."""
         number = self._forgetting[0]
-        if self._store.forget_crawl(number, FORGET_ROWS) and self._frontier.forget_crawl(number):
+        if not self._frontier.forget_crawl(number):
+            return
+        self._step("lines-forgotten")
+        if self._store.forget_crawl(number, FORGET_ROWS):
             self._step("crawl-forgotten")
             self._forgetting.pop(0)
             log.info("crawl forgotten", id=number)
@@ -419,6 +423,7 @@ class Core:
             if verb not in str(error) and "argument" not in str(error):
                 raise
             raise BadInput(f"{verb}: {error}") from None
+        self._step(f"did-{verb}")
         return msgspec.to_builtins(result)
 
     def _subscribe(self, peer: Peer, name: str | None = None) -> Standing | int:

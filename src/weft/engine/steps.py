@@ -2,7 +2,8 @@
 
 Tests set WEFT_TEST_CRASH_AT to `name`, `name:N` or `name:N@FILE`: the process kills itself when it reaches that step
 for the Nth time. With a FILE it does so once for all: it makes the file first, and a process that finds it there lives
-on, so that whoever starts the process again with the same environment sees one crash and not a row of them.
+on, so that whoever starts the process again with the same environment sees one crash and not a row of them. `earlier>name`
+counts from the step `earlier` on; several settings stand behind each other with commas.
 """
 
 from __future__ import annotations
@@ -33,13 +34,15 @@ SPLIT_STEPS = (
 )
 
 # And in an engine that has many crawls, where one is opened, ends and is forgotten:
+# (`did-open`, `did-seed` and so on: a command is carried out in memory; its commit goes through the STEPS)
+VERB_STEPS = tuple(f"did-{verb}" for verb in ("open", "seed", "edit", "pause", "resume", "cancel", "forget"))
 CRAWL_STEPS = (
     "crawl-opened",  # the frontier knows it in memory, nothing is written
     "crawl-closed",  # dropped in the frontier's memory, the index and the journal have it as it was
     "end-committed",  # the index has its end, the frontier's journal does not
-    "rows-forgotten",  # a part of its rows is deleted, and nothing else
-    "files-forgotten",  # its files are deleted, the index still knows them
-    "index-forgotten",  # nothing of it is in the index, the frontier's journal has its lines
+    "lines-forgotten",  # the frontier's journal has nothing of it any more, the index has all
+    "rows-forgotten",  # a part of its rows is deleted, its files are there
+    "files-forgotten",  # rows and files are deleted, the index still knows of it
     "crawl-forgotten",
 )
 
@@ -52,13 +55,25 @@ def crash_point(setting: str | None = None) -> Callable[[str], None]:
     setting = os.environ.get("WEFT_TEST_CRASH_AT", "") if setting is None else setting
     if not setting:
         return _pass_by
-    where, _, marker = setting.partition("@")
-    name, _, times = where.partition(":")
-    left = int(times or 1)
+    points = [_crash_point(one) for one in setting.split(",")]
 
     def reach(step: str) -> None:
-        nonlocal left
-        if step == name:
+        for point in points:
+            point(step)
+
+    return reach
+
+
+def _crash_point(setting: str) -> Callable[[str], None]:
+    where, _, marker = setting.partition("@")
+    place, _, times = where.partition(":")
+    earlier, _, name = place.rpartition(">")
+    left, counts = int(times or 1), not earlier
+
+    def reach(step: str) -> None:
+        nonlocal left, counts
+        counts = counts or step == earlier
+        if step == name and counts:
             left -= 1
             if left == 0 and _is_first(marker):
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -229,11 +229,12 @@ class EmbeddedFrontier:
     def closed(self, crawl: int) -> None:
         """Its owner knows, for good, that a crawl has ended: it does not come back after the next commit."""
         self._journal.delete("crawls", crawl)
-        self._journal.put_meta("next_item", self._counts.next_item)  # what is deleted cannot tell it any more
 
     def forget_crawl(self, crawl: int, at_most: int = 200) -> bool:
         """Deletes a part of what the journal holds of a closed crawl; True when nothing is left of it."""
         self._unacknowledged = [entry for entry in self._unacknowledged if entry[1].crawl != crawl]
+        self._journal.put_meta("next_item", self._counts.next_item)  # what is deleted cannot tell it any more
+        self._journal.commit()
         return self._journal.forget(crawl, at_most)
 
     def set_trust(self, crawl: int, trust: str) -> None:

@@ -31,9 +31,11 @@ class Fairness:
         crawl.ready.clear()
 
     def offer(self, site: Site, now: float) -> None:
-        """A site is due: every crawl that has something there may claim it."""
+        """A site is due: every crawl that has something there, and whose own delay is over, may claim it."""
+        clock = site.clock
         for lane in site.lanes:
-            if not lane.is_ready and lane.may_run(now):
+            section = lane.crawl.section
+            if not lane.is_ready and lane.may_run(now) and clock.has_room(section) and clock.due_for(section) <= now:
                 lane.is_ready = True
                 self._ready += 1
                 crawl = lane.crawl

@@ -289,7 +289,8 @@ class Journal:
                 gone += self._db.execute(sql, (crawl, at_most)).rowcount
             gone += self._db.execute("DELETE FROM sitemaps WHERE site LIKE ?", (f"{crawl} %",)).rowcount
             self._db.execute("DELETE FROM left_sitemaps WHERE crawl = ?", (crawl,))
-            self._db.execute("DELETE FROM crawls WHERE number = ?", (crawl,))
+            if not gone:
+                self._db.execute("DELETE FROM crawls WHERE number = ?", (crawl,))
             for name in (f"scope:{crawl}", f"recrawl:{crawl}"):
                 self._db.execute("DELETE FROM meta WHERE name = ?", (name,))
         if gone:

@@ -149,7 +149,6 @@ class Shard:
             shutil.rmtree(folder, ignore_errors=True)
         self._step("files-forgotten")
         self.index.forget_files(crawl)
-        self._step("index-forgotten")
         return True
 
     def _drop_pending(self, crawl: int) -> None:

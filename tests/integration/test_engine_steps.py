@@ -1,0 +1,125 @@
+"""kill -9 of an engine at the named steps of each verb, of an end and of a deletion: after each, every crawl is in one
+state, nothing is lost, and no number is used twice. One story, told once for each set of places to die at."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pace import patience
+
+import weft
+from weft.engine.core import SLOT
+from weft.engine.model import EndReason, State
+from weft.engine.steps import CRAWL_STEPS, STEPS, VERB_STEPS
+from weft.store.schema import path_of
+from weft.testing.web import SyntheticWeb, synthetic_web
+
+COMMIT = ("after-write", "after-links", "index-committed", "after-rows")
+# Those steps that so small a crawl passes once are met the first time.
+RARE = ("warc-registered", "warc-opened", "after-sync", "after-acknowledge")
+STORIES = {
+    "in memory": list(VERB_STEPS),
+    **{step: [f"{verb}>{step}" for verb in VERB_STEPS] for step in COMMIT},
+    "an end and a deletion": list(CRAWL_STEPS),
+    "an end's commit": [f"crawl-closed>{step}" for step in COMMIT],
+    "pages": [f"{step}:{1 if step in RARE else 4}" for step in STEPS],
+}
+
+
+Rows = list[tuple[str, str, int]]
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[SyntheticWeb]:
+    with synthetic_web(hosts=2, pages=20, profile="calm", seed=4) as web:
+        yield web
+
+
+@pytest.fixture(scope="module")
+def undisturbed(web: SyntheticWeb, tmp_path_factory: pytest.TempPathFactory) -> Rows:
+    """What a crawl that nobody kills has."""
+    with weft.Engine(tmp_path_factory.mktemp("calm"), **settings(web)) as engine:
+        engine.open("whole", roots(web)[1])
+        assert engine.wait("whole", patience(30)).reason is EndReason.DONE
+        return rows(engine, "whole")
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_a_kill_there_leaves_every_crawl_in_one_state(
+    story: str, web: SyntheticWeb, undisturbed: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    markers = {setting: tmp_path / f"died-{number}" for number, setting in enumerate(STORIES[story])}
+    monkeypatch.setenv("WEFT_TEST_CRASH_AT", ",".join(f"{setting}@{marker}" for setting, marker in markers.items()))
+    small, large = roots(web)
+    waiting = [f"{small}nothing/{number}" for number in range(200)]
+    with weft.Engine(tmp_path / "engine", **settings(web)) as engine:
+        slow = engine.open("slow", waiting[:100], delay=5, seeded_urls_only=True)
+        engine.seed("slow", waiting)
+        engine.edit("slow", exclude=["*/nothing/1*"])
+        assert engine.pause("slow").state is State.PAUSED
+        assert engine.resume("slow").state is State.RUNNING
+        whole = engine.open("whole", large)
+        few = engine.open("few", small, max_pages=3)
+        assert engine.wait("few", patience(30)).reason is EndReason.MAX_PAGES
+        assert engine.wait("whole", patience(30)).reason is EndReason.DONE
+        assert engine.cancel("slow").reason is EndReason.CANCELLED
+        engine.forget("few")
+        again = engine.open("few", small, max_pages=2)
+        assert engine.wait("few", patience(30)).reason is EndReason.MAX_PAGES
+        until_deleted(tmp_path / "engine", few.id)
+        ids = [slow.id, whole.id, few.id, again.id]
+        assert ids == sorted(set(ids)), "a crawl's number was used twice"
+        check(engine)
+        assert rows(engine, "whole") == undisturbed
+        missed = [setting for setting, marker in markers.items() if not marker.exists()]
+        assert missed == [], "these steps were not reached"
+
+
+def settings(web: SyntheticWeb) -> dict[str, Any]:
+    return {"allow_private": True, "resolve": web.resolve, "delay": 0.01, "scope": "host"}
+
+
+def roots(web: SyntheticWeb) -> list[str]:
+    return [seed for seed in web.seeds if seed.endswith(f":{web.port}/")][:2]
+
+
+def rows(engine: weft.Engine, name: str) -> Rows:
+    """A URL may have two: a redirect that leads back into its own chain."""
+    return sorted((event.kind, event.url, event.status) for event in engine.events(name) if event.kind != "state")
+
+
+def until_deleted(folder: Path, number: int) -> None:
+    """Rows, files and the frontier's lines of a crawl: it is the last of them that goes."""
+    until = time.monotonic() + patience(10)
+    while True:
+        with closing(sqlite3.connect(f"file:{folder / 'frontier' / 'frontier.db'}?mode=ro", uri=True)) as db:
+            if not db.execute("SELECT 1 FROM journal WHERE crawl = ?", (number,)).fetchone():
+                break
+        assert time.monotonic() < until, "what was forgotten is still there"
+        time.sleep(0.02)
+    assert not (folder / "warc" / str(number)).exists()
+    with closing(sqlite3.connect(f"file:{path_of(folder, SLOT.name)}?mode=ro", uri=True)) as db:
+        for table in ("pages", "changes", "tally", "files"):
+            assert not db.execute(f"SELECT 1 FROM {table} WHERE crawl = ?", (number,)).fetchone(), table
+        assert not db.execute("SELECT 1 FROM crawls WHERE number = ?", (number,)).fetchone()
+
+
+def check(engine: weft.Engine) -> None:
+    """One state each, numbers without gap or repeat, limits exact."""
+    standings = {standing.name: standing for standing in engine.standings()}
+    assert sorted(standings) == ["few", "slow", "whole"]
+    for name, standing in standings.items():
+        events = list(engine.events(name))
+        assert [event.number for event in events] == list(range(1, standing.number + 1)), name
+        states = [event.state for event in events if event.state is not None]
+        assert states[0] is State.OPEN and states[-1] is State.ENDED is standing.state
+        assert states.count(State.OPEN) == states.count(State.ENDED) == 1, states
+    assert len(list(engine.pages("few"))) == standings["few"].pages == 2
+    whole = list(engine.events(follow=False))
+    assert len({event.cursor for event in whole}) == len(whole) == sum(one.number for one in standings.values())
