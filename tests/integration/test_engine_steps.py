@@ -95,19 +95,21 @@ def rows(engine: weft.Engine, name: str) -> Rows:
 
 
 def until_deleted(folder: Path, number: int) -> None:
-    """Rows, files and the frontier's lines of a crawl: it is the last of them that goes."""
+    """Lines, rows and files of a crawl; that there was one is known to the last."""
     until = time.monotonic() + patience(10)
-    while True:
-        with closing(sqlite3.connect(f"file:{folder / 'frontier' / 'frontier.db'}?mode=ro", uri=True)) as db:
-            if not db.execute("SELECT 1 FROM journal WHERE crawl = ?", (number,)).fetchone():
-                break
+    while found("crawls", "number", folder, number):
         assert time.monotonic() < until, "what was forgotten is still there"
         time.sleep(0.02)
     assert not (folder / "warc" / str(number)).exists()
-    with closing(sqlite3.connect(f"file:{path_of(folder, SLOT.name)}?mode=ro", uri=True)) as db:
-        for table in ("pages", "changes", "tally", "files"):
+    assert not [table for table in ("pages", "changes", "tally", "files") if found(table, "crawl", folder, number)]
+    with closing(sqlite3.connect(f"file:{folder / 'frontier' / 'frontier.db'}?mode=ro", uri=True)) as db:
+        for table in ("journal", "retries", "aside"):
             assert not db.execute(f"SELECT 1 FROM {table} WHERE crawl = ?", (number,)).fetchone(), table
-        assert not db.execute("SELECT 1 FROM crawls WHERE number = ?", (number,)).fetchone()
+
+
+def found(table: str, column: str, folder: Path, number: int) -> bool:
+    with closing(sqlite3.connect(f"file:{path_of(folder, SLOT.name)}?mode=ro", uri=True)) as db:
+        return db.execute(f"SELECT 1 FROM {table} WHERE {column} = ?", (number,)).fetchone() is not None
 
 
 def check(engine: weft.Engine) -> None:

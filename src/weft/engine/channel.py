@@ -213,11 +213,11 @@ class Server:
         return True
 
     def _send(self, peer: Peer) -> None:
-        if not peer.unsent and peer.notice is not None:
-            peer.unsent += _frame([0, "notice", peer.notice])
-            peer.notice = None
         try:
-            while peer.unsent:
+            while peer.unsent or peer.notice is not None:
+                if not peer.unsent:
+                    peer.unsent += _frame([0, "notice", peer.notice])
+                    peer.notice = None
                 del peer.unsent[: peer.sock.send(peer.unsent[:_PIECE])]
         except BlockingIOError:
             pass

@@ -455,7 +455,8 @@ class Core:
                 )
             if record.state is State.ENDED:
                 return self._standing(number), Seeded(0, 0, {})
-            return self._standing(number), self.seed(name, seeds)
+            seeded = self.seed(name, seeds)
+            return self._standing(number), seeded
         at = crawl_settings.check_deadline(deadline, time.time())
         canonical, refused = _canonical(seeds)
         crawl_settings.check_email(canonical, config.fetch)

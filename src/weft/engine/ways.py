@@ -100,7 +100,7 @@ class Ways:
 
     def poll(self, timeout_s: float) -> Done:
         """Works until a transfer has ended, a watched descriptor can be read, or the time is over."""
-        if self._only is not None:
+        if self._only is not None and not self._early:
             return self._only.poll(timeout_s)
         done, self._early = self._early, []
         until = self._clock() + timeout_s
