@@ -102,7 +102,7 @@ def test_a_name_that_cannot_be_used_is_refused(engine: weft.Engine, name: Any) -
 def test_settings_that_no_crawl_has_are_refused(engine: weft.Engine) -> None:
     with pytest.raises(BadConfig, match="no setting 'max_page'; did you mean 'max_pages'"):
         engine.open("settings", max_page=3)
-    for setting in ("fetcher_workers", "politeness_scope", "data_dirs"):
+    for setting in ("fetcher_workers", "politeness_scope", "store"):
         with pytest.raises(BadConfig, match="is a setting of the engine, not of one crawl"):
             engine.open("settings", **{setting: 3})
     with pytest.raises(BadConfig, match="given twice"):

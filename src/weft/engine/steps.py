@@ -2,8 +2,8 @@
 
 Tests set WEFT_TEST_CRASH_AT to `name`, `name:N` or `name:N@FILE`: the process kills itself when it reaches that step
 for the Nth time. With a FILE it does so once for all: it makes the file first, and a process that finds it there lives
-on, so that whoever starts the process again with the same environment sees one crash and not a row of them. `earlier>name`
-counts from the step `earlier` on; several settings stand behind each other with commas.
+on, so that whoever starts the process again with the same environment sees one crash and not a row of them.
+`earlier>name` counts from the step `earlier` on; several settings stand behind each other with commas.
 """
 
 from __future__ import annotations

@@ -21,9 +21,15 @@ def test_flags_names_and_keys_are_one_setting() -> None:
         settings.of_crawl({"delay": 2, "politeness_delay_seconds": 2})
 
 
-@pytest.mark.parametrize("name", ["fetcher_workers", "politeness_scope", "lease_seconds", "data_dirs", "store", "pods"])
+@pytest.mark.parametrize("name", ["fetcher_workers", "politeness_scope", "lease_seconds", "store"])
 def test_what_belongs_to_the_engine_cannot_be_set_for_a_crawl(name: str) -> None:
     with pytest.raises(BadConfig, match=f"{name}: is a setting of the engine"):
+        settings.of_crawl({name: 1})
+
+
+@pytest.mark.parametrize("name", ["pods", "resume", "data_dirs", "seed_file"])
+def test_what_only_the_command_has_cannot_be_set_for_a_crawl(name: str) -> None:
+    with pytest.raises(BadConfig, match=f"{name}: is a setting of `weft crawl`"):
         settings.of_crawl({name: 1})
 
 
