@@ -60,10 +60,10 @@ class Fairness:
             lane = crawl.ready.popleft()
             lane.is_ready = False
             self._ready -= 1
-            self._now = stride
             return lane
         return None
 
     def served(self, crawl: Crawl) -> None:
         """Something of it was claimed."""
+        self._now = max(self._now, crawl.stride)
         crawl.stride += 1.0 / crawl.weight

@@ -105,11 +105,6 @@ class Journal:
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._migrate()
             self._db.executescript(_TABLES)
-            version = self.meta("schema_version")
-            if version not in (None, SCHEMA_VERSION):
-                raise BadInput(
-                    f"{self.path}: has layout {version}, this Weft reads {SCHEMA_VERSION}; use the Weft that made it"
-                )
             self._commits = self._durable = int(self.meta("commits") or 0)
         earlier, must = self._mark.earlier, 0
         if earlier is not None:
@@ -130,13 +125,18 @@ class Journal:
         """Brings the first layout, which had one crawl, to this one; all in one transaction, or not at all."""
         if not self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
             return
-        if self.meta("schema_version") != 1:
+        version = self.meta("schema_version")
+        if version not in (None, 1, SCHEMA_VERSION):
+            raise BadInput(
+                f"{self.path}: has layout {version}, this Weft reads {SCHEMA_VERSION}; use the Weft that made it"
+            )
+        if version != 1:
             return
         self._db.execute("BEGIN IMMEDIATE")
         self._db.execute("ALTER TABLE journal ADD COLUMN crawl INTEGER NOT NULL DEFAULT 1")
         self._db.execute("ALTER TABLE retries ADD COLUMN crawl INTEGER DEFAULT 1")
-        version = sealed(msgspec.msgpack.encode(SCHEMA_VERSION))
-        self._db.execute("INSERT OR REPLACE INTO meta VALUES ('schema_version', ?)", (version,))
+        present = sealed(msgspec.msgpack.encode(SCHEMA_VERSION))
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES ('schema_version', ?)", (present,))
         self._db.execute("COMMIT")
 
     @property
