@@ -1,0 +1,212 @@
+"""The index of an engine: numbers without gap or repeat, one crawl by itself, deletion in pieces, the first layout."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from weft.errors import BadInput
+from weft.records import FetchResult, Row
+from weft.store import schema
+from weft.store.index import Change, Index
+from weft.store.pages import PageStore
+from weft.store.query import IndexReader
+
+FIRST = f"""
+PRAGMA application_id = {schema.APPLICATION};
+CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE files (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, length INTEGER NOT NULL, last INTEGER NOT NULL);
+CREATE TABLE pages (
+  item INTEGER PRIMARY KEY, batch INTEGER NOT NULL, url_hash INTEGER NOT NULL, host TEXT NOT NULL,
+  crawl INTEGER NOT NULL, url TEXT NOT NULL, final_url TEXT, status INTEGER NOT NULL, fetched_at REAL NOT NULL,
+  content_type TEXT NOT NULL, charset TEXT NOT NULL, language TEXT NOT NULL, title TEXT NOT NULL,
+  depth INTEGER NOT NULL, parent INTEGER NOT NULL, digest TEXT NOT NULL, length INTEGER NOT NULL, error TEXT NOT NULL,
+  hops INTEGER NOT NULL, file INTEGER, warc_offset INTEGER NOT NULL, warc_length INTEGER NOT NULL
+);
+CREATE INDEX pages_by_batch ON pages (batch, url_hash);
+CREATE TABLE tally (
+  status INTEGER, error TEXT, content_type TEXT, depth INTEGER, rows INTEGER, pages INTEGER, bytes INTEGER, first REAL,
+  last REAL, PRIMARY KEY (status, error, content_type, depth)
+) WITHOUT ROWID;
+CREATE TABLE lookup (url_hash INTEGER, item INTEGER, PRIMARY KEY (url_hash, item)) WITHOUT ROWID;
+INSERT INTO meta VALUES ('schema_version', 1), ('batch', 2), ('durable', 2), ('folded', 0), ('folded_rows', 0);
+"""
+FACTS = {"crawl_id": "c", "data_dirs": 1, "data_dir": 0}
+
+
+def row(item: int, crawl: int, url: str = "") -> Row:
+    url = url or f"http://h{crawl}.test/{item}"
+    return Row(item, crawl, url, url, 200, 1e9 + item, "text/html", "utf-8", "en", f"Title {item}", 0, 0, "", 3, "", 0)
+
+
+def answer(one: Row) -> FetchResult:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n"
+    return FetchResult(one.url, 200, head, b"abc", None, "", 0.0, 1.0, "127.0.0.1", b"GET / HTTP/1.1\r\n\r\n")
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Callable[..., PageStore]]:
+    made: list[PageStore] = []
+
+    def open_store(step: Callable[[str], None] = lambda _: None) -> PageStore:
+        for old in made:
+            old.abandon()
+        made.append(PageStore.open([tmp_path], crawl_id="c", slot="s", is_divided=True, step=step))
+        return made[-1]
+
+    yield open_store
+    made[-1].abandon()
+
+
+def fill(store: PageStore, crawls: dict[int, range]) -> None:
+    for crawl, items in crawls.items():
+        store.change(Change(crawl, f"crawl {crawl}", b"record", 1.0, "open"))
+        for item in items:
+            store.add(row(item, crawl), answer(row(item, crawl)))
+    store.write()
+    store.commit()
+
+
+def forget(store: PageStore, crawl: int) -> None:
+    while not store.forget_crawl(crawl, 4):
+        pass
+
+
+def numbers(store: PageStore, crawl: int) -> list[int]:
+    found = [number for number, _ in store.numbered(crawl, 0, 10_000)]
+    return sorted(found + [number for number, *_ in store.changes(crawl, 0, 10_000)])
+
+
+def test_each_crawl_counts_its_rows_and_changes_by_itself(opened: Callable[..., PageStore]) -> None:
+    store = opened()
+    fill(store, {1: range(1, 4), 2: range(4, 6)})
+    store.change(Change(2, "crawl 2", b"record", 2.0, "ended", "done"))
+    store.change(Change(1, "crawl 1", b"another"))  # what is known of it changes, and nothing has happened
+    store.commit()
+    assert numbers(store, 1) == [1, 2, 3, 4] and numbers(store, 2) == [1, 2, 3, 4]
+    assert (store.last_number(1), store.last_number(2), store.last_number(3)) == (4, 4, 0)
+    assert store.changes(2, 0, 9) == [(3, 1.0, "open", ""), (4, 2.0, "ended", "done")]
+    assert {number: record for number, _, record in store.crawls()} == {1: b"another", 2: b"record"}
+    assert [one.item for _, one in store.numbered(1, 1, 1)] == [2]
+    store = opened()
+    fill(store, {1: range(6, 8)})
+    assert numbers(store, 1) == [1, 2, 3, 4, 5, 6, 7], "numbers go on after a restart"
+
+
+def test_all_crawls_are_read_in_the_order_of_the_commits_and_a_place_is_kept(opened: Callable[..., PageStore]) -> None:
+    store = opened()
+    fill(store, {1: range(1, 4), 2: range(4, 7)})
+    fill(store, {2: range(7, 9)})
+    before = store.batches(0, 100)
+    assert [batch for batch, *_ in before] == [1] * 8 + [2] * 3
+    assert [place for _, place, _, _ in before] == [*range(1, 9), *range(1, 4)]
+    assert store.batches(1, 100) == before[8:] and store.batches(0, 1) == before[:8] and store.batches(2, 1) == []
+    while not store.forget_crawl(1, 2):
+        pass
+    assert store.batches(0, 100) == [entry for entry in before if entry[2] == 2], "the others stay where they were"
+
+
+def test_one_crawl_is_found_counted_and_deleted_without_the_other(
+    opened: Callable[..., PageStore], tmp_path: Path
+) -> None:
+    store = opened()
+    same = "http://same.test/"
+    fill(store, {1: range(1, 30), 2: range(30, 33)})
+    for item, crawl in ((100, 1), (101, 2)):
+        store.add(row(item, crawl, same), answer(row(item, crawl, same)))
+    store.write()
+    store.commit()
+    assert [one.item for one in store.for_url(same, 2)] == [101] and len(store.for_url(same)) == 2
+    assert (store.stats(crawl=1).pages, store.stats(crawl=2).pages, store.stats().pages) == (30, 4, 34)
+    pieces = 0
+    while not store.forget_crawl(1, 10):
+        pieces += 1
+        assert store.stats(crawl=2).pages == 4
+    assert pieces == 3 and not (tmp_path / "warc" / "1").exists()
+    assert store.stats().rows == 4 and [one.item for one in store.for_url(same)] == [101]
+    assert [number for number, *_ in store.crawls()] == [2] and numbers(store, 1) == []
+    page = store.get(same, 2)
+    assert page is not None and page.http is not None and page.http.body == b"abc"
+
+
+@pytest.mark.parametrize("where", ["rows-forgotten", "files-forgotten"])
+def test_a_kill_in_the_middle_of_a_deletion_is_taken_up(
+    opened: Callable[..., PageStore], tmp_path: Path, where: str
+) -> None:
+    class Killed(Exception):
+        pass
+
+    def die(step: str) -> None:
+        if step == where:
+            raise Killed
+
+    store = opened(die)
+    fill(store, {1: range(1, 10), 2: range(10, 13)})
+    with pytest.raises(Killed):
+        forget(store, 1)
+    store = opened()  # it repairs what is there, and does not count what is being deleted as lost
+    assert store.repair() == []
+    assert [number for number, *_ in store.crawls()] == [1, 2], "it is known until all of it is gone"
+    forget(store, 1)
+    assert [number for number, *_ in store.crawls()] == [2] and store.stats().rows == 3
+    assert not (tmp_path / "warc" / "1").exists() and len(list(store.rows())) == 3
+    store.sync()
+    with closing(sqlite3.connect(tmp_path / "index-s.db")) as db:
+        for table in ("pages", "changes", "tally", "files"):
+            assert not db.execute(f"SELECT 1 FROM {table} WHERE crawl = 1").fetchone(), table
+
+
+def first_layout(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(FIRST)
+        for item, batch in ((5, 1), (3, 2), (4, 2)):
+            values = schema.values_of(row(item, 1), "sha1:A", None, 0, 0)
+            marks = ",".join("?" * 22)
+            db.execute(f"INSERT INTO pages VALUES ({marks})", (values[0], batch, *values[1:]))
+        db.execute("INSERT INTO tally VALUES (200, '', 'text/html', 0, 3, 0, 9, 1.0, 2.0)")
+        db.commit()
+
+
+def test_an_index_of_the_first_layout_is_numbered_as_it_was_committed(tmp_path: Path) -> None:
+    path = tmp_path / "index-s.db"
+    first_layout(path)
+    with closing(IndexReader(path)) as reader:
+        assert [one.item for one in reader.rows()] == [3, 4, 5], "it can be read as it is"
+        assert reader.totals()[0] == 3
+    for _ in range(2):
+        with closing(Index(path, FACTS)) as index, closing(IndexReader(path)) as reader:
+            found, changes = reader.happened(1, 0, 10)
+            assert [(number, one.item) for number, one in found] == [(1, 5), (2, 3), (3, 4)] and changes == []
+            assert reader.batches(0, 10) == [(1, 1, 1, 1), (2, 1, 1, 2), (2, 2, 1, 3)]
+            assert reader.totals(1)[0] == reader.totals()[0] == 3 and index.number("schema_version") == 2
+    with closing(Index(path, FACTS)) as index:
+        index.commit(3, 2, [(9, 3, *schema.values_of(row(9, 1), "", None, 0, 0)[1:])], [])
+        with closing(IndexReader(path)) as reader:
+            assert [number for number, _ in reader.happened(1, 3, 10)[0]] == [4]
+
+
+def test_a_migration_that_is_cut_short_leaves_the_first_layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "index-s.db"
+    first_layout(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "MIGRATE", schema.MIGRATE.replace("COMMIT;", "SELECT * FROM nowhere; COMMIT;"))
+        with pytest.raises(Exception, match="nowhere"):
+            Index(path, FACTS)
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone() == (1,)
+    with closing(Index(path, FACTS)) as index:
+        assert index.number("schema_version") == schema.VERSION
+
+
+def test_a_later_layout_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "index-s.db"
+    first_layout(path)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE meta SET value = 9 WHERE key = 'schema_version'")
+        db.commit()
+    with pytest.raises(BadInput, match="has layout 9, this Weft reads layout 2"):
+        Index(path, FACTS)
