@@ -22,6 +22,7 @@ import errno
 import heapq
 import math
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -38,6 +39,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _TORN = b"\0\n"  # ends a line that was left half written: no whole line holds a NUL
 _LONGEST_LINE = 64 * 1024
 _SUM_BYTES = 10  # with the tab before it and the end of the line
+_ENDS_LIKE_A_SUM = re.compile(rb"\t[0-9a-f]{8}\n\Z").search
 _ROUNDING_S = 1e-3  # more than what writing a time down to the microsecond may change
 log = Log("weft.frontier.requests")
 
@@ -299,8 +301,9 @@ def _lines(path: Path, slot: str = "") -> Iterator[Start | Finish | _Boot | None
                 has_sums = True
                 yield _parsed(text, slot)
             else:
-                # An older Weft's, or a damaged one; too many fields for one of those if it is not.
-                yield None if has_sums or not line.endswith(b"\n") else _parsed(line[:-1], slot)
+                # An older Weft's has no checksum; one that ends like a checksum is damaged, whatever it says.
+                is_old = not has_sums and line.endswith(b"\n") and not _ENDS_LIKE_A_SUM(line)
+                yield _parsed(line[:-1], slot) if is_old else None
 
 
 def _unsummed(line: bytes) -> bytes | None:
