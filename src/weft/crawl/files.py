@@ -11,12 +11,13 @@ import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from weft.errors import Damaged, writing
 
+T = TypeVar("T")
 _DIGEST = "sha256"
 _SEAL = f"# {_DIGEST} "
 
@@ -71,6 +72,15 @@ def open_json(path: Path, remedy: str, *, must_be_sealed: bool) -> dict[str, Any
     if seal != _digest_of(values):
         raise Damaged(path, "is not what was written", remedy)
     return values
+
+
+def read_sealed(data: bytes, kind: type[T]) -> T | None:
+    """What `sealed_json` has written, as a struct; None where a digest in it is wrong. An older Weft wrote none."""
+    values = msgspec.json.decode(data, type=dict[str, Any])
+    seal = values.pop(_DIGEST, None)
+    if seal is not None and seal != _digest_of(values):
+        return None
+    return msgspec.convert(values, kind)
 
 
 def sealed_lines(lines: list[str]) -> bytes:

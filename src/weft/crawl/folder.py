@@ -35,7 +35,7 @@ import msgspec
 
 from weft import __version__, urls
 from weft.config import numbers
-from weft.crawl.files import open_json, open_lines, replace_file, sealed_json, sealed_lines
+from weft.crawl.files import open_json, open_lines, read_sealed, replace_file, sealed_json, sealed_lines
 from weft.errors import BadInput, Busy, Damaged
 from weft.store.pages import PageStore
 from weft.telemetry import Slot
@@ -106,7 +106,7 @@ class CrawlFolder:
     def identity(self) -> Identity:
         """What the crawl is; refuses what this Weft cannot read."""
         try:
-            identity = msgspec.json.decode(self._identity.read_bytes(), type=Identity)
+            identity = read_sealed(self._identity.read_bytes(), Identity)
         except FileNotFoundError:
             if (self.home / "engine.json").exists():
                 raise BadInput(
@@ -120,6 +120,8 @@ class CrawlFolder:
             ) from None
         except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Damaged(self._identity, f"cannot be read: {error}", "restore it from a backup") from None
+        if identity is None:
+            raise Damaged(self._identity, "is not what was written", "restore it from a backup")
         if identity.layout != LAYOUT:
             raise BadInput(
                 f"{self.home}: the crawl has layout {identity.layout}, this Weft reads {LAYOUT}; "
@@ -228,7 +230,7 @@ class CrawlFolder:
         self._pods = pods, on_redis
         self.keep_settings(settings or {})
         self._write_seeds(seeds)
-        replace_file(self._identity, msgspec.json.format(msgspec.json.encode(identity)))
+        replace_file(self._identity, sealed_json(msgspec.to_builtins(identity)))
         return identity
 
     def go_on(self) -> Identity:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from pathlib import Path
@@ -90,10 +91,26 @@ def test_damage_anywhere_is_an_error_that_names_the_file(tmp_path: Path, name: s
         getattr(made, read)()
 
 
+def test_what_a_crawl_is_is_read_as_it_was_written_or_not_at_all(tmp_path: Path) -> None:
+    made = begun(tmp_path)
+    path = tmp_path / "crawl.json"
+    whole, meant = path.read_bytes(), made.identity()
+    for content in damaged(whole):
+        path.write_bytes(content)
+        said = "restore it from a backup"
+        try:
+            assert made.identity() == meant or b'"sha256"' not in content, content
+        except Damaged as error:
+            said = str(error)
+        assert "restore it from a backup" in said
+
+
 def test_a_crawl_without_digests_can_be_read(tmp_path: Path) -> None:
     made = begun(tmp_path)
     path = tmp_path / "crawl.json"
-    path.write_text(path.read_text().replace('"sealed": true', '"sealed": false'))
+    older = json.loads(path.read_bytes()) | {"sealed": False}
+    older.pop("sha256")
+    path.write_text(json.dumps(older))
     (tmp_path / "config.json").write_text('{"delay": 3}')
     (tmp_path / "seeds.txt").write_text("http://old.test/\n")
     assert (made.settings(), made.seeds()) == ({"delay": 3}, ["http://old.test/"])
