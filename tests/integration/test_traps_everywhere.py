@@ -9,7 +9,7 @@ import pytest
 from scripted import Ask, Page, Plan, Site, Web, crawled, linking, page
 
 LEAVES = 30
-FEW = 80  # of an endless space: what two processes read before they know, and what they had found by then
+FEW = 200  # of an endless space: what is read before it is known for one, and what fetchers ask for meanwhile
 WORDS = " ".join(f"the same old word {letter}" for letter in "abcdefghijklmnopqrstuvwxyz")
 
 
