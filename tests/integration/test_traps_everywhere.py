@@ -9,7 +9,9 @@ import pytest
 from scripted import Ask, Page, Plan, Site, Web, crawled, linking, page
 
 LEAVES = 30
-FEW = 200  # of an endless space: what is read before it is known for one, and what fetchers ask for meanwhile
+FEW = 80  # of an endless space: what is read before it is known for one
+# Two parsers count each for itself, and which of them reads a page is chance: each may see one of two patterns more.
+FEW_SPLIT = 200
 WORDS = " ".join(f"the same old word {letter}" for letter in "abcdefghijklmnopqrstuvwxyz")
 
 
@@ -96,5 +98,5 @@ def test_leaves_that_many_pages_link_to_are_all_fetched(sites: Sites) -> None:
 @pytest.mark.parametrize("sites", ALL, ids=lambda sites: sites.plan.name)
 def test_pages_that_only_lead_to_more_of_them_are_stopped(sites: Sites) -> None:
     for site in (sites.days, sites.views):
-        assert 12 <= len(site.asked()) <= FEW
+        assert 12 <= len(site.asked()) <= (FEW_SPLIT if sites.plan.name == "split" else FEW)
     assert sites.plan.status["refused"]["trap"] >= 2

@@ -12,10 +12,11 @@ from typing import Protocol
 
 from weft import urls
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.limits import CRAWL, limits_of
+from weft.crawl.limits import CRAWL
 from weft.crawl.order import Order
 from weft.engine.crawls import RunningCrawl
 from weft.engine.leads import Leads
+from weft.engine.limits import limits_of
 from weft.engine.progress import Progress
 from weft.engine.revisits import Revisits
 from weft.engine.robots import RobotsBook

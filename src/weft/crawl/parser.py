@@ -18,13 +18,13 @@ from weft.config import Config
 from weft.crawl.child import progress_of, run_child
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.handoff import spool_of
-from weft.crawl.limits import limits_of
 from weft.crawl.opening import LINKS, Losing, queue_lost, read_lost
 from weft.crawl.order import Control, Order
 from weft.crawl.redis_process import open_frontier, shared_chores
 from weft.engine.commit import Committer
 from weft.engine.crawls import RunningCrawl
 from weft.engine.halves import reading
+from weft.engine.limits import limits_of
 from weft.engine.metrics import EngineMetrics
 from weft.engine.parser_loop import ParserLoop
 from weft.engine.progress import Progress

@@ -21,10 +21,11 @@ from typing import Any
 
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.limits import CRAWL, bloom_of, limits_of, settings_of
+from weft.crawl.limits import CRAWL, bloom_of, settings_of
 from weft.crawl.nodes import Shared
 from weft.crawl.process import Process
 from weft.crawl.servers import ManagedServers, take_pods
+from weft.engine.limits import limits_of
 from weft.engine.stop import Stop
 from weft.engine.suspects import take_suspect
 from weft.errors import BadInput, ServerAway, ServerFull

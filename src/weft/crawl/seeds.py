@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 from weft import urls
-from weft.config import FetchSection
 from weft.errors import BadInput, BadUrl
-from weft.fetch.guard import is_loopback
 
 
 def read_seed_file(path: str, complain: Callable[[str], None]) -> list[str]:
@@ -33,16 +31,3 @@ def read_seed_file(path: str, complain: Callable[[str], None]) -> list[str]:
     if not seeds:
         raise BadInput(f"seed file {path}: holds no URL; write one a line")
     return list(dict.fromkeys(seeds))
-
-
-def check_email(seeds: Iterable[str], fetch: FetchSection) -> None:
-    """Whoever crawls beyond this machine says how they can be reached."""
-    if fetch.email:
-        return
-    for seed in seeds:
-        host = urls.host_of(seed)
-        pinned = fetch.resolve.get(host) or fetch.resolve.get("*." + host.partition(".")[2]) or fetch.resolve.get("*")
-        if not is_loopback(pinned or host):
-            raise BadInput(
-                f"{seed}: tell the sites how to reach you: --email you@example.com (it is sent in the user agent)"
-            )

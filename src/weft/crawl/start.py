@@ -20,8 +20,9 @@ from weft.crawl.nodes import Shared, check_nodes, is_part, join
 from weft.crawl.orchestrator import Orchestrator
 from weft.crawl.outcome import Outcome, outcome_of
 from weft.crawl.places import check_cores
-from weft.crawl.seeds import check_email, read_seed_file
+from weft.crawl.seeds import read_seed_file
 from weft.crawl.servers import forget_pods
+from weft.engine.limits import check_email
 from weft.errors import BadInput, Busy
 from weft.frontier.admission import read_domains
 from weft.frontier.redis.connection import peers

@@ -29,6 +29,7 @@ from weft.engine import settings as crawl_settings
 from weft.engine.channel import Peer, Server
 from weft.engine.commit import Committer
 from weft.engine.halves import fused, parsers_of
+from weft.engine.limits import check_email, limits_of
 from weft.engine.loop import Loop
 from weft.engine.metrics import EngineMetrics
 from weft.engine.model import EndReason, Seeded, Standing, State, check_name
@@ -157,7 +158,7 @@ class Core:
         for number in there:
             record = records[number][1] if number in records else Record(settings={})
             config = self._configured(record)
-            limits = crawl_settings.limits_of(config, record.in_flight)
+            limits = limits_of(config, record.in_flight)
             frontier.reopen_crawl(number, limits, config.politeness, record.weight)
         pages: dict[int, int] = {}
         by_site: dict[int, dict[str, int]] = {}
@@ -459,12 +460,12 @@ class Core:
             return self._standing(number), seeded
         at = crawl_settings.check_deadline(deadline, time.time())
         canonical, refused = _canonical(seeds)
-        crawl_settings.check_email(canonical, config.fetch)
+        check_email(canonical, config.fetch)
         record = Record(
             settings=crawl_settings.plain(own), weight=weight, deadline=at, in_flight=in_flight, opened_at=time.time(),
             opened_with=_opened_with(own, weight, in_flight),
         )  # fmt: skip
-        limits = crawl_settings.limits_of(config, in_flight)
+        limits = limits_of(config, in_flight)
         number = self._frontier.open_crawl(name, limits, config.politeness, weight)
         self._step("crawl-opened")
         tenant = self._tenant(number, name, record)
@@ -479,7 +480,7 @@ class Core:
         """Adds URLs to a crawl that has not ended."""
         tenant = self._live(name)
         canonical, refused = _canonical(seeds)
-        crawl_settings.check_email(canonical, tenant.fetch)
+        check_email(canonical, tenant.fetch)
         return self._admit(tenant, canonical, refused)
 
     def _admit(self, tenant: Tenant, seeds: Sequence[str], refused: dict[str, str]) -> Seeded:
@@ -527,7 +528,7 @@ class Core:
         record = tenant.record
         new_weight = record.weight if weight is None else crawl_settings.check_weight(weight)
         at = record.deadline if deadline is False else crawl_settings.check_deadline(deadline, time.time())
-        limits = crawl_settings.limits_of(config, record.in_flight)
+        limits = limits_of(config, record.in_flight)
         self._frontier.change_crawl(tenant.number, limits, config.politeness, new_weight)
         record.settings, record.weight, record.deadline = changed, new_weight, at
         back = tenant.edit(config)

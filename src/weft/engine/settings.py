@@ -6,7 +6,7 @@ crawl. Settings are kept as they were given, so that a crawl that is opened agai
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import lru_cache
 from hashlib import sha256
@@ -14,14 +14,10 @@ from typing import Any
 
 import msgspec
 
-from weft import urls
 from weft.config import Config, FetchSection, keys, load, own_names
 from weft.errors import BadConfig, BadInput
-from weft.fetch.guard import is_loopback
-from weft.frontier.contract import CrawlLimits
 from weft.names import answer
 
-MOST_SITEMAPS, FEW_SITEMAPS = 2000, 20  # of one site: at 50,000 URLs each, that is more than most crawls ever fetch
 EDITABLE = frozenset(
     {"include", "exclude", "politeness_delay_seconds", "max_pages", "max_pages_per_domain", "max_depth", "max_duration"}
 )
@@ -33,37 +29,41 @@ _encode = msgspec.json.Encoder(order="deterministic", enc_hook=str).encode
 
 def of_crawl(given: Mapping[str, Any]) -> dict[str, Any]:
     """Settings under their keys' names; BadConfig for what is none of a crawl's."""
-    known = keys()
-    own, problems, found = own_names(known), list[str](), dict[str, Any]()
-    for name, value in given.items():
-        key = own.get(name)
-        if key is None:
-            problems.append(f"no setting {name!r}{answer(name, own, str)}")
-        elif key in _SHARED or (key in _ENGINES and key != "seed_file"):
-            problems.append(f"{name}: is a setting of the engine, not of one crawl")
-        elif known[key].section not in _SECTIONS or key in _ENGINES:
-            problems.append(f"{name}: is a setting of `weft crawl`; a crawl in an engine has none")
-        elif key in found:
-            problems.append(f"{name}: is given twice, under two names")
-        else:
-            found[key] = value
-    if problems:
-        raise BadConfig(problems)
-    return found
+
+    def problem(key: str, section: str) -> str:
+        if key in _SHARED or (key in _ENGINES and key != "seed_file"):
+            return "is a setting of the engine, not of one crawl"
+        if section not in _SECTIONS or key == "seed_file":
+            return "is a setting of `weft crawl`; a crawl in an engine has none"
+        return ""
+
+    return _by_key(given, problem)
 
 
 def of_engine(given: Mapping[str, Any]) -> dict[str, Any]:
     """Settings under their keys' names: the engine's own, and the crawls' defaults."""
+
+    def problem(key: str, section: str) -> str:
+        is_one = key in _SHARED or (section in _SECTIONS and key != "seed_file")
+        return "" if is_one else "an engine has no such setting"
+
+    return _by_key(given, problem)
+
+
+def _by_key(given: Mapping[str, Any], problem: Callable[[str, str], str]) -> dict[str, Any]:
+    """Settings by key; `problem` says what is wrong with a key of a section. BadConfig names all that is wrong."""
     known = keys()
     own, problems, found = own_names(known), list[str](), dict[str, Any]()
     for name, value in given.items():
         key = own.get(name)
         if key is None:
             problems.append(f"no setting {name!r}{answer(name, own, str)}")
-        elif (known[key].section in _SECTIONS and key != "seed_file") or key in _SHARED:
-            found[key] = value
+        elif wrong := problem(key, known[key].section):
+            problems.append(f"{name}: {wrong}")
+        elif key in found:
+            problems.append(f"{name}: is given twice, under two names")
         else:
-            problems.append(f"{name}: an engine has no such setting")
+            found[key] = value
     if problems:
         raise BadConfig(problems)
     return found
@@ -93,15 +93,6 @@ def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def limits_of(config: Config, in_flight: int | None = None) -> CrawlLimits:
-    """The bounds that the frontier keeps. Of a site's sitemaps no crawl needs more than it may take pages."""
-    limits = config.limits
-    sitemaps = MOST_SITEMAPS if limits.max_pages is None else min(MOST_SITEMAPS, max(FEW_SITEMAPS, limits.max_pages))
-    return CrawlLimits(
-        limits.max_pages, limits.max_pages_per_domain, config.scope.max_depth, in_flight, max_sitemaps=sitemaps
-    )
-
-
 def trust_of(fetch: FetchSection) -> str:
     """What tells crawls apart that may not share what they have learnt of a host; empty for the usual settings."""
     unusual = (fetch.resolve, not fetch.tls_verify, fetch.allow_private, fetch.auth)
@@ -126,16 +117,3 @@ def check_deadline(deadline: object, now: float) -> float | None:
     if deadline <= now:
         raise BadInput(f"deadline: it lies {now - deadline:,.0f} s in the past")
     return float(deadline)
-
-
-def check_email(seeds: Iterable[str], fetch: FetchSection) -> None:
-    """Requires a contact e-mail address for a crawl of other machines."""
-    if fetch.email:
-        return
-    for seed in seeds:
-        host = urls.host_of(seed)
-        pinned = fetch.resolve.get(host) or fetch.resolve.get("*." + host.partition(".")[2]) or fetch.resolve.get("*")
-        if not is_loopback(pinned or host):
-            raise BadInput(
-                f"{seed}: tell the sites how to reach you: --email you@example.com (it is sent in the user agent)"
-            )

@@ -11,6 +11,7 @@ import os
 import select
 import signal
 import subprocess
+from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ class Identity:
         return None if birth is None or not argv else cls(pid, birth, argv)
 
 
-class Held:
+class Held(ABC):
     """What is the same for both: the descriptor."""
 
     def __init__(self, pid: int, pidfd: int) -> None:
@@ -48,9 +49,9 @@ class Held:
         """Readable when it has ended."""
         return self._pidfd
 
+    @abstractmethod
     def poll(self) -> Exit | None:
         """How it has ended; None while it runs."""
-        raise NotImplementedError
 
     def send(self, number: int) -> None:
         """A signal to this very process; nothing if it has ended."""
@@ -73,7 +74,8 @@ class Held:
         return False
 
     def drain_stderr(self) -> None:
-        """Reads what it has written to standard error, so that it never blocks on a full pipe."""
+        """Reads what it has written to standard error, so that it never blocks on a full pipe; nothing is read here."""
+        return
 
     def words(self) -> str:
         """The end of what it has written to standard error, where that is kept."""

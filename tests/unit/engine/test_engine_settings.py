@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from weft.config import FetchSection
-from weft.engine import settings
+from weft.engine import limits, settings
 from weft.engine.model import LONGEST_NAME, check_name
 from weft.errors import BadConfig, BadInput
 
@@ -48,10 +48,10 @@ def test_all_problems_are_told_at_once_with_the_nearest_name() -> None:
 def test_a_crawls_own_settings_come_before_the_engines() -> None:
     config = settings.config_of({"max_pages": 5, "max_depth": 2}, {"max_pages": 7})
     assert (config.limits.max_pages, config.scope.max_depth) == (7, 2)
-    limits = settings.limits_of(config, 3)
-    assert (limits.max_pages, limits.max_depth, limits.in_flight, limits.max_sitemaps) == (7, 2, 3, 20)
-    assert settings.limits_of(settings.config_of({})).max_sitemaps == settings.MOST_SITEMAPS
-    assert settings.limits_of(settings.config_of({"max_pages": 100})).max_sitemaps == 100
+    held = limits.limits_of(config, 3)
+    assert (held.max_pages, held.max_depth, held.in_flight, held.max_sitemaps) == (7, 2, 3, 20)
+    assert limits.limits_of(settings.config_of({})).max_sitemaps == limits.MOST_SITEMAPS
+    assert limits.limits_of(settings.config_of({"max_pages": 100})).max_sitemaps == 100
 
 
 def test_what_is_kept_is_the_same_in_any_order() -> None:
@@ -79,12 +79,12 @@ def test_deadlines() -> None:
 
 
 def test_without_an_address_nobody_beyond_this_machine_is_asked() -> None:
-    settings.check_email(["http://127.0.0.1/", "http://localhost/"], FetchSection())
-    settings.check_email(["http://a.test/"], FetchSection(resolve={"*": "127.0.0.1"}))
-    settings.check_email(["http://a.test/"], FetchSection(email="me@example.com"))
+    limits.check_email(["http://127.0.0.1/", "http://localhost/"], FetchSection())
+    limits.check_email(["http://a.test/"], FetchSection(resolve={"*": "127.0.0.1"}))
+    limits.check_email(["http://a.test/"], FetchSection(email="me@example.com"))
     for resolve in ({}, {"b.test": "127.0.0.1"}, {"*.test": "192.0.2.1"}):
         with pytest.raises(BadInput, match="tell the sites how to reach you"):
-            settings.check_email(["http://127.0.0.1/", "http://a.test/"], FetchSection(resolve=resolve))
+            limits.check_email(["http://127.0.0.1/", "http://a.test/"], FetchSection(resolve=resolve))
 
 
 def test_names() -> None:

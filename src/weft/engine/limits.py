@@ -1,0 +1,38 @@
+"""What every crawl is held to, however it is started: its frontier's limits, and an address to be reached at.
+
+Kept apart from the rest of the engine, so that a command that starts a crawl need not import what runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from weft import urls
+from weft.config import Config, FetchSection
+from weft.errors import BadInput
+from weft.fetch.guard import is_loopback
+from weft.frontier.contract import CrawlLimits
+
+MOST_SITEMAPS, FEW_SITEMAPS = 2000, 20  # of one site: at 50,000 URLs each, that is more than most crawls ever fetch
+
+
+def limits_of(config: Config, in_flight: int | None = None) -> CrawlLimits:
+    """The limits that the frontier keeps. Of a site's sitemaps no crawl needs more than it may take pages."""
+    limits = config.limits
+    sitemaps = MOST_SITEMAPS if limits.max_pages is None else min(MOST_SITEMAPS, max(FEW_SITEMAPS, limits.max_pages))
+    return CrawlLimits(
+        limits.max_pages, limits.max_pages_per_domain, config.scope.max_depth, in_flight, max_sitemaps=sitemaps
+    )
+
+
+def check_email(seeds: Iterable[str], fetch: FetchSection) -> None:
+    """Refuses seeds beyond this machine where no e-mail address is given for the sites' owners."""
+    if fetch.email:
+        return
+    for seed in seeds:
+        host = urls.host_of(seed)
+        pinned = fetch.resolve.get(host) or fetch.resolve.get("*." + host.partition(".")[2]) or fetch.resolve.get("*")
+        if not is_loopback(pinned or host):
+            raise BadInput(
+                f"{seed}: tell the sites how to reach you: --email you@example.com (it is sent in the user agent)"
+            )
