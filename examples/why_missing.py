@@ -12,8 +12,8 @@ from collections import Counter
 from pathlib import Path
 
 from weft.config import load
-from weft.crawl.explain import Explainer
 from weft.crawl.folder import CrawlFolder
+from weft.crawl.reports.explain import Explainer
 
 
 def main(data_dir: str, wanted: Path) -> None:

@@ -18,7 +18,7 @@ from harnesses import ALLOW, Harness, done, no_robots, page
 from weft import urls
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord, Wanted
-from weft.frontier.embedded import EmbeddedFrontier
+from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.redis.client import PodClient
 from weft.frontier.redis.connection import RedisSettings, connect
 from weft.frontier.redis.frontier import RedisFrontier

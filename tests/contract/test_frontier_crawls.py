@@ -14,7 +14,7 @@ from harnesses import ALLOW, CheckpointedHarness, EmbeddedHarness, claim_one, co
 from weft.config import PolitenessSection
 from weft.errors import BadInput
 from weft.frontier.contract import CrawlLimits, End, Outcome
-from weft.frontier.embedded import EmbeddedFrontier
+from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import Purpose
 
 Make = Callable[..., EmbeddedHarness]

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from weft.config import PolitenessSection
-from weft.crawl.redis_pods import _reason
-from weft.engine.stop import Stop
+from weft.crawl.pods.redis_pods import _reason
+from weft.engine.loop.stop import Stop
 from weft.frontier.contract import CrawlLimits, End, Outcome, RobotsRecord
 from weft.frontier.redis.client import Limits
 from weft.frontier.redis.connection import connect

@@ -15,7 +15,7 @@ from server_kills import Past
 from weft import urls
 from weft.config import PolitenessSection
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.redis_process import RedisPermits
+from weft.crawl.pods.redis_process import RedisPermits
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
 from weft.frontier.redis import marks
 from weft.frontier.redis.client import Limits, PodClient

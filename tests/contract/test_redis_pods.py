@@ -15,7 +15,7 @@ from weft import urls
 from weft.config import PolitenessSection
 from weft.errors import ServerAway
 from weft.frontier.contract import CrawlLimits, End, Outcome, RobotsRecord
-from weft.frontier.outbox import Message, encoded
+from weft.frontier.outbox import PodMessage, encoded
 from weft.frontier.redis import routing
 from weft.frontier.redis.client import Limits, PodClient
 from weft.frontier.redis.connection import RedisSettings, connect
@@ -238,7 +238,7 @@ def test_the_outbox_of_another_slot_is_brought_and_gone(make: Callable[..., Pods
     pods = make()
     path = pods.folder / "pod0-fetcher7.db"
     left = FileOutbox(path)
-    message = Message([], [], [], [])
+    message = PodMessage([], [], [], [])
     message.add(1, Found(f"http://{THEIRS}/left", 1))
     left.put({1: encoded(message)})
     left.close()

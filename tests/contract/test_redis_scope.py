@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from weft import config as settings
-from weft.crawl.order import Order
-from weft.crawl.redis_process import shared_chores
+from weft.crawl.order import ProcessOrder
+from weft.crawl.pods.redis_process import shared_chores
 from weft.engine.crawls import RunningCrawl
-from weft.engine.progress import Progress
+from weft.engine.loop.progress import CrawlProgress
 from weft.frontier.admission import Rules
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.redis.connection import RedisSettings, connect
@@ -33,8 +33,8 @@ def start(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterat
     connect(server.url, RedisSettings(db=DB)).flushdb()
     config = settings.load(environment={}, flags={"scope": "domain", "data_dirs": [str(tmp_path)]}).config
 
-    def start_process(index: int) -> tuple[RoutedRedisFrontier, RunningCrawl, Order]:
-        order = Order(config, "crawl", os.getpid(), "run", index=index, servers=(server.url,))
+    def start_process(index: int) -> tuple[RoutedRedisFrontier, RunningCrawl, ProcessOrder]:
+        order = ProcessOrder(config, "crawl", os.getpid(), "run", index=index, servers=(server.url,))
         frontier = RoutedRedisFrontier(
             connect(server.url, RedisSettings(db=DB)), tmp_path, config.politeness, slot=order.slot.name,
             others={}, outbox=tmp_path / f"{order.slot.name}.db",
@@ -42,7 +42,7 @@ def start(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterat
         opened.append(frontier)
         number = frontier.open_crawl("crawl", CrawlLimits())
         rules = Rules(config.scope, [SEED], this_year=2026)
-        progress = Progress(tmp_path / f"status-{index}.json", os.getpid())
+        progress = CrawlProgress(tmp_path / f"status-{index}.json", os.getpid())
         return (
             frontier,
             RunningCrawl(number, rules, config.scope, config.fetch, frontier, progress, politeness=config.politeness),

@@ -32,9 +32,9 @@ from warcio.archiveiterator import ArchiveIterator
 
 from weft import urls
 from weft.config import ScopeSection, load
-from weft.crawl.audit import Report, audit
 from weft.crawl.folder import CrawlFolder
-from weft.engine.suspects import pulse
+from weft.crawl.reports.audit import Report, audit
+from weft.engine.loop.suspects import pulse
 from weft.errors import BadUrl
 from weft.frontier.admission import Rules
 from weft.records import Row
@@ -193,7 +193,7 @@ def check_pods(crawler: Crawler) -> None:
 
 def processes(crawler: Crawler, running: int, role: str) -> list[int]:
     """The pids of a crawl's fetchers, parsers or servers."""
-    words = {"server": b"valkey-server", "fetcher": b"weft.crawl.fetcher", "parser": b"weft.crawl.parser"}
+    words = {"server": b"valkey-server", "fetcher": b"weft.crawl.fetcher", "parser": b"weft.crawl.pods.parser"}
 
     def those() -> list[int]:
         found = []

@@ -7,12 +7,12 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from weft.crawl.export import PageReader
 from weft.crawl.folder import CrawlFolder
+from weft.crawl.reports.export import PageReader
 from weft.engine.parsers import Parsers
 from weft.records import FetchResult, Row
 from weft.store.export.job import Done, Export
-from weft.store.export.order import Order
+from weft.store.export.request import ExportRequest
 from weft.store.pages import PageStore
 
 AT = 1_794_000_000.25
@@ -74,7 +74,7 @@ def make_crawl(folder: Path, pages: int, data_dirs: int = 2, first: int = 1, **o
     return dirs
 
 
-def run(dirs: list[Path], order: Order, out: Path, **options: object) -> Done:
+def run(dirs: list[Path], order: ExportRequest, out: Path, **options: object) -> Done:
     """An export in this process."""
     with Parsers() as parsers:
         job = Export(order, dirs, PageReader(parsers), crawl_id="c1", info={"software": "Weft"}, **options)  # type: ignore[arg-type]

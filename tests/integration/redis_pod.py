@@ -21,18 +21,18 @@ from typing import TYPE_CHECKING, Any
 from weft import config as settings
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.handoff import GATHER_S, Outlet
-from weft.crawl.parser import Parser
-from weft.engine.commit import Committer
+from weft.crawl.pods.handoff import GATHER_S, Outlet
+from weft.crawl.pods.parser import Parser
 from weft.engine.crawls import RunningCrawl
-from weft.engine.halves import fetching, fused
-from weft.engine.loop import Loop
-from weft.engine.metrics import EngineMetrics
-from weft.engine.progress import Progress, read_status
-from weft.engine.revisits import Revisits
-from weft.engine.robots import RobotsBook
-from weft.engine.steps import crash_point
-from weft.engine.suspects import Suspects, take_suspect
+from weft.engine.loop.commit import Committer
+from weft.engine.loop.fetch_loop import Loop
+from weft.engine.loop.halves import fetching, fused
+from weft.engine.loop.metrics import EngineMetrics
+from weft.engine.loop.progress import CrawlProgress, read_status
+from weft.engine.loop.revisits import Revisits
+from weft.engine.loop.robots import RobotsBook
+from weft.engine.loop.steps import crash_point
+from weft.engine.loop.suspects import Suspects, take_suspect
 from weft.engine.ways import Ways
 from weft.fetch.client import Client
 from weft.frontier.admission import Rules
@@ -66,7 +66,7 @@ class One:
             connect(order["redis"]), home, self.config.politeness, slot=self.slot.name, incarnation=order["start"]
         )
         self.pulse = home / self.slot.name
-        self.progress = Progress(self.folder.home / f"status-{self.slot.name}.json", os.getpid())
+        self.progress = CrawlProgress(self.folder.home / f"status-{self.slot.name}.json", os.getpid())
 
     def run(self) -> None:
         if self.order["role"] == "parser":

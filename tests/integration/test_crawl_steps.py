@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from crawling import Crawler, Kill, check_corpus, judged_with_kills
 
-from weft.engine.steps import STEPS
+from weft.engine.loop.steps import STEPS
 from weft.testing.web import synthetic_web
 
 HOSTS, PAGES, DELAY_S = 12, 60, 0.02

@@ -16,7 +16,7 @@ import pytest
 from crawling import Crawler, kill_now, until, weft
 
 from weft.cli.main import run as weft_here
-from weft.crawl.rebuild import rebuild
+from weft.crawl.reports.rebuild import rebuild
 from weft.frontier.journal import unsealed
 from weft.records import Row
 from weft.store.pages import PageStore

@@ -32,7 +32,7 @@ from crawling import environment, until
 from pace import patience
 
 from weft.cli.main import COMMANDS
-from weft.engine.verdict import RETRYABLE
+from weft.engine.loop.verdict import RETRYABLE
 from weft.fetch.handles import kind
 from weft.records import Reason
 from weft.testing.web import SyntheticWeb, synthetic_web

@@ -15,8 +15,8 @@ from pace import patience
 
 import weft
 from weft.engine.core import SLOT
+from weft.engine.loop.steps import CRAWL_STEPS, STEPS, VERB_STEPS
 from weft.engine.model import EndReason, State
-from weft.engine.steps import CRAWL_STEPS, STEPS, VERB_STEPS
 from weft.store.schema import path_of
 from weft.testing.web import SyntheticWeb, synthetic_web
 

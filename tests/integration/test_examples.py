@@ -20,7 +20,7 @@ from crawling import environment, weft
 from pace import patience
 
 from weft.config import load
-from weft.crawl.places import places, slots
+from weft.crawl.pods.places import places, slots
 from weft.testing.web import SyntheticWeb, synthetic_web
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

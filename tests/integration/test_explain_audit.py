@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.crawl.explain import Explainer
+from weft.crawl.reports.explain import Explainer
 from weft.crawl.start import Prepared, prepare
 from weft.frontier.requests import summed
 from weft.testing.web import SyntheticWeb, synthetic_web

@@ -22,11 +22,11 @@ from pace import patience
 from warcio.archiveiterator import ArchiveIterator
 
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.rebuild import rebuild
+from weft.crawl.reports.rebuild import rebuild
 from weft.errors import BadInput, Busy, Missing
 from weft.store.export import parquet
-from weft.store.export.order import FIELDS, Order
 from weft.store.export.part import Part
+from weft.store.export.request import FIELDS, ExportRequest
 from weft.store.export.source import Source
 from weft.store.export.surt import surt
 from weft.store.pages import PageStore
@@ -48,7 +48,7 @@ def records(path: Path) -> list[dict[str, object]]:
 
 
 def test_jsonl_has_the_fields_of_the_index(crawl: list[Path], tmp_path: Path) -> None:
-    assert run(crawl, Order("jsonl"), tmp_path / "o.jsonl").rows == PAGES
+    assert run(crawl, ExportRequest("jsonl"), tmp_path / "o.jsonl").rows == PAGES
     told = records(tmp_path / "o.jsonl")
     assert all(tuple(record) == FIELDS for record in told)
     assert [record["url"] for record in told] == [row.url for row in ROWS]
@@ -66,7 +66,7 @@ def test_jsonl_opens_in_duckdb_and_pandas(crawl: list[Path], tmp_path: Path) -> 
     import pandas as pd  # half a second, which nobody else needs
 
     path = tmp_path / "o.jsonl"
-    run(crawl, Order("jsonl", content="text"), path)
+    run(crawl, ExportRequest("jsonl", content="text"), path)
     by_status = duckdb.execute(f"select status, count(*) from '{path}' group by status").fetchall()
     assert dict(by_status) == Counter(row.status for row in ROWS)
     frame = pd.read_json(path, lines=True)
@@ -79,7 +79,7 @@ def test_csv_is_read_back_and_holds_no_formula(crawl: list[Path], tmp_path: Path
     import pandas as pd  # half a second, which nobody else needs
 
     path = tmp_path / "o.csv"
-    run(crawl, Order("csv"), path)
+    run(crawl, ExportRequest("csv"), path)
     data = path.read_bytes()
     assert data.count(b"\r\n") == PAGES + 1
     told = list(csv.DictReader(io.StringIO(data.decode(), newline="")))
@@ -93,7 +93,7 @@ def test_csv_is_read_back_and_holds_no_formula(crawl: list[Path], tmp_path: Path
 
 @pytest.mark.parametrize("content", ["text", "main_text", "article", "markdown", "html"])
 def test_content_is_added_when_asked_for(crawl: list[Path], tmp_path: Path, content: str) -> None:
-    run(crawl, Order("jsonl", fields=("url",), content=content), tmp_path / "o.jsonl")
+    run(crawl, ExportRequest("jsonl", fields=("url",), content=content), tmp_path / "o.jsonl")
     told = records(tmp_path / "o.jsonl")
     assert list(told[0]) == ["url", content] and "This is page 1, and" in str(told[0][content])
     assert told[8][content] is None
@@ -105,7 +105,9 @@ def test_filters_hold_together(crawl: list[Path], tmp_path: Path) -> None:
     import pandas as pd  # half a second, which nobody else needs
 
     since = pd.Timestamp(AT + 200, unit="s").isoformat()
-    order = Order("jsonl", fields=("url", "status"), statuses=("2xx",), hosts=("www.h1.example.com",), since=since)
+    order = ExportRequest(
+        "jsonl", fields=("url", "status"), statuses=("2xx",), hosts=("www.h1.example.com",), since=since
+    )
     done = run(crawl, order, tmp_path / "o.jsonl")
     expected = [row.url for row in ROWS if row.status == 200 and row.item % 5 == 1 and row.item >= 200]
     assert [record["url"] for record in records(tmp_path / "o.jsonl")] == expected
@@ -142,7 +144,7 @@ def cdxj_by_warcio(files: Iterable[Path]) -> str:
 
 
 def test_cdxj_says_where_warcio_finds_each_record(crawl: list[Path], tmp_path: Path) -> None:
-    run(crawl, Order("cdxj"), tmp_path / "o.cdxj")
+    run(crawl, ExportRequest("cdxj"), tmp_path / "o.cdxj")
     files = sorted(path for folder in crawl for path in (folder / "warc").glob("*.gz"))
     assert len(files) > 3
     expected = cdxj_by_warcio(files)
@@ -162,11 +164,11 @@ def test_pages_that_have_not_changed_are_reported_too(tmp_path: Path) -> None:
         answer = msgspec.structs.replace(result, status=304, head=b"HTTP/1.1 304 Not Modified\r\n\r\n", body=b"")
         store.add_revisit(again, answer if n < 3 else result, of_date=AT, not_modified=n < 3)
     store.close()
-    run(dirs, Order("cdxj", all_visits=True), tmp_path / "o.cdxj")
+    run(dirs, ExportRequest("cdxj", all_visits=True), tmp_path / "o.cdxj")
     expected = cdxj_by_warcio((dirs[0] / "warc").iterdir())
     assert (tmp_path / "o.cdxj").read_text() == expected
     assert expected.count("warc/revisit") == 3
-    run(dirs, Order("warc", statuses=("304",), all_visits=True), tmp_path / "o.warc.gz")
+    run(dirs, ExportRequest("warc", statuses=("304",), all_visits=True), tmp_path / "o.warc.gz")
     assert [kind for kind, _, _ in by_warcio(tmp_path / "o.warc.gz")] == ["warcinfo", *["request", "revisit"] * 3]
     before = [msgspec.to_builtins(row) for row in Source(dirs).rows()]
     rebuild(dirs)
@@ -182,7 +184,7 @@ def test_a_head_longer_than_a_few_kb_is_read(tmp_path: Path) -> None:
     store = PageStore.open(dirs, crawl_id=CrawlFolder(dirs).identity().crawl_id)
     store.add(row, msgspec.structs.replace(result, head=head))
     store.close()
-    run(dirs, Order("cdxj"), tmp_path / "o.cdxj")
+    run(dirs, ExportRequest("cdxj"), tmp_path / "o.cdxj")
     assert '"mime": "text/late"' in (tmp_path / "o.cdxj").read_text()
 
 
@@ -200,7 +202,7 @@ def by_warcio(path: Path) -> list[tuple[str, str, bytes]]:
 
 def test_warc_holds_requests_and_responses(crawl: list[Path], tmp_path: Path) -> None:
     path = tmp_path / "o.warc.gz"
-    run(crawl, Order("warc", statuses=("200",)), path)
+    run(crawl, ExportRequest("warc", statuses=("200",)), path)
     expected = {row.url for row in ROWS if row.status == 200}
     (info, *rest) = by_warcio(path)
     assert info[0] == "warcinfo"
@@ -214,9 +216,9 @@ def test_warc_holds_requests_and_responses(crawl: list[Path], tmp_path: Path) ->
 
 
 def test_warc_members_are_copied_as_they_are(crawl: list[Path], tmp_path: Path) -> None:
-    run(crawl, Order("warc"), tmp_path / "o.warc.gz")
+    run(crawl, ExportRequest("warc"), tmp_path / "o.warc.gz")
     copied = (tmp_path / "o.warc.gz").read_bytes()
-    run(crawl, Order("jsonl"), tmp_path / "o.jsonl")
+    run(crawl, ExportRequest("jsonl"), tmp_path / "o.jsonl")
     for record in records(tmp_path / "o.jsonl")[::7]:
         if record["warc_file"]:
             (path,) = (path for folder in crawl if (path := folder / "warc" / str(record["warc_file"])).exists())
@@ -224,7 +226,7 @@ def test_warc_members_are_copied_as_they_are(crawl: list[Path], tmp_path: Path) 
 
 
 def test_warc_is_split_by_size(crawl: list[Path], tmp_path: Path) -> None:
-    run(crawl, Order("warc", max_bytes=20_000), tmp_path / "many")
+    run(crawl, ExportRequest("warc", max_bytes=20_000), tmp_path / "many")
     files = sorted((tmp_path / "many").iterdir())
     assert len(files) > 5 and all(path.stat().st_size <= 20_000 for path in files)
     held = [by_warcio(path) for path in files]
@@ -240,7 +242,7 @@ def test_parquet_has_the_names_of_common_crawl(crawl: list[Path], tmp_path: Path
     import pandas as pd  # half a second, which nobody else needs
 
     path = tmp_path / "o.parquet"
-    run(crawl, Order("parquet", content="text"), path)
+    run(crawl, ExportRequest("parquet", content="text"), path)
     query = f"""select fetch_status, count(*) from '{path}' where url_host_registered_domain = 'example.com'
       and fetch_time >= '2026-11-06' group by fetch_status"""
     assert dict(duckdb.execute(query).fetchall()) == Counter(row.status for row in ROWS if row.status)
@@ -258,7 +260,7 @@ def test_parquet_has_the_names_of_common_crawl(crawl: list[Path], tmp_path: Path
 def test_parquet_columns_can_be_chosen(crawl: list[Path], tmp_path: Path) -> None:
     import pandas as pd  # half a second, which nobody else needs
 
-    run(crawl, Order("parquet", fields=("url", "fetch_status")), tmp_path / "o.parquet")
+    run(crawl, ExportRequest("parquet", fields=("url", "fetch_status")), tmp_path / "o.parquet")
     assert list(pd.read_parquet(tmp_path / "o.parquet").columns) == ["url", "fetch_status"]
 
 
@@ -267,12 +269,12 @@ def test_without_pyarrow_the_error_says_how_to_install_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(Missing, match=r"weft\[parquet\]"):
-        run(crawl, Order("parquet"), tmp_path / "o.parquet")
+        run(crawl, ExportRequest("parquet"), tmp_path / "o.parquet")
     assert parquet.PIECE_BYTES
 
 
 def test_markdown_is_one_file_for_each_page(crawl: list[Path], tmp_path: Path) -> None:
-    done = run(crawl, Order("markdown"), tmp_path / "md")
+    done = run(crawl, ExportRequest("markdown"), tmp_path / "md")
     files = sorted((tmp_path / "md").rglob("*.md"))
     readable = [row for row in ROWS if row.status == 200 and row.content_type == "text/html"]
     assert done.rows == len(files) == len(readable)
@@ -280,7 +282,7 @@ def test_markdown_is_one_file_for_each_page(crawl: list[Path], tmp_path: Path) -
     assert all(text.startswith("---\nurl: ") and '\nlanguage: "en"\n---\n\n# Page ' in text for text in texts)
     assert {path.parent.name for path in files} == {f"www.h{n}.example.com" for n in range(5)}
     with pytest.raises(BadInput, match="exists already"):
-        run(crawl, Order("markdown"), tmp_path / "md")
+        run(crawl, ExportRequest("markdown"), tmp_path / "md")
 
 
 # ── the command ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -302,7 +304,7 @@ def test_the_command_writes_to_a_file_and_to_a_pipe(crawl: list[Path], tmp_path:
         piped = subprocess.run(command, capture_output=True, timeout=patience(60), env=environment())
         assert piped.returncode == 0 and piped.stderr == b""
         if name != "warc":
-            run(crawl, Order(name), tmp_path / f"p.{name}")
+            run(crawl, ExportRequest(name), tmp_path / f"p.{name}")
             assert piped.stdout == (tmp_path / f"p.{name}").read_bytes()
         else:
             (tmp_path / "p.warc.gz").write_bytes(piped.stdout)
@@ -328,6 +330,6 @@ def test_bad_usage_is_one_message(crawl: list[Path], tmp_path: Path, flags: tupl
 def test_two_exports_do_not_write_one_output(crawl: list[Path], tmp_path: Path) -> None:
     held = Part(tmp_path / "o.jsonl")
     with pytest.raises(Busy, match="another export"):
-        run(crawl, Order("jsonl"), tmp_path / "o.jsonl")
+        run(crawl, ExportRequest("jsonl"), tmp_path / "o.jsonl")
     held.close()
-    assert run(crawl, Order("jsonl"), tmp_path / "o.jsonl").rows == PAGES
+    assert run(crawl, ExportRequest("jsonl"), tmp_path / "o.jsonl").rows == PAGES

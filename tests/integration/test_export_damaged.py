@@ -13,7 +13,7 @@ from exporting import killed, make_crawl, page, run, url_of
 from weft.cli.main import run as weft_here
 from weft.records import Row
 from weft.store.export.job import Done
-from weft.store.export.order import Order
+from weft.store.export.request import ExportRequest
 from weft.store.pages import PageStore
 from weft.store.warc_read import WarcScan
 
@@ -49,7 +49,7 @@ def check_unread(done: Done, out: Path) -> None:
 
 def test_jsonl_has_the_row_without_the_content_and_says_so(crawl: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "o.jsonl"
-    done = run(crawl, Order("jsonl", content="text"), out)
+    done = run(crawl, ExportRequest("jsonl", content="text"), out)
     check_unread(done, out)
     told = {one["url"]: one for one in map(json.loads, out.read_bytes().splitlines())}
     assert done.rows == len(told) == PAGES
@@ -63,11 +63,11 @@ def test_jsonl_has_the_row_without_the_content_and_says_so(crawl: list[Path], tm
 
 def test_markdown_and_cdxj_leave_them_out(crawl: list[Path], tmp_path: Path) -> None:
     whole = [row for item, row in rows_of(crawl).items() if item not in HIT and row.warc_file]
-    done = run(crawl, Order("cdxj"), tmp_path / "o.cdxj")
+    done = run(crawl, ExportRequest("cdxj"), tmp_path / "o.cdxj")
     check_unread(done, tmp_path / "o.cdxj")
     lines = (tmp_path / "o.cdxj").read_text().splitlines()
     assert len(lines) == done.rows == len(whole)
-    done = run(crawl, Order("markdown"), tmp_path / "o")
+    done = run(crawl, ExportRequest("markdown"), tmp_path / "o")
     check_unread(done, tmp_path / "o")
     pages = [row for row in whole if 200 <= row.status < 300 and row.content_type == "text/html"]
     assert len(list((tmp_path / "o").rglob("*.md"))) == done.rows == len(pages)
@@ -75,14 +75,14 @@ def test_markdown_and_cdxj_leave_them_out(crawl: list[Path], tmp_path: Path) -> 
 
 def test_parquet_has_the_row_without_the_content(crawl: list[Path], tmp_path: Path) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
-    done = run(crawl, Order("parquet", content="text"), tmp_path / "o.parquet")
+    done = run(crawl, ExportRequest("parquet", content="text"), tmp_path / "o.parquet")
     check_unread(done, tmp_path / "o.parquet")
     told = {one["url"]: one["text"] for one in pq.read_table(tmp_path / "o.parquet").to_pylist()}
     assert told[url_of(HIT[0])] is None and "This is page 1," in told[url_of(1)]
 
 
 def test_warc_copies_whole_records_alone(crawl: list[Path], tmp_path: Path) -> None:
-    done = run(crawl, Order("warc"), tmp_path / "o.warc.gz")
+    done = run(crawl, ExportRequest("warc"), tmp_path / "o.warc.gz")
     check_unread(done, tmp_path / "o.warc.gz")
     scan = WarcScan(tmp_path / "o.warc.gz")
     kinds = [place.record.kind for place in scan]
@@ -92,12 +92,12 @@ def test_warc_copies_whole_records_alone(crawl: list[Path], tmp_path: Path) -> N
 
 
 def test_without_the_content_nothing_is_read_and_nothing_is_missing(crawl: list[Path], tmp_path: Path) -> None:
-    done = run(crawl, Order("csv"), tmp_path / "o.csv")
+    done = run(crawl, ExportRequest("csv"), tmp_path / "o.csv")
     assert (done.unread, done.unread_pages, done.rows) == (0, (), PAGES)
 
 
 def test_an_interrupted_export_remembers_what_it_could_not_read(crawl: list[Path], tmp_path: Path) -> None:
-    out, order = tmp_path / "o.jsonl", Order("jsonl", content="text")
+    out, order = tmp_path / "o.jsonl", ExportRequest("jsonl", content="text")
 
     def die(live: Callable[[], None]) -> None:
         run(crawl, order, out, checkpoint_rows=10, watch=lambda *_: live())
@@ -114,7 +114,9 @@ def test_a_file_that_is_gone_costs_its_pages_alone(tmp_path: Path) -> None:
     pages = [row for row in rows_of(dirs).values() if 200 <= row.status < 300]
     gone.unlink()
     for name in ("jsonl", "warc", "cdxj"):
-        done = run(dirs, Order(name, content="text" if name == "jsonl" else "none", statuses=("2xx",)), tmp_path / name)
+        done = run(
+            dirs, ExportRequest(name, content="text" if name == "jsonl" else "none", statuses=("2xx",)), tmp_path / name
+        )
         assert done.unread == len([row for row in pages if row.warc_file == gone.name]) > 0
         assert "cannot be read: No such file" in done.unread_pages[0]
 
@@ -127,7 +129,7 @@ def test_a_damaged_text_is_reported_too(tmp_path: Path) -> None:
     store.close()
     texts = sorted(dirs[0].rglob("content/*/*.txt"))
     texts[0].write_bytes(texts[0].read_bytes()[:-1])  # in the middle of a character
-    done = run(dirs, Order("jsonl", content="text"), tmp_path / "o.jsonl")
+    done = run(dirs, ExportRequest("jsonl", content="text"), tmp_path / "o.jsonl")
     assert done.unread == 1 and "is damaged" in done.unread_pages[0]
     told = [json.loads(line)["text"] for line in (tmp_path / "o.jsonl").read_bytes().splitlines()]
     assert len(told) == 2 and told.count(None) == 1

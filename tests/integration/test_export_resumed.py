@@ -18,19 +18,19 @@ from pace import patience
 from weft.crawl.folder import CrawlFolder
 from weft.records import FetchResult, Row
 from weft.store.export import cdxj, parquet
-from weft.store.export.order import Order
+from weft.store.export.request import ExportRequest
 from weft.store.pages import PageStore
 from weft.store.warc_read import WarcScan
 
 PAGES = 1500
 ORDERS = {
-    "jsonl": Order("jsonl", content="text", statuses=("2xx",)),
-    "csv": Order("csv"),
-    "cdxj": Order("cdxj"),
-    "parquet": Order("parquet"),
-    "warc": Order("warc", statuses=("200",)),
-    "split": Order("warc", max_bytes=50_000),
-    "markdown": Order("markdown"),
+    "jsonl": ExportRequest("jsonl", content="text", statuses=("2xx",)),
+    "csv": ExportRequest("csv"),
+    "cdxj": ExportRequest("cdxj"),
+    "parquet": ExportRequest("parquet"),
+    "warc": ExportRequest("warc", statuses=("200",)),
+    "split": ExportRequest("warc", max_bytes=50_000),
+    "markdown": ExportRequest("markdown"),
 }
 
 
@@ -87,28 +87,28 @@ def test_a_killed_export_goes_on_and_is_the_same(crawl: list[Path], tmp_path: Pa
 
 def test_another_order_begins_anew(crawl: list[Path], tmp_path: Path) -> None:
     path = tmp_path / "o.jsonl"
-    killed(lambda live: run(crawl, Order("jsonl"), path, checkpoint_rows=100, watch=lambda *_: live()), times=5)
-    done = run(crawl, Order("jsonl", fields=("url",)), path)
+    killed(lambda live: run(crawl, ExportRequest("jsonl"), path, checkpoint_rows=100, watch=lambda *_: live()), times=5)
+    done = run(crawl, ExportRequest("jsonl", fields=("url",)), path)
     assert (done.resumed, done.rows) == (0, PAGES)
     assert all(list(json.loads(line)) == ["url"] for line in path.read_bytes().splitlines())
 
 
 def test_a_part_that_lost_bytes_begins_anew(crawl: list[Path], tmp_path: Path) -> None:
     path = tmp_path / "o.jsonl"
-    killed(lambda live: run(crawl, Order("jsonl"), path, checkpoint_rows=100, watch=lambda *_: live()), times=5)
+    killed(lambda live: run(crawl, ExportRequest("jsonl"), path, checkpoint_rows=100, watch=lambda *_: live()), times=5)
     os.truncate(f"{path}.part", 10)
-    assert run(crawl, Order("jsonl"), path).resumed == 0
+    assert run(crawl, ExportRequest("jsonl"), path).resumed == 0
     assert len(path.read_bytes().splitlines()) == PAGES
 
 
 def test_going_on_means_the_crawl_as_it_was(tmp_path: Path) -> None:
     dirs = make_crawl(tmp_path / "crawl", 500)
     path = tmp_path / "o.jsonl"
-    killed(lambda live: run(dirs, Order("jsonl"), path, checkpoint_rows=100, watch=lambda *_: live()), times=3)
+    killed(lambda live: run(dirs, ExportRequest("jsonl"), path, checkpoint_rows=100, watch=lambda *_: live()), times=3)
     make_crawl(tmp_path / "crawl", 100, first=501)
-    done = run(dirs, Order("jsonl"), path)
+    done = run(dirs, ExportRequest("jsonl"), path)
     assert done.rows == 500 and done.resumed == 200
-    assert run(dirs, Order("jsonl"), tmp_path / "new.jsonl").rows == 600
+    assert run(dirs, ExportRequest("jsonl"), tmp_path / "new.jsonl").rows == 600
 
 
 # ── memory ─────────────────────────────────────────────────────────────────────────────────────────────────────────

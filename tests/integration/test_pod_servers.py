@@ -15,8 +15,8 @@ from server_kills import kill_written_at
 
 from weft.config import PolitenessSection
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.servers import ManagedServers, forget_pods, managed_folder, take_pods
-from weft.engine.progress import Status
+from weft.crawl.pods.servers import ManagedServers, forget_pods, managed_folder, take_pods
+from weft.engine.loop.progress import CrawlStatus
 from weft.errors import BadInput
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.redis.connection import RedisSettings, connect
@@ -116,7 +116,7 @@ def test_stats_tell_how_the_pods_share_the_work(start_server: StartServer, tmp_p
     assert servers[1].socket == socket_path(managed_folder(folder.frontier, 1))
     (folder.home / "status").mkdir()
     for name, queued, at in (("pod2-fetcher0", 1, 5.0), ("pod2-fetcher1", 40, 6.0), ("pod0-fetcher0", 999, 7.0)):
-        status = Status(queued=queued, seen=queued * 2, sites=3, updated_at=at)
+        status = CrawlStatus(queued=queued, seen=queued * 2, sites=3, updated_at=at)
         (folder.home / "status" / f"{name}.json").write_bytes(msgspec.json.encode(status))
     servers[2].stop()
 

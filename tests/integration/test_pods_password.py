@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from crawling import Crawler, check_corpus, processes, weft
 
-from weft.crawl.servers import managed_folder
+from weft.crawl.pods.servers import managed_folder
 from weft.errors import BadInput
 from weft.frontier.redis.connection import RedisSettings, connect, inspect
 from weft.supervise.redis_server import socket_path

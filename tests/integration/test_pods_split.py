@@ -20,7 +20,7 @@ from crawling import check_corpus, until
 from redis_pod import Pod
 from server_kills import kill_written
 
-from weft.engine.steps import SPLIT_STEPS
+from weft.engine.loop.steps import SPLIT_STEPS
 from weft.records import Row
 from weft.supervise.redis_server import RedisServer
 from weft.testing.judge import judge

@@ -12,7 +12,7 @@ import pytest
 from crawling import weft
 
 from weft import urls
-from weft.crawl.distribution import SeedShares
+from weft.crawl.pods.distribution import SeedShares
 from weft.frontier.redis.connection import connect
 from weft.supervise.redis_server import RedisServer, socket_path
 

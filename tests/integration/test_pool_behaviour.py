@@ -22,7 +22,7 @@ from pace import patience
 
 from weft.errors import BadInput
 from weft.pipelines import PoolBroken, Result, Status, WorkerPool
-from weft.pipelines.events import Event
+from weft.pipelines.pool.events import Event
 from weft.supervise import process
 
 # action -> (status, failure phase, a piece of the error, attempts)

@@ -13,14 +13,14 @@ from crawling import Crawler, check_corpus, kill_now, weft
 from exporting import killed, make_crawl, page, run, url_of
 
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.rebuild import rebuild
+from weft.crawl.reports.rebuild import rebuild
 from weft.errors import BadInput, Busy
 from weft.frontier.journal import Journal
 from weft.records import Row
 from weft.store import rebuild as store_rebuild
 from weft.store import text
 from weft.store.contract import Stats
-from weft.store.export.order import Order
+from weft.store.export.request import ExportRequest
 from weft.store.pages import PageStore
 from weft.store.row_field import field, row_of
 from weft.store.warc_read import WarcScan, parse
@@ -79,10 +79,10 @@ def test_the_index_is_the_same_again(crawl: list[Path], how: str) -> None:
 
 
 def test_a_rebuilt_crawl_is_written_on_and_exported(crawl: list[Path], tmp_path: Path) -> None:
-    before = run(crawl, Order("warc"), tmp_path / "before.warc.gz")
+    before = run(crawl, ExportRequest("warc"), tmp_path / "before.warc.gz")
     drop_indexes(crawl)
     rebuild(crawl)
-    assert run(crawl, Order("warc"), tmp_path / "after.warc.gz").rows == before.rows
+    assert run(crawl, ExportRequest("warc"), tmp_path / "after.warc.gz").rows == before.rows
     told = [[found.record for found in WarcScan(tmp_path / name)][1:] for name in ("before.warc.gz", "after.warc.gz")]
     assert told[0] == told[1]
     make_crawl(crawl[0].parent, 50, first=PAGES + 1)

@@ -18,7 +18,7 @@ from rich.console import Console
 from weft.cli.display import Display
 from weft.cli.output import visible
 from weft.crawl.folder import CrawlFolder
-from weft.engine.progress import Status
+from weft.engine.loop.progress import CrawlStatus
 from weft.records import FetchResult, Row
 from weft.store.pages import PageStore
 
@@ -131,7 +131,7 @@ def test_the_live_display_shows_codes_and_takes_no_page_for_markup() -> None:
     out = StringIO()
     console = Console(file=out, force_terminal=True, width=100, color_system=None)
     display = Display("/data/[bold]x", console=console)
-    display(Status(state="paused", note=f"[/] {EVIL}", recent=[f"http://x.test/[red]{EVIL}"], updated_at=1.0))
+    display(CrawlStatus(state="paused", note=f"[/] {EVIL}", recent=[f"http://x.test/[red]{EVIL}"], updated_at=1.0))
     display._live.refresh()  # it draws four times a second by itself
     display.close()
     drawn = out.getvalue()

@@ -15,7 +15,7 @@ from exporting import killed, make_crawl, page, run, url_of
 from weft.errors import DiskFull
 from weft.records import Row
 from weft.store import text
-from weft.store.export.order import Order
+from weft.store.export.request import ExportRequest
 from weft.store.pages import PageStore
 from weft.store.text import TextFiles
 from weft.testing.web import synthetic_web
@@ -131,7 +131,7 @@ def test_a_full_disk_is_reported_and_nothing_is_lost(tmp_path: Path, monkeypatch
 def test_exports_tell_where_the_text_is(tmp_path: Path) -> None:
     dirs = make_crawl(tmp_path / "crawl", 0, data_dirs=1)
     keep_all(dirs, ("text",))
-    run(dirs, Order("jsonl", content="text"), tmp_path / "o.jsonl")
+    run(dirs, ExportRequest("jsonl", content="text"), tmp_path / "o.jsonl")
     told = [json.loads(line) for line in (tmp_path / "o.jsonl").read_bytes().splitlines()]
     assert told[0]["content_path"] == str(dirs[0] / text.path_of(url_of(1))) and told[0]["text"] == text_of(1)
     assert Path(told[0]["content_path"]).exists()

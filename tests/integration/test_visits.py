@@ -18,7 +18,7 @@ from warcio.archiveiterator import ArchiveIterator
 from weft.cli.main import run as weft
 from weft.crawl.folder import CrawlFolder
 from weft.records import FetchResult, Row
-from weft.store.export.order import Order
+from weft.store.export.request import ExportRequest
 from weft.store.pages import PageStore
 
 # path -> the statuses of its visits; an error stands behind the status
@@ -82,7 +82,7 @@ def paths(urls: list[str]) -> list[str]:
 
 def exported(dirs: list[Path], format_: str, out: Path, *, all_visits: bool = False) -> list[str]:
     """The paths in an export, one for each row."""
-    run(dirs, Order(format_, all_visits=all_visits), out)
+    run(dirs, ExportRequest(format_, all_visits=all_visits), out)
     if format_ == "jsonl":
         return paths([json.loads(line)["url"] for line in out.read_text().splitlines()])
     if format_ == "csv":
@@ -113,7 +113,7 @@ def test_all_visits_are_there_when_asked_for(crawl: list[Path], format_: str, tm
 
 
 def test_the_row_is_that_of_the_copy_which_stands(crawl: list[Path], tmp_path: Path) -> None:
-    run(crawl, Order("jsonl", content="text"), tmp_path / "out")
+    run(crawl, ExportRequest("jsonl", content="text"), tmp_path / "out")
     rows = {row["url"]: row for row in map(json.loads, (tmp_path / "out").read_text().splitlines())}
     assert {paths([url])[0]: row["title"] for url, row in rows.items()} == {
         "/stays": "/stays 0", "/changed": "/changed 1", "/moved": "/moved 1", "/failed": "/failed 0",

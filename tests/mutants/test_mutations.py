@@ -138,7 +138,9 @@ def test_a_mutant_is_known_as_equivalent_by_its_line_and_not_by_its_number(tmp_p
 
 def test_the_plan_names_modules_and_tests_that_are_there() -> None:
     plan = Plan(Path(__file__).with_name("plan.toml"), ROOT)
-    assert {"urls.py", "frontier/seen.py", "frontier/redis/lua/claim.lua", "crawl/audit.py"} <= set(plan.all_modules)
+    assert {"urls.py", "frontier/seen.py", "frontier/redis/lua/claim.lua", "crawl/reports/audit.py"} <= set(
+        plan.all_modules
+    )
     assert plan.modules(["seen", "urls"]) == ["frontier/seen.py", "urls.py"]
     assert {"tests/unit/frontier/test_redis_packing.py", "tests/unit/test_urls.py"} <= set(plan.files)
     blind = plan.blind("frontier/redis/lua/claim.lua")

@@ -36,7 +36,7 @@ ONLY: dict[str, tuple[str, ...]] = {
 
 
 def room_of(module: str) -> str:
-    """`weft.frontier.embedded` -> `frontier`; `weft` itself -> `__init__`."""
+    """`weft.frontier.embedded.frontier` -> `frontier`; `weft` itself -> `__init__`."""
     parts = module.split(".")
     return parts[1] if len(parts) > 1 else "__init__"
 
@@ -108,10 +108,10 @@ def test_the_package_itself_names_its_products_and_loads_none() -> None:
     ("module", "source"),
     [
         ("weft.urls", "from weft.fetch import client"),
-        ("weft.frontier.embedded", "import weft.store.warc"),
+        ("weft.frontier.embedded.frontier", "import weft.store.warc"),
         ("weft.fetch.client", "def f():\n    from weft import engine"),
-        ("weft.engine.loop", "from weft.crawl import orchestrator"),
-        ("weft.jobs.runner", "from weft.pipelines.pool import WorkerPool"),
+        ("weft.engine.loop.fetch_loop", "from weft.crawl import orchestrator"),
+        ("weft.jobs.runner", "from weft.pipelines.pool.api import WorkerPool"),
         ("weft.fetch.client", "from ..cli import main"),
         ("weft.extract.page", "import redis"),
         ("weft.extract.links", "from turbohtml import Document"),
@@ -124,8 +124,8 @@ def test_a_forbidden_import_is_found(module: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("weft.frontier.embedded", "from weft import urls\nfrom weft.records import Lease"),
-        ("weft.engine.loop", "from weft.frontier import contract\nfrom weft.fetch.client import Client"),
+        ("weft.frontier.embedded.frontier", "from weft import urls\nfrom weft.records import Lease"),
+        ("weft.engine.loop.fetch_loop", "from weft.frontier import contract\nfrom weft.fetch.client import Client"),
         ("weft.cli.crawl", "from weft.crawl import progress"),
         ("weft.frontier.redis.connection", "import redis"),
     ],

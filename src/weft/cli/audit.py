@@ -9,7 +9,7 @@ import click
 from weft.cli.output import output_flags, print_document, shown
 
 if TYPE_CHECKING:
-    from weft.crawl.audit import Report
+    from weft.crawl.reports.audit import Report
 
 
 @click.command()
@@ -21,8 +21,8 @@ def audit(crawl_dir: str, as_json: bool, quiet: bool) -> int:
     The exit code is 1 if one of them was impolite.
     """
     from weft.config import load
-    from weft.crawl.audit import audit as check
     from weft.crawl.folder import CrawlFolder
+    from weft.crawl.reports.audit import audit as check
     from weft.store.export.facts import iso
 
     folder = CrawlFolder([crawl_dir])

@@ -14,9 +14,9 @@ from weft.cli.output import output_flags, print_document, shown
 from weft.cli.settings import SettingsCommand, config_flags, given, help_all
 
 if TYPE_CHECKING:
-    from weft.crawl.outcome import Outcome
+    from weft.crawl.reports.outcome import Outcome
     from weft.crawl.start import Prepared
-    from weft.engine.progress import Status
+    from weft.engine.loop.progress import CrawlStatus
 
 LINE_EVERY_S = 5.0
 OUTCOMES = (0, 3, 130)  # exit codes of a crawl that has run
@@ -54,10 +54,10 @@ def crawl(
     return run(prepared, show=_shower(prepared, quiet or as_json, no_progress), as_json=as_json, quiet=quiet)
 
 
-def run(prepared: Prepared, *, show: Callable[[Status], None], as_json: bool, quiet: bool) -> int:
+def run(prepared: Prepared, *, show: Callable[[CrawlStatus], None], as_json: bool, quiet: bool) -> int:
     """Runs a prepared crawl under the eyes of a person; gives the exit code."""
     from weft.crawl.ends import NOTHING
-    from weft.crawl.outcome import Outcome
+    from weft.crawl.reports.outcome import Outcome
 
     orchestrator = prepared.orchestrator
     interrupts = 0
@@ -68,7 +68,7 @@ def run(prepared: Prepared, *, show: Callable[[Status], None], as_json: bool, qu
         interrupts += 1
         orchestrator.stop(at_once=interrupts > 1)
 
-    def watch(status: Status) -> None:
+    def watch(status: CrawlStatus) -> None:
         nonlocal is_told
         if interrupts and not is_told:
             # Not in the handler, which may come while the display is half drawn.
@@ -98,7 +98,7 @@ def _tell(prepared: Prepared, outcome: Outcome, code: int, *, as_json: bool, qui
     """How it ended: for programs on stdout, for people on stderr."""
     status = prepared.orchestrator.status()
     if as_json:
-        from weft.crawl.report import document
+        from weft.crawl.reports.report import document
 
         folder = prepared.folder
         figures = document(status, folder.pods)
@@ -118,10 +118,10 @@ def _say(text: str) -> None:
     click.echo(text, err=True)
 
 
-def summary(prepared: Prepared, status: Status, outcome: Outcome, code: int) -> str:
+def summary(prepared: Prepared, status: CrawlStatus, outcome: Outcome, code: int) -> str:
     """What a person wants to know at the end; the last line says where the corpus is and how to go on."""
-    from weft.crawl.changes import changes
     from weft.crawl.ends import NOTHING
+    from weft.crawl.reports.changes import changes
 
     home = prepared.folder.home
     pages = status.pages - status.pages_at_start
@@ -168,7 +168,7 @@ def _repair(found: tuple[str, int]) -> str:
     return REPAIRS.get(name, name.replace("_", " ") + " {:,}").format(count)
 
 
-def _resume(prepared: Prepared, status: Status) -> str:
+def _resume(prepared: Prepared, status: CrawlStatus) -> str:
     """The command that goes on; past the limit that stopped the crawl."""
     limits = prepared.loaded.config.limits
     command = "weft crawl --resume" + "".join(f" --data-dir {folder}" for folder in prepared.folder.data_dirs)
@@ -179,7 +179,7 @@ def _resume(prepared: Prepared, status: Status) -> str:
     return command
 
 
-def _shower(prepared: Prepared, silent: bool, no_progress: bool) -> Callable[[Status], None]:
+def _shower(prepared: Prepared, silent: bool, no_progress: bool) -> Callable[[CrawlStatus], None]:
     if silent:
         return lambda _: None
     if sys.stderr.isatty() and not no_progress:
@@ -195,7 +195,7 @@ class Lines:
     def __init__(self) -> None:
         self._next = time.monotonic() + LINE_EVERY_S
 
-    def __call__(self, status: Status) -> None:
+    def __call__(self, status: CrawlStatus) -> None:
         """Prints a line when it is time."""
         if time.monotonic() < self._next:
             return

@@ -22,7 +22,7 @@ from rich.text import Text
 from weft.cli.output import visible
 
 if TYPE_CHECKING:
-    from weft.engine.progress import Status
+    from weft.engine.loop.progress import CrawlStatus
 
 MOST_PODS = 16
 NARROW, WIDE = 60, 96  # columns of a terminal: below these the less important figures are left out
@@ -72,7 +72,7 @@ class Display:
         self._silence = Silence(2) if console is None else None
         self._live.start()
 
-    def __call__(self, status: Status) -> None:
+    def __call__(self, status: CrawlStatus) -> None:
         """Draws it."""
         if status.updated_at != self._seen_at:
             self._seen_at = status.updated_at
@@ -92,7 +92,7 @@ class Display:
         if self._silence is not None:
             self._silence.end()
 
-    def _picture(self, status: Status) -> Panel:
+    def _picture(self, status: CrawlStatus) -> Panel:
         parts: list[RenderableType] = [self._numbers(status), Text(spark(self._rates), style="cyan", no_wrap=True)]
         if self._max_pages:
             parts.insert(1, ProgressBar(total=self._max_pages, completed=min(status.pages, self._max_pages)))
@@ -106,7 +106,7 @@ class Display:
         note = Text(visible(status.note if is_paused else self._home), style="red" if is_paused else "dim")
         return Panel(Group(*parts), title=title, subtitle=note, title_align="left", subtitle_align="left")
 
-    def _numbers(self, status: Status) -> Table:
+    def _numbers(self, status: CrawlStatus) -> Table:
         table = Table.grid(expand=True, padding=(0, 2))
         figures = {
             "pages": f"{status.pages:,}",
@@ -124,7 +124,7 @@ class Display:
         table.add_row(*(Text(name, style="dim") for name in figures))
         return table
 
-    def _pods(self, status: Status) -> Table:
+    def _pods(self, status: CrawlStatus) -> Table:
         """A row for each pod, those with the most queued first where there is no room for all."""
         names = ("pod", "pages", "pages/s", "queued", "in flight", "sites", "processes", "restarts", "state")
         narrow = self._console.width < WIDE
@@ -140,7 +140,7 @@ class Display:
             table.add_row(*(str(values[name]) if name == "state" else f"{values[name]:,}" for name in wanted))
         return table
 
-    def _troubles(self, status: Status) -> Table:
+    def _troubles(self, status: CrawlStatus) -> Table:
         table = Table.grid(padding=(0, 1))
         table.add_row(Text("errors", style="red"), Text(_listed(status.errors)))
         if any(status.slowed.values()):

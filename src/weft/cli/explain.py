@@ -16,8 +16,8 @@ from weft.cli.settings import several
 def explain(crawl_dir: str, urls: tuple[str, ...], more: tuple[str, ...], as_json: bool, quiet: bool) -> None:
     """Say why a URL was, or was not, crawled: one reason, with its evidence. Works while the crawl runs, too."""
     from weft.config import load
-    from weft.crawl.explain import Explainer
     from weft.crawl.folder import CrawlFolder
+    from weft.crawl.reports.explain import Explainer
 
     folder = CrawlFolder([crawl_dir, *several(more)])
     folder.go_on()

@@ -73,11 +73,11 @@ def export(
     The output appears when it is whole. An export that was interrupted goes on when it is called again. Pages that
     cannot be read are left out and named, and the exit code is 1.
     """
-    from weft.crawl.export import export as run
-    from weft.store.export.order import Order
+    from weft.crawl.reports.export import export as run
+    from weft.store.export.request import ExportRequest
 
     lists = [tuple(several(texts)) for texts in (fields, status, host)]
-    order = Order(format_, lists[0], content, lists[1], lists[2], since, max_bytes, all_visits)
+    order = ExportRequest(format_, lists[0], content, lists[1], lists[2], since, max_bytes, all_visits)
     on_terminal = out == "-" and sys.stdout.isatty()
     show = _Line(quiet or as_json or on_terminal or not sys.stderr.isatty())
     dirs = [crawl_dir, *several(more)]

@@ -27,9 +27,9 @@ def get(crawl_dir: str, url: str, what: str | None, more: tuple[str, ...], as_js
     On a terminal control characters are shown as escapes; elsewhere everything comes as it is stored.
     """
     from weft import urls
-    from weft.crawl.export import parsers_for
     from weft.crawl.folder import CrawlFolder
-    from weft.crawl.report import row_facts
+    from weft.crawl.reports.export import parsers_for
+    from weft.crawl.reports.report import row_facts
     from weft.engine.stored_page import read_page
     from weft.errors import BadInput, Unparsed, WeftError
     from weft.store.errors import StoreError, Unreadable

@@ -21,14 +21,14 @@ import msgspec
 
 from weft.cli.output import output_flags, print_document
 from weft.errors import BadInput, WeftError
-from weft.pipelines.events import Counts
-from weft.pipelines.items import Feeder, check_items, count_lines, read_items
-from weft.pipelines.pool import Stream, WorkerPool, handle_interrupt
-from weft.pipelines.record import Result
-from weft.pipelines.runs import RunDirectory
-from weft.pipelines.settings import Settings, worker_count
-from weft.pipelines.target import Target
-from weft.pipelines.view import View, failure_line, make_view, sentence
+from weft.pipelines.pool.api import Stream, WorkerPool, handle_interrupt
+from weft.pipelines.pool.events import Counts
+from weft.pipelines.pool.items import Feeder, check_items, count_lines, read_items
+from weft.pipelines.pool.record import Result
+from weft.pipelines.pool.runs import RunDirectory
+from weft.pipelines.pool.settings import Settings, worker_count
+from weft.pipelines.pool.target import Target
+from weft.pipelines.pool.view import View, failure_line, make_view, sentence
 from weft.supervise import process
 
 _FLUSH_EVERY_S = 0.5

@@ -34,7 +34,7 @@ def rebuild(crawl_dirs: tuple[str, ...], text: bool, frontier: bool, as_json: bo
     if frontier:
         _make_frontier(crawl_dirs, as_json, quiet)
         return 0
-    from weft.crawl.rebuild import rebuild as run
+    from weft.crawl.reports.rebuild import rebuild as run
 
     silent = quiet or as_json or not sys.stderr.isatty()
 
@@ -95,7 +95,7 @@ def _print_losses(report: Rebuilt, crawl_dirs: tuple[str, ...]) -> None:
 
 
 def _make_frontier(crawl_dirs: tuple[str, ...], as_json: bool, quiet: bool) -> None:
-    from weft.crawl.rebuild import rebuild_frontier
+    from weft.crawl.reports.rebuild import rebuild_frontier
 
     made = rebuild_frontier(crawl_dirs)
     if as_json:

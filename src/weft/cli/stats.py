@@ -39,8 +39,8 @@ def stats(crawl_dirs: tuple[str, ...], top: int, changed: bool, as_json: bool, q
 def _show_changes(crawl_dirs: tuple[str, ...], as_json: bool) -> None:
     import msgspec
 
-    from weft.crawl.changes import changes
     from weft.crawl.folder import CrawlFolder
+    from weft.crawl.reports.changes import changes
     from weft.errors import BadInput
 
     folder = CrawlFolder(crawl_dirs)
@@ -62,14 +62,14 @@ def _show_changes(crawl_dirs: tuple[str, ...], as_json: bool) -> None:
 def collect(crawl_dirs: tuple[str, ...], top: int) -> dict[str, Any]:
     """Everything that there is to tell, as plain values."""
     from weft.crawl.folder import CrawlFolder
-    from weft.crawl.report import document
-    from weft.crawl.standing import settle
-    from weft.engine.progress import Status, read_status
+    from weft.crawl.reports.report import document
+    from weft.crawl.reports.standing import settle
+    from weft.engine.loop.progress import CrawlStatus, read_status
     from weft.store.pages import PageStore
 
     folder = CrawlFolder(crawl_dirs)
     identity = folder.go_on()
-    status = read_status(folder.status) or Status()
+    status = read_status(folder.status) or CrawlStatus()
     store = PageStore.open(folder.data_dirs, read_only=True)
     try:
         held, current = store.stats(0), store.current(top)
@@ -90,7 +90,7 @@ def collect(crawl_dirs: tuple[str, ...], top: int) -> dict[str, Any]:
 
 
 def _pods(folder: CrawlFolder) -> dict[str, Any]:
-    from weft.crawl.distribution import distribution
+    from weft.crawl.pods.distribution import distribution
 
     spread = distribution(folder)
     return {

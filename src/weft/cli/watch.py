@@ -19,12 +19,12 @@ ENDED = frozenset({"finished", "limit", "interrupted", "failed"})
 def watch(crawl_dir: str, as_json: bool, quiet: bool) -> int:
     """Attach the live display to a running crawl, until it ends. Ctrl-C leaves the crawl alone."""
     from weft.crawl.folder import CrawlFolder
-    from weft.crawl.report import document
-    from weft.engine.progress import Status, read_status
+    from weft.crawl.reports.report import document
+    from weft.engine.loop.progress import CrawlStatus, read_status
 
     folder = CrawlFolder([crawl_dir])
     folder.identity()
-    status = read_status(folder.status) or Status()
+    status = read_status(folder.status) or CrawlStatus()
     if as_json:
         print_document(document(status, folder.pods))
         return 0

@@ -17,8 +17,8 @@ from pathlib import Path
 from weft import __version__
 from weft.crawl.ends import BAD_USE, SERVER_AWAY
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.order import Control, Order, read_order
-from weft.engine.progress import Progress
+from weft.crawl.order import Control, ProcessOrder, read_order
+from weft.engine.loop.progress import CrawlProgress
 from weft.errors import Damaged, ServerAway, ServerFull, WeftError, is_damage
 from weft.extract.parse import choose
 from weft.supervise.process import die_with_parent, set_name
@@ -31,7 +31,7 @@ _REMEDY = "make it again from the WARC files with `weft rebuild CRAWL_DIR`, and 
 log = Log("weft.crawl.child")
 
 
-def run_child(work: Callable[[Order, Control], int]) -> int:
+def run_child(work: Callable[[ProcessOrder, Control], int]) -> int:
     """Reads the order and carries it out; the exit code."""
     fd = sys.stdin.fileno()
     order = read_order(fd)
@@ -86,8 +86,8 @@ def _is_damage(error: BaseException | None) -> bool:
     )
 
 
-def progress_of(order: Order) -> Progress:
+def progress_of(order: ProcessOrder) -> CrawlProgress:
     """Where this process tells how it stands."""
     path = CrawlFolder(order.config.store.data_dirs).status_of(order.slot)
     path.parent.mkdir(exist_ok=True)
-    return Progress(path, os.getpid(), order.run, order.parent_pid)
+    return CrawlProgress(path, os.getpid(), order.run, order.parent_pid)

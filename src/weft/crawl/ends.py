@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.engine.stop import Stop
+from weft.engine.loop.stop import Stop
 
 BAD_USE = 2
 SERVER_AWAY = 75  # of a process: its pod's server did not answer while it was opened

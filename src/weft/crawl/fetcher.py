@@ -14,28 +14,28 @@ from pathlib import Path
 from weft import __version__
 from weft.crawl.child import progress_of, run_child
 from weft.crawl.ends import EXIT_CODES, STATES
-from weft.crawl.exchange import Exchange
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.handoff import GATHER_S, Outlet
 from weft.crawl.opening import Opening
-from weft.crawl.order import Control, Order
-from weft.crawl.permits import PermitChore, Permits
-from weft.crawl.redis_process import Chore, lead_chores, open_frontier, shared_chores
-from weft.engine.commit import Committer
+from weft.crawl.order import Control, ProcessOrder
+from weft.crawl.pods.exchange import Exchange
+from weft.crawl.pods.handoff import GATHER_S, Outlet
+from weft.crawl.pods.permits import PermitChore, Permits
+from weft.crawl.pods.redis_process import Chore, lead_chores, open_frontier, shared_chores
 from weft.engine.crawls import RunningCrawl
-from weft.engine.halves import fetching, fused, parsers_of
-from weft.engine.loop import Loop
-from weft.engine.metrics import EngineMetrics
-from weft.engine.results import Results
-from weft.engine.steps import crash_point
-from weft.engine.stop import Stop
-from weft.engine.suspects import Suspects
+from weft.engine.loop.commit import Committer
+from weft.engine.loop.fetch_loop import Loop
+from weft.engine.loop.halves import fetching, fused, parsers_of
+from weft.engine.loop.metrics import EngineMetrics
+from weft.engine.loop.results import Results
+from weft.engine.loop.steps import crash_point
+from weft.engine.loop.stop import Stop
+from weft.engine.loop.suspects import Suspects
 from weft.engine.ways import Ways, client_for
 from weft.errors import Busy
-from weft.frontier.embedded import EmbeddedFrontier
+from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.routing import Received, RoutedFrontier
 from weft.frontier.redis.connection import peers
 from weft.frontier.redis.routing import RoutedRedisFrontier
-from weft.frontier.routing import Received, RoutedFrontier
 from weft.store.pages import PageStore
 from weft.telemetry import Log, Metrics
 
@@ -47,7 +47,7 @@ log = Log("weft.crawl.fetcher")
 class Fetcher:
     """All parts of one fetcher, opened and wired."""
 
-    def __init__(self, order: Order, control: Control) -> None:
+    def __init__(self, order: ProcessOrder, control: Control) -> None:
         config = order.config
         self._order = order
         self._control = control
@@ -192,14 +192,14 @@ class Fetcher:
         return code
 
 
-def fetch(order: Order, control: Control) -> int:
+def fetch(order: ProcessOrder, control: Control) -> int:
     """Carries out an order."""
     fetcher = Fetcher(order, control)
     signal.signal(signal.SIGTERM, lambda *_: fetcher.loop.drain())
     return fetcher.run()
 
 
-def _open_embedded(folder: Path, order: Order) -> EmbeddedFrontier:
+def _open_embedded(folder: Path, order: ProcessOrder) -> EmbeddedFrontier:
     """A fetcher that is being killed may hold the lock for a moment longer."""
     until = time.monotonic() + LOCK_WAIT_S
     while True:

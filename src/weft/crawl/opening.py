@@ -13,21 +13,21 @@ from typing import Protocol
 from weft import urls
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.limits import CRAWL
-from weft.crawl.order import Order
+from weft.crawl.order import ProcessOrder
 from weft.engine.crawls import RunningCrawl
-from weft.engine.leads import Leads
 from weft.engine.limits import limits_of
-from weft.engine.progress import Progress
-from weft.engine.revisits import Revisits
-from weft.engine.robots import RobotsBook
-from weft.engine.suspects import beat
-from weft.engine.verdict import RETRYABLE
+from weft.engine.loop.leads import Leads
+from weft.engine.loop.progress import CrawlProgress
+from weft.engine.loop.revisits import Revisits
+from weft.engine.loop.robots import RobotsBook
+from weft.engine.loop.suspects import beat
+from weft.engine.loop.verdict import RETRYABLE
 from weft.engine.ways import Ways
 from weft.frontier.admission import Rules
 from weft.frontier.contract import CrawlLimits, Frontier
-from weft.frontier.embedded import EmbeddedFrontier
+from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.routing import RoutedFrontier
 from weft.frontier.redis.routing import RoutedRedisFrontier
-from weft.frontier.routing import RoutedFrontier
 from weft.records import POD_SHIFT, Found, Reason, Row
 from weft.store.errors import StoreError
 from weft.store.pages import PageStore
@@ -109,11 +109,11 @@ class Opening:
 
     def __init__(
         self,
-        order: Order,
+        order: ProcessOrder,
         folder: CrawlFolder,
         frontier: EmbeddedFrontier | RoutedRedisFrontier,
         store: PageStore,
-        progress: Progress,
+        progress: CrawlProgress,
         ways: Ways,
         step: Callable[[str], None] = lambda _: None,
     ) -> None:

@@ -22,20 +22,20 @@ from weft.config import Config
 from weft.crawl.ends import BAD_USE, EXIT_CODES, FINAL, SERVER_AWAY, STATES
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.logs import orchestrator_slot
-from weft.crawl.order import Order
-from weft.crawl.permits import Permits
-from weft.crawl.places import places
+from weft.crawl.order import ProcessOrder
+from weft.crawl.pods.permits import Permits
+from weft.crawl.pods.places import places
+from weft.crawl.pods.termination import Termination
 from weft.crawl.process import Process
-from weft.crawl.standing import Standing, begin_alone, end_alone
-from weft.crawl.termination import Termination
-from weft.engine.progress import ProgressLines, Status, read_status
-from weft.engine.stop import Stop
+from weft.crawl.reports.standing import Standing, begin_alone, end_alone
+from weft.engine.loop.progress import CrawlStatus, ProgressLines, read_status
+from weft.engine.loop.stop import Stop
 from weft.errors import WeftError
 from weft.supervise.process import Exit, named
 from weft.telemetry import Log
 
 if TYPE_CHECKING:
-    from weft.crawl.redis_pods import RedisPods
+    from weft.crawl.pods.redis_pods import RedisPods
 
 STUCK_S = 30.0  # no heartbeat for so long: it is killed
 LOOK_EVERY_S = 0.1
@@ -72,7 +72,7 @@ class Orchestrator:
         servers = tuple(pods.urls) if pods is not None else ()
         self._processes = [
             Process(
-                Order(
+                ProcessOrder(
                     config, crawl_id, os.getpid(), run, until, slot.pod, slot.role, slot.index, config.pods.num_pods,
                     servers, core=core,
                 ),
@@ -89,7 +89,7 @@ class Orchestrator:
         self._again = False  # one died while they ended: it has not ended yet
         self._wanted = self._heeded = _NOTHING
 
-    def run(self, watch: Callable[[Status], None] = lambda _: None) -> int:
+    def run(self, watch: Callable[[CrawlStatus], None] = lambda _: None) -> int:
         """Until the crawl has ended; `watch` is shown the status a few times a second."""
         code: int | None = None
         lines = ProgressLines()
@@ -145,11 +145,11 @@ class Orchestrator:
         """Lets the crawl end: drained, or at once. For signal handlers and other threads: `run` does it when it can."""
         self._wanted = max(self._wanted, _AT_ONCE if at_once else _DRAINED)
 
-    def status(self) -> Status:
+    def status(self) -> CrawlStatus:
         """How the crawl stands."""
         if self._standing is not None:
             return self._standing.update()
-        return read_status(self._folder.status) or Status()
+        return read_status(self._folder.status) or CrawlStatus()
 
     def _heed(self) -> None:
         """Carries out what `stop` has requested: not in `stop`, which may interrupt the start of a process."""

@@ -16,7 +16,7 @@ from weft.telemetry import Slot
 _LENGTH_BYTES = 4
 
 
-class Order(msgspec.Struct, frozen=True):
+class ProcessOrder(msgspec.Struct, frozen=True):
     """What the orchestrator wants crawled, and by which of its processes."""
 
     config: Config
@@ -43,10 +43,10 @@ class Order(msgspec.Struct, frozen=True):
         return len(body).to_bytes(_LENGTH_BYTES, "big") + body
 
 
-def read_order(fd: int) -> Order:
+def read_order(fd: int) -> ProcessOrder:
     """The order, from the process's standard input; EOFError if the sender has gone."""
     length = int.from_bytes(_exactly(fd, _LENGTH_BYTES), "big")
-    return msgspec.msgpack.decode(_exactly(fd, length), type=Order)
+    return msgspec.msgpack.decode(_exactly(fd, length), type=ProcessOrder)
 
 
 def _exactly(fd: int, count: int) -> bytes:

@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 
 from weft.crawl.ends import SERVER_AWAY
-from weft.crawl.order import Order
-from weft.engine.progress import Status, read_status
-from weft.engine.suspects import pulse
+from weft.crawl.order import ProcessOrder
+from weft.engine.loop.progress import CrawlStatus, read_status
+from weft.engine.loop.suspects import pulse
 from weft.supervise.child import Child, RestartPolicy
 from weft.supervise.process import Exit
 from weft.supervise.service import Command, Moving, Service, Verdict
@@ -29,7 +29,7 @@ log = Log("weft.crawl.orchestrator")
 class Process:
     """A slot, and the process that runs in it now."""
 
-    def __init__(self, order: Order, pulse_folder: Path, status: Path, *, stuck_s: float) -> None:
+    def __init__(self, order: ProcessOrder, pulse_folder: Path, status: Path, *, stuck_s: float) -> None:
         self.slot: Slot = order.slot
         self.starts = 0
         self._order = order
@@ -61,9 +61,9 @@ class Process:
         """It is gone, and is not to be started again."""
         return self._service.has_ended
 
-    def status(self) -> Status:
+    def status(self) -> CrawlStatus:
         """Its last report."""
-        return read_status(self._status) or Status()
+        return read_status(self._status) or CrawlStatus()
 
     def act(self) -> None:
         """Does what is due: start, request a stop, kill."""

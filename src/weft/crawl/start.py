@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from weft import urls
 from weft.config import Config, Loaded, load
-from weft.crawl.distribution import announce_pods
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.limits import settings_of
 from weft.crawl.logs import open_log, orchestrator_slot
-from weft.crawl.nodes import Shared, check_nodes, is_part, join
 from weft.crawl.orchestrator import Orchestrator
-from weft.crawl.outcome import Outcome, outcome_of
-from weft.crawl.places import check_cores
+from weft.crawl.pods.distribution import announce_pods
+from weft.crawl.pods.nodes import Shared, check_nodes, is_part, join
+from weft.crawl.pods.places import check_cores
+from weft.crawl.pods.servers import forget_pods
+from weft.crawl.reports.outcome import Outcome, outcome_of
 from weft.crawl.seeds import read_seed_file
-from weft.crawl.servers import forget_pods
 from weft.engine.limits import check_email
 from weft.errors import BadInput, Busy
 from weft.frontier.admission import read_domains
@@ -32,7 +32,7 @@ from weft.telemetry import Endpoint, Log, LogFile
 log = Log("weft.crawl.start")
 
 if TYPE_CHECKING:
-    from weft.crawl.redis_pods import RedisPods
+    from weft.crawl.pods.redis_pods import RedisPods
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ def prepare(
 def _check_installed(config: Config) -> None:
     """That the servers and the parser that are asked for can be had. What only they need is not imported without."""
     if config.pods.on_redis:
-        from weft.crawl.redis_pods import check_servers
+        from weft.crawl.pods.redis_pods import check_servers
 
         check_servers(config)
     if config.store.html_parser == "lexbor":
@@ -165,7 +165,7 @@ def _open_pods(
     if section.seen_filter == "bloom":
         share = f"{section.bloom_error_rate:.2%}"
         complain(f"seen_filter is bloom: about {share} of the URLs will be taken for known ones, and never crawled")
-    from weft.crawl.redis_pods import RedisPods
+    from weft.crawl.pods.redis_pods import RedisPods
 
     pods = RedisPods(loaded.config, folder, crawl_id)
     shared = Shared.of(loaded, [*folder.seeds(), *seeds]) if is_part(loaded.config) else None

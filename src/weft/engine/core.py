@@ -27,20 +27,20 @@ from weft import __version__, urls
 from weft.config import Config
 from weft.engine import settings as crawl_settings
 from weft.engine.channel import Peer, Server
-from weft.engine.commit import Committer
-from weft.engine.halves import fused, parsers_of
 from weft.engine.limits import check_email, limits_of
-from weft.engine.loop import Loop
-from weft.engine.metrics import EngineMetrics
+from weft.engine.loop.commit import Committer
+from weft.engine.loop.fetch_loop import Loop
+from weft.engine.loop.halves import fused, parsers_of
+from weft.engine.loop.metrics import EngineMetrics
+from weft.engine.loop.progress import CrawlProgress
+from weft.engine.loop.robots import RobotsBook
+from weft.engine.loop.steps import crash_point
+from weft.engine.loop.suspects import Suspects
 from weft.engine.model import EndReason, Seeded, Standing, State, check_name
-from weft.engine.progress import Progress
-from weft.engine.robots import RobotsBook
-from weft.engine.steps import crash_point
-from weft.engine.suspects import Suspects
 from weft.engine.tenant import Record, Tenant
 from weft.engine.ways import Ways, client_for
 from weft.errors import BadInput, BadUrl
-from weft.frontier.embedded import EmbeddedFrontier
+from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import Found
 from weft.store.index import Change
 from weft.store.pages import PageStore
@@ -96,7 +96,7 @@ class Core:
         self._is_ahead = False  # some state changes are not committed yet: no reply may show them
         self._next_look = self._next_note = self._next_forget = 0.0
         self._notified: dict[Peer, int] = {}  # by subscriber: the last batch, or number of its crawl, in a notice to it
-        self._progress = Progress(data_dir / "status.json", 0, run)
+        self._progress = CrawlProgress(data_dir / "status.json", 0, run)
         self._metrics = EngineMetrics(Metrics(data_dir / "metrics", SLOT), self._config.log.metrics_update_s)
         running: dict[int, Any] = self._crawls
         parsers = parsers_of(self._config)
@@ -351,7 +351,7 @@ class Core:
 
     def _count(self, tenant: Tenant) -> None:
         """Adds what a crawl has counted since the last time to the engine's own figures."""
-        now, before = tenant.progress, tenant.copied or Progress(None, 0)
+        now, before = tenant.progress, tenant.copied or CrawlProgress(None, 0)
         total = self._progress
         for name in ("pages", "requests", "body_bytes", "retries", "redirects"):
             change = getattr(now.status, name) - getattr(before.status, name)
@@ -360,7 +360,7 @@ class Core:
             counts: Counter[str] = getattr(now, name)
             getattr(total, name).update(counts)
             getattr(total, name).subtract(getattr(before, name))
-        copy = tenant.copied = Progress(None, 0)
+        copy = tenant.copied = CrawlProgress(None, 0)
         copy.status = msgspec.structs.replace(now.status, recent=[], poisoned=[])
         copy.errors, copy.refused, copy.statuses = Counter(now.errors), Counter(now.refused), Counter(now.statuses)
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from weft import urls
 from weft.config import FetchSection, PolitenessSection, ScopeSection
-from weft.engine.cookies import CookieShare, SharedCookies
-from weft.engine.familiar import Familiar
-from weft.engine.progress import Progress
-from weft.engine.revisits import Revisits
-from weft.engine.robots import RobotsBook
+from weft.engine.loop.cookies import CookieShare, SharedCookies
+from weft.engine.loop.familiar import Familiar
+from weft.engine.loop.progress import CrawlProgress
+from weft.engine.loop.revisits import Revisits
+from weft.engine.loop.robots import RobotsBook
 from weft.errors import ServerAway
 from weft.fetch.auth import authorization
 from weft.fetch.contract import Way
@@ -41,7 +41,7 @@ class RunningCrawl:
         scope: ScopeSection,
         fetch: FetchSection,
         frontier: Frontier,
-        progress: Progress,
+        progress: CrawlProgress,
         seeds: Iterable[str] = (),
         *,
         politeness: PolitenessSection,

@@ -23,11 +23,11 @@ import msgspec
 from weft.engine.channel import Connection, Gone, socket_path
 from weft.engine.core import SLOT
 from weft.engine.host import HostOrder, identity_of
-from weft.engine.keeper import START_S, Keeper
+from weft.engine.keeper import START_S, EngineKeeper
+from weft.engine.loop.verdict import failure_of, refusal_of
 from weft.engine.model import EndReason, Event, Seeded, Standing, State, check_name
 from weft.engine.settings import check_deadline, config_of, of_crawl, of_engine, plain
 from weft.engine.stored_page import CrawledPage, read_page
-from weft.engine.verdict import failure_of, refusal_of
 from weft.errors import BadInput, WeftError
 from weft.records import Row
 from weft.store.pages import PageStore
@@ -50,7 +50,7 @@ class Engine:
         self._order = HostOrder(str(self.data_dir), shared)
         self._socket = socket_path(self.data_dir)
         self._lock = threading.Lock()
-        self._keeper: Keeper | None = None
+        self._keeper: EngineKeeper | None = None
         self._connection: Connection | None = None
         self._is_closed = False
         self._connected()
@@ -253,7 +253,7 @@ class Engine:
             try:
                 return Connection(self._socket)
             except Gone:
-                self._keeper = Keeper(self._order, self._socket, self.data_dir / "frontier" / SLOT.name)
+                self._keeper = EngineKeeper(self._order, self._socket, self.data_dir / "frontier" / SLOT.name)
         return self._keeper.ready(START_S)
 
     def _notices(self, name: str | None, until: float | None = None, ends: Ending | None = None) -> Iterator[Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from weft.engine.channel import Connection, Gone
 from weft.engine.host import HostOrder
-from weft.engine.suspects import pulse
+from weft.engine.loop.suspects import pulse
 from weft.errors import BadInput, Busy, WeftError
 from weft.supervise.child import RestartPolicy
 from weft.supervise.process import Exit
@@ -30,7 +30,7 @@ POLICY = RestartPolicy(
 )
 
 
-class Keeper:
+class EngineKeeper:
     """One engine process, through all its restarts; looked after by a thread."""
 
     def __init__(self, order: HostOrder, socket: Path, pulse_folder: Path) -> None:

@@ -10,12 +10,12 @@ from msgspec import Struct
 
 from weft.config import Config
 from weft.engine.crawls import RunningCrawl
+from weft.engine.loop.progress import CrawlProgress
+from weft.engine.loop.robots import RobotsBook
 from weft.engine.model import EndReason, Standing, State
-from weft.engine.progress import Progress
-from weft.engine.robots import RobotsBook
 from weft.fetch.contract import Way
 from weft.frontier.admission import Rules
-from weft.frontier.embedded import EmbeddedFrontier
+from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import Lease, Purpose, Reason
 
 RATE_WINDOW = 10  # looks, half a second apart
@@ -59,7 +59,7 @@ class Tenant(RunningCrawl):
     ) -> None:
         rules = Rules(config.scope, record.roots, this_year=this_year, extensions=frontier.scope_extensions(number))
         super().__init__(
-            number, rules, config.scope, config.fetch, frontier, Progress(None, 0), record.roots,
+            number, rules, config.scope, config.fetch, frontier, CrawlProgress(None, 0), record.roots,
             politeness=config.politeness, book=book, way=way,
         )  # fmt: skip
         self.name = name
@@ -71,7 +71,7 @@ class Tenant(RunningCrawl):
         self.progress.refused.update(record.refused)
         self._since: float | None = None  # when its running time began to count
         self._looks: list[tuple[float, int]] = []
-        self.copied: Progress | None = None  # as it was when its counts were last added to the engine's
+        self.copied: CrawlProgress | None = None  # as it was when its counts were last added to the engine's
 
     def sets_aside(self, lease: Lease) -> bool:
         """Puts a queued URL away that an edit has excluded; it comes back when the edit is taken back."""

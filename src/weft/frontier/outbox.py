@@ -59,7 +59,7 @@ class RobotsNotice(msgspec.Struct, array_like=True, frozen=True):
     crawl_delay_s: float | None
 
 
-class Message(msgspec.Struct, array_like=True):
+class PodMessage(msgspec.Struct, array_like=True):
     """Everything for one pod from one commit."""
 
     links: list[Links] = []
@@ -95,15 +95,15 @@ class Message(msgspec.Struct, array_like=True):
 
 
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(Message)
+_DECODER = msgspec.msgpack.Decoder(PodMessage)
 
 
-def encoded(message: Message) -> bytes:
+def encoded(message: PodMessage) -> bytes:
     """A message as bytes."""
     return _ENCODER.encode(message)
 
 
-def read_message(body: bytes) -> Message:
+def read_message(body: bytes) -> PodMessage:
     """The message that `encoded` made these bytes of."""
     return _DECODER.decode(body)
 
@@ -115,7 +115,7 @@ class Outbox:
         self._journal = journal
         self._numbers = {pod: int(journal.meta(f"sent:{pod}") or 0) for pod in others}
         self._committed = dict(self._numbers)
-        self._pending: dict[int, Message] = {}
+        self._pending: dict[int, PodMessage] = {}
         self._links: dict[tuple[int, int], int] = {}  # URLs in each message of this process, by pod and number
         self._acknowledged = {pod: self._before_first(pod) for pod in self._numbers}
 
@@ -179,9 +179,9 @@ class Outbox:
         first = self._journal.message(pod, 0)
         return first[0] - 1 if first else self._numbers[pod]
 
-    def _message(self, pod: int) -> Message:
+    def _message(self, pod: int) -> PodMessage:
         if pod not in self._pending:
-            self._pending[pod] = Message([], [], [], [])
+            self._pending[pod] = PodMessage([], [], [], [])
         return self._pending[pod]
 
 

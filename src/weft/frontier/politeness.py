@@ -13,7 +13,7 @@ from weft.config import PolitenessSection
 from weft.telemetry import Log
 
 if TYPE_CHECKING:
-    from weft.frontier.sites import Site
+    from weft.frontier.embedded.sites import Site
 
 SLOWEST_S = 60.0
 _NEVER = float("-inf")

@@ -7,23 +7,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from weft.pipelines.context import Context, Skip
-    from weft.pipelines.events import Event
-    from weft.pipelines.pool import Stream, WorkerPool
-    from weft.pipelines.record import Result, Status
-    from weft.pipelines.settings import PoolBroken
+    from weft.pipelines.pool.api import Stream, WorkerPool
+    from weft.pipelines.pool.context import Context, Skip
+    from weft.pipelines.pool.events import Event
+    from weft.pipelines.pool.record import Result, Status
+    from weft.pipelines.pool.settings import PoolBroken
 
 __all__ = ["Context", "Event", "PoolBroken", "Result", "Skip", "Status", "Stream", "WorkerPool"]
 
 _HOMES = {
-    "Context": "context",
-    "Event": "events",
-    "PoolBroken": "settings",
-    "Result": "record",
-    "Skip": "context",
-    "Status": "record",
-    "Stream": "pool",
-    "WorkerPool": "pool",
+    "Context": "pool.context",
+    "Event": "pool.events",
+    "PoolBroken": "pool.settings",
+    "Result": "pool.record",
+    "Skip": "pool.context",
+    "Status": "pool.record",
+    "Stream": "pool.api",
+    "WorkerPool": "pool.api",
 }
 
 

@@ -9,12 +9,12 @@ from rich.console import Console
 
 from weft.cli import crawl
 from weft.cli.display import Display
-from weft.engine.progress import Status
+from weft.engine.loop.progress import CrawlStatus
 
-BUSY = Status(state="running", pages=3, errors={"http_4xx": 2}, slowed={"429": 7})
+BUSY = CrawlStatus(state="running", pages=3, errors={"http_4xx": 2}, slowed={"429": 7})
 
 
-def drawn(status: Status) -> str:
+def drawn(status: CrawlStatus) -> str:
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=80)
     display = Display("data", console=console)
@@ -25,7 +25,7 @@ def drawn(status: Status) -> str:
 
 def test_answers_that_ask_to_slow_down_are_shown_while_they_come() -> None:
     assert "429 7" in drawn(BUSY) and "http_4xx 2" in drawn(BUSY)
-    assert "slowed" not in drawn(Status(state="running"))
+    assert "slowed" not in drawn(CrawlStatus(state="running"))
 
 
 def test_the_plain_lines_show_them_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from weft.config import Config, PolitenessSection, load
-from weft.crawl.audit import WORST, Report, Violation, audit
 from weft.crawl.folder import CrawlFolder
+from weft.crawl.reports.audit import WORST, Report, Violation, audit
 from weft.frontier.contract import CrawlLimits, RobotsRecord
-from weft.frontier.embedded import EmbeddedFrontier
+from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.journal import Journal
 
 WALL = 1_700_000_000.0  # the time of the day at which the clock stood at nought

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from weft.config import load
-from weft.crawl.causes import meaning_of
-from weft.engine.verdict import RETRYABLE
+from weft.crawl.reports.causes import meaning_of
+from weft.engine.loop.verdict import RETRYABLE
 from weft.records import Reason
 
 PLAIN = load(environment={}).config

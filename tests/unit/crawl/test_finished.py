@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from weft.crawl.finished import Frontiers
+from weft.crawl.reports.finished import Frontiers
+from weft.frontier.embedded.recovery import Finished
 from weft.frontier.journal import Journal
-from weft.frontier.recovery import Finished
 
 
 def journal(path: Path, lines: Iterable[str], done: Iterable[int], acknowledged: int = 5) -> Path:

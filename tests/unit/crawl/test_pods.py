@@ -10,15 +10,15 @@ import pytest
 
 from weft import urls
 from weft.config import PodsSection, PolitenessSection
-from weft.crawl.permits import Permits
-from weft.crawl.places import check_cores, places
-from weft.crawl.termination import Termination
-from weft.engine.progress import Status
-from weft.engine.stop import Stop
+from weft.crawl.pods.permits import Permits
+from weft.crawl.pods.places import check_cores, places
+from weft.crawl.pods.termination import Termination
+from weft.engine.loop.progress import CrawlStatus
+from weft.engine.loop.stop import Stop
 from weft.errors import BadInput
 from weft.frontier.contract import CrawlLimits, RobotsRecord
+from weft.frontier.embedded.routing import RoutedFrontier
 from weft.frontier.outbox import JUMP, Recent
-from weft.frontier.routing import RoutedFrontier
 from weft.records import Found, Purpose
 from weft.telemetry import Slot
 
@@ -41,8 +41,8 @@ class Clock:
         return self.now
 
 
-def report(clock: Clock, **more: object) -> Status:
-    status = Status(pid=1, idle="done", told_at=clock.now, admitted=5, finished=5)
+def report(clock: Clock, **more: object) -> CrawlStatus:
+    status = CrawlStatus(pid=1, idle="done", told_at=clock.now, admitted=5, finished=5)
     for name, value in more.items():
         setattr(status, name, value)
     return status
@@ -153,7 +153,7 @@ def test_after_a_reboot_numbers_go_on_beyond_what_may_have_been_lost(tmp_path: P
     sender.admit(crawl, [Found(THERE, 1)])
     sender.commit()
     sender.close()
-    monkeypatch.setattr("weft.frontier.routing.boot_id", lambda: "another")
+    monkeypatch.setattr("weft.frontier.embedded.routing.boot_id", lambda: "another")
     sender, _ = opened(tmp_path, 0)
     sender.commit()
     assert sender.stats().sent == 1 + JUMP + 1

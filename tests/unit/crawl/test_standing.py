@@ -9,10 +9,10 @@ import pytest
 
 from weft.config import load
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.order import Order
+from weft.crawl.order import ProcessOrder
 from weft.crawl.process import Process
-from weft.crawl.standing import Standing, begin_alone, end_alone
-from weft.engine.progress import Status, read_status, write_status
+from weft.crawl.reports.standing import Standing, begin_alone, end_alone
+from weft.engine.loop.progress import CrawlStatus, read_status, write_status
 from weft.frontier.contract import FrontierStats
 
 
@@ -21,21 +21,21 @@ def folder(tmp_path: Path) -> CrawlFolder:
     return CrawlFolder([tmp_path])
 
 
-def standing(folder: CrawlFolder, told: dict[tuple[int, str, int], Status]) -> Standing:
+def standing(folder: CrawlFolder, told: dict[tuple[int, str, int], CrawlStatus]) -> Standing:
     """Of processes that have told this; none of them is there."""
     config, processes = load(None, {}, {"data_dirs": [str(folder.home)]}).config, []
     for number, ((pod, role, index), status) in enumerate(told.items()):
         path = folder.home / f"{number}.json"
         write_status(path, status)
-        order = Order(config, "c", 1, "run", None, pod, role, index, 2)
+        order = ProcessOrder(config, "c", 1, "run", None, pod, role, index, 2)
         processes.append(Process(order, folder.home, path, stuck_s=1.0))
     return Standing(folder.status, processes)
 
 
 def test_what_a_pods_processes_share_counts_once_by_who_told_it_last(folder: CrawlFolder) -> None:
-    shared = Status(queued=7, seen=90, sites=3, admitted=100, finished=80, told_at=5.0)
+    shared = CrawlStatus(queued=7, seen=90, sites=3, admitted=100, finished=80, told_at=5.0)
     later = msgspec.structs.replace(shared, queued=2, seen=95, admitted=105, finished=103, told_at=6.0)
-    other = Status(queued=1, seen=10, sites=1, admitted=10, finished=9, pages=4, requests=9, told_at=5.5)
+    other = CrawlStatus(queued=1, seen=10, sites=1, admitted=10, finished=9, pages=4, requests=9, told_at=5.5)
     status = standing(
         folder,
         {
@@ -52,7 +52,7 @@ def test_what_a_pods_processes_share_counts_once_by_who_told_it_last(folder: Cra
 
 
 def test_at_the_end_the_pods_themselves_have_the_last_word(folder: CrawlFolder) -> None:
-    stale = Status(state="running", queued=9, seen=50, admitted=50, finished=40, in_flight=3, pages=5)
+    stale = CrawlStatus(state="running", queued=9, seen=50, admitted=50, finished=40, in_flight=3, pages=5)
     whole = standing(folder, {(0, "fetcher", 0): stale, (1, "fetcher", 0): stale})
     pods = {0: FrontierStats(4, 1, 60, 2, 60, 54, 6, to_parse=1), 1: FrontierStats(0, 0, 70, 3, 70, 70, 5)}
     whole.end("interrupted", "interrupted", folder, pods)
@@ -65,14 +65,14 @@ def test_at_the_end_the_pods_themselves_have_the_last_word(folder: CrawlFolder) 
 
 
 def test_a_pod_that_does_not_answer_leaves_what_its_processes_told(folder: CrawlFolder) -> None:
-    stale = Status(queued=9, seen=50, admitted=50, finished=40)
+    stale = CrawlStatus(queued=9, seen=50, admitted=50, finished=40)
     whole = standing(folder, {(0, "fetcher", 0): stale, (1, "fetcher", 0): stale})
     whole.end("failed", "", folder, {0: FrontierStats(4, 0, 60, 2, 60, 56, 6)})
     assert (whole.status.queued, whole.status.admitted) == (18, 100)
 
 
 def test_a_process_that_is_alone_and_was_killed_has_ended_all_the_same(folder: CrawlFolder) -> None:
-    write_status(folder.status, Status(state="limit", note="max_pages", pages=3, elapsed_s=2.0))
+    write_status(folder.status, CrawlStatus(state="limit", note="max_pages", pages=3, elapsed_s=2.0))
     begin_alone(folder.status)
     status = read_status(folder.status)
     assert status is not None and (status.state, status.note, status.pages) == ("starting", "", 3)
@@ -80,7 +80,7 @@ def test_a_process_that_is_alone_and_was_killed_has_ended_all_the_same(folder: C
     end_alone(folder.status, "interrupted", "interrupted", folder)
     status = read_status(folder.status)
     assert status is not None and (status.state, status.note, status.in_flight) == ("interrupted", "interrupted", 0)
-    write_status(folder.status, Status(state="failed", note="its own words"))
+    write_status(folder.status, CrawlStatus(state="failed", note="its own words"))
     end_alone(folder.status, "failed", "", folder)
     status = read_status(folder.status)
     assert status is not None and status.note == "its own words"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from weft.engine.metrics import EngineMetrics
-from weft.engine.progress import Progress
+from weft.engine.loop.metrics import EngineMetrics
+from weft.engine.loop.progress import CrawlProgress
 from weft.frontier.contract import FrontierStats
 from weft.records import FetchResult, Purpose
 from weft.telemetry import Metrics, Slot, read_snapshot
@@ -27,7 +27,7 @@ def saved(folder: Path) -> dict[tuple[str, ...], list[float]]:
 
 
 def test_counts_of_pods_and_pressure_go_on_after_a_restart(tmp_path: Path) -> None:
-    progress = Progress(tmp_path / "status.json", 1)
+    progress = CrawlProgress(tmp_path / "status.json", 1)
     for _ in range(2):
         metrics = EngineMetrics(Metrics(tmp_path, SLOT), 10)
         metrics.crossed(30, 0.004)
@@ -51,7 +51,7 @@ def test_counts_of_pods_and_pressure_go_on_after_a_restart(tmp_path: Path) -> No
 
 
 def test_errors_of_one_kind_add_up_whatever_their_particulars(tmp_path: Path) -> None:
-    progress = Progress(tmp_path / "status.json", 1)
+    progress = CrawlProgress(tmp_path / "status.json", 1)
     progress.errors.update({"robots: Disallow: /a (line 3)": 2, "robots: Disallow: /b (line 4)": 5, "timeout": 1})
     EngineMetrics(Metrics(tmp_path, SLOT), 10).update(progress, None, 0)
     figures = saved(tmp_path)
@@ -61,7 +61,7 @@ def test_errors_of_one_kind_add_up_whatever_their_particulars(tmp_path: Path) ->
 
 
 def test_nothing_is_saved_before_it_is_time(tmp_path: Path) -> None:
-    progress, now = Progress(tmp_path / "status.json", 1), [0.0]
+    progress, now = CrawlProgress(tmp_path / "status.json", 1), [0.0]
     metrics = EngineMetrics(Metrics(tmp_path, SLOT), 10, clock=lambda: now[0])
     for at, pages in ((0.0, 1), (9.9, 2), (10.0, 3)):
         now[0], progress.status.pages = at, pages
@@ -75,7 +75,7 @@ def test_transfers_are_timed_by_kind_and_pages_sized(tmp_path: Path) -> None:
     metrics.fetched(Purpose.PAGE, result(0, 0, 3.0))  # no answer has no size
     metrics.fetched(Purpose.ROBOTS, result(200, 70, 0.5))
     metrics.fetched(Purpose.SITEMAP, result(200, 900, 0.25))
-    metrics.update(Progress(tmp_path / "status.json", 1), STATS, 0)
+    metrics.update(CrawlProgress(tmp_path / "status.json", 1), STATS, 0)
     figures = saved(tmp_path)
     times = {kind: figures["weft_fetch_seconds", kind] for kind in ("page", "robots", "sitemap")}
     assert {kind: (sum(values[:-1]), round(values[-1], 3)) for kind, values in times.items()} == {

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from weft.engine.progress import Progress, read_status
-from weft.engine.robots import record_of
-from weft.engine.steps import STEPS, crash_point
-from weft.engine.suspects import Suspects, pulse
-from weft.engine.verdict import Kind, backoff_s, error_kind, kind_of, site_health
+from weft.engine.loop.progress import CrawlProgress, read_status
+from weft.engine.loop.robots import record_of
+from weft.engine.loop.steps import STEPS, crash_point
+from weft.engine.loop.suspects import Suspects, pulse
+from weft.engine.loop.verdict import Kind, backoff_s, error_kind, kind_of, site_health
 from weft.records import FetchResult
 
 
@@ -90,7 +90,7 @@ def test_what_an_answer_for_robots_txt_means(answer: FetchResult, status: str | 
 DIE = """
 import os, sys
 from pathlib import Path
-from weft.engine.suspects import Suspects
+from weft.engine.loop.suspects import Suspects
 suspects = Suspects(Path(sys.argv[1]))
 suspects.beat()
 suspects.parsing(42)
@@ -129,7 +129,7 @@ def test_a_torn_pulse_file_is_as_none(tmp_path: Path) -> None:
 
 def test_progress_goes_on_from_an_earlier_run(tmp_path: Path) -> None:
     path = tmp_path / "status.json"
-    progress = Progress(path, 1)
+    progress = CrawlProgress(path, 1)
     progress.page("http://a/1", 100)
     progress.refused["scope"] += 3
     progress.errors["timeout"] += 1
@@ -137,7 +137,7 @@ def test_progress_goes_on_from_an_earlier_run(tmp_path: Path) -> None:
     status = read_status(path)
     assert status is not None
     assert (status.state, status.pages, status.recent, status.refused) == ("running", 1, ["http://a/1"], {"scope": 3})
-    later = Progress(path, 2)
+    later = CrawlProgress(path, 2)
     later.refused["scope"] += 1
     later.write("finished", "done")
     status = read_status(path)
@@ -150,7 +150,7 @@ def test_progress_goes_on_from_an_earlier_run(tmp_path: Path) -> None:
 
 def test_a_crash_point_kills_at_the_wanted_time_and_nowhere_else() -> None:
     program = """
-from weft.engine.steps import crash_point
+from weft.engine.loop.steps import crash_point
 reach = crash_point()
 for n in range(5):
     print(n, flush=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from log_lines import log_lines
 
-from weft.engine.pressure import Level, Pressure
+from weft.engine.loop.pressure import Level, Pressure
 
 
 class Queue:
@@ -46,7 +46,7 @@ def test_what_it_has_handed_over_itself_counts_between_two_looks() -> None:
 
 
 def test_the_log_is_told_when_it_begins_and_when_it_has_been_over_for_a_while() -> None:
-    with log_lines("weft.engine.pressure") as lines:
+    with log_lines("weft.engine.loop.pressure") as lines:
         queue = Queue()
         for length in (50, 99, 120, 90, 120, 99, 350, 320, 40, 40, 40, 120, 40, 40, 40, 40, 40, 40, 40):
             queue.share(length)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from log_lines import log_lines
 
-from weft.engine.progress import Progress, ProgressLines, Status, read_status
-from weft.engine.verdict import failure_of, refusal_of
+from weft.engine.loop.progress import CrawlProgress, CrawlStatus, ProgressLines, read_status
+from weft.engine.loop.verdict import failure_of, refusal_of
 from weft.frontier.contract import FrontierStats
 from weft.records import Row
 from weft.store.contract import Stats
@@ -48,12 +48,12 @@ def test_a_row_is_a_failure_or_a_refusal_or_neither() -> None:
 
 def test_a_process_that_was_killed_takes_up_what_its_store_holds(tmp_path: Path) -> None:
     path = tmp_path / "status.json"
-    first = Progress(path, 1, "run 1")
+    first = CrawlProgress(path, 1, "run 1")
     first.page("http://a/", 100)
     first.statuses["200"] += 1
     first.refused.update({"robots": 9, "duplicate": 70})
     first.write("running")  # and more was committed before it died
-    second = Progress(path, 2, "run 1")
+    second = CrawlProgress(path, 2, "run 1")
     second.take_up(HELD)
     second.write("running")
     status = read_status(path)
@@ -65,7 +65,7 @@ def test_a_process_that_was_killed_takes_up_what_its_store_holds(tmp_path: Path)
     }  # fmt: skip
     assert status.refused == {"robots": 9, "duplicate": 70, "address": 1}, "what has no row is not forgotten"
     assert status.started_at == first.status.started_at, "the run goes on"
-    third = Progress(path, 3, "run 2")
+    third = CrawlProgress(path, 3, "run 2")
     third.take_up(HELD)
     assert third.status.pages_at_start == 5
     assert third.status.started_at > first.status.started_at
@@ -73,20 +73,20 @@ def test_a_process_that_was_killed_takes_up_what_its_store_holds(tmp_path: Path)
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_row_that_is_dropped_is_not_counted(tmp_path: Path, kind: tuple[int, str]) -> None:
-    progress = Progress(tmp_path / "status.json", 1)
+    progress = CrawlProgress(tmp_path / "status.json", 1)
     progress.take_up(HELD)
     progress.dropped(row(*kind))
     fewer = {key: rows - (key == kind) for key, rows in KINDS.items()}
     is_page = kind == (200, "")
     held = Stats(18, 5 - is_page, 0, 0, 0.0, 0.0, {}, {}, {}, {}, [], fewer, 800 - 10 * is_page)
-    after = Progress(tmp_path / "other.json", 1)
+    after = CrawlProgress(tmp_path / "other.json", 1)
     after.take_up(held)
     assert (progress.status.pages, progress.status.body_bytes) == (after.status.pages, after.status.body_bytes)
     assert (+progress.statuses, +progress.errors, +progress.refused) == (+after.statuses, +after.errors, +after.refused)
 
 
 def test_at_the_end_what_did_not_come_home_is_queued(tmp_path: Path) -> None:
-    progress = Progress(tmp_path / "status.json", 1)
+    progress = CrawlProgress(tmp_path / "status.json", 1)
     progress.stands(FrontierStats(10, 3, 50, 4, 50, 37, 30), 3)
     assert (progress.status.queued, progress.status.in_flight) == (10, 3)
     progress.ends(FrontierStats(10, 2, 50, 4, 50, 37, 30, to_parse=1))
@@ -97,11 +97,11 @@ def test_at_the_end_what_did_not_come_home_is_queued(tmp_path: Path) -> None:
 
 def test_a_line_a_minute() -> None:
     now = [0.0]
-    with log_lines("weft.engine.progress") as logged:
+    with log_lines("weft.engine.loop.progress") as logged:
         lines = ProgressLines(clock=lambda: now[0])
         for at, pages in ((0, 10), (30, 20), (59.9, 60), (60, 70), (90, 80), (125, 200)):
             now[0] = at
-            lines(Status(state="running", pages=pages, queued=5, errors={"dns": 2, "timeout": 1}))
+            lines(CrawlStatus(state="running", pages=pages, queued=5, errors={"dns": 2, "timeout": 1}))
     assert [tuple(fields[name] for name in ("pages", "pages_per_s", "queued", "errors")) for _, fields in logged] == [
         (70, 1.0, 5, 3),
         (200, 2.0, 5, 3),

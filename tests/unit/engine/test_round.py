@@ -10,15 +10,15 @@ import msgspec
 import pytest
 
 from weft.config import FetchSection, PolitenessSection, ScopeSection
-from weft.engine.answer import Answer
 from weft.engine.crawls import RunningCrawl
-from weft.engine.leads import Leads
-from weft.engine.progress import Progress
-from weft.engine.round import Round
-from weft.engine.rows import Rows
+from weft.engine.loop.answer import Answer
+from weft.engine.loop.leads import Leads
+from weft.engine.loop.progress import CrawlProgress
+from weft.engine.loop.round import Round
+from weft.engine.loop.rows import Rows
 from weft.frontier.admission import Rules
 from weft.frontier.contract import Admission, CrawlLimits, Ended, Outcome, RobotsRecord
-from weft.frontier.embedded import EmbeddedFrontier
+from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import FetchResult, Found, Lease
 from weft.store.pages import PageStore
 
@@ -57,7 +57,7 @@ class Parts:
         number = self.frontier.open_crawl("test", CrawlLimits(max_depth=max_depth))
         self.frontier.recover()
         section, fetch = ScopeSection(scope=scope, max_depth=max_depth), FetchSection()
-        self.progress = Progress(folder / "status.json", 1)
+        self.progress = CrawlProgress(folder / "status.json", 1)
         self.crawl = RunningCrawl(
             number, Rules(section, SITES, this_year=2026), section, fetch, self.frontier, self.progress,
             politeness=PolitenessSection(delay_s=1.0, places=1),

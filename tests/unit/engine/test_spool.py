@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.engine.spool import Spooled, SpoolReader, SpoolWriter, Sweeper, Unreadable, spooled
+from weft.engine.loop.spool import Spooled, SpoolReader, SpoolWriter, Sweeper, Unreadable, spooled
 from weft.errors import DiskFull
 from weft.records import FetchResult
 

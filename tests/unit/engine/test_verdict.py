@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.engine.verdict import RETRYABLE, Kind, backoff_s, error_kind, kind_of, site_health
+from weft.engine.loop.verdict import RETRYABLE, Kind, backoff_s, error_kind, kind_of, site_health
 from weft.records import FetchResult
 
 

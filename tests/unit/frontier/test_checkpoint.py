@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from weft.config import PolitenessSection
-from weft.frontier.checkpoint import Reader
 from weft.frontier.contract import CrawlLimits
-from weft.frontier.embedded import EmbeddedFrontier
-from weft.frontier.sites import Crawl
+from weft.frontier.embedded.checkpoint import Reader
+from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.sites import Crawl
 from weft.records import Found
 
 DEEP = CrawlLimits(max_depth=5)

@@ -14,7 +14,7 @@ import pytest
 from weft.config import PolitenessSection
 from weft.errors import BadInput, Damaged
 from weft.frontier.contract import CrawlLimits, RobotsRecord
-from weft.frontier.embedded import EmbeddedFrontier
+from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.journal import Journal, check_size
 from weft.frontier.mark import read_mark
 from weft.frontier.redis.lead import Lead, _sync_folder

@@ -12,10 +12,10 @@ import pytest
 
 from weft.config import PolitenessSection
 from weft.errors import Busy
-from weft.frontier import embedded as embedded_module
 from weft.frontier import requests as requests_module
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord, Wanted
-from weft.frontier.embedded import EmbeddedFrontier
+from weft.frontier.embedded import frontier as embedded_module
+from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.requests import Finish, Start, read_events
 from weft.frontier.view import FrontierView
 from weft.records import POD_SHIFT, Found, Lease, Purpose, Reason

@@ -16,15 +16,17 @@ import pytest
 
 from weft.config import PolitenessSection, ScopeSection
 from weft.errors import DiskFull
-from weft.frontier import admission, checkpoint, embedded, robots_files, routing, spill
+from weft.frontier import admission
 from weft.frontier.admission import Rules
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord, Wanted
-from weft.frontier.embedded import FROM_STORE, EmbeddedFrontier
+from weft.frontier.embedded import checkpoint, robots_files, routing, spill
+from weft.frontier.embedded import frontier as embedded
+from weft.frontier.embedded.frontier import FROM_STORE, EmbeddedFrontier
+from weft.frontier.embedded.renew import renew
+from weft.frontier.embedded.robots_files import RobotsFiles
+from weft.frontier.embedded.routing import RoutedFrontier
 from weft.frontier.journal import Journal, sealed
-from weft.frontier.renew import renew
 from weft.frontier.requests import RequestLog, boot_id, last_requests, read_events
-from weft.frontier.robots_files import RobotsFiles
-from weft.frontier.routing import RoutedFrontier
 from weft.frontier.view import FrontierView
 from weft.records import Found, Purpose
 

@@ -13,7 +13,7 @@ from isal import isal_zlib
 from weft.config import PolitenessSection
 from weft.errors import BadInput
 from weft.frontier.contract import CrawlLimits
-from weft.frontier.embedded import EmbeddedFrontier
+from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.journal import SCHEMA_VERSION, Journal, packed_items, sealed
 
 FIRST = """

@@ -9,7 +9,7 @@ import pytest
 
 from weft.frontier.contract import RobotsRecord
 from weft.frontier.journal import Journal
-from weft.frontier.outbox import JUMP, Message, Outbox, Recent, RobotsNotice, encoded, read_message
+from weft.frontier.outbox import JUMP, Outbox, PodMessage, Recent, RobotsNotice, encoded, read_message
 from weft.records import Found, Purpose
 
 
@@ -38,7 +38,7 @@ ERRANDS = [
 
 
 def test_a_message_carries_links_by_what_they_share_and_the_rest_one_by_one() -> None:
-    message = Message([], [], [], [])
+    message = PodMessage([], [], [], [])
     for one in (*LINKS, *ERRANDS):
         message.add(3, one)
     message.add(4, LINKS[0])

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from weft.config import PolitenessSection
-from weft.frontier import queues as queues_module
 from weft.frontier.contract import CrawlLimits, End, Ended, Item, Outcome, RobotsRecord
-from weft.frontier.embedded import EmbeddedFrontier
+from weft.frontier.embedded import queues as queues_module
+from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.queues import FORGET_AFTER_S, Queues
+from weft.frontier.embedded.sites import Crawl
 from weft.frontier.journal import Journal
-from weft.frontier.queues import FORGET_AFTER_S, Queues
-from weft.frontier.sites import Crawl
 from weft.records import Found, Lease, Purpose
 
 WALL = 1_700_000_000.0

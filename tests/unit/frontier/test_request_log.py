@@ -9,7 +9,7 @@ import pytest
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, Ended
-from weft.frontier.embedded import EmbeddedFrontier
+from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.requests import (
     Finish,
     Gaps,

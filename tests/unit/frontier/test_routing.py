@@ -10,8 +10,8 @@ import pytest
 from weft import urls
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.embedded.routing import RoutedFrontier
 from weft.frontier.outbox import JUMP, read_message
-from weft.frontier.routing import RoutedFrontier
 from weft.records import Found, Purpose
 
 PODS = 2

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from weft.frontier import spill
-from weft.frontier.spill import SpillQueue, spill_name
+from weft.frontier.embedded import spill
+from weft.frontier.embedded.spill import SpillQueue, spill_name
 
 
 class QueueAt(SpillQueue):

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.frontier import spill
+from weft.frontier.embedded import spill
+from weft.frontier.embedded.spill import SpillQueue
+from weft.frontier.embedded.wheel import IDLE, Wheel
 from weft.frontier.seen import SeenSet
-from weft.frontier.spill import SpillQueue
-from weft.frontier.wheel import IDLE, Wheel
 
 
 @given(st.lists(st.lists(st.integers(0, 300).map(lambda n: f"http://h/{n}"), max_size=60), max_size=20))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits
-from weft.frontier.embedded import EmbeddedFrontier
+from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.view import FrontierView
 from weft.records import Found
 

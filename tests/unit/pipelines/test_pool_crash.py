@@ -10,16 +10,16 @@ from typing import cast
 
 import pytest
 
-from weft.pipelines import slot as slots
-from weft.pipelines.crash import STORM_ITEMS, STORM_TRIES, CrashRules, Queue
-from weft.pipelines.crew import Crew
-from weft.pipelines.delivery import Delivery
-from weft.pipelines.dispatch import Dispatcher
-from weft.pipelines.events import Progress
-from weft.pipelines.member import Kill, Member, Seat, Why
-from weft.pipelines.settings import Settings
-from weft.pipelines.slot import SlotReader
-from weft.pipelines.task import Intake, Task
+from weft.pipelines.pool import slot as slots
+from weft.pipelines.pool.crash import STORM_ITEMS, STORM_TRIES, CrashRules, Queue
+from weft.pipelines.pool.crew import Crew
+from weft.pipelines.pool.delivery import Delivery
+from weft.pipelines.pool.dispatch import Dispatcher
+from weft.pipelines.pool.events import PoolProgress
+from weft.pipelines.pool.member import Kill, Member, Seat, Why
+from weft.pipelines.pool.settings import Settings
+from weft.pipelines.pool.slot import SlotReader
+from weft.pipelines.pool.task import Intake, Task
 from weft.supervise.child import Child, RestartPolicy
 from weft.supervise.process import Exit
 
@@ -230,7 +230,7 @@ class TestSeclusion:
         queue.exclusive.append(task(1))
         queue.batches.append([task(2), task(3)])
         crew = SimpleNamespace(members=members, end=lambda member, again: None, start=lambda member: None)
-        delivery = Delivery(Progress([], None), None, None, None)
+        delivery = Delivery(PoolProgress([], None), None, None, None)
         dispatcher = Dispatcher(Settings(2), Intake(iter(()), None), queue, cast(Crew, crew), delivery)
         for _ in range(3):
             dispatcher.run()

@@ -12,14 +12,14 @@ import msgspec
 import pytest
 
 from weft.errors import BadInput, WeftError
-from weft.pipelines import slot as slots
-from weft.pipelines.history import History
-from weft.pipelines.itemlog import ItemLog
-from weft.pipelines.journal import Journal
-from weft.pipelines.record import Record, Result, Status
-from weft.pipelines.runs import RunDirectory
-from weft.pipelines.slot import ACTIVE, COMMIT, FRAME_START_NS, READ, START_NS, Slot, SlotReader, SlotWriter
-from weft.pipelines.target import Target
+from weft.pipelines.pool import slot as slots
+from weft.pipelines.pool.history import History
+from weft.pipelines.pool.itemlog import ItemLog
+from weft.pipelines.pool.journal import ResultJournal
+from weft.pipelines.pool.record import Record, Result, Status
+from weft.pipelines.pool.runs import RunDirectory
+from weft.pipelines.pool.slot import ACTIVE, COMMIT, FRAME_START_NS, READ, START_NS, SharedSlot, SlotReader, SlotWriter
+from weft.pipelines.pool.target import Target
 
 
 @pytest.fixture
@@ -39,19 +39,19 @@ def record(item_id: str | int, value: object = None) -> Record:
 
 def write(path: Path, *blocks: list[Record]) -> list[int]:
     """A journal of these blocks; where each begins, and where the last ends."""
-    journal = Journal(path)
+    journal = ResultJournal(path)
     list(journal.read())
     for records in blocks:
         journal.append(4242, msgspec.msgpack.encode(records))
     journal.close()
-    journal = Journal(path)
+    journal = ResultJournal(path)
     places = [block.at for block in journal.read()]
     journal.close()
     return [*places, path.stat().st_size]
 
 
 def ids(path: Path) -> list[str | int]:
-    journal = Journal(path)
+    journal = ResultJournal(path)
     try:
         return [record.item_id for block in journal.read() for record in block.records]
     finally:
@@ -94,7 +94,7 @@ class TestJournal:
         with path.open("r+b") as file:
             file.seek(20)
             file.write(b"\xff\xff")
-        journal = Journal(path)
+        journal = ResultJournal(path)
         assert [len(list(journal.read())) for _ in range(3)] == [1, 1, 1]
         journal.close()
         assert len(told) == 1
@@ -128,7 +128,7 @@ class TestJournal:
         path = tmp_path / "j"
         write(path, [record("a")])
         os.truncate(path, size)
-        journal = Journal(path)
+        journal = ResultJournal(path)
         assert (journal.new, journal.empty, list(journal.read())) == (True, True, [])
         journal.append(1, msgspec.msgpack.encode([record("b")]))
         journal.close()
@@ -138,7 +138,7 @@ class TestJournal:
         path = tmp_path / "j"
         told = []
         for _ in range(2):
-            journal = Journal(path)
+            journal = ResultJournal(path)
             told.append((journal.new, journal.empty))
             list(journal.read())
             journal.append(1, msgspec.msgpack.encode([record("b")]))
@@ -149,7 +149,7 @@ class TestJournal:
         disk = mount_disk("4k")
         (disk / "filler").write_bytes(b"x" * 4096)
         with pytest.raises(WeftError, match="j cannot be written: No space left"):
-            Journal(disk / "j")
+            ResultJournal(disk / "j")
 
 
 class TestHistory:
@@ -174,7 +174,7 @@ class TestHistory:
         return path
 
     def replayed(self, directory: RunDirectory) -> list[str | int]:
-        journal = Journal(directory.journal)
+        journal = ResultJournal(directory.journal)
         try:
             return [result.item_id for result in History(directory, journal).replay()]
         finally:
@@ -202,7 +202,7 @@ class TestHistory:
     ) -> None:
         path = self.slot(directory, [record("a", "x" * 60), record("b", "x" * 60)])
         with path.open("r+b") as file:
-            slot = Slot(file.fileno())
+            slot = SharedSlot(file.fileno())
             slot.words[word] ^= 1 << bit
             slot.close()
         assert self.replayed(directory) == ["a", "b"] or "done again" in "".join(told)
@@ -211,7 +211,7 @@ class TestHistory:
         write(directory.journal, [record("a")])
         os.truncate(directory.journal, directory.journal.stat().st_size - 1)
         size = directory.journal.stat().st_size
-        journal = Journal(directory.journal)
+        journal = ResultJournal(directory.journal)
         with pytest.raises(BadInput, match="resume it"):
             History(directory, journal).refuse_if_any()
         journal.close()
@@ -308,7 +308,7 @@ class TestSlot:
 
     def test_the_banks_numbers_begin_again_after_the_last(self) -> None:
         fd = slots.create(None)
-        reader = Slot(fd)
+        reader = SharedSlot(fd)
         last = slots._SEQ_MASK
         reader.words[READ] = last << slots._SEQ_SHIFT
         reader.words[ACTIVE] = last
@@ -325,7 +325,7 @@ class TestSlot:
 
 def test_a_log_whose_last_line_was_torn_goes_on_in_a_new_one(tmp_path: Path) -> None:
     fd = slots.create(None)
-    slot = Slot(fd)
+    slot = SharedSlot(fd)
     log = ItemLog(slot, str(tmp_path), 7, lambda: (b"", 0))
     for torn in (False, True):
         log.begin("a")

@@ -6,7 +6,7 @@ import os
 import socket
 import tempfile
 
-from weft.pipelines.descriptors import Descriptors, identity
+from weft.pipelines.pool.descriptors import Descriptors, identity
 
 
 def test_an_identity_goes_with_the_file_and_not_with_the_number() -> None:

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.pipelines import itemlog, slot
-from weft.pipelines.capture import PrintStream
-from weft.pipelines.itemlog import ItemLog, LogHandler, close_after_death, entry, log_path, safe_name
-from weft.pipelines.slot import Slot
+from weft.pipelines.pool import itemlog, slot
+from weft.pipelines.pool.capture import PrintStream
+from weft.pipelines.pool.itemlog import ItemLog, LogHandler, close_after_death, entry, log_path, safe_name
+from weft.pipelines.pool.slot import SharedSlot
 
 LINE = re.compile(r"\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\] \[([A-Z]+)\] \[(\w+)\] (.*)")
 
@@ -27,7 +27,7 @@ class Place:
 
     def __init__(self, directory: Path) -> None:
         self.fd = slot.create(None)
-        self.slot = Slot(self.fd)
+        self.slot = SharedSlot(self.fd)
         self.output = b""
         self.dropped = 0
         self.log = ItemLog(self.slot, str(directory), 77, self._collect)

@@ -11,20 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.errors import BadInput, WeftError
-from weft.pipelines import slot as slots
-from weft.pipelines.history import History
-from weft.pipelines.journal import Block, Journal
-from weft.pipelines.record import Code, Death, Record, Result, to_result
-from weft.pipelines.runs import RunDirectory
-from weft.pipelines.slot import SlotWriter
+from weft.pipelines.pool import slot as slots
+from weft.pipelines.pool.history import History
+from weft.pipelines.pool.journal import Block, ResultJournal
+from weft.pipelines.pool.record import Code, Death, Record, Result, to_result
+from weft.pipelines.pool.runs import RunDirectory
+from weft.pipelines.pool.slot import SlotWriter
 
 
 def record(item_id: str | int, value: object = None) -> Record:
     return Record(0, item_id, 0, 1, 1500, value)
 
 
-def written(path: Path, *blocks: list[Record]) -> Journal:
-    journal = Journal(path)
+def written(path: Path, *blocks: list[Record]) -> ResultJournal:
+    journal = ResultJournal(path)
     assert list(journal.read()) == []
     for number, records in enumerate(blocks):
         journal.append(100 + number, msgspec.msgpack.encode(records))
@@ -33,7 +33,7 @@ def written(path: Path, *blocks: list[Record]) -> Journal:
 
 
 def blocks_of(path: Path) -> list[Block]:
-    journal = Journal(path)
+    journal = ResultJournal(path)
     try:
         return list(journal.read())
     finally:
@@ -73,7 +73,7 @@ def test_appending_goes_on_after_a_cut(tmp_path: Path) -> None:
     path = tmp_path / "j"
     written(path, [record("a")], [record("b")]).close()
     os.truncate(path, path.stat().st_size - 1)
-    journal = Journal(path)
+    journal = ResultJournal(path)
     list(journal.read())
     journal.append(1, msgspec.msgpack.encode([record("c")]))
     journal.close()
@@ -83,12 +83,12 @@ def test_appending_goes_on_after_a_cut(tmp_path: Path) -> None:
 def test_foreign_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "j").write_text("something else entirely")
     with pytest.raises(BadInput, match="not a journal"):
-        Journal(tmp_path / "j")
+        ResultJournal(tmp_path / "j")
 
 
 def test_a_journal_that_cannot_be_opened_is_reported(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="Is a directory"):
-        Journal(tmp_path)
+        ResultJournal(tmp_path)
 
 
 def test_full_disk_is_reported_with_what_is_safe(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_full_disk_is_reported_with_what_is_safe(tmp_path: Path) -> None:
 def test_a_result_is_the_same_after_the_journal(
     status: Code, error: str | None, ms: float, death: Death | None
 ) -> None:
-    from weft.pipelines.delivery import _record
+    from weft.pipelines.pool.delivery import _record
 
     result = to_result(Record(3, "x", status, 2, round(ms * 1000), [1], "clone", error, "tb", "log", death), 55)
     copy = msgspec.msgpack.decode(msgspec.msgpack.encode(_record(result)), type=Record)
@@ -125,7 +125,7 @@ class TestHistory:
         return directory
 
     def replay(self, directory: RunDirectory) -> list[Result]:
-        journal = Journal(directory.journal)
+        journal = ResultJournal(directory.journal)
         try:
             return list(History(directory, journal).replay())
         finally:

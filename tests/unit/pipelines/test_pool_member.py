@@ -15,17 +15,17 @@ from typing import cast
 
 import pytest
 
-from weft.pipelines import slot as slots
-from weft.pipelines.crash import Queue
-from weft.pipelines.crew import Crew
-from weft.pipelines.delivery import Delivery
-from weft.pipelines.dispatch import Dispatcher
-from weft.pipelines.member import Member, Seat, Why
-from weft.pipelines.settings import Settings
-from weft.pipelines.slot import CURRENT, CUT, FRAME_START_NS, FRAMES, LIMIT, NO_LIMIT, START_NS, SlotReader
-from weft.pipelines.task import Intake, Task
-from weft.pipelines.watch import Watch, bound_output
-from weft.pipelines.wire import FrameReader, decode_batch
+from weft.pipelines.pool import slot as slots
+from weft.pipelines.pool.crash import Queue
+from weft.pipelines.pool.crew import Crew
+from weft.pipelines.pool.delivery import Delivery
+from weft.pipelines.pool.dispatch import Dispatcher
+from weft.pipelines.pool.member import Member, Seat, Why
+from weft.pipelines.pool.settings import Settings
+from weft.pipelines.pool.slot import CURRENT, CUT, FRAME_START_NS, FRAMES, LIMIT, NO_LIMIT, START_NS, SlotReader
+from weft.pipelines.pool.task import Intake, Task
+from weft.pipelines.pool.watch import Watch, bound_output
+from weft.pipelines.pool.wire import FrameReader, decode_batch
 from weft.supervise.child import Child, RestartPolicy, State
 
 

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from weft.errors import Busy
-from weft.pipelines.owner import MARK, Owner, owner_of, sweep
-from weft.pipelines.runs import RunDirectory
+from weft.pipelines.pool.owner import MARK, Owner, owner_of, sweep
+from weft.pipelines.pool.runs import RunDirectory
 from weft.supervise import process
 
 
@@ -75,7 +75,7 @@ def test_only_what_carries_the_mark_is_ended() -> None:
 def test_a_lock_that_somebody_else_has_is_not_taken(
     tmp_path: Path, alive: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weft.pipelines.runs._LOCK_PATIENCE_S", 0.05)
+    monkeypatch.setattr("weft.pipelines.pool.runs._LOCK_PATIENCE_S", 0.05)
     last = Owner.this_process() if alive else dead()
     fd = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(fd, fcntl.LOCK_EX)

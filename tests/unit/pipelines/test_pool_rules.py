@@ -24,19 +24,19 @@ from pace import patience
 
 from weft.errors import BadInput
 from weft.pipelines import WorkerPool
-from weft.pipelines.crash import STORM_ITEMS, STORM_TRIES, CrashRules, Queue
-from weft.pipelines.delivery import Delivery
-from weft.pipelines.engine import WorkerView
-from weft.pipelines.events import Counts, Event, Progress
-from weft.pipelines.items import Feeder, check_items, count_lines, parse_line, read_items
-from weft.pipelines.record import Result, Status, cut
-from weft.pipelines.runs import RunDirectory
-from weft.pipelines.seen import SeenIds
-from weft.pipelines.settings import Settings, worker_count
-from weft.pipelines.target import Target
-from weft.pipelines.task import BadItem, Intake, Pause, Task
-from weft.pipelines.view import LineView, LiveView, NoView, failure_line, make_view, sentence
-from weft.pipelines.wire import FrameReader, batch_frame, decode_batch
+from weft.pipelines.pool.crash import STORM_ITEMS, STORM_TRIES, CrashRules, Queue
+from weft.pipelines.pool.delivery import Delivery
+from weft.pipelines.pool.engine import WorkerView
+from weft.pipelines.pool.events import Counts, Event, PoolProgress
+from weft.pipelines.pool.items import Feeder, check_items, count_lines, parse_line, read_items
+from weft.pipelines.pool.record import Result, Status, cut
+from weft.pipelines.pool.runs import RunDirectory
+from weft.pipelines.pool.seen import SeenIds
+from weft.pipelines.pool.settings import Settings, worker_count
+from weft.pipelines.pool.target import Target
+from weft.pipelines.pool.task import BadItem, Intake, Pause, Task
+from weft.pipelines.pool.view import LineView, LiveView, NoView, failure_line, make_view, sentence
+from weft.pipelines.pool.wire import FrameReader, batch_frame, decode_batch
 
 
 def task(item_id: str | int = "a", position: int = 0) -> Task:
@@ -252,7 +252,7 @@ class TestQueue:
 class TestDelivery:
     @given(st.permutations(range(12)), st.lists(st.integers(1, 4), min_size=12, max_size=12))
     def test_ordered_results_come_in_order_whatever_the_arrival(self, arrival: list[int], sizes: list[int]) -> None:
-        delivery = Delivery(Progress([], None), None, None, None)
+        delivery = Delivery(PoolProgress([], None), None, None, None)
         delivery.ordered = True
         for size in sizes:
             chunk, arrival = arrival[:size], arrival[size:]
@@ -261,7 +261,7 @@ class TestDelivery:
         assert [result.item_id for result in delivery.ready] == list(range(12))
 
     def test_room_shrinks_with_the_distance_to_the_oldest_missing_result(self) -> None:
-        delivery = Delivery(Progress([], None), None, None, 10)
+        delivery = Delivery(PoolProgress([], None), None, None, 10)
         assert delivery.room(500, 50) == 50
         delivery.ordered = True
         assert delivery.room(0, 50) == 10
@@ -271,7 +271,7 @@ class TestDelivery:
         assert delivery.room(10, 50) == 1
 
     def test_no_room_while_the_user_has_a_thousand_waiting(self) -> None:
-        delivery = Delivery(Progress([], None), None, None, None)
+        delivery = Delivery(PoolProgress([], None), None, None, None)
         delivery.add([(n, Result(n, Status.OK)) for n in range(1001)])
         delivery.flush()
         assert delivery.room(2000, 50) == 0
@@ -420,7 +420,7 @@ class TestItems:
         ]
 
     def test_a_line_without_end_is_one_bad_item(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("weft.pipelines.items._MAX_LINE_BYTES", 100)
+        monkeypatch.setattr("weft.pipelines.pool.items._MAX_LINE_BYTES", 100)
         found = list(read_items(io.BytesIO(b'{"id":"' + b"x" * 5000 + b'"}\n{"id":"next"}\n')))
         assert isinstance(found[0], BadItem)
         assert found[1:] == [{"id": "next"}]
@@ -462,7 +462,7 @@ class TestItems:
 class TestProgress:
     def test_rate_and_time_left_follow_the_last_seconds(self) -> None:
         clock = Clock()
-        progress = Progress([], 1000, clock)
+        progress = PoolProgress([], 1000, clock)
         for second in range(1, 31):
             clock.now_s = second
             progress.done += 10 if second <= 15 else 30
@@ -473,7 +473,7 @@ class TestProgress:
 
     def test_resumed_results_do_not_count_as_speed(self) -> None:
         clock = Clock()
-        progress = Progress([], 100, clock)
+        progress = PoolProgress([], 100, clock)
         for n in range(50):
             progress.count_resumed(Result(n, Status.OK))
         clock.now_s = 10
@@ -483,7 +483,7 @@ class TestProgress:
 
     def test_listeners_hear_finished_and_failed(self) -> None:
         told: list[Event] = []
-        progress = Progress([told.append], None)
+        progress = PoolProgress([told.append], None)
         progress.tell_result(Result("a", Status.SKIPPED))
         progress.tell_result(Result("b", Status.TIMEOUT, error="late"))
         assert [(event.kind, event.item_id, event.text) for event in told] == [

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.pipelines import slot as slots
-from weft.pipelines.slot import ACTIVE, COMMIT, LOG, Chunk, LogBuffer, Slot, SlotReader, SlotWriter
+from weft.pipelines.pool import slot as slots
+from weft.pipelines.pool.slot import ACTIVE, COMMIT, LOG, Chunk, LogBuffer, SharedSlot, SlotReader, SlotWriter
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def _write_for_ever(fd: int, seed: int) -> None:
 
 
 def test_stage_is_a_short_text(fd: int) -> None:
-    slot = Slot(fd)
+    slot = SharedSlot(fd)
     assert slot.stage is None
     slot.stage = "clone"
     assert slot.stage == "clone"
@@ -170,7 +170,7 @@ def test_stage_is_a_short_text(fd: int) -> None:
 
 
 def test_log_buffer_knows_what_the_file_lacks_at_every_moment_of_a_flush(fd: int) -> None:
-    slot = Slot(fd)
+    slot = SharedSlot(fd)
     buffer = LogBuffer(slot)
     slot.words[LOG] = 1000 << 20  # a file that had 1000 bytes already
     assert buffer.add(b"one\n")
@@ -185,6 +185,6 @@ def test_log_buffer_knows_what_the_file_lacks_at_every_moment_of_a_flush(fd: int
 
 
 def test_log_buffer_refuses_what_does_not_fit(fd: int) -> None:
-    buffer = LogBuffer(Slot(fd))
+    buffer = LogBuffer(SharedSlot(fd))
     assert buffer.add(b"x" * slots.LOG_BYTES)
     assert not buffer.add(b"x")

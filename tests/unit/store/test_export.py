@@ -15,7 +15,7 @@ from weft.records import Row
 from weft.store.export.columns import COLUMNS, columns
 from weft.store.export.lines import _cell
 from weft.store.export.markdown import document, file_name
-from weft.store.export.order import FIELDS, Order, Selection, moment
+from weft.store.export.request import FIELDS, ExportRequest, Selection, moment
 from weft.store.export.source import parse_head
 from weft.store.export.surt import surt
 
@@ -79,16 +79,16 @@ def test_the_key_of_any_path_is_lower_case_and_the_same_for_www_and_https(path: 
 
 
 def test_statuses_are_codes_and_kinds() -> None:
-    takes = Selection(Order("jsonl", statuses=("404", "2xx", "0")), 0.0).takes
+    takes = Selection(ExportRequest("jsonl", statuses=("404", "2xx", "0")), 0.0).takes
     assert [code for code in (0, 200, 204, 301, 404, 410, 500) if takes(row(status=code))] == [0, 200, 204, 404]
 
 
 def test_hosts_are_exact_or_a_whole_domain() -> None:
-    takes = Selection(Order("jsonl", hosts=("a.com", "*.b.com")), 0.0).takes
+    takes = Selection(ExportRequest("jsonl", hosts=("a.com", "*.b.com")), 0.0).takes
     there = ["http://a.com/", "http://a.com:81/", "http://b.com/", "http://x.y.b.com/", "http://[::1]:80/"]
     others = ["http://x.a.com/", "http://ab.com/", "http://xb.com/", "http://c.com/a.com"]
     assert [url for url in there + others if takes(row(url))] == there[:4]
-    assert Selection(Order("jsonl", hosts=("[::1]",)), 0.0).takes(row("http://[::1]:81/"))
+    assert Selection(ExportRequest("jsonl", hosts=("[::1]",)), 0.0).takes(row("http://[::1]:81/"))
 
 
 def test_since_is_a_date_a_time_or_so_long_ago() -> None:
@@ -103,23 +103,23 @@ def test_since_is_a_date_a_time_or_so_long_ago() -> None:
 @pytest.mark.parametrize(
     ("order", "says"),
     [
-        (Order("jsonl", fields=("urll",)), "did you mean url"),
-        (Order("jsonl", content="txt"), "did you mean text"),
-        (Order("jsonl", statuses=("abc",)), "2xx"),
-        (Order("jsonl", max_bytes=1), "WARC"),
-        (Order("warc", content="text"), "--content"),
-        (Order("cdxj", fields=("url",)), "--fields"),
-        (Order("jsonl", since="7 years"), "write a date"),
+        (ExportRequest("jsonl", fields=("urll",)), "did you mean url"),
+        (ExportRequest("jsonl", content="txt"), "did you mean text"),
+        (ExportRequest("jsonl", statuses=("abc",)), "2xx"),
+        (ExportRequest("jsonl", max_bytes=1), "WARC"),
+        (ExportRequest("warc", content="text"), "--content"),
+        (ExportRequest("cdxj", fields=("url",)), "--fields"),
+        (ExportRequest("jsonl", since="7 years"), "write a date"),
     ],
 )
-def test_what_cannot_be_is_reported(order: Order, says: str) -> None:
+def test_what_cannot_be_is_reported(order: ExportRequest, says: str) -> None:
     with pytest.raises(BadInput, match=says):
         order.check()
 
 
 def test_the_columns_are_those_asked_for_and_the_content() -> None:
-    assert Order("jsonl", fields=("title", "url"), content="text").columns(FIELDS) == ("title", "url", "text")
-    assert Order("jsonl").columns(FIELDS) == FIELDS
+    assert ExportRequest("jsonl", fields=("title", "url"), content="text").columns(FIELDS) == ("title", "url", "text")
+    assert ExportRequest("jsonl").columns(FIELDS) == FIELDS
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])

@@ -24,7 +24,7 @@ import msgspec
 from weft import urls
 from weft.errors import ServerAway, ServerFull
 from weft.frontier.contract import Admission, RobotsRecord
-from weft.frontier.outbox import Message, Recent, RobotsNotice, encoded, read_message
+from weft.frontier.outbox import PodMessage, Recent, RobotsNotice, encoded, read_message
 from weft.frontier.redis.client import PodClient
 from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.outbox import Arrived, Behind, FileOutbox, Sent
@@ -180,7 +180,7 @@ class RoutedRedisFrontier(RedisFrontier):
     def scope_extended(self, crawl: int, url: str) -> None:
         """Kept in every pod."""
         super().scope_extended(crawl, url)
-        self._post({pod: Message([], [], [(crawl, url)], []) for pod in self._others})
+        self._post({pod: PodMessage([], [], [(crawl, url)], []) for pod in self._others})
 
     def robots_known(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
         """Kept here, or sent to the pod that owns the origin."""
@@ -188,7 +188,7 @@ class RoutedRedisFrontier(RedisFrontier):
         if pod == self._pod:
             super().robots_known(origin, record, crawl_delay_s)
         else:
-            self._post({pod: Message([], [], [], [RobotsNotice(origin, record, crawl_delay_s)])})
+            self._post({pod: PodMessage([], [], [], [RobotsNotice(origin, record, crawl_delay_s)])})
 
     def _ask_places(self, pod: int, arguments: Sequence[Argument]) -> list[bytes]:
         if pod == self._pod:
@@ -272,7 +272,7 @@ class RoutedRedisFrontier(RedisFrontier):
         super().close()
         self._box.close()
 
-    def _bring(self, pod: int, number: int, message: Message, found: Sequence[Found]) -> Admission:
+    def _bring(self, pod: int, number: int, message: PodMessage, found: Sequence[Found]) -> Admission:
         """Delivers one message. It stays undelivered if a queue there was full."""
         sent = self._sent[pod]
         if pod == self._pod:
@@ -307,7 +307,7 @@ class RoutedRedisFrontier(RedisFrontier):
         return list(came.values())
 
     def _post(
-        self, messages: Mapping[int, Message], found: Mapping[int, Sequence[Found]] | None = None
+        self, messages: Mapping[int, PodMessage], found: Mapping[int, Sequence[Found]] | None = None
     ) -> dict[int, Admission]:
         """Puts messages into the outbox and delivers them; returns the results of those that arrived."""
         came: dict[int, Admission] = {}
@@ -369,12 +369,12 @@ class RoutedRedisFrontier(RedisFrontier):
         return f"{one.depth} {one.url}" if self._crawls[crawl].limits.max_depth is not None else one.url
 
 
-def _message(crawl: int, found: Sequence[Found]) -> Message:
-    message = Message([], [], [], [])
+def _message(crawl: int, found: Sequence[Found]) -> PodMessage:
+    message = PodMessage([], [], [], [])
     for one in found:
         message.add(crawl, one)
     return message
 
 
-def _is_for_robots(message: Message) -> bool:
+def _is_for_robots(message: PodMessage) -> bool:
     return any(special.purpose is Purpose.ROBOTS for special in message.special_urls)

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from weft.errors import Unparsed
 from weft.records import Row
 from weft.store.errors import Unreadable
-from weft.store.export.order import CONTENTS
 from weft.store.export.pages import Pages
 from weft.store.export.part import Unread
+from weft.store.export.request import CONTENTS
 from weft.store.export.source import Source
 
 UNREADABLE = "unreadable"  # the `error` of a row whose page was to be read and could not be

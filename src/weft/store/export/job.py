@@ -24,11 +24,11 @@ from weft.store.export.columns import COLUMNS
 from weft.store.export.facts import Facts
 from weft.store.export.lines import CsvLines, JsonLines, LineFile, LineStream
 from weft.store.export.markdown import MarkdownFolder
-from weft.store.export.order import CONTENTS, FIELDS, Order, Selection, moment
 from weft.store.export.pages import Pages, Reader
 from weft.store.export.parquet import ParquetPieces, schema
 from weft.store.export.part import Part, State, Unread
 from weft.store.export.pieces import PieceFolder
+from weft.store.export.request import CONTENTS, FIELDS, ExportRequest, Selection, moment
 from weft.store.export.source import Source
 from weft.store.export.warc import Places, WarcFiles, WarcStream
 from weft.store.masking import Private
@@ -79,7 +79,7 @@ class Export:
 
     def __init__(
         self,
-        order: Order,
+        order: ExportRequest,
         data_dirs: Sequence[Path],
         reader: Reader,
         *,
@@ -277,7 +277,7 @@ class _Run:
             self._part.save(self._state)
 
 
-def _wanted(order: Order) -> tuple[str, ...]:
+def _wanted(order: ExportRequest) -> tuple[str, ...]:
     """What must be read of pages for this order; nothing where their rows are enough."""
     if order.format in ("warc", "cdxj"):
         return ()

@@ -13,7 +13,7 @@ from weft.errors import Missing
 from weft.records import Row
 from weft.store.export.columns import TYPES, columns
 from weft.store.export.facts import Facts
-from weft.store.export.order import CONTENTS
+from weft.store.export.request import CONTENTS
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,0 +1,1 @@
+"""A crawl in several processes: embedded pods that exchange links, and pods on Redis with their servers."""

@@ -1,0 +1,244 @@
+"""Messages between embedded pods: each pod sends its outbox to every other over a local socket, between its pages.
+
+A pod listens in its folder and is connected to by every other. The one that connects identifies itself, gets the last
+number that was received from it, and sends what comes after. The receiver admits each message to its frontier, and
+acknowledges a number once everything up to it is on its disk: only then does the sender forget it. A connection
+that breaks is made again, and begins with the same handshake. Nothing here blocks: what cannot be read or written now
+is tried at the next call.
+
+    frame     4 bytes length, then that much
+    hello     msgpack [pod, crawl id]                from the one that connects
+    number    8 bytes                                from the one that listens: received (first), safe on disk (later)
+    message   8 bytes number, then the message       from the one that connects
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from weft.frontier.embedded.routing import Received, RoutedFrontier
+from weft.telemetry import Log
+
+EVERY_S = 0.02
+CONNECT_EVERY_S = 0.2
+READ_BYTES = 256 * 1024
+MOST_UNSENT_BYTES = 1024 * 1024
+MOST_FRAME_BYTES = 1 << 30
+_LONGEST_PATH = 100  # bytes; the kernel's limit is 107
+log = Log("weft.crawl.pods.exchange")
+
+
+class _Line:
+    """A connection, with what was read in part and what could not be written yet."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self._socket = connection
+        self._read = bytearray()
+        self.unsent = bytearray()
+        self.pod = -1  # the other pod; -1 before its hello
+        self.number = 0  # outgoing: sent up to here; incoming: acknowledged up to here
+
+    def frames(self) -> Iterator[bytes]:
+        """What has come; OSError when the other side has gone."""
+        try:
+            data = self._socket.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            raise ConnectionResetError(errno.ECONNRESET, "the other pod has gone")
+        self._read += data
+        while len(self._read) >= 4:
+            end = 4 + int.from_bytes(self._read[:4], "big")
+            if end > MOST_FRAME_BYTES:
+                raise ConnectionAbortedError(errno.ECONNABORTED, "not a frame")
+            if len(self._read) < end:
+                return
+            frame = bytes(self._read[4:end])
+            del self._read[:end]
+            yield frame
+
+    def send(self, body: bytes = b"") -> None:
+        """Writes what it can; the rest is kept."""
+        if body:
+            self.unsent += len(body).to_bytes(4, "big") + body
+        while self.unsent:
+            try:
+                written = self._socket.send(self.unsent)
+            except BlockingIOError:
+                return
+            del self.unsent[:written]
+
+    def connect(self, path: str) -> None:
+        """To a pod that listens there; a local socket answers at once."""
+        self._socket.connect(path)
+
+    def close(self) -> None:
+        """Hangs up."""
+        self._socket.close()
+
+
+class Exchange:
+    """One pod's side of it; call it often."""
+
+    def __init__(
+        self,
+        folder: Callable[[int], Path],
+        frontier: RoutedFrontier,
+        pod: int,
+        pods: int,
+        crawl_id: str,
+        take: Callable[[Received], None],
+        crossed: Callable[[int, float], None] = lambda _links, _seconds: None,
+    ) -> None:
+        self._folder = folder
+        self._frontier = frontier
+        self._pod = pod
+        self._crawl_id = crawl_id
+        self._take = take
+        self._crossed = crossed  # called for each acknowledged message: its links, seconds since it was sent
+        self._under_way: dict[int, deque[tuple[int, int, float]]] = {}  # by pod: number, links, when it was sent
+        self._others = [other for other in range(pods) if other != pod]
+        self._out: dict[int, _Line] = {}
+        self._greeted: set[int] = set()  # pods whose last received number has arrived: messages may be sent
+        self._in: list[_Line] = []
+        self._next = 0.0
+        self._connect_at = dict.fromkeys(self._others, 0.0)
+        self._listener = _listen(folder(pod) / "socket")
+
+    def __call__(self, now: float) -> None:
+        """Receives, acknowledges and sends what it can without blocking."""
+        if now < self._next:
+            return
+        self._next = now + EVERY_S
+        self._accept()
+        for line in self._in[:]:
+            try:
+                self._receive(line)
+            except (OSError, msgspec.DecodeError):
+                line.close()
+                self._in.remove(line)
+        for pod in self._others:
+            try:
+                self._deliver(pod, now)
+            except OSError:
+                self._hang_up(pod)
+
+    def close(self) -> None:
+        """Hangs up."""
+        for line in (*self._in, *self._out.values()):
+            line.close()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self._in.append(_Line(connection))
+
+    def _receive(self, line: _Line) -> None:
+        for frame in line.frames():
+            if line.pod < 0:
+                self._greet(line, frame)
+            elif (
+                received := self._frontier.receive(line.pod, int.from_bytes(frame[:8], "big"), frame[8:])
+            ) is not None:
+                self._take(received)
+        safe = self._frontier.durable.get(line.pod, 0)
+        line.send(safe.to_bytes(8, "big") if safe > line.number else b"")
+        line.number = max(line.number, safe)
+
+    def _greet(self, line: _Line, frame: bytes) -> None:
+        pod, crawl_id = msgspec.msgpack.decode(frame, type=tuple[int, str])
+        if crawl_id != self._crawl_id or pod not in self._connect_at:
+            raise ConnectionAbortedError(errno.ECONNABORTED, "another crawl")
+        line.pod = pod
+        line.send(self._frontier.last_received(pod).to_bytes(8, "big"))
+
+    def _deliver(self, pod: int, now: float) -> None:
+        line = self._out.get(pod) or self._connected(pod, now)
+        if line is None:
+            return
+        for frame in line.frames():
+            number = int.from_bytes(frame, "big")
+            if pod in self._greeted:
+                self._frontier.outbox.acknowledged(pod, number)
+                self._report_delivered(pod, number, now)
+            else:
+                self._greeted.add(pod)
+                line.number = number
+        line.send()
+        if pod not in self._greeted:
+            return
+        while len(line.unsent) < MOST_UNSENT_BYTES:
+            message = self._frontier.outbox.next(pod, line.number)
+            if message is None:
+                return
+            line.number, body = message
+            line.send(line.number.to_bytes(8, "big") + body)
+            self._under_way[pod].append((line.number, self._frontier.outbox.links_in(pod, line.number), now))
+
+    def _report_delivered(self, pod: int, number: int, now: float) -> None:
+        under_way = self._under_way[pod]
+        while under_way and under_way[0][0] <= number:
+            _, links, sent_at = under_way.popleft()
+            self._crossed(links, now - sent_at)
+
+    def _connected(self, pod: int, now: float) -> _Line | None:
+        if now < self._connect_at[pod]:
+            return None
+        self._connect_at[pod] = now + CONNECT_EVERY_S
+        line = _Line(socket.socket(socket.AF_UNIX))
+        try:
+            with _Short(self._folder(pod) / "socket") as path:
+                line.connect(path)
+        except OSError:
+            line.close()
+            return None  # it is not there yet, or being started again
+        line.send(msgspec.msgpack.encode((self._pod, self._crawl_id)))
+        self._out[pod] = line
+        self._under_way[pod] = deque()
+        return line
+
+    def _hang_up(self, pod: int) -> None:
+        self._greeted.discard(pod)
+        if (line := self._out.pop(pod, None)) is not None:
+            line.close()
+
+
+class _Short:
+    """A path that fits into a socket address: a long one goes through /proc/self/fd of its folder."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fd = -1
+
+    def __enter__(self) -> str:
+        if len(os.fsencode(self._path)) <= _LONGEST_PATH:
+            return str(self._path)
+        self._fd = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY)
+        return f"/proc/self/fd/{self._fd}/{self._path.name}"
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+
+def _listen(path: Path) -> socket.socket:
+    """A socket of this pod's own; the folder is locked, so one that is there is a dead process's."""
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.setblocking(False)
+    with _Short(path) as name:
+        listener.bind(name)
+    listener.listen(256)
+    return listener

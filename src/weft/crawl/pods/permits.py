@@ -1,0 +1,132 @@
+"""`max_pages` over several embedded pods: how many pages each may fetch, in one file that they take turns to change.
+
+    DATA/frontier/permits.json    {"max_pages": N, "given": {"0": n, "1": m}}
+
+A pod asks for a block, and claims within what the file gives it; what it cannot use it gives back, lowering its own
+figure first. So the sum of what was given never exceeds the limit, a crash between any two steps leaves permits
+unused and never doubled, and the limit is reached exactly where there are that many pages.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from weft.crawl.folder import CrawlFolder
+from weft.errors import DiskFull, writing
+from weft.frontier.embedded.frontier import EmbeddedFrontier
+
+LARGEST_BLOCK = 1000
+LOOK_EVERY_S = 0.05
+
+
+class _Given(msgspec.Struct):
+    max_pages: int
+    given: dict[str, int]
+
+    @property
+    def left(self) -> int:
+        return max(0, self.max_pages - sum(self.given.values()))
+
+
+class Permits:
+    """The file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = path.with_suffix(".lock")
+
+    @classmethod
+    def of(cls, folder: CrawlFolder) -> Permits:
+        """A crawl's."""
+        return cls(folder.frontier / "permits.json")
+
+    def begin(self, max_pages: int, pages: Mapping[int, int]) -> None:
+        """Before any pod runs: each is given what it has stored already, and no more."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._locked():
+            self._write(_Given(max_pages, {str(pod): count for pod, count in pages.items()}))
+
+    def given(self, pod: int) -> int:
+        """What a pod may fetch, stored pages included."""
+        with self._locked():
+            return self._read().given.get(str(pod), 0)
+
+    def left(self) -> int:
+        """What nobody has."""
+        with self._locked():
+            return self._read().left
+
+    def take(self, pod: int, pods: int) -> int:
+        """Gives a pod a block, smaller as the end comes near; what it may fetch now."""
+        with self._locked():
+            state = self._read()
+            block = min(state.left, max(1, min(LARGEST_BLOCK, state.left // (2 * pods))))
+            state.given[str(pod)] = state.given.get(str(pod), 0) + block
+            if block:
+                self._write(state)
+            return state.given[str(pod)]
+
+    def give_back(self, pod: int, kept: int) -> None:
+        """A pod keeps so many and no more; it has lowered its own figure already."""
+        with self._locked():
+            state = self._read()
+            state.given[str(pod)] = min(kept, state.given.get(str(pod), 0))
+            self._write(state)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        fd = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+    def _read(self) -> _Given:
+        return msgspec.json.decode(self._path.read_bytes(), type=_Given)
+
+    def _write(self, state: _Given) -> None:
+        beside = self._path.with_suffix(".tmp")
+        with writing(beside):
+            beside.write_bytes(msgspec.json.encode(state))
+        beside.replace(self._path)
+
+
+class PermitChore:
+    """Keeps one pod's frontier in permits, between its pages."""
+
+    def __init__(self, permits: Permits, frontier: EmbeddedFrontier, crawl: int, pod: int, pods: int) -> None:
+        self._permits = permits
+        self._frontier = frontier
+        self._crawl = crawl
+        self._pod = pod
+        self._pods = pods
+        self._next = 0.0
+        frontier.allow(crawl, permits.given(pod))
+
+    def __call__(self, now: float) -> None:
+        """Asks for more where something waits for it, gives back what nothing here can use."""
+        if now < self._next:
+            return
+        self._next = now + LOOK_EVERY_S
+        try:
+            self._balance(now)
+        except DiskFull:
+            pass  # nothing was changed; the crawl waits for room anyway
+
+    def _balance(self, now: float) -> None:
+        stats, left = self._frontier.stats(), self._frontier.permits(self._crawl)
+        if stats.queued and left <= 0:
+            self._frontier.allow(self._crawl, self._permits.take(self._pod, self._pods))
+            if self._frontier.permits(self._crawl) > 0:
+                self._next = now
+        elif left > 0 and not stats.queued and not stats.leased:
+            used = stats.pages
+            self._frontier.allow(self._crawl, used)
+            self._permits.give_back(self._pod, used)

@@ -1,0 +1,371 @@
+"""The pods on Redis, as the orchestrator keeps them: their servers, their holders, what the dead held, and the end.
+
+One node's orchestrator holds each of the pods that it runs, for a time that it keeps renewing: a second one is refused.
+Its name is the data dir's, which is locked, so that a node that was killed takes its own pods up at once; and a pod
+that it has run once is its own for good, since the pages lie there. Whoever holds pod 0's `decider` looks at all pods,
+twice, and says in pod 0 when the crawl is over; all nodes read it there. A server that does not answer makes all this
+wait, and nothing else: once the crawl runs, no pod's answer is waited for longer than PATIENCE_S, or one that hangs
+would keep the dead of the others from being replaced.
+
+    meta   hash   `end`: why the crawl is over, in pod 0; `seeded`: the pod has its seeds and revisits
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from weft.config import Config
+from weft.crawl.folder import CrawlFolder
+from weft.crawl.limits import CRAWL, bloom_of, settings_of
+from weft.crawl.pods.nodes import Shared
+from weft.crawl.pods.servers import ManagedServers, take_pods
+from weft.crawl.process import Process
+from weft.engine.limits import limits_of
+from weft.engine.loop.stop import Stop
+from weft.engine.loop.suspects import take_suspect
+from weft.errors import BadInput, ServerAway, ServerFull
+from weft.frontier.contract import FrontierStats
+from weft.frontier.redis.client import PodClient
+from weft.frontier.redis.connection import address, connect, hurry, inspect
+from weft.frontier.redis.frontier import RedisFrontier
+from weft.frontier.redis.metrics import RedisMetrics
+from weft.frontier.redis.pod_info import PodIdentity, bind, is_taken, unbind
+from weft.frontier.redis.shared import runner, settle, used_permits
+from weft.telemetry import Log
+
+HOLD_S = 30.0
+DECIDE_S = 5.0  # a decider that was killed is missed for so long
+RENEW_EVERY_S = 5.0
+JUDGE_EVERY_S = 0.25
+PATIENCE_S = 1.0
+AWAY_S = 2.0  # a pod that did not answer is left alone for so long
+ABSENT = (ServerAway, ServerFull)
+log = Log("weft.crawl.pods.redis_pods")
+Facts = list[tuple[FrontierStats, dict[str, int]]]
+
+
+class RedisPods:
+    """All pods of a crawl; those of this node are held."""
+
+    def __init__(self, config: Config, folder: CrawlFolder, crawl_id: str) -> None:
+        pods = config.pods
+        self._config = config
+        self._folder = folder
+        self._crawl_id = crawl_id
+        self._here = pods.here
+        managed = [pod for pod, spec in enumerate(pods.pods) if spec.managed]
+        self._settings = settings_of(config)
+        ours = [pod for pod in managed if pod in self._here]
+        self._servers = ManagedServers(folder.frontier, ours, self._settings.password)
+        elsewhere = ManagedServers(folder.frontier, managed).urls
+        self.urls = [spec.redis_url or elsewhere[pod] for pod, spec in enumerate(pods.pods)]
+        self._frontiers: dict[int, RedisFrontier] = {}
+        self._connections: dict[int, Any] = {}  # theirs
+        self._clients: dict[int, PodClient] = {}
+        self._node = folder.node
+        self._bound: list[int] = []  # pods that no node had run before
+        self._has_begun = False  # what an earlier run said in pod 0 is taken back
+        self._unrun: list[int] = []  # other nodes' pods that none of them runs
+        self._buried: list[tuple[int, str, Path | None]] = []
+        self._away_until: dict[int, float] = {}
+        self._renew_at = self._judge_at = 0.0
+        self._first: tuple[Stop, list[object]] | None = None
+
+    # ── opening and closing ────────────────────────────────────────────────────────────────────────────────────────
+
+    def start(self, complain: Callable[[str], None], shared: Shared | None = None) -> None:
+        """Starts the servers, sees that all pods can be used and are this crawl's, and holds this node's.
+
+        `shared` is what must be the same on all nodes, where there are others.
+        """
+        self._servers.start()
+        try:
+            servers = dict(enumerate(self.urls))
+            take_pods(self._crawl_id, servers, self._settings, here=self._here, node=self._node, complain=complain)
+            for pod in self._here:
+                self._hold(pod)
+            if shared is not None:
+                self._settle(shared)
+            for pod in self._here:
+                self._open(pod)
+            self._share_permits()
+        except BaseException:
+            self._unbind()
+            self.close()
+            raise
+
+    def metrics(self) -> RedisMetrics:
+        """What the servers have to tell; of this node's pods, since other nodes tell of theirs."""
+        return RedisMetrics({pod: self.urls[pod] for pod in self._here}, self._settings)
+
+    def close(self) -> None:
+        """Lets the pods go, and ends the servers that this crawl runs."""
+        try:
+            if 0 in self._frontiers or 0 in self._clients:
+                self._client(0).decide(self._node, 0.0)
+        except ABSENT as why:
+            log.warning("the decision could not be let go", why=why)
+        for frontier in self._frontiers.values():
+            try:
+                frontier.hold_pod(self._node, 0.0)
+                frontier.close()
+            except ABSENT as why:
+                log.warning("a pod could not be let go", why=why)
+        self._frontiers.clear()
+        self._servers.stop()
+
+    def _hold(self, pod: int) -> None:
+        """Makes a pod this node's; nobody else may start it, or start the crawl over, from now on."""
+        connection, where = connect(self.urls[pod], self._settings), address(self.urls[pod], self._settings.db)
+        identity = PodIdentity(self._crawl_id, pod, len(self.urls), self._node)
+        if bind(connection, where, identity):
+            self._bound.append(pod)
+        frontier = RedisFrontier(
+            connection, self._folder.of_pod(pod), self._config.politeness,
+            slot=f"pod{pod}-orchestrator", incarnation=int(time.time() * 1000), pod=pod, pods=len(self.urls),
+            where=where, bloom_filter=bloom_of(self._config),
+        )  # fmt: skip
+        self._frontiers[pod], self._connections[pod] = frontier, connection
+        frontier.hold_pod(self._node, HOLD_S)
+        if not is_taken(connection, where, identity):
+            raise BadInput(f"{where}: the crawl was started over from another node in this moment; start again")
+
+    def _unbind(self) -> None:
+        """A pod that was never run is no node's."""
+        for pod in self._bound:
+            connection = connect(self.urls[pod], self._settings)
+            try:
+                unbind(connection, address(self.urls[pod], self._settings.db), self._node)
+            except ABSENT as why:
+                log.warning("a pod could not be let go", why=why)
+            finally:
+                connection.close()
+
+    def _settle(self, shared: Shared) -> None:
+        """Sees that this node would crawl as the others do. After its pods are held: of two, one sees the other."""
+        may_change = shared.is_resumed and not self._others_run()
+        connection, where = connect(self.urls[0], self._settings), address(self.urls[0], self._settings.db)
+        try:
+            if differs := settle(connection, where, shared.values, may_change=may_change):
+                raise shared.refusal(differs)
+        finally:
+            connection.close()
+
+    def _others_run(self) -> bool:
+        """Whether another node runs, or may be running behind a server that is away."""
+        runners = self._runners()
+        return len(runners) < len(self.urls) - len(self._here) or any(runners.values())
+
+    def _runners(self) -> dict[int, str]:
+        """The nodes that run the pods of other nodes; those whose servers are away are left out."""
+        found = {}
+        settings = replace(self._settings, socket_timeout_s=PATIENCE_S, connect_timeout_s=PATIENCE_S)
+        for pod in sorted(set(range(len(self.urls))) - set(self._here)):
+            connection = connect(self.urls[pod], settings)
+            try:
+                found[pod] = runner(connection, address(self.urls[pod], settings.db))
+            except ABSENT:
+                continue
+            finally:
+                connection.close()
+        return found
+
+    def _open(self, pod: int) -> None:
+        frontier = self._frontiers[pod]
+        frontier.open_crawl(CRAWL, limits_of(self._config))
+        frontier.note("seeded", "")  # until this run's first fetcher has brought in seeds, and what is visited again
+        frontier.crew(self._slots(pod))
+        for slot in self._slots(pod):
+            frontier.release_owner(slot + "#")
+        hurry(self._connections[pod], PATIENCE_S)
+
+    def _slots(self, pod: int) -> list[str]:
+        pods = self._config.pods
+        fetchers = [f"pod{pod}-fetcher{index}" for index in range(pods.fetchers_per_pod)]
+        return fetchers + [f"pod{pod}-parser{index}" for index in range(pods.parsers_per_pod)]
+
+    def _share_permits(self) -> None:
+        """Before anything is claimed, each pod may have what it has; its first fetcher asks for more.
+
+        Where pod 0 is another node's, and not open yet, there is nothing to be had so far. Pods of other nodes are told
+        of as they stand, if nobody has: the limit may be new, and they may have pages already.
+        """
+        most = self._config.limits.max_pages
+        if most is None or len(self.urls) == 1:
+            return
+        for frontier in self._frontiers.values():
+            crawl = frontier.open_crawl(CRAWL, limits_of(self._config))
+            pages, flight, _ = frontier.given(crawl)
+            frontier.allow(crawl, pages + flight)
+        try:
+            first = self._client(0)
+            crawl = first.find_crawl(CRAWL)
+            first.limit_pages(crawl, most)
+            told = first.pods_with_permits(crawl)
+        except ABSENT as why:
+            log.warning("pod 0 has no permits to give yet", why=why)
+            return
+        for pod in range(len(self.urls)):
+            if pod in self._here:
+                first.give_permits(crawl, pod, self._used(pod))
+            elif pod not in told:
+                first.record_permits(crawl, pod, self._used(pod))
+
+    def _used(self, pod: int) -> int:
+        """How many pages a pod has, or is about to have."""
+        connection = connect(self.urls[pod], self._settings)
+        try:
+            return used_permits(connection, address(self.urls[pod], self._settings.db), CRAWL)
+        except ABSENT as why:
+            raise BadInput(f"pod {pod}: {why}: how many pages it has must be known where max_pages is new") from None
+        finally:
+            connection.close()
+
+    # ── while it runs ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def look(self) -> None:
+        """Brings servers back that have died, gives back what the dead held, and goes on holding the pods."""
+        self._servers.look()
+        waiting, self._buried = self._buried, []
+        for grave in waiting:
+            self._bury(*grave)
+        if time.monotonic() < self._renew_at:
+            return
+        self._renew_at = time.monotonic() + RENEW_EVERY_S
+        for pod, frontier in self._frontiers.items():
+            try:
+                with self._asking(pod):
+                    frontier.hold_pod(self._node, HOLD_S)
+            except ABSENT:
+                continue
+        unrun = [pod for pod, node in self._runners().items() if not node]
+        if unrun != self._unrun:
+            self._unrun = unrun
+            if unrun:
+                log.warning("no node runs these pods: the crawl ends when they are crawled, too", pods=unrun)
+
+    def died(self, process: Process) -> None:
+        """A process of a pod has died: what it held goes back at once."""
+        slot = process.slot
+        self._bury(slot.pod, slot.name, self._folder.pulse_of(slot) if slot.role == "parser" else None)
+
+    def _bury(self, pod: int, slot: str, pulse: Path | None) -> None:
+        frontier = self._frontiers[pod]
+        try:
+            with self._asking(pod):
+                if pulse is not None and (suspect := take_suspect(pulse)):
+                    log.error("a page killed its parser", item=suspect, deaths=frontier.died_on(suspect))
+                frontier.release_owner(slot + "#")
+        except ABSENT:
+            self._buried.append((pod, slot, None))  # the page is the successor's to tell of, which waits for the pod
+
+    @contextmanager
+    def _asking(self, pod: int) -> Iterator[None]:
+        """One that did not answer just now is away without being asked."""
+        if time.monotonic() < self._away_until.get(pod, 0.0):
+            raise ServerAway(f"pod {pod} did not answer just now")
+        try:
+            yield
+        except ABSENT:
+            self._away_until[pod] = time.monotonic() + AWAY_S
+            raise
+
+    # ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def verdict(self) -> Stop | None:
+        """Why the crawl is over, once somebody has found out."""
+        if time.monotonic() < self._judge_at:
+            return None
+        self._judge_at = time.monotonic() + JUDGE_EVERY_S
+        try:
+            with self._asking(0):
+                first = self._client(0)
+                if not self._has_begun:
+                    first.note("end", "")
+                    self._has_begun = True
+                if said := first.note("end"):
+                    return Stop(said)
+                is_decider = first.decide(self._node, DECIDE_S)
+            if is_decider and (reason := self._judge()) is not None:
+                first.note("end", str(reason))
+                return reason
+        except ABSENT:
+            self._first = None
+        return None
+
+    def figures(self) -> dict[int, FrontierStats]:
+        """How this node's pods stand; those that do not answer are left out."""
+        found = {}
+        for pod, frontier in self._frontiers.items():
+            try:
+                with self._asking(pod):
+                    found[pod] = frontier.stats()
+            except ABSENT:
+                continue
+        return found
+
+    def _judge(self) -> Stop | None:
+        """Two passes with the same figures; each is complete before the next begins."""
+        facts = [self._facts(pod) for pod in range(len(self.urls))]
+        reason = _reason(facts, self._config.limits.max_pages)
+        figures: list[object] = [(stats.admitted, stats.finished, stats.received, more) for stats, more in facts]
+        if reason is None or self._first != (reason, figures):
+            self._first = None if reason is None else (reason, figures)
+            return None
+        return reason
+
+    def _facts(self, pod: int) -> tuple[FrontierStats, dict[str, int]]:
+        with self._asking(pod):
+            return self._client(pod).facts()
+
+    def _client(self, pod: int) -> PodClient:
+        if pod in self._frontiers:
+            return self._frontiers[pod]
+        if pod not in self._clients:
+            connection = connect(self.urls[pod], self._settings)
+            hurry(connection, PATIENCE_S)
+            client = PodClient(
+                connection, self._config.politeness, pod=pod, pods=len(self.urls),
+                where=address(self.urls[pod], self._settings.db),
+            )  # fmt: skip
+            client.find_crawl(CRAWL)
+            self._clients[pod] = client
+        return self._clients[pod]
+
+
+def check_servers(config: Config) -> None:
+    """Sees whether the servers that somebody else runs can be used, before anything is written.
+
+    Of other nodes' pods the first must be there: it has what all nodes share.
+    """
+    for pod in sorted({0, *config.pods.here}) if config.pods.on_redis else ():
+        if url := config.pods.pods[pod].redis_url:
+            client = connect(url, settings_of(config))
+            try:
+                inspect(url, client)
+            except BadInput as wrong:
+                raise BadInput(f"pod {pod}: {wrong}") from None
+            finally:
+                client.close()
+
+
+def _reason(facts: Facts, max_pages: int | None) -> Stop | None:
+    """Why nothing more will come, as far as one look can tell."""
+    if any(
+        stats.leased or stats.to_parse or more["outboxes"] or more["mail"] or not more["seeded"]
+        for stats, more in facts
+    ):
+        return None
+    if all(stats.admitted == stats.finished for stats, _ in facts):
+        return Stop.DONE
+    if max_pages is not None and sum(stats.pages for stats, _ in facts) >= max_pages:
+        return Stop.MAX_PAGES
+    # A queue whose rest is on disk is in no schedule until the pod's lead has brought more, which may just be starting.
+    if any(more["scheduled"] or more["blocked"] or more["rejects"] or more["spilled"] for _, more in facts):
+        return None
+    return Stop.BUDGET if any(stats.queued for stats, _ in facts) else None

@@ -1,0 +1,180 @@
+"""What a process of a pod on Redis has in addition: its frontier among the others, and its chores between pages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from weft.crawl.folder import CrawlFolder
+from weft.crawl.limits import CRAWL, bloom_of, settings_of
+from weft.crawl.order import ProcessOrder
+from weft.crawl.pods.places import slots
+from weft.engine.crawls import RunningCrawl
+from weft.engine.loop.progress import CrawlProgress
+from weft.engine.loop.stop import BLOCKING
+from weft.engine.loop.suspects import beat
+from weft.errors import ServerAway, ServerFull
+from weft.frontier.redis.client import PodClient
+from weft.frontier.redis.connection import address, asking, connect
+from weft.frontier.redis.routing import OtherPod, RoutedRedisFrontier
+
+TRY_AGAIN_S = 0.3
+OTHERS_TIMEOUT_S = 1.0  # for another pod's answer, which has an outbox to wait in: this pod's pages have none
+SCOPES_EVERY_S = 1.0
+OUTBOX_EVERY_S = 0.5
+MAIL_EVERY_S = 0.2
+TEND_EVERY_S = 0.5
+PERMITS_EVERY_S = 0.1
+LARGEST_BLOCK = 1000
+WRITTEN_S = 3.0  # a server that syncs writes after two
+T = TypeVar("T")
+Chore = Callable[[float], None]
+Expand = Callable[[RunningCrawl, Iterable[tuple[int, str, int]]], None]
+
+
+def other_pod(order: ProcessOrder, folder: CrawlFolder, pod: int) -> OtherPod:
+    """Another pod, which is not waited for."""
+    usual = settings_of(order.config)
+    settings = replace(
+        usual,
+        socket_timeout_s=min(usual.socket_timeout_s, OTHERS_TIMEOUT_S),
+        connect_timeout_s=min(usual.connect_timeout_s, OTHERS_TIMEOUT_S),
+    )
+    url = order.servers[pod]
+    client = PodClient(
+        connect(url, settings), order.config.politeness, pod=pod, pods=order.pods, where=address(url, settings.db)
+    )
+    shelf = folder.of_pod(pod) / "robots.db" if pod in order.config.pods.here else None
+    return OtherPod(pod, client, shelf, CRAWL)
+
+
+def open_frontier(order: ProcessOrder, folder: CrawlFolder, progress: CrawlProgress) -> RoutedRedisFrontier:
+    """The pod's frontier with the others behind it; waits while the pod's own server is away."""
+    config, settings = order.config, settings_of(order.config)
+    connection, where = connect(order.servers[order.pod], settings), address(order.servers[order.pod], settings.db)
+    others = {pod: other_pod(order, folder, pod) for pod in range(order.pods) if pod != order.pod}
+    home = folder.of_pod(order.pod)
+    while True:
+        try:
+            with asking(where):
+                connection.ping()
+            frontier = RoutedRedisFrontier(
+                connection, home, config.politeness, slot=order.slot.name, incarnation=order.incarnation,
+                pod=order.pod, pods=order.pods, where=where, bloom_filter=bloom_of(config), others=others,
+                outbox=home / "outbox" / f"{order.slot.name}.db",
+            )  # fmt: skip
+            if order.slot.role == "fetcher" and order.index == 0:
+                for left in _outboxes_left(order, home / "outbox"):
+                    frontier.adopt(left)
+            return frontier
+        except (ServerAway, ServerFull) as why:
+            progress.write("paused", str(why))
+            beat(folder.pulse_of(order.slot))
+            time.sleep(TRY_AGAIN_S)
+
+
+def _outboxes_left(order: ProcessOrder, folder: Path) -> list[Path]:
+    """Of slots that an earlier run had, with more processes."""
+    filled = {slot.name for slot in slots(order.config.pods) if slot.pod == order.pod}
+    return [path for path in folder.glob("*.db") if path.stem not in filled]
+
+
+def every(seconds: float, work: Callable[[], object]) -> Chore:
+    """A chore that is done now and then; a server that is away is the loop's affair, not a chore's."""
+    due = 0.0
+
+    def chore(now: float) -> None:
+        nonlocal due
+        if now >= due:
+            due = now + seconds
+            try:
+                work()
+            except BLOCKING:
+                pass
+
+    return chore
+
+
+def shared_chores(
+    order: ProcessOrder, frontier: RoutedRedisFrontier, crawl: RunningCrawl, expand: Expand | None
+) -> Sequence[Chore]:
+    """Of every process: it hears of places that joined the scope, and empties its outbox.
+
+    `expand` is of who reads pages; the first of those takes what other nodes have left for the pod.
+    """
+    known: set[str] = set()
+
+    def hear_scopes() -> None:
+        for url in frontier.scope_extensions(crawl.number):
+            if url not in known:
+                known.add(url)
+                crawl.extend(url)
+
+    def empty_outbox() -> None:
+        for admission in frontier.deliver_waiting():
+            if admission.expand and expand is not None:
+                expand(crawl, admission.expand)
+
+    chores = [every(SCOPES_EVERY_S, hear_scopes), every(OUTBOX_EVERY_S, empty_outbox)]
+    if expand is not None and order.index == 0 and len(order.config.pods.here) < order.pods:
+        chores.append(every(MAIL_EVERY_S, lambda: frontier.take_mail(partial(expand, crawl))))
+    return chores
+
+
+def lead_chores(
+    order: ProcessOrder, folder: CrawlFolder, frontier: RoutedRedisFrontier, crawl: RunningCrawl
+) -> Sequence[Chore]:
+    """Of the pod's first fetcher: long queues, and permits for pages."""
+    chores = [every(TEND_EVERY_S, frontier.tend)]
+    if order.config.limits.max_pages is not None and order.pods > 1:
+        chores.append(every(PERMITS_EVERY_S, RedisPermits(order, folder, frontier, crawl.number)))
+    return chores
+
+
+class RedisPermits:
+    """Keeps a pod in permits for pages: pod 0's database holds how many each may have.
+
+    A server that is killed forgets its last moments: a permit is used when pod 0's file has that it was given, and goes
+    back when this pod's file has that it is gone. So no two pods ever have the same.
+    """
+
+    def __init__(self, order: ProcessOrder, folder: CrawlFolder, frontier: RoutedRedisFrontier, crawl: int) -> None:
+        config = order.config
+        self._frontier = frontier
+        self._crawl = crawl
+        self._pod = order.pod
+        self._block = max(1, min(LARGEST_BLOCK, (config.limits.max_pages or 1) // (8 * order.pods)))
+        self._first = other_pod(order, folder, 0) if order.pod else None
+
+    def __call__(self) -> None:
+        """Asks for more where something waits for it, gives back what nothing here can use."""
+        stats = self._frontier.stats()
+        pages, flight, given = self._frontier.given(self._crawl)
+        if stats.queued and given - pages - flight <= 0:
+            run = self._ask_first(lambda client, _: client.arrived("")).run
+            granted = self._give(max(given, pages + flight) + self._block)
+            told = self._ask_first(lambda client, _: client.arrived(""))
+            if told.run == run and not told.unwritten:  # else it is asked for again
+                self._frontier.allow(self._crawl, granted)
+        elif given > pages and not (stats.queued or stats.leased or stats.to_parse):
+            left = self._frontier.lower_permits(self._crawl, pages)
+            self._wait_written()
+            self._give(left)
+
+    def _wait_written(self) -> None:
+        """There is nothing else to do in this pod."""
+        until = time.monotonic() + WRITTEN_S
+        while self._frontier.arrived("").unwritten:
+            if time.monotonic() > until:
+                raise ServerAway("the pod's Redis does not write what it is told")
+            time.sleep(0.01)
+
+    def _give(self, wanted: int) -> int:
+        return self._ask_first(lambda client, crawl: client.give_permits(crawl, self._pod, wanted))
+
+    def _ask_first(self, what: Callable[[PodClient, int], T]) -> T:
+        return what(self._frontier, self._crawl) if self._first is None else self._first.ask(what)

@@ -1,0 +1,49 @@
+"""When a crawl of several pods is over: nothing is left in any of them, and nothing under way between them.
+
+That cannot be seen at one instant, so it is looked at twice. In each pass every pod must report that it is idle, and as
+many messages must have been received as were sent. If no count has changed from the first pass to the second, whose
+reports were all made after the first was complete, then between the two passes nothing was anywhere: a pod that had
+done something in between would have counted it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from weft.engine.loop.progress import CrawlStatus
+from weft.engine.loop.stop import Stop
+
+_COUNTS = ("pid", "idle", "admitted", "finished", "sent", "received")
+
+
+class Termination:
+    """Detects the end of a crawl from repeated reports of its pods."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._first: list[tuple[object, ...]] | None = None
+        self._first_at = 0.0
+
+    def judge(self, reports: Sequence[CrawlStatus]) -> Stop | None:
+        """Why the crawl is over; None while it is not known to be. One report for each pod, of its present process."""
+        if not reports or not all(report.idle for report in reports) or not _balanced(reports):
+            self._first = None
+            return None
+        counts = [tuple(getattr(report, name) for name in _COUNTS) for report in reports]
+        if counts != self._first:
+            self._first, self._first_at = counts, self._clock()
+            return None
+        if any(report.told_at <= self._first_at for report in reports):
+            return None
+        return _reason(reports)
+
+
+def _balanced(reports: Sequence[CrawlStatus]) -> bool:
+    return sum(report.sent for report in reports) == sum(report.received for report in reports)
+
+
+def _reason(reports: Sequence[CrawlStatus]) -> Stop:
+    """A limit that left work counts before the end of all work."""
+    idle = {report.idle for report in reports}
+    return next((stop for stop in (Stop.MAX_PAGES, Stop.BUDGET) if stop in idle), Stop.DONE)

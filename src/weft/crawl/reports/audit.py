@@ -1,0 +1,218 @@
+"""Proof of politeness: every request in the log against the robots.txt and the delay as they stood then.
+
+What is checked, for each site: the delay since its last request ended (with several places: between starts, and never
+more open than places); a page asked for only when its origin's robots.txt was known and allowed it. The log is written
+before a request is made, so nothing that was sent can be missing from it.
+
+A claim is logged before robots.txt is looked at, and what that forbids is logged as not asked right after. A forbidden
+one that has neither that word nor an end was cut off by a kill between the two: it is no request, and is counted for
+itself (`cut_off`).
+
+A log that was damaged proves less: lines that cannot be read, and bytes that are missing at its end, are counted, and
+so are requests of which the robots.txt was lost with a frontier that was made anew.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from heapq import heappush, heapreplace
+
+from msgspec import Struct
+
+from weft.config import Config
+from weft.crawl.folder import CrawlFolder
+from weft.engine.loop.robots import rules_of
+from weft.fetch.robots import Robots, product_token
+from weft.frontier.contract import RobotsRecord
+from weft.frontier.requests import Finish, Gaps, Opening, Start, missing_bytes
+from weft.frontier.view import FrontierView
+
+WORST = 10
+# Times are logged to the microsecond; a delay that was kept may look that much shorter.
+ROUNDING_S = 2e-6
+
+
+class Violation(Struct, frozen=True):
+    """One request that should not have been made then."""
+
+    kind: str  # delay, places, robots, no-robots
+    url: str
+    key: str
+    wall: float
+    detail: str
+
+
+class Report(Struct):
+    """What the log says."""
+
+    requests: int = 0
+    sites: int = 0
+    cut_off: int = 0  # forbidden claims that a kill left before they could be turned away
+    unreadable: int = 0  # lines of the log that the proof does not cover
+    unreadable_in: list[str] = []  # the files that they are in
+    missing_bytes: int = 0  # that the log once had
+    unproven: int = 0  # requests whose robots.txt was lost with a damaged frontier
+    violations: list[Violation] = []
+    closest: list[tuple[float, float, str]] = []  # smallest margins: seconds waited, seconds required, URL
+
+
+_Key = int | tuple[int, int]
+
+
+def _key(item: int, pod: int) -> _Key:
+    """What an open request is known by: a robots.txt is numbered by its pod, for as long as that runs."""
+    return item if item > 0 else (pod, item)
+
+
+class _Site:
+    """What is known of one site while the log is read."""
+
+    __slots__ = ("last_end", "last_start", "open")
+
+    def __init__(self) -> None:
+        self.last_start = self.last_end = float("-inf")
+        self.open: dict[_Key, Start] = {}
+
+
+def audit(folder: CrawlFolder, config: Config) -> Report:
+    """Reads the whole request log."""
+    view = FrontierView(folder.frontiers())
+    try:
+        return _Audit(view, config).run()
+    finally:
+        view.close()
+
+
+class _Audit:
+    def __init__(self, view: FrontierView, config: Config) -> None:
+        self._view = view
+        self._agent = product_token(config.fetch.user_agent())
+        self._report = Report(unreadable_in=[], violations=[], closest=[])
+        self._rebuilt_at = view.rebuilt_at()
+        self._sites: dict[str, _Site] = {}
+        # By item, and by pod where that is no lasting one; with the start before, to take one back.
+        self._open: dict[_Key, tuple[Start, float, list[Violation]]] = {}
+        self._waits: dict[_Key, tuple[float, float]] = {}  # of those: seconds waited, and required
+        self._pod_of: dict[_Key, int] = {}
+        self._rules: dict[int, Robots] = {}
+        self._margins: list[tuple[float, float, float, str]] = []
+
+    def run(self) -> Report:
+        gaps = Gaps(files=[])
+        for pod, event in self._view.requests(gaps):
+            if isinstance(event, Start):
+                self._start(event, pod)
+            elif isinstance(event, Finish):
+                self._finish(event, pod)
+            else:
+                self._opening(event, pod)
+        for key, (request, _, _) in list(self._open.items()):
+            self._cut_off(key, request.at)
+        self._report.unreadable, self._report.unreadable_in = gaps.lines, gaps.files
+        sizes = self._view.log_sizes().items()
+        self._report.missing_bytes = sum(missing_bytes(path.parent, (path.name, size)) for path, size in sizes)
+        self._report.sites = len(self._sites)
+        self._report.closest = [(waited, needed, url) for _, waited, needed, url in sorted(self._margins, reverse=True)]
+        return self._report
+
+    def _start(self, request: Start, pod: int) -> None:
+        site = self._sites.setdefault(request.key, _Site())
+        robots = self._robots_then(request)
+        waited, needed = self._wait(site, request, robots)
+        found = [*self._clock(site, request, waited, needed), *self._allowed(request, robots)]
+        key = _key(request.item, pod)
+        self._waits[key] = (waited, needed)
+        self._open[key] = (request, site.last_start, found)
+        self._pod_of[key] = pod
+        site.open[key] = request
+        site.last_start = request.at
+
+    def _finish(self, end: Finish, pod: int) -> None:
+        key = _key(end.item, pod)
+        if key not in self._open:
+            return
+        if end.status == "unasked":
+            self._take_back(key)
+        elif end.status == "expired":
+            self._cut_off(key, end.at)
+        else:
+            self._count(key, end.at)
+
+    def _opening(self, opening: Opening, pod: int) -> None:
+        for key, (request, _, _) in list(self._open.items()):
+            if opening.new_boot or (self._pod_of[key], request.slot) == (pod, opening.slot):
+                self._cut_off(key, request.at)
+        if opening.new_boot:
+            for site in self._sites.values():
+                site.last_start = site.last_end = float("-inf")
+
+    def _take_back(self, key: _Key) -> None:
+        """It was not made after all: as if it had not been there."""
+        request, before, _ = self._open.pop(key)
+        del self._waits[key]
+        site = self._sites[request.key]
+        del site.open[key]
+        site.last_start = before
+
+    def _cut_off(self, key: _Key, end: float) -> None:
+        """The log has no end for it: its process died, or stood still for too long."""
+        if any(one.kind == "robots" for one in self._open[key][2]):
+            self._report.cut_off += 1
+            self._take_back(key)
+        else:
+            self._count(key, end)
+
+    def _count(self, key: _Key, end: float) -> None:
+        """A request that was made, and has ended then, or later if it was cut off."""
+        request, _, found = self._open.pop(key)
+        site = self._sites[request.key]
+        del site.open[key]
+        site.last_end = max(site.last_end, end)
+        self._report.requests += 1
+        self._report.violations += found
+        waited, needed = self._waits.pop(key)
+        entry = (needed - waited, waited, needed, request.url)
+        if len(self._margins) < WORST:
+            heappush(self._margins, entry)
+        elif entry > self._margins[0]:
+            heapreplace(self._margins, entry)
+
+    def _wait(self, site: _Site, request: Start, robots: Robots | None) -> tuple[float, float]:
+        """The seconds that a request has waited, and those that it had to."""
+        crawl_delay_s = robots.crawl_delay(self._agent) if robots is not None else None
+        since = site.last_end if request.places == 1 else site.last_start
+        return request.at - since, max(request.delay_s, crawl_delay_s or 0.0)
+
+    def _clock(self, site: _Site, request: Start, waited: float, needed: float) -> Iterator[Violation]:
+        if waited + ROUNDING_S < needed:
+            detail = f"{waited:.3f} s after the last request, {needed:g} s required"
+            yield Violation("delay", request.url, request.key, request.wall, detail)
+        if len(site.open) >= request.places:
+            detail = f"{len(site.open) + 1} requests open, {request.places} allowed"
+            yield Violation("places", request.url, request.key, request.wall, detail)
+
+    def _allowed(self, request: Start, robots: Robots | None) -> Iterator[Violation]:
+        if request.item < 0:  # a robots.txt itself
+            return
+        if robots is None and request.wall < self._rebuilt_at:
+            self._report.unproven += 1
+            return
+        if robots is None:
+            yield Violation("no-robots", request.url, request.key, request.wall, "robots.txt had not been asked for")
+            return
+        verdict = robots.verdict(self._agent, request.url)
+        if not verdict.allowed:
+            detail = f"{verdict.rule} (line {verdict.line})"
+            yield Violation("robots", request.url, request.key, request.wall, detail)
+
+    def _robots_then(self, request: Start) -> Robots | None:
+        """The robots.txt that was in force when the request was made."""
+        history = self._view.robots_history(request.url[: request.url.index("/", 8)])
+        at = bisect_right(history, request.wall + ROUNDING_S, key=lambda known: known[0]) - 1
+        return None if at < 0 else self._parsed(history[at][1])
+
+    def _parsed(self, record: RobotsRecord) -> Robots:
+        if id(record) not in self._rules:
+            self._rules[id(record)] = rules_of(record)
+        return self._rules[id(record)]

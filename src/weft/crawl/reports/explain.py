@@ -1,0 +1,287 @@
+"""Why a URL was, or was not, crawled: one reason, with its evidence; also while the crawl runs.
+
+Asked in this order: is it a URL at all; what does the index say; is it queued; do the rules turn it away; does
+robots.txt; and at last, who links to it. What depends on the URL alone is worked out again, what did not is looked up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from msgspec import Struct
+
+from weft import urls
+from weft.config import Config
+from weft.crawl.folder import CrawlFolder
+from weft.crawl.pods.distribution import redis_urls, server_at
+from weft.engine.loop.robots import REFUSALS, rules_of
+from weft.engine.stored_page import read_page
+from weft.errors import BadInput, BadUrl, Missing, ServerAway
+from weft.extract.robots_meta import robots_tag
+from weft.fetch.robots import product_token
+from weft.frontier.admission import Rules
+from weft.frontier.requests import Finish, Gaps, Start
+from weft.frontier.view import Entry, FrontierView
+from weft.records import Reason, Row
+from weft.store.errors import Unreadable
+from weft.store.export.facts import iso
+from weft.store.pages import PageStore
+from weft.store.query import Where
+
+SEARCHED_PAGES = 200_000
+_MEANING = {
+    Reason.ROBOTS: "robots.txt forbids it",
+    Reason.ROBOTS_UNREACHABLE: "its robots.txt could not be had",
+    Reason.BREAKER: "its site failed again and again, and was given up",
+    Reason.RETRY_AFTER: "its site asked to wait longer than this crawl does",
+    Reason.ADDRESS: "it leads to an address that may not be asked",
+    Reason.SCOPE: "it lies outside the crawl's scope",
+    Reason.EXCLUDED: "its domain is in the exclude file",
+    Reason.EXTENSION: "its extension says that it leads to no text",
+    Reason.PATTERN: "the include and exclude patterns leave it out",
+    Reason.TRAP: "it looks like part of an endless space",
+    Reason.BUDGET: "its domain has had its share of pages, or of sitemaps",
+    Reason.DROPPED: "its crawl was dropped",
+}
+
+
+_REASONS = frozenset(map(str, Reason))
+
+
+class Explanation(Struct):
+    """The answer."""
+
+    url: str
+    crawled: bool
+    reason: str  # one word: page, redirect, error, queued, robots, scope, extension, ...
+    summary: str
+    evidence: list[str] = []
+
+
+class Explainer:
+    """Answers for one crawl."""
+
+    def __init__(self, folder: CrawlFolder, config: Config) -> None:
+        self._config = config
+        self._settings = folder.settings()
+        self._servers = redis_urls(folder, self._settings)
+        self._folder = folder
+        self._view = FrontierView(folder.frontiers())
+        self._store = PageStore.open(folder.data_dirs, read_only=True)
+        self._seeds = folder.seeds()
+        year = datetime.now(UTC).year
+        self._rules = Rules(config.scope, self._seeds, this_year=year, extensions=self._view.scope_extensions())
+        self._agent = product_token(config.fetch.user_agent())
+
+    def close(self) -> None:
+        """Lets the files go."""
+        self._view.close()
+        self._store.abandon()
+
+    def explain(self, text: str) -> Explanation:
+        """One reason for one URL."""
+        try:
+            url = self._rules.rewritten(urls.seed(text))
+        except BadUrl as bad:
+            return Explanation(text, False, bad.reason, str(bad))
+        rows = self._store.for_url(url)
+        if rows:
+            return self._of_row(url, rows)
+        if self._servers:
+            return self._on_redis(url)
+        entries = self._view.entries(url)
+        if entries and not entries[-1].ended:
+            return self._of_queue(url, entries[-1])
+        if entries and entries[-1].sitemap:
+            return Explanation(url, True, "sitemap", "it was read as a sitemap; sitemaps are not kept as pages")
+        return self._of_errand(url) or self._of_rules(url) or self._of_links(url)
+
+    def _on_redis(self, url: str) -> Explanation:
+        """What no process has ended: the pod's server knows whether it waits."""
+        from weft.frontier.redis.view import waiting
+
+        away = ""
+        pod = urls.pod_of(urls.domain_of(url), len(self._servers))
+        try:
+            with server_at(self._servers[pod], self._settings) as (client, where):
+                spill = self._folder.of_pod(pod) / "spill"
+                found = waiting(client, where, pod, self._config.politeness.key_scope, url, spill)
+            if found:
+                return self._of_queue(url, found[-1].entry, found[-1].ahead, found[-1].place)
+        except (ServerAway, BadInput, Missing) as why:
+            away = str(why)
+        known = self._of_errand(url) or self._of_rules(url)
+        if known is None and away:
+            summary = f"it has not ended; whether it is queued only the Redis of pod {pod} knows, which cannot be asked"
+            return Explanation(url, False, "unknown", summary, [away])
+        if known is None and pod not in self._folder.here:
+            return Explanation(
+                url, False, "elsewhere", f"it is of pod {pod}, whose pages are on another node: ask there"
+            )
+        return known or self._of_links(url)
+
+    def _of_errand(self, url: str) -> Explanation | None:
+        """A robots.txt, which is asked for on behalf of its origin's pages."""
+        origin = urls.origin_of(url)
+        record = self._view.robots(origin) if url == origin + "/robots.txt" else None
+        if record is None:
+            return None
+        meaning = {"ok": "read", "allow": "not there: everything is allowed"}
+        summary = f"it is asked for as robots.txt: {meaning.get(record.status, 'not to be had')}"
+        return Explanation(url, True, "robots.txt", summary, [record.detail] if record.detail else [])
+
+    # ── what the index says ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _of_row(self, url: str, rows: list[Row]) -> Explanation:
+        row, again = rows[-1], ""
+        if row.status == 304:
+            again = f"visited again {iso(row.fetched_at)}: unchanged"
+            row = next((one for one in reversed(rows) if 200 <= one.status < 300), row)
+        evidence = [f"found on {self._store.url_of(row.parent)}" if row.parent else "a seed, or listed in a sitemap"]
+        evidence += [f"depth {row.depth}, ended {iso(row.fetched_at)}"]
+        evidence += [again] if again else []
+        kind, _, detail = row.error.partition(": ")
+        if row.status == 0 and kind in _REASONS:
+            evidence += [detail] if detail else []
+            return Explanation(url, False, kind, _MEANING.get(Reason(kind), kind), evidence)
+        if 300 <= row.status < 400 and row.final_url != url:
+            return self._of_redirect(url, row, evidence)
+        if 200 <= row.status < 300:
+            return self._of_page(url, row, evidence)
+        evidence += self._tries(row.item)
+        what = f"HTTP {row.status}" if row.status else row.error
+        return Explanation(url, False, "error", f"it was asked for and failed: {what}", evidence)
+
+    def _of_page(self, url: str, row: Row, evidence: list[str]) -> Explanation:
+        if row.warc_file:
+            evidence.append(
+                f"{row.warc_file} at {row.warc_offset:,}, {row.length:,} bytes, {row.content_type or 'no type'}"
+            )
+        notes = {
+            "noindex": "it was fetched, and asks not to be kept (noindex)",
+            "parse_crash": "it was fetched and stored unparsed: parsing it crashed twice",
+            "parse_timeout": "it was fetched and stored unparsed: parsing it did not end",
+            "too_large": "it was asked for, and is larger than max_body_bytes",
+        }
+        summary = notes.get(row.error, "it was crawled" + (f", with a fault: {row.error}" if row.error else ""))
+        is_crawled = row.error != "too_large"
+        return Explanation(url, is_crawled, row.error if row.error in notes else "page", summary, evidence)
+
+    def _of_redirect(self, url: str, row: Row, evidence: list[str]) -> Explanation:
+        chain, seen = row, {url}
+        while 300 <= chain.status < 400 and chain.final_url not in seen:
+            evidence.append(f"{chain.status} → {chain.final_url}")
+            seen.add(chain.final_url)
+            following = self._store.for_url(chain.final_url)
+            if not following:
+                break
+            chain = following[-1]
+        if row.error:
+            return Explanation(url, False, row.error, f"it redirects, and that ended there: {row.error}", evidence)
+        return Explanation(url, True, "redirect", f"it redirects to {row.final_url}", evidence)
+
+    def _tries(self, item: int) -> Iterator[str]:
+        """Every request for an item, from the request log."""
+        begun: Start | None = None
+        for _, event in self._view.requests(Gaps()):
+            if isinstance(event, Start) and event.item == item:
+                begun = event
+            elif isinstance(event, Finish) and event.item == item and begun is not None:
+                yield f"asked {iso(begun.wall)}: {event.status} after {event.at - begun.at:.2f} s"
+
+    # ── what the frontier says ─────────────────────────────────────────────────────────────────────────────────────
+
+    def _of_queue(self, url: str, entry: Entry, ahead: int | None = None, place: str = "") -> Explanation:
+        if ahead is None:
+            by_domain = self._config.politeness.key_scope == "domain"
+            key_of = urls.domain_of if by_domain else urls.host_of
+            ahead = self._view.ahead_of(entry, key_of(url), key_of)
+            place = self._view.place_of(entry, key_of(url))
+        evidence = [f"depth {entry.depth}; {ahead:,} URLs of its site come before it", f"it is {place}"]
+        evidence += [f"found on {self._store.url_of(entry.parent)}"] if entry.parent else []
+        if entry.attempt:
+            evidence += [f"tried {entry.attempt} times, to be tried again", *self._tries(entry.item)]
+        return Explanation(url, False, "queued", "it is queued and has not ended yet", evidence)
+
+    # ── what the rules say ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _of_rules(self, url: str) -> Explanation | None:
+        remembered = self._view.refusal(url)
+        reason = Reason(remembered) if remembered else self._rules.refusal(url, 0)
+        if reason is not None:
+            evidence = [self._why(reason, url)]
+            return Explanation(url, False, str(reason), _MEANING.get(reason, str(reason)), [e for e in evidence if e])
+        record = self._view.robots(urls.origin_of(url))
+        if record is None:
+            return None
+        if (reason := REFUSALS.get(record.status)) is not None:
+            return Explanation(url, False, str(reason), _MEANING[reason], [record.detail])
+        verdict = rules_of(record).verdict(self._agent, url)
+        if verdict.allowed:
+            return None
+        return Explanation(url, False, "robots", _MEANING[Reason.ROBOTS], [f"{verdict.rule} (line {verdict.line})"])
+
+    def _why(self, reason: Reason, url: str) -> str:
+        scope = self._config.scope
+        if reason is Reason.SCOPE:
+            return f"scope is {scope.scope}, seeds: {', '.join(self._seeds[:3])}"
+        if reason is Reason.EXTENSION:
+            return f"extension {urls.skipped_extension(url)}"
+        if reason is Reason.TRAP:
+            many = "too many variants of one path and its parameters"
+            same = "it was found on pages that keep being the same and lead to ever more like them"
+            return self._rules.looks_like_a_trap(url) or (many if url.count("=") >= 3 else same)
+        if reason is Reason.PATTERN:
+            return f"include {list(scope.include)}, exclude {list(scope.exclude)}"
+        return ""
+
+    # ── who links to it ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _of_links(self, url: str) -> Explanation:
+        """Nothing speaks against it: so nobody linked to it in a way that is followed."""
+        scope = self._config.scope
+        if (cut := self._cut_redirect(url)) is not None:
+            evidence = [f"{cut.status} from {cut.url}", cut.error]
+            return Explanation(url, False, "redirects", "a redirect led to it, and went no further", evidence)
+        for row, how in self._linking(url):
+            if how:
+                return Explanation(url, False, "nofollow", "its links say not to follow them", [f"{how} on {row.url}"])
+            if scope.max_depth is not None and row.depth >= scope.max_depth:
+                evidence = [f"found on {row.url} at depth {row.depth}, max_depth is {scope.max_depth}"]
+                return Explanation(url, False, "depth", "it lies deeper than max_depth", evidence)
+            if scope.seeded_urls_only:
+                evidence = [f"found on {row.url}"]
+                return Explanation(url, False, "scope", "only the seeds are fetched (seeded_urls_only)", evidence)
+            return Explanation(url, False, "unknown", "it was found, and came in no further", [f"on {row.url}"])
+        return Explanation(url, False, "no-link", "no page that was stored links to it", [])
+
+    def _cut_redirect(self, url: str) -> Row | None:
+        """The redirect that led to a URL and was not followed."""
+        rows = (row for row in self._store.rows() if row.final_url == url and row.url != url)
+        return next((row for row in rows if row.error), None)
+
+    def _linking(self, url: str) -> Iterator[tuple[Row, str]]:
+        """Stored pages that link to a URL, and what keeps the link from being followed."""
+        name = url[url.index("/", 8) :].rpartition("/")[2].partition("?")[0]
+        needles = (name.encode(), name.encode("utf-16-le"))  # bytes that a page with such a link has, mostly
+        until = time.monotonic() + 60
+        for number, row in enumerate(self._store.rows(Where(stored=True))):
+            if number >= SEARCHED_PAGES or time.monotonic() > until:
+                return
+            try:
+                page = read_page(self._store.read(row)) if 200 <= row.status < 300 else None
+            except Unreadable:
+                continue
+            if page is None or (name.isalnum() and not any(needle in page.body for needle in needles)):
+                continue
+            tags = [value for name, value in page.headers if name.lower() == "x-robots-tag"]
+            said = "nofollow of the page" if page.page.nofollow or robots_tag(tags, self._agent)[1] else ""
+            for link in page.page.links:
+                try:
+                    target = self._rules.rewritten(urls.join(page.page.base, link.href, page.page.charset or "utf-8"))
+                except BadUrl:
+                    continue
+                if target == url:
+                    yield row, said or ("rel=nofollow" if "nofollow" in link.rel else "")

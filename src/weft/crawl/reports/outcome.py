@@ -1,0 +1,182 @@
+"""Why a crawl has nothing to show: found in the index when it has ended, and told with what to do about it.
+
+A crawl that stored no page, or all of whose seeds failed, or whose pages hold nothing to read (a shell for a browser, a
+login form), ends with exit code 4 and its causes. They come from the rows of the index, which every process of every
+pod has written, from the counts that the processes left in their status, and from a look at the first pages.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from msgspec import Struct
+
+from weft.config import Config
+from weft.crawl.folder import CrawlFolder
+from weft.crawl.reports.causes import Meaning, meaning_of, meaning_of_lack, unmatched_words
+from weft.engine.loop.progress import CrawlStatus
+from weft.engine.stored_page import read_page
+from weft.errors import WeftError
+from weft.extract.lacking import Lack, lack_of
+from weft.records import Reason, Row
+from weft.store.pages import PageStore
+from weft.store.query import Where
+
+LOOKED_AT = 20  # pages that are read when all of them may hold nothing
+NO_TEXT = "no-text"
+_OWN_RULES = frozenset({Reason.PATTERN, Reason.EXCLUDED, Reason.SCOPE})  # by which a seed is refused without a row
+
+
+class Cause(Struct, frozen=True):
+    """One reason for which there is nothing, and how many URLs ended so."""
+
+    cause: str  # a reason, an error, http_404, javascript, login, ...
+    urls: int
+    message: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        counted = "1 URL" if self.urls == 1 else f"{self.urls:,} URLs"
+        return f"{counted}: {self.message}." + (f" {self.hint}." if self.hint else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a crawl; `causes` are empty where it has something to show."""
+
+    headline: str = ""
+    causes: tuple[Cause, ...] = ()
+    unmatched: tuple[str, ...] = ()  # patterns that matched no URL: `--include '/blog/*'`
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether the crawl has nothing to show."""
+        return bool(self.causes)
+
+    def lines(self) -> list[str]:
+        """For people."""
+        lines = [f"No URL matched {', '.join(self.unmatched)}."] if self.unmatched else []
+        return [*lines, *([self.headline] if self.causes else []), *(f"  {cause}" for cause in self.causes)]
+
+
+def outcome_of(folder: CrawlFolder, config: Config, status: CrawlStatus) -> Outcome:
+    """Looks at what a crawl has left; what cannot be read is told elsewhere."""
+    unmatched = tuple(_unmatched(config, status))
+    try:
+        store = PageStore.open(folder.data_dirs, read_only=True)
+    except WeftError:
+        return Outcome(unmatched=unmatched)
+    try:
+        headline, causes = _judged(store, config, status)
+    except WeftError:
+        return Outcome(unmatched=unmatched)
+    finally:
+        store.abandon()
+    return Outcome(headline, tuple(causes), unmatched)
+
+
+def _judged(store: PageStore, config: Config, status: CrawlStatus) -> tuple[str, list[Cause]]:
+    seeds, pages = store.kinds(depth=0), status.pages
+    is_split = len(config.pods.here) < config.pods.num_pods
+    if pages and (not seeds or _answered(seeds)):
+        if lacking := _lacking(store, config):
+            return "Nothing that can be read was stored:", lacking
+        if _is_unmatched(config, status) and not is_split and _answered(store.kinds()) == _answered(seeds):
+            return "Only seeds were stored:", [_not_included(status)]
+        return "", []
+    causes = _from_rows(seeds, config)
+    if not causes and (pages or is_split):
+        return "", []  # redirects to what is a page already, or another node's
+    causes = causes or _from_rows(store.kinds(), config)
+    if not pages:
+        told = {cause.cause.removeprefix("redirect-") for cause in causes}
+        causes += _from_counts({name: n for name, n in status.refused.items() if name not in told}, config)
+    headline = "Every seed failed:" if pages else "Nothing was stored:"
+    return headline, causes or [Cause("unknown", 0, "no URL was asked for")]
+
+
+def _answered(kinds: Mapping[tuple[int, str], int]) -> int:
+    """Visits that found a page, new or as it was."""
+    return sum(rows for (status, _), rows in kinds.items() if 200 <= status < 300 or status == 304)
+
+
+def _is_unmatched(config: Config, status: CrawlStatus) -> bool:
+    """Whether there are patterns to include, and none of them matched."""
+    wanted = {f"include {pattern}" for pattern in config.scope.include}
+    return bool(wanted) and wanted.isdisjoint(status.matched)
+
+
+def _from_rows(kinds: Mapping[tuple[int, str], int], config: Config) -> list[Cause]:
+    """The causes that rows tell by status and error, the most frequent first; redirects that went on tell none."""
+    counts: Counter[str] = Counter()
+    meanings: dict[str, Meaning] = {}
+    for (status, error), rows in kinds.items():
+        meaning = meaning_of(status, error, config)
+        if meaning is not None:
+            counts[meaning.cause] += rows
+            meanings.setdefault(meaning.cause, meaning)
+    return [_cause(meanings[cause], rows) for cause, rows in counts.most_common()]
+
+
+def _from_counts(refused: Mapping[str, int], config: Config) -> list[Cause]:
+    """What was turned away and has no row: seeds that the crawl's own rules forbid, and entries of sitemaps."""
+    found = []
+    for reason, count in sorted(refused.items(), key=lambda item: -item[1]):
+        if count > 0 and reason in _OWN_RULES:
+            meaning = meaning_of(0, reason, config)
+            assert meaning is not None
+            found.append(_cause(meaning, count))
+    return found
+
+
+def _cause(meaning: Meaning, urls: int) -> Cause:
+    return Cause(meaning.cause, urls, meaning.message, meaning.hint)
+
+
+def _not_included(status: CrawlStatus) -> Cause:
+    """Seeds are fetched whatever --include says, so with patterns that match nothing there are only those."""
+    left_out = status.refused.get(Reason.PATTERN, 0)
+    hint = "A pattern matches the whole URL, or the path where it begins with /"
+    return Cause("include", left_out, "no pattern of --include matches", hint)
+
+
+def _lacking(store: PageStore, config: Config) -> list[Cause]:
+    """What the first pages lack, where all of them lack something; the first good one ends the search."""
+    counts: Counter[str] = Counter()
+    for row in _first_pages(store):
+        lack = _lack(store, row, config)
+        if lack is None:
+            return []
+        counts[lack] += 1
+    return [_cause(meaning_of_lack(lack), count) for lack, count in counts.most_common()]
+
+
+def _first_pages(store: PageStore) -> Iterator[Row]:
+    number = 0
+    for row in store.rows(Where(stored=True)):
+        if 200 <= row.status < 300:
+            yield row
+            number += 1
+        if number >= LOOKED_AT:
+            return
+
+
+def _lack(store: PageStore, row: Row, config: Config) -> str | None:
+    if row.error == "parse_crash":  # parsing it kills
+        return None
+    if "warc" not in config.store.store:
+        return None if (store.text(row.url) or "").strip() else NO_TEXT
+    page = read_page(store.read(row))
+    if page is None:
+        return None
+    lack: Lack | None = lack_of(page.page, redirected=row.hops > 0)
+    return lack
+
+
+def _unmatched(config: Config, status: CrawlStatus) -> Iterator[str]:
+    """The patterns that matched no URL, as they were written; where other nodes look at URLs too, nobody can tell."""
+    if len(config.pods.here) == config.pods.num_pods:
+        for flag, patterns in (("include", config.scope.include), ("exclude", config.scope.exclude)):
+            yield from (unmatched_words(flag, one) for one in patterns if f"{flag} {one}" not in status.matched)

@@ -1,0 +1,168 @@
+"""How a crawl of several processes stands: their status files taken together into the crawl's own.
+
+A process alone writes the crawl's file itself; several write one each (`status/pod0-fetcher1.json`), and the
+orchestrator writes what they come to. Counts add up over processes; what a pod's processes share counts once. The last
+word is the store's: a process that was killed has committed more than it could tell (`settle`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from weft.crawl.folder import CrawlFolder
+from weft.crawl.process import Process
+from weft.engine.loop.progress import CrawlStatus, PodStatus, counts_of, failures_in, read_status, write_status
+from weft.errors import WeftError
+from weft.frontier.contract import FrontierStats
+from weft.store.pages import PageStore
+
+WRITE_EVERY_S = 0.2
+RATE_S = 10.0  # what the rate of the display and of the lines is of, as for a process that is alone
+_SUMMED = ("pages", "requests", "body_bytes", "in_flight", "retries", "redirects")
+_SHARED = ("queued", "sites", "seen", "admitted", "finished", "sent", "received")  # by all processes of a pod
+
+
+class Standing:
+    """The crawl's status, made of its processes'."""
+
+    def __init__(self, path: Path, processes: Sequence[Process]) -> None:
+        self._path = path
+        self._processes = processes
+        earlier = read_status(path) or CrawlStatus()
+        self._earlier_s = earlier.elapsed_s
+        self._started_at = time.time()
+        self._pages_at_start: dict[str, int] = {}
+        self._recent_of: dict[str, float] = {}
+        self._windows: dict[int, list[tuple[float, int]]] = {}
+        self._next_at = 0.0
+        self._is_over = False
+        self.status = CrawlStatus(pid=os.getpid(), started_at=self._started_at, elapsed_s=self._earlier_s)
+
+    def update(self) -> CrawlStatus:
+        """Reads all and writes the sum, a few times a second."""
+        if self._is_over or time.monotonic() < self._next_at:
+            return self.status
+        self._next_at = time.monotonic() + WRITE_EVERY_S
+        reports = [(process, process.status()) for process in self._processes]
+        self.status = self._sum(reports)
+        write_status(self._path, self.status)
+        return self.status
+
+    def end(self, state: str, note: str, folder: CrawlFolder, pods: Mapping[int, FrontierStats]) -> None:
+        """All processes have ended. `pods`: how those stand that could be asked themselves."""
+        self._is_over = True
+        status = self.status = self._sum([(process, process.status()) for process in self._processes])
+        for pod in status.pods:
+            pod.state = state
+            if (stats := pods.get(pod.pod)) is not None:
+                pod.queued, pod.sites = stats.queued + stats.leased + stats.to_parse, stats.sites
+        if len(pods) == len(status.pods):
+            for name in ("seen", "admitted", "finished"):
+                setattr(status, name, sum(getattr(stats, name) for stats in pods.values()))
+            status.queued, status.sites = sum(pod.queued for pod in status.pods), sum(pod.sites for pod in status.pods)
+        _end(self._path, status, state, note, folder)
+
+    def _sum(self, reports: list[tuple[Process, CrawlStatus]]) -> CrawlStatus:
+        now = time.time()
+        total = CrawlStatus(pid=os.getpid(), started_at=self._started_at, updated_at=now)
+        total.elapsed_s = self._earlier_s + now - self._started_at
+        for name in _SUMMED:
+            setattr(total, name, sum(getattr(status, name) for _, status in reports))
+        for kind in ("statuses", "errors", "refused", "repairs", "slowed"):
+            counts: Counter[str] = Counter()
+            for _, status in reports:
+                counts.update(getattr(status, kind))
+            setattr(total, kind, dict(counts))
+        total.matched = sorted({pattern for _, status in reports for pattern in status.matched})
+        for process, status in reports:
+            self._take_pages(total, process, status)
+        pods = sorted({process.slot.pod for process, _ in reports})
+        total.pods = [self._pod(pod, [pair for pair in reports if pair[0].slot.pod == pod], total, now) for pod in pods]
+        total.rate = sum(pod.rate for pod in total.pods)
+        total.state, total.note = _state([status for _, status in reports])
+        return total
+
+    def _take_pages(self, total: CrawlStatus, process: Process, status: CrawlStatus) -> None:
+        slot = process.slot.name
+        if slot not in self._pages_at_start and status.pid == process.pid:
+            self._pages_at_start[slot] = status.pages_at_start
+        total.pages_at_start += self._pages_at_start.get(slot, status.pages)
+        total.poisoned += status.poisoned
+        if self._recent_of.get(slot) != status.updated_at:
+            self._recent_of[slot] = status.updated_at
+            total.recent += status.recent
+
+    def _pod(self, pod: int, reports: list[tuple[Process, CrawlStatus]], total: CrawlStatus, now: float) -> PodStatus:
+        statuses = [status for _, status in reports]
+        latest = max(statuses, key=lambda status: status.told_at)
+        for name in _SHARED:
+            setattr(total, name, getattr(total, name) + getattr(latest, name))
+        pages = sum(status.pages for status in statuses)
+        window = self._windows[pod] = [*self._windows.get(pod, []), (now, pages)][-int(RATE_S / WRITE_EVERY_S) :]
+        spent_s = now - window[0][0]
+        return PodStatus(
+            pod,
+            pages=pages,
+            requests=sum(status.requests for status in statuses),
+            rate=max(0.0, (pages - window[0][1]) / spent_s) if spent_s else 0.0,
+            queued=latest.queued,
+            in_flight=sum(status.in_flight for status in statuses),
+            sites=latest.sites,
+            errors=sum(sum(status.errors.values()) for status in statuses),
+            processes=sum(1 for process, _ in reports if process.pid),
+            restarts=sum(max(0, process.starts - 1) for process, _ in reports),
+            state=_state(statuses)[0],
+        )
+
+
+def begin_alone(path: Path) -> None:
+    """A crawl of one process starts: until that has something to say, the file has what an earlier run has left."""
+    status = read_status(path) or CrawlStatus()
+    status.state, status.note = "starting", ""
+    status.pid = status.orchestrator = os.getpid()
+    status.live_pages = None
+    write_status(path, status)
+
+
+def end_alone(path: Path, state: str, note: str, folder: CrawlFolder) -> None:
+    """The same for a process that is alone: it may have been killed before it could say how it ended."""
+    status = read_status(path) or CrawlStatus()
+    _end(path, status, state, status.note if status.state == state else note, folder)
+
+
+def _end(path: Path, status: CrawlStatus, state: str, note: str, folder: CrawlFolder) -> None:
+    status.state, status.note, status.in_flight = state, note, 0
+    settle(status, folder)
+    write_status(path, status)
+
+
+def settle(status: CrawlStatus, folder: CrawlFolder) -> None:
+    """Makes pages, bytes and statuses what the store holds, and errors what its URLs ended with last."""
+    try:
+        store = PageStore.open(folder.data_dirs, read_only=True)
+    except WeftError:
+        return  # there is none, or it cannot be read: the counts must do
+    try:
+        held, current = store.stats(0), store.current()
+        for pod in status.pods:
+            pod.pages = store.stats(0, f"pod{pod.pod}-").pages
+    except WeftError:
+        return
+    finally:
+        store.abandon()
+    statuses, _ = counts_of(held)
+    status.pages, status.body_bytes, status.live_pages = held.pages, held.page_bytes, current.pages
+    status.statuses, status.errors = dict(statuses), dict(failures_in(current.kinds))
+
+
+def _state(statuses: Sequence[CrawlStatus]) -> tuple[str, str]:
+    """What stands out: a pause with its reason, before draining, before running."""
+    for state in ("failed", "paused", "draining", "running"):
+        for status in statuses:
+            if status.state == state:
+                return state, status.note
+    return "starting", ""

@@ -1,0 +1,118 @@
+"""Group commit: many pages made permanent together, in the one order in which a crash costs nothing.
+
+    1. the pages' bytes to the WARC files
+    2. the links found on them to the frontier's journal
+    3. the pages' rows to the index: the commit point
+    4. about once a second, from a thread: bytes, journal and rows to the disk
+    5. then these batches are acknowledged to the frontier, which forgets their items
+
+A crash after 2 repeats the page and finds its links known; a crash after 3 finds the row and finishes the item. A full
+disk stops at the step that failed; the next call resumes there, and until then nothing new is claimed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from weft.errors import WeftError
+from weft.frontier.contract import Frontier
+from weft.store.contract import Pages
+from weft.telemetry import Log
+
+SYNC_EVERY_S = 1.0
+log = Log("weft.engine.loop.commit")
+
+
+class Committer:
+    """Commits for one engine, on its thread; syncs on another."""
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        store: Pages,
+        step: Callable[[str], None],
+        also_sync: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._frontier = frontier
+        self._store = store
+        self._step = step
+        self._also_sync = also_sync
+        self._ended: list[int] = []
+        self._synced = self._acknowledged = 0
+        self._stop = threading.Event()
+        self._wanted = threading.Event()
+        self._next_sync = 0.0  # when bytes, journal and rows are put on the disk, all of them
+        self._requested = self._completed = 0  # numbers of the last `sync_soon`, and of the last that is on the disk
+        self.after_sync: Callable[[], None] = lambda: None  # on the syncing thread
+        self._thread = threading.Thread(target=self._keep_syncing, name="sync", daemon=True)
+        self._thread.start()
+
+    def ended(self, items: Iterable[int]) -> None:
+        """Rejected items whose rows are in the store's hands."""
+        self._ended += items
+
+    def commit(self) -> None:
+        """Makes everything so far permanent against a kill. DiskFull: call it again when there is room."""
+        self._step("before-write")
+        self._store.write()
+        self._step("after-write")
+        self._frontier.commit()
+        self._step("after-links")
+        batch = self._store.commit()
+        self._step("after-rows")
+        if self._ended:
+            self._frontier.ended(self._ended, batch)
+            self._ended = []
+        if self._synced > self._acknowledged:
+            self._step("after-sync")
+            self._acknowledged = self._synced
+            self._frontier.acknowledge(self._acknowledged)
+            self._step("after-acknowledge")
+
+    def sync_soon(self) -> int:
+        """Requests a sync of what is committed by the other thread; returns a ticket for `synced`."""
+        self._requested += 1
+        self._wanted.set()
+        return self._requested
+
+    def synced(self, ticket: int) -> bool:
+        """Whether what was committed before `sync_soon` returned this ticket is on the disk."""
+        return self._completed >= ticket
+
+    def close(self) -> None:
+        """Commits and syncs the rest, and acknowledges it to the frontier."""
+        self._stop.set()
+        self._wanted.set()
+        self._thread.join()
+        self.commit()
+        self._frontier.sync()
+        self._synced = self._store.sync()
+        self._frontier.acknowledge(self._synced)
+        self._frontier.commit()
+
+    def _keep_syncing(self) -> None:
+        while self._wanted.wait(SYNC_EVERY_S) is not None and not self._stop.is_set():
+            try:
+                requested = self._requested
+                self._wanted.clear()
+                if requested > self._completed and time.monotonic() < self._next_sync:
+                    # Journal and rows alone: WARC bytes that a power cut destroys are detected at the next start.
+                    self._frontier.sync()
+                    self._store.sync_rows()
+                    self._completed = requested
+                    self.after_sync()
+                    continue
+                batch = self._store.batch
+                self._also_sync()
+                self._frontier.sync()
+                # A batch that was committed since has its links in a file that was synced too early.
+                self._synced = min(batch, self._store.sync())
+                self._next_sync = time.monotonic() + SYNC_EVERY_S
+                if requested > self._completed:
+                    self._completed = requested
+                    self.after_sync()
+            except (OSError, WeftError) as error:
+                # The next round tries again; until then nothing is acknowledged, so nothing can be lost.
+                log.error("sync failed", error=error)

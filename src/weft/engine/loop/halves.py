@@ -1,0 +1,59 @@
+"""Puts the engine's two halves together: both in one process, or each in its own with a spool between them."""
+
+from __future__ import annotations
+
+from weft.config import Config
+from weft.engine.crawls import RunningCrawl
+from weft.engine.loop.handoff import Handoff
+from weft.engine.loop.leads import Leads
+from weft.engine.loop.metrics import EngineMetrics
+from weft.engine.loop.parsing import Parsing
+from weft.engine.loop.results import Results
+from weft.engine.loop.round import Round
+from weft.engine.loop.rows import Rows
+from weft.engine.loop.suspects import Suspects
+from weft.engine.parsers import Parsers
+from weft.frontier.contract import Frontier
+from weft.store.pages import PageStore
+
+
+def fused(
+    frontier: Frontier,
+    store: PageStore,
+    crawls: dict[int, RunningCrawl],
+    suspects: Suspects,
+    metrics: EngineMetrics,
+    parsers: Parsers | None = None,
+) -> Results:
+    """Results that are read where they end; their pages by parser children, if there are some."""
+    round_, parsing = reading(frontier, store, crawls, suspects, metrics, parsers)
+    return Results(round_, Rows(store, round_), parsing.take, crawls, metrics, parsing=parsing)
+
+
+def fetching(
+    frontier: Frontier, store: PageStore, crawls: dict[int, RunningCrawl], metrics: EngineMetrics, handoff: Handoff
+) -> Results:
+    """Results whose pages are read by parser processes."""
+    round_ = Round(frontier, store, crawls, None, handoff)
+    return Results(round_, Rows(store, round_), handoff.put, crawls, metrics)
+
+
+def reading(
+    frontier: Frontier,
+    store: PageStore,
+    crawls: dict[int, RunningCrawl],
+    suspects: Suspects,
+    metrics: EngineMetrics,
+    parsers: Parsers | None = None,
+) -> tuple[Round, Parsing]:
+    """The parser's half by itself."""
+    leads = Leads(frontier, store)
+    round_ = Round(frontier, store, crawls, leads)
+    rows = Rows(store, round_)
+    return round_, Parsing(round_, rows, leads, suspects, metrics, keeps_text=store.keeps_text, parsers=parsers)
+
+
+def parsers_of(config: Config) -> Parsers | None:
+    """The parser children that a configuration asks for."""
+    children = config.fetch.parser_children
+    return Parsers(children, config.store.html_parser) if children else None

@@ -1,0 +1,46 @@
+"""The fetcher's end of the way to the parsers: answers into the spool, then their references to the frontier."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from weft.engine.loop.answer import Answer
+from weft.engine.loop.pressure import Pressure
+from weft.engine.loop.spool import SpoolWriter, spooled
+from weft.frontier.contract import Handed, ParseQueue
+from weft.telemetry import Log
+
+log = Log("weft.engine.loop.handoff")
+
+
+class Handoff:
+    """Takes answers that must be read; `flush` gives them away, all in one call."""
+
+    def __init__(
+        self, queue: ParseQueue, spool: SpoolWriter, pressure: Pressure, step: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self._queue = queue
+        self._spool = spool
+        self._pressure = pressure
+        self._step = step
+        self._handed: list[Handed] = []
+
+    def put(self, answers: Iterable[Answer]) -> None:
+        """The ends of the transfers go with them: a site's place is free when the page is handed over."""
+        for answer in answers:
+            assert answer.ended is not None
+            reference = self._spool.add(answer.lease.item, spooled(answer.result, answer.asked_at))
+            self._handed.append(Handed(answer.ended, reference))
+            answer.handed = True
+
+    def flush(self) -> None:
+        """First the bytes, then the references. A call that fails is to be made again."""
+        if not self._handed:
+            return
+        self._spool.flush()
+        self._step("spooled")
+        valid = self._queue.fetched(self._handed)
+        self._handed.clear()
+        self._pressure.grew(len(valid))
+        if not all(valid):
+            log.warning("leases were over, their pages are dropped", items=valid.count(False))

@@ -1,0 +1,118 @@
+"""The engine's numbers for Prometheus: taken from what it counts anyway, and saved every few seconds.
+
+Every process of a crawl has one: fetchers, parsers, and those that do both. docs/metrics.md lists the series. Times are
+observed as things happen, once for a page or a batch; everything else is copied when it is saved.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from weft.engine.loop.progress import CrawlProgress
+from weft.frontier.contract import FrontierStats
+from weft.records import FetchResult, Purpose
+from weft.telemetry import BYTES_BUCKETS, Metrics
+
+
+class EngineMetrics:
+    """Copies progress and frontier into the process's metrics."""
+
+    def __init__(self, metrics: Metrics, every_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._metrics = metrics
+        self._every_s = every_s
+        self._clock = clock
+        self._next = 0.0
+        self.before_save: list[Callable[[], None]] = []  # for who counts elsewhere, and copies it here
+        self._fetch_s = {
+            purpose: metrics.histogram(
+                "weft_fetch_seconds", "Time of a transfer, from start to last byte.", kind=str(purpose)
+            )
+            for purpose in Purpose
+        }
+        self._body_bytes = metrics.histogram("weft_body_size_bytes", "Bodies of pages as they came.", BYTES_BUCKETS)
+        self.parse_s = metrics.histogram("weft_parse_seconds", "Time of parsing a page.")
+        self._crossing_s = metrics.histogram(
+            "weft_cross_pod_write_seconds", "Time until another pod had taken a batch of links."
+        )
+        self._crossed = metrics.counter("weft_cross_pod_writes_total", "Batches of links that other pods have taken.")
+        self._crossed_links = metrics.counter("weft_cross_pod_links_total", "Links that other pods have taken.")
+        self._events = {}
+        for level in ("soft", "hard"):
+            counter = metrics.counter(
+                "weft_backpressure_events_total", "Times that the parse queue crossed a limit.", level=level
+            )
+            self._events[level] = (counter, counter.value)
+        self._outbox = metrics.gauge("weft_outbox_batches", "Batches of links that wait for another pod.")
+
+    def fetched(self, purpose: Purpose, result: FetchResult) -> None:
+        """A transfer has ended."""
+        self._fetch_s[purpose].observe(result.ended - result.started)
+        if result.status and purpose is Purpose.PAGE:
+            self._body_bytes.observe(len(result.body))
+
+    def crossed(self, links: int, seconds: float) -> None:
+        """Another pod has taken a batch of links."""
+        self._crossed.value += 1
+        self._crossed_links.value += links
+        self._crossing_s.observe(seconds)
+
+    def held_back(self, events: Mapping[str, int]) -> None:
+        """How often the parse queue has grown over its `soft` and its `hard` limit since this process began."""
+        for level, (counter, before) in self._events.items():
+            counter.value = before + events.get(level, 0)
+
+    def waiting(self, outbox: int) -> None:
+        """How many batches wait for another pod now."""
+        self._outbox.set(outbox)
+
+    def update(
+        self, progress: CrawlProgress, stats: FrontierStats | None, in_flight: int, *, now: bool = False
+    ) -> None:
+        """Saves everything, if it is time. A process that knows nothing of the queues gives no stats."""
+        if self._clock() < self._next and not now:
+            return
+        self._next = self._clock() + self._every_s
+        for copy in self.before_save:
+            copy()
+        status = progress.status
+        self._count("weft_pages_total", "Pages stored.", status.pages)
+        self._count("weft_requests_total", "Requests made.", status.requests)
+        self._count("weft_body_bytes_total", "Bytes of the pages' bodies.", status.body_bytes)
+        self._count("weft_retries_total", "Requests that will be tried again.", status.retries)
+        self._count("weft_redirects_total", "Redirects followed or refused.", status.redirects)
+        self._by_label("weft_errors_total", "Items that ended badly, by kind.", "kind", progress.errors)
+        self._by_label("weft_refused_total", "URLs turned away, by reason.", "reason", progress.refused)
+        self._by_label("weft_responses_total", "Ended items by HTTP status.", "status", progress.statuses)
+        self._metrics.gauge("weft_active_workers", "Transfers in flight, or pages being parsed.").set(in_flight)
+        if stats is not None:
+            self._count("weft_urls_added_total", "URLs taken into the queues of the pod.", stats.admitted)
+        for name, help_, value in _of_pod(stats):
+            self._metrics.gauge(name, help_).set(value)
+        self._metrics.save()
+
+    def _count(self, name: str, help_: str, value: float) -> None:
+        self._metrics.counter(name, help_).value = value
+
+    def _by_label(self, name: str, help_: str, label: str, counts: Mapping[str, int]) -> None:
+        kinds: Counter[str] = Counter()
+        for kind, count in counts.items():
+            kinds[str(kind).partition(":")[0]] += count
+        for kind, count in kinds.items():
+            if count:
+                self._metrics.counter(name, help_, **{label: kind}).value = count
+
+
+def _of_pod(stats: FrontierStats | None) -> list[tuple[str, str, int]]:
+    """A pod's figures, which each of its processes tells: take the largest of a pod, not the sum."""
+    if stats is None:
+        return []
+    return [
+        ("weft_queue_urls", "URLs queued in the pod.", stats.queued),
+        ("weft_leased_urls", "URLs of the pod that somebody works on.", stats.leased),
+        ("weft_seen_urls", "URLs that the pod knows.", stats.seen),
+        ("weft_sites", "Sites that the pod knows.", stats.sites),
+        ("weft_due_sites", "Sites of the pod that could be asked now.", stats.due),
+        ("weft_parse_queue_pages", "Pages of the pod that are fetched and not parsed yet.", stats.to_parse),
+    ]

@@ -1,0 +1,305 @@
+"""What is done with each answer that must be read: the parser's half.
+
+Pages, redirects and sitemaps become rows and links. Every page that was admitted ends here or in the fetcher's half, in
+exactly one row; a sitemap, which is no page, in none.
+
+Pages are parsed here, or by parser children where there are some: then `take` sends them, and `finish` goes on with
+those that have come back. Until then their leases last, and a process that is killed has them fetched again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from msgspec import UnsetType
+
+from weft import urls
+from weft.engine.extracted import Extracted
+from weft.engine.loop.answer import Answer
+from weft.engine.loop.leads import Leads
+from weft.engine.loop.metrics import EngineMetrics
+from weft.engine.loop.round import Round
+from weft.engine.loop.rows import Rows
+from weft.engine.loop.suspects import Suspects
+from weft.engine.loop.verdict import Kind
+from weft.engine.parser_child import Marks
+from weft.engine.parsers import CRASH, Parsers, Pending
+from weft.errors import BadUrl, Unparsed
+from weft.extract.page import Page, extract
+from weft.extract.robots_meta import robots_tag
+from weft.fetch import sitemaps
+from weft.fetch.decode import decode
+from weft.frontier.contract import End
+from weft.records import Lease, Purpose, Reason
+
+SITEMAP_NESTING = 3  # sitemaps.org has one index above the files; one more, and a redirect, are put up with
+AT_ONCE = 8  # answers that are well taken together: see `take`
+MOST_SENT, MOST_SENT_BYTES = 64, 8 << 20  # to parser children, not come back
+
+
+class _Read(NamedTuple):
+    """A page that was read, and what is still to be done with it."""
+
+    answer: Answer
+    page: Page | Extracted
+    error: str
+    noindex: bool
+    nofollow: bool
+
+
+class _Sent(NamedTuple):
+    """A page that is with a parser child."""
+
+    answer: Answer
+    error: str
+    body_bytes: int
+
+
+class Parsing:
+    """Reads answers."""
+
+    def __init__(
+        self,
+        round_: Round,
+        rows: Rows,
+        leads: Leads,
+        suspects: Suspects,
+        metrics: EngineMetrics,
+        *,
+        keeps_text: bool = False,
+        parsers: Parsers | None = None,
+    ) -> None:
+        """`parsers`: whoever parses the pages in the place of this process."""
+        self._round = round_
+        self._rows = rows
+        self._leads = leads
+        self._suspects = suspects
+        self._metrics = metrics
+        self._keeps_text = keeps_text
+        self._marks = Marks()
+        self._parsers = parsers
+        self._sent: dict[int, _Sent] = {}  # by the number of the request
+        self._sent_bytes = 0
+        self._came: list[Pending] = []
+        if parsers is not None:
+            parsers.on_done = self._came.append
+
+    def take(self, answers: Iterable[Answer]) -> None:
+        """Pages, redirects, and any answers for sitemaps.
+
+        All pages are parsed, then the links of all are followed, then all are stored: one step for several pages finds
+        its code and data in the processor's caches, which all steps for each page in turn do not (6 % of a page).
+        """
+        pages = list[_Read]()
+        for answer in answers:
+            if answer.lease.purpose is Purpose.SITEMAP:
+                self._take_sitemap(answer)
+            elif answer.kind is not Kind.PAGE:
+                self._take_redirect(answer)
+            elif (read := self._read_page(answer)) is not None:
+                pages.append(read)
+        self._finish(pages)
+
+    def _finish(self, pages: list[_Read]) -> None:
+        for read in pages:
+            if read.page.hrefs and not read.nofollow:
+                self._follow(read.answer, read.page)
+        for read in pages:
+            self._record(read)
+
+    # ── parser children ────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def sent(self) -> int:
+        """Pages that are with parser children, or have come back and are not finished."""
+        return len(self._sent)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether `take` may be called; always where pages are parsed here."""
+        return len(self._sent) < MOST_SENT and self._sent_bytes < MOST_SENT_BYTES
+
+    @property
+    def has_come(self) -> bool:
+        """Whether `finish` has something to do."""
+        return bool(self._came)
+
+    def fileno(self) -> int | None:
+        """Readable when `look` has something to do; None where pages are parsed here."""
+        return None if self._parsers is None else self._parsers.fileno()
+
+    def look(self) -> None:
+        """Sends and receives what can be; called now and then, too, so that a page that takes too long is noticed."""
+        if self._parsers is not None and self._sent:
+            self._parsers.turn()
+
+    def finish(self) -> None:
+        """Goes on with the pages that have come back."""
+        came, pages = self._came.copy(), list[_Read]()
+        self._came.clear()
+        for pending in came:
+            sent = self._sent.pop(pending.number, None)
+            if sent is None:
+                continue  # nobody waits for it any more
+            self._sent_bytes -= sent.body_bytes
+            if pending.page is None:
+                kind = pending.error.kind if isinstance(pending.error, Unparsed) else CRASH
+                self._end_unparsed(sent.answer, kind)
+            else:
+                self._metrics.parse_s.observe(pending.spent_s)
+                pages.append(self._judged(sent.answer, pending.page, sent.error))
+        self._finish(pages)
+
+    def drop(self, crawl: int) -> list[Lease]:
+        """Forgets the pages of a crawl that are with children; gives their leases."""
+        dropped = {number: sent for number, sent in self._sent.items() if sent.answer.lease.crawl == crawl}
+        for number, sent in dropped.items():
+            del self._sent[number]
+            self._sent_bytes -= sent.body_bytes
+        return [sent.answer.lease for sent in dropped.values()]
+
+    def close(self) -> None:
+        """Ends the children."""
+        if self._parsers is not None:
+            self._parsers.close()
+
+    def _send(self, answer: Answer, body: bytes, error: str) -> None:
+        assert self._parsers is not None
+        lease = answer.lease
+        needs_text = self._keeps_text or answer.crawl.rules.sameness.may_compare(lease.url)
+        wanted = ("hrefs", "text") if needs_text else ("hrefs",)
+        pending = self._parsers.submit(body, lease.url, answer.head.get("content-type"), wanted)
+        self._sent[pending.number] = _Sent(answer, error, len(body))
+        self._sent_bytes += len(body)
+
+    # ── pages ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _read_page(self, answer: Answer) -> _Read | None:
+        """The page, its tree let go; None where it has ended here, or was sent to a parser child."""
+        crawl, lease, head = answer.crawl, answer.lease, answer.head
+        encoding = head.content_encoding
+        body, error = answer.result.body, "wrong_length" if answer.result.surplus else ""
+        if encoding:
+            decoded = decode(body, encoding, crawl.fetch.max_body_bytes)
+            if decoded.truncated and decoded.error is None:
+                self._rows.record(answer, error="too_large", stored=False)
+                return None
+            body, error = decoded.body, "decode" if decoded.error else error
+        if self._suspects.is_poison(lease.item):
+            self._end_unparsed(answer, CRASH)
+            return None
+        if self._parsers is not None:
+            self._send(answer, body, error)
+            return None
+        return self._judged(answer, self._parse(lease, body, head.get("content-type")), error)
+
+    def _end_unparsed(self, answer: Answer, kind: str) -> None:
+        answer.crawl.progress.status.poisoned.append(answer.lease.url)
+        self._rows.record(answer, error=kind)
+
+    def _judged(self, answer: Answer, page: Page | Extracted, error: str) -> _Read:
+        """What is to be done with a page that was parsed."""
+        crawl, lease, head = answer.crawl, answer.lease, answer.head
+        noindex, nofollow = page.noindex, page.nofollow
+        if tags := head.get_all("x-robots-tag"):
+            by_header = robots_tag(tags, crawl.agent)
+            noindex, nofollow = noindex or by_header[0], nofollow or by_header[1]
+        if page.title is not None and lease.depth:
+            crawl.rules.sameness.observe(lease.url, page.title, len(page.hrefs), lambda: _words(page))
+        if isinstance(page, Page):
+            page.let_go()
+        return _Read(answer, page, error, noindex, nofollow)
+
+    def _record(self, read: _Read) -> None:
+        if read.noindex:
+            self._leads.unkept(read.answer.lease.item)
+            self._rows.record(read.answer, error="noindex", stored=False)
+        else:
+            self._rows.record(read.answer, error=read.error, page=read.page)
+
+    def _parse(self, lease: Lease, body: bytes, content_type: str | None) -> Page:
+        self._suspects.parsing(lease.item)
+        self._marks.obey(body)
+        began = time.perf_counter()
+        page = extract(body, lease.url, content_type)
+        if self._keeps_text:
+            _ = page.text  # computed here, where a crash is known to be this page's
+        self._metrics.parse_s.observe(time.perf_counter() - began)
+        self._suspects.parsed()
+        return page
+
+    def _follow(self, answer: Answer, page: Page | Extracted) -> None:
+        crawl, lease = answer.crawl, answer.lease
+        refused = crawl.progress.refused
+
+        def count(_href: str, reason: str) -> None:
+            refused[reason] += 1
+
+        if not crawl.rules.in_scope(lease.url):
+            crawl.learn_scope()
+        hrefs = page.hrefs
+        if crawl.familiar is not None and page.charset == "utf-8":  # of others the query's bytes depend on the page
+            hrefs = crawl.familiar.fresh(page.base, hrefs)
+        links = urls.join_all(page.base, hrefs, page.charset or "utf-8", count)
+        near = self._leads.near(lease, links) if crawl.finds_depth else lease
+        self._round.links(crawl, near, links)
+
+    def _take_redirect(self, answer: Answer) -> None:
+        crawl, lease = answer.crawl, answer.lease
+        crawl.progress.status.redirects += 1
+        try:
+            target = urls.join(lease.url, answer.head.location or "")
+        except BadUrl as bad:
+            crawl.progress.refused[bad.reason] += 1
+            self._rows.record(answer, error=f"redirect to {bad.reason}")
+            return
+        if lease.hops >= crawl.fetch.max_redirects:
+            self._rows.record(answer, error="too_many_redirects", final_url=target)
+            return
+        near = self._leads.near(lease, [], target) if crawl.finds_depth else lease
+        found = crawl.redirect(near, target)
+        if isinstance(found, Reason):
+            self._rows.record(answer, error=f"redirect to {found}", final_url=target)
+            return
+        self._round.found(crawl, [found])
+        self._rows.record(answer, error="", final_url=target)
+
+    # ── sitemaps ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _take_sitemap(self, answer: Answer) -> None:
+        crawl, lease, head = answer.crawl, answer.lease, answer.head
+        nested: list[str] = []
+        if answer.kind is Kind.REDIRECT and head.location:
+            nested = [head.location]
+        elif answer.kind is Kind.PAGE:
+            listed = self._parse_sitemap(answer)
+            self._round.found(crawl, crawl.listed(lease, urls.join_all(lease.url, [url for url, _ in listed.urls])))
+            nested = listed.sitemaps
+        deeper = crawl.nested(lease, urls.join_all(lease.url, nested), lease.about, lease.hops + 1)
+        if lease.hops < SITEMAP_NESTING:
+            self._round.aside(crawl, deeper)
+        else:
+            crawl.too_many(deeper)
+        self._round.end(lease, End.OTHER)
+
+    def _parse_sitemap(self, answer: Answer) -> sitemaps.Sitemap:
+        """What it lists; nothing, if reading it has killed a process before."""
+        item, encoding, body = answer.lease.item, answer.head.content_encoding, answer.result.body
+        if self._suspects.is_poison(item):
+            return sitemaps.parse(b"")
+        self._suspects.parsing(item)
+        listed = sitemaps.parse(decode(body, encoding, sitemaps.MAX_BYTES).body if encoding else body)
+        self._suspects.parsed()
+        return listed
+
+
+def _words(page: Page | Extracted) -> frozenset[str]:
+    """The words of a page, numbers left out: what tells it from its neighbours.
+
+    None of one that was sent to a parser child before its neighbours were known: it looks like none of them.
+    """
+    if isinstance(page, Extracted) and isinstance(page.asked.text, UnsetType):
+        return frozenset()
+    return frozenset(word for word in page.text.split()[:2000] if not any(char.isdigit() for char in word))

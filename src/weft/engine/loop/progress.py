@@ -1,0 +1,262 @@
+"""How a crawl stands: counted by the engine, written to a small file that displays, `weft watch` and tests read.
+
+The file is replaced as a whole, twice a second at most; reading it costs the crawl nothing. Pages, bytes, statuses and
+errors are what the store holds: a process takes them from there when it starts (`take_up`), and counts on.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from weft.engine.loop.verdict import failure_of, refusal_of
+from weft.frontier.contract import FrontierStats
+from weft.records import Row
+from weft.store.contract import Stats
+from weft.telemetry import Log
+
+LOG_EVERY_S = 60.0
+log = Log("weft.engine.loop.progress")
+UNSTORED = frozenset({"noindex", "too_large"})  # errors of responses that are counted, and not kept
+
+
+class PodStatus(msgspec.Struct):
+    """One pod among several."""
+
+    pod: int
+    pages: int = 0
+    requests: int = 0
+    rate: float = 0.0
+    queued: int = 0
+    in_flight: int = 0
+    sites: int = 0
+    errors: int = 0
+    processes: int = 0
+    restarts: int = 0
+    state: str = "starting"
+
+
+class CrawlStatus(msgspec.Struct):
+    """What the file holds. Times are of the wall clock; counts are of the whole crawl, over all its runs."""
+
+    state: str = "starting"  # starting, running, draining, paused, finished, limit, interrupted, failed
+    note: str = ""
+    pid: int = 0
+    orchestrator: int = 0  # the process that starts the one of `pid` again, where they are two
+    run: str = ""  # names a run of the crawl, through all restarts of its processes
+    started_at: float = 0.0
+    updated_at: float = 0.0
+    elapsed_s: float = 0.0
+    pages: int = 0
+    pages_at_start: int = 0
+    live_pages: int | None = None  # URLs that have a page now: counted when a run has ended
+    requests: int = 0
+    body_bytes: int = 0
+    queued: int = 0
+    in_flight: int = 0
+    sites: int = 0
+    seen: int = 0
+    rate: float = 0.0
+    statuses: dict[str, int] = {}
+    errors: dict[str, int] = {}
+    refused: dict[str, int] = {}
+    slowed: dict[str, int] = {}  # answers that asked for fewer requests (429, 503), those tried again too
+    matched: list[str] = []  # patterns that matched a URL: `include /blog/*`
+    retries: int = 0
+    redirects: int = 0
+    recent: list[str] = []
+    poisoned: list[str] = []
+    repairs: dict[str, int] = {}  # what this run found damaged when it resumed the crawl, and repaired
+    # Of one process of several, for termination detection: counts that only grow, but for a crash.
+    idle: str = ""  # why it has nothing to do
+    told_at: float = 0.0  # when this was reported, by the machine's monotonic clock
+    admitted: int = 0
+    finished: int = 0
+    sent: int = 0
+    received: int = 0
+    pods: list[PodStatus] = []  # of a crawl of several pods
+
+
+class CrawlProgress:
+    """Counts, and writes them down. `run`: a process that is started again in the same run goes on with its figures."""
+
+    def __init__(self, path: Path | None, pid: int, run: str = "", orchestrator: int = 0) -> None:
+        """Without a path they are only counted."""
+        self._path = path
+        earlier = read_status(path) if path is not None else None
+        self.status = earlier or CrawlStatus()
+        self._is_new_run = not run or self.status.run != run
+        self._began = time.time()
+        self.status.pid = pid
+        self.status.run = run
+        self.status.orchestrator = orchestrator
+        self.status.idle = ""
+        if self._is_new_run:
+            self.status.started_at = self._began
+            self.status.repairs = {}
+        self.status.recent = []
+        self.status.live_pages = None
+        self.refused: Counter[str] = Counter(self.status.refused)
+        self.errors: Counter[str] = Counter(self.status.errors)
+        self.statuses: Counter[str] = Counter(self.status.statuses)
+        self.slowed: Counter[str] = Counter(self.status.slowed)
+        self.matched = set(self.status.matched)
+        self._earlier_s = self.status.elapsed_s
+        self._window: list[tuple[float, int]] = []
+        self._lines = ProgressLines()
+
+    def take_up(self, held: Stats) -> None:
+        """Goes on from what this process's store holds: what was counted and not committed is counted again."""
+        status = self.status
+        status.pages, status.body_bytes = held.pages, held.page_bytes
+        if self._is_new_run:
+            status.pages_at_start = held.pages
+        self.statuses, self.errors = counts_of(held)
+        for reason, count in _refusals(held).items():
+            self.refused[reason] = max(self.refused[reason], count)
+
+    def repaired(self, what: str, count: int) -> None:
+        """Counts what was repaired, or given up, when the crawl was resumed."""
+        if count:
+            self.status.repairs = self.status.repairs | {what: self.status.repairs.get(what, 0) + count}
+
+    def page(self, url: str, body_bytes: int) -> None:
+        """A page was stored."""
+        status = self.status
+        status.pages += 1
+        status.body_bytes += body_bytes
+        if len(status.recent) < 8:
+            status.recent.append(url)
+
+    def dropped(self, row: Row) -> None:
+        """A row that was counted is not kept after all."""
+        self.statuses[str(row.status)] -= 1
+        if failure := failure_of(row.status, row.error):
+            self.errors[failure] -= 1
+        if reason := refusal_of(row.status, row.error):
+            self.refused[reason] -= 1
+        if 200 <= row.status < 300 and row.error not in UNSTORED:
+            self.status.pages -= 1
+            self.status.body_bytes -= row.length
+
+    def stands(self, stats: FrontierStats, in_flight: int) -> None:
+        """How the pod's frontier stands, as this process has just seen it."""
+        status = self.status
+        status.admitted, status.finished = stats.admitted, stats.finished
+        status.sent, status.received = stats.sent, stats.received
+        status.queued, status.sites, status.seen = stats.queued, stats.sites, stats.seen
+        status.in_flight = in_flight
+
+    def ends(self, stats: FrontierStats) -> None:
+        """The final figures: leases that were not finished count as queued again."""
+        self.stands(stats, 0)
+        self.status.queued += stats.leased + stats.to_parse
+        self.status.told_at = time.monotonic()
+
+    def write(self, state: str, note: str = "") -> None:
+        """Replaces the file."""
+        status, now = self.status, time.time()
+        status.state, status.note, status.updated_at = state, note, now
+        status.elapsed_s = self._earlier_s + now - self._began
+        status.refused, status.errors, status.statuses = dict(self.refused), dict(self.errors), dict(self.statuses)
+        status.slowed, status.matched = dict(self.slowed), sorted(self.matched)
+        self._window.append((now, status.pages))
+        self._window = self._window[-20:]
+        first_at, first_pages = self._window[0]
+        status.rate = (status.pages - first_pages) / (now - first_at) if now > first_at else 0.0
+        if self._path is not None:
+            write_status(self._path, status)
+        status.recent = []
+        self._lines(status)
+
+
+class ProgressLines:
+    """The line that a log has every minute: pages, pages a second since the last one, queue, errors."""
+
+    def __init__(self, every_s: float = LOG_EVERY_S, clock: Callable[[], float] = time.monotonic) -> None:
+        self._every_s = every_s
+        self._clock = clock
+        self._last: tuple[float, int] | None = None
+
+    def __call__(self, status: CrawlStatus) -> None:
+        """Call it as often as you like."""
+        now = self._clock()
+        if self._last is None:
+            self._last = (now, status.pages)
+            return
+        spent_s = now - self._last[0]
+        if spent_s < self._every_s:
+            return
+        log.info(
+            "progress",
+            state=status.state,
+            pages=status.pages,
+            pages_per_s=round((status.pages - self._last[1]) / spent_s, 2),
+            queued=status.queued,
+            in_flight=status.in_flight,
+            errors=sum(status.errors.values()),
+            retries=status.retries,
+        )
+        self._last = (now, status.pages)
+
+
+def counts_of(held: Stats) -> tuple[Counter[str], Counter[str]]:
+    """The rows of a store by status (0: no answer), and those that failed by kind."""
+    statuses: Counter[str] = Counter()
+    for (status, _), rows in held.kinds.items():
+        statuses[str(status)] += rows
+    return statuses, failures_in(held.kinds)
+
+
+def failures_in(kinds: Mapping[tuple[int, str], int]) -> Counter[str]:
+    """What was asked for and failed, by kind, of rows by status and error."""
+    errors: Counter[str] = Counter()
+    for (status, error), rows in kinds.items():
+        if failure := failure_of(status, error):
+            errors[failure] += rows
+    return errors
+
+
+def _refusals(held: Stats) -> Counter[str]:
+    reasons: Counter[str] = Counter()
+    for (status, error), rows in held.kinds.items():
+        if reason := refusal_of(status, error):
+            reasons[reason] += rows
+    return reasons
+
+
+def write_status(path: Path, status: CrawlStatus) -> None:
+    """Replaces the file."""
+    data, beside = msgspec.json.encode(status), path.with_suffix(".tmp")
+    try:
+        beside.unlink(missing_ok=True)
+        fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+        beside.replace(path)
+    except OSError:
+        # A full disk, which this file must report: the old content can be overwritten in place.
+        beside.unlink(missing_ok=True)
+        _write_over(path, data)
+
+
+def _write_over(path: Path, data: bytes) -> None:
+    try:
+        with path.open("r+b", buffering=0) as file:
+            file.write(data)
+            file.truncate(len(data))
+    except OSError:
+        pass  # the log has it; this file will when there is room
+
+
+def read_status(path: Path) -> CrawlStatus | None:
+    """The file's content, or None where there is none that can be read."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=CrawlStatus)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None

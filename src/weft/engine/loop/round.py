@@ -1,0 +1,193 @@
+"""What one round of the loop reports to the frontier, in one call of each kind: ended transfers, links, ended items.
+
+A round is what came of one poll. Everything waits in lists until `flush`, which keeps the order that makes a crash
+cheap: links before the ends of the pages that they were found on, and both before the next claim and before a commit.
+An end that the frontier refuses (the lease was over) removes its row from the store again, before it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+
+from weft.engine.crawls import RunningCrawl
+from weft.engine.loop.handoff import Handoff
+from weft.engine.loop.leads import Leads
+from weft.errors import ServerAway
+from weft.frontier.contract import End, Ended, Frontier, Outcome
+from weft.records import Found, Lease, Purpose, Reason
+from weft.store.pages import PageStore
+from weft.telemetry import Log
+
+_Entry = tuple[Lease, dict[str, Lease]]  # a page and what it links to, each with the page that it was found on
+log = Log("weft.engine.loop.round")
+
+
+class _Admitting:
+    """What is to be let in for one crawl."""
+
+    __slots__ = ("asides", "found", "pages")
+
+    def __init__(self) -> None:
+        self.pages: list[_Entry] = []
+        self.found: list[Found] = []
+        self.asides: list[Found] = []
+
+
+class Round:
+    """Collects a round's results; `flush` reports them."""
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        store: PageStore,
+        crawls: dict[int, RunningCrawl],
+        leads: Leads | None = None,
+        handoff: Handoff | None = None,
+    ) -> None:
+        self._frontier = frontier
+        self._store = store
+        self._crawls = crawls
+        self._leads = leads
+        self._handoff = handoff
+        self._cooled: list[Ended] = []
+        self._admitting: dict[int, _Admitting] = {}
+        self._ends: list[Outcome] = []
+        self._rows: list[Outcome] = []
+        self.touched: set[int] = set()  # crawls of which an item has ended: the loop's user checks them, and clears it
+
+    def cool(self, ended: Ended) -> None:
+        """A transfer is over."""
+        self._cooled.append(ended)
+
+    def links(self, crawl: RunningCrawl, lease: Lease, links: list[str]) -> None:
+        """What a page links to, canonical."""
+        if not crawl.scope.seeded_urls_only:
+            candidates = dict.fromkeys(map(crawl.rules.rewritten, links), lease)
+            self._of(crawl).pages.append((lease, candidates))
+
+    def found(self, crawl: RunningCrawl, found: list[Found]) -> None:
+        """URLs that the rules let in."""
+        self._of(crawl).found += found
+
+    def aside(self, crawl: RunningCrawl, found: list[Found]) -> None:
+        """The same for robots.txt and sitemaps, of which only what a budget keeps out is counted."""
+        self._of(crawl).asides += found
+
+    def end(self, lease: Lease, end: End, wait_s: float = 0.0) -> None:
+        """An item's lease is over, and there is no row for it."""
+        self._ends.append(Outcome(lease, end, wait_s))
+        self.touched.add(lease.crawl)
+
+    def row(self, lease: Lease, end: End) -> None:
+        """An item has ended with a row that was added to the store."""
+        self._rows.append(Outcome(lease, end))
+        self.touched.add(lease.crawl)
+
+    def drop(self, crawl: int) -> None:
+        """A crawl is over: what its pages link to is not wanted any more; what it has rows for ends as usual."""
+        self._admitting.pop(crawl, None)
+
+    def cooled(self) -> None:
+        """Reports ended transfers alone: their sites may get the next request while their pages are parsed.
+
+        If the frontier cannot be reached, `flush` reports them.
+        """
+        try:
+            self._cool()
+        except ServerAway:
+            pass
+
+    def flush(self) -> None:
+        """Reports everything. DiskFull, ServerAway: nothing is lost, call it again."""
+        self._cool()
+        if self._handoff is not None:
+            self._handoff.flush()
+        while self._admitting:
+            number = next(iter(self._admitting))
+            self._admit(self._crawls[number], self._admitting[number])
+            del self._admitting[number]
+        if self._ends:
+            self._frontier.finish(self._ends)
+            self._ends = []
+        if self._rows:
+            self._finish(self._rows)
+            self._rows = []
+
+    def _cool(self) -> None:
+        if self._cooled:
+            self._frontier.cool(self._cooled)
+            self._cooled = []
+
+    def expand(self, crawl: RunningCrawl, known: Iterable[tuple[int, str, int]]) -> None:
+        """What was fetched with its links cut turned out to be nearer: item, URL and depth (see `Admission`)."""
+        assert self._leads is not None
+        self._leads.expand_readable(crawl, known)
+
+    def committed(self) -> None:
+        """Everything reported so far is committed to the store."""
+        if self._leads:
+            self._leads.committed()
+
+    def _of(self, crawl: RunningCrawl) -> _Admitting:
+        waiting = self._admitting.get(crawl.number)
+        if waiting is None:
+            waiting = self._admitting[crawl.number] = _Admitting()
+        return waiting
+
+    def _admit(self, crawl: RunningCrawl, waiting: _Admitting) -> None:
+        if waiting.pages:
+            find = self._near if crawl.finds_depth else self._new
+            waiting.found += find(crawl, waiting.pages)
+            waiting.pages = []
+        if waiting.found:
+            found = waiting.found
+            admission = self._frontier.admit(crawl.number, found)
+            waiting.found = []
+            crawl.count(len(found) - len(admission.full), admission)
+            if admission.expand:
+                self.expand(crawl, admission.expand)
+        if waiting.asides:
+            sitemaps = sum(one.purpose is Purpose.SITEMAP for one in waiting.asides)
+            admission = self._frontier.admit(crawl.number, waiting.asides)
+            crawl.progress.refused[Reason.BUDGET] += max(0, sitemaps - admission.new - admission.duplicates)
+
+    def _new(self, crawl: RunningCrawl, pages: list[_Entry]) -> list[Found]:
+        """What is not known yet; the first page of several that link to it is its parent."""
+        candidates = pages[0][1]
+        count = len(candidates)
+        if len(pages) > 1:
+            count = sum(len(links) for _, links in pages)
+            candidates = dict.fromkeys(chain.from_iterable(links for _, links in pages), pages[0][0])
+            for _, links in reversed(pages):
+                candidates.update(links)
+        new = self._frontier.unseen(crawl.number, candidates)
+        crawl.progress.refused[Reason.DUPLICATE] += count - len(new)
+        return crawl.links(new, candidates) if new else []
+
+    def _near(self, crawl: RunningCrawl, pages: list[_Entry]) -> list[Found]:
+        """With a depth limit a known URL may be found by a shorter way, so it must be reported again."""
+        found, sameness = list[Found](), crawl.rules.sameness
+        for page, links in pages:
+            let_in = crawl.links(links, links, are_new=False)
+            if sameness.counts(page.url):
+                new = set(self._frontier.unseen(crawl.number, links))
+                for one in let_in:
+                    if one.url in new:
+                        sameness.leads(page.url, one.url)
+            found += let_in
+        return found
+
+    def _finish(self, rows: list[Outcome]) -> None:
+        accepted = self._frontier.finish(rows, self._store.batch + 1)
+        if not all(accepted):
+            self._drop([outcome for outcome, valid in zip(rows, accepted, strict=True) if not valid])
+        if self._leads:
+            # A shorter way was found while it was in flight. From here on `admit` returns such items in `expand`.
+            self._leads.nearer(self._crawls, [one.lease for one in rows if one.lease.crawl in self._crawls])
+
+    def _drop(self, refused: list[Outcome]) -> None:
+        log.warning("leases were over, their pages are dropped", items=len(refused))
+        for row in self._store.forget([outcome.lease.item for outcome in refused]):
+            if row.crawl in self._crawls:
+                self._crawls[row.crawl].progress.dropped(row)

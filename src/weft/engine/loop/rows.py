@@ -1,0 +1,83 @@
+"""The one row in which every item ends: made here, counted here, added to the store, and the item's end noted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from weft.engine.extracted import Extracted
+from weft.engine.loop.answer import Answer
+from weft.engine.loop.round import Round
+from weft.engine.loop.verdict import failure_of, refusal_of
+from weft.extract.kind import Kind as PageKind
+from weft.extract.page import Page
+from weft.frontier.contract import End, Item
+from weft.records import Lease, Reason, Row
+from weft.store.pages import PageStore
+
+# Why a stored body is not whole, in WARC's words.
+TRUNCATED = {"truncated": "disconnect", "protocol": "disconnect", "reset": "disconnect", "timeout": "time"}
+
+
+class Rows:
+    """Makes rows for one store."""
+
+    def __init__(self, store: PageStore, round_: Round, wall: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._round = round_
+        self._wall = wall
+
+    def record(
+        self,
+        answer: Answer,
+        *,
+        error: str,
+        page: Page | Extracted | None = None,
+        final_url: str = "",
+        stored: bool = True,
+    ) -> None:
+        """The row of an answer or a failure; one that is not `stored` is only counted."""
+        lease, result, progress = answer.lease, answer.result, answer.crawl.progress
+        status, length = result.status, len(result.body)
+        is_page = stored and 200 <= status < 300
+        progress.statuses[str(status)] += 1
+        if is_page:
+            progress.page(lease.url, length)
+        error = error or result.error or ""
+        if error or status >= 400:
+            if reason := refusal_of(status, error):
+                progress.refused[reason] += 1
+            else:
+                progress.errors[failure_of(status, error)] += 1
+        row = Row(
+            lease.item, lease.crawl, lease.url, final_url or lease.url, status, answer.asked_at,
+            answer.head.content_type()[0], (page.charset if page else "") or "", "", (page.title if page else "") or "",
+            lease.depth, lease.parent, "", length, error, lease.hops,
+        )  # fmt: skip
+        truncated = "unspecified" if result.surplus else TRUNCATED.get(result.error or "")
+        readable = page is not None and page.kind is not PageKind.OTHER and self._store.keeps_text
+        text = page.text if page is not None and readable else None
+        self._store.add(row, result if stored else None, truncated=truncated, text=text)
+        self._round.row(lease, End.PAGE if is_page else End.OTHER)
+
+    def unchanged(self, answer: Answer, before: Row) -> None:
+        """A visit that found the page as it was: a row of its own, that refers to the stored copy."""
+        lease, result = answer.lease, answer.result
+        answer.crawl.progress.statuses["304"] += 1
+        row = msgspec.structs.replace(
+            before, item=lease.item, status=304, fetched_at=answer.asked_at, depth=lease.depth,
+            parent=lease.parent, hops=lease.hops, error="", warc_file="", warc_offset=0, warc_length=0,
+        )  # fmt: skip
+        self._store.add_revisit(row, result, of_date=before.fetched_at, not_modified=result.status == 304)
+        self._round.row(lease, End.OTHER)
+
+    def refused(self, item: Item | Lease, crawl: int, reason: Reason, detail: str = "") -> None:
+        """The row of an item that was not asked for; whoever holds its lease ends it."""
+        error = f"{reason}: {detail}" if detail else str(reason)
+        row = Row(
+            item.item, crawl, item.url, item.url, 0, self._wall(), "", "", "", "",
+            item.depth, item.parent, "", 0, error, item.hops,
+        )  # fmt: skip
+        self._store.add(row, None)

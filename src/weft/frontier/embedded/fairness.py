@@ -1,0 +1,69 @@
+"""Whose turn it is among crawls that have something due: stride scheduling, each by its weight.
+
+A crawl that is served moves on by the inverse of its weight, and the one that is furthest behind is next; one whose
+turn comes to nothing stays where it is. One that comes in, or comes back, begins where the others are: it neither waits
+behind a million queued URLs nor makes up for the time in which it had nothing to do.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush, heapreplace
+
+from weft.frontier.embedded.sites import Crawl, Lane, Site
+
+
+class Fairness:
+    """The crawls that have lanes ready, by how much they have had."""
+
+    def __init__(self) -> None:
+        self._ring: list[tuple[float, int, Crawl]] = []
+        self._now = 0.0  # how far the one is that was served last
+        self._ready = 0
+
+    def __bool__(self) -> bool:
+        return self._ready > 0
+
+    def leave(self, crawl: Crawl) -> None:
+        """A crawl is closed: nothing of it is claimed any more."""
+        self._ready -= len(crawl.ready)
+        for lane in crawl.ready:
+            lane.is_ready = False
+        crawl.ready.clear()
+
+    def offer(self, site: Site, now: float) -> None:
+        """A site is due: every crawl that has something there, and whose own delay is over, may claim it."""
+        clock = site.clock
+        for lane in site.lanes:
+            section = lane.crawl.section
+            if not lane.is_ready and lane.may_run(now) and clock.has_room(section) and clock.due_for(section) <= now:
+                lane.is_ready = True
+                self._ready += 1
+                crawl = lane.crawl
+                crawl.ready.append(lane)
+                if not crawl.is_in_ring:
+                    crawl.is_in_ring = True
+                    crawl.stride = max(crawl.stride, self._now)
+                    heappush(self._ring, (crawl.stride, crawl.number, crawl))
+
+    def next(self) -> Lane | None:
+        """The next lane of the crawl whose turn it is; None if nothing is ready."""
+        ring = self._ring
+        while ring:
+            stride, number, crawl = ring[0]
+            if not crawl.ready:
+                heappop(ring)
+                crawl.is_in_ring = False
+                continue
+            if crawl.stride > stride:  # it was served since
+                heapreplace(ring, (crawl.stride, number, crawl))
+                continue
+            lane = crawl.ready.popleft()
+            lane.is_ready = False
+            self._ready -= 1
+            return lane
+        return None
+
+    def served(self, crawl: Crawl) -> None:
+        """Something of it was claimed."""
+        self._now = max(self._now, crawl.stride)
+        crawl.stride += 1.0 / crawl.weight

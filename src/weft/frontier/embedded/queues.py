@@ -1,0 +1,324 @@
+"""The working set of an embedded frontier: the crawls, the sites, what waits at them, and when each is due.
+
+All of it is in memory and can be rebuilt (see recovery). A site with empty queues is forgotten after a while, or a
+crawl of ten million domains would keep them all; its politeness state (a Crawl-delay, a slowdown) is in the journal,
+and read from there when the site comes up again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Container
+from pathlib import Path
+
+import msgspec
+
+from weft import urls
+from weft.config import PolitenessSection
+from weft.frontier.contract import Item
+from weft.frontier.embedded.fairness import Fairness
+from weft.frontier.embedded.sites import Crawl, Lane, Site
+from weft.frontier.embedded.wheel import Wheel
+from weft.frontier.journal import Journal, undamaged
+from weft.frontier.politeness import AddressClock, PolitenessClock
+from weft.frontier.seen import SeenSet
+from weft.records import Found, Purpose
+
+FORGET_AFTER_S = 60.0
+_KEYS = 50_000
+_FORGOTTEN_AT_ONCE = 20
+_LONGEST_BACKOFF_S = 60.0
+_KEPT_CLOCKS = 10_000  # of addresses; idle ones are forgotten when there are more
+
+
+class Queues:
+    """The working set. Times are of the frontier's clock, except those named `wall`."""
+
+    def __init__(
+        self,
+        section: PolitenessSection,
+        journal: Journal,
+        spill: Path,
+        now: Callable[[], float],
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.section = section
+        self._journal = journal
+        self.spill = spill
+        self._now = now
+        self._wall = wall
+        self.crawls: dict[int, Crawl] = {}
+        self.sites: dict[str, Site] = {}
+        self._address_clocks: dict[str, AddressClock] = {}  # filled where politeness is by address
+        self._most_clocks = _KEPT_CLOCKS
+        self.wheel: Wheel[Site] = Wheel()
+        self.fairness = Fairness()
+        self.longest_delay_s = section.delay_s  # of all crawls
+        self.blocked: dict[int, Crawl] = {}  # those that have sites which wait for a permit
+        self.queued = 0
+        self.not_before = 0.0  # no site is due before this: set when the times of the last requests are unknown
+        self.asked: dict[
+            str, float | None
+        ] = {}  # ends of the last requests before this process; None: it had not ended
+        self.ended: Container[int] = ()  # items that the restored queues still hold although they have ended
+        self.retries: dict[int, tuple[int, float]] = {}  # attempts of items in the queues, and when they may run (wall)
+        self._keys: dict[str, str] = {}
+        self._by_origin: dict[str, Site] = {}  # a cache that spares most links the look-up by key
+        self._saved = SeenSet(0)  # keys that have a row in the journal: spares most look-ups there
+        self._saved.add_new(journal.keys("sites"))
+        self._idle: deque[tuple[float, Site]] = deque()
+
+    # ── sites ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def key_of(self, url: str) -> str:
+        """The politeness key of a URL."""
+        origin = url[: url.index("/", 8)]
+        key = self._keys.get(origin)
+        if key is None:
+            if len(self._keys) > _KEYS:
+                self._keys.clear()
+            host = urls.host_of(url)
+            key = self._keys[origin] = urls.domain(host) if self.section.key_scope == "domain" else host
+        return key
+
+    def site(self, key: str) -> Site:
+        """The site of a key, with its saved politeness state where there is one."""
+        site = self.sites.get(key)
+        if site is None:
+            site = self.sites[key] = Site(key, self._site_clock(key))
+        return site
+
+    def _site_clock(self, key: str) -> PolitenessClock:
+        clock, now = PolitenessClock(self.not_before), self._now()
+        self._recall(clock, key, now)
+        if self.not_before:  # nobody knows when it was asked last: a full delay, which may be a longer one
+            clock.due = max(clock.due, self.not_before + max(0.0, clock.delay_s(self.section) - self.longest_delay_s))
+        if self.asked and key in self.asked:
+            ended = self.asked.pop(key)
+            clock.last_start = clock.last_end = now if ended is None else ended
+        return clock
+
+    def address_clock(self, address: str) -> AddressClock:
+        """The clock of an address, with its saved state where there is one."""
+        clock = self._address_clocks.get(address)
+        if clock is None:
+            now = self._now()
+            self._forget_clocks(now)
+            clock = self._address_clocks[address] = AddressClock(address, self.not_before)
+            self._recall(clock, _key_of(clock), now)
+            if clock.due > now + self.section.max_retry_after_s:
+                clock.due, clock.long_until = self.not_before, clock.due
+            if self.not_before:  # nobody knows when it was asked last: a full delay, which may be a longer one
+                clock.due = max(
+                    clock.due, self.not_before + max(0.0, clock.delay_s(self.section) - self.longest_delay_s)
+                )
+        return clock
+
+    def _forget_clocks(self, now: float) -> None:
+        if len(self._address_clocks) < self._most_clocks:
+            return
+        idle_since = now - FORGET_AFTER_S
+        self._address_clocks = {
+            address: clock
+            for address, clock in self._address_clocks.items()
+            if clock.active or clock.parked or self._is_waited_for(clock, idle_since)
+        }
+        self._most_clocks = max(_KEPT_CLOCKS, 2 * len(self._address_clocks))
+
+    def _is_waited_for(self, clock: PolitenessClock, now: float) -> bool:
+        """Whether there may be somebody who must still wait for this clock."""
+        return max(clock.due, clock.last_end + max(clock.delay_s(self.section), self.longest_delay_s)) > now
+
+    def _recall(self, clock: PolitenessClock, key: str, now: float) -> None:
+        row = self._journal.row("sites", key) if key in self._saved else None
+        if row is not None:
+            with undamaged(self._journal.path):
+                state = msgspec.msgpack.decode(row[1])
+            clock.crawl_delay_s, clock.extra_s = state["crawl_delay"], state["extra"]
+            clock.forced_single, clock.probes = state["single"], state["probes"]
+            clock.due = max(clock.due, now + state["due_wall"] - self._wall())
+            clock.open_until = clock.due if state["open"] else 0.0
+
+    def wait_s(self, wall: float) -> float:
+        """The seconds until a saved wall-clock time; bounded, because that clock may have been set back."""
+        return min(max(0.0, wall - self._wall()), self.section.max_retry_after_s + _LONGEST_BACKOFF_S)
+
+    def save(self, site: Site) -> None:
+        """Has the journal remember what a site, or its address, asked for."""
+        clock = site.clock
+        key, due = site.key, clock.due
+        if isinstance(clock, AddressClock):
+            key, due = _key_of(clock), max(due, clock.long_until)
+        due = max(due, clock.due_for(self.section))
+        record = {
+            "crawl_delay": clock.crawl_delay_s,
+            "extra": clock.extra_s,
+            "single": clock.forced_single,
+            "probes": clock.probes,
+            "open": bool(clock.open_until),
+            "due_wall": self._wall() + max(0.0, due - self._now()),
+        }
+        self._saved.add(key)
+        self._journal.put("sites", key, msgspec.msgpack.encode(record))
+
+    def forget_idle(self, now: float) -> list[Site]:
+        """Forgets a few of the sites that have long been idle, and returns them."""
+        gone: list[Site] = []
+        while self._idle and self._idle[0][0] <= now and len(gone) < _FORGOTTEN_AT_ONCE:
+            _, site = self._idle.popleft()
+            site.idle = False
+            if self._may_forget(site, now):
+                del self.sites[site.key]
+                site.gone = True
+                for lane in site.lanes:
+                    for origin in lane.origins:
+                        self._by_origin.pop(origin, None)
+                gone.append(site)
+            else:
+                self._note_idle(site)
+        return gone
+
+    def _may_forget(self, site: Site, now: float) -> bool:
+        clock = site.clock
+        return (
+            not clock.active
+            and not self._is_waited_for(clock, now)
+            and not clock.parked
+            and not any(lane.queued or lane.flight or site in lane.crawl.blocked for lane in site.lanes)
+            and not any(lane.pages and lane.crawl.limits.max_pages_per_domain for lane in site.lanes)
+        )
+
+    def _note_idle(self, site: Site) -> None:
+        if not site.idle and not any(lane.queued for lane in site.lanes):
+            site.idle = True
+            self._idle.append((self._now() + FORGET_AFTER_S, site))
+
+    # ── what waits ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def enqueue(self, crawl: Crawl, found: Found, item: int, attempt: int = 0, not_before: float = 0.0) -> None:
+        """Queues an item under its site."""
+        url = found.url
+        origin = url[: url.index("/", 8)]
+        known = self._by_origin.get(origin)
+        site = known if known is not None and not known.gone else self.site(self.key_of(url))
+        lane = site.lane(crawl)
+        was_empty = not lane.queued
+        if was_empty:
+            lane.served_at = max(lane.served_at, self._now())  # before, it did not wait
+        if found.purpose is Purpose.PAGE and not found.hops and not attempt:
+            lane.push(item, origin, url[len(origin) :], found.depth, found.parent, found.offsite)
+            if site is not known:
+                self._by_origin[origin] = site
+        else:
+            urgent = Item(
+                item, found.url, found.depth, found.parent, found.hops, found.purpose, found.about, attempt,
+                found.offsite,
+            )  # fmt: skip
+            lane.push_urgent(urgent, not_before)
+            was_empty = True
+        self.queued += 1
+        crawl.queued += 1
+        if was_empty:
+            self.schedule(site)
+
+    def push_urgent(self, lane: Lane, item: Item, not_before: float = 0.0, *, first: bool = False) -> None:
+        """Queues an item before the others of its lane."""
+        lane.push_urgent(item, not_before, first=first)
+        self.queued += 1
+        lane.crawl.queued += 1
+
+    def pop(self, lane: Lane, now: float) -> Item | None:
+        """The lane's next item, without those that have ended, were moved up, or must wait."""
+        while (item := lane.pop(now)) is not None:
+            self.queued -= 1
+            lane.crawl.queued -= 1
+            if self.ended and item.item in self.ended:
+                continue
+            if self.retries and not item.attempt and (tried := self.retries.get(item.item)) is not None:
+                again = msgspec.structs.replace(item, attempt=tried[0])
+                self.push_urgent(lane, again, now + max(0.0, tried[1] - self._wall()))
+                continue
+            if lane.crawl.depths is None:
+                return item
+            known = lane.crawl.known(item)
+            if known is None or not (known.leased or known.ended or known.depth < item.depth):
+                return item
+        return None
+
+    def schedule(self, site: Site, *, asked: Lane | None = None) -> None:
+        """Puts a site on the wheel for when it may be claimed from; `asked`: this lane just was, and gave nothing."""
+        clock, lanes = site.clock, site.lanes
+        if asked is not None:
+            asked.stalled_at = self._now()
+        if clock.parked and clock.active < clock.places(self.section):
+            self.wake(clock)
+        if len(lanes) == 1:
+            if asked is None:
+                lanes[0].stalled_at = None
+            at = self._time_of(lanes[0], clock)
+        else:
+            if asked is None:
+                for lane in lanes:
+                    lane.stalled_at = None
+            at = min((time for lane in lanes if (time := self._time_of(lane, clock)) is not None), default=None)
+        if at is not None:
+            self.wheel.put(site, at, self._now())
+            return
+        if any(clock.active >= clock.places(lane.crawl.section) for lane in lanes):
+            if clock.parked is not None and site.next_time() is not None:
+                clock.parked[site] = None
+            return
+        if asked is None:
+            self.wheel.remove(site)
+        if not clock.active:
+            self._note_idle(site)
+
+    def _time_of(self, lane: Lane, clock: PolitenessClock) -> float | None:
+        """When a lane may be claimed from; None where an event must come first, or nothing waits in it.
+
+        What a lane that was asked in vain has then waits for a permit, a budget or a robots.txt, which will schedule
+        the site.
+        """
+        section = lane.crawl.section
+        if clock.active >= clock.places(section):
+            return None
+        at = lane.next_time() if lane.stalled_at is None else lane.later(lane.stalled_at)
+        return None if at is None else max(clock.due_for(section), at)
+
+    def wake(self, clock: PolitenessClock) -> None:
+        """Lets as many parked sites go on as the turn has places: of a thousand on one address, not all at once."""
+        room = clock.places(self.section) - clock.active
+        now = self._now()
+        while room > 0 and clock.parked:
+            site = next(iter(clock.parked))
+            del clock.parked[site]
+            times = [time for lane in site.lanes if (time := self._time_of(lane, site.clock)) is not None]
+            if times:
+                self.wheel.put(site, min(times), now)
+                room -= min(times) <= max(clock.due_for(self.section), now)
+
+    def block(self, crawl: Crawl, site: Site) -> None:
+        """A site must wait until its crawl has a permit again."""
+        crawl.blocked[site] = None
+        self.blocked[crawl.number] = crawl
+
+    def unblock(self, crawl: Crawl) -> int:
+        """Schedules as many blocked sites as there are free permits; returns how many."""
+        count = min(len(crawl.blocked), max(0, crawl.permits()))
+        for _ in range(count):
+            site = next(iter(crawl.blocked))
+            del crawl.blocked[site]
+            self.schedule(site)
+        if not crawl.blocked:
+            self.blocked.pop(crawl.number, None)
+        return count
+
+    def unblock_waiting(self) -> bool:
+        """Unblocks for every crawl: a site that was unblocked and claimed a sitemap has not used its permit."""
+        return sum(self.unblock(crawl) for crawl in list(self.blocked.values())) > 0
+
+
+def _key_of(clock: AddressClock) -> str:
+    """Its key in the journal's table of sites; no host contains a space."""
+    return f"ip {clock.address}"

@@ -1,0 +1,223 @@
+"""How an embedded frontier is restored: the last checkpoint, then a replay of the journal since.
+
+The queue is what was admitted minus what has ended. A checkpoint restores the queues as they were; items that have
+ended since are skipped when they are popped, so that a restart need not look at every one of millions of URLs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Container, Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from weft.frontier.embedded.checkpoint import LAYOUT, Header, OpenItem, Reader, Writer
+from weft.frontier.embedded.queues import Queues
+from weft.frontier.embedded.sites import Crawl, KnownDepth
+from weft.frontier.journal import Journal
+from weft.frontier.seen import seen_key
+from weft.records import Found, Purpose
+
+LETTER = {Purpose.PAGE: "p", Purpose.SITEMAP: "s"}
+_PURPOSE = {letter: purpose for purpose, letter in LETTER.items()}
+
+
+class Counts(Struct):
+    """Counters that a restart restores."""
+
+    next_item: int
+    admitted: int = 0
+    finished: int = 0
+
+
+class Recovery:
+    """Writes checkpoints and restores from them."""
+
+    def __init__(self, folder: Path, journal: Journal, queues: Queues, wall: Callable[[], float] = time.time) -> None:
+        self._path = folder / "checkpoint"
+        self._journal = journal
+        self._queues = queues
+        self._wall = wall
+        self._aside: Container[int] = ()  # items that an edit has excluded
+        self._before = 0  # the checkpoint includes all items before this one
+        self._replayed = Bitmap()  # items admitted by the journal since; filled by `restore(remember=True)`
+
+    def knows(self, item: int) -> bool:
+        """Whether the checkpoint or the journal has an item; valid after `restore(remember=True)`."""
+        return item < self._before or item in self._replayed
+
+    def save(self, counts: Counts, out: list[OpenItem], now: float) -> None:
+        """Writes a checkpoint; everything must be committed to the journal."""
+        self._journal.sync()
+        crawls = [(number, crawl.depths is not None) for number, crawl in self._queues.crawls.items()]
+        seq, wall = self._journal.last_seq(), self._wall()
+        header = Header(LAYOUT, seq, wall, counts.next_item, counts.admitted, counts.finished, crawls)
+        # Items that ended before this process may still lie in a queue, and the lines that say so will not be replayed.
+        ended = self._queues.ended.blocks() if isinstance(self._queues.ended, Bitmap) else {}
+        Writer(self._path, header, self._queues, now).write(out, ended)
+
+    def restore(
+        self,
+        counts: Counts,
+        done: Iterable[int],
+        now: float,
+        *,
+        remember: bool = False,
+        aside: Container[int] = (),
+        by_checkpoint: bool = True,
+    ) -> list[int]:
+        """Fills the queues and the counts; returns those of `done` whose ends are not in the journal.
+
+        `remember`: keep what `knows` needs. `aside`: items that are not queued.
+        """
+        queues, journal = self._queues, self._journal
+        queues.retries = {item: (attempt, wall) for item, attempt, wall, _ in journal.rows("retries")}
+        self._aside = aside
+        reader = Reader(self._path, journal.last_seq(), queues.crawls)
+        header = reader.header if by_checkpoint else None
+        seq = header.seq if header is not None else 0
+        ended = Bitmap(reader.ended() if header is not None else None)
+        for numbers in journal.done_since(seq):
+            counts.finished += ended.add(numbers)
+        unrecorded = [item for item in done if item not in ended]
+        counts.finished += ended.add(unrecorded)
+        queues.ended = ended
+        if header is not None:
+            self._before = header.next_item
+            counts.next_item = max(counts.next_item, header.next_item)
+            counts.admitted += header.admitted
+            counts.finished += header.finished
+            for one in reader.load(queues, now - self._wall(), ended):
+                self._put_back(one, now)
+        reader.close()
+        there = {number for number, _ in header.crawls} if header is not None else set()
+        absent = [number for number in queues.crawls if number not in there] if seq else []
+        for number in absent:
+            # It was not open when the checkpoint was written: what it has is in the journal alone.
+            self._replay(0, counts, ended, now, None, number)
+        self._replay(seq, counts, ended, now, self._replayed if remember else None, but=frozenset(absent))
+        for site in queues.sites.values():
+            queues.schedule(site)
+        return unrecorded
+
+    def _put_back(self, one: OpenItem, now: float) -> None:
+        """Queues an item that was out of its queue, before the others."""
+        crawl = self._queues.crawls[one.crawl]
+        if (known := crawl.known(one.item)) is not None:
+            known.ended = False  # its end was not durable; marked as ended it would be skipped by `pop`
+        lane = self._queues.site(self._queues.key_of(one.item.url)).lane(crawl)
+        attempt, not_before = self._tried(one.item.item, now)
+        item = msgspec.structs.replace(crawl.at_known_depth(one.item), attempt=attempt or one.item.attempt)
+        self._queues.push_urgent(lane, item, not_before, first=True)
+
+    def restore_late(self, crawl: Crawl, counts: Counts, now: float) -> None:
+        """Fills the queues of a crawl that is opened after the others were restored."""
+        ended = Bitmap()
+        for numbers in self._journal.done_since(0):
+            ended.add(numbers)
+        before = counts.finished
+        self._replay(0, counts, ended, now, None, crawl.number)
+        counts.finished = before
+
+    def _replay(
+        self,
+        seq: int,
+        counts: Counts,
+        ended: Bitmap,
+        now: float,
+        replayed: Bitmap | None,
+        only: int | None = None,
+        but: frozenset[int] = frozenset(),
+    ) -> None:
+        """Takes up what was admitted after a line of the journal; of one crawl alone, or of all `but` some."""
+        crawls = self._queues.crawls
+        for lines in self._journal.admitted_since(seq, only):
+            for line in lines:
+                number, depth, parent, hops, offsite, crawl_number, letter, rest = line.split(" ", 7)
+                item = int(number)
+                if item >= counts.next_item:
+                    counts.next_item = item + 1
+                crawl = crawls.get(int(crawl_number))
+                if crawl is None or crawl.number in but:
+                    continue
+                if replayed is not None:
+                    replayed.add((item,))
+                url, _, about = rest.partition(" ")
+                found = Found(url, int(depth), int(parent), int(hops), _PURPOSE[letter], about, int(offsite))
+                crawl.seen.add(seen_key(found))
+                if crawl.depths is not None:
+                    self._replay_depth(crawl, found, item, ended, counts, now)
+                    continue
+                counts.admitted += 1
+                if item not in ended:
+                    self._enqueue(crawl, found, item, now)
+
+    def _replay_depth(self, crawl: Crawl, found: Found, item: int, ended: Bitmap, counts: Counts, now: float) -> None:
+        """With a `max_depth` an item's last line is valid: `pop` skips its earlier entries."""
+        assert crawl.depths is not None
+        mark = crawl.seen.fingerprint(found.url)
+        known = crawl.depths.get(mark)
+        counts.admitted += known is None or known.item != item
+        crawl.depths[mark] = KnownDepth(found.depth, item, ended=item in ended)
+        if item not in ended:
+            self._enqueue(crawl, found, item, now)
+
+    def _enqueue(self, crawl: Crawl, found: Found, item: int, now: float) -> None:
+        if item in self._aside:
+            return
+        attempt, not_before = self._tried(item, now)
+        self._queues.enqueue(crawl, found, item, attempt, not_before)
+
+    def _tried(self, item: int, now: float) -> tuple[int, float]:
+        """How often an item was tried, and when it may be tried again."""
+        if item not in self._queues.retries:
+            return 0, 0.0
+        attempt, wall = self._queues.retries[item]  # not removed: an item that was moved up has a second entry
+        return attempt, now + self._queues.wait_s(wall)
+
+
+class Bitmap:
+    """A set of item numbers, a bit for each: they are dense."""
+
+    def __init__(self, blocks: Mapping[int, bytes] | None = None) -> None:
+        self._bits = {number: bytearray(block) for number, block in (blocks or {}).items()}
+
+    def blocks(self) -> dict[int, bytes]:
+        """Its content, for a checkpoint."""
+        return {number: bytes(block) for number, block in self._bits.items()}
+
+    def add(self, items: Iterable[int]) -> int:
+        """Adds items; returns how many were given."""
+        count = 0
+        for item in items:
+            block = self._bits.get(item >> 16)
+            if block is None:
+                block = self._bits[item >> 16] = bytearray(8192)
+            block[(item >> 3) & 8191] |= 1 << (item & 7)
+            count += 1
+        return count
+
+    def __contains__(self, item: object) -> bool:
+        assert isinstance(item, int)
+        block = self._bits.get(item >> 16)
+        return block is not None and bool(block[(item >> 3) & 8191] & (1 << (item & 7)))
+
+    def __bool__(self) -> bool:
+        return bool(self._bits)
+
+
+class Finished:
+    """The items that a journal knows to have ended; it is read through when the first one is asked for."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._items: Bitmap | None = None
+
+    def __contains__(self, item: int) -> bool:
+        if self._items is None:
+            self._items = Bitmap()
+            for numbers in self._journal.done_since(0):
+                self._items.add(numbers)
+        return item in self._items

@@ -1,0 +1,94 @@
+"""Replaces a frontier that is damaged beyond use: the next opening admits the links of the stored pages.
+
+What is readable in the old file and cannot be found out again is copied: the sites' politeness state, refusals, and the
+history of robots.txt, which the audit needs. The robots.txt files in force are not copied: they are fetched again, and
+with them the sitemaps that they name. The old file is kept (`frontier.db.damaged`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from weft.errors import Damaged
+from weft.frontier.embedded.frontier import FROM_STORE
+from weft.frontier.journal import Journal, mark_of, unsealed_row
+
+_KEPT = {"robots_history": 3, "sites": 2, "refusals": 3}  # tables, and their columns
+
+
+def renew(folder: Path, others: list[int]) -> bool:
+    """Makes a pod's frontier admit the stored pages' links at its next opening; returns whether it had to be replaced.
+
+    `others` are the crawl's other pods. The crawl must not be running.
+    """
+    path = folder / "frontier.db"
+    aside = path.with_name("frontier.db.damaged")
+    try:
+        is_new = _is_empty(path)
+    except Damaged:
+        is_new = True
+        for suffix in ("-wal", ""):
+            Path(f"{aside}{suffix}").unlink(missing_ok=True)
+            if (old := Path(f"{path}{suffix}")).exists():
+                old.rename(f"{aside}{suffix}")
+    if is_new:
+        for other in (Path(f"{path}-shm"), mark_of(path), folder / "checkpoint"):
+            other.unlink(missing_ok=True)
+    journal = Journal(path)
+    if is_new:
+        for table, row in _readable(aside):
+            *key, last = row
+            journal.put(table, tuple(key), last)
+        journal.put_meta("rebuilt_at", time.time())
+        # Beyond every number that this pod has used: receivers drop messages with lower ones as repeats.
+        for pod in others:
+            journal.put_meta(f"sent:{pod}", time.time_ns() // 1000)
+    journal.put_meta(FROM_STORE, True)
+    journal.close()
+    return is_new
+
+
+def _is_empty(path: Path) -> bool:
+    """Whether nothing was ever admitted there; Damaged where not all of it can be read."""
+    journal = Journal(path)
+    try:
+        journal.check()
+        return not journal.last_seq()
+    finally:
+        journal.close()
+
+
+def _readable(path: Path) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """The readable rows of a damaged file, of the tables that are copied."""
+    if not path.exists():
+        return
+    for table, columns in _KEPT.items():
+        try:
+            with closing(sqlite3.connect(path)) as db:
+                for row in db.execute(f"SELECT * FROM {table}"):  # noqa: S608
+                    if len(row) == columns and (sound := _sound(table, row)) is not None:
+                        yield table, sound
+        except sqlite3.Error:
+            continue  # the rows before the damage were yielded
+
+
+def _sound(table: str, row: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """A row with its records unsealed; None if it cannot be what was written."""
+    if not isinstance(row[0], str):
+        return None
+    if table == "refusals":
+        return row if isinstance(row[1], str) else None
+    try:
+        row = unsealed_row(row)
+        msgspec.msgpack.decode(row[-1])
+    except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, TypeError):
+        return None
+    return row

@@ -1,0 +1,311 @@
+"""The queues of a site: a lane for each crawl, in each lane a queue for each depth, and before them what is urgent.
+
+Urgent are retries, redirect targets and robots.txt: few, each with the time before which it must not run. Sitemaps take
+turns with pages: a site may list more than is worth reading, and none is needed while enough pages are queued to use up
+the crawl's permits. The rest is packed text, `item parent origin[.offsite] path`, because there may be millions. There
+may be millions of sites as well, so what most of them never need is created on demand.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from pathlib import Path
+
+import msgspec
+
+from weft.config import PolitenessSection
+from weft.frontier.contract import CrawlLimits, Item
+from weft.frontier.embedded.spill import SpillQueue, spill_name
+from weft.frontier.embedded.wheel import IDLE
+from weft.frontier.politeness import PolitenessClock
+from weft.frontier.seen import SeenSet
+from weft.records import Purpose
+
+Urgent = tuple[float, int, Item]
+_FEW = 8  # origins of a lane that are found by a linear search
+
+
+class KnownDepth:
+    """With a `max_depth`: the smallest depth at which a URL was found, and its state."""
+
+    __slots__ = ("depth", "ended", "item", "leased")
+
+    def __init__(self, depth: int, item: int, *, ended: bool = False) -> None:
+        self.depth = depth
+        self.item = item
+        self.leased = False
+        self.ended = ended
+
+
+class Crawl:
+    """One crawl in the frontier: its seen set and its limits."""
+
+    __slots__ = (
+        "blocked", "depths", "flight", "is_closed", "is_in_ring", "leased", "limits", "name", "number", "pages",
+        "paused", "queued", "ready", "section", "seen", "spill", "stride", "trust", "weight",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        number: int,
+        name: str,
+        seed: int,
+        limits: CrawlLimits,
+        spill: Path,
+        section: PolitenessSection,
+        weight: float = 1.0,
+    ) -> None:
+        self.number = number
+        self.name = name
+        self.limits = limits
+        self.spill = spill  # the folder that its long queues are written to
+        self.seen = SeenSet(seed)
+        # By fingerprint, and only where there is a max_depth: to move up what is found again by a shorter way.
+        self.depths: dict[int, KnownDepth] | None = {} if limits.max_depth is not None else None
+        self.section = section
+        self.weight = weight
+        self.trust = ""  # before an origin in the keys of robots.txt files: whose answers it believes
+        self.pages = 0
+        self.flight = 0  # pages that are out
+        self.leased = 0  # everything that is out
+        self.queued = 0
+        self.paused = False
+        self.is_closed = False  # what is still out of it ends without a trace
+        self.ready: deque[Lane] = deque()  # lanes at sites that are due; filled where several crawls take turns
+        self.stride = 0.0  # see fairness
+        self.is_in_ring = False
+        self.blocked: dict[Site, None] = {}  # sites that had to wait for a permit, in order
+
+    def permits(self) -> int:
+        """How many more pages may be started."""
+        if self.paused:
+            return 0
+        left = 1_000_000_000
+        if self.limits.max_pages is not None:
+            left = min(left, self.limits.max_pages - self.pages - self.flight)
+        if self.limits.in_flight is not None:
+            left = min(left, self.limits.in_flight - self.flight)
+        return left
+
+    def known(self, item: Item) -> KnownDepth | None:
+        """The known depth of a page; None without a `max_depth`."""
+        if self.depths is None or item.purpose is not Purpose.PAGE:
+            return None
+        known = self.depths.get(self.seen.fingerprint(item.url))
+        return known if known is not None and known.item == item.item else None
+
+    def at_known_depth(self, item: Item) -> Item:
+        """The item at its smallest known depth, which may have been found while it was leased: `Queues.pop` skips an
+        entry that is deeper."""
+        known = self.known(item)
+        if known is None or known.depth >= item.depth:
+            return item
+        return msgspec.structs.replace(item, depth=known.depth)
+
+
+class DepthQueue(SpillQueue):
+    """A lane's queue of the pages of one depth."""
+
+    __slots__ = ("depth", "lane")
+
+    def __init__(self, lane: Lane, depth: int) -> None:
+        super().__init__()
+        self.lane = lane
+        self.depth = depth
+
+    def file(self) -> Path:
+        """Named after a hash of the site's key and the depth."""
+        return self.lane.crawl.spill / spill_name(self.lane.key, self.depth)
+
+
+class Lane:
+    """One crawl's queue at one site."""
+
+    __slots__ = (
+        "_had_sitemap",
+        "_places",
+        "_sequence",
+        "crawl",
+        "flight",
+        "is_ready",
+        "key",
+        "origins",
+        "pages",
+        "queued",
+        "queues",
+        "robots",
+        "served_at",
+        "site",
+        "sitemaps",
+        "sitemaps_found",
+        "stalled_at",
+        "urgent",
+    )
+
+    def __init__(self, crawl: Crawl, site: Site) -> None:
+        self.crawl = crawl
+        self.site = site
+        self.key = site.key
+        self.is_ready = False  # it is in its crawl's `ready`
+        self.served_at = 0.0  # or, where it was empty since, when it began to wait
+        self.stalled_at: float | None = None  # asked in vain then: an event must come, or a later time
+        self.origins: list[str] = []
+        self._places: dict[str, int] | None = None  # index of each origin, once there are more than a few
+        self.queues: list[DepthQueue] = []  # none of them empty, in the order of their depths
+        self.urgent: list[Urgent] | None = None
+        self.robots: list[Urgent] | None = None  # before all else: pages wait for it
+        self.sitemaps: list[Urgent] | None = None
+        self.sitemaps_found: int | None = None  # admitted so far; None: not read from the journal yet
+        self._had_sitemap = False  # the last item was a sitemap: a page is next
+        self.queued = 0
+        self.pages = 0
+        self.flight = 0
+        self._sequence = 0
+
+    def push(self, item: int, origin: str, path: str, depth: int, parent: int, offsite: int) -> None:
+        """Queues a page behind those of its depth."""
+        where = self.place_of(origin)
+        queue = self.queues[-1] if self.queues and self.queues[-1].depth == depth else self.queue(depth)
+        hops = f".{offsite}" if offsite else ""
+        queue.push(f"{item} {parent} {where}{hops} {path}")
+        self.queued += 1
+
+    def place_of(self, origin: str) -> int:
+        """An origin's number in this lane."""
+        if self._places is not None:
+            place = self._places.get(origin)
+        else:
+            place = self.origins.index(origin) if origin in self.origins else None
+        if place is None:
+            place = len(self.origins)
+            self.origins.append(origin)
+            if self._places is not None:
+                self._places[origin] = place
+            elif place == _FEW:  # a domain of many hosts
+                self._places = {other: at for at, other in enumerate(self.origins)}
+        return place
+
+    def queue(self, depth: int) -> DepthQueue:
+        """The queue of a depth, made if there is none; the caller puts something in."""
+        at = next((at for at, queue in enumerate(self.queues) if queue.depth >= depth), len(self.queues))
+        if at == len(self.queues) or self.queues[at].depth != depth:
+            self.queues.insert(at, DepthQueue(self, depth))
+        return self.queues[at]
+
+    def push_urgent(self, item: Item, not_before: float = 0.0, *, first: bool = False) -> None:
+        """Queues an item before all that are not urgent."""
+        self._sequence += 1
+        if item.purpose is Purpose.ROBOTS:
+            heap = self.robots = self.robots or []
+        elif item.purpose is Purpose.SITEMAP:
+            heap = self.sitemaps = self.sitemaps or []
+        else:
+            heap = self.urgent = self.urgent or []
+        heappush(heap, (not_before, -self._sequence if first else self._sequence, item))
+        self.queued += 1
+
+    def pop(self, now: float) -> Item | None:
+        """The next item that may run now."""
+        if self.robots or self.urgent or self.sitemaps:
+            for heap in self._heaps():
+                if heap[0][0] <= now and not (heap is self.sitemaps and self._is_pages_turn()):
+                    self.queued -= 1
+                    self._had_sitemap = self._had_sitemap or heap is self.sitemaps
+                    return heappop(heap)[2]
+            self._had_sitemap = False
+        if not self.queues:
+            return None
+        queue = self.queues[0]
+        item = self.unpacked(queue.pop(), queue.depth)
+        if not queue:
+            del self.queues[0]
+        self.queued -= 1
+        return item
+
+    def _is_pages_turn(self) -> bool:
+        """Whether a sitemap must wait: for a page after each sitemap, or while there are pages for all permits."""
+        if not self.queues:
+            return False
+        return self._had_sitemap or self.queued - sum(map(len, self._heaps())) >= self.crawl.permits()
+
+    def next_time(self) -> float | None:
+        """When something may run: None if nothing waits."""
+        if self.queues:
+            return 0.0
+        return min((heap[0][0] for heap in self._heaps()), default=None)
+
+    def later(self, now: float) -> float | None:
+        """When the first item that must not run yet may; None if there is none."""
+        return min((heap[0][0] for heap in self._heaps() if heap[0][0] > now), default=None)
+
+    def may_run(self, now: float) -> bool:
+        """Whether it is worth asking: something waits, and not only what was asked for in vain."""
+        if not self.queued:
+            return False
+        if self.stalled_at is None:
+            return True
+        at = self.later(self.stalled_at)
+        return at is not None and at <= now
+
+    def urgents(self) -> list[Urgent]:
+        """Everything urgent, in order."""
+        return sorted((entry for heap in self._heaps() for entry in heap), key=lambda entry: entry[:2])
+
+    def items(self) -> Iterator[Item]:
+        """Everything that waits here."""
+        yield from (entry[2] for entry in self.urgents())
+        for queue in self.queues:
+            for text in queue.texts():
+                yield self.unpacked(text, queue.depth)
+
+    def clear(self) -> None:
+        """Removes everything that waits here."""
+        for queue in self.queues:
+            queue.clear()
+        self.queues.clear()
+        self.urgent = self.robots = self.sitemaps = None
+        self.queued = 0
+
+    def has_budget(self) -> bool:
+        """Whether the domain may have another page of this crawl."""
+        cap = self.crawl.limits.max_pages_per_domain
+        return cap is None or self.pages + self.flight < cap
+
+    def unpacked(self, text: str, depth: int) -> Item:
+        """The item that a queued text stands for."""
+        item, parent, where, path = text.split(" ", 3)
+        origin, _, offsite = where.partition(".")
+        return Item(int(item), self.origins[int(origin)] + path, depth, int(parent), offsite=int(offsite or 0))
+
+    def _heaps(self) -> list[list[Urgent]]:
+        return [heap for heap in (self.robots, self.urgent, self.sitemaps) if heap]
+
+
+class Site:
+    """One politeness key with everything that waits for it."""
+
+    __slots__ = ("clock", "gone", "idle", "key", "lanes", "tick")
+
+    def __init__(self, key: str, clock: PolitenessClock) -> None:
+        self.key = key
+        self.clock = clock
+        self.lanes: list[Lane] = []
+        self.tick = IDLE
+        self.idle = False  # its queues are empty: it will be forgotten
+        self.gone = False  # it was forgotten: another object may stand for the key
+
+    def lane(self, crawl: Crawl) -> Lane:
+        """The crawl's lane, made when it is first needed."""
+        for lane in self.lanes:
+            if lane.crawl is crawl:
+                return lane
+        lane = Lane(crawl, self)
+        self.lanes.append(lane)
+        return lane
+
+    def next_time(self) -> float | None:
+        """When something may run here, apart from the politeness clock."""
+        times = [time for lane in self.lanes if (time := lane.next_time()) is not None]
+        return min(times) if times else None

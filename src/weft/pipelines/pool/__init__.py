@@ -1,0 +1,1 @@
+"""The pool of processes that survives the death of its workers."""

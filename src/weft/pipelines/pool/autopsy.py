@@ -1,0 +1,226 @@
+"""Handles a worker's death for the items it had: results for some, another try for others.
+
+The rules are in crash.py; here they are applied to the member, the item's log and the quarantine. Invariant: every task
+that the dead worker had outstanding is afterwards in the queue, has its one result, or waits briefly for its verdict.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import NamedTuple
+
+from weft.pipelines.pool import events, itemlog
+from weft.pipelines.pool.context import PROCESS
+from weft.pipelines.pool.crash import DOUBT_S, OUTSIDE, CrashRules, Queue
+from weft.pipelines.pool.crew import WorkerDeath
+from weft.pipelines.pool.delivery import Delivery
+from weft.pipelines.pool.events import PoolProgress
+from weft.pipelines.pool.member import Member, Seat, Why
+from weft.pipelines.pool.record import Death, Result, Status, over_limit
+from weft.pipelines.pool.runs import RunDirectory
+from weft.pipelines.pool.settings import Settings
+from weft.pipelines.pool.slot import START_NS
+from weft.pipelines.pool.target import Target
+from weft.pipelines.pool.task import Task
+from weft.supervise.process import Exit
+
+_MB = 1024 * 1024
+
+
+class _Scene(NamedTuple):
+    """The state at a worker's death, read before its seat is closed."""
+
+    held: Task
+    ticket: int
+    seat: Seat
+    phase: str
+    duration_ms: float
+    batch_items: int
+
+
+class _Accused(NamedTuple):
+    """An item whose deaths may still turn out to have come from outside."""
+
+    task: Task
+    result: Result
+    until_s: float
+
+
+class Autopsy:
+    """Decides what happens to the tasks of dead workers."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        target: Target,
+        queue: Queue,
+        delivery: Delivery,
+        progress: PoolProgress,
+        directory: RunDirectory | None,
+        logs: bool,
+    ) -> None:
+        self.rules = CrashRules(settings.crash_tries)
+        self._settings = settings
+        self._target = target
+        self._queue = queue
+        self._delivery = delivery
+        self._progress = progress
+        self._directory = directory
+        self._log_directory = str(directory.items) if directory is not None and logs else None
+        self._accused: list[_Accused] = []
+
+    @property
+    def undecided(self) -> bool:
+        """Whether an item waits for its verdict."""
+        return bool(self._accused)
+
+    def decide(self) -> None:
+        """Called regularly: items that proved innocent are tried again, the others are delivered after their time."""
+        waiting, self._accused = self._accused, []
+        for accused in waiting:
+            if not self.rules.guilty(accused.task):
+                self._retry(
+                    accused.task, accused.result.worker_pid, accused.result.failure_phase, "killed from outside"
+                )
+            elif time.monotonic() < accused.until_s:
+                self._accused.append(accused)
+            else:
+                self._deliver(accused.task, accused.result)
+
+    def examine(self, ended: WorkerDeath) -> None:
+        """The worker is dead and its results were read; its seat is still there."""
+        member = ended.member
+        scene = _scene(member)
+        tasks = member.clear()
+        rest = [task for task in tasks if scene is None or task is not scene.held]
+        if scene is not None:
+            self._settle_held(scene, ended)
+        elif tasks and member.kill is None and member.finished == 0 and not ended.with_keeper:
+            return self._blame_batch(ended, tasks)
+        elif member.kill is None and ended.how.signal in OUTSIDE:
+            self.rules.saw_innocent()
+        self._queue.put_back(rest)
+        if rest:
+            self._progress.tell(events.BATCH_REQUEUED, pid=member.child.pid, text=f"{len(rest)} items")
+        return None
+
+    def _settle_held(self, scene: _Scene, ended: WorkerDeath) -> None:
+        kill, task = ended.member.kill, scene.held
+        if kill is not None and kill.why is Why.STOP:
+            self._queue.put_back([task])
+            self._close_log(scene, "interrupted", "the run was stopped")
+        elif kill is not None and (kill.ticket != scene.ticket or (kill.why is Why.BATCH and scene.batch_items > 1)):
+            task.tries += 1  # the kill was for the item before it, or for the batch, not for this one
+            self._again(scene, f"its worker was ended: {kill.why.value}")
+        elif kill is not None and kill.why in (Why.TIMEOUT, Why.BATCH):
+            task.tries += 1
+            self._over(scene, ended, Status.TIMEOUT, self._limit_text(kill.why))
+        elif ended.in_company:
+            self.rules.in_company(task)
+            self._again(scene, self._death_text(ended))
+        else:
+            self._strike(scene, ended)
+
+    def _strike(self, scene: _Scene, ended: WorkerDeath) -> None:
+        kill = ended.member.kill
+        outside = ended.with_keeper or (kill.why is Why.HUNG if kill is not None else ended.how.signal in OUTSIDE)
+        why = self._death_text(ended)
+        seen = ended.how.code is not None or ended.how.signal is not None
+        if seen and (scene.held.death is None or not outside):
+            scene.held.death = _death(ended.how)
+        if self.rules.strike(scene.held, outside=outside, with_keeper=ended.with_keeper):
+            self._over(scene, ended, Status.CRASHED, why)
+        else:
+            self._again(scene, why)
+
+    def _blame_batch(self, ended: WorkerDeath, tasks: list[Task]) -> None:
+        """The worker died with nothing begun and nothing finished: an item of the batch may be the cause."""
+        if len(tasks) > 1:
+            self._queue.bisect(tasks)
+            self._progress.tell(events.BATCH_REQUEUED, pid=ended.member.child.pid, text=f"{len(tasks)} items, halved")
+            return
+        assert ended.member.seat is not None
+        self._strike(_Scene(tasks[0], -1, ended.member.seat, PROCESS, 0.0, 1), ended)
+
+    def _again(self, scene: _Scene, why: str) -> None:
+        self._retry(scene.held, scene.seat.pid, scene.phase, why)
+        self._close_log(scene, "retried", why)
+
+    def _retry(self, task: Task, pid: int | None, phase: str | None, why: str) -> None:
+        (self._queue.exclusive if task.secluded else self._queue.suspects).append(task)
+        self._progress.tell(events.RETRIED, task.item_id, pid=pid, phase=phase, text=why)
+
+    def _over(self, scene: _Scene, ended: WorkerDeath, status: Status, why: str) -> None:
+        task, log = scene.held, self._close_log(scene, status, why)
+        death = task.death if status is Status.CRASHED and task.death is not None else _death(ended.how)
+        result = Result(
+            task.item_id,
+            status,
+            None,
+            scene.phase,
+            why,
+            task.tries,
+            scene.duration_ms,
+            scene.seat.pid,
+            None,
+            log,
+            death,
+        )
+        if status is Status.CRASHED and self.rules.doubtful(task):
+            self._accused.append(_Accused(task, result, time.monotonic() + DOUBT_S))
+        else:
+            self._deliver(task, result)
+
+    def _deliver(self, task: Task, result: Result) -> None:
+        if result.status is Status.CRASHED and self._directory is not None:
+            with contextlib.suppress(OSError):  # the result is delivered anyway, and a replay can use the items file
+                self._directory.quarantine_item(self._target, result, task.payload)
+        self._delivery.made(task.position, result)
+
+    def _close_log(self, scene: _Scene, status: str, why: str) -> str | None:
+        """Completes the item's log for the dead worker; a full disk costs the log and nothing else."""
+        if self._log_directory is None:
+            return None
+        path = itemlog.log_path(self._log_directory, scene.held.item_id, scene.seat.pid)
+        last = itemlog.entry("ERROR", scene.phase, why)
+        last += itemlog.entry("INFO", "end", status, {"processingTimeMs": round(scene.duration_ms)})
+        with contextlib.suppress(OSError):
+            output = itemlog.read_output(scene.seat.output_fd)
+            itemlog.close_after_death(path, scene.seat.slot, output, scene.phase, last)
+        return path
+
+    def _death_text(self, ended: WorkerDeath) -> str:
+        kill, peak = ended.member.kill, f"peak {ended.how.peak_rss_bytes / _MB:.0f} MB"
+        if ended.with_keeper:
+            return "the workers' keeper died while this item ran"
+        if kill is None:
+            return f"the worker {_was(ended.how)} while it held this item ({peak})"
+        if kill.why is Why.MEMORY:
+            return f"the worker went over the memory limit of {self._settings.memory_limit_mb:g} MB ({peak})"
+        if kill.why is Why.HUNG:
+            return f"the worker gave no sign of life for {self._settings.heartbeat_timeout:g} s"
+        return f"the worker was ended: {kill.why.value}"
+
+    def _limit_text(self, why: Why) -> str:
+        if why is Why.TIMEOUT:
+            return over_limit(self._settings.item_timeout or 0)
+        return f"its batch took longer than the limit of {self._settings.batch_timeout:g} s"
+
+
+def _scene(member: Member) -> _Scene | None:
+    ticket, seat = member.current_ticket, member.seat
+    held = member.outstanding.get(ticket)
+    if held is None or seat is None:
+        return None
+    start_ns = seat.slot.words[START_NS]
+    duration_ms = (time.monotonic_ns() - start_ns) / 1e6 if start_ns else 0.0
+    return _Scene(held, ticket, seat, seat.slot.stage or PROCESS, duration_ms, member.in_batch(ticket))
+
+
+def _death(how: Exit) -> Death:
+    return Death(how.code, how.signal_name, round(how.peak_rss_bytes / _MB, 1))
+
+
+def _was(how: Exit) -> str:
+    return f"was {how}" if how.signal is not None else str(how)

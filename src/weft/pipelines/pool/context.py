@@ -1,0 +1,83 @@
+"""The context that a function gets with its item: a log, stages, the deadline, and a way to skip the item."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import NoReturn
+
+from weft.pipelines.pool.itemlog import ItemLog
+from weft.pipelines.pool.slot import SharedSlot
+
+PROCESS = "process"
+"""The phase of what happens outside any stage."""
+
+
+class Skip(Exception):
+    """Raised by a function whose item needs no work: the result is `skipped`, with the reason."""
+
+
+class Context:
+    """The context of one item, on its worker. Stages may be nested; a failure is reported with the innermost."""
+
+    __slots__ = ("_on_stage", "_slot", "attempt", "deadline", "failed_phase", "item_id", "log", "phase")
+
+    def __init__(
+        self,
+        item_id: str | int,
+        attempt: int,
+        deadline: float | None,
+        log: ItemLog,
+        slot: SharedSlot,
+        on_stage: Callable[[Context], None] | None = None,
+    ) -> None:
+        self.item_id = item_id
+        self.attempt = attempt
+        self.deadline = deadline
+        """When the item is stopped, on the clock of `time.monotonic()`; None without a limit."""
+        self.log = log
+        self.phase: str | None = None
+        self.failed_phase: str | None = None
+        self._slot = slot
+        self._on_stage = on_stage
+
+    def stage(self, name: str) -> Stage:
+        """Enters a stage: `with context.stage("clone"): ...`, or just the call, until the next one."""
+        stage = Stage(self, self.phase)
+        self.set_phase(str(name))
+        if self._on_stage is not None:
+            self._on_stage(self)
+        return stage
+
+    def skip(self, reason: str = "") -> NoReturn:
+        """Ends the item as `skipped`."""
+        raise Skip(reason)
+
+    def remaining_s(self) -> float | None:
+        """Seconds until the deadline."""
+        return None if self.deadline is None else self.deadline - time.monotonic()
+
+    def set_phase(self, name: str | None) -> None:
+        """Sets the phase for the log, the display and a possible failure."""
+        self.phase = self._slot.stage = name
+        self.log.phase = name or PROCESS
+
+
+class Stage:
+    """Leaves its stage at the end of a with block, and remembers it when the block failed."""
+
+    __slots__ = ("_before", "_context")
+
+    def __init__(self, context: Context, before: str | None) -> None:
+        self._context = context
+        self._before = before
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        context = self._context
+        if error is not None and context.failed_phase is None:
+            context.failed_phase = context.phase
+        context.set_phase(self._before)

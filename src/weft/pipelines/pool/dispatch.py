@@ -1,0 +1,187 @@
+"""Assigns work: reads items from the source, gives batches to workers, steals from busy ones, replaces worn ones.
+
+Invariants: no more batches are made than workers can accept; suspects run alone, on workers that have done nothing yet;
+while one runs that may have killed the keeper, nothing else does; a stolen task is given to another worker only after
+the one it was at can no longer begin it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+from weft.pipelines.pool.crash import Queue
+from weft.pipelines.pool.crew import Crew
+from weft.pipelines.pool.delivery import Delivery
+from weft.pipelines.pool.member import Member
+from weft.pipelines.pool.settings import Settings
+from weft.pipelines.pool.task import Intake, Task
+from weft.supervise.child import State, Step
+
+_SETTLE_S = 0.002
+"""How long a worker may take to see a word that the parent wrote, by far: a store needs nanoseconds, and a process
+that is put to sleep in between has seen it when it wakes."""
+_LOOKS_PER_PLAN = 5_000
+
+
+class _Revocation(NamedTuple):
+    due_s: float
+    member: Member
+    limit: int
+
+
+class Dispatcher:
+    """Decides, each time round the loop."""
+
+    def __init__(self, settings: Settings, intake: Intake, queue: Queue, crew: Crew, delivery: Delivery) -> None:
+        self._settings = settings
+        self._intake = intake
+        self._queue = queue
+        self._crew = crew
+        self._delivery = delivery
+        self._revocations: list[_Revocation] = []
+        self._secluded: Member | None = None
+        self.stopping = False
+        self.hurry = False
+        """The source has more items right now; do not wait."""
+
+    @property
+    def finished(self) -> bool:
+        """Nothing is left to do."""
+        return self._intake.exhausted and not self._queue and not self.outstanding()
+
+    def outstanding(self) -> int:
+        """Tasks at the workers."""
+        return sum(len(member.outstanding) for member in self._crew.members)
+
+    def wake_s(self) -> float | None:
+        """When something is due that no event announces."""
+        return min((revocation.due_s for revocation in self._revocations), default=None)
+
+    def run(self) -> None:
+        """One round."""
+        self.hurry = False
+        self._settle()
+        members = self._crew.members
+        for member in members:
+            if member.open:
+                self._feed(member)
+            elif member.worn or member.retiring:
+                self._retire(member)
+        if not self.stopping:
+            self._start()
+            self._make_fresh()
+            self._steal()
+
+    def stop(self) -> None:
+        """Nothing new is begun; what is begun may end."""
+        self.stopping = True
+        self._revocations.clear()  # stolen tasks are given to nobody; the victims are revoked completely below
+        for member in self._crew.members:
+            if member.seat is not None and member.outstanding:
+                self._revoke(member, len(member.outstanding))
+
+    def _feed(self, member: Member) -> None:
+        while member.open and not self.stopping and (got := self._next_for(member)) is not None:
+            member.give(got[0], alone=got[1])
+        if not member.push():
+            self._crew.watch_room(member)
+
+    def _next_for(self, member: Member) -> tuple[list[Task], bool] | None:
+        queue = self._queue
+        if self._secluded is not None:
+            if self._secluded.outstanding:
+                return None  # its task may kill the keeper, and with it all other workers
+            self._secluded = None
+        if not queue.batches and not queue.exclusive and not (member.fresh and queue.suspects) and not self._plan():
+            return None
+        exclusive = bool(queue.exclusive)
+        got = queue.next(fresh=member.fresh, pool_idle=exclusive and self.outstanding() == 0)
+        if got is not None and exclusive:
+            self._secluded = member
+        return got and self._within_life(member, got)
+
+    def _within_life(self, member: Member, got: tuple[list[Task], bool]) -> tuple[list[Task], bool] | None:
+        """No more than the worker may still do before it is replaced."""
+        if self._settings.recycle_after is None:
+            return got
+        batch, alone = got
+        left = self._settings.recycle_after - member.given
+        self._queue.put_back(batch[left:])
+        member.worn = left <= len(batch)
+        return batch[:left], alone
+
+    def _plan(self) -> bool:
+        """Makes one batch out of the source's next items."""
+        if self._intake.exhausted:
+            return False
+        begin = self._intake.position
+        room = self._delivery.room(begin, _LOOKS_PER_PLAN)
+        found = self._intake.take(room, self._settings.batch_size)
+        self._delivery.add(found.refused)
+        for position, key in found.known:
+            self._delivery.known(position, key)
+        self.hurry = self._intake.position - begin == _LOOKS_PER_PLAN
+        if found.tasks:
+            self._queue.batches.append(found.tasks)
+        return bool(found.tasks)
+
+    def _start(self) -> None:
+        """As many workers as there is work for, and a fresh one for every suspect."""
+        alive = [member for member in self._crew.members if member.child.alive and not member.retiring]
+        if not alive and not self._queue:
+            self._plan()  # three items do not need eight workers
+        wanted = self._queue.tasks() + self.outstanding() if self._intake.exhausted else self._settings.workers
+        suspects = len(self._queue.suspects) + bool(self._queue.exclusive)
+        missing = max(wanted - len(alive), suspects - sum(member.fresh for member in alive))
+        for member in self._crew.members:
+            if missing > 0 and member.child.next_step() is Step.START:
+                self._crew.start(member)
+                missing -= 1
+
+    def _make_fresh(self) -> None:
+        """If a suspect waits and no fresh worker is coming, replaces an idle one."""
+        if not (self._queue.suspects or self._queue.exclusive):
+            return
+        members = self._crew.members
+        if any(m.child.state is not State.DEAD and (m.fresh or m.seat is None or m.retiring) for m in members):
+            return
+        idle = next((member for member in members if member.idle), None)
+        if idle is not None:
+            self._crew.end(idle, again=True)
+
+    def _retire(self, member: Member) -> None:
+        """Ends a worn worker; what it has not begun is revoked, what it has begun may end."""
+        if member.idle:
+            self._crew.end(member, again=True)
+        elif member.running and not member.alone and self._settings.memory_limit_mb is not None:
+            self._revoke(member, len(member.outstanding))
+
+    def _steal(self) -> None:
+        """Idle workers take from the ones that have most left to begin."""
+        if self._queue or self.hurry:
+            return
+        thieves = sum(member.idle and not member.worn for member in self._crew.members) - len(self._revocations)
+        for _ in range(thieves):
+            victims = [m for m in self._crew.members if m.running and not m.alone and not self._is_revoking(m)]
+            victim = max(victims, key=Member.unstarted, default=None)
+            if victim is None or victim.unstarted() == 0:
+                return
+            self._revoke(victim, (victim.unstarted() + 1) // 2)
+
+    def _is_revoking(self, member: Member) -> bool:
+        """Whether tasks of it are being revoked now."""
+        return any(revocation.member is member for revocation in self._revocations)
+
+    def _revoke(self, member: Member, count: int) -> None:
+        if not self._is_revoking(member) and (limit := member.revoke(count)) is not None:
+            self._revocations.append(_Revocation(time.monotonic() + _SETTLE_S, member, limit))
+
+    def _settle(self) -> None:
+        if not self._revocations:
+            return
+        now_s = time.monotonic()
+        for revocation in [each for each in self._revocations if each.due_s <= now_s]:
+            self._revocations.remove(revocation)
+            if revocation.member.revoked:
+                self._queue.put_back(revocation.member.settle(revocation.limit))

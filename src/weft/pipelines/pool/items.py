@@ -1,0 +1,108 @@
+"""Items from a JSONL file or from standard input. A broken line becomes a BadItem; reading continues after it."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from weft.errors import BadInput
+from weft.pipelines.pool.slot import BANK_BYTES
+from weft.pipelines.pool.task import BadItem, Pause, id_problem
+
+_MAX_LINE_BYTES = 2 * BANK_BYTES
+_COUNT_BYTES = 1024 * 1024
+_AHEAD = 2_000
+_END = object()
+
+
+def parse_line(number: int, line: bytes) -> Any:
+    """One line as an item; None for an empty one."""
+    if not line.strip():
+        return None
+    name = f"line {number}"
+    if len(line) > _MAX_LINE_BYTES:
+        return BadItem(name, f"the line is longer than {_MAX_LINE_BYTES} bytes")
+    try:
+        item = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return BadItem(name, f"the line is not JSON: {error}")
+    if not isinstance(item, dict):
+        return BadItem(name, f"an item must be an object with an id, this is {type(item).__name__}")
+    why = id_problem(item.get("id"))
+    return item if why is None else BadItem(name, why)
+
+
+def read_items(file: IO[bytes]) -> Iterator[Any]:
+    """The items of an open file, whatever its lines are like."""
+    number = 0
+    while line := file.readline(_MAX_LINE_BYTES + 1):
+        number += 1
+        if len(line) > _MAX_LINE_BYTES:
+            _skip_line(file)
+        item = parse_line(number, line)
+        if item is not None:
+            yield item
+
+
+def check_items(path: Path) -> None:
+    """BadInput when it cannot be read. Does not open it: the writer of a pipe would notice."""
+    why = None
+    if not path.exists():
+        why = "there is no such file"
+    elif path.is_dir():
+        why = "it is a directory"
+    elif not os.access(path, os.R_OK):
+        why = "permission denied"
+    if why is not None:
+        raise BadInput(f"the items file {path} cannot be read: {why}")
+
+
+def count_lines(path: Path) -> int:
+    """How many items a file has at most; for the time left, not for anything that must be exact."""
+    lines, last = 0, b"\n"
+    with path.open("rb") as file:
+        while block := file.read(_COUNT_BYTES):
+            lines += block.count(b"\n")
+            last = block[-1:]
+    return lines + (last != b"\n")
+
+
+class Feeder:
+    """Items from a stream that may block: a thread reads it, the engine never blocks."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._queue: queue.Queue[Any] = queue.Queue(_AHEAD)
+        threading.Thread(target=self._read, args=(file,), daemon=True, name="weft-items").start()
+
+    def _read(self, file: IO[bytes]) -> None:
+        try:
+            for item in read_items(file):
+                self._queue.put(item)
+        except BaseException as error:
+            self._queue.put(BadItem("input", f"the items cannot be read further: {error}"))
+        finally:
+            self._queue.put(_END)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            item = self._queue.get_nowait()
+        except queue.Empty:
+            return Pause.LATER
+        if item is _END:
+            self._queue.put(_END)
+            raise StopIteration
+        return item
+
+
+def _skip_line(file: IO[bytes]) -> None:
+    while (rest := file.readline(_COUNT_BYTES)) and not rest.endswith(b"\n"):
+        pass

@@ -1,0 +1,143 @@
+"""Tasks: items inside the pool, and the checks before an item becomes one.
+
+Invariants: an item without a usable id, with an id that was there before, or that cannot be encoded becomes a failed
+result and never reaches a worker; the item's bytes are made once and serve every try.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from weft.pipelines.pool.record import Death, Result, Status
+from weft.pipelines.pool.seen import SeenIds
+from weft.pipelines.pool.slot import BANK_BYTES
+
+_encode = msgspec.msgpack.Encoder().encode
+_END = object()
+_MAX_BATCH_BYTES = 4 * 1024 * 1024
+
+
+class Pause(enum.Enum):
+    """A source without an item at the moment yields LATER, and is asked again."""
+
+    LATER = "later"
+
+
+class BadItem(msgspec.Struct, frozen=True):
+    """Takes the place of an unusable item in a source: a broken line, say."""
+
+    name: str
+    error: str
+
+
+class Task(msgspec.Struct):
+    """One item that is to be done. Changed only by the engine."""
+
+    position: int
+    item_id: str | int
+    payload: bytes
+    tries: int = 0
+    """How often it was begun and not ended."""
+    strikes: int = 0
+    """How often a worker died with it."""
+    outside: int = 0
+    """How many of those deaths may well have come from outside."""
+    death: Death | None = None
+    """The most informative of those deaths."""
+    secluded: bool = False
+    """The keeper died while it was running: from then on it runs with nothing beside it."""
+
+
+class Harvest(NamedTuple):
+    """What some items of the source became; the numbers are their positions in it."""
+
+    tasks: list[Task]
+    refused: list[tuple[int, Result]]
+    known: list[tuple[int, str]]
+    """Items that were done in an earlier run, with their keys."""
+
+
+class Intake:
+    """Turns what the source gives into tasks and failed results."""
+
+    def __init__(self, items: Iterator[Any], done: SeenIds | None) -> None:
+        self._items = items
+        self._done = done
+        self._seen = SeenIds()
+        self.position = 0
+        self.exhausted = False
+
+    def take(self, looks: int, wanted: int) -> Harvest:
+        """Looks at up to so many items of the source, for up to so many tasks and a few megabytes."""
+        found = Harvest([], [], [])
+        tasks, room_bytes = found.tasks, _MAX_BATCH_BYTES
+        while looks > 0 and wanted > 0 and room_bytes > 0:
+            item = next(self._items, _END)
+            if item is _END or item is Pause.LATER:
+                self.exhausted = item is _END
+                break
+            looks -= 1
+            got = self._judge(item)
+            if type(got) is Task:
+                wanted -= 1
+                room_bytes -= len(got.payload)
+                tasks.append(got)
+            elif type(got) is Result:
+                found.refused.append((self.position - 1, got))
+            else:
+                found.known.append((self.position - 1, str(got)))
+        return found
+
+    def _judge(self, item: Any) -> Task | Result | str:
+        """A task, a result that failed on arrival, or the key of an item that is done already."""
+        position = self.position
+        self.position = position + 1
+        if type(item) is not dict:
+            if not isinstance(item, Mapping):
+                return _no_item(position, item)
+            try:
+                item = dict(item)
+            except Exception as error:
+                return _refused(f"#{position}", f"the item cannot be read: {type(error).__name__}: {error}")
+        item_id = item.get("id")
+        if type(item_id) is str:
+            key = item_id
+        elif type(item_id) is int:
+            key = str(item_id)
+        else:
+            return _refused(f"#{position}", str(id_problem(item_id)))
+        if not self._seen.add(key):
+            return _refused(item_id, "there was an item with this id before")
+        if self._done is not None and key in self._done:
+            return key
+        try:
+            payload = _encode(item)
+        except Exception as error:
+            return _refused(item_id, f"the item cannot be encoded: {type(error).__name__}: {error}")
+        if len(payload) > BANK_BYTES:
+            return _refused(item_id, f"the item is too large: {len(payload)} bytes, at most {BANK_BYTES} can be sent")
+        return Task(position, item_id, payload)
+
+
+def _refused(name: str | int, why: str) -> Result:
+    return Result(name, Status.FAILED, None, "input", why, attempts=0)
+
+
+def _no_item(position: int, thing: Any) -> Result:
+    """An item that has no id is called by its place."""
+    if isinstance(thing, BadItem):
+        return _refused(thing.name, thing.error)
+    return _refused(f"#{position}", f"an item must be a mapping with an id, this is {type(thing).__name__}")
+
+
+def id_problem(item_id: Any) -> str | None:
+    """What is wrong with an id; None when nothing is."""
+    if type(item_id) is str or type(item_id) is int:
+        return None
+    if item_id is None:
+        return "the item has no id"
+    return f"an id must be a text or a whole number, this is {type(item_id).__name__}"

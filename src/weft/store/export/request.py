@@ -1,0 +1,115 @@
+"""What an export contains: its format, its columns, and which rows. All validation is here."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from typing import Any
+
+from weft.errors import BadInput
+from weft.records import Row
+
+FORMATS = ("jsonl", "csv", "markdown", "parquet", "warc", "cdxj")
+CONTENTS = ("text", "markdown", "main_text", "article", "html")
+# The columns of JSONL and CSV (docs/export.md).
+FIELDS = (
+    "url", "final_url", "status", "fetched_at", "content_type", "charset", "language", "title", "depth", "parent",
+    "digest", "length", "content_path", "warc_file", "warc_offset", "error",
+)  # fmt: skip
+
+_STATUS = re.compile(r"[1-5]xx|[0-9]{1,3}").fullmatch
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])").fullmatch
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRequest:
+    """An export as requested. All given filters must match."""
+
+    format: str
+    fields: tuple[str, ...] = ()  # none: all
+    content: str = "none"
+    statuses: tuple[str, ...] = ()  # 200, 2xx; 0 is no response
+    hosts: tuple[str, ...] = ()  # example.com; *.example.com is it and what is under it
+    since: str = ""  # 2026-11-01, 2026-11-01T12:00:00, or 7d: so long ago
+    max_bytes: int | None = None  # of one WARC file
+    all_visits: bool = False  # every visit of a URL, not only the one that stands for it; gone pages, too
+
+    def check(self, known: tuple[str, ...] = FIELDS + CONTENTS) -> None:
+        """BadInput for what is wrong; `known` are the columns of the format."""
+        _one_of("format", self.format, FORMATS)
+        _one_of("content", self.content, (*CONTENTS, "none"))
+        for name in self.fields:
+            _one_of("field", name, known)
+        for status in self.statuses:
+            if not _STATUS(status):
+                raise BadInput(f"status {status!r}: write a number like 404, or 2xx for all of a kind")
+        moment(self.since)
+        if self.max_bytes is not None and self.format != "warc":
+            raise BadInput("only WARC files are split by size: leave --max-bytes out")
+        if self.content != "none" and self.format in ("warc", "cdxj"):
+            raise BadInput(f"{self.format} has no column for the {self.content}: leave --content out")
+        if self.fields and self.format in ("warc", "cdxj", "markdown"):
+            raise BadInput(f"{self.format} has a fixed layout: leave --fields out")
+
+    def plain(self) -> dict[str, Any]:
+        """The order as JSON values."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    def columns(self, usual: tuple[str, ...]) -> tuple[str, ...]:
+        """The columns to write, in order."""
+        wanted = dict.fromkeys(self.fields or usual)
+        if self.content != "none":
+            wanted[self.content] = None
+        return tuple(wanted)
+
+
+class Selection:
+    """Which rows an order selects; `since` is a time, so that a resumed export uses the same one."""
+
+    def __init__(self, order: ExportRequest, since: float) -> None:
+        self._codes = {int(status) for status in order.statuses if status.isdigit()}
+        self._classes = {int(status[0]) for status in order.statuses if not status.isdigit()}
+        self._any_status = not order.statuses
+        self._hosts = {host.lower() for host in order.hosts if not host.startswith("*.")}
+        self._under = tuple(host[1:].lower() for host in order.hosts if host.startswith("*."))
+        self._any_host = not order.hosts
+        self._since = since
+
+    def takes(self, row: Row) -> bool:
+        """Whether a row is wanted."""
+        if not (self._any_status or row.status in self._codes or row.status // 100 in self._classes):
+            return False
+        return row.fetched_at >= self._since and (self._any_host or self._host(row.url))
+
+    def _host(self, url: str) -> bool:
+        host = url.split("/", 3)[2]
+        host = host if host.endswith("]") else host.partition(":")[0] if "[" not in host else host.rpartition(":")[0]
+        return host in self._hosts or ("." + host).endswith(self._under or ("\n",))
+
+
+def moment(since: str) -> float:
+    """The moment that a date, a time or a duration until now means; 0 for none."""
+    text = since.strip()
+    if not text:
+        return 0.0
+    if match := _DURATION(text):
+        return time.time() - float(match[1]) * _SECONDS[match[2]]
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadInput(
+            f"since {since!r}: write a date (2026-11-01), a time (2026-11-01T12:00) or 90m, 12h, 7d"
+        ) from None
+    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+
+
+def _one_of(what: str, given: str, known: tuple[str, ...]) -> None:
+    if given not in known:
+        near = get_close_matches(given, known, n=1)
+        raise BadInput(
+            f"no {what} {given!r}: " + (f"did you mean {near[0]}?" if near else f"choose one of {', '.join(known)}")
+        )
