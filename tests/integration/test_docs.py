@@ -338,7 +338,7 @@ def test_commands_flags_and_links_that_are_named_exist(document: str, flags: dic
 
 def test_every_reason_and_error_has_its_line_in_the_document() -> None:
     text = (ROOT / "docs" / "crawl.md").read_text(encoding="utf-8")
-    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src/weft/engine").glob("*.py"))
+    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src/weft/engine").rglob("*.py"))
     fetching = {kind(code, "") for code in range(101)} | RETRYABLE
     recorded = set(re.findall(r'error="([a-z_]+)"', source))
     assert {"too_large", "noindex"} <= recorded
