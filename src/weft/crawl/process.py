@@ -24,6 +24,7 @@ from weft.telemetry import Log, Slot
 DRAIN_S = 12.0  # a process drains for ten seconds; then it is killed
 POLICY = RestartPolicy(first_delay_s=0.2, max_failures=6, stop_grace_s=DRAIN_S)
 log = Log("weft.crawl.orchestrator")
+_MODULES = {"fetcher": "weft.crawl.fetcher", "parser": "weft.crawl.pods.parser"}  # by role
 
 
 class Process:
@@ -92,7 +93,7 @@ class Process:
     def _command(self) -> Command:
         self._order = msgspec.structs.replace(self._order, incarnation=time.time_ns() // 1_000_000)
         # Nobody reads the last argument: it is what `ps` shows.
-        argv = [sys.executable, "-m", f"weft.crawl.{self.slot.role}", self.slot.name]
+        argv = [sys.executable, "-m", _MODULES[self.slot.role], self.slot.name]
         return Command(argv, stdin=self._order.framed())
 
     def _started(self, pid: int) -> None:
