@@ -14,34 +14,26 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft import config as settings
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.pods.handoff import GATHER_S, Outlet
 from weft.crawl.pods.parser import Parser
-from weft.engine.crawls import RunningCrawl
-from weft.engine.loop.commit import Committer
-from weft.engine.loop.fetch_loop import Loop
-from weft.engine.loop.halves import fetching, fused
-from weft.engine.loop.metrics import EngineMetrics
+from weft.engine.assembly import Fetching
+from weft.engine.loop.handoff import GATHER_S, Outlet
 from weft.engine.loop.progress import CrawlProgress, read_status
 from weft.engine.loop.revisits import Revisits
-from weft.engine.loop.robots import RobotsBook
 from weft.engine.loop.steps import crash_point
-from weft.engine.loop.suspects import Suspects, take_suspect
-from weft.engine.ways import Ways
-from weft.fetch.client import Client
-from weft.frontier.admission import Rules
+from weft.engine.loop.suspects import take_suspect
+from weft.engine.recovery import take_up
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.frontier import RedisFrontier
 from weft.records import Found, Row
 from weft.store.pages import PageStore
-from weft.telemetry import Metrics, Slot
+from weft.telemetry import Slot
 
 # This is the program of the processes too, which know neither the other tests nor what those need.
 if TYPE_CHECKING:
@@ -89,60 +81,33 @@ class One:
         parser.run()
 
     def _fetch(self) -> None:
-        config, frontier, order = self.config, self.frontier, self.order
-        step = crash_point()
-        suspects = Suspects(self.pulse)
-        store = PageStore.open(self.folder.data_dirs, crawl_id="test", slot=self.slot.name, step=step)
-        workers = config.fetch.workers
-        ways = Ways(lambda section: Client(section, refusal=lambda _: None, handles=workers), workers)
-        crawl = self._open_crawl(store, ways)
-        metrics = EngineMetrics(Metrics(self.folder.metrics, self.slot), 1.0)
-        crawls = {crawl.number: crawl}
+        frontier, order, folder = self.frontier, self.order, self.folder
         outlet = None
         if order["role"] == "fetcher":
-            outlet = Outlet(
-                frontier, frontier, self.folder.home, self.slot, order.get("soft", 20_000), order.get("hard", 80_000)
-            )
-            results = fetching(frontier, store, crawls, metrics, outlet.handoff)
-        else:
-            results = fused(frontier, store, crawls, suspects, metrics)
-        committer = Committer(frontier, store, step, outlet.spool.sync if outlet else lambda: None)
-        loop = Loop(
-            frontier, ways, results, committer, crawls, self.progress, suspects, metrics,
-            owner=frontier.owner, step=step, ends_alone=False, gather_s=order.get("gather_s", GATHER_S),
-            pressure=outlet.pressure if outlet else None,
+            soft, hard = order.get("soft", 20_000), order.get("hard", 80_000)
+            outlet = Outlet(frontier, frontier, folder.spool_of(0), self.slot, soft, hard, crash_point())
+        parts = Fetching(
+            frontier, self.config, self.slot, self.progress, corpus_id="test", data_dirs=folder.data_dirs,
+            pulse=self.pulse, metrics=folder.metrics, outlet=outlet,
         )  # fmt: skip
+        self._open_crawl(parts)
+        loop = parts.start(frontier.owner, ends_alone=False, gather_s=order.get("gather_s", GATHER_S))
         signal.signal(signal.SIGTERM, lambda *_: loop.drain())
         loop.run()
-        ways.shut()
-        committer.close()
+        parts.close()
         if outlet is not None:
-            outlet.spool.close()
-            (self.folder.home / f"pressure-{self.slot.name}.json").write_text(json.dumps(outlet.pressure.events))
-        store.close()
-        frontier.close()
+            (folder.home / f"pressure-{self.slot.name}.json").write_text(json.dumps(outlet.pressure.events))
 
-    def _open_crawl(self, store: PageStore, ways: Ways) -> RunningCrawl:
-        config, frontier = self.config, self.frontier
-        limits = CrawlLimits(config.limits.max_pages, config.limits.max_pages_per_domain, config.scope.max_depth)
-        number = frontier.open_crawl("crawl", limits)
-        pages = store.stats(0, self.slot.name + ".").pages
-        frontier.recover(store.items_since(frontier.acknowledged), {number: pages}, batch=store.durable)
-        seeds = self.folder.seeds()
-        extensions = frontier.scope_extensions(number)
-        rules = Rules(config.scope, seeds, this_year=datetime.now(UTC).year, extensions=extensions)
-        crawl = RunningCrawl(
-            number, rules, config.scope, config.fetch, frontier, self.progress, seeds, politeness=config.politeness,
-            book=RobotsBook(frontier, config.fetch.user_agent()), way=ways.open(config.fetch),
-        )  # fmt: skip
-        frontier.admit(number, [Found(seed, 0) for seed in map(rules.rewritten, seeds)])
+    def _open_crawl(self, parts: Fetching) -> None:
+        frontier, store, seeds = self.frontier, parts.store, self.folder.seeds()
+        crawl = take_up(parts, frontier, "crawl", seeds, lambda _: None, parts.ways)
+        frontier.admit(crawl.number, [Found(seed, 0) for seed in map(crawl.rules.rewritten, seeds)])
         if again := self.order.get("recrawl"):
             known = [Found(row.url, row.depth, row.parent) for row in store.rows() if 200 <= row.status < 300]
-            frontier.recrawl(number, again, known, lambda _: None)
-        if frontier.is_recrawled(number):
+            frontier.recrawl(crawl.number, again, known, lambda _: None)
+        if frontier.is_recrawled(crawl.number):
             crawl.revisits = Revisits(store)
         frontier.commit()
-        return crawl
 
 
 class Pod:

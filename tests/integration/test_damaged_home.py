@@ -12,13 +12,12 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
-from zlib import crc32
 
 import pytest
 from crawling import Crawler, check_corpus, until, weft
+from power_cut import reboot
 
 from weft.frontier.journal import Journal
-from weft.frontier.mark import _FIELDS, _RECORD, read_mark
 from weft.store.pages import PageStore
 from weft.testing.web import SyntheticWeb, synthetic_web
 
@@ -180,20 +179,11 @@ def test_what_a_power_cut_took_from_the_frontier_is_read_again_from_the_pages(tm
         (frontier / "frontier.db-wal").unlink()
         assert crawler.run(resume=True) == 2, "the machine has not gone down: this is damage"
         assert "frontier.db: " in crawler.said
-        _reboot(frontier / "frontier.mark")
+        reboot(frontier / "frontier.mark")
         assert crawler.run(resume=True) == 0, crawler.said
         assert "the links of stored pages are read again all=False" in log_of(crawler)
         check_corpus(crawler, lossy=True)
         _check_complete(crawler, web)
-
-
-def _reboot(path: Path) -> None:
-    """The mark as another boot of the machine left it, which had synced nothing yet."""
-    told = read_mark(path)
-    assert told is not None
-    fields = _FIELDS.pack(bytes(16), told.commits, 0)
-    record = fields + crc32(fields).to_bytes(4, "little")
-    path.write_bytes((record + bytes(_RECORD - len(record))) * 2)
 
 
 def _check_complete(crawler: Crawler, web: SyntheticWeb) -> None:

@@ -174,6 +174,10 @@ class CrawlFolder:
         """Where a process's heartbeat and suspect lie."""
         return self.of_pod(slot.pod) / slot.name if self.on_redis else self.of_pod(slot.pod)
 
+    def spool_of(self, pod: int) -> Path:
+        """Where a pod's fetched pages wait for its parsers (see engine/loop/spool.py)."""
+        return self.home / "spool" / f"pod_{pod}"
+
     def frontiers(self) -> list[Path]:
         """Where the frontiers of all pods lie."""
         return [self.of_pod(pod) for pod in range(self.pods)]

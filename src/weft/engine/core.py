@@ -23,28 +23,22 @@ from typing import Any
 
 import msgspec
 
-from weft import __version__, urls
+from weft import urls
 from weft.config import Config
 from weft.engine import settings as crawl_settings
+from weft.engine.assembly import Fetching
 from weft.engine.channel import Peer, Server
 from weft.engine.limits import check_email, limits_of
-from weft.engine.loop.commit import Committer
-from weft.engine.loop.fetch_loop import Loop
-from weft.engine.loop.halves import fused, parsers_of
-from weft.engine.loop.metrics import EngineMetrics
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.robots import RobotsBook
-from weft.engine.loop.steps import crash_point
-from weft.engine.loop.suspects import Suspects
 from weft.engine.model import EndReason, Seeded, Standing, State, check_name
+from weft.engine.recovery import found_of, pages_by_site, read_links_again
 from weft.engine.tenant import Record, Tenant
-from weft.engine.ways import Ways, client_for
 from weft.errors import BadInput, BadUrl
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import Found
 from weft.store.index import Change
-from weft.store.pages import PageStore
-from weft.telemetry import Log, Metrics, Slot
+from weft.telemetry import Log, Slot
 
 LOOK_EVERY_S = 0.5
 NOTE_EVERY_S = 2.0
@@ -60,27 +54,16 @@ class Core:
 
     def __init__(self, data_dir: Path, shared: Mapping[str, Any], engine_id: str, run: str = "") -> None:
         self._shared = dict(shared)
-        self._config = crawl_settings.config_of(self._shared)
-        self._step = crash_point()
-        self._frontier = EmbeddedFrontier(data_dir / "frontier", self._config.politeness)
-        self._store = PageStore.open(
-            [data_dir],
-            crawl_id=engine_id,
-            slot=SLOT.name,
-            software=f"Weft/{__version__}",
-            user_agent=self._config.fetch.user_agent(),
-            keep=self._config.store.store,
-            secret_headers=self._config.fetch.headers,
-            acknowledged=self._frontier.acknowledged,
-            is_done=self._frontier.knows_finished(),
-            is_divided=True,
-            step=self._step,
-        )
-        self._suspects = Suspects(data_dir / "frontier" / SLOT.name)
-        workers = self._config.fetch.workers
-        self._ways = Ways(client_for(workers), workers)
+        self._config = config = crawl_settings.config_of(self._shared)
+        self._frontier = EmbeddedFrontier(data_dir / "frontier", config.politeness)
+        self._progress = CrawlProgress(data_dir / "status.json", 0, run)
+        self._parts = parts = Fetching(
+            self._frontier, config, SLOT, self._progress, corpus_id=engine_id, data_dirs=[data_dir],
+            pulse=data_dir / "frontier" / SLOT.name, metrics=data_dir / "metrics", is_divided=True,
+        )  # fmt: skip
+        self._step, self._store, self._ways, self._results = parts.step, parts.store, parts.ways, parts.results
         self._books: dict[tuple[str, str], RobotsBook] = {}  # by user agent and trust
-        self._crawls: dict[int, Tenant] = {}
+        self._crawls: dict[int, Tenant] = parts.crawls
         self._names: dict[str, int] = {}  # of every crawl that is not being forgotten
         self._ended: dict[int, Record] = {}
         self._with_rows: set[int] = set()  # crawls that had rows in the index when the engine started
@@ -96,21 +79,12 @@ class Core:
         self._is_ahead = False  # some state changes are not committed yet: no reply may show them
         self._next_look = self._next_note = self._next_forget = 0.0
         self._notified: dict[Peer, int] = {}  # by subscriber: the last batch, or number of its crawl, in a notice to it
-        self._progress = CrawlProgress(data_dir / "status.json", 0, run)
-        self._metrics = EngineMetrics(Metrics(data_dir / "metrics", SLOT), self._config.log.metrics_update_s)
-        running: dict[int, Any] = self._crawls
-        parsers = parsers_of(self._config)
-        results = fused(self._frontier, self._store, running, self._suspects, self._metrics, parsers)
-        self._results = results
         self._recover()
-        self._committer = Committer(self._frontier, self._store, self._step)
-        self._loop = Loop(
-            self._frontier, self._ways, results, self._committer, running, self._progress, self._suspects,
-            self._metrics, owner=SLOT.name, step=self._step, serves=True, chores=[self._turn],
-            by_address=self._config.politeness.key_scope == "ip", after_commit=self._committed,
-        )  # fmt: skip
+        self._loop = parts.start(SLOT.name, [self._turn], serves=True, after_commit=self._committed)
+        self._committer = parts.committer
+        crawls = self._crawls
         self._frontier.forbids = lambda number, record, origin, url: (
-            running[number].book.forbids(record, origin, url) if number in running else ""
+            crawls[number].book.forbids(record, origin, url) if number in crawls else ""
         )
         self._loop.touched.update(self._crawls)
         self._server: Server | None = None
@@ -135,12 +109,7 @@ class Core:
             if self._server is not None:
                 self._server.close()
         self._write_records(self._dirty)
-        self._ways.shut()
-        self._results.close()
-        self._committer.close()
-        self._store.close()
-        self._frontier.close()
-        self._suspects.close()
+        self._parts.close()
         self._progress.write("finished")
 
     def stop(self) -> None:
@@ -166,11 +135,7 @@ class Core:
         for number, (_, record) in records.items():
             if record.state in (State.OPEN, State.RUNNING, State.PAUSED) and number in self._with_rows:
                 pages[number] = store.stats(0, crawl=number).pages
-                if self._configured(record).limits.max_pages_per_domain is not None:
-                    counts: Counter[str] = Counter()
-                    for host, count in store.stats(1 << 40, crawl=number).hosts:
-                        counts[frontier.key_of(f"http://{host}/")] += count
-                    by_site[number] = counts
+                by_site[number] = pages_by_site(frontier, store, limits_of(self._configured(record)), crawl=number)
         frontier.recover(store.items_since(frontier.acknowledged), pages, by_crawl=by_site)
         for number, (name, record) in records.items():
             self._take_up(number, name, record, is_there=number in there)
@@ -182,9 +147,11 @@ class Core:
                 self._forgetting.append(number)
         for row in store.repair():
             if row.crawl in self._crawls:
-                frontier.readmit(row.crawl, Found(row.url, row.depth, row.parent, row.hops))
+                frontier.readmit(row.crawl, found_of(row))
         frontier.commit()
         store.readmitted()
+        if frontier.unsure_of_links:
+            read_links_again(frontier, store, lambda row: self._crawls.get(row.crawl), 0, self._parts.suspects.beat)
 
     def _take_up(self, number: int, name: str, record: Record, *, is_there: bool) -> None:
         if record.state is State.FORGOTTEN:

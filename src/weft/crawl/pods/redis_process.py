@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,18 +13,25 @@ from weft.crawl.folder import CrawlFolder
 from weft.crawl.limits import CRAWL, bloom_of, settings_of
 from weft.crawl.order import ProcessOrder
 from weft.crawl.pods.places import slots
+from weft.engine.assembly import Chore, Fetching, Parts
 from weft.engine.crawls import RunningCrawl
+from weft.engine.loop.handoff import GATHER_S, Outlet
+from weft.engine.loop.metrics import EngineMetrics
 from weft.engine.loop.progress import CrawlProgress
+from weft.engine.loop.steps import crash_point
 from weft.engine.loop.stop import BLOCKING
 from weft.engine.loop.suspects import beat
+from weft.engine.recovery import read_lost
 from weft.errors import ServerAway, ServerFull
 from weft.frontier.redis.client import PodClient
-from weft.frontier.redis.connection import address, asking, connect
+from weft.frontier.redis.connection import address, asking, connect, peers
 from weft.frontier.redis.routing import OtherPod, RoutedRedisFrontier
+from weft.telemetry import Peer
 
 TRY_AGAIN_S = 0.3
 OTHERS_TIMEOUT_S = 1.0  # for another pod's answer, which has an outbox to wait in: this pod's pages have none
 SCOPES_EVERY_S = 1.0
+SEEDS_EVERY_S = 0.05
 OUTBOX_EVERY_S = 0.5
 MAIL_EVERY_S = 0.2
 TEND_EVERY_S = 0.5
@@ -32,8 +39,61 @@ PERMITS_EVERY_S = 0.1
 LARGEST_BLOCK = 1000
 WRITTEN_S = 3.0  # a server that syncs writes after two
 T = TypeVar("T")
-Chore = Callable[[float], None]
 Expand = Callable[[RunningCrawl, Iterable[tuple[int, str, int]]], None]
+
+
+class RedisBackend:
+    """The frontier in the pod's Redis, which its other processes share."""
+
+    gather_s = GATHER_S
+
+    def __init__(self, order: ProcessOrder, folder: CrawlFolder, progress: CrawlProgress) -> None:
+        self._order = order
+        self._folder = folder
+        self.frontier = frontier = open_frontier(order, folder, progress)
+        self.owner = frontier.owner
+        self.peers: Collection[Peer] = peers(order.servers)
+        self.outlet: Outlet | None = None
+        if (pods := order.config.pods).parsers_per_pod:
+            spool = folder.spool_of(order.pod)
+            self.outlet = Outlet(frontier, frontier, spool, order.slot, pods.parse_soft, pods.parse_hard, crash_point())
+
+    def owns(self, url: str) -> bool:
+        """By its domain."""
+        return self.frontier.owns(url)
+
+    def restore_links(self, parts: Parts, crawl: RunningCrawl) -> None:
+        """After a server has lost its last moments."""
+        alive = partial(beat, self._folder.pulse_of(self._order.slot))
+        parts.progress.repaired("links_read_again", read_lost(self.frontier, parts.store, crawl, alive))
+
+    def seeded(self) -> None:
+        """The other fetchers may begin."""
+        self.frontier.note("seeded", "1")
+
+    def await_seeds(self, beat: Callable[[], None]) -> None:
+        """The pod's first fetcher admits them. A seed that was fetched before that as some page's link would be a step
+        too deep, and what it leads to with it."""
+        while self._order.index and not self.frontier.note("seeded"):
+            beat()
+            time.sleep(SEEDS_EVERY_S)
+
+    def chores(self, parts: Fetching, crawl: RunningCrawl) -> Sequence[Chore]:
+        """Those of every process of the pod, and of its first fetcher those of the lead."""
+        order, frontier = self._order, self.frontier
+        measure(frontier, parts.metrics)
+        expand = None if self.outlet is not None else parts.results.round.expand
+        chores = shared_chores(order, frontier, crawl, expand)
+        return [*chores, *lead_chores(order, self._folder, frontier, crawl)] if order.index == 0 else chores
+
+    def close(self) -> None:
+        """Nothing is left open."""
+
+
+def measure(frontier: RoutedRedisFrontier, metrics: EngineMetrics) -> None:
+    """Counts the links that cross between pods."""
+    frontier.crossed = metrics.crossed
+    metrics.before_save.append(lambda: metrics.waiting(frontier.waiting))
 
 
 def other_pod(order: ProcessOrder, folder: CrawlFolder, pod: int) -> OtherPod:

@@ -1,15 +1,23 @@
-"""The fetcher's end of the way to the parsers: answers into the spool, then their references to the frontier."""
+"""The fetcher's end of the way to the parsers: answers into the spool, then their references to the frontier.
+
+The fetchers of a pod write to its spool; its parsers read, sweep now and then, and once more when they end: the last to
+go leaves nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from weft.engine.loop.answer import Answer
 from weft.engine.loop.pressure import Pressure
 from weft.engine.loop.spool import SpoolWriter, spooled
-from weft.frontier.contract import Handed, ParseQueue
-from weft.telemetry import Log
+from weft.frontier.contract import Frontier, Handed, ParseQueue
+from weft.telemetry import Log, Slot
 
+GATHER_S = (
+    0.005  # ended transfers wait so long for others: a round trip to the frontier costs more than spooling a page
+)
 log = Log("weft.engine.loop.handoff")
 
 
@@ -44,3 +52,21 @@ class Handoff:
         self._pressure.grew(len(valid))
         if not all(valid):
             log.warning("leases were over, their pages are dropped", items=valid.count(False))
+
+
+class Outlet:
+    """What a fetcher that does not parse has in addition."""
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        queue: ParseQueue,
+        spool: Path,
+        slot: Slot,
+        soft: int,
+        hard: int,
+        step: Callable[[str], None],
+    ) -> None:
+        self.spool = SpoolWriter(spool, slot.process)
+        self.pressure = Pressure(lambda: frontier.stats().to_parse, soft, hard)
+        self.handoff = Handoff(queue, self.spool, self.pressure, step)

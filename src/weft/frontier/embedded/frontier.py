@@ -290,11 +290,14 @@ class EmbeddedFrontier:
         pages: Mapping[int, int] | None = None,
         by_key: Mapping[str, int] | None = None,
         by_crawl: Mapping[int, Mapping[str, int]] | None = None,
+        *,
+        batch: int = 0,  # noqa: ARG002
     ) -> int:
         """Fills the queues from the journal; call once, after the crawls are opened. Returns the number queued.
 
         `done`: items with a row in the store, whose ends the journal may lack. `pages`: stored pages by crawl;
         `by_key`: stored pages by site, where a crawl has a budget for each site; `by_crawl`: the same for each crawl.
+        `batch` is for frontiers that are shared; this one acknowledges nothing here.
         """
         now = self.now()
         self._is_recovered = True

@@ -80,12 +80,14 @@ class RoutedFrontier(EmbeddedFrontier):
         pages: Mapping[int, int] | None = None,
         by_key: Mapping[str, int] | None = None,
         by_crawl: Mapping[int, Mapping[str, int]] | None = None,
+        *,
+        batch: int = 0,
     ) -> int:
         """Also queues again the robots.txt fetches that other pods wait for."""
         # The message numbers used last are unknown after a rebuild or a reboot, and a receiver drops reused ones.
         if self.is_new or self._journal.meta("boot") not in (None, boot_id()):
             self.outbox.jump()
-        queued = super().recover(done, pages, by_key, by_crawl)
+        queued = super().recover(done, pages, by_key, by_crawl, batch=batch)
         for name, value in list(self._journal.rows("meta")):
             if name.startswith(_FOREIGN_ROBOTS):
                 crawl, url, depth, parent, hops = msgspec.msgpack.decode(value)

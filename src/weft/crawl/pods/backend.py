@@ -1,0 +1,67 @@
+"""A fetcher's frontier and what comes with it: of a crawl in one process, of an embedded pod among others, on Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Protocol
+
+from weft.crawl.folder import CrawlFolder
+from weft.crawl.order import ProcessOrder
+from weft.engine.assembly import Chore, Fetching
+from weft.engine.crawls import RunningCrawl
+from weft.engine.loop.handoff import Outlet
+from weft.engine.loop.progress import CrawlProgress
+from weft.engine.recovery import Recovering
+from weft.records import Found
+from weft.telemetry import Peer
+
+
+class CrawlFrontier(Recovering, Protocol):
+    """What opening a crawl asks of a frontier beyond its recovery."""
+
+    def recrawl(self, crawl: int, run: str, known: Iterable[Found], begin: Callable[[int], None]) -> None: ...
+
+    def is_recrawled(self, crawl: int) -> bool: ...
+
+    def left_sitemaps(self, crawl: int) -> list[Found]: ...
+
+
+class Backend(Protocol):
+    """One kind of frontier, opened for a fetcher."""
+
+    @property
+    def frontier(self) -> CrawlFrontier: ...
+
+    owner: str  # of its leases
+    gather_s: float  # how long ended transfers are batched before they are reported
+    outlet: Outlet | None  # to parser processes
+    peers: Collection[Peer]  # for the metrics of open connections
+
+    def owns(self, url: str) -> bool:
+        """Whether the URL is this pod's."""
+
+    def restore_links(self, parts: Fetching, crawl: RunningCrawl) -> None:
+        """Lets in the links of stored pages that the frontier may have lost."""
+
+    def seeded(self) -> None:
+        """The pod's seeds are admitted."""
+
+    def await_seeds(self, beat: Callable[[], None]) -> None:
+        """Waits until another process has admitted them, where that is its work."""
+
+    def chores(self, parts: Fetching, crawl: RunningCrawl) -> Sequence[Chore]:
+        """What this process does for its pod between pages."""
+
+    def close(self) -> None:
+        """Everything but the frontier, which the assembly closes."""
+
+
+def backend_of(order: ProcessOrder, folder: CrawlFolder, progress: CrawlProgress) -> Backend:
+    """The backend that the order names; what another would need is not imported."""
+    if order.servers:
+        from weft.crawl.pods.redis_process import RedisBackend
+
+        return RedisBackend(order, folder, progress)
+    from weft.crawl.pods.embedded_process import EmbeddedBackend
+
+    return EmbeddedBackend(order, folder)

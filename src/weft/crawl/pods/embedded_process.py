@@ -1,0 +1,110 @@
+"""What the process of an embedded frontier has in addition: alone, or as a pod that exchanges links with others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from weft.crawl.folder import CrawlFolder
+from weft.crawl.order import ProcessOrder
+from weft.crawl.pods.exchange import Exchange
+from weft.crawl.pods.permits import PermitChore, Permits
+from weft.engine.assembly import Chore, Fetching
+from weft.engine.crawls import RunningCrawl
+from weft.engine.loop.handoff import Outlet
+from weft.engine.loop.suspects import beat
+from weft.engine.recovery import read_links_again
+from weft.errors import Busy
+from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.routing import Received, RoutedFrontier
+from weft.telemetry import Peer
+
+LOCK_WAIT_S = 5.0
+T = TypeVar("T")
+
+
+class EmbeddedBackend:
+    """The frontier in this process."""
+
+    gather_s = 0.0
+    outlet: Outlet | None = None
+    peers: Collection[Peer] = ()
+
+    def __init__(self, order: ProcessOrder, folder: CrawlFolder) -> None:
+        self._order = order
+        self._folder = folder
+        self._exchange: Exchange | None = None
+        self.owner = order.slot.name
+        home = folder.of_pod(order.pod)
+        self._routed = _when_free(partial(_routed, home, order)) if order.pods > 1 else None
+        self.frontier: EmbeddedFrontier = self._routed or _when_free(
+            partial(EmbeddedFrontier, home, order.config.politeness)
+        )
+
+    def owns(self, url: str) -> bool:
+        """All of them, if it is alone."""
+        return self._routed is None or self._routed.owns(url)
+
+    def restore_links(self, parts: Fetching, crawl: RunningCrawl) -> None:
+        """After a power cut, or for a frontier that was made anew; also notes what the request log has lost."""
+        frontier, progress = self.frontier, parts.progress
+        progress.repaired("request_log_lines", frontier.unreadable_requests)
+        progress.repaired("request_log_bytes", frontier.missing_log_bytes)
+        if frontier.unsure_of_links:
+            alive = partial(beat, self._folder.pulse_of(self._order.slot))
+            read, again = read_links_again(frontier, parts.store, lambda _: crawl, self._order.pod, alive)
+            progress.repaired("links_read_again", read)
+            progress.repaired("visited_again", again)
+
+    def seeded(self) -> None:
+        """Nobody waits for it."""
+
+    def await_seeds(self, beat: Callable[[], None]) -> None:
+        """It has admitted them itself."""
+
+    def chores(self, parts: Fetching, crawl: RunningCrawl) -> Sequence[Chore]:
+        """Of a pod: messages from and to the others, and permits for pages."""
+        self.frontier.forbids = lambda _number, record, origin, url: crawl.book.forbids(record, origin, url)
+        order, frontier, folder = self._order, self._routed, self._folder
+        if frontier is None:
+            return []
+        metrics, outbox = parts.metrics, frontier.outbox
+
+        def take(received: Received) -> None:
+            for _, url in received.scopes:
+                crawl.extend(url)
+            for _, count, admission in received.admissions:
+                crawl.count(count, admission)
+                if admission.expand:
+                    parts.results.round.expand(crawl, admission.expand)
+
+        exchange = Exchange(folder.of_pod, frontier, order.pod, order.pods, order.crawl_id, take, metrics.crossed)
+        self._exchange = exchange
+        metrics.before_save.append(lambda: metrics.waiting(outbox.waiting))
+        if order.config.limits.max_pages is None:
+            return [exchange]
+        return [exchange, PermitChore(Permits.of(folder), frontier, crawl.number, order.pod, order.pods)]
+
+    def close(self) -> None:
+        """Hangs up."""
+        if self._exchange is not None:
+            self._exchange.close()
+
+
+def _routed(home: Path, order: ProcessOrder) -> RoutedFrontier:
+    return RoutedFrontier(home, order.config.politeness, pod=order.pod, pods=order.pods)
+
+
+def _when_free(make: Callable[[], T]) -> T:
+    """A fetcher that is being killed may hold the lock for a moment longer."""
+    until = time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            return make()
+        except Busy:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.05)

@@ -1,0 +1,159 @@
+"""The parts of a process that fetches or parses, over any frontier: opened and closed in one order for all products.
+
+An engine with many crawls, the fetcher of `weft crawl` and the parser of a pod differ in their frontier, in their
+crawls and in what they do between pages; not in what they are made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from weft import __version__
+from weft.config import Config
+from weft.engine.loop.commit import Committer
+from weft.engine.loop.fetch_loop import Loop
+from weft.engine.loop.halves import fetching, fused, parsers_of, reading
+from weft.engine.loop.handoff import Outlet
+from weft.engine.loop.metrics import EngineMetrics
+from weft.engine.loop.parser_loop import ParserLoop
+from weft.engine.loop.progress import CrawlProgress
+from weft.engine.loop.spool import SpoolReader, Sweeper
+from weft.engine.loop.steps import crash_point
+from weft.engine.loop.suspects import Suspects
+from weft.engine.ways import Ways, client_for
+from weft.frontier.contract import Frontier, ParseQueue
+from weft.store.pages import PageStore
+from weft.telemetry import Metrics, Peer, Slot
+
+Chore = Callable[[float], None]  # done between pages; it is given the time
+
+
+class OpenFrontier(Frontier, Protocol):
+    """A frontier as the process that has opened it sees it."""
+
+    acknowledged: int
+
+    def close(self) -> None: ...
+
+
+class ParsersFrontier(OpenFrontier, ParseQueue, Protocol):
+    """One with the parse queue of its pod."""
+
+
+class Parts:
+    """What all of them have: the store, the crawls by number, the suspects (pages that kill) and the metrics."""
+
+    def __init__(
+        self,
+        frontier: OpenFrontier,
+        config: Config,
+        slot: Slot,
+        progress: CrawlProgress,
+        *,
+        corpus_id: str,
+        data_dirs: Sequence[Path],
+        pulse: Path,
+        metrics: Path,
+        peers: Collection[Peer] = (),
+        is_divided: bool = False,
+    ) -> None:
+        """`pulse` and `metrics` are folders; `is_divided`: the pages of each crawl lie in a folder of their own."""
+        self.config = config
+        self.slot = slot
+        self.progress = progress
+        self.step = crash_point()
+        self.store = PageStore.open(
+            data_dirs,
+            crawl_id=corpus_id,
+            slot=slot.name,
+            software=f"Weft/{__version__}",
+            user_agent=config.fetch.user_agent(),
+            keep=config.store.store,
+            secret_headers=config.fetch.headers,
+            acknowledged=frontier.acknowledged,
+            is_done=frontier.knows_finished(),
+            is_divided=is_divided,
+            step=self.step,
+        )
+        self.suspects = Suspects(pulse)
+        self.metrics = EngineMetrics(Metrics(metrics, slot, peers), config.log.metrics_update_s)
+        self.crawls: dict[int, Any] = {}  # RunningCrawl, or what a product makes of it
+        self._opened: OpenFrontier = frontier
+
+    def _close_frontier(self) -> None:
+        """The last step: what was stored is on the disk, and the frontier has been told of it."""
+        stats = self._opened.stats()
+        self.progress.ends(stats)
+        self.metrics.update(self.progress, stats, 0, now=True)
+        self._opened.close()
+        self.suspects.close()
+
+
+class Fetching(Parts):
+    """A process that fetches; it parses too, unless it has an outlet to parsers."""
+
+    committer: Committer
+    loop: Loop
+
+    def __init__(self, frontier: OpenFrontier, *args: Any, outlet: Outlet | None = None, **kwargs: Any) -> None:
+        super().__init__(frontier, *args, **kwargs)
+        workers = self.config.fetch.workers
+        self.ways = Ways(client_for(workers), workers)
+        self.outlet = outlet
+        store, crawls = self.store, self.crawls
+        self.results = (
+            fetching(frontier, store, crawls, self.metrics, outlet.handoff)
+            if outlet is not None
+            else fused(frontier, store, crawls, self.suspects, self.metrics, parsers_of(self.config))
+        )
+
+    def start(self, owner: str, chores: Sequence[Chore] = (), **how: Any) -> Loop:
+        """The loop, once crawls are recovered; `how`: see `Loop`."""
+        outlet, frontier = self.outlet, self._opened
+        self.committer = Committer(frontier, self.store, self.step, outlet.spool.sync if outlet else lambda: None)
+        self.loop = Loop(
+            frontier, self.ways, self.results, self.committer, self.crawls, self.progress, self.suspects, self.metrics,
+            owner=owner, step=self.step, chores=chores, by_address=self.config.politeness.key_scope == "ip",
+            pressure=outlet.pressure if outlet else None, **how,
+        )  # fmt: skip
+        return self.loop
+
+    def close(self) -> None:
+        """When the loop has ended."""
+        self.ways.shut()
+        self.results.close()
+        self.committer.close()
+        if self.outlet is not None:
+            self.outlet.spool.close()
+        self.store.close()
+        self._close_frontier()
+
+
+class Reading(Parts):
+    """A process that parses what the fetchers of its pod have spooled."""
+
+    def __init__(self, frontier: ParsersFrontier, *args: Any, spool: Path, **kwargs: Any) -> None:
+        super().__init__(frontier, *args, **kwargs)
+        self._frontier = frontier
+        self._reader = SpoolReader(spool)
+        self._sweeper = Sweeper(spool, frontier.awaited)
+        self.round, self._parsing = reading(frontier, self.store, self.crawls, self.suspects, self.metrics)
+
+    def start(self, at_a_time: int, chores: Sequence[Chore] = ()) -> ParserLoop:
+        """The loop, once crawls are recovered."""
+        self._committer = Committer(self._frontier, self.store, self.step)
+        return ParserLoop(
+            self._frontier, self._frontier, self._reader, self.round, self._parsing, self._committer, self.crawls,
+            self.progress, self.suspects, self.metrics, at_a_time=at_a_time, step=self.step,
+            chores=[*chores, self._sweeper],
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """When the loop has ended."""
+        self._committer.close()
+        self.store.close()
+        self._sweeper.sweep()
+        self._reader.close()
+        self._close_frontier()

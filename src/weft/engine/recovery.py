@@ -1,0 +1,231 @@
+"""What a process restores when it takes up crawls again: ends that only its store knows, lost pages, lost links.
+
+A store may have lost bytes (damage, a power cut): their URLs are queued again. A frontier may have lost the links of
+pages that are stored: they are read again from the stored pages.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Protocol
+
+from weft import urls
+from weft.engine.assembly import OpenFrontier, Parts
+from weft.engine.crawls import RunningCrawl
+from weft.engine.limits import limits_of
+from weft.engine.loop.leads import Leads
+from weft.engine.loop.robots import RobotsBook
+from weft.engine.ways import Ways
+from weft.frontier.admission import Rules
+from weft.frontier.contract import CrawlLimits, Frontier
+from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.records import POD_SHIFT, Found, Row
+from weft.store.errors import StoreError
+from weft.store.pages import PageStore
+from weft.telemetry import Log, Slot
+
+WAIT_S, SETTLE_S = 0.1, 60.0
+TOGETHER = 1000  # stored pages whose links are let in with one commit
+log = Log("weft.engine.recovery")
+
+
+class Readmitting(Frontier, Protocol):
+    """A frontier that admits stored URLs once more."""
+
+    def key_of(self, url: str) -> str: ...
+
+    def readmit(self, crawl: int, found: Found) -> None: ...
+
+    def readmit_once(self, crawl: int, name: str, what: str, lost: Iterable[tuple[int, Found]]) -> None: ...
+
+    def note(self, name: str, value: str | None = None) -> str: ...
+
+
+class Recovering(OpenFrontier, Readmitting, Protocol):
+    """A frontier whose crawls a process takes up."""
+
+    def open_crawl(self, name: str, limits: CrawlLimits) -> int: ...
+
+    def recover(
+        self,
+        done: Iterable[int] = (),
+        pages: Mapping[int, int] | None = None,
+        by_key: Mapping[str, int] | None = None,
+        *,
+        batch: int = 0,
+    ) -> int: ...
+
+
+class Losing(Readmitting, Protocol):
+    """A frontier on a server that may lose acknowledged writes."""
+
+    lost_ends: list[int]
+
+    def restore_stored(self, crawl: int, rows: Iterable[tuple[str, int, int]]) -> None: ...
+
+    def settled(self) -> bool: ...
+
+
+def found_of(row: Row) -> Found:
+    """A stored URL as it was found."""
+    return Found(row.url, row.depth, row.parent, row.hops)
+
+
+def take_up(
+    parts: Parts,
+    frontier: Recovering,
+    name: str,
+    seeds: Sequence[str],
+    restore_links: Callable[[RunningCrawl], None],
+    ways: Ways | None = None,
+) -> RunningCrawl:
+    """A process's part of a crawl, where it was left; `ways` are for one that fetches.
+
+    `restore_links` brings back what the frontier may have lost of the links of stored pages.
+    """
+    config, store, progress = parts.config, parts.store, parts.progress
+    limits, own = limits_of(config), f"{parts.slot.name}."
+    number = frontier.open_crawl(name, limits)
+    stats = store.stats(0, own)
+    progress.take_up(stats)
+    late = store.items_since(frontier.acknowledged)
+    by_site = pages_by_site(frontier, store, limits, slots=own)
+    frontier.recover(late, {number: stats.pages}, by_site, batch=store.durable)
+    year, extensions = datetime.now(UTC).year, frontier.scope_extensions(number)
+    crawl = parts.crawls[number] = RunningCrawl(
+        number,
+        Rules(config.scope, seeds, this_year=year, extensions=extensions),
+        config.scope,
+        config.fetch,
+        frontier,
+        progress,
+        seeds,
+        politeness=config.politeness,
+        book=None if ways is None else RobotsBook(frontier, config.fetch.user_agent()),
+        way=None if ways is None else ways.open(config.fetch),
+    )
+    lost, read_back = queue_lost(frontier, store, number, parts.slot, parts.step), store.read_back
+    progress.repaired("lost_pages", lost)
+    progress.repaired("rows_read_back", read_back)
+    if lost or read_back:
+        log.warning("the index was mended", lost_and_queued_again=lost, read_back=read_back)
+    restore_links(crawl)
+    return crawl
+
+
+def pages_by_site(
+    frontier: Readmitting, store: PageStore, limits: CrawlLimits, *, slots: str = "", crawl: int = 0
+) -> Counter[str]:
+    """How many pages each site has given, where a limit counts them."""
+    counts: Counter[str] = Counter()
+    if limits.max_pages_per_domain is not None:
+        for host, pages in store.stats(sys.maxsize, slots, crawl).hosts:
+            counts[frontier.key_of(f"http://{host}/")] += pages
+    return counts
+
+
+def queue_lost(frontier: Readmitting, store: PageStore, crawl: int, slot: Slot, step: Callable[[str], None]) -> int:
+    """Queues the URLs of pages whose bytes are gone, under new numbers, and returns how many. A crash repeats none."""
+    lost = store.repair()
+    if lost:
+        name = f"lost:{slot.name}"
+        frontier.readmit_once(crawl, name, store.lost_name(), ((row.item, found_of(row)) for row in lost))
+        frontier.commit()
+        step("lost-queued")
+        store.readmitted()
+        frontier.note(name, "")
+    else:
+        store.readmitted()
+    return len(lost)
+
+
+def read_lost(frontier: Losing, store: PageStore, crawl: RunningCrawl, alive: Callable[[], None]) -> int:
+    """Lets in once more what stored pages lead to whose ends a server has lost: it may have lost their links, too.
+
+    All processes of the pod restore the pages' own URLs first: the links of one may lead to a page of
+    another, which must not be fetched again. A page that is not kept (noindex) is visited again, and has a second row.
+    Returns how many pages there were.
+    """
+    wanted = set(frontier.lost_ends)
+    rows = [row for row in store.rows() if row.item in wanted] if wanted else []
+    frontier.restore_stored(crawl.number, ((row.url, row.depth, row.item) for row in rows))
+    until = time.monotonic() + SETTLE_S
+    while not frontier.settled() and time.monotonic() < until:
+        alive()
+        time.sleep(WAIT_S)
+    if not rows:
+        return 0
+    log.warning("the server has lost ends of pages: their links are read again", pages=len(rows))
+    leads = Leads(frontier, store)
+    known = ((row.item, row.url, row.depth) for row in rows)
+    leads.expand_readable(crawl, known, {row.item: row.hops for row in rows})
+    for row in rows:
+        if row.error == "noindex":
+            frontier.readmit(crawl.number, Found(row.url, row.depth, row.parent))
+    frontier.commit()
+    frontier.sync()
+    frontier.acknowledge(store.durable)  # or a process that is killed before its first sync would read them once more
+    frontier.commit()
+    return len(rows)
+
+
+def read_links_again(
+    frontier: EmbeddedFrontier,
+    store: PageStore,
+    crawl_of: Callable[[Row], RunningCrawl | None],
+    pod: int,
+    alive: Callable[[], None],
+) -> tuple[int, int]:
+    """Lets in what stored pages lead to: after a power cut that of the last ones, for a new frontier of all.
+
+    A page that cannot be read, or is not kept, is visited again; for a new frontier one page of each origin as
+    well, since sitemaps are asked for with the pages of an origin, and are not stored. Returns how many pages were
+    read, and how many are visited again.
+    """
+    log.warning("the frontier has lost URLs: the links of stored pages are read again", all=frontier.is_new)
+    for row in _unsure_rows(frontier, store, pod):
+        if (crawl := crawl_of(row)) is not None:
+            frontier.restore_stored(crawl.number, [(found_of(row), row.item)])
+    leads, origins, again, count = Leads(frontier, store), set[tuple[int, str]](), 0, 0
+    for row in _unsure_rows(frontier, store, pod):
+        if (crawl := crawl_of(row)) is None:
+            continue
+        count += 1
+        origin = crawl.number, urls.origin_of(row.url)
+        is_first = frontier.is_new and bool(row.warc_file) and origin not in origins
+        if is_first:
+            origins.add(origin)
+        if is_first or not _lead_on(leads, crawl, row):
+            again += 1
+            frontier.readmit(crawl.number, found_of(row))
+        if count % TOGETHER == 0:
+            frontier.commit()
+            alive()
+    frontier.links_are_known()
+    log.warning("the links of stored pages are known again", pages=count, visited_again=again)
+    return count, again
+
+
+def _unsure_rows(frontier: EmbeddedFrontier, store: PageStore, pod: int) -> Iterator[Row]:
+    """The rows of pages whose links the frontier may not have."""
+    if frontier.is_new:
+        return (row for row in store.rows() if row.item >> POD_SHIFT == pod)
+    late = store.items_since(frontier.acknowledged)
+    found = ((item, url) for item in late if (url := store.url_of(item)) is not None)
+    return (row for item, url in found for row in store.for_url(url) if row.item == item)
+
+
+def _lead_on(leads: Leads, crawl: RunningCrawl, row: Row) -> bool:
+    """Lets in what a stored answer leads to; False where that is no longer known."""
+    if row.error == "noindex" or (200 <= row.status < 300 and not row.warc_file):
+        return False
+    try:
+        leads.expand(crawl, [(row.item, row.url, row.depth)], {row.item: row.hops})
+    except StoreError as error:
+        log.error("a stored page cannot be read: it is visited again", url=row.url, error=error)
+        return False
+    return True
