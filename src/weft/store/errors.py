@@ -54,7 +54,7 @@ def writing(path: Path) -> Iterator[None]:
             yield
     except OSError as error:
         raise StoreError(path, f"cannot be written: {error.strerror}") from error
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise store_error(path, error, "written") from error
 
 
@@ -63,7 +63,7 @@ def reading(path: Path) -> Iterator[None]:
     """Turns SQLite's errors into StoreError and DamagedIndex."""
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise store_error(path, error, "read") from error
 
 
@@ -71,8 +71,10 @@ def reading(path: Path) -> Iterator[None]:
 _DAMAGE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_IOERR_SHORT_READ")
 
 
-def store_error(path: Path, error: sqlite3.Error, done: str) -> StoreError:
+def store_error(path: Path, error: sqlite3.Error | UnicodeDecodeError, done: str) -> StoreError:
     """The StoreError for an error of SQLite; `done` is "read" or "written"."""
+    if isinstance(error, UnicodeDecodeError):  # SQLite's own message quotes a damaged layout
+        return DamagedIndex(path, "its layout cannot be read")
     name = getattr(error, "sqlite_errorname", None) or ""
     # Python raises its error about text that is not UTF-8 without a code of SQLite.
     if name.startswith(_DAMAGE) or "Could not decode to UTF-8" in str(error):

@@ -25,7 +25,6 @@ CHECKPOINT_BYTES = 4 << 20
 RESTART_FRAMES = 12_000  # of 4 KB
 FOLD_ROWS = 20_000
 
-_INSERT = f"INSERT OR IGNORE INTO pages VALUES ({','.join('?' * 24)})"  # noqa: S608 - no value in it
 _FOLD = """INSERT OR IGNORE INTO lookup SELECT url_hash, item FROM pages
   WHERE batch > (SELECT value FROM meta WHERE key = 'folded') ORDER BY url_hash"""
 _ROWS_IN = f"SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.batch > ? AND p.file = ?"  # noqa: S608
@@ -151,7 +150,7 @@ class Index:
         after = self._numbers.after
         with writing(self.path), _transaction(self._db):
             numbered = [(*row, after(taken, row[4]), place) for place, row in enumerate(rows, 1)]
-            self._db.executemany(_INSERT, numbered)
+            self._db.executemany(schema.INSERT, numbered)
             for place, change in enumerate(changes, len(rows) + 1):
                 self._change(change, batch, after(taken, change.crawl) if change.state else 0, place)
             if rows:
@@ -296,14 +295,17 @@ class Index:
         empty = schema.is_empty(self._db, self.path)
         if not empty:
             schema.check(self._db, self.path)
-            schema.check_size(self._db, self.path)
+            schema.check_whole(self._db, self.path)
         else:
             self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # so that a crawl's end gives its disk back
         _tune(self._db)
         if empty:
             self._db.executescript(schema.TABLES)
-        elif schema.fact(self._db, "schema_version") == 1:
-            self._db.executescript(schema.MIGRATE)
+        else:
+            if schema.fact(self._db, "schema_version") == 1:
+                self._db.executescript(schema.MIGRATE)
+            if schema.fact(self._db, "schema_version") == 2:
+                self._db.executescript(schema.ADD_CHECKSUMS)
         self._db.execute(schema.LOST)
         self._db.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", facts.items())
 

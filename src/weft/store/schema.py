@@ -3,7 +3,8 @@
     pages    one row for each ended item; `item` is the key, so that a row can be written twice and is there once;
              `file` is the WARC file of its response, 0 for one that is kept as text alone, NULL where none is kept;
              `number` counts the rows and changes of state of one crawl in the order of their commits, `place` those
-             of all crawls in one batch
+             of all crawls in one batch; `crc` is the checksum of the other values, since SQLite keeps none, and a
+             flipped bit in a URL would be a page that nobody finds
     files    the slot's WARC files and how much of each is committed
     tally    how many rows, pages (stored 2xx) and bytes a crawl has of each kind, counted in the rows' transaction
     crawls   the crawls of an engine that has many: number, name, and what else is known of it
@@ -25,10 +26,11 @@ has synced survives a power cut.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import msgspec
 
@@ -37,9 +39,10 @@ from weft.errors import BadInput
 from weft.records import Row
 from weft.store.errors import DamagedIndex, reading, remedy
 
-VERSION = 2
-READABLE = (1, 2)  # the first has no numbers, and tells no crawls apart
+VERSION = 3
+READABLE = (1, 2, 3)  # the first has no numbers, and tells no crawls apart; the second has no checksums
 APPLICATION = 0x57656674  # "Weft"
+CHECKED_BYTES = 32 * 1024 * 1024  # that much is read through in a twentieth of a second
 
 _TALLY = """CREATE TABLE tally (
   crawl INTEGER, status INTEGER, error TEXT, content_type TEXT, depth INTEGER, rows INTEGER, pages INTEGER,
@@ -68,7 +71,7 @@ CREATE TABLE pages (
   content_type TEXT NOT NULL, charset TEXT NOT NULL, language TEXT NOT NULL, title TEXT NOT NULL,
   depth INTEGER NOT NULL, parent INTEGER NOT NULL, digest TEXT NOT NULL, length INTEGER NOT NULL, error TEXT NOT NULL,
   hops INTEGER NOT NULL, file INTEGER, warc_offset INTEGER NOT NULL, warc_length INTEGER NOT NULL,
-  number INTEGER NOT NULL DEFAULT 0, place INTEGER NOT NULL DEFAULT 0
+  number INTEGER NOT NULL DEFAULT 0, place INTEGER NOT NULL DEFAULT 0, crc INTEGER
 );
 CREATE INDEX pages_by_batch ON pages (batch, url_hash);
 {_TALLY}
@@ -93,34 +96,61 @@ DROP TABLE tally;
 {_TALLY}
 {_CRAWLS}
 {TALLY.replace("?", "-1", 1).replace("?", str(1 << 62), 1)};
+UPDATE meta SET value = 2 WHERE key = 'schema_version';
+COMMIT;
+"""  # noqa: S608 - no value in it
+# From the second; rows that were there before have no checksum.
+ADD_CHECKSUMS = f"""
+BEGIN IMMEDIATE;
+ALTER TABLE pages ADD COLUMN crc INTEGER;
 UPDATE meta SET value = {VERSION} WHERE key = 'schema_version';
 COMMIT;
 """  # noqa: S608 - no value in it
 
 # Made by every writer, since an index of an older Weft has none.
 LOST = "CREATE TABLE IF NOT EXISTS lost (item INTEGER PRIMARY KEY, record BLOB NOT NULL)"
-# The columns of records.Row in their order.
-ROW = """p.item, p.crawl, p.url, coalesce(p.final_url, p.url), p.status, p.fetched_at, p.content_type, p.charset,
-  p.language, p.title, p.depth, p.parent, p.digest, p.length, p.error, p.hops, coalesce(f.name, ''),
-  p.warc_offset, p.warc_length"""
+# What `values_of` gives and its checksum, then the name of the file.
+_COLUMNS = (
+    "item", "url_hash", "host", "crawl", "url", "final_url", "status", "fetched_at", "content_type", "charset",
+    "language", "title", "depth", "parent", "digest", "length", "error", "hops", "file", "warc_offset", "warc_length",
+    "crc",
+)  # fmt: skip
+CHECKSUM = "p.crc"
+ROW = ", ".join([*(f"p.{name}" for name in _COLUMNS), "coalesce(f.name, '')"])
 PAGES = "pages p LEFT JOIN files f ON f.id = p.file"
 _TYPES = tuple[
-    int, int, str, str, int, float, str, str, str, str, int, int, str, int, str, int, str, int, int
+    int, int, str, int, str, str | None, int, float, str, str, str, str, int, int, str, int, str, int, int | None, int,
+    int, int | None, str,
 ]  # fmt: skip
+# A row as `values_of` gives it with its batch behind the item, then its number and place.
+_STORED = (_COLUMNS[0], "batch", *_COLUMNS[1:], "number", "place")
+INSERT = f"INSERT OR IGNORE INTO pages ({','.join(_STORED)}) VALUES ({','.join('?' * len(_STORED))})"  # noqa: S608
+_encode = msgspec.msgpack.Encoder().encode
 
 
 def rows(found: Iterable[tuple[Any, ...]], path: Path) -> list[Row]:
-    """The rows; DamagedIndex for a value of a wrong type, since SQLite keeps no checksums."""
+    """The rows; DamagedIndex where one is not what was written."""
     try:
-        return [Row(*msgspec.convert(values, _TYPES)) for values in found]
+        return [_row(msgspec.convert(values, _TYPES), path) for values in found]
     except msgspec.ValidationError as error:
         raise DamagedIndex(path, f"a row of it: {error}") from error
 
 
+def _row(values: tuple[Any, ...], path: Path) -> Row:
+    *written, crc, name = values
+    if crc is not None and crc != checksum(written):
+        raise DamagedIndex(path, f"the row of item {values[0]} is not what was written")
+    item, _, _, crawl, url, final_url, *facts, file, offset, length = written
+    if file and not name:
+        raise DamagedIndex(path, f"it does not know the file of item {item}")
+    fields: list[Any] = [item, crawl, url, url if final_url is None else final_url, *facts, name, offset, length]
+    return Row(*fields)
+
+
 def values_of(row: Row, digest: str, file: int | None, offset: int, length: int) -> tuple[Any, ...]:
-    """The values of a row in the index, without its batch."""
+    """The values of a row in the index, without its batch; the last is their checksum."""
     url, final_url = row.url, row.final_url
-    return (
+    values = (
         row.item,
         url_hash(url),
         urls.host_of(url),
@@ -143,6 +173,12 @@ def values_of(row: Row, digest: str, file: int | None, offset: int, length: int)
         offset,
         length,
     )
+    return (*values, checksum(values))
+
+
+def checksum(values: Sequence[Any]) -> int:
+    """Of the values of a row."""
+    return crc32(_encode(values))
 
 
 def _storable(text: str) -> str:
@@ -178,10 +214,17 @@ def is_empty(db: sqlite3.Connection, path: Path) -> bool:
         raise
 
 
-def check_size(db: sqlite3.Connection, path: Path) -> None:
-    """Refuses an index that was cut inside a page: SQLite reads the missing bytes as zeros, without an error."""
+def check_whole(db: sqlite3.Connection, path: Path) -> None:
+    """Refuses an index that was cut inside a page: SQLite reads the missing bytes as zeros, without an error.
+
+    One that is not large is read through, too: a flipped bit in SQLite's own structure can hide rows.
+    """
     with reading(path):
-        if path.stat().st_size % db.execute("PRAGMA page_size").fetchone()[0] == 0:
+        size = path.stat().st_size
+        if size % db.execute("PRAGMA page_size").fetchone()[0] == 0:
+            found = db.execute("PRAGMA quick_check(1)").fetchone()[0] if size <= CHECKED_BYTES else "ok"
+            if found != "ok":
+                raise DamagedIndex(path, " ".join(str(found).split()))
             return
         log = Path(f"{path}-wal")
         # A full disk can leave half a page too, but then the log has the whole page.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -19,6 +20,7 @@ from weft.store.pages import PageStore
 from weft.store.query import IndexReader
 
 FACTS = {"crawl_id": "c1", "data_dirs": 1, "data_dir": 0}
+FLIPS = 300
 
 
 def page(n: int) -> tuple[Row, FetchResult]:
@@ -175,3 +177,28 @@ def test_the_remedy_names_the_crawl_where_it_can(tmp_path: Path) -> None:
     assert "weft rebuild DIR..., with all data dirs" in remedy(tmp_path)
     (tmp_path / "crawl.json").touch()
     assert f"`weft rebuild {tmp_path}`" in remedy(tmp_path)
+
+
+def test_a_flipped_bit_is_seen_or_changes_no_row(data: Path) -> None:
+    path = data / "index-pod0-fetcher0.db"
+    whole, chance = path.read_bytes(), random.Random(17)
+    rows = stored_rows(data)
+    seen = 0
+    for _ in range(FLIPS):
+        at, bit = chance.randrange(len(whole)), 1 << chance.randrange(8)
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ bit]) + whole[at + 1 :])
+        try:
+            assert stored_rows(data) == rows, f"byte {at}, bit {bit}"
+        except (StoreError, BadInput):
+            seen += 1
+        for log in ("-wal", "-shm"):
+            Path(f"{path}{log}").unlink(missing_ok=True)
+    assert seen > FLIPS // 50, "rows are a part of the file"
+
+
+def stored_rows(folder: Path) -> list[Row]:
+    store = PageStore.open([folder], read_only=True)
+    try:
+        return list(store.rows())
+    finally:
+        store.abandon()

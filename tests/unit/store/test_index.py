@@ -26,10 +26,11 @@ def values(item: int, batch: int = 1, url: str = "", status: int = 200, **more: 
     url = url or f"http://h{item % 100}.test/page/{item}"
     host = url.split("/")[2]
     error, file, title = more.get("error", ""), more.get("file", 1), more.get("title", f"Title of page {item}")
-    return (
-        item, batch, schema.url_hash(url), host, 1, url, None, status, 1e9 + item, "text/html", "utf-8", "en", title,
+    rest = (
+        schema.url_hash(url), host, 1, url, None, status, 1e9 + item, "text/html", "utf-8", "en", title,
         item % 5, item // 3, "sha1:" + "A" * 32, 42_000, error, 0, file, item * 100, 100,
     )  # fmt: skip
+    return (item, batch, *rest, schema.checksum((item, *rest)))
 
 
 @pytest.fixture
@@ -198,7 +199,7 @@ def test_a_foreign_layout_is_refused(tmp_path: Path) -> None:
         db.execute("UPDATE meta SET value = 99 WHERE key = 'schema_version'")
     db.close()
     for opening in (lambda: Index(path, FACTS), lambda: IndexReader(path)):
-        with pytest.raises(BadInput, match="layout 99, this Weft reads layout 2"):
+        with pytest.raises(BadInput, match="layout 99, this Weft reads layout 3"):
             opening()
 
 

@@ -164,7 +164,7 @@ def first_layout(path: Path) -> None:
     with closing(sqlite3.connect(path)) as db:
         db.executescript(FIRST)
         for item, batch in ((5, 1), (3, 2), (4, 2)):
-            values = schema.values_of(row(item, 1), "sha1:A", None, 0, 0)
+            *values, _crc = schema.values_of(row(item, 1), "sha1:A", None, 0, 0)
             marks = ",".join("?" * 22)
             db.execute(f"INSERT INTO pages VALUES ({marks})", (values[0], batch, *values[1:]))
         db.execute("INSERT INTO tally VALUES (200, '', 'text/html', 0, 3, 0, 9, 1.0, 2.0)")
@@ -182,7 +182,7 @@ def test_an_index_of_the_first_layout_is_numbered_as_it_was_committed(tmp_path: 
             found, changes = reader.happened(1, 0, 10)
             assert [(number, one.item) for number, one in found] == [(1, 5), (2, 3), (3, 4)] and changes == []
             assert reader.batches(0, 10) == [(1, 1, 1, 1), (2, 1, 1, 2), (2, 2, 1, 3)]
-            assert reader.totals(1)[0] == reader.totals()[0] == 3 and index.number("schema_version") == 2
+            assert reader.totals(1)[0] == reader.totals()[0] == 3 and index.number("schema_version") == 3
     with closing(Index(path, FACTS)) as index:
         index.commit(3, 2, [(9, 3, *schema.values_of(row(9, 1), "", None, 0, 0)[1:])], [])
         with closing(IndexReader(path)) as reader:
@@ -208,5 +208,5 @@ def test_a_later_layout_is_refused(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as db:
         db.execute("UPDATE meta SET value = 9 WHERE key = 'schema_version'")
         db.commit()
-    with pytest.raises(BadInput, match="has layout 9, this Weft reads layout 2"):
+    with pytest.raises(BadInput, match="has layout 9, this Weft reads layout 3"):
         Index(path, FACTS)
