@@ -1,36 +1,21 @@
-"""Several crawls on one embedded frontier: whose delay counts, whose turn it is, what an end leaves to the others."""
+"""Several crawls on one frontier: whose delay counts, whose turn it is, what an end leaves to the others."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
-from harnesses import ALLOW, CheckpointedHarness, EmbeddedHarness, claim_one, cool, done, no_robots, page
+from harnesses import ALLOW, Harness, claim_one, cool, done, no_robots, page
 
 from weft.config import PolitenessSection
 from weft.errors import BadInput
 from weft.frontier.contract import CrawlLimits, End, Outcome
-from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import Purpose
 
-Make = Callable[..., EmbeddedHarness]
-
-
-@pytest.fixture(params=[EmbeddedHarness, CheckpointedHarness])
-def make(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    made: list[EmbeddedHarness] = []
-
-    def build(**politeness: Any) -> EmbeddedHarness:
-        made.append(request.param(tmp_path / f"f{len(made)}", **politeness))
-        return made[-1]
-
-    yield build
-    for harness in made:
-        harness.close()
+Make = Callable[..., Harness]
 
 
 def polite(delay_s: float, places: int = 1) -> PolitenessSection:
@@ -41,7 +26,7 @@ def pages(host: str, count: int) -> list[Any]:
     return [page(f"http://{host}/{number}") for number in range(count)]
 
 
-def served(harness: EmbeddedHarness, seconds: float, step_s: float = 0.5) -> list[tuple[float, int]]:
+def served(harness: Harness, seconds: float, step_s: float = 0.5) -> list[tuple[float, int]]:
     """Claims and ends what is due, again and again: when, and whose."""
     found = []
     until = harness.time + seconds
@@ -199,21 +184,10 @@ def test_an_end_that_was_not_confirmed_is_undone_by_a_kill_and_a_confirmed_one_i
     assert frontier.kept_crawls() == [harness.crawl, again] and frontier.crawl_standing(again).queued == 2
 
 
-def brought_back(harness: EmbeddedHarness) -> EmbeddedFrontier:
+def brought_back(harness: Harness) -> Any:
     """After a kill, with every crawl that is kept."""
-    opened = harness._open
-
-    def open_all() -> EmbeddedFrontier:
-        frontier = opened()
-        for number in set(frontier.kept_crawls()) - {harness.crawl}:
-            frontier.reopen_crawl(number, CrawlLimits(), polite(0.0), 1.0)
-        return frontier
-
-    harness._open = open_all  # type: ignore[method-assign]
-    try:
-        return harness.crash()
-    finally:
-        harness._open = opened  # type: ignore[method-assign]
+    harness.others = (CrawlLimits(), polite(0.0), 1.0)
+    return harness.crash()
 
 
 def test_what_is_forgotten_is_gone_in_pieces_and_no_item_number_comes_again(make: Make) -> None:

@@ -26,8 +26,9 @@ class Places:
         self.client: Any = connect(server.url)
         self.client.flushall()
         settings: dict[str, Any] = {"delay_s": 10.0, "places": 1, "lease_s": 60.0, "max_retry_after_s": 100.0}
+        self._section = PolitenessSection(**(settings | politeness))
         self._frontier = RedisFrontier(
-            connect(server.url), folder, PolitenessSection(**(settings | politeness)), slot="pod0-fetcher0",
+            connect(server.url), folder, self._section, slot="pod0-fetcher0",
             clock=lambda: self.time, wall=lambda: self.time, server_clock=lambda: self.time,
         )  # fmt: skip
         self._frontier.open_crawl("test", CrawlLimits())
@@ -37,7 +38,8 @@ class Places:
     def take(self, owner: str = "s0#1", pod: int = 0, crawl_delay_s: float = 0.0) -> float | str | None:
         """None: it has its place; else how long it must wait, or that nobody waits so long."""
         self._numbers += 1
-        asked: list[Any] = ["take", owner, pod, SITE, self._numbers, int(crawl_delay_s * 1e6)]
+        own = [int(self._section.delay_s * 1e6), self._section.places]
+        asked: list[Any] = ["take", owner, pod, SITE, self._numbers, int(crawl_delay_s * 1e6), *own]
         (answer,) = self._frontier.places(asked)
         if answer == b"y":
             self.held.setdefault(owner, []).append(self._numbers)
@@ -51,6 +53,7 @@ class Places:
         age = "-" if age_s is None else int(age_s * 1e6)
         number = self.held[owner].pop(0)
         told: list[Any] = [SITE, number, age, int(ok), int(slow), int(retry_after_s * 1e6), int(crawl_delay_s * 1e6)]
+        told.append(int(self._section.delay_s * 1e6))
         for _ in range(2):  # it may be told again
             assert self._frontier.places(["end", owner, *told]) == []
 

@@ -16,9 +16,14 @@ from weft.frontier.redis.frontier import RedisFrontier
 from weft.records import Found, Lease
 from weft.supervise.redis_server import RedisServer
 
+Settings = tuple[CrawlLimits, PolitenessSection, float]
+
 
 class EmbeddedHarness:
-    """An embedded frontier under a clock that the test moves. `crash` leaves what a killed process leaves."""
+    """An embedded frontier under a clock that the test moves. `crash` leaves what a killed process leaves.
+
+    With `others` each opening brings every crawl back that is kept, with these settings.
+    """
 
     checkpoint_every: int | None = None
 
@@ -29,12 +34,16 @@ class EmbeddedHarness:
         settings = {"delay_s": 10.0, "places": 1} | politeness
         self.section = PolitenessSection(**settings)
         self.limits = CrawlLimits()
+        self.others: Settings | None = None
         self.frontier = self._open()
 
     def _open(self) -> EmbeddedFrontier:
         every: dict[str, Any] = {} if self.checkpoint_every is None else {"checkpoint_every": self.checkpoint_every}
         frontier = EmbeddedFrontier(self.folder, self.section, clock=lambda: self.time, wall=lambda: self.wall, **every)
         self.crawl = frontier.open_crawl("test", self.limits)
+        if self.others is not None:
+            for number in set(frontier.kept_crawls()) - {self.crawl}:
+                frontier.reopen_crawl(number, *self.others)
         return frontier
 
     def start(self, limits: CrawlLimits | None = None) -> EmbeddedFrontier:
@@ -88,6 +97,7 @@ class RedisHarness:
         settings = {"delay_s": 10.0, "places": 1} | politeness
         self.section = PolitenessSection(**settings)
         self.limits = CrawlLimits()
+        self.others: Settings | None = None
         self.incarnation = 0
         self.clients: list[Any] = []
         self._client().flushdb()
@@ -104,6 +114,9 @@ class RedisHarness:
             clock=lambda: self.time, wall=lambda: self.wall, server_clock=lambda: self.time,
         )  # fmt: skip
         self.crawl = frontier.open_crawl("test", self.limits)
+        if self.others is not None:
+            for number in set(frontier.kept_crawls()) - {self.crawl}:
+                frontier.reopen_crawl(number, *self.others)
         return frontier
 
     def start(self, limits: CrawlLimits | None = None) -> RedisFrontier:

@@ -32,12 +32,17 @@ if TYPE_CHECKING:
 
 POD_BITS = 48
 NUMBER_MASK = (1 << POD_BITS) - 1
-_BEHIND, _EARLY = 2, 3  # why lua/admit.lua refuses a batch: an earlier one is missing; the pod recovers from a loss
+# Why lua/admit.lua refuses a batch: an earlier one is missing; the pod recovers from a loss; the crawl has ended.
+_BEHIND, _EARLY, _ENDED = 2, 3, 4
 LETTERS = {Purpose.PAGE: "p", Purpose.SITEMAP: "s", Purpose.ROBOTS: "r"}
 # What may keep a crawl from being over, in the order of lua/stats.lua.
 WAITS = ("outboxes", "scheduled", "blocked", "rejects", "mail", "seeded", "spilled")
 Figures = tuple[list[int], int, int, list[list[int]], int, list[int]]
 log = Log("weft.frontier.redis")
+
+
+class CrawlEnded(Exception):
+    """A batch for a crawl that the pod does not have any more, or has under another number."""
 
 
 class Limits(Struct, frozen=True):
@@ -50,14 +55,24 @@ class Limits(Struct, frozen=True):
 
 
 class CrawlFacts:
-    """This process's record of a crawl."""
+    """This process's record of a crawl; another process may have changed its limits and politeness since."""
 
-    __slots__ = ("bloom", "known", "limits", "number", "seed")
+    __slots__ = ("bloom", "known", "limits", "name", "number", "section", "seed")
 
-    def __init__(self, number: int, seed: int, limits: CrawlLimits, bloom_filter: str) -> None:
+    def __init__(
+        self,
+        number: int,
+        seed: int,
+        limits: CrawlLimits,
+        bloom_filter: str,
+        name: str = "",
+        section: PolitenessSection | None = None,
+    ) -> None:
         self.number = number
+        self.name = name
         self.seed = seed
         self.limits = limits
+        self.section = section  # None: it has none of its own
         self.bloom = bloom_filter
         self.known = KnownUrls(seed)
 
@@ -96,7 +111,7 @@ class PodClient:
         self._latest = 0.0
         self._server_now = 0  # the server's time in the last reply, in microseconds
         self._sent_at = 0.0  # this process's time when that call was sent
-        self._section_text = _section_text(section)
+        self._section_text = section_text(section)
         self._losses: int | None = None  # how often the server's data was found incomplete
         self._crawls: dict[int, CrawlFacts] = {}
         self._keys = Keys(section.key_scope)
@@ -110,8 +125,13 @@ class PodClient:
             raise ServerAway(f"{self._where}: pod {self._pod} has not been opened yet")
         seed, kind, depth = self._ask("HMGET", f"c:{int(number)}", "seed", "bloom", "depth")
         limits = CrawlLimits(max_depth=int(depth) if depth else None)
-        self._crawls[int(number)] = CrawlFacts(int(number), int(seed), limits, (kind or b"").decode())
-        return int(number)
+        facts = CrawlFacts(int(number), int(seed), limits, (kind or b"").decode(), name)
+        self._crawls[facts.number] = facts
+        return facts.number
+
+    def has_crawl(self, name: str) -> bool:
+        """Whether the pod has a crawl of this name."""
+        return bool(self._ask("HEXISTS", "crawls", name))
 
     def answers(self) -> bool:
         """Whether the server answers, be it with an error; may be called from any thread."""
@@ -281,8 +301,12 @@ class PodClient:
             return Admission(0, 0)
         if self._checks_assignment:
             self._check_pods(found)
-        limits, owner = self._limits, self._crawls[crawl]
-        order, groups = self._grouped(owner, found)
+        limits, owner = self._limits, self._crawls.get(crawl)
+        if owner is None:
+            assert not found, "a crawl that is not open here"
+            order, groups = list[Found](), list[Argument]()
+        else:
+            order, groups = self._grouped(owner, found)
         header: list[Argument] = [crawl, mode, sender, number, limits.cap, limits.keep, limits.hard, *then, after]
         letters, expand, refused, last = self._call("admit", [*header, *groups])
         self._seen_item(last)
@@ -290,10 +314,13 @@ class PodClient:
             raise Behind
         if refused == _EARLY:
             raise ServerAway(f"{self._where}: pod {self._pod} has lost data and is recovering")
+        if refused == _ENDED and sender:
+            raise CrawlEnded
         if refused:
             return Admission(0, len(found))
         text = letters.decode()
-        owner.known.add(seen_key(one) for one, letter in zip(order, text, strict=True) if letter in "nd")
+        if owner is not None:
+            owner.known.add(seen_key(one) for one, letter in zip(order, text, strict=True) if letter in "nd")
         full = []
         for one, letter in zip(order, text, strict=True):
             if letter == "b":
@@ -444,7 +471,8 @@ def _stats(figures: Figures) -> FrontierStats:
     )
 
 
-def _section_text(section: PolitenessSection) -> str:
+def section_text(section: PolitenessSection) -> str:
+    """As lua/common.lua reads it."""
     seconds = (section.delay_s, section.lease_s, section.breaker_reset_s, section.max_retry_after_s)
     delay, lease, reset, longest = (int(value * 1e6) for value in seconds)
     failures, probes = section.breaker_failures, section.breaker_max_probes

@@ -22,7 +22,6 @@ from weft import urls
 from weft.config import PolitenessSection
 from weft.errors import DiskFull
 from weft.frontier.contract import (
-    CrawlLimits,
     End,
     Ended,
     Handed,
@@ -33,9 +32,9 @@ from weft.frontier.contract import (
     Taken,
     Wanted,
 )
-from weft.frontier.redis import bloom
-from weft.frontier.redis.client import LETTERS, NUMBER_MASK, POD_BITS, CrawlFacts, Limits, PodClient
+from weft.frontier.redis.client import LETTERS, NUMBER_MASK, POD_BITS, Limits
 from weft.frontier.redis.connection import asking
+from weft.frontier.redis.crawls import RedisCrawls
 from weft.frontier.redis.lead import Lead
 from weft.frontier.redis.marks import Marks
 from weft.frontier.redis.packing import unpacked, unpacked_item
@@ -66,15 +65,16 @@ class DataLost(Exception):
 class _Out:
     """A lease that this process holds."""
 
-    __slots__ = ("cooled", "lease", "stamp")
+    __slots__ = ("cooled", "lease", "places", "stamp")
 
-    def __init__(self, lease: Lease, stamp: int, cooled: bool) -> None:
+    def __init__(self, lease: Lease, stamp: int, cooled: bool, places: int = 1) -> None:
         self.lease = lease
         self.stamp = stamp
         self.cooled = cooled
+        self.places = places  # requests that its crawl may have in flight there
 
 
-class RedisFrontier(PodClient):
+class RedisFrontier(RedisCrawls):
     """See the contract. `server_clock` is for tests: it takes the place of the server's time, in seconds."""
 
     def __init__(
@@ -115,7 +115,7 @@ class RedisFrontier(PodClient):
         self._robots_wanted: dict[str, int] = {}
         self._places: AddressPlaces | None = None
         if section.key_scope == "ip":
-            self._places = AddressPlaces(slot, self.owner, pod, pods, self._ask_places, self.now)
+            self._places = AddressPlaces(slot, self.owner, pod, pods, self._ask_places, self.now, self._places_of_lease)
         self._cookies: dict[tuple[int, str], tuple[int, bytes]] = {}
         self._cookies_wanted: dict[tuple[int, str], int] = {}
         self._shelf = Shelf(folder / "robots.db")
@@ -140,53 +140,40 @@ class RedisFrontier(PodClient):
             log.error("the server has lost data: every site waits a full delay", server=self._where)
         return int(epoch)
 
-    def open_crawl(self, name: str, limits: CrawlLimits) -> int:
-        """The number of the crawl of that name, created where there is none; these limits replace its earlier ones."""
-        wanted = ""
-        if self._bloom is not None:
-            wanted = bloom.shape(self._client, self._where, *self._bloom)
-        bounds = [
-            limits.max_pages, limits.max_pages_per_domain, limits.max_depth, limits.in_flight, limits.max_sitemaps,
-        ]  # fmt: skip
-        number, seed, kind = self._call(
-            "crawl", [name, random.getrandbits(63), *("" if bound is None else bound for bound in bounds), wanted]
-        )
-        existing = self._crawls.get(number)
-        if existing is not None:
-            existing.limits = limits
-        else:
-            crawl = self._crawls[number] = CrawlFacts(int(number), int(seed), limits, (kind or b"").decode())
-            if crawl.bloom == "server" and self._bloom is not None:
-                bloom.reserve(self._client, self._where, crawl.number, *self._bloom)
-        return int(number)
-
     def recover(
         self,
         done: Iterable[int] = (),
         pages: Mapping[int, int] | None = None,
         by_key: Mapping[str, int] | None = None,
+        by_crawl: Mapping[int, Mapping[str, int]] | None = None,
         *,
         batch: int = 0,
     ) -> int:
         """Resolves what this slot's earlier process left open; returns the number queued.
 
         `done`: items that this slot's store has since the last acknowledged batch. `pages`: pages by crawl in this
-        slot's store alone; `by_key`: likewise by site, used only where Redis has no count for the site. `batch`: the
-        store's last one, which is on the disk. It is acknowledged here, unless there are `lost_ends`: then it is once
-        their links were read again.
+        slot's store alone; `by_key`: likewise by site, used only where Redis has no count for the site; `by_crawl`: the
+        same for each crawl. `batch`: the store's last one, which is on the disk. It is acknowledged here, unless there
+        are `lost_ends`: then it is once their links were read again. An end of a crawl that this slot's earlier process
+        did not confirm is undone.
         """
         numbers = [item & NUMBER_MASK for item in done if item > 0 and item >> POD_BITS == self._pod]
-        counts = [figure for pair in (pages or {}).items() for figure in pair]
+        stored = [figure for pair in (pages or {}).items() for figure in pair]
         if batch:
             self.sync()  # links for other pods must be on the disk before the pages that they are from are acknowledged
-        in_flight, unsure = self._call(
-            "recover", [self._slot, int(self._marks.rebooted), batch, len(counts) // 2, *counts, *numbers]
+        in_flight, unsure, undone = self._call(
+            "recover", [self._slot, int(self._marks.rebooted), batch, len(stored) // 2, *stored, *numbers]
         )
         self._worked = True  # from here on the server can lose something of this process
         self._log_expired(in_flight)
         self.lost_ends = [self._item(int(number)) for number in unsure]
+        for crawl in undone:
+            self._schedule_anew(int(crawl))
         for key, count in (by_key or {}).items():
             self._call("budget", [key, count, *self._crawls])
+        for number, counts in (by_crawl or {}).items():
+            for key, count in counts.items():
+                self._call("budget", [key, count, number])
         for earlier in (self._slot, self._slot + "#"):
             self.release_owner(earlier, but=self.owner)
         if self._places is not None:
@@ -300,7 +287,7 @@ class RedisFrontier(PodClient):
 
     def _leased(self, fields: list[Any], owner: str, deadline: float) -> Lease:
         lease = self._lease(fields, owner, deadline, fields[10] / 1e6)
-        self._out[lease.item] = _Out(lease, fields[1], cooled=False)
+        self._out[lease.item] = _Out(lease, fields[1], cooled=False, places=int(fields[11]))
         self._worked = True
         if lease.purpose is not Purpose.ROBOTS:
             self._robots_wanted[lease.url[: lease.url.index("/", 8)]] = int(fields[12])
@@ -342,7 +329,7 @@ class RedisFrontier(PodClient):
         self._scripts.later("cool", lambda: [field for out, one in cooling for field in self._cooling(out, one, b"")])
         if any(one.slow_down or one.ok is False for _, one in cooling):
             self._flush()
-        self._due_after(self._section.delay_s if self._section.places == 1 else 0.0)
+        self._due_after(self._shortest_delay_s)
 
     def fetched(self, handed: Iterable[Handed]) -> list[bool]:
         """Cools transfers whose pages lie in a spool, and queues the pages for a parser. False: the lease had ended."""
@@ -363,7 +350,7 @@ class RedisFrontier(PodClient):
         if self._places is not None:
             self._places.ended(one.ended for one, was in zip(given, valid, strict=True) if was)
         (letters,) = self._call("cool", arguments)
-        self._due_after(self._section.delay_s if self._section.places == 1 else 0.0)
+        self._due_after(self._shortest_delay_s)
         answers = iter(letters)
         for one, was in zip(given, valid, strict=True):
             if was:
@@ -465,18 +452,6 @@ class RedisFrontier(PodClient):
         """When `claim` may next return something, judged by the last claim and this process's operations since."""
         return self._next_due
 
-    def pause(self, crawl: int, paused: bool = True) -> None:
-        """Nothing of a paused crawl is claimed."""
-        self._call("pause", [crawl, int(paused)])
-        self._due_after(0.0)
-
-    def drop(self, crawl: int) -> None:
-        """Rejects everything that is queued for a crawl, which is paused meanwhile."""
-        self.pause(crawl)
-        for keys in self._scan("s:*"):
-            self._call("drop", [crawl, *(key[2:] for key in keys)])
-        self.pause(crawl, False)
-
     def scope_extended(self, crawl: int, url: str) -> None:
         """Kept with the crawl, for all processes, and on disk for commands that read files only."""
         super().scope_extended(crawl, url)
@@ -537,6 +512,36 @@ class RedisFrontier(PodClient):
                         number = self._item(int.from_bytes(entry[:5], "big"))
                         yield Item(number, origin + path, int(depth), parent, offsite=offsite)
 
+    def set_aside(self, leases: Iterable[Lease]) -> None:
+        """Takes items out that an edit has excluded, until `take_back`; nothing was asked for them."""
+        arguments: list[Argument] = ["out"]
+        for lease in leases:
+            out = self._valid(lease)
+            if out is not None and not out.cooled:
+                del self._out[lease.item]
+                self._requests.end(lease.item, self.now(), "unasked")
+                arguments += [self._number(lease.item), out.stamp]
+        if len(arguments) > 1:
+            self._requests.try_flush()  # before another process may send a request to the site
+            self._call("aside", arguments)
+            self._due_after(0.0)
+
+    def take_back(self, crawl: int, wanted: Callable[[Item], bool]) -> int:
+        """Queues those set-aside items again that are `wanted` now; how many that are."""
+        cursor: Any = 0
+        back = 0
+        while True:
+            cursor, found = self._ask("HSCAN", f"aside:{crawl}", cursor, "COUNT", 500)
+            records = found.values() if isinstance(found, dict) else found[1::2]
+            items = [self._set_aside_item(record) for record in records]
+            back += self._queue_again(crawl, [item.item for item in items if wanted(item)])
+            if not int(cursor):
+                return back
+
+    def _set_aside_item(self, record: bytes) -> Item:
+        site, fields = unpacked_item(record)
+        return self._item_of(fields, site.decode())
+
     def take_places(self, wanted: Sequence[Wanted]) -> list[bool]:
         """Asks the pods that keep the addresses. A lease without a place ends, and its site waits for the address."""
         assert self._places is not None, "politeness is not by address"
@@ -561,10 +566,14 @@ class RedisFrontier(PodClient):
         assert pod == self._pod, "there are other pods"
         return self.places(arguments)
 
+    def _places_of_lease(self, lease: Lease) -> int:
+        out = self._out.get(lease.item)
+        return out.places if out is not None else 1
+
     def depth_of(self, lease: Lease) -> int:
         """From the server's known depths, which are kept where there is a `max_depth`; else the lease's own."""
-        crawl = self._crawls[lease.crawl]
-        if crawl.limits.max_depth is None:
+        crawl = self._crawls.get(lease.crawl)
+        if crawl is None or crawl.limits.max_depth is None:
             return lease.depth
         found = Found(lease.url, lease.depth, lease.parent, lease.hops, lease.purpose, lease.about)
         fingerprint = crawl.fingerprint(seen_key(found))
@@ -578,6 +587,7 @@ class RedisFrontier(PodClient):
     def tend(self) -> int:
         """For the pod's lead: moves the tails of long queues to disk and back; returns how many segments it moved."""
         moved = self._lead.tend()
+        self.purge()
         if moved:
             self._due_after(0.0)
         return moved
@@ -642,7 +652,10 @@ class RedisFrontier(PodClient):
         )  # fmt: skip
 
     def _urgent_item(self, packed: bytes, key: str) -> Item:
-        number, depth, hops, letter, attempt, about, rest, _ = unpacked_item(packed)
+        return self._item_of(unpacked_item(packed), key)
+
+    def _item_of(self, fields: list[Any], key: str) -> Item:
+        number, depth, hops, letter, attempt, about, rest, _ = fields
         origin, path, parent, offsite = unpacked(rest, key)
         return Item(
             self._item(number), origin + path, depth, parent, hops, _PURPOSE[letter], about.decode(), attempt, offsite

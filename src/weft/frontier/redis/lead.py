@@ -65,6 +65,11 @@ class Lead:
         for segment in segments:
             yield from self._read(segment)
 
+    def discard(self, segments: Sequence[bytes]) -> None:
+        """Deletes the files of a queue that was dropped, kept a while as used ones are; another node's are not here."""
+        for segment in segments:
+            self._used.append((self._clock(), self._folder / segment.decode()))
+
     def _spill(self) -> int:
         moved = 0
         for queue in sorted(self._ask("SMEMBERS", "long")):

@@ -14,7 +14,7 @@ from weft import urls
 from weft.errors import ServerAway, ServerFull
 from weft.frontier.contract import Ended, Wanted
 from weft.frontier.redis.scripts import Argument
-from weft.records import Purpose
+from weft.records import Lease, Purpose
 from weft.telemetry import Log
 
 ABSENT = (ServerAway, ServerFull)
@@ -27,11 +27,12 @@ log = Log("weft.frontier.redis.places")
 class _Held:
     """A place that this process holds."""
 
-    __slots__ = ("address", "asks_s", "ended", "number", "origin")
+    __slots__ = ("address", "asks_s", "delay_s", "ended", "number", "origin")
 
-    def __init__(self, address: str, number: int, origin: str) -> None:
+    def __init__(self, address: str, number: int, origin: str, delay_s: float) -> None:
         self.address = address
         self.number = number
+        self.delay_s = delay_s  # the asking crawl's
         self.origin = origin  # whose robots.txt is fetched; else empty
         self.asks_s = 0.0  # the Crawl-delay in that robots.txt
         self.ended: Ended | None = None
@@ -48,12 +49,14 @@ class AddressPlaces:
         pods: int,
         ask: Callable[[int, Sequence[Argument]], list[bytes]],
         now: Callable[[], float],
+        places_of: Callable[[Lease], int],
     ) -> None:
         self._slot = slot
         self._owner = owner
         self._pod, self._pods = pod, pods
         self._ask = ask
         self._now = now
+        self._places_of = places_of  # how many requests the crawl of a lease may have in flight
         self._number = 0
         self._unsettled: set[int] = set()  # pods where an earlier process of this slot may hold places
         self._held: dict[int, _Held] = {}  # by item
@@ -107,8 +110,9 @@ class AddressPlaces:
         for one in wanted:
             self._number += 1
             robots = one.lease.purpose is Purpose.ROBOTS
-            asked.append(_Held(one.address, self._number, one.lease.about if robots else ""))
-            arguments += [one.address, self._number, int(one.crawl_delay_s * 1e6)]
+            asked.append(_Held(one.address, self._number, one.lease.about if robots else "", one.lease.delay_s))
+            arguments += [one.address, self._number, int(one.crawl_delay_s * 1e6), int(one.lease.delay_s * 1e6)]
+            arguments.append(self._places_of(one.lease))
         try:
             answers = self._ask(pod, arguments)
         except ABSENT as why:
@@ -137,6 +141,7 @@ class AddressPlaces:
             arguments: list[Argument] = ["end", self._owner]
             for held in owed:
                 arguments += [held.address, held.number, *_end_of(held.ended, self._now()), int(held.asks_s * 1e6)]
+                arguments.append(int(held.delay_s * 1e6))
             if self._call(pod, arguments):
                 del self._owed[pod]
 

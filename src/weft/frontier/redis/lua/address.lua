@@ -1,11 +1,12 @@
 -- Politeness by address: the places of addresses, for the processes of all pods, in the pod that md5(address) names.
 --
---   a:ADDRESS   hash   a requests in flight, u due, e when the last one ended; C x g s as of a site's clock: Crawl-delay,
---                      extra delay, successes since, whether it has one place alone; l end of a Retry-After above the
---                      maximum; w the pods that wait (POD:WHEN;)*. Expires when it has long been idle
+--   a:ADDRESS   hash   a requests in flight, u not before, b and e when the last one began and ended; C x g s as of a site's
+--                      clock: Crawl-delay, extra delay, successes since, whether it has one place alone; d the longest
+--                      delay of who has asked; l end of a Retry-After above the maximum; w the pods that wait
+--                      (POD:WHEN;)*. Expires when it has long been idle
 --   held        zset   "ADDRESS OWNER NUMBER" -> when the place expires if its owner has not given it back
--- ARGV: "take", owner, pod, (address number crawl_delay)*
---       "end", owner, (address number age ok slow retry_after crawl_delay)*; age "-": nothing was sent
+-- ARGV: "take", owner, pod, (address number crawl_delay delay places)*; delay and places are the asking crawl's
+--       "end", owner, (address number age ok slow retry_after crawl_delay delay)*; age "-": nothing was sent
 --       "release", owner, slot and "#": all that the slot's other incarnations hold, due a full delay from now
 -- Reply: for each "take" "y" (it has the place), "x" (a Retry-After above the maximum), or how long to wait, in
 -- microseconds; for the others nothing. "end" and "release" may be repeated.
@@ -16,26 +17,32 @@ local IDLE = 60000000
 local lost = tonumber(call('HGET', 'state', 'lost')) or 0
 
 local function look(address)
-  local v = call('HMGET', 'a:' .. address, 'a', 'u', 'e', 'C', 'x', 'g', 's', 'l', 'w')
-  return { address = address, active = tonumber(v[1]) or 0, due = tonumber(v[2]) or 0, last = tonumber(v[3]) or 0,
+  local v = call('HMGET', 'a:' .. address, 'a', 'u', 'e', 'C', 'x', 'g', 's', 'l', 'w', 'b', 'd')
+  return { address = address, active = tonumber(v[1]) or 0, due = tonumber(v[2]) or 0, ended = tonumber(v[3]) or 0,
     C = tonumber(v[4]) or 0, x = tonumber(v[5]) or 0, good = tonumber(v[6]) or 0, single = tonumber(v[7]) or 0,
-    long = tonumber(v[8]) or 0, w = v[9] or '', open = 0 }
+    long = tonumber(v[8]) or 0, w = v[9] or '', started = tonumber(v[10]) or 0, d = tonumber(v[11]) or 0, open = 0 }
+end
+
+-- The asking crawl's politeness; remembers the longest delay, for which the times must be kept.
+local function asker(a, delay, room)
+  local d = { delay = tonumber(delay), places = tonumber(room) }
+  a.d = math.max(a.d, d.delay)
+  return d
 end
 
 -- When the next request may go there. After a loss of data requests in flight are unknown: wait until every lease of that
 -- time has expired.
-local function ready(a)
-  local at = a.due
-  if places(a) == 1 then at = math.max(at, a.last + delay_of(a)) end
-  if lost > 0 then at = math.max(at, lost + D.lease + delay_of(a)) end
+local function ready(a, d)
+  local at = due_for(a, d)
+  if lost > 0 then at = math.max(at, lost + D.lease + delay_of(a, d)) end
   return at
 end
 
 local function keep(a)
   local key = 'a:' .. a.address
-  call('HSET', key, 'a', a.active, 'u', fmt('%.0f', a.due), 'e', fmt('%.0f', a.last), 'C', fmt('%.0f', a.C),
-    'x', fmt('%.0f', a.x), 'g', a.good, 's', a.single, 'l', fmt('%.0f', a.long), 'w', a.w)
-  call('PEXPIRE', key, math.ceil((math.max(ready(a) - now, 0) + D.lease + IDLE) / 1000))
+  call('HSET', key, 'a', a.active, 'u', fmt('%.0f', a.due), 'b', fmt('%.0f', a.started), 'e', fmt('%.0f', a.ended),
+    'C', fmt('%.0f', a.C), 'd', fmt('%.0f', a.d), 'x', fmt('%.0f', a.x), 'g', a.good, 's', a.single, 'l', fmt('%.0f', a.long), 'w', a.w)
+  call('PEXPIRE', key, math.ceil((math.max(ready(a, { delay = a.d, places = 1 }) - now, 0) + D.lease + IDLE) / 1000))
 end
 
 local function asks(a, crawl_delay)
@@ -47,7 +54,7 @@ local function expire(member, at)
   call('ZREM', 'held', member)
   local a = look(match(member, '^%S+'))
   a.active = math.max(0, a.active - 1)
-  a.last = math.max(a.last, at)
+  ended(a, at)
   keep(a)
 end
 
@@ -74,10 +81,10 @@ local function position(pods, pod)
 end
 
 -- "y", "x" or how long to wait. Pods take turns: a free place is kept for the first that waits, if its time has come.
-local function take(a, owner, pod, number)
+local function take(a, d, owner, pod, number)
   if a.long > now then return 'x' end
-  local pods, at = waiting(a), ready(a)
-  local free = a.active < places(a)
+  local pods, at = waiting(a), ready(a, d)
+  local free = a.active < places(a, d)
   local first = pods[1]
   if free and at <= now and (not first or first.pod == pod or first.at > now) then
     for i, one in ipairs(pods) do
@@ -87,33 +94,32 @@ local function take(a, owner, pod, number)
       end
     end
     remember(a, pods)
-    a.active = a.active + 1
-    if places(a) > 1 then a.due = math.max(a.due, now + delay_of(a)) end
+    started(a)
     call('ZADD', 'held', fmt('%.0f', now + D.lease), a.address .. ' ' .. owner .. ' ' .. number)
     return 'y'
   end
   local place = position(pods, pod)
   -- A request in flight ends later than now.
-  at = math.max(at, free and now or now + delay_of(a)) + (place - 1) * delay_of(a)
+  at = math.max(at, free and now or now + delay_of(a, d)) + (place - 1) * delay_of(a, d)
   if at <= now then at = now + SOON end
   pods[place].at = at
   remember(a, pods)
   return fmt('%.0f', at - now)
 end
 
-local function finish(a, age, ok, slow, retry_after)
+local function finish(a, d, age, ok, slow, retry_after)
   a.active = math.max(0, a.active - 1)
   if age == '-' then return end
   local at = now - tonumber(age)
-  a.last = math.max(a.last, at)
+  ended(a, at)
   if slow then
     a.good, a.single = 0, 1
-    a.x = math.min(SLOWEST, math.max(2 * delay_of(a), 1000000))
+    a.x = math.min(SLOWEST, math.max(2 * delay_of(a, d), 1000000))
     a.due = math.max(a.due, at + a.x, at + retry_after)
     if retry_after > D.longest then a.long = at + retry_after end
   elseif ok and a.x > 0 then
     a.good = a.good + 1
-    if a.good % EASE_AFTER == 0 then a.x = a.x > 2 * D.delay and a.x / 2 or 0 end
+    if a.good % EASE_AFTER == 0 then a.x = a.x > 2 * d.delay and a.x / 2 or 0 end
   end
 end
 
@@ -121,18 +127,18 @@ local what, owner = ARGV[3], ARGV[4]
 local answers = {}
 if what == 'take' then
   for _, member in ipairs(call('ZRANGEBYSCORE', 'held', '-inf', now, 'LIMIT', 0, 200)) do expire(member, now) end
-  for i = 6, #ARGV, 3 do
+  for i = 6, #ARGV, 5 do
     local a = look(ARGV[i])
     asks(a, tonumber(ARGV[i + 2]))
-    answers[#answers + 1] = take(a, owner, ARGV[5], ARGV[i + 1])
+    answers[#answers + 1] = take(a, asker(a, ARGV[i + 3], ARGV[i + 4]), owner, ARGV[5], ARGV[i + 1])
     keep(a)
   end
 elseif what == 'end' then
-  for i = 5, #ARGV, 7 do
+  for i = 5, #ARGV, 8 do
     if call('ZREM', 'held', ARGV[i] .. ' ' .. owner .. ' ' .. ARGV[i + 1]) == 1 then
       local a = look(ARGV[i])
       asks(a, tonumber(ARGV[i + 6]))
-      finish(a, ARGV[i + 2], ARGV[i + 3] == '1', ARGV[i + 4] == '1', tonumber(ARGV[i + 5]) or 0)
+      finish(a, asker(a, ARGV[i + 7], 1), ARGV[i + 2], ARGV[i + 3] == '1', ARGV[i + 4] == '1', tonumber(ARGV[i + 5]) or 0)
       keep(a)
     end
   end
@@ -141,7 +147,8 @@ else
     local holder = match(member, '^%S+ (%S+)')
     if holder ~= owner and sub(holder, 1, #ARGV[5]) == ARGV[5] then
       -- The last request may still be in transit, or in the site's receive buffer.
-      expire(member, now + (delay_of(look(match(member, '^%S+'))) > 0 and IN_TRANSIT or 0))
+      local a = look(match(member, '^%S+'))
+      expire(member, now + (math.max(a.d, a.C, a.x) > 0 and IN_TRANSIT or 0))
     end
   end
 end

@@ -10,8 +10,8 @@
 -- Modes: empty; "again": queue also what is seen; "had": mark stored pages seen and ended, `rest` is their item's number;
 -- "afar": the caller runs on another node than the one that has the pod's pages.
 -- Reply: a letter for each (n new, d seen, h had, b over budget, f full, r a robots.txt), pairs of index and item to expand
--- again, 0 (1: the batch was delivered before, 2: one before it is missing, 3: the pod recovers from a loss), the last
--- item's number. A repeated batch changes nothing; one with a full queue will be repeated.
+-- again, 0 (1: the batch was delivered before, 2: one before it is missing, 3: the pod recovers from a loss, 4: the crawl has
+-- ended), the last item's number. A repeated batch changes nothing; one with a full queue will be repeated.
 local c, mode, sender, number = ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 local cap, keep, hard = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local k = crawl(c)
@@ -126,7 +126,7 @@ local function enqueue(s, l, d, entries)
     length = call('RPUSH', key, unpack(entries, at, math.min(at + 999, #entries)))
   end
   l.q = l.q + #entries
-  count('queued', #entries)
+  queued(k, #entries)
   if not tailed and length > cap then
     begin_tail(l, d, queue)
     length = length - keep
@@ -205,13 +205,16 @@ if sender ~= '' then
   end
 end
 
-if ARGV[10] ~= '' then call('HSET', 'meta', ARGV[10], ARGV[11]) end
+if refused == 0 and k.ended and #ARGV > 12 then refused = 4 end
+
+if ARGV[10] ~= '' and refused == 0 then call('HSET', 'meta', ARGV[10], ARGV[11]) end
 local at, index = 13, 0
 while at <= #ARGV and refused == 0 do
   local kind, site, d = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local s = load(site)
   local l = lane(s, c)
   local idle = l.q == 0
+  if idle then begins_to_wait(s, l) end
   if kind == 'p' then
     local amount = tonumber(ARGV[at + 3])
     at = at + 4

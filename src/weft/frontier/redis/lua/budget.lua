@@ -3,8 +3,10 @@
 -- ARGV: site, pages, crawls.
 local s = load(ARGV[3])
 for i = 5, #ARGV do
-  local l = lane(s, ARGV[i])
-  if l.p == 0 then l.p = tonumber(ARGV[4]) end
+  if not crawl(ARGV[i]).ended then
+    local l = lane(s, ARGV[i])
+    if l.p == 0 then l.p = tonumber(ARGV[4]) end
+  end
 end
 save(s)
 schedule(s)

@@ -1,4 +1,5 @@
 -- Leases what is due, an origin's robots.txt first if none is in force; first ends expired leases, up to 200 at a time.
+-- Crawls that have something due take turns by weight; of each the site that has been due longest is next.
 --
 -- ARGV: owner, limit, pod, keep, low.
 -- Reply: when to claim again (empty: nothing is scheduled), the deadline, the items that expired, the leases.
@@ -8,7 +9,9 @@ local deadline = now + D.lease
 local until_ = fmt('%.0f', deadline)
 local leases, expired = {}, {}
 local records, deadlines = {}, {}
-local stamp = tonumber(call('HGET', 'n', 'stamp')) or 0
+local LONG_WAIT = 10 -- of its own delays, after which a crawl is next at a site that several want
+local numbers = call('HMGET', 'n', 'stamp', 'turn')
+local stamp, turn = tonumber(numbers[1]) or 0, tonumber(numbers[2]) or 0
 local lost = tonumber(call('HGET', 'state', 'lost')) or 0
 local has_gone = call('EXISTS', 'gone') == 1
 
@@ -89,7 +92,7 @@ local function pop(s, l, k)
   while true do
     local item = pop_any(s, l, k)
     if not item then return nil end
-    count('queued', -1)
+    queued(k, -1)
     if has_gone and item[1] > 0 and call('SREM', 'gone', fmt('%.0f', item[1])) == 1 then
       count('finished', 1)
       mark(k, item, 'e')
@@ -106,76 +109,109 @@ local function later(s, at)
   if at and (not s.later or at < s.later) then s.later = at end
 end
 
--- The next item, the crawls taking turns.
-local function take(s)
-  for _ = 1, #s.lanes do
-    local l = s.lanes[1]
-    if #s.lanes > 1 then
-      table.remove(s.lanes, 1)
-      s.lanes[#s.lanes + 1] = l
-    end
-    local k = crawl(l.c)
-    if l.q == 0 then
-      -- nothing of this crawl
-    elseif permits(k) <= 0 then
-      call('ZADD', 'blocked:' .. l.c, 'NX', now, s.site)
-    elseif k.cap and l.p + l.f >= k.cap then
-      -- its budget is used up
-    else
-      local item = pop(s, l, k)
-      if item then
-        if item[4] == 'r' then return l, k, item end
-        local origin = origin_of(item[7])
-        local r = call('HMGET', 's:' .. s.site, 'r' .. origin, 'R' .. origin)
-        local expires, version = 0, '0'
-        if r[1] then
-          expires, version = match(r[1], '(%d+):(%d+)')
-        end
-        if tonumber(expires) > now then return l, k, item, version end
-        push_urgent(s, l, item, 0, true)
-        local pending = r[2] and (r[2] == '-' and 9e15 or tonumber(r[2])) or 0
-        if pending > now then
-          if pending < 9e15 then later(s, pending) end
-        else
-          call('HSET', 's:' .. s.site, 'R' .. origin, '-')
-          local parent = string.char(8) .. struct.pack('>I2', pod) .. struct.pack('>I6', item[1])
-          local n = -call('HINCRBY', 'n', 'transient', 1)
-          return l, k, { n, item[2], 0, 'r', 0, '', origin .. parent .. '/robots.txt', '' }, '0'
-        end
-      end
-      if l.n > 0 then later(s, urgent_first(l, s.site, fmt('(%.0f', now), '+inf')) end
+-- A robots.txt that another crawl of this site has failed to get: taken over when its time has come. A crawl that is paused,
+-- or has ended, keeps nobody waiting. Nil while it is leased, or its time has not come (`later`).
+local function take_over(s, from, origin)
+  local key = 'r:' .. from .. ':' .. s.site
+  local all = call('ZRANGE', key, 0, -1, 'WITHSCORES')
+  for i = 1, #all, 2 do
+    local item, at = unpack_(sub(all[i], 7)), tonumber(all[i + 1])
+    if item[6] == '' and origin_of(item[7]) == origin then
+      if at > now then return later(s, at) end
+      call('ZREM', key, all[i])
+      local l = lane(s, from)
+      l.q, l.n = l.q - 1, l.n - 1
+      queued(crawl(from), -1)
+      return item
     end
   end
 end
 
-local function claim_at(site)
-  local s = load(site)
-  s.later = nil
-  local waits = s.due
-  if lost > 0 then waits = math.max(waits, lost + math.max(delay_of(s), SETTLE)) end
-  if waits > now then
-    call('ZADD', 'due', fmt('%.0f', waits), site)
+-- The robots.txt that an item has to wait for, if it is to be asked for now. `wait`: what the site's RORIGIN says.
+local function robots_for(s, l, item, origin, wait)
+  local other = wait and match(wait, '^%-(%d+)$')
+  local robots = nil
+  if other and other ~= l.c then
+    robots = take_over(s, other, origin)
+    if not robots then return nil end
+  elseif wait and sub(wait, 1, 1) == '-' then
+    return nil
+  elseif wait and tonumber(wait) > now then
+    return later(s, tonumber(wait))
+  end
+  call('HSET', 's:' .. s.site, 'R' .. origin, '-' .. l.c)
+  if robots then return robots end
+  local parent = string.char(8) .. struct.pack('>I2', pod) .. struct.pack('>I6', item[1])
+  local n = -call('HINCRBY', 'n', 'transient', 1)
+  return { n, item[2], 0, 'r', 0, '', origin .. parent .. '/robots.txt', '' }
+end
+
+-- A lane's next item.
+local function take(s, l, k)
+  if l.q == 0 then return end
+  if permits(k) <= 0 then
+    call('ZADD', 'blocked:' .. l.c, 'NX', now, s.site)
     return
   end
-  if s.active >= places(s) then
-    call('ZREM', 'due', site)
-    if s.address then call('SADD', 'P:' .. s.address, site) end
-    return
-  end
-  if s.probes >= D.probes then reject_site(s, 'breaker') end
-  local l, k, item, version = take(s)
-  if not l then
-    save(s)
-    if s.later then
-      call('ZADD', 'due', fmt('%.0f', math.max(s.due, s.later)), site)
-    else
-      call('ZREM', 'due', site)
+  if k.cap and l.p + l.f >= k.cap then return end
+  local item = pop(s, l, k)
+  if item then
+    if item[4] == 'r' then return item end
+    local origin = origin_of(item[7])
+    local r = call('HMGET', 's:' .. s.site, 'r' .. origin, 'R' .. origin)
+    local expires, version = 0, '0'
+    if r[1] then
+      expires, version = match(r[1], '(%d+):(%d+)')
     end
-    if s.address then wake(s) end
-    return
+    if tonumber(expires) > now then return item, version end
+    push_urgent(s, l, item, 0, true)
+    local robots = robots_for(s, l, item, origin, r[2])
+    if robots then return robots, '0' end
   end
-  local delay, room = delay_of(s), places(s)
+  if l.n > 0 then later(s, urgent_first(l, s.site, fmt('(%.0f', now), '+inf')) end
+end
+
+-- When a crawl may ask; after a loss of data nobody knows when the last request was.
+local function due_at(s, d)
+  local at = due_for(s, d)
+  if lost > 0 then at = math.max(at, lost + math.max(delay_of(s, d), SETTLE)) end
+  return at
+end
+
+-- The lane whose turn it is, or one that has waited ten of its own delays. One that waits for something else than the clock
+-- (a robots.txt, a permit, its budget) is not in `due:CRAWL`, or later than the clock says.
+local function longest_waiting(s, l)
+  local longest = l
+  for _, other in ipairs(s.lanes) do
+    if other.w < longest.w and other.q > 0 then
+      local k = crawl(other.c)
+      if k.D.delay > 0 and now - other.w > LONG_WAIT * k.D.delay and permits(k) > 0
+        and not (k.cap and other.p + other.f >= k.cap) then
+        local at = call('ZSCORE', 'due:' .. other.c, s.site)
+        local has_room = s.active < places(s, k.D)
+        if at and (at == 'inf' and not has_room or at ~= 'inf' and tonumber(at) <= math.max(due_at(s, k.D), now)) then
+          longest = other
+        end
+      end
+    end
+  end
+  return longest
+end
+
+-- After a lease: when its crawl may claim from the site again; returns that, or nil.
+local function put_lane(s, l, k)
+  local at = nil
+  if s.active < places(s, k.D) and l.q > 0 then at = next_time(s, l) end
+  if at then at = math.max(due_for(s, k.D), at) end
+  put(k, s.site, at)
+  return at
+end
+
+local function lease(s, l, k, item, version)
+  local delay, room = delay_of(s, k.D), places(s, k.D)
   started(s)
+  leased(k, 1)
+  if #s.lanes > 1 then l.w = now end
   if item[4] == 'p' then
     flight(k, 1)
     if k.cap then l.f = l.f + 1 end
@@ -183,34 +219,222 @@ local function claim_at(site)
   end
   stamp = stamp + 1
   local n = fmt('%.0f', item[1])
-  append(records, n, pack({ stamp, owner, site, l.c, 0, item, '', '' }))
+  append(records, n, pack({ stamp, owner, s.site, l.c, 0, item, '', '' }))
   append(deadlines, until_, n)
-  save(s)
-  if s.address then
-    schedule(s)
-  elseif s.active < places(s) then
-    enter(s)
-  else
-    call('ZREM', 'due', site)
-  end
-  leases[#leases + 1] = { n, stamp, l.c, site, item[2], item[3], item[4], item[5], item[6], item[7], delay, room,
+  leases[#leases + 1] = { n, stamp, l.c, s.site, item[2], item[3], item[4], item[5], item[6], item[7], delay, room,
     version or '0', l.k }
 end
 
-local tries, settling = 0, is_settling()
-while not settling and #leases < limit and tries < limit + 1000 do
-  local sites = call('ZRANGEBYSCORE', 'due', '-inf', now, 'LIMIT', 0, math.min(limit - #leases, 500))
-  if #sites == 0 then break end
-  for _, site in ipairs(sites) do
-    tries = tries + 1
-    claim_at(site)
+-- Claims for a crawl from a site; returns the crawl that has got a lease, and whether the site may be due at once again.
+local function claim_at(mine, site)
+  local s, k = load(site), mine
+  local l = lane_of(s, k.c)
+  if not l then
+    put(k, site, nil)
+    return
   end
+  s.later = nil
+  local own = l
+  if #s.lanes > 1 then
+    l = longest_waiting(s, l)
+    if l ~= own then
+      k = crawl(l.c)
+      local at = due_at(s, k.D)
+      if at > now then
+        -- Its delay is longer than the others': they wait, or it never has a turn.
+        put(mine, site, at)
+        put(k, site, at)
+        return
+      end
+    end
+  end
+  if s.active >= places(s, k.D) then
+    -- The end of a request schedules all lanes.
+    put(k, site, nil)
+    if l ~= own then put(mine, site, nil) end
+    if s.address then call('SADD', 'P:' .. s.address, site) end
+    return
+  end
+  local at = due_at(s, k.D)
+  if at > now then
+    put(k, site, at)
+    return
+  end
+  if s.probes >= k.D.probes then reject_site(s, 'breaker') end
+  local item, version = take(s, l, k)
+  if not item then
+    save(s)
+    put(k, site, s.later and math.max(due_for(s, k.D), s.later))
+    if s.address then wake(s) end
+    return nil, l ~= own
+  end
+  lease(s, l, k, item, version)
+  save(s)
+  if s.address then
+    schedule(s)
+    return k
+  end
+  local again = put_lane(s, l, k)
+  if l ~= own then again = put_lane(s, own, mine) end
+  return k, again and again <= now
+end
+
+-- ── whose turn it is ────────────────────────────────────────────────────────────────────────────────────────────────
+-- A heap of the crawls that may have something due, by stride; `key` is where it stands in the heap.
+
+local heap, by_crawl, is_more = {}, {}, false
+
+local function before(a, b)
+  return a.key < b.key or (a.key == b.key and tonumber(a.c) < tonumber(b.c))
+end
+
+local function down()
+  local i, n = 1, #heap
+  while true do
+    local least = i
+    for child = 2 * i, math.min(2 * i + 1, n) do
+      if before(heap[child], heap[least]) then least = child end
+    end
+    if least == i then return end
+    heap[i], heap[least] = heap[least], heap[i]
+    i = least
+  end
+end
+
+local function join(c, stride, in_ring)
+  if by_crawl[c] then return end
+  local e = { c = c, stride = stride, key = stride, in_ring = in_ring, sites = {}, at = 1 }
+  by_crawl[c] = e
+  heap[#heap + 1] = e
+end
+
+local function leave_heap()
+  local e = heap[1]
+  e.is_idle = true
+  heap[1] = heap[#heap]
+  heap[#heap] = nil
+  down()
+end
+
+-- The crawls of the ring that may be served now, and those whose time has come since.
+local function gather()
+  local ring = call('ZRANGE', 'ring', 0, limit, 'WITHSCORES')
+  is_more = #ring > 2 * limit
+  for i = 1, #ring, 2 do join(ring[i], tonumber(ring[i + 1]), true) end
+  local due = call('ZRANGEBYSCORE', 'soon', '-inf', fmt('%.0f', now), 'LIMIT', 0, math.min(limit + 100, 1000))
+  if #due == 0 then return end
+  -- One that comes in begins where the others are.
+  for i, stride in ipairs(call('HMGET', 'stride', unpack(due))) do
+    join(due[i], math.max(tonumber(stride) or 0, turn), false)
+  end
+  table.sort(heap, before)
+end
+
+local function next_site(e)
+  if e.at > #e.sites then
+    if e.is_short then return nil end
+    local share = math.min(math.ceil((limit - #leases) / #heap), 500)
+    e.sites = call('ZRANGEBYSCORE', 'due:' .. e.c, '-inf', fmt('%.0f', now), 'LIMIT', 0, share)
+    e.at, e.is_short = 1, #e.sites < share
+    if #e.sites == 0 then return nil end
+  end
+  e.at = e.at + 1
+  return e.sites[e.at - 1]
+end
+
+-- One that is alone is charged nothing, or it would pay for it when another comes.
+local function charge(e, k)
+  if not e then return end
+  turn = math.max(turn, e.stride)
+  e.stride, e.is_charged = e.stride + 1 / k.weight, true
+end
+
+local function serve()
+  local tries, several = 0, #heap > 1
+  while #heap > 0 and #leases < limit and tries < limit + 1000 do
+    local e = heap[1]
+    if e.stride > e.key then
+      e.key = e.stride
+      down()
+    else
+      local k = crawl(e.c)
+      local site = nil
+      if not k.paused and not k.ended then site = next_site(e) end
+      if not site then
+        leave_heap()
+      else
+        tries = tries + 1
+        local served, again = claim_at(k, site)
+        if again then e.is_short = false end
+        if served and several then charge(by_crawl[served.c], served) end
+      end
+    end
+  end
+end
+
+-- Those with nothing due any more leave the ring; the others stay in it.
+local function keep_turns()
+  local stay, strides, gone, wait, came = {}, {}, {}, {}, {}
+  for c, e in pairs(by_crawl) do
+    soonest[c] = nil
+    if e.is_charged then append(strides, c, fmt('%.17g', e.stride)) end
+    if not e.is_idle then
+      append(stay, fmt('%.17g', e.stride), c)
+      if not e.in_ring then append(came, c) end
+    else
+      if e.in_ring then append(gone, c) end
+      local k = crawl(c)
+      local first = not k.paused and not k.ended and call('ZRANGE', 'due:' .. c, 0, 0, 'WITHSCORES')[2]
+      if first and first ~= 'inf' then
+        append(wait, first, c)
+      else
+        append(came, c)
+      end
+    end
+  end
+  many('ZADD', 'ring', stay)
+  many('HSET', 'stride', strides)
+  many('ZREM', 'ring', gone)
+  many('ZADD', 'soon', wait)
+  many('ZREM', 'soon', came)
+  is_more = is_more or #stay > 0
+end
+
+flush_soon() -- what has expired
+soonest = {}
+local settling = is_settling()
+if not settling then
+  gather()
+  serve()
+  keep_turns()
 end
 many('HSET', 'lease', records)
 many('ZADD', 'deadline', deadlines)
-if stamp > 0 then call('HSET', 'n', 'stamp', fmt('%.0f', stamp)) end
-for _, c in ipairs(call('HVALS', 'crawls')) do unblock(crawl(c), 200) end
-local first = call('ZRANGE', 'due', 0, 0, 'WITHSCORES')
-local due = first[2] and tonumber(first[2])
+if #leases > 0 then call('HSET', 'n', 'stamp', fmt('%.0f', stamp), 'turn', fmt('%.17g', turn)) end
+-- A site that was let go on for a permit, and had a sitemap, has not used it.
+local all = {}
+for _, k in pairs(crawls) do all[#all + 1] = k end
+for _, k in ipairs(all) do unblock(k, 200) end
+flush_soon()
+soonest = {}
+
+-- When something may be due next: the first of `soon`, set right where that is too early.
+local function first_due()
+  for _ = 1, 5 do
+    local first = call('ZRANGE', 'soon', 0, 0, 'WITHSCORES')
+    local c, at = first[1], first[2]
+    if not c or by_crawl[c] then return tonumber(at) end
+    local head = call('ZRANGE', 'due:' .. c, 0, 0, 'WITHSCORES')[2]
+    if head == at then return tonumber(at) end
+    if not head or head == 'inf' then
+      call('ZREM', 'soon', c)
+    else
+      call('ZADD', 'soon', head, c)
+    end
+  end
+  return now
+end
+
+local due = is_more and now or first_due()
 if due and settling then due = math.max(due, now + 100000) end
 return reply(due and fmt('%.0f', due) or '', until_, expired, leases)

@@ -4,17 +4,29 @@
 -- ARGV[1]: the time, for tests that move the clock; empty: the server's. ARGV[2]: the politeness section.
 --
 --   clock             hash   last, offset: keep the time from running backwards
---   n                 hash   counters: item, transient, seq, stamp, ops, epoch, queued, admitted, finished, sent, received, sites
+--   n                 hash   counters: item, transient, seq, stamp, ops, epoch, queued, admitted, finished, sent, received,
+--                            sites, crawl; turn: how far the crawl is that was served last
 --   state             hash   run (of the server), lost (when its data was found incomplete), losses (how often)
---   c:CRAWL           hash   name, seed, limits, pages, flight, paused, given; size, split, seen of its seen set
+--   c:CRAWL           hash   name, seed, limits, section (its politeness), weight, pages, flight, queued, leased, paused,
+--                            given; ended (1: not confirmed, 2: for good); moving: its sites are yet to be scheduled anew;
+--                            size, split, seen of its seen set; swept: how far that is deleted
+--   crawls, numbers   hashes name -> number; number -> name of each crawl that is kept;  twins hash name -> an older crawl
+--                            of a name that is taken;  closing hash crawl -> slot that has ended it;  over set of crawls
+--                            that have ended for good
+--   soon, ring        zsets  crawl -> a time before which nothing of it is due; those with something due, by stride
+--   stride            hash   crawl -> how far it has been served, by its weight
+--   aside:CRAWL       hash   item -> record, excluded by an edit;  held:CRAWL list, its rejected while its end may be undone
 --   e:CRAWL:BUCKET    set    fingerprints, small integer sets, split by linear hashing
 --   b:CRAWL:PIECE     string the pieces of a Bloom filter, where there is one instead
 --   k:CRAWL:BUCKET    hash   fingerprint -> item:depth:state, only with a max_depth
---   due               zset   site -> when it may be claimed from
---   s:SITE            hash   u due, a active, t rare state of its politeness clock, T address of a shared clock, L lanes;
---                            rORIGIN expiry:version of a robots.txt, RORIGIN it is being fetched;
+--   due:CRAWL         zset   every site where it has a lane -> when it may be claimed from, or earlier (checked at the claim);
+--                            infinite: nothing is queued, or something must happen first
+--   s:SITE            hash   u not before this, b and e start and end of the last request, a active, t rare state of its
+--                            politeness clock, T address of a shared clock, L lanes;
+--                            rORIGIN expiry:version of a robots.txt, RORIGIN it is being fetched (-CRAWL: by that crawl,
+--                            or a time until which nobody asks);
 --                            mCRAWL sitemaps admitted, MCRAWL the last item was a sitemap
---   t:ADDRESS         hash   u, a, t of a clock that sites share;  P:ADDRESS set, the sites that wait for a place of it
+--   t:ADDRESS         hash   u, b, e, a, t of a clock that sites share;  P:ADDRESS set, the sites that wait for a place of it
 --   a:ADDRESS, held          the places of addresses, for all pods: address.lua
 --   q: w: g:          lists  CRAWL:DEPTH:SITE: head of a queue, its tail, and between them the segments on disk
 --   u: r: m:          zsets  CRAWL:SITE: urgent entries, robots.txt, and sitemaps, by the time before which they must not run
@@ -76,27 +88,40 @@ local function count(name, by)
   delta[name] = (delta[name] or 0) + by
 end
 
-local D = {}
-do
-  local delay, places, lease, failures, reset, probes, longest =
-    match(ARGV[2], '(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)')
-  D.delay, D.places, D.lease = tonumber(delay), tonumber(places), tonumber(lease)
-  D.failures, D.reset, D.probes, D.longest = tonumber(failures), tonumber(reset), tonumber(probes), tonumber(longest)
+-- Politeness sections by their text: the caller's (D), and those of crawls that have their own.
+local sections = {}
+
+local function section(text)
+  local d = sections[text]
+  if not d then
+    local delay, places, lease, failures, reset, probes, longest =
+      match(text, '(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)')
+    d = { delay = tonumber(delay), places = tonumber(places), lease = tonumber(lease), failures = tonumber(failures),
+      reset = tonumber(reset), probes = tonumber(probes), longest = tonumber(longest) }
+    sections[text] = d
+  end
+  return d
 end
+
+local D = section(ARGV[2])
 
 -- ── crawls ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 local crawls = {}
 
+-- `is_gone`: nothing is kept of it. `is_over`: it has ended for good. `ended`: either, or an end that may be undone.
 local function crawl(c)
   local k = crawls[c]
   if not k then
     local v = call('HMGET', 'c:' .. c, 'pages', 'flight', 'paused', 'max', 'cap', 'depth', 'inflight', 'given',
-      'size', 'split', 'seen', 'bloom', 'maps')
+      'size', 'split', 'seen', 'bloom', 'maps', 'queued', 'leased', 'section', 'weight', 'ended', 'seed')
     k = { c = c, pages = tonumber(v[1]) or 0, flight = tonumber(v[2]) or 0, paused = v[3] == '1', max = tonumber(v[4]),
       cap = tonumber(v[5]), depths = v[6] and v[6] ~= '', inflight = tonumber(v[7]), given = tonumber(v[8]),
       size = tonumber(v[9]) or 16, split = tonumber(v[10]) or 0, seen = tonumber(v[11]) or 0, bloom = v[12] or '',
-      maps = tonumber(v[13]), dpages = 0, dflight = 0 }
+      maps = tonumber(v[13]), queued = tonumber(v[14]) or 0, leased = tonumber(v[15]) or 0,
+      D = v[16] and section(v[16]) or D, weight = tonumber(v[17]) or 1, is_gone = not v[19], dflight = 0 }
+    k.is_over = k.is_gone or v[18] == '2'
+    k.ended = k.is_over or v[18] == '1'
     k.limited = k.paused or k.max or k.inflight
     crawls[c] = k
   end
@@ -104,7 +129,7 @@ local function crawl(c)
 end
 
 local function permits(k)
-  if k.paused then return 0 end
+  if k.paused or k.ended then return 0 end
   local left = 1000000000
   if k.max then
     left = (k.given or k.max) - k.pages - k.flight
@@ -116,21 +141,35 @@ end
 local function flight(k, by)
   k.flight = k.flight + by
   k.dflight = k.dflight + by
+  k.changed = true
 end
 
 local function pages(k, by)
   k.pages = k.pages + by
-  k.dpages = k.dpages + by
+  k.changed = true
+end
+
+-- Items of it that are out: leased, or fetched and not parsed.
+local function leased(k, by)
+  k.leased = k.leased + by
+  k.changed = true
+end
+
+local function queued(k, by)
+  k.queued = k.queued + by
+  k.changed = true
+  if not k.ended then count('queued', by) end
 end
 
 -- ── sites ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-local function read_clock(s, v1, v2, v3)
-  s.due, s.active = tonumber(v1) or 0, tonumber(v2) or 0
+local function read_clock(s, u, a, rare, b, e)
+  s.due, s.active, s.started, s.ended = tonumber(u) or 0, tonumber(a) or 0, tonumber(b) or 0, tonumber(e) or 0
   s.C, s.x, s.good, s.single, s.open, s.probes, s.failing = 0, 0, 0, 0, 0, 0, ''
-  s.rare = v3
-  if v3 then
-    local C, x, g, single, open, probes, failing = match(v3, '(%d+):(%d+):(%d+):(%d):(%d+):(%d+):(.*)')
+  s.rare = rare
+  s.was = { due = s.due, active = s.active, started = s.started, ended = s.ended }
+  if rare then
+    local C, x, g, single, open, probes, failing = match(rare, '(%d+):(%d+):(%d+):(%d):(%d+):(%d+):(.*)')
     s.C, s.x, s.good, s.single = tonumber(C), tonumber(x), tonumber(g), tonumber(single)
     s.open, s.probes, s.failing = tonumber(open), tonumber(probes), failing
   end
@@ -142,44 +181,69 @@ local sites, changed = {}, {}
 
 local function load(site)
   if sites[site] then return sites[site] end
-  local v = call('HMGET', 's:' .. site, 'u', 'a', 't', 'T', 'L')
-  local s = { site = site, lanes = {}, fresh = not v[1] and not v[5], address = v[4] or nil }
+  local v = call('HMGET', 's:' .. site, 'u', 'a', 't', 'T', 'L', 'b', 'e')
+  local s = { site = site, lanes = {}, fresh = not v[5], text = v[5], address = v[4] or nil }
   if v[4] then
-    local t = call('HMGET', 't:' .. v[4], 'u', 'a', 't')
-    read_clock(s, t[1], t[2], t[3])
+    local t = call('HMGET', 't:' .. v[4], 'u', 'a', 't', 'b', 'e')
+    read_clock(s, t[1], t[2], t[3], t[4], t[5])
   else
-    read_clock(s, v[1], v[2], v[3])
+    read_clock(s, v[1], v[2], v[3], v[6], v[7])
   end
   if v[5] then
-    for c, q, n, p, f, k, d in string.gmatch(v[5], '(%d+):(%d+):(%d+):(%d+):(%d+):(%d+):([%dw.]*);') do
-      s.lanes[#s.lanes + 1] = { c = c, q = tonumber(q), n = tonumber(n), p = tonumber(p), f = tonumber(f), k = k, d = d }
+    for c, q, n, p, f, k, d, w in string.gmatch(v[5], '(%d+):(%d+):(%d+):(%d+):(%d+):(%d+):([%dw.]*):?(%d*);') do
+      s.lanes[#s.lanes + 1] = { c = c, q = tonumber(q), n = tonumber(n), p = tonumber(p), f = tonumber(f), k = k, d = d,
+        w = tonumber(w) or 0 }
     end
   end
   if not s.address then sites[site] = s end
   return s
 end
 
-local function write(s)
+-- The lanes as text: crawl, queued, of them urgent, pages, pages in flight, version of its cookies, depths; and where several
+-- crawls are here, when it was last served or, empty since, began to wait.
+local function lanes_text(s)
   local lanes = ''
   for _, l in ipairs(s.lanes) do
-    lanes = lanes .. l.c .. ':' .. l.q .. ':' .. l.n .. ':' .. l.p .. ':' .. l.f .. ':' .. l.k .. ':' .. l.d .. ';'
+    lanes = lanes .. l.c .. ':' .. l.q .. ':' .. l.n .. ':' .. l.p .. ':' .. l.f .. ':' .. l.k .. ':' .. l.d
+    lanes = lanes .. (l.w > 0 and fmt(':%.0f;', l.w) or ';')
   end
+  return lanes
+end
+
+-- Writes what has changed.
+local function write(s)
   local rare = nil
   if s.C > 0 or s.x > 0 or s.single > 0 or s.open > 0 or s.probes > 0 or s.failing ~= '' then
     rare = fmt('%.0f:%.0f:%d:%d:%.0f:%d:%s', s.C, s.x, s.good, s.single, s.open, s.probes, s.failing)
   end
   local home = s.address and ('t:' .. s.address) or ('s:' .. s.site)
+  local out, was = {}, s.was
+  if s.due ~= was.due then out[1], out[2] = 'u', fmt('%.0f', s.due) end
+  if s.active ~= was.active then out[#out + 1], out[#out + 2] = 'a', s.active end
+  if s.started ~= was.started then out[#out + 1], out[#out + 2] = 'b', fmt('%.0f', s.started) end
+  if s.ended ~= was.ended then out[#out + 1], out[#out + 2] = 'e', fmt('%.0f', s.ended) end
   if rare and rare ~= s.rare then
-    call('HSET', home, 't', rare)
+    out[#out + 1], out[#out + 2] = 't', rare
   elseif s.rare and not rare then
     call('HDEL', home, 't')
   end
   s.rare = rare
-  if s.address then
-    call('HSET', home, 'u', fmt('%.0f', s.due), 'a', s.active)
-    call('HSET', 's:' .. s.site, 'L', lanes)
-  else
-    call('HSET', home, 'u', fmt('%.0f', s.due), 'a', s.active, 'L', lanes)
+  was.due, was.active, was.started, was.ended = s.due, s.active, s.started, s.ended
+  local lanes = lanes_text(s)
+  if lanes ~= s.text then
+    s.text = lanes
+    if s.address then
+      call('HSET', 's:' .. s.site, 'L', lanes)
+    else
+      out[#out + 1], out[#out + 2] = 'L', lanes
+    end
+  end
+  if #out > 0 then call('HSET', home, unpack(out)) end
+  for _, l in ipairs(s.lanes) do
+    if l.fresh then
+      l.fresh = nil
+      call('ZADD', 'due:' .. l.c, 'NX', 'inf', s.site)
+    end
   end
   if s.fresh then
     s.fresh = false
@@ -201,31 +265,56 @@ local function save(s)
   end
 end
 
-local function lane(s, c)
+local function lane_of(s, c)
   for _, l in ipairs(s.lanes) do
     if l.c == c then return l end
   end
-  local l = { c = c, q = 0, n = 0, p = 0, f = 0, k = '0', d = '' }
+end
+
+local function lane(s, c)
+  local l = lane_of(s, c)
+  if l then return l end
+  l = { c = c, q = 0, n = 0, p = 0, f = 0, k = '0', d = '', w = 0, fresh = true }
   s.lanes[#s.lanes + 1] = l
+  if #s.lanes > 1 then
+    -- From now on it counts how long each of them waits.
+    for _, one in ipairs(s.lanes) do
+      if one.w == 0 then one.w = now end
+    end
+  end
   return l
 end
 
-local function delay_of(s)
-  return math.max(D.delay, s.C, s.x)
+-- A lane that was empty has not waited until now.
+local function begins_to_wait(s, l)
+  if #s.lanes > 1 then l.w = now end
 end
 
-local function places(s)
+-- Politeness towards a site, for a crawl with the section `d`. What the site asked for binds all of them.
+local function delay_of(s, d)
+  return math.max(d.delay, s.C, s.x)
+end
+
+local function places(s, d)
   if s.single == 1 or s.open > 0 then return 1 end
-  return D.places
+  return d.places
+end
+
+-- The crawl's delay counts from the end of the last request, whosever it was, or from its start where it may have several.
+local function due_for(s, d)
+  local last = s.started
+  if places(s, d) == 1 then last = s.ended end
+  if last == 0 then return s.due end
+  return math.max(s.due, last + delay_of(s, d))
 end
 
 local function started(s)
   s.active = s.active + 1
-  if places(s) > 1 then s.due = math.max(s.due, now + delay_of(s)) end
+  s.started = now
 end
 
 local function ended(s, at)
-  if places(s) == 1 then s.due = math.max(s.due, at + delay_of(s)) end
+  s.ended = math.max(s.ended, at)
 end
 
 local function urgent_first(l, site, low, high)
@@ -237,51 +326,74 @@ local function urgent_first(l, site, low, high)
   return best
 end
 
--- When something may run here, apart from the politeness clock.
-local function next_time(s)
+-- When something may run in a lane, apart from the politeness clock.
+local function next_time(s, l)
+  if l.q > l.n then return 0 end
+  if l.n > 0 then return urgent_first(l, s.site, '-inf', '+inf') end
+end
+
+-- The earliest times that this script has put into `due:CRAWL`, by crawl.
+local soonest = {}
+
+-- Sets when a crawl may claim from a site; nil: something must happen first.
+local function put(k, site, at)
+  if not at then
+    call('ZADD', 'due:' .. k.c, 'inf', site)
+    return
+  end
+  call('ZADD', 'due:' .. k.c, fmt('%.0f', at), site)
+  if not soonest[k.c] or at < soonest[k.c] then soonest[k.c] = at end
+end
+
+-- Schedules the lanes that have a place; returns when the first of them may run, apart from the clock.
+local function enter(s)
   local best = nil
   for _, l in ipairs(s.lanes) do
-    if l.q > l.n then return 0 end
-    if l.n > 0 then
-      local at = urgent_first(l, s.site, '-inf', '+inf')
+    local k = crawl(l.c)
+    if not k.ended and s.active < places(s, k.D) and (l.q > 0 or #s.lanes == 1) then
+      local at = l.q > 0 and next_time(s, l) or nil
+      l.fresh = nil
+      put(k, s.site, at and math.max(due_for(s, k.D), at))
       if at and (not best or at < best) then best = at end
     end
   end
   return best
 end
 
-local function enter(s)
-  local at = next_time(s)
-  if at then
-    call('ZADD', 'due', fmt('%.0f', math.max(s.due, at)), s.site)
-  else
-    call('ZREM', 'due', s.site)
+local function leave(s)
+  for _, l in ipairs(s.lanes) do
+    local k = crawl(l.c)
+    if not k.ended then put(k, s.site, nil) end
   end
-  return at
+end
+
+local function has_work(s)
+  for _, l in ipairs(s.lanes) do
+    if l.q > 0 and not crawl(l.c).ended then return true end
+  end
+  return false
 end
 
 -- Schedules as many of the sites that wait for a shared clock as it has free places, chosen at random: of a thousand at one
 -- address not all at once, and none always first.
 local function wake(s)
-  local room = places(s) - s.active
+  local room = places(s, D) - s.active
   while room > 0 do
     local other = call('SPOP', 'P:' .. s.address)
     if not other then return end
     local o = load(other)
     local at = enter(o)
-    if at and at <= math.max(o.due, now) then room = room - 1 end
+    if at and at <= math.max(due_for(o, D), now) then room = room - 1 end
   end
 end
 
--- Sets in `due` when a site may be claimed from; a site whose places are all in use is not in it.
+-- Sets when each crawl may claim from a site. Where its places are all in use, whoever comes to it puts it off.
 local function schedule(s)
   if s.address then
-    if next_time(s) then
-      call('SADD', 'P:' .. s.address, s.site)
-    end
-    call('ZREM', 'due', s.site)
+    if has_work(s) then call('SADD', 'P:' .. s.address, s.site) end
+    leave(s)
     wake(s)
-  elseif s.active < places(s) then
+  else
     enter(s)
   end
 end
@@ -326,14 +438,23 @@ local function push_urgent(s, l, item, not_before, first)
   local member = struct.pack('>I6', first and MIDDLE - seq or MIDDLE + seq) .. pack(item)
   call('ZADD', kind .. l.c .. ':' .. s.site, fmt('%.0f', not_before), member)
   l.q, l.n = l.q + 1, l.n + 1
-  count('queued', 1)
+  queued(crawl(l.c), 1)
 end
 
+-- An item that was out goes back to its queue; nothing of a crawl that has ended for good does.
 local function give_back(s, c, item, not_before, first)
   local k = crawl(c)
+  leased(k, -1)
+  if item[4] == 'p' then flight(k, -1) end
+  if k.is_over then
+    if item[4] == 'r' and item[6] == '' then
+      -- Other crawls may need it; they ask when its time has come.
+      call('HSET', 's:' .. s.site, 'R' .. origin_of(item[7]), fmt('%.0f', not_before))
+    end
+    return
+  end
   local l = lane(s, c)
   if item[4] == 'p' then
-    flight(k, -1)
     if k.cap then l.f = l.f - 1 end
     if k.depths and item[8] ~= '' then
       local is = known(c, item[8])
@@ -390,7 +511,7 @@ local function returned(rec, margin)
     local s = load(rec[3])
     if rec[5] == 0 then
       s.active = s.active - 1
-      ended(s, now + (delay_of(s) > 0 and margin or 0))
+      ended(s, now + (delay_of(s, crawl(rec[4]).D) > 0 and margin or 0))
     end
     give_back(s, rec[4], rec[6], 0, true)
     save(s)
@@ -425,13 +546,17 @@ local function reject(s, l, reason)
     call('SREM', 'long', queue)
     call('SREM', 'low', queue)
   end
-  count('queued', -l.q)
+  queued(crawl(l.c), -l.q)
   happens(reason, s.site, l.q)
   l.q, l.n, l.d = 0, 0, ''
+  put(crawl(l.c), s.site, nil)
 end
 
+-- What an ended crawl has here is left to whoever deletes it, or undoes its end.
 local function reject_site(s, reason)
-  for _, l in ipairs(s.lanes) do reject(s, l, reason) end
+  for _, l in ipairs(s.lanes) do
+    if not crawl(l.c).ended then reject(s, l, reason) end
+  end
 end
 
 local function unblock(k, most)
@@ -444,15 +569,31 @@ end
 
 -- ── the end of every script ─────────────────────────────────────────────────────────────────────────────────────────
 
-local function flush()
-  for c, k in pairs(crawls) do
-    if k.dflight ~= 0 then
-      call('HINCRBY', 'c:' .. c, 'flight', k.dflight)
-      if k.dflight < 0 then unblock(k, 100) end
-    end
-    if k.dpages ~= 0 then call('HINCRBY', 'c:' .. c, 'pages', k.dpages) end
-    if k.dseen then call('HSET', 'c:' .. c, 'size', k.size, 'split', k.split, 'seen', fmt('%.0f', k.seen)) end
+-- `ZADD soon LT`: a crawl is looked at no later than its first site is due. Nothing of a paused or ended one is.
+local function flush_soon()
+  local out = {}
+  for c, at in pairs(soonest) do
+    local k = crawls[c]
+    if not k.paused and not k.ended then append(out, fmt('%.0f', at), c) end
   end
+  if #out > 0 then call('ZADD', 'soon', 'LT', unpack(out)) end
+end
+
+local function flush()
+  local all = {}
+  for _, k in pairs(crawls) do all[#all + 1] = k end
+  for _, k in ipairs(all) do
+    if k.dflight < 0 then unblock(k, 100) end
+  end
+  for c, k in pairs(crawls) do
+    if not k.is_gone and k.dseen then
+      call('HSET', 'c:' .. c, 'pages', k.pages, 'flight', k.flight, 'queued', fmt('%.0f', k.queued), 'leased', k.leased,
+        'size', k.size, 'split', k.split, 'seen', fmt('%.0f', k.seen))
+    elseif not k.is_gone and k.changed then
+      call('HSET', 'c:' .. c, 'pages', k.pages, 'flight', k.flight, 'queued', fmt('%.0f', k.queued), 'leased', k.leased)
+    end
+  end
+  flush_soon()
   for _, s in pairs(changed) do write(s) end
   for name, by in pairs(delta) do
     if by ~= 0 then call('HINCRBY', 'n', name, by) end

@@ -2,6 +2,7 @@
 --
 --   C:CRAWL:SITE   string   number, a space, the client's bytes
 -- ARGV: crawl, site, number, bytes.
+if crawl(ARGV[3]).ended then return reply() end
 local s = load(ARGV[4])
 lane(s, ARGV[3]).k = ARGV[5]
 call('SET', 'C:' .. ARGV[3] .. ':' .. ARGV[4], ARGV[5] .. ' ' .. ARGV[6])

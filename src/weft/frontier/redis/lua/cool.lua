@@ -6,21 +6,22 @@
 local SLOWEST, EASE_AFTER = 60000000, 20
 local valid = {}
 
-local function open_breaker(s, at)
-  s.open = at + D.reset
+local function open_breaker(s, d, at)
+  s.open = at + d.reset
   s.due = math.max(s.due, s.open)
   s.failing = ''
 end
 
-local function answered(s, n, ok, at)
+local function answered(s, d, n, ok, at)
   if ok then
     if s.open > 0 then happens('closed', s.site, s.probes) end
     s.failing, s.open, s.probes = '', 0, 0
     if s.x > 0 then
       s.good = s.good + 1
       if s.good % EASE_AFTER == 0 then
-        s.x = s.x > 2 * D.delay and s.x / 2 or 0
-        happens('eased', s.site, delay_of(s))
+        s.due = math.max(s.due, due_for(s, d)) -- the shorter delay counts from the next request on
+        s.x = s.x > 2 * d.delay and s.x / 2 or 0
+        happens('eased', s.site, delay_of(s, d))
       end
     end
     return
@@ -28,30 +29,30 @@ local function answered(s, n, ok, at)
   if s.open > 0 then
     s.probes = s.probes + 1
     happens('probed', s.site, s.probes)
-    open_breaker(s, at)
+    open_breaker(s, d, at)
     return
   end
   if not find(',' .. s.failing, ',' .. n .. ',', 1, true) then s.failing = s.failing .. n .. ',' end
   local _, amount = string.gsub(s.failing, ',', '')
-  if amount >= D.failures then
-    happens('opened', s.site, D.reset)
-    open_breaker(s, at)
+  if amount >= d.failures then
+    happens('opened', s.site, d.reset)
+    open_breaker(s, d, at)
   end
 end
 
-local function end_request(s, n, at, ok, slow, retry_after)
+local function end_request(s, d, n, at, ok, slow, retry_after)
   s.active = s.active - 1
   ended(s, at)
   if slow then
     local before = s.x
     s.good, s.single = 0, 1
-    s.x = math.min(SLOWEST, math.max(2 * delay_of(s), 1000000))
-    if s.x > before then happens('slowed', s.site, delay_of(s)) end
+    s.x = math.min(SLOWEST, math.max(2 * delay_of(s, d), 1000000))
+    if s.x > before then happens('slowed', s.site, delay_of(s, d)) end
     s.due = math.max(s.due, at + s.x, at + retry_after)
-    if retry_after > D.longest then reject_site(s, 'retry-after') end
+    if retry_after > d.longest then reject_site(s, 'retry-after') end
   end
-  if ok ~= '' then answered(s, n, ok == '1', at) end
-  if s.probes >= D.probes then reject_site(s, 'breaker') end
+  if ok ~= '' then answered(s, d, n, ok == '1', at) end
+  if s.probes >= d.probes then reject_site(s, 'breaker') end
 end
 
 local names = {}
@@ -69,7 +70,8 @@ for i = 3, #ARGV, 7 do
     if rec[5] == 0 then
       local s = load(rec[3])
       rec[5] = 1
-      end_request(s, n, now - tonumber(ARGV[i + 2]), ARGV[i + 3], ARGV[i + 4] == '1', tonumber(ARGV[i + 5]) or 0)
+      end_request(s, crawl(rec[4]).D, n, now - tonumber(ARGV[i + 2]), ARGV[i + 3], ARGV[i + 4] == '1',
+        tonumber(ARGV[i + 5]) or 0)
       save(s)
       schedule(s)
     end

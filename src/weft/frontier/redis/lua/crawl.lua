@@ -1,21 +1,35 @@
--- Opens a crawl by its name, creating it where there is none; these limits replace its earlier ones.
+-- Opens a crawl by its name, creating it where there is none, or changes the one of a number; these settings replace its
+-- earlier ones.
 --
--- ARGV: name, seed, max, cap, depth, inflight, maps (empty: no such limit), bloom (BITS:HASHES, "server", or empty).
---   crawls   hash   name -> number
--- Reply: number, seed, bloom.
-local number = call('HGET', 'crawls', ARGV[3])
-if not number then
-  number = call('HINCRBY', 'n', 'crawl', 1)
-  call('HSET', 'crawls', ARGV[3], number)
-  call('HSET', 'c:' .. number, 'name', ARGV[3], 'seed', ARGV[4], 'bloom', ARGV[10])
+-- ARGV: name, number (empty: by name), seed, max, cap, depth, inflight, maps, section (empty: none of its own), weight, bloom
+-- (BITS:HASHES, "server", or empty).
+-- Reply: number (0: there is none; -1: a max_depth cannot be added any more), seed, bloom, name, 1 if its sites are yet to be
+-- scheduled anew.
+local name, number = ARGV[3], ARGV[4]
+if number == '' then
+  number = call('HGET', 'crawls', name)
+  if not number then
+    number = tostring(call('HINCRBY', 'n', 'crawl', 1))
+    call('HSET', 'crawls', name, number)
+    call('HSET', 'c:' .. number, 'name', name, 'seed', ARGV[5], 'bloom', ARGV[13])
+  end
+  call('HSETNX', 'numbers', number, name)
 end
 local key = 'c:' .. number
-for i, field in ipairs({ 'max', 'cap', 'depth', 'inflight', 'maps' }) do
-  if ARGV[4 + i] == '' then
+local k = crawl(number)
+if k.is_gone then return reply(0, '', '', '', 0) end
+if ARGV[8] ~= '' and not k.depths and k.seen > 0 then return reply(-1, '', '', '', 0) end
+local before = call('HGET', key, 'section') or ''
+for i, field in ipairs({ 'max', 'cap', 'depth', 'inflight', 'maps', 'section' }) do
+  if ARGV[5 + i] == '' then
     call('HDEL', key, field)
   else
-    call('HSET', key, field, ARGV[4 + i])
+    call('HSET', key, field, ARGV[5 + i])
   end
 end
-unblock(crawl(tostring(number)), 200)
-return reply(tonumber(number), call('HGET', key, 'seed'), call('HGET', key, 'bloom'))
+call('HSET', key, 'weight', ARGV[12])
+if ARGV[11] ~= before and k.seen > 0 then call('HSET', key, 'moving', 1) end
+crawls[number] = nil
+unblock(crawl(number), 200)
+local moving = call('HGET', key, 'moving') and 1 or 0
+return reply(tonumber(number), call('HGET', key, 'seed'), call('HGET', key, 'bloom'), call('HGET', key, 'name'), moving)

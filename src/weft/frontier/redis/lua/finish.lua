@@ -24,6 +24,7 @@ end
 local function done(rec, page)
   local item, k = rec[6], crawl(rec[4])
   local is_page = item[4] == 'p'
+  if rec[8] == '' then leased(k, -1) end
   if is_page and rec[8] == '' then
     flight(k, -1)
     mark(k, item, 'e')
@@ -37,7 +38,7 @@ local function done(rec, page)
   if rec[8] == '' and (rec[5] == 0 or k.cap or item[4] == 'r') then
     local s = load(rec[3])
     if rec[5] == 0 then s.active = s.active - 1 end
-    if is_page and k.cap then
+    if is_page and k.cap and not k.is_over then
       local l = lane(s, rec[4])
       l.f = l.f - 1
       if page then l.p = l.p + 1 end
@@ -80,7 +81,11 @@ for i = 5, #ARGV, 4 do
     records[n] = false
     append(dropped, n)
     local how = ARGV[i + 2]
-    if how == 'p' or how == 'o' then
+    local is_closed = crawl(rec[4]).ended and rec[6][1] > 0
+    if is_closed then
+      -- No row tells of it: until the end of its crawl is confirmed, it is queued.
+      again(rec, 'l', 0)
+    elseif how == 'p' or how == 'o' then
       done(rec, how == 'p')
     else
       again(rec, how, tonumber(ARGV[i + 3]))

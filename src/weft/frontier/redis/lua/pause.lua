@@ -1,6 +1,15 @@
--- Nothing of a paused crawl is claimed. ARGV: crawl, paused (1 or 0).
-call('HSET', 'c:' .. ARGV[3], 'paused', ARGV[4])
-local k = crawl(ARGV[3])
-k.limited = true
-unblock(k, 1000)
+-- Nothing of a paused crawl is claimed: it has no turn. ARGV: crawl, paused (1 or 0).
+local c = ARGV[3]
+local k = crawl(c)
+if k.is_gone then return reply() end
+call('HSET', 'c:' .. c, 'paused', ARGV[4])
+k.paused, k.limited = ARGV[4] == '1', true
+if k.paused then
+  call('ZREM', 'ring', c)
+  call('ZREM', 'soon', c)
+else
+  local first = call('ZRANGE', 'due:' .. c, 0, 0, 'WITHSCORES')[2]
+  if first and first ~= 'inf' then soonest[c] = tonumber(first) end
+  unblock(k, 1000)
+end
 return reply()

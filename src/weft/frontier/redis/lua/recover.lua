@@ -4,14 +4,40 @@
 -- ARGV: slot, 1 if the machine was rebooted since, the store's last batch (0: not told), number of (crawl pages) pairs,
 -- these, then items that the store has since the last acknowledged batch.
 -- Reply: the items whose requests were in flight; the stored items whose links may be missing, because their end never
--- arrived here, or a power cut may have taken messages to other pods. Without such the slot has settled, and the batch is
+-- arrived here, or a power cut may have taken messages to other pods; the crawls whose end was undone. Without such the slot has settled, and the batch is
 -- acknowledged: it is on the disk, and a process killed before its own acknowledgement would report the same items again.
 local slot, rebooted, last_batch, pairs_ = ARGV[3], ARGV[4] == '1', tonumber(ARGV[5]), tonumber(ARGV[6])
-local at = 7
+local at, undone = 7, {}
+
+-- An end that was not confirmed: the crawl is there as it was.
+local function undo_end(c)
+  call('HDEL', 'closing', c)
+  if call('HGET', 'c:' .. c, 'ended') ~= '1' then return end
+  call('HDEL', 'c:' .. c, 'ended')
+  local name = call('HGET', 'c:' .. c, 'name')
+  if call('HSETNX', 'crawls', name, c) == 0 then call('HSET', 'twins', name, c) end
+  local k = crawl(c)
+  count('queued', k.queued)
+  local first = call('ZRANGE', 'due:' .. c, 0, 0, 'WITHSCORES')[2]
+  -- What has happened at its sites since, it was not told.
+  call('HSET', 'c:' .. c, 'moving', 1)
+  append(undone, c)
+  if first and first ~= 'inf' then soonest[c] = tonumber(first) end
+  for _, text in ipairs(call('LRANGE', 'held:' .. c, 0, -1)) do
+    call('RPUSH', #unpack_(text) == 4 and 'rejected' or 'rejects', text)
+  end
+  call('DEL', 'held:' .. c)
+end
+
+local closing = call('HGETALL', 'closing')
+for i = 1, #closing, 2 do
+  if closing[i + 1] == slot then undo_end(closing[i]) end
+end
+
 for _ = 1, pairs_ do
   local c, stored = ARGV[at], tonumber(ARGV[at + 1])
   local counted = tonumber(call('HGET', 'pages:' .. c, slot)) or 0
-  if counted ~= stored then
+  if counted ~= stored and not crawl(c).is_gone then
     call('HSET', 'pages:' .. c, slot, stored)
     pages(crawl(c), stored - counted)
   end
@@ -38,10 +64,13 @@ call('DEL', 'preps:' .. slot)
 table.sort(again, function(a, b) return a[4][1] > b[4][1] end)
 for _, p in ipairs(again) do
   local item = p[4]
-  if p[5] ~= '' then
+  if crawl(p[2]).is_over then
+    -- nothing of it comes back
+  elseif p[5] ~= '' then
     call('RPUSH', 'rejected', pack({ p[2], p[5], p[1], item }))
   else
     local s = load(p[1])
+    leased(crawl(p[2]), 1)
     if item[4] == 'p' then
       local k = crawl(p[2])
       flight(k, 1)
@@ -81,9 +110,10 @@ for n in pairs(in_store) do
     count('finished', 1)
     local item, k = rec[6], crawl(rec[4])
     local s = load(rec[3])
+    if rec[8] == '' then leased(k, -1) end
     if item[4] == 'p' and rec[8] == '' then
       flight(k, -1)
-      if k.cap then lane(s, rec[4]).f = lane(s, rec[4]).f - 1 end
+      if k.cap and not k.is_over then lane(s, rec[4]).f = lane(s, rec[4]).f - 1 end
     end
     mark(k, item, 'e')
     if rec[5] == 0 and rec[8] == '' then
@@ -103,4 +133,4 @@ if #unsure == 0 then
   local acknowledged = tonumber(call('HGET', 'slots', slot)) or 0
   if last_batch > acknowledged then call('HSET', 'slots', slot, fmt('%.0f', last_batch)) end
 end
-return reply(in_flight, unsure)
+return reply(in_flight, unsure, undone)

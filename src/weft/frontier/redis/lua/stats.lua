@@ -5,20 +5,27 @@ local names = { 'queued', 'sites', 'admitted', 'finished', 'sent', 'received', '
 local counters = call('HMGET', 'n', unpack(names))
 for i = 1, #names do counters[i] = tonumber(counters[i]) or 0 end
 local out, blocked = {}, 0
-for _, c in ipairs(call('HVALS', 'crawls')) do
+local scheduled, due = 0, 0
+for _, c in ipairs(call('HKEYS', 'numbers')) do
   local k = crawl(c)
-  out[#out + 1] = { tonumber(c), k.pages, k.seen, k.max or -1, k.flight, k.given or -1 }
-  blocked = blocked + call('ZCARD', 'blocked:' .. c)
+  if not k.ended then
+    out[#out + 1] = { tonumber(c), k.pages, k.seen, k.max or -1, k.flight, k.given or -1 }
+    blocked = blocked + call('ZCARD', 'blocked:' .. c)
+    if k.queued > 0 then
+      scheduled = scheduled + call('ZCOUNT', 'due:' .. c, '-inf', '(inf')
+      if not k.paused then due = due + call('ZCOUNT', 'due:' .. c, '-inf', fmt('%.0f', now)) end
+    end
+  end
 end
 local boxes = 0
 for _, many in ipairs(call('HVALS', 'outboxes')) do boxes = boxes + tonumber(many) end
 local waits = {
   boxes,
-  call('ZCARD', 'due'),
+  scheduled,
   blocked,
   call('LLEN', 'rejects') + call('LLEN', 'rejected'),
   call('LLEN', 'nearer') + call('LLEN', 'told'),
   tonumber(call('HGET', 'meta', 'seeded') or 0),
   call('SCARD', 'low'),
 }
-return reply(counters, call('HLEN', 'lease'), call('LLEN', 'parse'), out, call('ZCOUNT', 'due', '-inf', now), waits)
+return reply(counters, call('HLEN', 'lease'), call('LLEN', 'parse'), out, due, waits)

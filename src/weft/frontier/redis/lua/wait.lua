@@ -13,6 +13,7 @@ local function join(s, address)
   end
   local t = load(s.site)
   t.C, t.x, t.single, t.due = math.max(t.C, s.C), math.max(t.x, s.x), math.max(t.single, s.single), math.max(t.due, s.due)
+  t.started, t.ended = math.max(t.started, s.started), math.max(t.ended, s.ended)
   return t
 end
 
