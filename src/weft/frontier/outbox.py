@@ -11,7 +11,7 @@ robots.txt said that was redirected to another pod's host.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -60,12 +60,13 @@ class RobotsNotice(msgspec.Struct, array_like=True, frozen=True):
 
 
 class PodMessage(msgspec.Struct, array_like=True):
-    """Everything for one pod from one commit."""
+    """Everything for one pod from one commit. Crawls are numbered as by the sender; `names` says which they are."""
 
     links: list[Links] = []
     special_urls: list[SpecialUrl] = []
     scopes: list[tuple[int, str]] = []
     robots: list[RobotsNotice] = []
+    names: dict[int, str] = {}  # by the sender's number; none in a message of an older Weft, which had one crawl
 
     def add(self, crawl: int, one: Found) -> None:
         """Adds a URL; links of one page share a record."""
@@ -111,8 +112,9 @@ def read_message(body: bytes) -> PodMessage:
 class Outbox:
     """One pod's messages to all others."""
 
-    def __init__(self, journal: Journal, others: Iterable[int]) -> None:
+    def __init__(self, journal: Journal, others: Iterable[int], name_of: Callable[[int], str]) -> None:
         self._journal = journal
+        self._name_of = name_of
         self._numbers = {pod: int(journal.meta(f"sent:{pod}") or 0) for pod in others}
         self._committed = dict(self._numbers)
         self._pending: dict[int, PodMessage] = {}
@@ -131,12 +133,12 @@ class Outbox:
 
     def add(self, pod: int, crawl: int, one: Found) -> None:
         """A URL for another pod."""
-        self._message(pod).add(crawl, one)
+        self._message(pod, crawl).add(crawl, one)
 
     def add_scope(self, crawl: int, url: str) -> None:
         """To all pods: this place is a part of the scope from now on."""
         for pod in self._numbers:
-            self._message(pod).scopes.append((crawl, url))
+            self._message(pod, crawl).scopes.append((crawl, url))
 
     def add_robots(self, pod: int, notice: RobotsNotice) -> None:
         """To the origin's pod: its robots.txt."""
@@ -179,10 +181,13 @@ class Outbox:
         first = self._journal.message(pod, 0)
         return first[0] - 1 if first else self._numbers[pod]
 
-    def _message(self, pod: int) -> PodMessage:
-        if pod not in self._pending:
-            self._pending[pod] = PodMessage([], [], [], [])
-        return self._pending[pod]
+    def _message(self, pod: int, crawl: int = 0) -> PodMessage:
+        message = self._pending.get(pod)
+        if message is None:
+            message = self._pending[pod] = PodMessage([], [], [], [], {})
+        if crawl and crawl not in message.names:
+            message.names[crawl] = self._name_of(crawl)
+        return message
 
 
 class Recent:

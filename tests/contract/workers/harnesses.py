@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from server_kills import kill_written
 
 from weft.config import PolitenessSection
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.contract import Admission, CrawlLimits, End, Ended, Outcome, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.routing import RoutedFrontier
+from weft.frontier.outbox import PodMessage, encoded
 from weft.frontier.redis.connection import RedisSettings, connect
 from weft.frontier.redis.frontier import RedisFrontier
 from weft.records import Found, Lease
@@ -38,13 +41,16 @@ class EmbeddedHarness:
         self.frontier = self._open()
 
     def _open(self) -> EmbeddedFrontier:
-        every: dict[str, Any] = {} if self.checkpoint_every is None else {"checkpoint_every": self.checkpoint_every}
-        frontier = EmbeddedFrontier(self.folder, self.section, clock=lambda: self.time, wall=lambda: self.wall, **every)
+        frontier = self._make(clock=lambda: self.time, wall=lambda: self.wall)
         self.crawl = frontier.open_crawl("test", self.limits)
         if self.others is not None:
             for number in set(frontier.kept_crawls()) - {self.crawl}:
                 frontier.reopen_crawl(number, *self.others)
         return frontier
+
+    def _make(self, **clocks: Any) -> EmbeddedFrontier:
+        every: dict[str, Any] = {} if self.checkpoint_every is None else {"checkpoint_every": self.checkpoint_every}
+        return EmbeddedFrontier(self.folder, self.section, **clocks, **every)
 
     def start(self, limits: CrawlLimits | None = None) -> EmbeddedFrontier:
         if limits is not None:
@@ -81,6 +87,31 @@ class CheckpointedHarness(EmbeddedHarness):
     def crash(self, done: tuple[int, ...] = (), pages: int = 0) -> EmbeddedFrontier:
         assert (self.folder / "checkpoint").exists()
         return super().crash(done, pages)
+
+
+class PodHarness(EmbeddedHarness):
+    """A pod to which all URLs come as messages of another pod."""
+
+    def _make(self, **clocks: Any) -> EmbeddedFrontier:
+        return _FedFrontier(self.folder, self.section, pod=0, pods=2, **clocks)
+
+
+class _FedFrontier(RoutedFrontier):
+    """What is admitted comes in a message, whose sender numbers its crawls otherwise."""
+
+    def pod_of(self, url: str) -> int:
+        return self._pod
+
+    def admit(self, crawl: int, found: Sequence[Found]) -> Admission:
+        message = PodMessage([], [], [], [], {crawl + 100: self._queues.crawls[crawl].name})
+        for one in found:
+            message.add(crawl + 100, one)
+        received = self.receive(1, self.last_received(1) + 1, encoded(message))
+        assert received is not None
+        assert {crawl} >= {number for number, *_ in received.admissions}
+        parts = [admission for *_, admission in received.admissions]
+        expand = tuple(item for part in parts for item in part.expand)
+        return Admission(sum(part.new for part in parts), sum(part.duplicates for part in parts), expand)
 
 
 class RedisHarness:
@@ -158,6 +189,7 @@ Harness = EmbeddedHarness | RedisHarness
 HARNESSES = {
     "embedded": (EmbeddedHarness, ""),
     "checkpointed": (CheckpointedHarness, ""),
+    "pod": (PodHarness, ""),
     "redis": (RedisHarness, "redis"),
     "valkey": (RedisHarness, "valkey"),
     "redis-killed": (KilledServerHarness, "redis killed"),

@@ -49,7 +49,7 @@ def test_a_message_carries_links_by_what_they_share_and_the_rest_one_by_one() ->
 
 
 def test_messages_are_numbered_for_each_pod_and_sent_once_they_are_committed(journal: Journal) -> None:
-    outbox = Outbox(journal, (1, 2))
+    outbox = Outbox(journal, (1, 2), str)
     outbox.add(1, 3, LINKS[0])
     outbox.add(1, 3, ERRANDS[0])
     outbox.flush()
@@ -75,7 +75,7 @@ def test_messages_are_numbered_for_each_pod_and_sent_once_they_are_committed(jou
 
 
 def test_what_a_pod_has_is_forgotten_and_the_rest_waits_for_the_next_process(journal: Journal) -> None:
-    outbox = Outbox(journal, (1, 2))
+    outbox = Outbox(journal, (1, 2), str)
     for number in range(4):
         outbox.add(1, 3, Found(f"http://a/{number}", 0))
         send(outbox, journal)
@@ -83,14 +83,14 @@ def test_what_a_pod_has_is_forgotten_and_the_rest_waits_for_the_next_process(jou
         outbox.acknowledged(1, number)
         journal.commit()
     assert outbox.waiting == 2
-    again = Outbox(journal, (1, 2))
+    again = Outbox(journal, (1, 2), str)
     assert (again.waiting, again.sent) == (2, 4)
     left = again.next(1, 0)
     assert left is not None
     assert (left[0], again.links_in(1, 3)) == (3, 0), "made by an earlier process"
     again.acknowledged(1, 4)
     journal.commit()
-    last = Outbox(journal, (1, 2))
+    last = Outbox(journal, (1, 2), str)
     assert (last.waiting, last.sent, last.next(1, 0)) == (0, 4, None)
     last.add(1, 3, LINKS[0])
     send(last, journal)
@@ -100,7 +100,7 @@ def test_what_a_pod_has_is_forgotten_and_the_rest_waits_for_the_next_process(jou
 
 
 def test_after_a_power_cut_numbers_leap_and_an_empty_message_tells_so(journal: Journal) -> None:
-    outbox = Outbox(journal, (1, 2))
+    outbox = Outbox(journal, (1, 2), str)
     outbox.add(1, 3, LINKS[0])
     send(outbox, journal)
     outbox.jump()

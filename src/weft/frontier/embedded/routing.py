@@ -3,6 +3,9 @@
 `pod = md5(domain) % pods`, so a site, its clock and its budget are in one pod alone. A URL of another pod counts as
 admitted here once it is in the outbox; whether it is new is for its pod to say. URLs sent lately are not sent again.
 
+A crawl is opened in every pod before one of them is given its seeds: a message about a crawl that is not here is late,
+and is about one that has ended.
+
 Must stay true: what `commit` has made safe holds the links of every page that is committed after it, those for other
 pods too; a received message is counted and admitted in one transaction, and acknowledged to its sender only once that
 transaction is on the disk.
@@ -12,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -20,7 +24,7 @@ from weft.config import PolitenessSection, checks_pod_assignment
 from weft.frontier.contract import Admission, FrontierStats, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.embedded.sites import Lane
-from weft.frontier.outbox import Outbox, Recent, RobotsNotice, read_message
+from weft.frontier.outbox import Outbox, PodMessage, Recent, RobotsNotice, read_message
 from weft.frontier.requests import boot_id
 from weft.records import Found, Purpose, Reason
 from weft.telemetry import Log
@@ -43,11 +47,12 @@ class Received(msgspec.Struct, frozen=True):
 class RoutedFrontier(EmbeddedFrontier):
     """See the contract; `receive`, `outbox` and `durable` are for the exchange with other pods."""
 
-    def __init__(self, folder: Path, section: PolitenessSection, *, pod: int, pods: int) -> None:
-        super().__init__(folder, section, pod=pod)
+    def __init__(self, folder: Path, section: PolitenessSection, *, pod: int, pods: int, **clocks: Any) -> None:
+        super().__init__(folder, section, pod=pod, **clocks)
         self._pod = pod
         self._pods = pods
-        self.outbox = Outbox(self._journal, (other for other in range(pods) if other != pod))
+        others = (other for other in range(pods) if other != pod)
+        self.outbox = Outbox(self._journal, others, lambda crawl: self._queues.crawls[crawl].name)
         self._recent: dict[int, Recent] = {}
         self._pod_by_origin: dict[str, int] = {}
         # The last message number by sender.
@@ -92,6 +97,8 @@ class RoutedFrontier(EmbeddedFrontier):
             if name.startswith(_FOREIGN_ROBOTS):
                 crawl, url, depth, parent, hops = msgspec.msgpack.decode(value)
                 about = name.removeprefix(_FOREIGN_ROBOTS)
+                if crawl not in self._queues.crawls:
+                    continue
                 super().admit(crawl, [Found(url, depth, parent, hops, Purpose.ROBOTS, about)])
         return queued
 
@@ -146,21 +153,32 @@ class RoutedFrontier(EmbeddedFrontier):
         message = read_message(body)
         admissions = []
         for links in message.links:
-            found = [Found(url, links.depth, links.parent, offsite=links.offsite) for url in links.urls]
-            admissions.append((links.crawl, len(found), self._admit_own(links.crawl, found)))
+            if (crawl := self._crawl_of(message, links.crawl)) is not None:
+                found = [Found(url, links.depth, links.parent, offsite=links.offsite) for url in links.urls]
+                admissions.append((crawl, len(found), self._admit_own(crawl, found)))
         for special in message.special_urls:
+            if (crawl := self._crawl_of(message, special.crawl)) is None:
+                continue
             one = special.found()
             if one.purpose is Purpose.ROBOTS:
-                self._note_foreign_robots(special.crawl, one, here=True)
+                self._note_foreign_robots(crawl, one, here=True)
             count = 0 if one.purpose is Purpose.ROBOTS else 1
-            admissions.append((special.crawl, count, self._admit_own(special.crawl, [one])))
-        for crawl, url in message.scopes:
+            admissions.append((crawl, count, self._admit_own(crawl, [one])))
+        named = ((self._crawl_of(message, crawl), url) for crawl, url in message.scopes)
+        scopes = [(crawl, url) for crawl, url in named if crawl is not None]
+        for crawl, url in scopes:
             super().scope_extended(crawl, url)
         for notice in message.robots:
             super().robots_known(notice.origin, notice.record, notice.crawl_delay_s)
         self._received[sender] = number
         self._journal.put_meta("heard", self._received)
-        return Received(message.scopes, admissions)
+        return Received(scopes, admissions)
+
+    def _crawl_of(self, message: PodMessage, crawl: int) -> int | None:
+        """The number here of a crawl that the sender numbers so; None if it is not open any more."""
+        number = self._by_name.get(message.names[crawl]) if message.names else crawl
+        here = self._queues.crawls.get(number) if number is not None else None
+        return None if here is None or here.is_closed else here.number
 
     def commit(self) -> None:
         """Also writes the messages to other pods."""
