@@ -25,7 +25,7 @@ FACTS = {"crawl_id": "c", "data_dirs": 1, "data_dir": 0}
 def values(item: int, batch: int = 1, url: str = "", status: int = 200, **more: Any) -> tuple[Any, ...]:
     url = url or f"http://h{item % 100}.test/page/{item}"
     host = url.split("/")[2]
-    error, file, title = more.get("error", ""), more.get("file", 1), more.get("title", f"Title of page {item}")
+    error, file, title = more.get("error", ""), more.get("file", 0), more.get("title", f"Title of page {item}")
     rest = (
         schema.url_hash(url), host, 1, url, None, status, 1e9 + item, "text/html", "utf-8", "en", title,
         item % 5, item // 3, "sha1:" + "A" * 32, 42_000, error, 0, file, item * 100, 100,
