@@ -52,11 +52,13 @@ class Killer(threading.Thread):
 
 
 def plans(web: SyntheticWeb, crawls: int, chance: random.Random) -> dict[str, dict[str, Any]]:
-    """What each crawl wants: some hosts, and for every third a limit of pages."""
-    roots = sorted({seed for seed in web.seeds if seed.count("/") == 3})
+    """What each crawl wants: some of all hosts, and for every third a limit of pages."""
+    roots = sorted(site.home for site in web.world.ordinary)
     found: dict[str, dict[str, Any]] = {}
     for number in range(crawls):
-        wanted: dict[str, Any] = {"seeds": chance.sample(roots, min(len(roots), chance.choice((1, 1, 2, 3))))}
+        wanted: dict[str, Any] = {
+            "seeds": chance.sample(roots, min(len(roots), chance.choice((1, 3, 5) if FULL else (1, 1, 2, 3))))
+        }
         if number % 3 == 0:
             wanted["max_pages"] = chance.randrange(1, 30)
         found[f"crawl {number}"] = wanted
