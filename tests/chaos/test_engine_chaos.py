@@ -20,9 +20,9 @@ from weft.testing.judge import judge
 from weft.testing.web import SyntheticWeb, synthetic_web
 
 FULL = bool(os.environ.get("WEFT_TEST_CHAOS"))
-DELAY_S = 0.1 if FULL else 0.04
+DELAY_S = 0.02 if FULL else 0.04
 SIZE: dict[str, int] = (
-    {"hosts": 60, "pages": 1200, "crawls": 200, "kills": 30}
+    {"hosts": 60, "pages": 600, "crawls": 200, "kills": 30}  # ten crawls or more at each host
     if FULL
     else {"hosts": 3, "pages": 24, "crawls": 4, "kills": 3}
 )

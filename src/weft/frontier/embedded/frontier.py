@@ -17,6 +17,7 @@ import os
 import random
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -119,7 +120,7 @@ class EmbeddedFrontier:
         self._unacknowledged: list[tuple[int, OpenItem]] = []
         self._checkpoint_every = checkpoint_every
         self._since_checkpoint = 0
-        self._refusals_kept = 0
+        self._refusals_kept: Counter[int] = Counter()  # by crawl
         self.unreadable_requests = 0  # lines of the request log; known after `recover`
         self.missing_log_bytes = missing_bytes(folder / "requests", self._journal.meta("request_log"))
         self._requests = RequestLog(folder / "requests", self.now())
@@ -216,6 +217,7 @@ class EmbeddedFrontier:
         self._queues.blocked.pop(crawl, None)
         shutil.rmtree(owner.spill, ignore_errors=True)
         self._aside.pop(crawl, None)
+        self._refusals_kept.pop(crawl, None)
         for rejection in self._rejected:
             if rejection.crawl == crawl:
                 del self._rejected_out[rejection.item.item]
@@ -622,17 +624,17 @@ class EmbeddedFrontier:
                 if lane.crawl.number == crawl:
                     self._reject(lane, Reason.DROPPED)
 
-    def refused(self, reason: Reason, url: str, parent: int) -> None:
+    def refused(self, crawl: int, reason: Reason, url: str, parent: int) -> None:
         """In the journal, for `weft explain`."""
-        if self._refusals_kept < _REMEMBERED_REFUSALS:
-            self._refusals_kept += 1
-            self._journal.refuse(reason, url, parent)
+        if self._refusals_kept[crawl] < _REMEMBERED_REFUSALS:
+            self._refusals_kept[crawl] += 1
+            self._journal.refuse(crawl, reason, url, parent)
 
     def _leave_out(self, crawl: Crawl, found: Found) -> None:
-        if found.purpose is Purpose.SITEMAP and self._refusals_kept < _REMEMBERED_REFUSALS:
+        if found.purpose is Purpose.SITEMAP and self._refusals_kept[crawl.number] < _REMEMBERED_REFUSALS:
             place = (crawl.number, found.depth, found.hops, found.about)
             self._journal.put("left_sitemaps", found.url, *place)
-        self.refused(Reason.BUDGET, found.url, found.parent)
+        self.refused(crawl.number, Reason.BUDGET, found.url, found.parent)
 
     def left_sitemaps(self, crawl: int) -> list[Found]:
         """The sitemaps for which there was no room, up to a bound: for a crawl that may have more of them now."""
