@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import threading
 from collections import Counter
@@ -85,8 +86,10 @@ def test_every_crawl_is_right_and_all_are_polite_while_the_engine_is_killed(tmp_
         for name, plan in wanted.items():
             check(web, plan, ended[name], events[name])
         assert Counter(event.crawl for event in whole) == {name: len(found) for name, found in events.items()}
-        verdict = judge(web.arrivals(), web.expect(scope="host"), DELAY_S, complete=False)
-        impolite = {kind: found for kind, found in verdict.faults().items() if kind not in ("duplicates", "unexpected")}
+        seeds = tuple(sorted({seed for plan in wanted.values() for seed in plan["seeds"]}))
+        verdict = judge(web.arrivals(), web.expect(seeds=seeds, scope="host"), DELAY_S, complete=False)
+        # Several crawls ask for one URL; what each may ask for was checked above.
+        impolite = {kind: found for kind, found in verdict.faults().items() if kind != "duplicates"}
         assert not impolite, impolite
         print(f"{len(wanted)} crawls, {killer.killed} kills, {verdict.requests} requests, {len(whole)} events")
 
@@ -101,8 +104,9 @@ def check(web: SyntheticWeb, plan: dict[str, Any], ended: Standing, events: list
     assert ended.pages == len(pages), (ended.name, ended.pages, len(pages))
     expected = web.expect(seeds=tuple(plan["seeds"]), scope="host")
     requested = Counter(event.url for event in rows if event.kind != "refusal")
-    allowed = {*expected.must, *expected.may}
-    assert not set(requested) - allowed, (ended.name, sorted(set(requested) - allowed)[:5])
+    trap = re.compile("|".join(expected.may_patterns) or r"(?!)")
+    more = [url for url in requested if url not in {*expected.must, *expected.may} and not trap.fullmatch(url)]
+    assert not more, (ended.name, sorted(more)[:5])
     if "max_pages" in plan:
         assert len(pages) <= plan["max_pages"], (ended.name, len(pages))
         assert ended.reason is (EndReason.MAX_PAGES if len(pages) == plan["max_pages"] else EndReason.DONE)

@@ -241,7 +241,8 @@ class EmbeddedFrontier:
         return self._journal.forget(crawl, at_most)
 
     def set_trust(self, crawl: int, trust: str) -> None:
-        """Robots.txt files are shared by crawls of equal trust: those that see the same hosts behind the same names."""
+        """Robots.txt files and breakers are shared by crawls of equal trust: those that see the same hosts behind the
+        same names."""
         self._queues.crawls[crawl].trust = f"{trust} " if trust else ""
 
     def crawl_standing(self, crawl: int) -> CrawlStanding:
@@ -722,7 +723,8 @@ class EmbeddedFrontier:
             return True
         before.active -= 1
         section = state.lane.crawl.section
-        may_go = max(clock.due_for(section), clock.long_until) <= now and clock.has_room(section)
+        trust = state.lane.crawl.trust
+        may_go = max(clock.due_for(section, trust), clock.long_until) <= now and clock.has_room(section, trust)
         if not isinstance(site.clock, AddressClock):
             clock.joined(site.clock)
         site.clock = state.clock = clock
@@ -761,18 +763,17 @@ class EmbeddedFrontier:
     def _claim_at(self, lane: Lane, owner: str, now: float) -> Lease | None:
         site = lane.site
         if len(site.lanes) > 1 and (longest := self._longest_waiting(site, lane, now)) is not lane:
-            due = site.clock.due_for(longest.crawl.section)
+            due = site.clock.due_for(longest.crawl.section, longest.crawl.trust)
             if due > now:  # its own delay is longer than the others': they wait, or it never has a turn
                 self._queues.wheel.put(site, due, now)
                 return None
             lane = longest
-        clock, section = site.clock, lane.crawl.section
-        if clock.active >= clock.places(section) or clock.due_for(section) > now:
+        clock, section, trust = site.clock, lane.crawl.section, lane.crawl.trust
+        if clock.active >= clock.places(section, trust) or clock.due_for(section, trust) > now:
             self._queues.schedule(site)
             return None
-        if clock.broken(section):
-            for each in site.lanes:
-                self._reject(each, Reason.BREAKER)
+        if clock.broken(section, trust):
+            self._give_up(site, trust)
         item = self._take(site, lane, now)
         if item is None:
             self._queues.schedule(site, asked=lane)
@@ -856,7 +857,7 @@ class EmbeddedFrontier:
             lane.flight += 1
             lane.crawl.flight += 1
             self._mark(item, lane.crawl, leased=True)
-        self._requests.start(item.item, now, site.key, delay_s, site.clock.places(section), item.url)
+        self._requests.start(item.item, now, site.key, delay_s, site.clock.places(section, lane.crawl.trust), item.url)
         return lease
 
     def _expire(self, now: float) -> None:
@@ -887,22 +888,27 @@ class EmbeddedFrontier:
             self._queues.wake(state.clock)
 
     def _end_request(self, state: _State, ended: Ended) -> None:
-        clock, section = state.clock, state.lane.crawl.section
+        clock, section, trust = state.clock, state.lane.crawl.section, state.lane.crawl.trust
         clock.active -= 1
         clock.ended(ended.at)
-        before = clock.logged_state()
+        before = clock.logged_state(trust)
         if ended.slow_down:
             clock.slow_down(ended.at, ended.retry_after_s, section)
             if (ended.retry_after_s or 0.0) > section.max_retry_after_s:
                 for lane in state.site.lanes:
                     self._reject(lane, Reason.RETRY_AFTER)
         if ended.ok is not None:
-            clock.answered(ended.lease.item, ended.ok, ended.at, section)
-        if before != clock.logged_state() or ended.slow_down:
+            clock.answered(ended.lease.item, ended.ok, ended.at, section, trust)
+        if before != clock.logged_state(trust) or ended.slow_down:
             self._save_site(state.site)
-            clock.log_changes(before, state.site.key, section)
-        if clock.broken(section):
-            for lane in state.site.lanes:
+            clock.log_changes(before, state.site.key, section, trust)
+        if clock.broken(section, trust):
+            self._give_up(state.site, trust)
+
+    def _give_up(self, site: Site, trust: str) -> None:
+        """What the crawls of one trust have at a site is rejected: its breaker has stayed open for too long."""
+        for lane in site.lanes:
+            if lane.crawl.trust == trust:
                 self._reject(lane, Reason.BREAKER)
 
     def _end_lease(self, state: _State, outcome: Outcome, batch: int) -> None:

@@ -128,7 +128,8 @@ class Queues:
 
     def _is_waited_for(self, clock: PolitenessClock, now: float) -> bool:
         """Whether there may be somebody who must still wait for this clock."""
-        return max(clock.due, clock.last_end + max(clock.delay_s(self.section), self.longest_delay_s)) > now
+        own = clock.last_end + max(clock.delay_s(self.section), self.longest_delay_s)
+        return max(clock.due, clock.last_held_until(), own) > now
 
     def _recall(self, clock: PolitenessClock, key: str, now: float) -> None:
         row = self._journal.row("sites", key) if key in self._saved else None
@@ -137,8 +138,15 @@ class Queues:
                 state = msgspec.msgpack.decode(row[1])
             clock.crawl_delay_s, clock.extra_s = state["crawl_delay"], state["extra"]
             clock.forced_single, clock.probes = state["single"], state["probes"]
-            clock.due = max(clock.due, now + state["due_wall"] - self._wall())
-            clock.open_until = clock.due if state["open"] else 0.0
+            wall = self._wall()
+            clock.due = max(clock.due, now + state["due_wall"] - wall)
+            # In a record of an older Weft the due time is the breaker's, too.
+            clock.held_until = now + state.get("held_wall", state["due_wall"]) - wall
+            clock.open_until = max(now, clock.held_until) if state["open"] else 0.0
+            for trust, (probes, is_open, held_wall) in state.get("breakers", {}).items():
+                breaker = clock.breaker(trust)
+                breaker.probes, breaker.held_until = probes, now + held_wall - wall
+                breaker.open_until = max(now, breaker.held_until) if is_open else 0.0
 
     def wait_s(self, wall: float) -> float:
         """The seconds until a saved wall-clock time; bounded, because that clock may have been set back."""
@@ -150,14 +158,20 @@ class Queues:
         key, due = site.key, clock.due
         if isinstance(clock, AddressClock):
             key, due = _key_of(clock), max(due, clock.long_until)
-        due = max(due, clock.due_for(self.section))
+        due, now, wall = max(due, clock.due_for_all(self.section)), self._now(), self._wall()
         record = {
             "crawl_delay": clock.crawl_delay_s,
             "extra": clock.extra_s,
             "single": clock.forced_single,
             "probes": clock.probes,
             "open": bool(clock.open_until),
-            "due_wall": self._wall() + max(0.0, due - self._now()),
+            "held_wall": wall + max(0.0, clock.held_until - now),
+            "due_wall": wall + max(0.0, due - now),
+            "breakers": {
+                trust: (breaker.probes, bool(breaker.open_until), wall + breaker.held_until - now)
+                for trust, breaker in (clock.private or {}).items()
+                if breaker.open_until or breaker.held_until > now
+            },
         }
         self._saved.add(key)
         self._journal.put("sites", key, msgspec.msgpack.encode(record))
@@ -265,7 +279,7 @@ class Queues:
         if at is not None:
             self.wheel.put(site, at, self._now())
             return
-        if any(clock.active >= clock.places(lane.crawl.section) for lane in lanes):
+        if any(clock.active >= clock.places(lane.crawl.section, lane.crawl.trust) for lane in lanes):
             if clock.parked is not None and site.next_time() is not None:
                 clock.parked[site] = None
             return
@@ -280,11 +294,11 @@ class Queues:
         What a lane that was asked in vain has then waits for a permit, a budget or a robots.txt, which will schedule
         the site.
         """
-        section = lane.crawl.section
-        if clock.active >= clock.places(section):
+        section, trust = lane.crawl.section, lane.crawl.trust
+        if clock.active >= clock.places(section, trust):
             return None
         at = lane.next_time() if lane.stalled_at is None else lane.later(lane.stalled_at)
-        return None if at is None else max(clock.due_for(section), at)
+        return None if at is None else max(clock.due_for(section, trust), at)
 
     def wake(self, clock: PolitenessClock) -> None:
         """Lets as many parked sites go on as the turn has places: of a thousand on one address, not all at once."""

@@ -66,7 +66,7 @@ class Crawl:
         self.depths: dict[int, KnownDepth] | None = {} if limits.max_depth is not None else None
         self.section = section
         self.weight = weight
-        self.trust = ""  # before an origin in the keys of robots.txt files: whose answers it believes
+        self.trust = ""  # whose answers it believes: before an origin in the keys of robots.txt files, and of breakers
         self.pages = 0
         self.flight = 0  # pages that are out
         self.leased = 0  # everything that is out
