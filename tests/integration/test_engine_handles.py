@@ -252,3 +252,21 @@ def test_an_engine_whose_loop_is_busy_sees_the_end_of_its_parent(phase: str) -> 
         child.stdin.close()
         assert child.wait(patience(20)) == 1
         assert child.stdout.read() == ("asked to end\n" if phase == "runs" else "")
+
+
+# ── readers ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_reader_does_not_list_the_files_of_all_crawls(
+    engine: weft.Engine, web: SyntheticWeb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.open("read", host(web, 0), max_pages=2)
+    ended(engine, "read")
+
+    def listed(folder: Path) -> Iterator[str]:
+        raise AssertionError(f"{folder} was listed")
+
+    monkeypatch.setattr("weft.store.corpus.files_in", listed)
+    assert len(list(engine.pages("read"))) == 2
+    assert list(engine.events("read", follow=False)) == list(engine.events("read"))
+    assert any(event.crawl == "read" for event in engine.events(follow=False))

@@ -351,7 +351,8 @@ class _Reader:
     """Reads what is stored, from the index itself."""
 
     def __init__(self, data_dir: Path) -> None:
-        self._store = PageStore.open([data_dir], read_only=True)
+        # The engine has checked it; with thousands of crawls there are as many folders of WARC files.
+        self._store = PageStore.open([data_dir], read_only=True, is_checked=True)
         self._names: dict[int, str] = {}
 
     def __enter__(self) -> _Reader:
