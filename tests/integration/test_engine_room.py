@@ -22,7 +22,7 @@ from weft.records import Found
 from weft.supervise.process import rss_bytes
 from weft.testing.web import SyntheticWeb, synthetic_web
 
-QUEUED = 30_000
+QUEUED = 20_000
 LEFT = 800_000
 
 
@@ -49,7 +49,7 @@ def test_what_is_forgotten_gives_its_memory_and_its_disk_back(web: SyntheticWeb,
         kept = [page.body for page in engine.pages("stays")]
     before, sizes, full = held_bytes(folder), list[int](), 0
     with weft.Engine(folder, **shared(web)) as engine:
-        for turn in range(5):
+        for turn in range(4):
             engine.open("stored", host(web, 1))
             standing = ended(engine, "stored")
             urls = nothing(web, 2, QUEUED, f"{long}/{turn}")
