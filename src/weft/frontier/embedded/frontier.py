@@ -181,9 +181,8 @@ class EmbeddedFrontier:
             owner.depths = {}
         owner.limits, owner.section, owner.weight = limits, section, weight
         self._note_delay(section.delay_s)
-        for site in list(self._queues.sites.values()) if self._is_recovered else ():
-            if any(lane.crawl is owner for lane in site.lanes):
-                self._queues.schedule(site)
+        for site in list(owner.sites) if self._is_recovered else ():
+            self._queues.schedule(site)
         self._queues.unblock(owner)
 
     def _note_delay(self, delay_s: float) -> None:
@@ -205,13 +204,13 @@ class EmbeddedFrontier:
         owner = self._queues.crawls.pop(crawl)
         owner.is_closed = True
         self._queues.fairness.leave(owner)
-        for site in self._queues.sites.values():
-            for lane in [lane for lane in site.lanes if lane.crawl is owner]:
-                self._release_robots(lane)
-                self._queues.queued -= lane.queued
-                lane.clear()
-                site.lanes.remove(lane)
-                self._queues.schedule(site)
+        for site, lane in owner.sites.items():
+            self._release_robots(lane)
+            self._queues.queued -= lane.queued
+            lane.clear()
+            site.lanes.remove(lane)
+            self._queues.schedule(site)
+        owner.sites.clear()
         owner.queued = 0
         owner.blocked.clear()
         self._queues.blocked.pop(crawl, None)
@@ -255,8 +254,7 @@ class EmbeddedFrontier:
         owner = self._queues.crawls[crawl]
         if owner.limits.max_pages_per_domain is None:
             return owner.queued > 0
-        lanes = (lane for site in self._queues.sites.values() for lane in site.lanes if lane.crawl is owner)
-        return any(lane.queued and lane.has_budget() for lane in lanes)
+        return any(lane.queued and lane.has_budget() for lane in owner.sites.values())
 
     def set_aside(self, leases: Iterable[Lease]) -> None:
         """Takes items out that an edit has excluded, until `take_back`; nothing was asked for them."""
@@ -613,17 +611,15 @@ class EmbeddedFrontier:
         owner = self._queues.crawls[crawl]
         owner.paused = paused
         if paused:
-            for site in self._queues.sites.values():
-                if any(self._release_robots(lane) for lane in site.lanes if lane.crawl is owner):
+            for site, lane in owner.sites.items():
+                if self._release_robots(lane):
                     self._queues.schedule(site)  # other crawls may have waited for it
         self._queues.unblock(owner)
 
     def drop(self, crawl: int) -> None:
         """Rejects everything that is queued for a crawl."""
-        for site in self._queues.sites.values():
-            for lane in site.lanes:
-                if lane.crawl.number == crawl:
-                    self._reject(lane, Reason.DROPPED)
+        for lane in self._queues.crawls[crawl].sites.values():
+            self._reject(lane, Reason.DROPPED)
 
     def refused(self, crawl: int, reason: Reason, url: str, parent: int) -> None:
         """In the journal, for `weft explain`."""
@@ -695,10 +691,8 @@ class EmbeddedFrontier:
 
     def items(self, crawl: int) -> Iterator[Item]:
         """Everything that is queued for a crawl, site by site."""
-        for site in self._queues.sites.values():
-            for lane in site.lanes:
-                if lane.crawl.number == crawl:
-                    yield from lane.items()
+        for lane in self._queues.crawls[crawl].sites.values():
+            yield from lane.items()
 
     def key_of(self, url: str) -> str:
         """The politeness key of a URL."""
@@ -1042,7 +1036,7 @@ class EmbeddedFrontier:
         if cap is None:
             return False
         site = self._queues.sites.get(self._queues.key_of(found.url))
-        lane = next((lane for lane in site.lanes if lane.crawl is crawl), None) if site else None
+        lane = crawl.sites.get(site) if site is not None else None
         return lane is not None and lane.queued + lane.pages >= _OVERFLOW * cap + 1000
 
     def _has_sitemaps(self, crawl: Crawl, url: str, most: int) -> bool:

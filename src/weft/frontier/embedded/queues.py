@@ -55,7 +55,7 @@ class Queues:
         self.wheel: Wheel[Site] = Wheel()
         self.fairness = Fairness()
         self.longest_delay_s = section.delay_s  # of all crawls
-        self.blocked: dict[int, Crawl] = {}  # those that have sites which wait for a permit
+        self.blocked: dict[int, Crawl] = {}  # those that run, and have sites which wait for a permit
         self.queued = 0
         self.not_before = 0.0  # no site is due before this: set when the times of the last requests are unknown
         self.asked: dict[
@@ -186,6 +186,7 @@ class Queues:
                 del self.sites[site.key]
                 site.gone = True
                 for lane in site.lanes:
+                    del lane.crawl.sites[site]
                     for origin in lane.origins:
                         self._by_origin.pop(origin, None)
                 gone.append(site)
@@ -267,19 +268,14 @@ class Queues:
             asked.stalled_at = self._now()
         if clock.parked and clock.active < clock.places(self.section):
             self.wake(clock)
-        if len(lanes) == 1:
-            if asked is None:
-                lanes[0].stalled_at = None
-            at = self._time_of(lanes[0], clock)
-        else:
-            if asked is None:
-                for lane in lanes:
-                    lane.stalled_at = None
-            at = min((time for lane in lanes if (time := self._time_of(lane, clock)) is not None), default=None)
+        if asked is None:
+            for lane in lanes:
+                lane.stalled_at = None
+        at, is_full = self._time_of(lanes, clock)
         if at is not None:
             self.wheel.put(site, at, self._now())
             return
-        if any(clock.active >= clock.places(lane.crawl.section, lane.crawl.trust) for lane in lanes):
+        if is_full:
             if clock.parked is not None and site.next_time() is not None:
                 clock.parked[site] = None
             return
@@ -288,17 +284,30 @@ class Queues:
         if not clock.active:
             self._note_idle(site)
 
-    def _time_of(self, lane: Lane, clock: PolitenessClock) -> float | None:
-        """When a lane may be claimed from; None where an event must come first, or nothing waits in it.
+    def _time_of(self, lanes: list[Lane], clock: PolitenessClock) -> tuple[float | None, bool]:
+        """When one of the lanes may be claimed from; None where an event must come first, or nothing waits. And
+        whether one of them has no place left.
 
         What a lane that was asked in vain has then waits for a permit, a budget or a robots.txt, which will schedule
-        the site.
+        the site. Most crawls of an engine are set alike: the clock is asked once for those.
         """
-        section, trust = lane.crawl.section, lane.crawl.trust
-        if clock.active >= clock.places(section, trust):
-            return None
-        at = lane.next_time() if lane.stalled_at is None else lane.later(lane.stalled_at)
-        return None if at is None else max(clock.due_for(section, trust), at)
+        first: float | None = None
+        is_full = has_place = False
+        due, section, trust = 0.0, None, ""
+        for lane in lanes:
+            crawl = lane.crawl
+            if crawl.section is not section or crawl.trust != trust:
+                section, trust = crawl.section, crawl.trust
+                has_place = clock.active < clock.places(section, trust)
+                due = clock.due_for(section, trust) if has_place else 0.0
+                is_full = is_full or not has_place
+            if not has_place or not lane.queued:
+                continue
+            at = lane.next_time() if lane.stalled_at is None else lane.later(lane.stalled_at)
+            if at is not None and (first is None or at < first or due < first):
+                at = max(due, at)
+                first = at if first is None else min(first, at)
+        return first, is_full
 
     def wake(self, clock: PolitenessClock) -> None:
         """Lets as many parked sites go on as the turn has places: of a thousand on one address, not all at once."""
@@ -307,15 +316,16 @@ class Queues:
         while room > 0 and clock.parked:
             site = next(iter(clock.parked))
             del clock.parked[site]
-            times = [time for lane in site.lanes if (time := self._time_of(lane, site.clock)) is not None]
-            if times:
-                self.wheel.put(site, min(times), now)
-                room -= min(times) <= max(clock.due_for(self.section), now)
+            at, _ = self._time_of(site.lanes, site.clock)
+            if at is not None:
+                self.wheel.put(site, at, now)
+                room -= at <= max(clock.due_for(self.section), now)
 
     def block(self, crawl: Crawl, site: Site) -> None:
         """A site must wait until its crawl has a permit again."""
         crawl.blocked[site] = None
-        self.blocked[crawl.number] = crawl
+        if not crawl.paused:
+            self.blocked[crawl.number] = crawl
 
     def unblock(self, crawl: Crawl) -> int:
         """Schedules as many blocked sites as there are free permits; returns how many."""
@@ -324,7 +334,9 @@ class Queues:
             site = next(iter(crawl.blocked))
             del crawl.blocked[site]
             self.schedule(site)
-        if not crawl.blocked:
+        if crawl.blocked and not crawl.paused:
+            self.blocked[crawl.number] = crawl
+        else:
             self.blocked.pop(crawl.number, None)
         return count
 
