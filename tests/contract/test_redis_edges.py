@@ -293,7 +293,7 @@ def test_a_process_that_is_closed_holds_no_file_open(pod: Pod) -> None:
     frontier = RedisFrontier(connection, pod.folder / "own", section, slot="pod0-fetcher0")
     frontier.open_crawl("own", CrawlLimits())
     frontier.robots_known("http://a", ALLOW, None)
-    frontier.refused(Reason.SCOPE, "http://a/", 1)
+    frontier.refused(1, Reason.SCOPE, "http://a/", 1)
     assert len(held()) > 2
     frontier.close()
     assert held() == []
@@ -333,7 +333,7 @@ def test_robots_txt_files_are_the_newest_however_many_there_are(pod: Pod, monkey
 def test_what_was_refused_can_be_looked_up_after_a_commit(pod: Pod) -> None:
     frontier = pod.process(crawl=CrawlLimits(max_pages_per_domain=1))
     frontier.admit(1, pages(*range(1021)))
-    frontier.refused(Reason.SCOPE, "http://elsewhere/", 3)
+    frontier.refused(1, Reason.SCOPE, "http://elsewhere/", 3)
     view = FrontierView([pod.folder])
     assert view.refusal("http://elsewhere/") is None
     frontier.commit()

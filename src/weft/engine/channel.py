@@ -93,7 +93,7 @@ class Server:
         self._listener = _listen(path)
         self._epoll.register(self._listener.fileno(), select.EPOLLIN)
         self._peers: dict[int, Peer] = {}
-        self._replies: list[tuple[Peer, bytes]] = []
+        self._replies: list[tuple[Peer, list[object]]] = []  # values: what the commit gives is still to be put in
         self._sealed: list[tuple[Peer, bytes]] = []  # those that go out with the next `reply`
         self._answers: list[tuple[Peer, bytes]] = []
 
@@ -121,7 +121,7 @@ class Server:
 
     def seal(self) -> None:
         """What the replies so far promise is committed: the next `reply` sends them. Later ones need another `seal`."""
-        self._sealed += self._replies
+        self._sealed += [(peer, _frame(reply)) for peer, reply in self._replies]
         self._replies = []
 
     def reply(self) -> None:
@@ -209,7 +209,10 @@ class Server:
         except Exception as error:  # a defect of ours must not end every crawl
             log.error("a command failed", verb=verb, exc_info=True)
             reply = [number, "error", "WeftError", f"{verb}: internal error: {type(error).__name__}: {error}"]
-        (self._answers if verb in self._at_once else self._replies).append((peer, _frame(reply)))
+        if verb in self._at_once:
+            self._answers.append((peer, _frame(reply)))
+        else:
+            self._replies.append((peer, reply))
         return True
 
     def _send(self, peer: Peer) -> None:
@@ -253,6 +256,12 @@ class Connection:
         except OSError as error:
             self._sock.close()
             raise Gone(f"no engine listens at {path}: {error.strerror or error}") from None
+
+    @property
+    def pid(self) -> int:
+        """Of the engine's process."""
+        found = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        return int(struct.unpack("3i", found)[0])
 
     def call(self, verb: str, /, **arguments: object) -> Any:
         """The verb's result; raises what the engine has raised, or Gone."""

@@ -42,6 +42,7 @@ from weft.telemetry import Log, Slot
 
 LOOK_EVERY_S = 0.5
 NOTE_EVERY_S = 2.0
+EXPECT_S = 60.0  # for so long after the last seeds a crawl waits for those that were announced
 FORGET_ROWS = 500  # deleted in one turn
 FORGET_EVERY_S = 0.02
 LISTED_REFUSALS = 1000
@@ -72,11 +73,16 @@ class Core:
         self._to_forget: list[int] = []  # deleted once the index has committed that they are forgotten
         self._deadlines: list[tuple[float, int]] = []  # of the wall clock, by crawl
         self._durations: list[tuple[float, int]] = []  # when to check max_duration, by crawl (monotonic)
+        self._expected: list[tuple[float, int]] = []  # when announced seeds are not waited for any more (monotonic)
         self._dirty: set[int] = set()  # crawls whose record has changed since it was last written to the index
         self._changed: set[int] = set()  # crawls whose standing has changed since their subscribers were notified
         self._has_commands = self._must_commit = False
         self._ticket = 0  # of the sync that replies wait for
         self._is_ahead = False  # some state changes are not committed yet: no reply may show them
+        self._states: Counter[int] = Counter()  # by crawl: changes of state that are not committed yet
+        # Replies to verbs, with their crawl and how many of its changes belong to them or came before: the commit
+        # gives them their numbers.
+        self._unnumbered: list[tuple[dict[str, Any], int, int]] = []
         self._next_look = self._next_note = self._next_forget = 0.0
         self._notified: dict[Peer, int] = {}  # by subscriber: the last batch, or number of its crawl, in a notice to it
         self._recover()
@@ -165,7 +171,7 @@ class Core:
             log.error("the frontier does not know a crawl that was open", crawl=name)
             record.state, record.reason, record.ended_at = State.ENDED, EndReason.FAILED, time.time()
             self._ended[number] = record
-            self._store.change(_change(number, name, record, State.ENDED))
+            self._put(number, name, record, State.ENDED)
             return
         tenant = self._tenant(number, name, record)
         if number in self._with_rows:
@@ -174,6 +180,8 @@ class Core:
             self._frontier.pause(number)
         elif record.state is State.RUNNING:
             tenant.clock_starts()
+        if record.expects_more:
+            self._expect(tenant, True)
         self._watch_clocks(tenant)
 
     def _tenant(self, number: int, name: str, record: Record) -> Tenant:
@@ -229,6 +237,8 @@ class Core:
             tenant = self._crawls.get(number)
             if tenant is not None and tenant.record.deadline is not None and tenant.record.deadline <= at:
                 self._end(tenant, EndReason.DEADLINE)
+        while self._expected and self._expected[0][0] <= time.monotonic():
+            self._loop.touched.add(heapq.heappop(self._expected)[1])
         while self._durations and self._durations[0][0] <= time.monotonic():
             _, number = heapq.heappop(self._durations)
             tenant = self._crawls.get(number)
@@ -260,6 +270,8 @@ class Core:
             return None
         if most is not None and at.pages >= most:
             return EndReason.MAX_PAGES
+        if tenant.expects_more():
+            return None
         if not at.queued:
             return EndReason.DONE
         return None if self._frontier.has_work(tenant.number) else EndReason.BUDGET
@@ -283,7 +295,7 @@ class Core:
         self._dirty.discard(number)
         self._ended[number] = record
         self._ways.close(tenant.fetch)
-        self._store.change(_change(number, tenant.name, record, State.ENDED))
+        self._put(number, tenant.name, record, State.ENDED)
         self._changed.add(number)
         self._is_ahead = True
         log.info("crawl ended", crawl=tenant.name, reason=reason, pages=tenant.progress.status.pages)
@@ -343,6 +355,7 @@ class Core:
     def _committed(self) -> None:
         """What was done is in the index: the frontier's journal may follow, and subscribers are notified."""
         self._is_ahead = False
+        self._number_replies()
         for number in self._closing:
             self._step("end-committed")
             self._frontier.closed(number)
@@ -350,6 +363,13 @@ class Core:
         self._forgetting += self._to_forget
         self._to_forget.clear()
         self._notify()
+
+    def _number_replies(self) -> None:
+        """A reply's number is that of its own change: readers go on from there, whatever others have changed since."""
+        for reply, number, changes in self._unnumbered:
+            reply["number"] = self._store.last_number(number) - (self._states[number] - changes)
+        self._unnumbered.clear()
+        self._states.clear()
 
     def _notify(self) -> None:
         """After a commit: subscribers to all crawls get the batch's number, those to one crawl its standing."""
@@ -392,7 +412,11 @@ class Core:
                 raise
             raise BadInput(f"{verb}: {error}") from None
         self._step(f"did-{verb}")
-        return msgspec.to_builtins(result)
+        reply = msgspec.to_builtins(result)
+        standing = reply[0] if verb == "open" else reply
+        if verb not in _READ_ONLY and isinstance(standing, dict) and "number" in standing:
+            self._unnumbered.append((standing, standing["id"], self._states[standing["id"]]))
+        return reply
 
     def _subscribe(self, peer: Peer, name: str | None = None) -> Standing | int:
         number = None if name is None else self._known(name)
@@ -407,9 +431,11 @@ class Core:
         deadline: object = None,
         weight: object = 1.0,
         in_flight: int | None = None,
+        more: bool = False,
     ) -> tuple[Standing, Seeded]:
-        """A crawl of this name, which is opened if it is not there."""
+        """A crawl of this name, which is opened if it is not there; `more`: as for `seed`."""
         check_name(name)
+        more = bool(more)
         own = crawl_settings.of_crawl(settings or {})
         config = crawl_settings.config_of(self._shared, own)
         weight = crawl_settings.check_weight(weight)
@@ -423,7 +449,7 @@ class Core:
                 )
             if record.state is State.ENDED:
                 return self._standing(number), Seeded(0, 0, {})
-            seeded = self.seed(name, seeds)
+            seeded = self.seed(name, seeds, more)
             return self._standing(number), seeded
         at = crawl_settings.check_deadline(deadline, time.time())
         canonical, refused = _canonical(seeds)
@@ -436,21 +462,28 @@ class Core:
         number = self._frontier.open_crawl(name, limits, config.politeness, weight)
         self._step("crawl-opened")
         tenant = self._tenant(number, name, record)
-        self._store.change(_change(number, name, record, State.OPEN))
+        self._put(number, name, record, State.OPEN)
         self._changed.add(number)
         self._is_ahead = True
-        seeded = self._admit(tenant, canonical, refused)
+        seeded = self._admit(tenant, canonical, refused, more)
         self._watch_clocks(tenant)
         return self._standing(number), seeded
 
-    def seed(self, name: str, seeds: Sequence[str]) -> Seeded:
-        """Adds URLs to a crawl that has not ended."""
-        tenant = self._live(name)
+    def seed(self, name: str, seeds: Sequence[str], more: bool = False) -> Seeded:
+        """Adds URLs to a crawl that has not ended. `more`: others follow, and until then it does not end as done."""
+        tenant, more = self._live(name), bool(more)
         canonical, refused = _canonical(seeds)
         check_email(canonical, tenant.fetch)
-        return self._admit(tenant, canonical, refused)
+        return self._admit(tenant, canonical, refused, more)
 
-    def _admit(self, tenant: Tenant, seeds: Sequence[str], refused: dict[str, str]) -> Seeded:
+    def _expect(self, tenant: Tenant, more: bool) -> None:
+        """Seeds that were announced keep a crawl from its end, but not for ever: their sender may have died."""
+        tenant.record.expects_more = more
+        if more:
+            tenant.expects_until = time.monotonic() + EXPECT_S
+            heapq.heappush(self._expected, (tenant.expects_until, tenant.number))
+
+    def _admit(self, tenant: Tenant, seeds: Sequence[str], refused: dict[str, str], more: bool) -> Seeded:
         found, roots = [], dict.fromkeys(tenant.record.roots)
         for seed in seeds:
             url = tenant.rules.rewritten(seed)
@@ -467,14 +500,17 @@ class Core:
                 tenant.progress.refused[reason] += 1
                 refused[seed] = str(reason)
         admission = self._frontier.admit(tenant.number, found)
-        tenant.record.roots = list(roots)
+        record = tenant.record
+        is_to_be_kept = len(roots) > len(record.roots) or record.expects_more is not more
+        record.roots = list(roots)
+        self._expect(tenant, more)
         self._loop.touched.add(tenant.number)
-        if tenant.record.state is State.OPEN and seeds:
+        if record.state is State.OPEN and seeds:
             self._change_state(tenant, State.RUNNING)
             tenant.clock_starts()
             self._watch_clocks(tenant)
-        else:
-            self._dirty.add(tenant.number)
+        elif is_to_be_kept:  # with the seeds: their scope depends on it
+            self._store.change(Change(tenant.number, tenant.name, tenant.noted()))
         few = dict(list(refused.items())[:LISTED_REFUSALS])
         return Seeded(admission.new, admission.duplicates, few)
 
@@ -560,6 +596,10 @@ class Core:
         """How all of them stand, in the order in which they were opened."""
         return [self._standing(number) for number in sorted(self._names.values())]
 
+    def settings(self) -> dict[str, Any]:
+        """What the engine was started with: its own settings, and its crawls' defaults."""
+        return self._shared
+
     def _standing(self, number: int) -> Standing:
         tenant, last = self._crawls.get(number), self._store.last_number(number)
         if tenant is not None:
@@ -577,9 +617,14 @@ class Core:
     def _change_state(self, tenant: Tenant, state: State) -> None:
         tenant.record.state = state
         tenant.noted()
-        self._store.change(_change(tenant.number, tenant.name, tenant.record, state))
+        self._put(tenant.number, tenant.name, tenant.record, state)
         self._changed.add(tenant.number)
         self._is_ahead = True
+
+    def _put(self, number: int, name: str, record: Record, state: State) -> None:
+        """Has the next commit write a new state, with the crawl's next number."""
+        self._states[number] += 1
+        self._store.change(_change(number, name, record, state))
 
     def _record(self, number: int) -> Record:
         return self._crawls[number].record if number in self._crawls else self._ended[number]
@@ -633,6 +678,7 @@ _VERBS: dict[str, Callable[..., Any]] = {
     "forget": Core.forget,
     "standing": Core.standing,
     "standings": Core.standings,
+    "settings": Core.settings,
     "subscribe": Core._subscribe,
 }
-_READ_ONLY = frozenset({"standing", "standings", "subscribe"})  # verbs; their replies wait for no commit
+_READ_ONLY = frozenset({"settings", "standing", "standings", "subscribe"})  # verbs; their replies wait for no commit

@@ -164,7 +164,7 @@ class RunningCrawl:
                 if self.familiar is not None:
                     self.familiar.refused(page.url, url, reason)
                 if reason is Reason.TRAP and not rules.looks_like_a_trap(url):
-                    self._frontier.refused(reason, url, page.item)  # found by counting: the URL does not show it
+                    self._frontier.refused(self.number, reason, url, page.item)  # by counting: the URL does not show it
             elif self.scope.offsite_hops and not rules.in_scope(url):
                 found.append(Found(url, page.depth + 1, page.item, offsite=page.offsite + 1))
             else:
@@ -243,7 +243,7 @@ class RunningCrawl:
         """Refuses what lies beyond a bound."""
         self.progress.refused[Reason.BUDGET] += len(found)
         for one in found:
-            self._frontier.refused(Reason.BUDGET, one.url, one.parent)
+            self._frontier.refused(self.number, Reason.BUDGET, one.url, one.parent)
 
     def count(self, found: int, admission: Admission) -> None:
         """Counts the URLs, of `found` many, that the frontier did not admit: duplicates, and those over a budget."""

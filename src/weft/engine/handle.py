@@ -26,9 +26,9 @@ from weft.engine.host import HostOrder, identity_of
 from weft.engine.keeper import START_S, EngineKeeper
 from weft.engine.loop.verdict import failure_of, refusal_of
 from weft.engine.model import EndReason, Event, Seeded, Standing, State, check_name
-from weft.engine.settings import check_deadline, config_of, of_crawl, of_engine, plain
+from weft.engine.settings import check_deadline, config_of, differing, of_crawl, of_engine, plain
 from weft.engine.stored_page import CrawledPage, read_page
-from weft.errors import BadInput, WeftError
+from weft.errors import BadInput, Busy, WeftError
 from weft.records import Row
 from weft.store.pages import PageStore
 
@@ -42,12 +42,15 @@ class Engine:
     """Many crawls on one politeness clock. Settings are the configuration's keys, or their flags' names."""
 
     def __init__(self, data_dir: str | os.PathLike[str], **settings: Any) -> None:
-        """Opens the engine of a folder; settings are the engine's own, and the defaults of its crawls."""
+        """Opens the engine of a folder; settings are the engine's own, and the defaults of its crawls.
+
+        Where an engine runs there already, its settings hold, and those given here must be the same.
+        """
         self.data_dir = Path(os.fspath(data_dir))
         shared = plain(of_engine(settings))
         config_of(shared)  # raises for a bad setting here, not in a process that will not start
         identity_of(self.data_dir)
-        self._order = HostOrder(str(self.data_dir), shared)
+        self._given = self._settings = shared
         self._socket = socket_path(self.data_dir)
         self._lock = threading.Lock()
         self._keeper: EngineKeeper | None = None
@@ -75,8 +78,7 @@ class Engine:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
-        if self._keeper is not None:
-            self._keeper.stop()
+        self._let_go()
 
     # ── verbs ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -100,23 +102,36 @@ class Engine:
         own = plain(of_crawl(settings))
         at = check_deadline(deadline, time.time())
         found, _ = self._call(
-            "open", name=name, seeds=urls_[:first], settings=own, deadline=at, weight=weight, in_flight=in_flight
-        )
+            "open", name=name, seeds=urls_[:first], settings=own, deadline=at, weight=weight, in_flight=in_flight,
+            more=len(urls_) > first,
+        )  # fmt: skip
         standing = msgspec.convert(found, Standing)
         if len(urls_) > first and standing.state is not State.ENDED:
-            self.seed(name, urls_[first:])
+            for _ in self._seed_rest(name, urls_, first):
+                pass
+            return self.standing(name)
         return standing
 
     def seed(self, name: str, urls: str | Sequence[str]) -> Seeded:
         """Adds URLs to a crawl, each once; says which are refused, and why."""
         given = _listed(urls)
-        new = known = 0
-        refused: dict[str, str] = {}
-        for start in range(0, max(1, len(given)), SEEDS_AT_ONCE):
-            some = self._call("seed", name=name, seeds=given[start : start + SEEDS_AT_ONCE])
-            found = msgspec.convert(some, Seeded)
-            new, known, refused = new + found.new, known + found.known, {**refused, **found.refused}
-        return Seeded(new, known, refused)
+        found = [self._seed_some(name, given, 0), *self._seed_rest(name, given, SEEDS_AT_ONCE)]
+        refused = {url: why for some in found for url, why in some.refused.items()}
+        return Seeded(sum(some.new for some in found), sum(some.known for some in found), refused)
+
+    def _seed_some(self, name: str, given: list[str], start: int) -> Seeded:
+        end = start + SEEDS_AT_ONCE
+        return msgspec.convert(self._call("seed", name=name, seeds=given[start:end], more=end < len(given)), Seeded)
+
+    def _seed_rest(self, name: str, given: list[str], start: int) -> Iterator[Seeded]:
+        """Sends what is behind `start`, in pieces; a crawl that has ended meanwhile, by a limit, needs no more."""
+        for at in range(start, len(given), SEEDS_AT_ONCE):
+            try:
+                yield self._seed_some(name, given, at)
+            except BadInput:
+                if self.standing(name).state is not State.ENDED:
+                    raise
+                return
 
     def edit(self, name: str, *, weight: float | None = None, deadline: Any = False, **settings: Any) -> Standing:
         """Changes patterns, delay, limits, weight or deadline of a crawl that runs; a deadline of None: none."""
@@ -249,12 +264,42 @@ class Engine:
 
     def _connect(self) -> Connection:
         """To the engine that runs; if there is none, this handle runs one from now on."""
-        if self._keeper is None:
+        until = time.monotonic() + START_S
+        while self._keeper is None:
             try:
-                return Connection(self._socket)
+                return self._joined(Connection(self._socket))
             except Gone:
-                self._keeper = EngineKeeper(self._order, self._socket, self.data_dir / "frontier" / SLOT.name)
+                order = HostOrder(str(self.data_dir), self._settings)
+                self._keeper = EngineKeeper(order, self._socket, self.data_dir / "frontier" / SLOT.name)
+            try:
+                connection = self._keeper.ready(START_S)
+            except Busy:  # another handle's engine has the folder, and does not listen yet
+                self._let_go()
+                if time.monotonic() >= until:
+                    raise
+                continue
+            if not self._keeper.has_started(connection.pid):  # both have started one; the other came first
+                self._let_go()
+                return self._joined(connection)
+            return connection
         return self._keeper.ready(START_S)
+
+    def _let_go(self) -> None:
+        if self._keeper is not None:
+            self._keeper.stop()
+            self._keeper = None
+
+    def _joined(self, connection: Connection) -> Connection:
+        """To an engine that another handle runs, by its settings; refuses to if others are wanted here."""
+        settings = connection.call("settings")
+        if different := differing(settings, self._given):
+            connection.close()
+            raise BadInput(
+                f"the engine of {self.data_dir} runs with other settings ({', '.join(different)}): leave them out, "
+                "or close the handle that runs it"
+            )
+        self._settings = settings
+        return connection
 
     def _notices(self, name: str | None, until: float | None = None, ends: Ending | None = None) -> Iterator[Any]:
         """One value at once, and then one whenever there may be something new, until the engine is closed."""
@@ -306,7 +351,8 @@ class _Reader:
     """Reads what is stored, from the index itself."""
 
     def __init__(self, data_dir: Path) -> None:
-        self._store = PageStore.open([data_dir], read_only=True)
+        # The engine has checked it; with thousands of crawls there are as many folders of WARC files.
+        self._store = PageStore.open([data_dir], read_only=True, is_checked=True)
         self._names: dict[int, str] = {}
 
     def __enter__(self) -> _Reader:

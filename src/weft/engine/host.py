@@ -8,10 +8,13 @@ from __future__ import annotations
 import gc
 import os
 import resource
+import select
 import signal
 import sys
+import threading
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,7 @@ from weft.telemetry import Log, log_to_file
 
 LAYOUT = 1
 LOCK_WAIT_S = 5.0
+GRACE_S = 20.0  # longer than what is in flight is waited for
 GC_THRESHOLDS = (20_000, 20, 100)  # a page makes hundreds of objects and hardly a cycle: look for cycles rarely
 log = Log("weft.engine.host")
 
@@ -91,7 +95,37 @@ def _made(path: Path) -> Identity:
     return identity
 
 
-def run(order: HostOrder, parent: int) -> None:
+class Parent:
+    """Sees the end of the parent on a thread of its own, however busy the engine is.
+
+    What starts is killed, which costs nothing that a start does not repeat; what runs is asked to end, and killed if
+    it has not when the grace is over.
+    """
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+        self._stop: Callable[[], None] | None = None
+        threading.Thread(target=self._watch, name="parent", daemon=True).start()
+
+    def fileno(self) -> int:
+        """Readable when the parent has gone."""
+        return self._pipe
+
+    def ends(self, stop: Callable[[], None]) -> None:
+        """From now on there is an engine that can be asked to end."""
+        self._stop = stop
+
+    def _watch(self) -> None:
+        poll = select.poll()
+        poll.register(self._pipe, select.POLLIN)
+        poll.poll()
+        if self._stop is not None:
+            self._stop()
+            time.sleep(GRACE_S)
+        os._exit(1)
+
+
+def run(order: HostOrder, parent: Parent) -> None:
     """Runs the engine until its parent has gone or SIGTERM comes."""
     data_dir, config = Path(order.data_dir), config_of(order.shared)
     identity = identity_of(data_dir)
@@ -100,10 +134,11 @@ def run(order: HostOrder, parent: int) -> None:
     log.always("process started", pid=os.getpid(), engine=identity.engine_id, weft=__version__)
     choose(config.store.html_parser)
     core = _opened(data_dir, order.shared, identity.engine_id)
+    parent.ends(core.stop)
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     signal.signal(signal.SIGTERM, lambda *_: core.stop())
-    core.serve(socket_path(data_dir), parent)
+    core.serve(socket_path(data_dir), parent.fileno())
     core.run()
 
 
@@ -135,7 +170,7 @@ def main() -> int:
     os.umask(0o077)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the parent's to hear
     try:
-        run(msgspec.msgpack.decode(body, type=HostOrder), fd)
+        run(msgspec.msgpack.decode(body, type=HostOrder), Parent(fd))
     except WeftError as error:
         log.error("stopped", error=error)
         print(f"{type(error).__name__}: {error}", file=sys.stderr)

@@ -36,6 +36,7 @@ class EngineKeeper:
     def __init__(self, order: HostOrder, socket: Path, pulse_folder: Path) -> None:
         self._order = order
         self._socket = socket
+        self._pids: set[int] = set()
         self._service = Service(
             "engine",
             self._command,
@@ -43,6 +44,7 @@ class EngineKeeper:
             policy=POLICY,
             ask=Ask.CLOSE_INPUT,
             judge=_judged,
+            on_start=self._started,
         )
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._look_after, name="engine-keeper", daemon=True)
@@ -52,6 +54,10 @@ class EngineKeeper:
     def pid(self) -> int | None:
         """Of the process that there is now."""
         return self._service.pid
+
+    def has_started(self, pid: int) -> bool:
+        """Whether this process is one of those started here."""
+        return pid in self._pids
 
     def ready(self, timeout_s: float) -> Connection:
         """A connection, as soon as the process listens; raises why it will not."""
@@ -78,6 +84,9 @@ class EngineKeeper:
             service.look()
             if self._stopping.wait(LOOK_S):
                 service.stop_and_wait()
+
+    def _started(self, pid: int) -> None:
+        self._pids.add(pid)
 
     def _command(self) -> Command:
         # Nobody reads the last argument: it is what `ps` shows.

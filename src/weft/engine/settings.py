@@ -87,6 +87,12 @@ def same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return _encode(one) == _encode(other)
 
 
+def differing(running: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """The keys of `wanted` by which an engine that runs would be set otherwise; what is left out may be anything."""
+    there = config_of(running)
+    return [key for key, value in wanted.items() if config_of(running, {key: value}) != there]
+
+
 def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as they can be kept and sent."""
     found: dict[str, Any] = msgspec.json.decode(_encode(dict(settings)))

@@ -40,6 +40,7 @@ class Record(Struct, kw_only=True):
     refused: dict[str, int] = {}
     last: Standing | None = None  # of a crawl that has ended
     has_been_edited: bool = False
+    expects_more: bool = False  # seeds were announced that have not come
 
 
 class Tenant(RunningCrawl):
@@ -70,6 +71,7 @@ class Tenant(RunningCrawl):
         self.progress.status.requests, self.progress.status.retries = record.requests, record.retries
         self.progress.refused.update(record.refused)
         self._since: float | None = None  # when its running time began to count
+        self.expects_until = 0.0  # monotonic: how long it waits for seeds that were announced
         self._looks: list[tuple[float, int]] = []
         self.copied: CrawlProgress | None = None  # as it was when its counts were last added to the engine's
 
@@ -88,6 +90,10 @@ class Tenant(RunningCrawl):
         if self.familiar is not None:
             self.familiar.forget()
         return self._embedded.take_back(self.number, lambda item: not self.rules.excludes(item.url))
+
+    def expects_more(self) -> bool:
+        """Whether seeds are on their way, so that it must not end because nothing is left."""
+        return self.record.expects_more and time.monotonic() < self.expects_until
 
     # ── its clock ──────────────────────────────────────────────────────────────────────────────────────────────────
 

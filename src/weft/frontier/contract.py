@@ -208,8 +208,8 @@ class Frontier(Protocol):
     def robots_known(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
         """Remembers an origin's robots.txt, for all crawls."""
 
-    def refused(self, reason: Reason, url: str, parent: int) -> None:
-        """Remembers a refusal that cannot be worked out again later; their number is bounded."""
+    def refused(self, crawl: int, reason: Reason, url: str, parent: int) -> None:
+        """Remembers a refusal that cannot be worked out again later; a crawl has a bounded number of them."""
 
     def rejections(self) -> list[Rejection]:
         """Items removed from the queues, or not admitted, since the last call: store them, then call `ended`."""

@@ -13,6 +13,7 @@
     robots_tries   origin → attempt, when    robots.txt that could not be had yet
     outbox    pod, number → message     what is on its way to another pod (see outbox.py)
     sitemaps  crawl and site → count    sitemaps that were let in, which are few for each site
+    refusals  reason, url, parent, crawl    why a URL was not let in, where that cannot be worked out again
     left_sitemaps   url → crawl, depth, hops, who named it   sitemaps for which there was no room, for a larger crawl
 
 The queue is what was admitted minus what is done, so a commit writes one compressed blob instead of a row for each URL.
@@ -65,7 +66,8 @@ CREATE TABLE IF NOT EXISTS robots_tries (origin TEXT PRIMARY KEY, attempt INTEGE
 CREATE TABLE IF NOT EXISTS robots_history (
     origin TEXT, wall REAL, record BLOB, PRIMARY KEY (origin, wall)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS outbox (pod INTEGER, number INTEGER, message BLOB, PRIMARY KEY (pod, number)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS refusals (reason TEXT, url TEXT, parent INTEGER);
+CREATE TABLE IF NOT EXISTS refusals (reason TEXT, url TEXT, parent INTEGER, crawl INTEGER DEFAULT 1);
+CREATE INDEX IF NOT EXISTS refusals_by_crawl ON refusals (crawl);
 CREATE TABLE IF NOT EXISTS sitemaps (site TEXT PRIMARY KEY, count INTEGER) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS left_sitemaps (
     url TEXT PRIMARY KEY, crawl INTEGER, depth INTEGER, hops INTEGER, about TEXT) WITHOUT ROWID;
@@ -104,6 +106,7 @@ class Journal:
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._migrate()
+            add_crawl_to_refusals(self._db)
             self._db.executescript(_TABLES)
             self._commits = self._durable = int(self.meta("commits") or 0)
         earlier, must = self._mark.earlier, 0
@@ -174,9 +177,9 @@ class Journal:
         """A row to be gone at the next commit."""
         self._puts[table, key] = None
 
-    def refuse(self, reason: str, url: str, parent: int) -> None:
+    def refuse(self, crawl: int, reason: str, url: str, parent: int) -> None:
         """Remembers a refusal that could not be worked out again later."""
-        self._puts["refusals", (reason, url)] = (reason, url, parent)
+        self._puts["refusals", (crawl, reason, url)] = (reason, url, parent, crawl)
 
     def sent(self, pod: int, number: int) -> None:
         """Deletes, at the next commit, the messages to a pod up to this number: it has acknowledged them."""
@@ -284,7 +287,7 @@ class Journal:
             self._has_forgotten = True
             which = "SELECT rowid FROM {} WHERE crawl = ? LIMIT ?"
             gone = 0
-            for table in ("journal", "retries", "aside"):
+            for table in ("journal", "retries", "aside", "refusals"):
                 sql = f"DELETE FROM {table} WHERE rowid IN ({which.format(table)})"  # noqa: S608
                 gone += self._db.execute(sql, (crawl, at_most)).rowcount
             gone += self._db.execute("DELETE FROM sitemaps WHERE site LIKE ?", (f"{crawl} %",)).rowcount
@@ -336,6 +339,13 @@ class Journal:
             self._mark.write(self._commits, self._durable)
             self._db.close()
         self._mark.close()
+
+
+def add_crawl_to_refusals(db: sqlite3.Connection) -> None:
+    """Before there were several crawls in one file, a refusal did not say whose it was."""
+    columns = [name for _, name, *_ in db.execute("PRAGMA table_info(refusals)")]
+    if columns and "crawl" not in columns:
+        db.execute("ALTER TABLE refusals ADD COLUMN crawl INTEGER DEFAULT 1")
 
 
 def mark_of(database: Path) -> Path:

@@ -1,8 +1,10 @@
 """When the next request may go to a site: its due time, its places, its circuit breaker, and its slowdown after a 429.
 
 A PolitenessClock is what politeness is kept for: a domain, a host or an address. All crawls share it. What the site
-asked for binds all of them (`due`: Retry-After, a Crawl-delay, an open breaker); a crawl's own delay counts from
-anyone's last request (`due_for`). Invariant: `due`, `last_start` and `last_end` never move earlier.
+asked for binds all of them (`due`: Retry-After, a Crawl-delay); a crawl's own delay counts from anyone's last request
+(`due_for`). A breaker binds the crawls of one trust: those that others cannot see the site through (another address for
+its name, other certificates, a proxy) may fail where others do not. Invariant: `due`, `held_until`, `last_start` and
+`last_end` never move earlier.
 """
 
 from __future__ import annotations
@@ -39,15 +41,43 @@ def log_change(what: str, site: str, number: float) -> None:
         log.info(message, site=site, **reason, **{field: number})
 
 
-class PolitenessClock:
-    """The due time, places in use and failures of one domain, host or address."""
+class Breaker:
+    """Failures in a row: after so many nothing is asked for a while, then one request at a time."""
+
+    __slots__ = ("failing", "held_until", "open_until", "probes")
+
+    def __init__(self) -> None:
+        self.failing: tuple[int, ...] = ()  # items that failed in a row
+        self.open_until = 0.0  # 0: it is closed
+        self.held_until = 0.0  # the same, and stays when it closes early: a time that was set is never taken back
+        self.probes = 0  # that have failed since it opened
+
+    def count(self, item: int, ok: bool, at: float, section: PolitenessSection) -> None:
+        """Counts a success or failure."""
+        if ok:
+            self.failing, self.open_until, self.probes = (), 0.0, 0
+            return
+        if self.open_until:
+            self.probes += 1
+        elif item not in self.failing:
+            self.failing += (item,)
+        if self.open_until or len(self.failing) >= section.breaker_failures:
+            self.open_until = at + section.breaker_reset_s
+            self.held_until = max(self.held_until, self.open_until)
+            self.failing = ()
+
+
+class PolitenessClock(Breaker):
+    """The due time, places in use and failures of one domain, host or address. It is itself the breaker of most crawls:
+    those without a trust of their own."""
 
     __slots__ = (
-        "active", "crawl_delay_s", "due", "extra_s", "failing",
-        "forced_single", "good", "last_end", "last_start", "open_until", "parked", "probes",
+        "active", "crawl_delay_s", "due", "extra_s", "forced_single", "good", "last_end", "last_start", "parked",
+        "private",
     )  # fmt: skip
 
     def __init__(self, due: float = 0.0) -> None:
+        super().__init__()
         self.due = due  # not before this, whoever asks
         self.last_start = self.last_end = _NEVER  # of requests, whosever they were
         self.active = 0  # places taken
@@ -55,28 +85,51 @@ class PolitenessClock:
         self.extra_s = 0.0  # delay added after a 429 or 503
         self.good = 0  # successes since then
         self.forced_single = False  # a Crawl-delay or Retry-After was seen
-        self.failing: tuple[int, ...] = ()  # items that failed in a row
-        self.open_until = 0.0  # of the breaker; 0: it is closed
-        self.probes = 0  # that have failed since it opened
+        self.private: dict[str, Breaker] | None = None  # of crawls with a trust of their own, by it
         self.parked: dict[Site, None] | None = None  # of a shared clock: the sites that wait for a place, in order
 
     def delay_s(self, section: PolitenessSection) -> float:
         """The current minimum time between two requests."""
         return max(section.delay_s, self.crawl_delay_s, self.extra_s)
 
-    def places(self, section: PolitenessSection) -> int:
+    def places(self, section: PolitenessSection, trust: str = "") -> int:
         """How many requests may be in flight."""
-        return 1 if self.forced_single or self.open_until else section.places
+        return 1 if self.forced_single or self._open_until(trust) else section.places
 
-    def due_for(self, section: PolitenessSection) -> float:
+    def due_for(self, section: PolitenessSection, trust: str = "") -> float:
         """When a crawl with these settings may ask: its delay counts from the end of the last request, or from the
         start where it may have several in flight."""
-        last = self.last_end if self.places(section) == 1 else self.last_start
+        if not trust:
+            return max(self.due_for_all(section), self.held_until)
+        breaker = self.private.get(trust) if self.private is not None else None
+        return max(self.due_for_all(section, trust), 0.0 if breaker is None else breaker.held_until)
+
+    def due_for_all(self, section: PolitenessSection, trust: str = "") -> float:
+        """The same, but for the breaker."""
+        last = self.last_end if self.places(section, trust) == 1 else self.last_start
         return max(self.due, last + self.delay_s(section))
 
-    def has_room(self, section: PolitenessSection) -> bool:
+    def has_room(self, section: PolitenessSection, trust: str = "") -> bool:
         """Whether a place is free."""
-        return self.active < self.places(section)
+        return self.active < self.places(section, trust)
+
+    def breaker(self, trust: str) -> Breaker:
+        """The breaker of the crawls of one trust."""
+        if not trust:
+            return self
+        if self.private is None:
+            self.private = {}
+        return self.private.setdefault(trust, Breaker())
+
+    def last_held_until(self) -> float:
+        """When the last of its breakers lets a request through."""
+        return max([self.held_until, *(one.held_until for one in (self.private or {}).values())])
+
+    def _open_until(self, trust: str) -> float:
+        if not trust:
+            return self.open_until
+        breaker = self.private.get(trust) if self.private is not None else None
+        return 0.0 if breaker is None else breaker.open_until
 
     def started(self, now: float) -> None:
         """A request is being made."""
@@ -94,51 +147,41 @@ class PolitenessClock:
         self.extra_s = min(SLOWEST_S, max(2 * self.delay_s(section), 1.0))
         self.due = max(self.due, at + self.extra_s, at + (retry_after_s or 0.0))
 
-    def answered(self, item: int, ok: bool, at: float, section: PolitenessSection) -> None:
+    def answered(self, item: int, ok: bool, at: float, section: PolitenessSection, trust: str = "") -> None:
         """Counts a success or failure for the breaker; successes reduce a slowed site's extra delay."""
+        self.breaker(trust).count(item, ok, at, section)
         if ok:
-            self.failing = ()
-            self.open_until, self.probes = 0.0, 0
             self.good += 1
             if self.extra_s and self.good % EASE_AFTER == 0:
                 self.due = max(self.due, self.due_for(section))  # the shorter delay counts from the next request on
                 self.extra_s = self.extra_s / 2 if self.extra_s > 2 * section.delay_s else 0.0
-            return
-        if self.open_until:
-            self.probes += 1
-            self._open(at, section)
-            return
-        if item not in self.failing:
-            self.failing += (item,)
-        if len(self.failing) >= section.breaker_failures:
-            self._open(at, section)
 
-    def broken(self, section: PolitenessSection) -> bool:
+    def broken(self, section: PolitenessSection, trust: str = "") -> bool:
         """Whether as many probes have failed as are made: the site is given up."""
-        return self.probes >= section.breaker_max_probes
+        probes = self.probes if not trust else self.breaker(trust).probes
+        return probes >= section.breaker_max_probes
 
-    def logged_state(self) -> tuple[float, float, int]:
+    def logged_state(self, trust: str = "") -> tuple[float, float, int]:
         """The part whose changes are saved and logged."""
-        return self.extra_s, self.open_until, self.probes
+        breaker = self.breaker(trust)
+        return self.extra_s, breaker.open_until, breaker.probes
 
-    def log_changes(self, before: tuple[float, float, int], site: str, section: PolitenessSection) -> None:
+    def log_changes(
+        self, before: tuple[float, float, int], site: str, section: PolitenessSection, trust: str = ""
+    ) -> None:
         """Logs what has changed since `logged_state` was `before`."""
         extra_s, open_until, probes = before
+        breaker = self.breaker(trust)
         if self.extra_s > extra_s:
             log_change("slowed", site, self.delay_s(section))
         elif self.extra_s < extra_s:
             log_change("eased", site, self.delay_s(section))
-        if self.open_until and not open_until:
+        if breaker.open_until and not open_until:
             log_change("opened", site, section.breaker_reset_s)
-        elif self.probes > probes:
-            log_change("probed", site, self.probes)
-        elif open_until and not self.open_until:
+        elif breaker.probes > probes:
+            log_change("probed", site, breaker.probes)
+        elif open_until and not breaker.open_until:
             log_change("closed", site, probes)
-
-    def _open(self, at: float, section: PolitenessSection) -> None:
-        self.open_until = at + section.breaker_reset_s
-        self.due = max(self.due, self.open_until)
-        self.failing = ()
 
 
 class AddressClock(PolitenessClock):

@@ -62,9 +62,9 @@ class FrontierView:
         on_disk = (path for folder in self._folders if (path := _spilled(folder, entry, key)) is not None)
         return next((f"in a long queue, on disk: {path}" for path in on_disk), "in its queue, or being fetched")
 
-    def refusal(self, url: str) -> str | None:
-        """The recorded reason for which a URL was refused."""
-        return next((reason for pod in self._pods if (reason := pod.refusal(url)) is not None), None)
+    def refusal(self, url: str, crawl: int = 0) -> str | None:
+        """The recorded reason for which a URL was refused, by one crawl of several or by any (0)."""
+        return next((reason for pod in self._pods if (reason := pod.refusal(url, crawl)) is not None), None)
 
     def scope_extensions(self) -> list[str]:
         """The URLs by which redirects of seeds extended the scope."""
@@ -192,8 +192,12 @@ class _Pod:
                         before.add(int(item))
         return len(before - done)
 
-    def refusal(self, url: str) -> str | None:
-        row = next(self._all("SELECT reason FROM refusals WHERE url = ?", url), None)
+    def refusal(self, url: str, crawl: int) -> str | None:
+        if crawl:
+            found = self._all("SELECT reason FROM refusals WHERE url = ? AND crawl = ?", url, crawl)
+        else:  # also files of an older Weft, which do not say whose it was
+            found = self._all("SELECT reason FROM refusals WHERE url = ?", url)
+        row = next(found, None)
         return str(row[0]) if row else None
 
     def scope_extensions(self) -> list[str]:

@@ -66,6 +66,7 @@ class PageStore:
         acknowledged: int = 0,
         is_done: Callable[[int], bool] | None = None,
         read_only: bool = False,
+        is_checked: bool = False,
         rotate_bytes: int = warc_file.ROTATE_BYTES,
         is_divided: bool = False,
         step: Callable[[str], None] = lambda _: None,
@@ -75,15 +76,16 @@ class PageStore:
         `keep` is what is stored of pages: `warc`, `text`, or both. `secret_headers` are the names of request headers
         whose values are masked, as credentials always are. `acknowledged` is the last batch acknowledged to the
         frontier: an index that ends before it has lost rows. They are restored from the WARC files if `is_done` can
-        tell which items the frontier has finished; else the store does not open. `step` is called with the name of each
-        step between two durable writes, for tests that kill the process there.
+        tell which items the frontier has finished; else the store does not open. `is_checked`: a reader need
+        not compare the WARC files with the indexes, since a writer that runs has. `step` is called with the name of
+        each step between two durable writes, for tests that kill the process there.
         """
         folders = [Path(folder) for folder in data_dirs]
         if not folders:
             raise BadInput("a page store needs at least one data dir")
         maker = RecordMaker(Private(secret_headers))
         if read_only:
-            return cls._reading(folders, maker)
+            return cls._reading(folders, maker, is_checked)
         warc_file.check_slot(slot)
         _refuse_missing([schema.path_of(folder, slot) for folder in folders], acknowledged)
         names = (warc_file.name_of(crawl_id, slot, serial) for serial in count(_next_serial(folders)))
@@ -106,9 +108,10 @@ class PageStore:
             raise
 
     @classmethod
-    def _reading(cls, folders: list[Path], maker: RecordMaker) -> PageStore:
+    def _reading(cls, folders: list[Path], maker: RecordMaker, is_checked: bool) -> PageStore:
         store = cls(folders, [], maker)
-        store._corpus.check()
+        if not is_checked:
+            store._corpus.check()
         if store._corpus.is_empty():
             raise BadInput(f"{folders[0]} holds no crawl: there is no index in it")
         return store

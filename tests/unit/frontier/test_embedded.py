@@ -310,11 +310,14 @@ def test_refusals_are_remembered_up_to_a_bound(bench: Bench, monkeypatch: pytest
     monkeypatch.setattr(embedded_module, "_REMEMBERED_REFUSALS", 3)
     frontier = bench.open()
     for number in range(5):
-        frontier.refused(Reason.SCOPE, f"http://x/{number}", 1)
+        frontier.refused(1, Reason.SCOPE, f"http://x/{number}", 1)
+    frontier.refused(2, Reason.TRAP, "http://x/4", 1)
     frontier.commit()
     view = FrontierView([bench.folder])
     try:
-        assert [view.refusal(f"http://x/{number}") for number in range(5)] == [Reason.SCOPE] * 3 + [None] * 2
+        assert [view.refusal(f"http://x/{number}") for number in range(5)] == [Reason.SCOPE] * 3 + [None, Reason.TRAP]
+        assert view.refusal("http://x/4", crawl=1) is None, "another crawl's bound, and another crawl's reason"
+        assert (view.refusal("http://x/4", crawl=2), view.refusal("http://x/0", crawl=1)) == ("trap", "scope")
     finally:
         view.close()
 

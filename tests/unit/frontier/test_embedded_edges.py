@@ -266,7 +266,7 @@ def test_what_can_be_read_of_a_damaged_frontier_is_taken_over(tmp_path: Path) ->
     journal = Journal(tmp_path / "frontier.db")
     site = msgspec.msgpack.encode({"crawl_delay": 9.0})
     journal.put("sites", "a", site)
-    journal.refuse("scope", "http://x/", 3)
+    journal.refuse(2, "scope", "http://x/", 3)
     record = msgspec.msgpack.encode(RobotsRecord("ok", b"", 1.0))
     journal.record_robots("http://a", 5.0, record)
     journal.record_robots("http://a", 6.0, record)
@@ -276,13 +276,13 @@ def test_what_can_be_read_of_a_damaged_frontier_is_taken_over(tmp_path: Path) ->
     db = sqlite3.connect(tmp_path / "frontier.db", isolation_level=None)
     broken = sealed(site)
     db.execute("INSERT INTO sites VALUES ('broken', ?)", (broken[:-1] + bytes([broken[-1] ^ 1]),))
-    db.execute("INSERT INTO refusals VALUES ('scope', ?, 1)", (b"no text",))
-    db.execute("INSERT INTO refusals VALUES (?, 'http://y/', 1)", (b"no text",))
+    db.execute("INSERT INTO refusals VALUES ('scope', ?, 1, 1)", (b"no text",))
+    db.execute("INSERT INTO refusals VALUES (?, 'http://y/', 1, 1)", (b"no text",))
     db.close()
     assert renew(tmp_path, [2])
     db = sqlite3.connect(tmp_path / "frontier.db")
     assert db.execute("SELECT key FROM sites").fetchall() == [("a",)]
-    assert db.execute("SELECT * FROM refusals").fetchall() == [("scope", "http://x/", 3)]
+    assert db.execute("SELECT * FROM refusals").fetchall() == [("scope", "http://x/", 3, 2)]
     assert db.execute("SELECT origin, wall FROM robots_history").fetchall() == [("http://a", 5.0), ("http://a", 6.0)]
     assert db.execute("SELECT count(*) FROM journal").fetchone() == (0,)
     db.close()

@@ -15,6 +15,8 @@ from weft.errors import BadInput
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.journal import SCHEMA_VERSION, Journal, packed_items, sealed
+from weft.frontier.view import FrontierView
+from weft.records import Reason
 
 FIRST = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
@@ -44,6 +46,7 @@ def first_layout(folder: Path, version: int = 1) -> Path:
         db.execute("INSERT INTO journal VALUES (1, ?, NULL)", (isal_zlib.compress(lines.encode(), 1),))
         db.execute("INSERT INTO journal VALUES (2, NULL, ?)", (packed_items([2]),))
         db.execute("INSERT INTO retries VALUES (3, 2, 1000.0)")
+        db.execute("INSERT INTO refusals VALUES ('scope', 'http://x/', 1)")
         db.commit()
     return path
 
@@ -62,6 +65,11 @@ def test_the_first_layout_goes_on_as_it_was(tmp_path: Path) -> None:
     other = frontier.open_crawl("new", CrawlLimits())
     frontier.recover()
     assert other == 2, "a new crawl has a number of its own"
+    frontier.refused(other, Reason.TRAP, "http://y/", 2)
+    frontier.commit()
+    view = FrontierView([tmp_path / "f"])
+    assert (view.refusal("http://x/", crawl=1), view.refusal("http://x/", crawl=other)) == ("scope", None)
+    view.close()
     frontier.close_crawl(1)
     frontier.closed(1)
     while not frontier.forget_crawl(1):
@@ -70,6 +78,7 @@ def test_the_first_layout_goes_on_as_it_was(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "f" / "frontier.db")) as db:
         assert db.execute("SELECT count(*) FROM journal WHERE crawl = 1").fetchone() == (0,)
         assert db.execute("SELECT count(*) FROM retries").fetchone() == (0,)
+        assert db.execute("SELECT * FROM refusals").fetchall() == [("trap", "http://y/", 2, other)]
 
 
 def test_a_kill_before_the_migration_is_committed_leaves_the_first_layout(

@@ -136,9 +136,9 @@ def test_the_breaker_opens_at_the_wanted_number_of_failures_in_a_row() -> None:
     fail(clock, [1, 2], rules)
     clock.answered(3, True, 100.0, rules)
     fail(clock, [4, 5], rules)
-    assert (clock.due, clock.places(rules)) == (0.0, 2), "a good answer in between"
+    assert (clock.due_for(rules), clock.places(rules)) == (0.0, 2), "a good answer in between"
     fail(clock, [6], rules)
-    assert (clock.due, clock.places(rules)) == (400.0, 1)
+    assert (clock.due_for(rules), clock.places(rules)) == (400.0, 1)
 
 
 def test_an_open_breaker_counts_probes_and_not_failures() -> None:
@@ -146,9 +146,9 @@ def test_an_open_breaker_counts_probes_and_not_failures() -> None:
     fail(clock, [1, 2], rules)
     assert not clock.broken(rules)
     fail(clock, [3], rules, at=400.0)
-    assert (clock.due, clock.broken(rules)) == (700.0, False)
+    assert (clock.due_for(rules), clock.broken(rules)) == (700.0, False)
     fail(clock, [4], rules, at=700.0)
-    assert (clock.due, clock.broken(rules)) == (1000.0, True)
+    assert (clock.due_for(rules), clock.broken(rules)) == (1000.0, True)
 
 
 def test_a_good_probe_closes_the_breaker_and_forgets_the_bad_ones() -> None:
@@ -157,9 +157,26 @@ def test_a_good_probe_closes_the_breaker_and_forgets_the_bad_ones() -> None:
     clock.answered(4, True, 500.0, rules)
     assert clock.places(rules) == 2
     fail(clock, [5], rules, at=500.0)
-    assert clock.due == 400.0, "one failure opens nothing"
+    assert clock.due_for(rules) == 400.0, "one failure opens nothing"
     fail(clock, [6, 7], rules, at=500.0)
-    assert (clock.due, clock.broken(rules)) == (800.0, False), "the next probe is the first again"
+    assert (clock.due_for(rules), clock.broken(rules)) == (800.0, False), "the next probe is the first again"
+
+
+def test_each_trust_has_a_breaker_of_its_own_and_all_have_one_clock() -> None:
+    clock, rules = PolitenessClock(), section(breaker_failures=2, breaker_reset_s=300.0, breaker_max_probes=1, places=2)
+    for item in (1, 2):
+        clock.answered(item, False, 100.0, rules, "proxy ")
+    clock.ended(100.0)
+    assert (clock.due_for(rules, "proxy "), clock.places(rules, "proxy ")) == (400.0, 1)
+    assert (clock.due_for(rules), clock.due_for(rules, "other ")) == (0.0, 0.0)
+    assert clock.places(rules) == clock.places(rules, "other ") == 2
+    clock.answered(3, True, 120.0, rules)
+    assert clock.due_for(rules, "proxy ") == 400.0, "another's good answer closes nothing"
+    clock.answered(4, False, 400.0, rules, "proxy ")
+    assert clock.broken(rules, "proxy ") and not clock.broken(rules) and not clock.broken(rules, "other ")
+    clock.slow_down(400.0, 900.0, rules)
+    assert {clock.due_for(rules, trust) for trust in ("", "other ", "proxy ")} == {1300.0}, "Retry-After binds all"
+    assert {clock.places(rules, trust) for trust in ("", "other ", "proxy ")} == {1}
 
 
 def test_failures_before_the_breaker_opened_do_not_count_after_it() -> None:

@@ -260,8 +260,23 @@ def test_what_a_site_asked_for_is_recalled_from_the_journal(bench: Bench) -> Non
     again = bench.queues()
     a, b, c = (again.site(key).clock for key in "abc")
     assert (a.crawl_delay_s, a.extra_s, a.forced_single, a.open_until) == (7.0, 20.0, True, 0.0)
-    assert [round(clock.due, 3) for clock in (a, b, c)] == [1500.0, 1300.0, 1000.0]
-    assert (b.probes, b.open_until, c.forced_single) == (1, b.due, False)
+    assert [round(clock.due_for(queues.section), 3) for clock in (a, b, c)] == [1500.0, 1300.0, 1000.0]
+    assert (b.probes, b.open_until, c.forced_single) == (1, b.held_until, False)
+
+
+def test_breakers_of_each_trust_are_recalled_from_the_journal(bench: Bench) -> None:
+    queues = bench.queues(breaker_failures=1, breaker_reset_s=300.0)
+    site = queues.site("a")
+    site.clock.answered(1, False, bench.time, queues.section, "one ")
+    site.clock.answered(1, False, bench.time, queues.section, "one ")
+    site.clock.answered(2, True, bench.time, queues.section, "two ")
+    queues.save(site)
+    queues._journal.commit()
+    bench.time += 100
+    clock = bench.queues(breaker_failures=1).site("a").clock
+    assert [round(clock.due_for(queues.section, trust)) for trust in ("", "one ", "two ")] == [1000, 1300, 1000]
+    assert [clock.breaker(trust).probes for trust in ("", "one ", "two ")] == [0, 1, 0]
+    assert [bool(clock.breaker(trust).open_until) for trust in ("", "one ", "two ")] == [False, True, False]
 
 
 def test_a_site_that_was_asked_before_this_process_waits_its_delay(bench: Bench) -> None:

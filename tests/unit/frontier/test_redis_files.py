@@ -49,13 +49,13 @@ def test_refusals_are_written_with_a_commit_and_up_to_a_bound(tmp_path: Path, mo
     def refused() -> list[str | None]:
         return [view.refusal(f"http://a/{number}") for number in range(5)]
 
-    shelf.refuse("scope", "http://a/0", 1)
-    shelf.refuse("budget", "http://a/1", 1)
+    shelf.refuse(1, "scope", "http://a/0", 1)
+    shelf.refuse(1, "budget", "http://a/1", 1)
     assert refused() == [None] * 5
     shelf.commit()
     assert refused() == ["scope", "budget", None, None, None]
     for number in (2, 3, 4):
-        shelf.refuse("scope", f"http://a/{number}", 1)
+        shelf.refuse(1, "scope", f"http://a/{number}", 1)
     shelf.close()
     assert refused() == ["scope", "budget", "scope", None, None]
     view.close()
@@ -231,8 +231,8 @@ def test_what_cannot_be_written_leaves_a_shelf_as_it_was(tmp_path: Path) -> None
     with pytest.raises(sqlite3.Error):
         shelf.keep("http://a", RobotsRecord("ok", b"2", 5.0), object())  # type: ignore[arg-type]
     assert shelf.robots("http://a") == (1, RobotsRecord("ok", b"1", 5.0))
-    shelf.refuse("scope", "http://a/1", 1)
-    shelf.refuse("scope", "http://a/2", object())  # type: ignore[arg-type]
+    shelf.refuse(1, "scope", "http://a/1", 1)
+    shelf.refuse(1, "scope", "http://a/2", object())  # type: ignore[arg-type]
     with pytest.raises(sqlite3.Error):
         shelf.commit()
     other = Shelf(tmp_path / "robots.db")

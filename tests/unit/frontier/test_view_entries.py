@@ -111,8 +111,8 @@ def test_before_an_entry_come_those_of_its_site_that_are_nearer_or_older_and_not
 
 def test_what_each_pod_remembers_is_reported_together(pods: Pods) -> None:
     one, two = pods.pods
-    one.refused(Reason.BUDGET, "http://a/refused", 1)
-    two.refused(Reason.SCOPE, "http://b/refused", 1)
+    one.refused(1, Reason.BUDGET, "http://a/refused", 1)
+    two.refused(1, Reason.SCOPE, "http://b/refused", 1)
     for pod, url in ((one, "http://c/"), (two, "http://d/"), (two, "http://c/")):
         pod.scope_extended(1, url)
     two.robots_known("http://b", RobotsRecord("ok", b"old", 9e12), None)

@@ -34,11 +34,15 @@ class Fairness:
         """A site is due: every crawl that has something there, and whose own delay is over, may claim it."""
         clock = site.clock
         for lane in site.lanes:
-            section = lane.crawl.section
-            if not lane.is_ready and lane.may_run(now) and clock.has_room(section) and clock.due_for(section) <= now:
+            crawl = lane.crawl
+            if (
+                not lane.is_ready
+                and lane.may_run(now)
+                and clock.has_room(crawl.section, crawl.trust)
+                and clock.due_for(crawl.section, crawl.trust) <= now
+            ):
                 lane.is_ready = True
                 self._ready += 1
-                crawl = lane.crawl
                 crawl.ready.append(lane)
                 if not crawl.is_in_ring:
                     crawl.is_in_ring = True

@@ -17,6 +17,7 @@ import os
 import random
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -119,7 +120,7 @@ class EmbeddedFrontier:
         self._unacknowledged: list[tuple[int, OpenItem]] = []
         self._checkpoint_every = checkpoint_every
         self._since_checkpoint = 0
-        self._refusals_kept = 0
+        self._refusals_kept: Counter[int] = Counter()  # by crawl
         self.unreadable_requests = 0  # lines of the request log; known after `recover`
         self.missing_log_bytes = missing_bytes(folder / "requests", self._journal.meta("request_log"))
         self._requests = RequestLog(folder / "requests", self.now())
@@ -180,9 +181,8 @@ class EmbeddedFrontier:
             owner.depths = {}
         owner.limits, owner.section, owner.weight = limits, section, weight
         self._note_delay(section.delay_s)
-        for site in list(self._queues.sites.values()) if self._is_recovered else ():
-            if any(lane.crawl is owner for lane in site.lanes):
-                self._queues.schedule(site)
+        for site in list(owner.sites) if self._is_recovered else ():
+            self._queues.schedule(site)
         self._queues.unblock(owner)
 
     def _note_delay(self, delay_s: float) -> None:
@@ -204,18 +204,19 @@ class EmbeddedFrontier:
         owner = self._queues.crawls.pop(crawl)
         owner.is_closed = True
         self._queues.fairness.leave(owner)
-        for site in self._queues.sites.values():
-            for lane in [lane for lane in site.lanes if lane.crawl is owner]:
-                self._release_robots(lane)
-                self._queues.queued -= lane.queued
-                lane.clear()
-                site.lanes.remove(lane)
-                self._queues.schedule(site)
+        for site, lane in owner.sites.items():
+            self._release_robots(lane)
+            self._queues.queued -= lane.queued
+            lane.clear()
+            site.lanes.remove(lane)
+            self._queues.schedule(site)
+        owner.sites.clear()
         owner.queued = 0
         owner.blocked.clear()
         self._queues.blocked.pop(crawl, None)
         shutil.rmtree(owner.spill, ignore_errors=True)
         self._aside.pop(crawl, None)
+        self._refusals_kept.pop(crawl, None)
         for rejection in self._rejected:
             if rejection.crawl == crawl:
                 del self._rejected_out[rejection.item.item]
@@ -239,7 +240,8 @@ class EmbeddedFrontier:
         return self._journal.forget(crawl, at_most)
 
     def set_trust(self, crawl: int, trust: str) -> None:
-        """Robots.txt files are shared by crawls of equal trust: those that see the same hosts behind the same names."""
+        """Robots.txt files and breakers are shared by crawls of equal trust: those that see the same hosts behind the
+        same names."""
         self._queues.crawls[crawl].trust = f"{trust} " if trust else ""
 
     def crawl_standing(self, crawl: int) -> CrawlStanding:
@@ -252,8 +254,7 @@ class EmbeddedFrontier:
         owner = self._queues.crawls[crawl]
         if owner.limits.max_pages_per_domain is None:
             return owner.queued > 0
-        lanes = (lane for site in self._queues.sites.values() for lane in site.lanes if lane.crawl is owner)
-        return any(lane.queued and lane.has_budget() for lane in lanes)
+        return any(lane.queued and lane.has_budget() for lane in owner.sites.values())
 
     def set_aside(self, leases: Iterable[Lease]) -> None:
         """Takes items out that an edit has excluded, until `take_back`; nothing was asked for them."""
@@ -610,29 +611,27 @@ class EmbeddedFrontier:
         owner = self._queues.crawls[crawl]
         owner.paused = paused
         if paused:
-            for site in self._queues.sites.values():
-                if any(self._release_robots(lane) for lane in site.lanes if lane.crawl is owner):
+            for site, lane in owner.sites.items():
+                if self._release_robots(lane):
                     self._queues.schedule(site)  # other crawls may have waited for it
         self._queues.unblock(owner)
 
     def drop(self, crawl: int) -> None:
         """Rejects everything that is queued for a crawl."""
-        for site in self._queues.sites.values():
-            for lane in site.lanes:
-                if lane.crawl.number == crawl:
-                    self._reject(lane, Reason.DROPPED)
+        for lane in self._queues.crawls[crawl].sites.values():
+            self._reject(lane, Reason.DROPPED)
 
-    def refused(self, reason: Reason, url: str, parent: int) -> None:
+    def refused(self, crawl: int, reason: Reason, url: str, parent: int) -> None:
         """In the journal, for `weft explain`."""
-        if self._refusals_kept < _REMEMBERED_REFUSALS:
-            self._refusals_kept += 1
-            self._journal.refuse(reason, url, parent)
+        if self._refusals_kept[crawl] < _REMEMBERED_REFUSALS:
+            self._refusals_kept[crawl] += 1
+            self._journal.refuse(crawl, reason, url, parent)
 
     def _leave_out(self, crawl: Crawl, found: Found) -> None:
-        if found.purpose is Purpose.SITEMAP and self._refusals_kept < _REMEMBERED_REFUSALS:
+        if found.purpose is Purpose.SITEMAP and self._refusals_kept[crawl.number] < _REMEMBERED_REFUSALS:
             place = (crawl.number, found.depth, found.hops, found.about)
             self._journal.put("left_sitemaps", found.url, *place)
-        self.refused(Reason.BUDGET, found.url, found.parent)
+        self.refused(crawl.number, Reason.BUDGET, found.url, found.parent)
 
     def left_sitemaps(self, crawl: int) -> list[Found]:
         """The sitemaps for which there was no room, up to a bound: for a crawl that may have more of them now."""
@@ -692,10 +691,8 @@ class EmbeddedFrontier:
 
     def items(self, crawl: int) -> Iterator[Item]:
         """Everything that is queued for a crawl, site by site."""
-        for site in self._queues.sites.values():
-            for lane in site.lanes:
-                if lane.crawl.number == crawl:
-                    yield from lane.items()
+        for lane in self._queues.crawls[crawl].sites.values():
+            yield from lane.items()
 
     def key_of(self, url: str) -> str:
         """The politeness key of a URL."""
@@ -720,7 +717,8 @@ class EmbeddedFrontier:
             return True
         before.active -= 1
         section = state.lane.crawl.section
-        may_go = max(clock.due_for(section), clock.long_until) <= now and clock.has_room(section)
+        trust = state.lane.crawl.trust
+        may_go = max(clock.due_for(section, trust), clock.long_until) <= now and clock.has_room(section, trust)
         if not isinstance(site.clock, AddressClock):
             clock.joined(site.clock)
         site.clock = state.clock = clock
@@ -759,18 +757,17 @@ class EmbeddedFrontier:
     def _claim_at(self, lane: Lane, owner: str, now: float) -> Lease | None:
         site = lane.site
         if len(site.lanes) > 1 and (longest := self._longest_waiting(site, lane, now)) is not lane:
-            due = site.clock.due_for(longest.crawl.section)
+            due = site.clock.due_for(longest.crawl.section, longest.crawl.trust)
             if due > now:  # its own delay is longer than the others': they wait, or it never has a turn
                 self._queues.wheel.put(site, due, now)
                 return None
             lane = longest
-        clock, section = site.clock, lane.crawl.section
-        if clock.active >= clock.places(section) or clock.due_for(section) > now:
+        clock, section, trust = site.clock, lane.crawl.section, lane.crawl.trust
+        if clock.active >= clock.places(section, trust) or clock.due_for(section, trust) > now:
             self._queues.schedule(site)
             return None
-        if clock.broken(section):
-            for each in site.lanes:
-                self._reject(each, Reason.BREAKER)
+        if clock.broken(section, trust):
+            self._give_up(site, trust)
         item = self._take(site, lane, now)
         if item is None:
             self._queues.schedule(site, asked=lane)
@@ -854,7 +851,7 @@ class EmbeddedFrontier:
             lane.flight += 1
             lane.crawl.flight += 1
             self._mark(item, lane.crawl, leased=True)
-        self._requests.start(item.item, now, site.key, delay_s, site.clock.places(section), item.url)
+        self._requests.start(item.item, now, site.key, delay_s, site.clock.places(section, lane.crawl.trust), item.url)
         return lease
 
     def _expire(self, now: float) -> None:
@@ -885,22 +882,27 @@ class EmbeddedFrontier:
             self._queues.wake(state.clock)
 
     def _end_request(self, state: _State, ended: Ended) -> None:
-        clock, section = state.clock, state.lane.crawl.section
+        clock, section, trust = state.clock, state.lane.crawl.section, state.lane.crawl.trust
         clock.active -= 1
         clock.ended(ended.at)
-        before = clock.logged_state()
+        before = clock.logged_state(trust)
         if ended.slow_down:
             clock.slow_down(ended.at, ended.retry_after_s, section)
             if (ended.retry_after_s or 0.0) > section.max_retry_after_s:
                 for lane in state.site.lanes:
                     self._reject(lane, Reason.RETRY_AFTER)
         if ended.ok is not None:
-            clock.answered(ended.lease.item, ended.ok, ended.at, section)
-        if before != clock.logged_state() or ended.slow_down:
+            clock.answered(ended.lease.item, ended.ok, ended.at, section, trust)
+        if before != clock.logged_state(trust) or ended.slow_down:
             self._save_site(state.site)
-            clock.log_changes(before, state.site.key, section)
-        if clock.broken(section):
-            for lane in state.site.lanes:
+            clock.log_changes(before, state.site.key, section, trust)
+        if clock.broken(section, trust):
+            self._give_up(state.site, trust)
+
+    def _give_up(self, site: Site, trust: str) -> None:
+        """What the crawls of one trust have at a site is rejected: its breaker has stayed open for too long."""
+        for lane in site.lanes:
+            if lane.crawl.trust == trust:
                 self._reject(lane, Reason.BREAKER)
 
     def _end_lease(self, state: _State, outcome: Outcome, batch: int) -> None:
@@ -1034,7 +1036,7 @@ class EmbeddedFrontier:
         if cap is None:
             return False
         site = self._queues.sites.get(self._queues.key_of(found.url))
-        lane = next((lane for lane in site.lanes if lane.crawl is crawl), None) if site else None
+        lane = crawl.sites.get(site) if site is not None else None
         return lane is not None and lane.queued + lane.pages >= _OVERFLOW * cap + 1000
 
     def _has_sitemaps(self, crawl: Crawl, url: str, most: int) -> bool:

@@ -55,7 +55,7 @@ class Queues:
         self.wheel: Wheel[Site] = Wheel()
         self.fairness = Fairness()
         self.longest_delay_s = section.delay_s  # of all crawls
-        self.blocked: dict[int, Crawl] = {}  # those that have sites which wait for a permit
+        self.blocked: dict[int, Crawl] = {}  # those that run, and have sites which wait for a permit
         self.queued = 0
         self.not_before = 0.0  # no site is due before this: set when the times of the last requests are unknown
         self.asked: dict[
@@ -128,7 +128,8 @@ class Queues:
 
     def _is_waited_for(self, clock: PolitenessClock, now: float) -> bool:
         """Whether there may be somebody who must still wait for this clock."""
-        return max(clock.due, clock.last_end + max(clock.delay_s(self.section), self.longest_delay_s)) > now
+        own = clock.last_end + max(clock.delay_s(self.section), self.longest_delay_s)
+        return max(clock.due, clock.last_held_until(), own) > now
 
     def _recall(self, clock: PolitenessClock, key: str, now: float) -> None:
         row = self._journal.row("sites", key) if key in self._saved else None
@@ -137,8 +138,15 @@ class Queues:
                 state = msgspec.msgpack.decode(row[1])
             clock.crawl_delay_s, clock.extra_s = state["crawl_delay"], state["extra"]
             clock.forced_single, clock.probes = state["single"], state["probes"]
-            clock.due = max(clock.due, now + state["due_wall"] - self._wall())
-            clock.open_until = clock.due if state["open"] else 0.0
+            wall = self._wall()
+            clock.due = max(clock.due, now + state["due_wall"] - wall)
+            # In a record of an older Weft the due time is the breaker's, too.
+            clock.held_until = now + state.get("held_wall", state["due_wall"]) - wall
+            clock.open_until = max(now, clock.held_until) if state["open"] else 0.0
+            for trust, (probes, is_open, held_wall) in state.get("breakers", {}).items():
+                breaker = clock.breaker(trust)
+                breaker.probes, breaker.held_until = probes, now + held_wall - wall
+                breaker.open_until = max(now, breaker.held_until) if is_open else 0.0
 
     def wait_s(self, wall: float) -> float:
         """The seconds until a saved wall-clock time; bounded, because that clock may have been set back."""
@@ -150,14 +158,20 @@ class Queues:
         key, due = site.key, clock.due
         if isinstance(clock, AddressClock):
             key, due = _key_of(clock), max(due, clock.long_until)
-        due = max(due, clock.due_for(self.section))
+        due, now, wall = max(due, clock.due_for_all(self.section)), self._now(), self._wall()
         record = {
             "crawl_delay": clock.crawl_delay_s,
             "extra": clock.extra_s,
             "single": clock.forced_single,
             "probes": clock.probes,
             "open": bool(clock.open_until),
-            "due_wall": self._wall() + max(0.0, due - self._now()),
+            "held_wall": wall + max(0.0, clock.held_until - now),
+            "due_wall": wall + max(0.0, due - now),
+            "breakers": {
+                trust: (breaker.probes, bool(breaker.open_until), wall + breaker.held_until - now)
+                for trust, breaker in (clock.private or {}).items()
+                if breaker.open_until or breaker.held_until > now
+            },
         }
         self._saved.add(key)
         self._journal.put("sites", key, msgspec.msgpack.encode(record))
@@ -172,6 +186,7 @@ class Queues:
                 del self.sites[site.key]
                 site.gone = True
                 for lane in site.lanes:
+                    del lane.crawl.sites[site]
                     for origin in lane.origins:
                         self._by_origin.pop(origin, None)
                 gone.append(site)
@@ -253,19 +268,14 @@ class Queues:
             asked.stalled_at = self._now()
         if clock.parked and clock.active < clock.places(self.section):
             self.wake(clock)
-        if len(lanes) == 1:
-            if asked is None:
-                lanes[0].stalled_at = None
-            at = self._time_of(lanes[0], clock)
-        else:
-            if asked is None:
-                for lane in lanes:
-                    lane.stalled_at = None
-            at = min((time for lane in lanes if (time := self._time_of(lane, clock)) is not None), default=None)
+        if asked is None:
+            for lane in lanes:
+                lane.stalled_at = None
+        at, is_full = self._time_of(lanes, clock)
         if at is not None:
             self.wheel.put(site, at, self._now())
             return
-        if any(clock.active >= clock.places(lane.crawl.section) for lane in lanes):
+        if is_full:
             if clock.parked is not None and site.next_time() is not None:
                 clock.parked[site] = None
             return
@@ -274,17 +284,30 @@ class Queues:
         if not clock.active:
             self._note_idle(site)
 
-    def _time_of(self, lane: Lane, clock: PolitenessClock) -> float | None:
-        """When a lane may be claimed from; None where an event must come first, or nothing waits in it.
+    def _time_of(self, lanes: list[Lane], clock: PolitenessClock) -> tuple[float | None, bool]:
+        """When one of the lanes may be claimed from; None where an event must come first, or nothing waits. And
+        whether one of them has no place left.
 
         What a lane that was asked in vain has then waits for a permit, a budget or a robots.txt, which will schedule
-        the site.
+        the site. Most crawls of an engine are set alike: the clock is asked once for those.
         """
-        section = lane.crawl.section
-        if clock.active >= clock.places(section):
-            return None
-        at = lane.next_time() if lane.stalled_at is None else lane.later(lane.stalled_at)
-        return None if at is None else max(clock.due_for(section), at)
+        first: float | None = None
+        is_full = has_place = False
+        due, section, trust = 0.0, None, ""
+        for lane in lanes:
+            crawl = lane.crawl
+            if crawl.section is not section or crawl.trust != trust:
+                section, trust = crawl.section, crawl.trust
+                has_place = clock.active < clock.places(section, trust)
+                due = clock.due_for(section, trust) if has_place else 0.0
+                is_full = is_full or not has_place
+            if not has_place or not lane.queued:
+                continue
+            at = lane.next_time() if lane.stalled_at is None else lane.later(lane.stalled_at)
+            if at is not None and (first is None or at < first or due < first):
+                at = max(due, at)
+                first = at if first is None else min(first, at)
+        return first, is_full
 
     def wake(self, clock: PolitenessClock) -> None:
         """Lets as many parked sites go on as the turn has places: of a thousand on one address, not all at once."""
@@ -293,15 +316,16 @@ class Queues:
         while room > 0 and clock.parked:
             site = next(iter(clock.parked))
             del clock.parked[site]
-            times = [time for lane in site.lanes if (time := self._time_of(lane, site.clock)) is not None]
-            if times:
-                self.wheel.put(site, min(times), now)
-                room -= min(times) <= max(clock.due_for(self.section), now)
+            at, _ = self._time_of(site.lanes, site.clock)
+            if at is not None:
+                self.wheel.put(site, at, now)
+                room -= at <= max(clock.due_for(self.section), now)
 
     def block(self, crawl: Crawl, site: Site) -> None:
         """A site must wait until its crawl has a permit again."""
         crawl.blocked[site] = None
-        self.blocked[crawl.number] = crawl
+        if not crawl.paused:
+            self.blocked[crawl.number] = crawl
 
     def unblock(self, crawl: Crawl) -> int:
         """Schedules as many blocked sites as there are free permits; returns how many."""
@@ -310,7 +334,9 @@ class Queues:
             site = next(iter(crawl.blocked))
             del crawl.blocked[site]
             self.schedule(site)
-        if not crawl.blocked:
+        if crawl.blocked and not crawl.paused:
+            self.blocked[crawl.number] = crawl
+        else:
             self.blocked.pop(crawl.number, None)
         return count
 

@@ -21,7 +21,7 @@ from weft.errors import Damaged
 from weft.frontier.embedded.frontier import FROM_STORE
 from weft.frontier.journal import Journal, mark_of, unsealed_row
 
-_KEPT = {"robots_history": 3, "sites": 2, "refusals": 3}  # tables, and their columns
+_KEPT = {"robots_history": 3, "sites": 2, "refusals": 4}  # tables, and their columns
 
 
 def renew(folder: Path, others: list[int]) -> bool:
@@ -74,6 +74,8 @@ def _readable(path: Path) -> Iterator[tuple[str, tuple[Any, ...]]]:
         try:
             with closing(sqlite3.connect(path)) as db:
                 for row in db.execute(f"SELECT * FROM {table}"):  # noqa: S608
+                    if table == "refusals" and len(row) == columns - 1:
+                        row = (*row, 1)  # of an older Weft, which had one crawl
                     if len(row) == columns and (sound := _sound(table, row)) is not None:
                         yield table, sound
         except sqlite3.Error:

@@ -44,7 +44,7 @@ class Crawl:
 
     __slots__ = (
         "blocked", "depths", "flight", "is_closed", "is_in_ring", "leased", "limits", "name", "number", "pages",
-        "paused", "queued", "ready", "section", "seen", "spill", "stride", "trust", "weight",
+        "paused", "queued", "ready", "section", "seen", "sites", "spill", "stride", "trust", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -66,7 +66,7 @@ class Crawl:
         self.depths: dict[int, KnownDepth] | None = {} if limits.max_depth is not None else None
         self.section = section
         self.weight = weight
-        self.trust = ""  # before an origin in the keys of robots.txt files: whose answers it believes
+        self.trust = ""  # whose answers it believes: before an origin in the keys of robots.txt files, and of breakers
         self.pages = 0
         self.flight = 0  # pages that are out
         self.leased = 0  # everything that is out
@@ -77,6 +77,7 @@ class Crawl:
         self.stride = 0.0  # see fairness
         self.is_in_ring = False
         self.blocked: dict[Site, None] = {}  # sites that had to wait for a permit, in order
+        self.sites: dict[Site, Lane] = {}  # where it has a lane: an end must not look at all the others' sites
 
     def permits(self) -> int:
         """How many more pages may be started."""
@@ -298,11 +299,10 @@ class Site:
 
     def lane(self, crawl: Crawl) -> Lane:
         """The crawl's lane, made when it is first needed."""
-        for lane in self.lanes:
-            if lane.crawl is crawl:
-                return lane
-        lane = Lane(crawl, self)
-        self.lanes.append(lane)
+        lane = crawl.sites.get(self)
+        if lane is None:
+            lane = crawl.sites[self] = Lane(crawl, self)
+            self.lanes.append(lane)
         return lane
 
     def next_time(self) -> float | None:

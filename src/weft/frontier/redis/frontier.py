@@ -457,9 +457,9 @@ class RedisFrontier(RedisCrawls):
         super().scope_extended(crawl, url)
         self._shelf.keep_scope(crawl, self.scope_extensions(crawl))
 
-    def refused(self, reason: Reason, url: str, parent: int) -> None:
+    def refused(self, crawl: int, reason: Reason, url: str, parent: int) -> None:
         """On disk, for `weft explain`."""
-        self._shelf.refuse(reason, url, parent)
+        self._shelf.refuse(crawl, reason, url, parent)
 
     def left_sitemaps(self, crawl: int) -> list[Found]:
         """The sitemaps for which there was no room, up to a bound: for a crawl that may have more of them now."""
@@ -732,4 +732,4 @@ class RedisFrontier(RedisCrawls):
     def _refused(self, crawl: int, found: Found) -> None:
         if found.purpose is Purpose.SITEMAP:
             self._shelf.leave(crawl, found)
-        self.refused(Reason.BUDGET, found.url, found.parent)
+        self.refused(crawl, Reason.BUDGET, found.url, found.parent)

@@ -2,7 +2,7 @@
 
     robots           origin → version, record            the newest robots.txt
     robots_history   origin, when → record               every robots.txt that was ever in force, for the audit
-    refusals         reason, url → parent
+    refusals         crawl, reason, url → parent
     left_sitemaps    url → crawl, depth, hops, who named it   those for which there was no room
     meta             scope:CRAWL → where seeds' redirects have led, as Redis has it too: for who reads files alone
 
@@ -19,14 +19,15 @@ import msgspec
 
 from weft.errors import BadInput, writing
 from weft.frontier.contract import RobotsRecord
-from weft.frontier.journal import sync_log
+from weft.frontier.journal import add_crawl_to_refusals, sync_log
 from weft.records import Found, Purpose
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS robots (origin TEXT PRIMARY KEY, version INTEGER, record BLOB) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS robots_history (
     origin TEXT, wall REAL, record BLOB, PRIMARY KEY (origin, wall)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS refusals (reason TEXT, url TEXT, parent INTEGER, PRIMARY KEY (reason, url)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS refusals (
+    reason TEXT, url TEXT, parent INTEGER, crawl INTEGER DEFAULT 1, PRIMARY KEY (crawl, reason, url)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS left_sitemaps (
     url TEXT PRIMARY KEY, crawl INTEGER, depth INTEGER, hops INTEGER, about TEXT) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
@@ -45,10 +46,11 @@ class Shelf:
             self._db = sqlite3.connect(path, isolation_level=None, timeout=_WAIT_S, check_same_thread=False)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
+            add_crawl_to_refusals(self._db)
             self._db.executescript(_TABLES)
         except sqlite3.DatabaseError as error:
             raise BadInput(f"{path}: cannot hold robots.txt files: {error}; choose another data dir") from None
-        self._refusals: dict[tuple[str, str], int] = {}
+        self._refusals: dict[tuple[int, str, str], int] = {}
         self._left: dict[str, tuple[int, int, int, str]] = {}
         self._kept = 0
 
@@ -80,11 +82,11 @@ class Shelf:
             row = (f"scope:{crawl}", msgspec.msgpack.encode(extensions))
             self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", row)
 
-    def refuse(self, reason: str, url: str, parent: int) -> None:
+    def refuse(self, crawl: int, reason: str, url: str, parent: int) -> None:
         """Remembers a refusal, up to a bound; `commit` writes it."""
         if self._kept < MOST_REFUSALS:
             self._kept += 1
-            self._refusals[reason, url] = parent
+            self._refusals[crawl, reason, url] = parent
 
     def leave(self, crawl: int, sitemap: Found) -> None:
         """Remembers a sitemap for which there was no room, up to a bound; `commit` writes it."""
@@ -102,9 +104,9 @@ class Shelf:
             return
         with writing(self._path):
             self._db.execute("BEGIN IMMEDIATE")
-            rows = [(reason, url, parent) for (reason, url), parent in self._refusals.items()]
+            rows = [(reason, url, parent, crawl) for (crawl, reason, url), parent in self._refusals.items()]
             try:
-                self._db.executemany("INSERT OR IGNORE INTO refusals VALUES (?, ?, ?)", rows)
+                self._db.executemany("INSERT OR IGNORE INTO refusals VALUES (?, ?, ?, ?)", rows)
                 left = [(url, *place) for url, place in self._left.items()]
                 self._db.executemany("INSERT OR IGNORE INTO left_sitemaps VALUES (?, ?, ?, ?, ?)", left)
                 self._db.execute("COMMIT")

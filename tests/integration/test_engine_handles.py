@@ -1,0 +1,272 @@
+"""Handles on one engine: what a reply's number means, seeds in pieces, settings that differ, who runs the engine, and
+how soon it sees the end of the one who does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engines import ended, host, kill, nothing, shared, until
+from pace import patience
+
+import weft
+from weft.engine import core, handle, settings
+from weft.engine.channel import Connection, socket_path
+from weft.engine.model import EndReason, State
+from weft.errors import BadInput
+from weft.testing.web import SyntheticWeb, synthetic_web
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[SyntheticWeb]:
+    with synthetic_web(hosts=6, pages=40, profile="calm", seed=9) as web:
+        yield web
+
+
+@pytest.fixture(scope="module")
+def engine(web: SyntheticWeb, tmp_path_factory: pytest.TempPathFactory) -> Iterator[weft.Engine]:
+    with weft.Engine(tmp_path_factory.mktemp("engine") / "data", **shared(web)) as engine:
+        yield engine
+
+
+# ── numbers of replies ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_reply_has_the_number_of_its_own_change(engine: weft.Engine, web: SyntheticWeb) -> None:
+    replies = [engine.open("numbered")]
+    replies.append(engine.pause("numbered"))
+    replies.append(engine.pause("numbered"))
+    engine.seed("numbered", nothing(web, 1, 30))
+    replies.append(engine.resume("numbered"))
+    replies.append(engine.edit("numbered", delay=5))
+    replies.append(engine.cancel("numbered"))
+    events = list(engine.events("numbered"))
+    states = {event.number: event.state for event in events}
+    for reply in replies[:4] + replies[-1:]:
+        assert states[reply.number] is reply.state, reply
+    assert replies[1].number == replies[2].number == 2
+    for reply in replies:
+        assert list(engine.events("numbered", reply.number)) == events[reply.number :]
+    assert replies[-1].number == len(events)
+
+
+def test_of_two_changes_in_one_commit_each_reply_has_its_own_number(engine: weft.Engine) -> None:
+    """Both commands are there before the engine looks, and are committed together."""
+    engine.open("together")
+    connections = [Connection(socket_path(engine.data_dir)) for _ in range(2)]
+    pid = connections[0].pid
+    assert pid == engine.pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        replies: dict[str, Any] = {}
+        threads = []
+        for connection, verb in zip(connections, ("pause", "resume"), strict=True):
+            call = threading.Thread(
+                target=lambda c=connection, v=verb: replies.__setitem__(v, c.call(v, name="together"))
+            )
+            call.start()
+            time.sleep(0.1)  # in this order
+            threads.append(call)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    for thread in threads:
+        thread.join(patience(10))
+    assert [(replies[verb]["state"], replies[verb]["number"]) for verb in ("pause", "resume")] in (
+        [("paused", 2), ("open", 3)],
+        [("paused", 2), ("open", 1)],  # the resume was first, and changed nothing
+    )
+    for connection in connections:
+        connection.close()
+    engine.forget("together")
+
+
+# ── seeds in pieces ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_crawl_does_not_end_before_its_last_seeds_have_come(
+    engine: weft.Engine, web: SyntheticWeb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handle, "SEEDS_AT_ONCE", 2)
+    first_piece_done = threading.Event()
+
+    def slowly(self: weft.Engine, name: str, given: list[str], start: int) -> Any:
+        until(lambda: self.standing(name).in_flight == self.standing(name).queued == 0)
+        if start:
+            kill(engine)  # the promise of more outlives the engine
+        first_piece_done.set()
+        until(lambda: self.standing(name).in_flight == self.standing(name).queued == 0)
+        assert self.standing(name).state is State.RUNNING
+        return some(self, name, given, start)
+
+    some = weft.Engine._seed_some
+    monkeypatch.setattr(weft.Engine, "_seed_some", slowly)
+    urls = nothing(web, 2, 7, "pieces")
+    standing = engine.open("pieces", urls, seeded_urls_only=True)
+    assert first_piece_done.is_set() and standing.state in (State.RUNNING, State.ENDED)
+    assert ended(engine, "pieces").reason is EndReason.DONE
+    assert sorted(event.url for event in engine.events("pieces") if event.url) == sorted(urls)
+
+
+def test_a_crawl_that_ends_while_its_seeds_are_sent_needs_no_more(
+    engine: weft.Engine, web: SyntheticWeb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handle, "SEEDS_AT_ONCE", 1)
+    some = weft.Engine._seed_some
+
+    def late(self: weft.Engine, name: str, given: list[str], start: int) -> Any:
+        ended(self, name)
+        return some(self, name, given, start)
+
+    monkeypatch.setattr(weft.Engine, "_seed_some", late)
+    standing = engine.open("enough", [host(web, 3), *nothing(web, 3, 4)], max_pages=1)
+    assert (standing.state, standing.reason) == (State.ENDED, EndReason.MAX_PAGES)
+
+
+def test_seeds_that_never_come_are_not_waited_for_without_end(
+    web: SyntheticWeb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core, "EXPECT_S", 1.0)
+    engines: list[core.Core] = []
+
+    def serve() -> None:
+        engines.append(core.Core(tmp_path, shared_settings, "id"))
+        engines[0].serve(socket_path(tmp_path))
+        engines[0].run()
+
+    shared_settings = settings.plain(settings.of_engine(shared(web)))
+    thread = threading.Thread(target=serve)
+    thread.start()
+    until(socket_path(tmp_path).exists)
+    connection = Connection(socket_path(tmp_path))
+    try:
+        urls = nothing(web, 4, 3)
+        began = time.monotonic()
+        connection.call("open", name="left", seeds=urls, settings={"seeded_urls_only": True}, more=True)
+        until(lambda: connection.call("standing", name="left")["state"] == "ended")
+        assert time.monotonic() - began >= core.EXPECT_S
+        assert connection.call("standing", name="left")["reason"] == "done"
+    finally:
+        connection.close()
+        engines[0].stop()
+        thread.join(patience(20))
+
+
+def test_what_a_seed_adds_to_the_scope_is_kept_with_it(engine: weft.Engine, web: SyntheticWeb) -> None:
+    engine.open("scope", host(web, 0), delay=5)
+    engine.seed("scope", [host(web, 5)])
+    kill(engine)
+    engine.edit("scope", delay=0)
+    ended(engine, "scope")
+    found = {event.url for event in engine.events("scope") if event.kind == "page"}
+    assert sum(url.startswith(host(web, 5)) for url in found) > 1, "links of the added site were refused"
+
+
+# ── who runs the engine ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_settings_that_differ_from_those_of_the_engine_that_runs_are_refused_by_name(
+    engine: weft.Engine, web: SyntheticWeb
+) -> None:
+    with pytest.raises(BadInput, match=r"runs with other settings \(max_depth, politeness_delay_seconds\)"):
+        weft.Engine(engine.data_dir, **{**shared(web), "delay": 3, "max_depth": 2})
+    for same in ({}, shared(web), {"politeness_delay_seconds": 0.0, "log_level": "INFO"}):
+        with weft.Engine(engine.data_dir, **same) as second:
+            assert second.pid is None and second.standings() == engine.standings()
+
+
+def test_a_handle_that_takes_an_engine_over_keeps_its_settings(web: SyntheticWeb, tmp_path: Path) -> None:
+    first = weft.Engine(tmp_path / "engine", **shared(web))
+    with weft.Engine(tmp_path / "engine") as second:
+        first.open("over", host(web, 0), max_pages=3)
+        first.close()
+        assert ended(second, "over").pages == 3, "without the first one's settings the host is out of reach"
+        assert second.pid is not None
+
+
+def test_of_handles_that_start_at_once_one_runs_the_engine_and_all_work(web: SyntheticWeb, tmp_path: Path) -> None:
+    handles: list[weft.Engine] = []
+    threads = [
+        threading.Thread(target=lambda: handles.append(weft.Engine(tmp_path / "engine", **shared(web))))
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(patience(60))
+    assert len(handles) == 3
+    for number, each in enumerate(handles):
+        each.open(f"crawl {number}", host(web, number), max_pages=2)
+    for each in handles:
+        assert [ended(each, f"crawl {number}").pages for number in range(3)] == [2, 2, 2]
+    running = [each for each in handles if each.pid is not None]
+    assert len(running) == 1, "exactly one has an engine"
+    running[0].close()
+    others = [each for each in handles if each is not running[0]]
+    assert [len(each.standings()) for each in others] == [3, 3], "one of the others runs it now"
+    for each in others:
+        each.close()
+
+
+_OWNER = """
+import sys, weft
+with weft.Engine(sys.argv[1]) as engine:
+    print(engine.pid, flush=True)
+    sys.stdin.read()
+"""
+_BUSY = """
+import sys
+from weft.engine import host
+host.GRACE_S = 0.2
+parent = host.Parent(0)
+if sys.argv[1] == "runs":
+    parent.ends(lambda: print("asked to end", flush=True))
+print("ready", flush=True)
+while True:
+    pass
+"""
+
+
+def test_an_engine_ends_when_the_process_of_its_handle_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _OWNER, str(tmp_path / "engine")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        pid = int(owner.stdout.readline())
+        owner.kill()
+    until(lambda: not Path(f"/proc/{pid}").exists(), 30)
+
+
+@pytest.mark.parametrize("phase", ["starts", "runs"])
+def test_an_engine_whose_loop_is_busy_sees_the_end_of_its_parent(phase: str) -> None:
+    command = [sys.executable, "-c", _BUSY, phase]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None and child.stdin is not None
+        assert child.stdout.readline() == "ready\n"
+        child.stdin.close()
+        assert child.wait(patience(20)) == 1
+        assert child.stdout.read() == ("asked to end\n" if phase == "runs" else "")
+
+
+# ── readers ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_reader_does_not_list_the_files_of_all_crawls(
+    engine: weft.Engine, web: SyntheticWeb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.open("read", host(web, 0), max_pages=2)
+    ended(engine, "read")
+
+    def listed(folder: Path) -> Iterator[str]:
+        raise AssertionError(f"{folder} was listed")
+
+    monkeypatch.setattr("weft.store.corpus.files_in", listed)
+    assert len(list(engine.pages("read"))) == 2
+    assert list(engine.events("read", follow=False)) == list(engine.events("read"))
+    assert any(event.crawl == "read" for event in engine.events(follow=False))
