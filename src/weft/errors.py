@@ -3,6 +3,8 @@
     WeftError                the root; `exit_code` is that of the command line
     ├── BadInput             the user can correct it: one message that names what is wrong and what to do (exit 2)
     │   ├── BadUrl           a text that is not a crawlable URL; `reason` is a word to count by
+    │   ├── NoCrawl          a data dir that was asked about holds no crawl
+    │   ├── Occupied         a data dir holds a crawl already: go on with it, start it over, or take another
     │   ├── Damaged          a file of a crawl is gone, cut off or not what was written; says what can be done
     │   └── BadConfig        one or more problems in a configuration, all reported at once
     ├── Busy                 a port, a data dir: another process holds it (exit 2)
@@ -19,6 +21,7 @@ from __future__ import annotations
 
 import errno
 import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,6 +47,25 @@ class BadUrl(BadInput, ValueError):
         super().__init__(f"{shown!r}: {detail}")
         self.url = url
         self.reason = reason
+
+
+class NoCrawl(BadInput):
+    """There is no crawl to go on with, or to read."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(f"{home} holds no crawl: start one there first")
+        self.home = home
+
+
+class Occupied(BadInput):
+    """A new crawl was asked for where there is one already."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(
+            f"{home} holds a crawl already: go on with `resume=True`, start over with `fresh=True`, or choose another "
+            "`data_dir`"
+        )
+        self.home = home
 
 
 class NothingStored(UserWarning):
@@ -81,11 +103,31 @@ class Missing(WeftError):
         super().__init__(f"{what} is not installed: {how}")
 
     @classmethod
+    def of_extra(cls, what: str, name: str, otherwise: str = "") -> Missing:
+        """What one of Weft's extras brings; `otherwise` is another way to have it."""
+        how = f"it comes with the extra {name!r}: {installing(f'weft[{name}]')}"
+        return cls(what, f"{how}; {otherwise}" if otherwise else how)
+
+    @classmethod
     def said(cls, message: str) -> Missing:
         """The error as another process has raised it."""
         error = cls("", "")
         error.args = (message,)
         return error
+
+
+def installing(requirement: str) -> str:
+    """The command that installs something for this Python: environments that uv made have no pip."""
+    import shlex
+    from importlib.util import find_spec
+    from shutil import which
+
+    python, wanted = shlex.quote(sys.executable or "python3"), shlex.quote(requirement)
+    if find_spec("pip") is not None:
+        return f"{python} -m pip install {wanted}"
+    if which("uv") is not None:
+        return f"uv pip install --python {python} {wanted}"
+    return f"{python} -m ensurepip && {python} -m pip install {wanted}"
 
 
 class Unparsed(WeftError):

@@ -6,6 +6,7 @@ The command runs in this process, and the crawl's fetcher in one of its own, as 
 from __future__ import annotations
 
 import json
+import shlex
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -134,8 +135,38 @@ def test_nothing_is_stored_and_the_last_lines_say_why(
     way = WAYS[name]
     code, _, said = crawl(sites[name].url(way.path), *way.flags)
     assert code == 4, said
-    *_, cause, corpus = said.splitlines()
-    assert corpus.startswith("The corpus is in") and way.words in cause, said
+    before, _, after = said.partition("\nThe corpus is in ")
+    assert way.words in before.splitlines()[-1] and "--fresh" in after, said
+
+
+@pytest.mark.parametrize(
+    ("name", "then"),
+    [
+        ("private", "Try again: weft crawl --resume --retry-failed --allow-private --data-dir"),
+        ("500", "Try again: weft crawl --resume --retry-failed --data-dir"),
+        ("401", "--fresh --auth HOST=USER:PASSWORD --data-dir"),
+        ("robots", "Look into it: weft explain"),
+        ("self-signed", "--no-tls-verify --data-dir"),
+    ],
+)
+def test_the_last_line_has_the_whole_next_command(
+    name: str, then: str, sites: dict[str, Site], crawl: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    way, url = WAYS[name], sites[name].url(WAYS[name].path)
+    _, _, said = crawl(url, *way.flags)
+    last = said.partition("\nThe corpus is in ")[2]
+    assert then in last and f"--data-dir {tmp_path / 'data'}" in last, said
+    assert f"Start over: weft crawl {url} " in last and "--fresh" in last, said
+    assert "Errors: none" not in said, "the causes say otherwise"
+
+
+def test_the_next_command_works_as_it_is_written(
+    sites: dict[str, Site], crawl: Callable[..., tuple[int, str, str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    sites[ELSEWHERE].on("/there", page("<p>words"))
+    _, _, said = crawl(sites[ELSEWHERE].url("/there"), "--no-allow-private")
+    (command,) = [line.removeprefix("Try again: ") for line in said.splitlines() if line.startswith("Try again: ")]
+    assert run(shlex.split(command)[1:]) == 0, capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -152,7 +183,7 @@ def test_nobody_is_there(url: str, words: str, tmp_path: Path, capsys: pytest.Ca
     flags = ["--delay", "0", "--retry-backoff-seconds", "0.01", "--prometheus-port", "0", "--email", "me@example.com"]
     code = run(["crawl", url.format(port), *flags, "--allow-private", "--data-dir", str(tmp_path / "data")])
     said = capsys.readouterr().err
-    assert code == 4 and words in said.splitlines()[-2], said
+    assert code == 4 and words in said.partition("\nThe corpus is in ")[0].splitlines()[-1], said
 
 
 @pytest.mark.parametrize("pods", [EMBEDDED, REDIS], ids=["embedded", "redis"])
@@ -173,7 +204,7 @@ def test_every_seed_failed_though_a_sitemap_gave_a_page(
     sites: dict[str, Site], crawl: Callable[..., tuple[int, str, str]]
 ) -> None:
     code, _, said = crawl(sites[ELSEWHERE].url("/gone"))
-    assert code == 4 and "1 page in" in said and said.splitlines()[-3] == "Every seed failed:", said
+    assert code == 4 and "1 page in" in said and "\nEvery seed failed:\n" in said, said
 
 
 def test_a_limit_and_a_page_are_not_nothing(sites: dict[str, Site], crawl: Callable[..., tuple[int, str, str]]) -> None:
@@ -218,7 +249,7 @@ def test_a_url_that_was_visited_twice_is_one_url(tmp_path: Path, capfd: pytest.C
         assert run(["crawl", seed, *few, *data]) == 4
         assert run(["crawl", "--resume", "--retry-failed", "--allow-private", *few, *data]) == 4
     said = "".join(capfd.readouterr())
-    last = said[said.rindex("Nothing was stored:") :]
+    last = said[said.rindex("Nothing was stored:") :].splitlines()[1]
     assert "nothing accepts a connection" in last and "--allow-private" not in last, said
     assert "2 URLs" not in last, said
 

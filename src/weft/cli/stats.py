@@ -41,6 +41,7 @@ def _show_changes(crawl_dirs: tuple[str, ...], as_json: bool) -> None:
 
     from weft.crawl.folder import CrawlFolder
     from weft.crawl.reports.changes import changes
+    from weft.engine.loop.progress import CrawlStatus, read_status
     from weft.errors import BadInput
 
     folder = CrawlFolder(crawl_dirs)
@@ -50,10 +51,11 @@ def _show_changes(crawl_dirs: tuple[str, ...], as_json: bool) -> None:
         raise BadInput(
             f"{crawl_dirs[0]}: was not recrawled yet: weft crawl --resume --recrawl --data-dir {crawl_dirs[0]}"
         )
+    queued = (read_status(folder.status) or CrawlStatus()).queued
     if as_json:
-        print_document(msgspec.to_builtins(report))
+        print_document(msgspec.to_builtins(report) | {"queued": queued})
         return
-    click.echo(report.summary())
+    click.echo(report.summary() + (f"; {queued:,} URLs are still queued" if queued else ""))
     for kind in ("new", "changed", "gone", "moved"):
         for url in getattr(report, kind):
             click.echo(shown(f"{kind:8} {url}"))
@@ -107,9 +109,10 @@ def _pods(folder: CrawlFolder) -> dict[str, Any]:
 def _text(facts: dict[str, Any]) -> str:
     from weft.cli.display import clock
 
-    def listed(name: str, most: int = 12) -> str:
+    def listed(name: str, nameless: str = "none", most: int = 12) -> str:
+        """`nameless` is what an empty name stands for."""
         some = sorted(facts[name].items(), key=lambda item: -item[1])[:most]
-        return ", ".join(f"{key or '-'} {count:,}" for key, count in some) or "none"
+        return ", ".join(f"{key if key not in ('', '0') else nameless} {count:,}" for key, count in some) or "none"
 
     lines = [
         f"pages      {facts['live_pages']:,}  ({facts['urls']:,} URLs ended, {facts['queued']:,} queued)",
@@ -117,10 +120,10 @@ def _text(facts: dict[str, Any]) -> str:
         f"state      {facts['state']}" + (f" ({facts['note']})" if facts["note"] else ""),
         f"size       {facts['body_bytes'] / 1e6:,.1f} MB of bodies in {facts['warc_bytes'] / 1e6:,.1f} MB of WARC",
         f"rate       {facts['pages_per_s']:,.1f} pages/s over {clock(facts['elapsed_s'])}",
-        f"statuses   {listed('statuses')}",
+        f"statuses   {listed('statuses', 'no response')}",
         f"errors     {listed('errors')}",
         f"left out   {listed('refused')}",
-        f"types      {listed('content_types')}",
+        f"types      {listed('content_types', 'no type')}",
         f"depths     {', '.join(f'{depth}: {count:,}' for depth, count in list(facts['depths'].items())[:12])}",
     ]
     if facts["pods"]["of"] > 1:

@@ -28,6 +28,7 @@ import socket
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +37,18 @@ import msgspec
 from weft import __version__, urls
 from weft.config import numbers
 from weft.crawl.files import open_json, open_lines, read_sealed, replace_file, sealed_json, sealed_lines
-from weft.errors import BadInput, Busy, Damaged
+from weft.errors import BadInput, Busy, Damaged, NoCrawl
 from weft.store.pages import PageStore
 from weft.telemetry import Slot
 
 LAYOUT = 1
 _SETTINGS_REMEDY = (
-    "without it nobody knows the crawl's delay, scope and limits: restore it from a backup, or start over with --fresh"
+    "without it nobody knows the crawl's delay, scope and limits: restore it from a backup, or start over with "
+    "`fresh=True`"
 )
-_SEEDS_REMEDY = "without its seeds the crawl would end too early: restore it from a backup, or start over with --fresh"
+_SEEDS_REMEDY = (
+    "without its seeds the crawl would end too early: restore it from a backup, or start over with `fresh=True`"
+)
 _OWN = (
     "crawl.json",
     "config.json",
@@ -85,6 +89,18 @@ class Identity(msgspec.Struct):
     sealed: bool = False  # settings and seeds carry a digest: older crawls have none
 
 
+class RecrawlStart(msgspec.Struct, frozen=True):
+    """Where a pod's recrawl began: what it queues has later numbers, and what was queued before is fetched later."""
+
+    last_item: int
+    at: float = inf  # by the wall clock; an older Weft did not note it
+
+
+def _recrawl_start(data: bytes) -> RecrawlStart:
+    found = msgspec.json.decode(data, type=RecrawlStart | int)
+    return RecrawlStart(found) if isinstance(found, int) else found
+
+
 class CrawlFolder:
     """The data dirs of one crawl."""
 
@@ -115,9 +131,7 @@ class CrawlFolder:
                 ) from None
             if self.holds_pages():
                 raise Damaged(self._identity, "is missing, and there are pages", "restore it from a backup") from None
-            raise BadInput(
-                f"{self.home} holds no crawl; start one with `weft crawl URL --data-dir {self.home}`"
-            ) from None
+            raise NoCrawl(self.home) from None
         except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Damaged(self._identity, f"cannot be read: {error}", "restore it from a backup") from None
         if identity is None:
@@ -195,7 +209,7 @@ class CrawlFolder:
                 probe.touch()
                 probe.unlink()
             except OSError as error:
-                raise BadInput(f"data dir {folder}: {error.strerror}; choose another with --data-dir") from None
+                raise BadInput(f"data dir {folder}: {error.strerror}; choose another `data_dir`") from None
         self._lock = os.open(self.home / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -267,13 +281,13 @@ class CrawlFolder:
         """Keeps them for a resume."""
         replace_file(self.home / "config.json", sealed_json(settings))
 
-    def recrawl(self) -> dict[int, int]:
-        """The last item of each pod before the last recrawl; empty if there was none."""
+    def recrawl(self) -> dict[int, RecrawlStart]:
+        """Where the last recrawl of each pod began; empty if there was none."""
         began = {}
         for pod in range(self.pods):
             path = self._recrawl(pod)
             try:
-                began[pod] = msgspec.json.decode(path.read_bytes(), type=int)
+                began[pod] = _recrawl_start(path.read_bytes())
             except FileNotFoundError:
                 continue
             except (OSError, msgspec.DecodeError) as error:
@@ -281,9 +295,9 @@ class CrawlFolder:
                 raise Damaged(path, f"cannot be read: {error}", remedy) from None
         return began
 
-    def begin_recrawl(self, pod: int, last_item: int) -> None:
+    def begin_recrawl(self, pod: int, started_at: float, last_item: int) -> None:
         """Remembers where a pod's recrawl begins."""
-        replace_file(self._recrawl(pod), msgspec.json.encode(last_item))
+        replace_file(self._recrawl(pod), msgspec.json.encode(RecrawlStart(last_item, started_at)))
 
     def _recrawl(self, pod: int) -> Path:
         return self.home / "recrawl.json" if self.is_one_process else self.of_pod(pod) / "recrawl.json"

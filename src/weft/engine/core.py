@@ -41,7 +41,7 @@ from weft.store.index import Change
 from weft.telemetry import Log, Slot
 
 LOOK_EVERY_S = 0.5
-NOTE_EVERY_S = 2.0
+RECORD_EVERY_S = 2.0  # between two writes of running times and counts, which no commit waits for
 EXPECT_S = 60.0  # for so long after the last seeds a crawl waits for those that were announced
 FORGET_ROWS = 500  # deleted in one turn
 FORGET_EVERY_S = 0.02
@@ -83,7 +83,7 @@ class Core:
         # Replies to verbs, with their crawl and how many of its changes belong to them or came before: the commit
         # gives them their numbers.
         self._unnumbered: list[tuple[dict[str, Any], int, int]] = []
-        self._next_look = self._next_note = self._next_forget = 0.0
+        self._next_look = self._next_record = self._next_forget = 0.0
         self._notified: dict[Peer, int] = {}  # by subscriber: the last batch, or number of its crawl, in a notice to it
         self._recover()
         self._loop = parts.start(SLOT.name, [self._turn], serves=True, after_commit=self._committed)
@@ -317,8 +317,8 @@ class Core:
                 tenant.look(now)
                 self._count(tenant)
         self._changed |= self._dirty
-        if now >= self._next_note:
-            self._next_note = now + NOTE_EVERY_S
+        if now >= self._next_record:
+            self._next_record = now + RECORD_EVERY_S
             self._write_records(self._dirty)
             self._dirty.clear()
         self._notify_standings()
