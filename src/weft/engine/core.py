@@ -12,7 +12,6 @@ The work of a turn is in proportion to the crawls that have changed, not to all 
 
 from __future__ import annotations
 
-import heapq
 import os
 import time
 from collections import Counter
@@ -28,10 +27,12 @@ from weft.config import Config
 from weft.engine import settings as crawl_settings
 from weft.engine.assembly import Fetching
 from weft.engine.channel import Peer, Server
+from weft.engine.deadlines import Deadlines
 from weft.engine.limits import check_email, limits_of
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.robots import RobotsBook
 from weft.engine.model import EndReason, Seeded, Standing, State, check_name
+from weft.engine.notices import Notices
 from weft.engine.recovery import found_of, pages_by_site, read_links_again
 from weft.engine.tenant import Record, Tenant
 from weft.errors import BadInput, BadUrl
@@ -71,9 +72,10 @@ class Core:
         self._forgetting: list[int] = []
         self._closing: list[int] = []  # closed in the frontier's memory; their end is not committed to the index yet
         self._to_forget: list[int] = []  # deleted once the index has committed that they are forgotten
-        self._deadlines: list[tuple[float, int]] = []  # of the wall clock, by crawl
-        self._durations: list[tuple[float, int]] = []  # when to check max_duration, by crawl (monotonic)
-        self._expected: list[tuple[float, int]] = []  # when announced seeds are not waited for any more (monotonic)
+        self._deadlines = Deadlines(self._crawls)
+        self._notices = Notices(
+            self._names.get, self._store.last_number, lambda n: msgspec.to_builtins(self._standing(n))
+        )
         self._dirty: set[int] = set()  # crawls whose record has changed since it was last written to the index
         self._changed: set[int] = set()  # crawls whose standing has changed since their subscribers were notified
         self._has_commands = self._must_commit = False
@@ -84,7 +86,6 @@ class Core:
         # gives them their numbers.
         self._unnumbered: list[tuple[dict[str, Any], int, int]] = []
         self._next_look = self._next_record = self._next_forget = 0.0
-        self._notified: dict[Peer, int] = {}  # by subscriber: the last batch, or number of its crawl, in a notice to it
         self._recover()
         self._loop = parts.start(SLOT.name, [self._turn], serves=True, after_commit=self._committed)
         self._committer = parts.committer
@@ -182,7 +183,7 @@ class Core:
             tenant.clock_starts()
         if record.expects_more:
             self._expect(tenant, True)
-        self._watch_clocks(tenant)
+        self._deadlines.watch(tenant)
 
     def _tenant(self, number: int, name: str, record: Record) -> Tenant:
         config = self._configured(record)
@@ -232,23 +233,9 @@ class Core:
             self._ticket = self._committer.sync_soon()
 
     def _end_by_clock(self) -> None:
-        while self._deadlines and self._deadlines[0][0] <= time.time():
-            at, number = heapq.heappop(self._deadlines)
-            tenant = self._crawls.get(number)
-            if tenant is not None and tenant.record.deadline is not None and tenant.record.deadline <= at:
-                self._end(tenant, EndReason.DEADLINE)
-        while self._expected and self._expected[0][0] <= time.monotonic():
-            self._loop.touched.add(heapq.heappop(self._expected)[1])
-        while self._durations and self._durations[0][0] <= time.monotonic():
-            _, number = heapq.heappop(self._durations)
-            tenant = self._crawls.get(number)
-            if tenant is None or tenant.record.state is not State.RUNNING:
-                continue
-            most = tenant.config.limits.max_duration_s
-            if most is not None and tenant.running_s >= most:
-                self._end(tenant, EndReason.MAX_DURATION)
-            else:
-                self._watch_clocks(tenant)
+        for tenant, reason in self._deadlines.passed():
+            self._end(tenant, reason)
+        self._loop.touched.update(self._deadlines.overdue_seeds())
 
     def _end_what_is_done(self) -> None:
         touched = self._loop.touched
@@ -259,22 +246,10 @@ class Core:
         for number in touched:
             tenant = self._crawls.get(number)
             if tenant is not None and tenant.record.state is State.RUNNING:
-                reason = self._nothing_left(tenant)
+                reason = tenant.why_over()
                 if reason is not None:
                     self._end(tenant, reason)
         touched.clear()
-
-    def _nothing_left(self, tenant: Tenant) -> EndReason | None:
-        at, most = self._frontier.crawl_standing(tenant.number), tenant.config.limits.max_pages
-        if at.leased:
-            return None
-        if most is not None and at.pages >= most:
-            return EndReason.MAX_PAGES
-        if tenant.expects_more():
-            return None
-        if not at.queued:
-            return EndReason.DONE
-        return None if self._frontier.has_work(tenant.number) else EndReason.BUDGET
 
     def _end(self, tenant: Tenant, reason: EndReason) -> None:
         """Ends a crawl: what is in flight is aborted, what is queued is dropped, as one step."""
@@ -286,7 +261,7 @@ class Core:
         record = tenant.record
         record.state, record.reason, record.ended_at = State.ENDED, reason, time.time()
         record.last = msgspec.structs.replace(tenant.standing(0), queued=0, in_flight=0)
-        self._count(tenant)
+        tenant.add_to(self._progress)
         self._results.drop(number)
         self._frontier.close_crawl(number)
         self._closing.append(number)
@@ -315,40 +290,20 @@ class Core:
         for number in self._dirty:
             if (tenant := self._crawls.get(number)) is not None:
                 tenant.look(now)
-                self._count(tenant)
+                tenant.add_to(self._progress)
         self._changed |= self._dirty
         if now >= self._next_record:
             self._next_record = now + RECORD_EVERY_S
             self._write_records(self._dirty)
             self._dirty.clear()
-        self._notify_standings()
+        changed, self._changed = self._changed, set()
+        if self._server is not None:
+            self._notices.changed(self._server, changed)
 
     def _write_records(self, numbers: Iterable[int]) -> None:
         for number in numbers:
             if (tenant := self._crawls.get(number)) is not None:
                 self._store.change(Change(number, tenant.name, tenant.noted()))
-
-    def _count(self, tenant: Tenant) -> None:
-        """Adds what a crawl has counted since the last time to the engine's own figures."""
-        now, before = tenant.progress, tenant.copied or CrawlProgress(None, 0)
-        total = self._progress
-        for name in ("pages", "requests", "body_bytes", "retries", "redirects"):
-            change = getattr(now.status, name) - getattr(before.status, name)
-            setattr(total.status, name, getattr(total.status, name) + change)
-        for name in ("errors", "refused", "statuses"):
-            counts: Counter[str] = getattr(now, name)
-            getattr(total, name).update(counts)
-            getattr(total, name).subtract(getattr(before, name))
-        copy = tenant.copied = CrawlProgress(None, 0)
-        copy.status = msgspec.structs.replace(now.status, recent=[], poisoned=[])
-        copy.errors, copy.refused, copy.statuses = Counter(now.errors), Counter(now.refused), Counter(now.statuses)
-
-    def _watch_clocks(self, tenant: Tenant) -> None:
-        if tenant.record.deadline is not None:
-            heapq.heappush(self._deadlines, (tenant.record.deadline, tenant.number))
-        most = tenant.config.limits.max_duration_s
-        if most is not None and tenant.record.state is State.RUNNING:
-            heapq.heappush(self._durations, (time.monotonic() + max(0.0, most - tenant.running_s), tenant.number))
 
     # ── readers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -362,7 +317,8 @@ class Core:
         self._closing.clear()
         self._forgetting += self._to_forget
         self._to_forget.clear()
-        self._notify()
+        if self._server is not None:
+            self._notices.committed(self._server, self._store.batch)
 
     def _number_replies(self) -> None:
         """A reply's number is that of its own change: readers go on from there, whatever others have changed since."""
@@ -370,34 +326,6 @@ class Core:
             reply["number"] = self._store.last_number(number) - (self._states[number] - changes)
         self._unnumbered.clear()
         self._states.clear()
-
-    def _notify(self) -> None:
-        """After a commit: subscribers to all crawls get the batch's number, those to one crawl its standing."""
-        if self._server is None:
-            return
-        batch = self._store.batch
-        for peer in self._server.subscribers:
-            if peer.topic is None:
-                if self._notified.get(peer) != batch:
-                    self._notified[peer] = batch
-                    self._server.notify(peer, batch)
-            elif (number := self._names.get(peer.topic)) is not None:
-                last = self._store.last_number(number)
-                if self._notified.get(peer) != last:
-                    self._notified[peer] = last
-                    self._server.notify(peer, msgspec.to_builtins(self._standing(number)))
-        if len(self._notified) > 2 * len(self._server.subscribers) + 16:
-            there = set(self._server.subscribers)
-            self._notified = {peer: last for peer, last in self._notified.items() if peer in there}
-
-    def _notify_standings(self) -> None:
-        changed, self._changed = self._changed, set()
-        if self._server is None:
-            return
-        for peer in self._server.subscribers:
-            number = self._names.get(peer.topic) if peer.topic is not None else None
-            if number is not None and number in changed:
-                self._server.notify(peer, msgspec.to_builtins(self._standing(number)))
 
     # ── verbs ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -466,7 +394,7 @@ class Core:
         self._changed.add(number)
         self._is_ahead = True
         seeded = self._admit(tenant, canonical, refused, more)
-        self._watch_clocks(tenant)
+        self._deadlines.watch(tenant)
         return self._standing(number), seeded
 
     def seed(self, name: str, seeds: Sequence[str], more: bool = False) -> Seeded:
@@ -481,7 +409,7 @@ class Core:
         tenant.record.expects_more = more
         if more:
             tenant.expects_until = time.monotonic() + EXPECT_S
-            heapq.heappush(self._expected, (tenant.expects_until, tenant.number))
+            self._deadlines.expect_seeds(tenant)
 
     def _admit(self, tenant: Tenant, seeds: Sequence[str], refused: dict[str, str], more: bool) -> Seeded:
         found, roots = [], dict.fromkeys(tenant.record.roots)
@@ -508,7 +436,7 @@ class Core:
         if record.state is State.OPEN and seeds:
             self._change_state(tenant, State.RUNNING)
             tenant.clock_starts()
-            self._watch_clocks(tenant)
+            self._deadlines.watch(tenant)
         elif is_to_be_kept:  # with the seeds: their scope depends on it
             self._store.change(Change(tenant.number, tenant.name, tenant.noted()))
         few = dict(list(refused.items())[:LISTED_REFUSALS])
@@ -535,7 +463,7 @@ class Core:
         self._frontier.change_crawl(tenant.number, limits, config.politeness, new_weight)
         record.settings, record.weight, record.deadline = changed, new_weight, at
         back = tenant.edit(config)
-        self._watch_clocks(tenant)
+        self._deadlines.watch(tenant)
         self._store.change(Change(tenant.number, name, tenant.noted()))
         self._loop.touched.add(tenant.number)
         log.info("crawl edited", crawl=name, came_back=back)
@@ -559,7 +487,7 @@ class Core:
             self._change_state(tenant, State.RUNNING if has_begun else State.OPEN)
             if has_begun:
                 tenant.clock_starts()
-                self._watch_clocks(tenant)
+                self._deadlines.watch(tenant)
             self._loop.touched.add(tenant.number)
         return self._standing(tenant.number)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -73,7 +74,7 @@ class Tenant(RunningCrawl):
         self._since: float | None = None  # when its running time began to count
         self.expects_until = 0.0  # monotonic: how long it waits for seeds that were announced
         self._looks: list[tuple[float, int]] = []
-        self.copied: CrawlProgress | None = None  # as it was when its counts were last added to the engine's
+        self._added: CrawlProgress | None = None  # its counts when they were last added to the engine's
 
     def sets_aside(self, lease: Lease) -> bool:
         """Puts a queued URL away that an edit has excluded; it comes back when the edit is taken back."""
@@ -94,6 +95,19 @@ class Tenant(RunningCrawl):
     def expects_more(self) -> bool:
         """Whether seeds are on their way, so that it must not end because nothing is left."""
         return self.record.expects_more and time.monotonic() < self.expects_until
+
+    def why_over(self) -> EndReason | None:
+        """Why nothing of it is left to do; None while there is something."""
+        at, most = self._embedded.crawl_standing(self.number), self.config.limits.max_pages
+        if at.leased:
+            return None
+        if most is not None and at.pages >= most:
+            return EndReason.MAX_PAGES
+        if self.expects_more():
+            return None
+        if not at.queued:
+            return EndReason.DONE
+        return None if self._embedded.has_work(self.number) else EndReason.BUDGET
 
     # ── its clock ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -121,6 +135,20 @@ class Tenant(RunningCrawl):
         if self._since is not None:
             record.running_s, self._since = self.running_s, time.monotonic()
         return msgspec.msgpack.encode(record)
+
+    def add_to(self, total: CrawlProgress) -> None:
+        """Adds what it has counted since the last time to the figures of its engine."""
+        now, before = self.progress, self._added or CrawlProgress(None, 0)
+        for name in ("pages", "requests", "body_bytes", "retries", "redirects"):
+            change = getattr(now.status, name) - getattr(before.status, name)
+            setattr(total.status, name, getattr(total.status, name) + change)
+        for name in ("errors", "refused", "statuses"):
+            counts: Counter[str] = getattr(now, name)
+            getattr(total, name).update(counts)
+            getattr(total, name).subtract(getattr(before, name))
+        copy = self._added = CrawlProgress(None, 0)
+        copy.status = msgspec.structs.replace(now.status, recent=[], poisoned=[])
+        copy.errors, copy.refused, copy.statuses = Counter(now.errors), Counter(now.refused), Counter(now.statuses)
 
     def look(self, now: float) -> None:
         """For its rate; to be called twice a second while something happens."""
