@@ -3,6 +3,7 @@
     WeftError                the root; `exit_code` is that of the command line
     ├── BadInput             the user can correct it: one message that names what is wrong and what to do (exit 2)
     │   ├── BadUrl           a text that is not a crawlable URL; `reason` is a word to count by
+    │   ├── Occupied         a data dir holds a crawl already: go on with it, start it over, or take another
     │   ├── Damaged          a file of a crawl is gone, cut off or not what was written; says what can be done
     │   └── BadConfig        one or more problems in a configuration, all reported at once
     ├── Busy                 a port, a data dir: another process holds it (exit 2)
@@ -44,6 +45,17 @@ class BadUrl(BadInput, ValueError):
         super().__init__(f"{shown!r}: {detail}")
         self.url = url
         self.reason = reason
+
+
+class Occupied(BadInput):
+    """A new crawl was asked for where there is one already."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(
+            f"{home} holds a crawl already: go on with `resume=True`, start over with `fresh=True`, or choose another "
+            "`data_dir`"
+        )
+        self.home = home
 
 
 class NothingStored(UserWarning):

@@ -4,6 +4,9 @@ A setting has a key (`politeness_delay_seconds`) and the name of its flag (`--de
 variables and keywords of `weft.crawl` accept both; a file accepts keys alone, so that there is one way to write it. For
 an unknown name the corresponding key is suggested if it is another crawler's, else the nearest one. The suggestion is
 the same for every source; only its spelling differs, for which a function is passed in. Pure: so are the keys.
+
+A message names a setting in backticks, as a program writes it (`` `allow_private=True` ``), and never by its flag:
+callers in Python have none. The command line makes flags of them where it prints a message (`weft.cli.messages`).
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ FOREIGN: dict[str, tuple[str | None, str]] = {
     "closespider_timeout": ("max_duration", ""),
     "robotstxt_obey": (None, "robots.txt is always obeyed: leave it out"),
     # What is no key here, and may be looked for
-    "config": (None, "give the file with --config FILE"),
+    "config": (None, "give the file as `config=FILE`"),
     "render": (None, "this Weft does not load pages in a browser yet"),
 }
 _OVERRIDE = "override_"

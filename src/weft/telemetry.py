@@ -189,7 +189,7 @@ def _locked(folder: Path) -> int:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(fd)
-        raise Busy(f"log_dir {folder.parent}: another crawl logs there; choose another with --log-dir") from None
+        raise Busy(f"log_dir {folder.parent}: another crawl logs there; choose another `log_dir`") from None
     return fd
 
 
@@ -205,9 +205,7 @@ def log_to_file(log_dir: Path, slot: Slot, level: str = "INFO", *, alone: bool =
     try:
         handler = LogFile(slot.log_path(log_dir), alone=alone)
     except OSError as error:
-        raise BadInput(
-            f"log_dir {log_dir}: cannot be written: {error.strerror}; choose another with --log-dir"
-        ) from None
+        raise BadInput(f"log_dir {log_dir}: cannot be written: {error.strerror}; choose another `log_dir`") from None
     handler.setFormatter(LineFormatter(slot.label))
     logger.addHandler(handler)
     logger.setLevel(level)

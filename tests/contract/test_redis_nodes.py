@@ -81,7 +81,7 @@ def test_all_pods_are_held_or_none(client: Any) -> None:
     second = connect("unix://" + client.connection_pool.connection_kwargs["path"] + "?db=1")
     pods = {0: (client, "zero"), 1: (second, "one")}
     second.set("owner", TWO)
-    with pytest.raises(Busy, match=r"one: pod 1 is run by node there:/two, and --fresh"):
+    with pytest.raises(Busy, match=r"one: pod 1 is run by node there:/two, and `fresh=True`"):
         hold_all(pods, ONE, 30)
     assert runner(client, "zero") == ""
     second.delete("owner")

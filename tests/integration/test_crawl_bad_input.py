@@ -167,7 +167,7 @@ def test_a_data_dir_that_cannot_be_written(tmp_path: Path) -> None:
 def test_a_data_dir_that_holds_a_crawl(site: str, held: Path) -> None:
     before = snapshot(held)
     said = refused(site, *QUICK, "--data-dir", held, says="holds a crawl already")
-    assert "--resume" in said and "--fresh" in said
+    assert f"weft crawl --resume --data-dir {held}" in said and "--fresh --data-dir" in said
     assert snapshot(held) == before
 
 
@@ -248,7 +248,7 @@ def test_resuming_with_other_data_dirs(site: str, data: Path) -> None:
         (["--exclude-file", "/nowhere/at/all"], "cannot be read: No such file or directory"),
         (["--config", "/nowhere/at/all"], "cannot be read: No such file or directory"),
         (["--retry-failed"], "works on resume alone"),
-        (["--no-such-flag"], "No such option"),
+        (["--no-such-flag"], "no such option"),
     ],
 )
 def test_settings_that_are_not_accepted(

@@ -69,7 +69,7 @@ def test_what_is_wrong_is_raised(tmp_path: Path) -> None:
         next(weft.crawl("http://", **SETTINGS))
     with pytest.raises(BadInput, match="no seeds"):
         next(weft.crawl([], **SETTINGS))
-    with pytest.raises(BadInput, match="--email"):
+    with pytest.raises(BadInput, match=r"`email='you@example.com'`"):
         next(weft.crawl("https://example.com/"))
     with pytest.raises(BadConfig, match="max_pages"):
         next(weft.crawl("http://127.0.0.1/", max_pages="many", allow_private=True))  # type: ignore[arg-type]

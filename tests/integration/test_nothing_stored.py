@@ -6,6 +6,7 @@ The command runs in this process, and the crawl's fetcher in one of its own, as 
 from __future__ import annotations
 
 import json
+import shlex
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -139,6 +140,36 @@ def test_nothing_is_stored_and_the_last_lines_say_why(
 
 
 @pytest.mark.parametrize(
+    ("name", "then"),
+    [
+        ("private", "Try again: weft crawl --resume --retry-failed --allow-private --data-dir"),
+        ("500", "Try again: weft crawl --resume --retry-failed --data-dir"),
+        ("401", "--fresh --auth HOST=USER:PASSWORD --data-dir"),
+        ("robots", "Look into it: weft explain"),
+        ("self-signed", "--no-tls-verify --data-dir"),
+    ],
+)
+def test_the_last_line_has_the_whole_next_command(
+    name: str, then: str, sites: dict[str, Site], crawl: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    way, url = WAYS[name], sites[name].url(WAYS[name].path)
+    _, _, said = crawl(url, *way.flags)
+    last = said.splitlines()[-1]
+    assert then in last and f"--data-dir {tmp_path / 'data'}" in last, said
+    assert f"Start over: weft crawl {url} " in last and "--fresh" in last, said
+    assert "Errors: none" not in said, "the causes say otherwise"
+
+
+def test_the_next_command_works_as_it_is_written(
+    sites: dict[str, Site], crawl: Callable[..., tuple[int, str, str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    sites[ELSEWHERE].on("/there", page("<p>words"))
+    _, _, said = crawl(sites[ELSEWHERE].url("/there"), "--no-allow-private")
+    command = said.splitlines()[-1].partition("Try again: ")[2].partition(". ")[0]
+    assert run(shlex.split(command)[1:]) == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("url", "words"),
     [
         ("http://127.0.0.1:{}/", "nothing accepts a connection there"),
@@ -218,7 +249,7 @@ def test_a_url_that_was_visited_twice_is_one_url(tmp_path: Path, capfd: pytest.C
         assert run(["crawl", seed, *few, *data]) == 4
         assert run(["crawl", "--resume", "--retry-failed", "--allow-private", *few, *data]) == 4
     said = "".join(capfd.readouterr())
-    last = said[said.rindex("Nothing was stored:") :]
+    last = said[said.rindex("Nothing was stored:") :].splitlines()[1]
     assert "nothing accepts a connection" in last and "--allow-private" not in last, said
     assert "2 URLs" not in last, said
 

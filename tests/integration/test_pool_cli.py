@@ -116,7 +116,7 @@ def test_values_json_has_no_words_for_are_shown(shell: Shell) -> None:
         (["nowhere.py:act", "--items", "items.jsonl"], "there is no file nowhere.py"),
         (["misbehaving:act", "--items", "items.jsonl", "--logs", "items.jsonl"], "cannot hold runs"),
         (["misbehaving:act", "--items", "items.jsonl", "--resume", "nope"], "no run 'nope'"),
-        (["misbehaving:act"], "Missing option '--items'"),
+        (["misbehaving:act"], "missing option '--items'"),
     ],
 )
 def test_bad_usage_is_one_message_and_exit_2_and_leaves_nothing(shell: Shell, args: list[str], message: str) -> None:

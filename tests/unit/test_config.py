@@ -36,7 +36,7 @@ def test_a_flag_beats_the_environment_beats_the_file_beats_the_default(tmp_path:
     assert got == {
         "max_retries": (1, f"{path}:1"),
         "max_redirects": (2, "WEFT_MAX_REDIRECTS"),
-        "max_depth": (3, "--max-depth"),
+        "max_depth": (3, "`max_depth`"),
     }
     assert load(environment={}).origins["max_depth"] == "default"
 

@@ -41,7 +41,7 @@ def said(**flags: Any) -> str | None:
 
 
 def complaints(flags: dict[str, Any], environment: dict[str, str] | None = None) -> dict[str, str]:
-    """What is said against each of many settings, by its flag or variable."""
+    """What is said against each of many settings, by its name or variable."""
     with pytest.raises(BadConfig) as caught:
         load(environment=environment or {}, flags=flags)
     return {problem.partition(":")[0]: problem for problem in caught.value.problems}
@@ -50,7 +50,7 @@ def complaints(flags: dict[str, Any], environment: dict[str, str] | None = None)
 @pytest.mark.parametrize("value", EXTREMES, ids=range(len(EXTREMES)))
 def test_a_number_beyond_all_use_is_refused(value: Any) -> None:
     told = complaints(dict.fromkeys(NUMBERS, value))
-    assert set(told) == {KNOWN[name].flag for name in NUMBERS}
+    assert set(told) == {f"`{name}`" for name in NUMBERS}
     assert all("is not accepted; use " in text and len(text) < 300 for text in told.values()), told
 
 
@@ -61,26 +61,25 @@ HARD = [*EXTREMES, [NOT_UTF_8], {"a": "b\0"}, {NOT_UTF_8: "1"}]
 def test_any_other_key_has_an_answer_to_it_too(value: Any) -> None:
     """Some take it: a folder may be called `inf`."""
     told = complaints(dict.fromkeys(OTHERS, value))
-    assert "is not accepted; use one of jar, off" in told["--cookies"]
+    assert "is not accepted; use one of jar, off" in told["`cookies`"]
 
 
 def test_the_message_names_the_range() -> None:
     huge = "99999999999999999999999"
     assert said(fetcher_workers=huge) == (
-        f"--fetcher-workers: fetcher_workers: '{huge}' is not accepted; use a whole number from 1 to 10,000"
+        f"`fetcher_workers`: '{huge}' is not accepted; use a whole number from 1 to 10,000"
     )
     assert said(max_pages=huge) == (
-        f"--max-pages: max_pages: '{huge}' is not accepted; "
-        "use a whole number from 1 up or nothing, at most 1,000,000,000,000,000"
+        f"`max_pages`: '{huge}' is not accepted; use a whole number from 1 up or nothing, at most 1,000,000,000,000,000"
     )
     assert said(politeness_delay_seconds="inf") == (
-        "--delay: politeness_delay_seconds: 'inf' is not accepted; use a number from 0 up, at most 1,000,000,000"
+        "`politeness_delay_seconds`: 'inf' is not accepted; use a number from 0 up, at most 1,000,000,000"
     )
     assert said(redis_socket_timeout="1e7") == (
-        "--redis-socket-timeout: redis_socket_timeout: '1e7' is not accepted; use a number above 0, at most 1,000,000"
+        "`redis_socket_timeout`: '1e7' is not accepted; use a number above 0, at most 1,000,000"
     )
     assert said(only_pods="0-99999999999", pods="managed") == (
-        "--only-pods: only_pods: '0-99999999999' names no pods; write 0-3, or 0,2"
+        "`only_pods`: '0-99999999999' names no pods; write 0-3, or 0,2"
     )
     assert said(max_pages=10**15, fetcher_workers=10_000, politeness_delay_seconds=1e9) is None
 
@@ -91,7 +90,7 @@ def test_a_value_that_is_not_utf_8_is_refused_for_every_key() -> None:
     told = complaints(
         {name: mapping if item.schema.get("type") == "object" else NOT_UTF_8 for name, item in known.items()}
     )
-    assert set(told) == {item.flag for item in known.values()}
+    assert set(told) == {f"`{name}`" for name in known}
     assert all("is not UTF-8 text" in text for text in told.values()), told
     told = complaints({}, {"WEFT_" + name.upper(): NOT_UTF_8 for name in known})
     assert set(told) == {"WEFT_" + name.upper() for name in known}

@@ -64,7 +64,7 @@ def test_logs_are_rotated_and_five_are_kept(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_log_dir_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(BadInput, match="--log-dir"):
+    with pytest.raises(BadInput, match="`log_dir`"):
         log_to_file(tmp_path / "file", FETCHER)
 
 
@@ -107,7 +107,7 @@ def test_a_log_folder_has_one_crawl(tmp_path: Path) -> None:
     orchestrator = Slot(0, "orchestrator")
     first = log_to_file(tmp_path, orchestrator, alone=True)
     logging.getLogger("weft").removeHandler(first)  # as if another process had it
-    with pytest.raises(Busy, match="another crawl logs there; choose another with --log-dir"):
+    with pytest.raises(Busy, match="another crawl logs there; choose another `log_dir`"):
         log_to_file(tmp_path, orchestrator, alone=True)
     log_to_file(tmp_path, Slot(1, "orchestrator"), alone=True).close()
     first.close()

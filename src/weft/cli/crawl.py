@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 import time
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from weft.cli.commands import Typed, resume
+from weft.cli.messages import as_flags
 from weft.cli.output import output_flags, print_document, shown
 from weft.cli.settings import SettingsCommand, config_flags, given, help_all
 
@@ -43,18 +46,25 @@ def crawl(
     why), 2 bad usage, 130 interrupted, 1 anything else.
     """
     from weft.crawl.start import prepare
+    from weft.errors import BadInput, Occupied
 
     def say(text: str) -> None:
-        click.echo(f"weft: {text}", err=True)
+        click.echo(f"weft: {as_flags(text)}", err=True)
 
     told: list[str] = []
-    prepared = prepare(urls, given(values), config_file, complain=say, announce=told.append)
+    typed = Typed(urls, given(values), config_file)
+    try:
+        prepared = prepare(urls, typed.flags, config_file, complain=say, announce=told.append)
+    except Occupied as taken:
+        dirs = typed.flags.get("data_dirs", [taken.home])
+        raise BadInput(f"{taken}\nGo on:      {resume(dirs)}\nStart over: {typed.fresh(dirs)}") from None
     for text in () if quiet or as_json else told:  # after all that can be refused: that is one message
         say(text)
-    return run(prepared, show=_shower(prepared, quiet or as_json, no_progress), as_json=as_json, quiet=quiet)
+    show = _shower(prepared, quiet or as_json, no_progress)
+    return run(prepared, typed, show=show, as_json=as_json, quiet=quiet)
 
 
-def run(prepared: Prepared, *, show: Callable[[CrawlStatus], None], as_json: bool, quiet: bool) -> int:
+def run(prepared: Prepared, typed: Typed, *, show: Callable[[CrawlStatus], None], as_json: bool, quiet: bool) -> int:
     """Runs a prepared crawl under the eyes of a person; gives the exit code."""
     from weft.crawl.ends import NOTHING
     from weft.crawl.reports.outcome import Outcome
@@ -86,7 +96,7 @@ def run(prepared: Prepared, *, show: Callable[[CrawlStatus], None], as_json: boo
             prepared.close()
         if code == 0 and outcome.is_nothing:
             code = NOTHING
-        _tell(prepared, outcome, code, as_json=as_json, quiet=quiet)
+        _tell(prepared, typed, outcome, code, as_json=as_json, quiet=quiet)
     finally:
         for number, handler in before.items():
             # One more Ctrl-C than was needed must not cost the summary or the exit code: this process is about to end.
@@ -94,7 +104,7 @@ def run(prepared: Prepared, *, show: Callable[[CrawlStatus], None], as_json: boo
     return code
 
 
-def _tell(prepared: Prepared, outcome: Outcome, code: int, *, as_json: bool, quiet: bool) -> None:
+def _tell(prepared: Prepared, typed: Typed, outcome: Outcome, code: int, *, as_json: bool, quiet: bool) -> None:
     """How it ended: for programs on stdout, for people on stderr."""
     status = prepared.orchestrator.status()
     if as_json:
@@ -102,14 +112,18 @@ def _tell(prepared: Prepared, outcome: Outcome, code: int, *, as_json: bool, qui
 
         folder = prepared.folder
         figures = document(status, folder.pods)
-        told = {"causes": outcome.causes, "unmatched": outcome.unmatched}
+        causes = [
+            {"cause": one.cause, "urls": one.urls, "message": as_flags(one.message), "hint": as_flags(one.hint)}
+            for one in outcome.causes
+        ]
+        told = {"causes": causes, "unmatched": [as_flags(one) for one in outcome.unmatched]}
         print_document({"exit_code": code, "data_dir": str(folder.home), "status": figures} | told)
     elif code == 2:
-        click.echo(shown(f"weft: {status.note}", err=True), err=True)
+        click.echo(shown(f"weft: {as_flags(status.note)}", err=True), err=True)
     elif not quiet:
-        click.echo(shown(summary(prepared, status, outcome, code), err=True), err=True)
+        click.echo(shown(summary(prepared, typed, status, outcome, code), err=True), err=True)
     elif outcome.is_nothing:
-        click.echo(shown("weft: " + "\n".join(outcome.lines()), err=True), err=True)
+        click.echo(shown("weft: " + as_flags("\n".join(outcome.lines())), err=True), err=True)
 
 
 def _say(text: str) -> None:
@@ -118,7 +132,7 @@ def _say(text: str) -> None:
     click.echo(text, err=True)
 
 
-def summary(prepared: Prepared, status: CrawlStatus, outcome: Outcome, code: int) -> str:
+def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Outcome, code: int) -> str:
     """What a person wants to know at the end; the last line says where the corpus is and how to go on."""
     from weft.crawl.ends import NOTHING
     from weft.crawl.reports.changes import changes
@@ -133,8 +147,9 @@ def summary(prepared: Prepared, status: CrawlStatus, outcome: Outcome, code: int
     lines = [
         f"{ends.get(code, 'Ended')}: {stored} in {seconds:,.1f} s, {pages / seconds:,.1f} pages/s, "
         f"{status.body_bytes / 1e6:,.1f} MB; {status.queued:,} URLs left in the queue.",
-        f"Errors: {errors or 'none'}. Retries: {status.retries:,}.",
     ]
+    if errors or not outcome.is_nothing:  # what is no error by its kind (robots.txt, a scope) is among the causes
+        lines.append(f"Errors: {errors or 'none'}. Retries: {status.retries:,}.")
     if prepared.loaded.config.run.recrawl and (report := changes(prepared.folder)) is not None:
         lines.append(f"Since the last visit: {report.summary()} (weft stats {home} --changes).")
     if status.repairs:
@@ -146,10 +161,29 @@ def summary(prepared: Prepared, status: CrawlStatus, outcome: Outcome, code: int
     section = prepared.loaded.config.pods
     if len(section.here) < section.num_pods:
         lines.append(f"This node ran {len(section.here)} of {section.num_pods} pods; other nodes have the rest.")
-    lines += outcome.lines()
-    look = f"Look into it: weft stats {home}"
-    lines.append(f"The corpus is in {home}. " + (f"Go on: {_resume(prepared, status)}" if code in (3, 130) else look))
+    lines += map(as_flags, outcome.lines())
+    lines.append(f"The corpus is in {home}. {_next(prepared, typed, status, outcome, code)}")
     return "\n".join(lines)
+
+
+def _next(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Outcome, code: int) -> str:
+    """The command that a person wants next, whole."""
+    folder = prepared.folder
+    if code in (3, 130):
+        return f"Go on: {_resume(prepared, status)}"
+    if not outcome.is_nothing:
+        return f"Look into it: weft stats {folder.home}"
+    seeds, first = folder.seeds(), outcome.causes[0]
+    if prepared.loaded.config.run.resume:
+        typed = Typed.of_resumed(seeds, prepared.loaded.given())
+    over = f"Start over: {typed.fresh(folder.data_dirs, as_flags(first.settings))}"
+    if first.may_pass:
+        return (
+            f"Try again: {resume(folder.data_dirs, as_flags(f'`retry_failed=True` {first.settings}'.strip()))}. {over}"
+        )
+    if first.settings or not seeds:
+        return over
+    return f"Look into it: weft explain {folder.home} {shlex.quote(seeds[0])}. {over}"
 
 
 # What a resume has mended, and what that has cost.
@@ -171,7 +205,7 @@ def _repair(found: tuple[str, int]) -> str:
 def _resume(prepared: Prepared, status: CrawlStatus) -> str:
     """The command that goes on; past the limit that stopped the crawl."""
     limits = prepared.loaded.config.limits
-    command = "weft crawl --resume" + "".join(f" --data-dir {folder}" for folder in prepared.folder.data_dirs)
+    command = resume(prepared.folder.data_dirs)
     if status.note == "max_pages":
         command += f" --max-pages {2 * (limits.max_pages or 1)}"
     if status.note == "budget":

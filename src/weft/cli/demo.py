@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from weft.cli.commands import Typed
 from weft.cli.output import output_flags
 from weft.cli.settings import several
 
@@ -60,7 +61,8 @@ def demo(hosts: int, pages: int, seed: int, data_dir: str, no_progress: bool, as
         )
     with synthetic_web(hosts=hosts, pages=pages, seed=seed, profile="messy") as web:
         prepared = prepare(web.seeds, flags, environment={})
-        code = run(prepared, show=_shower(prepared, quiet or as_json, no_progress), as_json=as_json, quiet=quiet)
+        show = _shower(prepared, quiet or as_json, no_progress)
+        code = run(prepared, Typed(web.seeds, flags), show=show, as_json=as_json, quiet=quiet)
         first = web.seeds[0]
         if code == 0 and not quiet and not as_json:
             more = "".join(f" --data-dir {other}" for other in folders[1:])

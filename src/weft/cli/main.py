@@ -6,6 +6,7 @@ A command is a row in COMMANDS; its module is imported when it runs, so that `we
 from __future__ import annotations
 
 import os
+import re
 import sys
 from importlib import import_module
 from typing import Any
@@ -91,8 +92,11 @@ def run(args: list[str]) -> int:
     try:
         result: Any = weft.main(args=args, prog_name="weft", standalone_mode=False)
         return result if isinstance(result, int) else 0
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
+        return error.exit_code
+    except click.ClickException as error:
+        _complain(_usage(error))
         return error.exit_code
     except click.exceptions.Exit as stop:
         return stop.exit_code
@@ -112,6 +116,31 @@ def run(args: list[str]) -> int:
         return 1
 
 
+def _usage(error: click.ClickException) -> str:
+    """What was wrong with a command line, in the form of all other messages."""
+    said = _refused_value(error) or error.format_message().rstrip(".")
+    ctx = getattr(error, "ctx", None)
+    help_ = f"\n`{ctx.command_path} --help` shows how it is used" if ctx is not None else ""
+    return said[:1].lower() + said[1:] + help_
+
+
+def _refused_value(error: click.ClickException) -> str:
+    """As the configuration says it: `--top: 'x' is not accepted; use a whole number from 0 up`."""
+    from weft.config import accepted
+
+    found = re.match(r"(.+) is not (a valid|in the range|one of) ", error.message)
+    if not isinstance(error, click.BadParameter) or error.param is None or found is None:
+        return ""
+    kind, name = error.param.type, max(error.param.opts, key=len)
+    if isinstance(kind, click.Choice):
+        schema: dict[str, Any] = {"enum": kind.choices}
+    else:
+        schema = {"type": "integer" if kind.name.startswith("integer") else "number"}
+        schema |= {"minimum": kind.min} if getattr(kind, "min", None) is not None else {}
+        schema |= {"maximum": kind.max} if getattr(kind, "max", None) is not None else {}
+    return f"{name}: {found[1]} is not accepted; use {accepted(schema)}"
+
+
 def _not_text(args: list[str]) -> str | None:
     """The error message for an argument that is not UTF-8, which could not be stored or sent anywhere."""
     for before, arg in zip(["", *args], args, strict=False):  # `before` has one more
@@ -125,5 +154,7 @@ def _not_text(args: list[str]) -> str | None:
 
 
 def _complain(message: str) -> None:
-    lines = shown(message, err=True).splitlines() or [""]
+    from weft.cli.messages import as_flags
+
+    lines = shown(as_flags(message), err=True).splitlines() or [""]
     print("\n".join([f"weft: {lines[0]}", *(f"      {line}" for line in lines[1:])]), file=sys.stderr)

@@ -21,7 +21,7 @@ from weft.config.masking import masked
 from weft.config.pods import PodSpec, PodsSection, RedisSection, numbers
 from weft.config.sources import DEBUG_PODS, checks_pod_assignment
 from weft.config.tree import COMPUTED, PATTERNS, Config
-from weft.config.values import split
+from weft.config.values import place, split
 
 __all__ = [
     "COMPUTED",
@@ -48,5 +48,6 @@ __all__ = [
     "masked",
     "numbers",
     "own_names",
+    "place",
     "split",
 ]

@@ -22,13 +22,13 @@ def contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Ite
         yield "fresh", "cannot be combined with resume: either go on or start over"
     for name in ("retry_failed", "recrawl"):
         if values[name] and not values["resume"]:
-            yield name, "works on resume alone: set resume too"
+            yield name, "works on resume alone: set `resume=True`, too"
     yield from _list_contradictions(values)
     yield from _pod_contradictions(values, origins)
     yield from _header_contradictions(values)
     for host, address in values["resolve"].items():
         if not host.strip():
-            yield "resolve", f"a host is missing before {address!r}: write HOST=ADDRESS"
+            yield "resolve", f"a host is missing before {address!r}: write `resolve={{'HOST': 'ADDRESS'}}`"
         elif not _is_address(address):
             yield "resolve", f"{host}: {address!r} is not an IP address"
     for host, login in values["auth"].items():
@@ -105,7 +105,7 @@ def _pod_contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -
 def _embedded_contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     if values["num_pods"] > 1 and values["politeness_scope"] == "ip":
         # An address may serve domains of several pods, and embedded ones know nothing of each other's requests.
-        yield "politeness_scope", "`ip` needs one embedded pod, or Redis pods (--pods): use those, or domain or host"
+        yield "politeness_scope", "`ip` needs one embedded pod, or Redis pods (`pods`): use those, or domain or host"
     if values["fetchers_per_pod"] != 1:
         yield "fetchers_per_pod", "an embedded pod is one process: use num_pods for more, or Redis pods"
     if values["parsers_per_pod"]:
@@ -114,7 +114,7 @@ def _embedded_contradictions(values: Mapping[str, Any], origins: Mapping[str, st
         yield "seen_filter", "bloom works with Redis pods alone; embedded ones are exact"
     for name in BLOOM_KEYS:
         if was_given(origins, name):
-            yield name, "embedded pods are exact, and have no use for it: leave it out, or use Redis pods (--pods)"
+            yield name, "embedded pods are exact, and have no use for it: leave it out, or use Redis pods (`pods`)"
 
 
 def _is_redis_url(text: str) -> bool:
@@ -127,7 +127,7 @@ def _is_redis_url(text: str) -> bool:
 
 
 def _no_redis_url(text: str) -> str:
-    more = f". For {text} embedded pods: --num-pods {text}" if text.isdecimal() else ""
+    more = f". For {text} embedded pods: `num_pods={text}`" if text.isdecimal() else ""
     must = "must begin with redis://, rediss:// or unix://, as in redis://HOST:PORT/DB, or be managed"
     return f"{without_login(text)!r} is no Redis URL: it {must}{more}"
 

@@ -13,7 +13,7 @@ from weft.config.contradictions import contradictions
 from weft.config.keys import Key, keys
 from weft.config.sources import from_environment, from_file, from_flags
 from weft.config.tree import NOT_KEPT, Config, was_given
-from weft.config.values import Value, compute, typed
+from weft.config.values import Value, compute, place, typed
 from weft.errors import BadConfig
 
 
@@ -58,7 +58,7 @@ def load(
     if not problems:
         compute(values, origins)
         told = contradictions(values, origins) if is_judged else ()
-        problems += [f"{origins[name]}: {name}: {text}" for name, text in told]
+        problems += [f"{place(origins[name], name)}: {text}" for name, text in told]
     if problems:
         raise BadConfig(sorted(problems, key=_line))
     _take_first_pods(values, origins)

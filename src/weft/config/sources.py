@@ -43,7 +43,10 @@ def from_environment(
 
 
 def from_flags(known: Mapping[str, Key], flags: Mapping[str, Any], problems: list[str]) -> Iterator[tuple[str, Value]]:
-    """Of the command line, where the names are right already, and of a program, which may write any."""
+    """Of the command line, where the names are right already, and of a program, which may write any.
+
+    Their origin is the name that was given, in backticks: the command line makes a flag of it (`cli.messages`).
+    """
     own, spelt = own_names(known), dict[str, str]()
     for name, value in flags.items():
         if name not in own:
@@ -51,7 +54,7 @@ def from_flags(known: Mapping[str, Key], flags: Mapping[str, Any], problems: lis
         elif (first := spelt.setdefault(own[name], name)) != name:
             problems.append(f"{' and '.join(sorted((first, name)))} are the same setting: give one of them")
         else:
-            yield own[name], Value(value, known[own[name]].flag, lax=True)
+            yield own[name], Value(value, f"`{name}`", lax=True)
 
 
 def from_file(

@@ -55,12 +55,17 @@ def typed(
             for text in _texts(values[name]):
                 text.encode()
         except UnicodeEncodeError:
-            problems.append(f"{value.origin}: {name}: {_shown(name, value)} is not UTF-8 text; write it in UTF-8")
+            problems.append(f"{place(value.origin, name)}: {_shown(name, value)} is not UTF-8 text; write it in UTF-8")
         except (msgspec.ValidationError, ValueError, RecursionError):
             more = _at_most(item.schema, value.value)
             shown = _shown(name, value)
-            problems.append(f"{value.origin}: {name}: {shown} is not accepted; use {accepted(item.schema)}{more}")
+            problems.append(f"{place(value.origin, name)}: {shown} is not accepted; use {accepted(item.schema)}{more}")
     return values, origins
+
+
+def place(origin: str, name: str) -> str:
+    """Where a problem lies: flags and variables are named after their key, other places say it beside."""
+    return origin if re.fullmatch(r"`\w+`|WEFT_[A-Z_]+", origin) else f"{origin}: {name}"
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -42,9 +42,12 @@ from weft.telemetry import Slot
 
 LAYOUT = 1
 _SETTINGS_REMEDY = (
-    "without it nobody knows the crawl's delay, scope and limits: restore it from a backup, or start over with --fresh"
+    "without it nobody knows the crawl's delay, scope and limits: restore it from a backup, or start over with "
+    "`fresh=True`"
 )
-_SEEDS_REMEDY = "without its seeds the crawl would end too early: restore it from a backup, or start over with --fresh"
+_SEEDS_REMEDY = (
+    "without its seeds the crawl would end too early: restore it from a backup, or start over with `fresh=True`"
+)
 _OWN = (
     "crawl.json",
     "config.json",
@@ -195,7 +198,7 @@ class CrawlFolder:
                 probe.touch()
                 probe.unlink()
             except OSError as error:
-                raise BadInput(f"data dir {folder}: {error.strerror}; choose another with --data-dir") from None
+                raise BadInput(f"data dir {folder}: {error.strerror}; choose another `data_dir`") from None
         self._lock = os.open(self.home / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -41,8 +41,13 @@ def open_log(loaded: Loaded, folder: CrawlFolder, identity: Identity) -> LogFile
         data_dir=folder.home,
     )
     for name, value in sorted(loaded.values.items()):
-        log.info("setting", key=name, value=_shown(masked(name, value)), origin=loaded.origins[name])
+        log.info("setting", key=name, value=_shown(masked(name, value)), origin=_origin(loaded.origins[name]))
     return opened
+
+
+def _origin(origin: str) -> str:
+    """Where a setting came from; a flag or a keyword has its key's name, which the line has already."""
+    return "argument" if origin.startswith("`") else origin
 
 
 def _shown(value: Any) -> str:

@@ -23,7 +23,7 @@ from weft.crawl.pods.servers import forget_pods
 from weft.crawl.reports.outcome import Outcome, outcome_of
 from weft.crawl.seeds import read_seed_file
 from weft.engine.limits import check_email
-from weft.errors import BadInput, Busy
+from weft.errors import BadInput, Busy, Occupied
 from weft.frontier.admission import read_domains
 from weft.frontier.redis.connection import peers
 from weft.supervise.node import NodeMetrics
@@ -89,7 +89,9 @@ def prepare(
     if config.scope.seed_file:
         seeds += read_seed_file(config.scope.seed_file, complain)
     if not seeds and not resume:
-        raise BadInput("no seeds: give URLs, or --seed-file FILE with one a line, or --resume to go on with a crawl")
+        raise BadInput(
+            "no seeds: give URLs, or `seed_file=FILE` with one a line, or `resume=True` to go on with a crawl"
+        )
     check_email(seeds, config.fetch)
     if config.scope.exclude_file:
         read_domains(config.scope.exclude_file)
@@ -198,7 +200,7 @@ def _check_seen_filter(folder: CrawlFolder, loaded: Loaded) -> None:
     ):
         raise BadInput(
             f"{folder.home}: the crawl's seen_filter is {before.seen_filter}{shape}, and is fixed for a crawl: leave "
-            "seen_filter and the bloom keys as they were, or start over with --fresh"
+            "seen_filter and the bloom keys as they were, or start over with `fresh=True`"
         )
 
 
@@ -247,10 +249,7 @@ def _make_room(folder: CrawlFolder, loaded: Loaded) -> None:
             raise BadInput(f"{folder.home}: holds pages, but no crawl.json: choose another data dir")
         return
     if not loaded.config.run.fresh:
-        raise BadInput(
-            f"{folder.home} holds a crawl already: go on with --resume, start over with --fresh, "
-            "or choose another --data-dir"
-        )
+        raise Occupied(folder.home)
     before = folder.identity()
     if before.on_redis:
         servers = {pod: spec.redis_url for pod, spec in enumerate(loaded.config.pods.pods) if spec.redis_url}

@@ -34,5 +34,5 @@ def check_email(seeds: Iterable[str], fetch: FetchSection) -> None:
         pinned = fetch.resolve.get(host) or fetch.resolve.get("*." + host.partition(".")[2]) or fetch.resolve.get("*")
         if not is_loopback(pinned or host):
             raise BadInput(
-                f"{seed}: tell the sites how to reach you: --email you@example.com (it is sent in the user agent)"
+                f"{seed}: tell the sites how to reach you: `email='you@example.com'` (it is sent in the user agent)"
             )

@@ -26,7 +26,7 @@ def client_for(handles: int) -> Callable[[FetchSection], Way]:
 
         def check(address: str) -> str | None:
             why = guard.check(address)
-            return why or (None if is_loopback(address) else "beyond loopback, which needs --email")
+            return why or (None if is_loopback(address) else "beyond loopback, which needs `email`")
 
         return Client(section, refusal=guard.check if section.email else check, handles=handles)
 

@@ -47,4 +47,4 @@ def test_every_reason_and_error_that_a_seed_can_end_with_has_words(error: str) -
 def test_a_login_that_was_given_is_not_asked_for_again() -> None:
     given = load(environment={}, flags={"auth": {"a.test": "me:wrong"}}).config
     meaning = meaning_of(401, "", given)
-    assert meaning is not None and "--auth has none that it accepts" in meaning.message
+    assert meaning is not None and "`auth` has none that it accepts" in meaning.message

@@ -85,7 +85,7 @@ def test_damage_anywhere_is_an_error_that_names_the_file(tmp_path: Path, name: s
             assert getattr(made, read)() == meant, content  # white space between two words of JSON says nothing
         except Damaged as error:
             said = str(error)
-        assert not said or (name in said and "--fresh" in said)
+        assert not said or (name in said and "`fresh=True`" in said)
     path.unlink()
     with pytest.raises(Damaged, match=f"{name}: is missing; .*backup"):
         getattr(made, read)()

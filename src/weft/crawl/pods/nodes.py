@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import msgspec
 
 from weft import urls
-from weft.config import Config, Loaded, keys
+from weft.config import Config, Loaded, keys, place
 from weft.crawl.folder import new_crawl_id
 from weft.crawl.limits import settings_of
 from weft.errors import BadInput
@@ -43,7 +43,7 @@ def check_nodes(loaded: Loaded) -> None:
     managed = [pod for pod, spec in enumerate(pods.pods) if spec.managed]
     if is_part(loaded.config) and managed:
         raise BadInput(
-            f"only_pods ({loaded.origins['only_pods']}): {pods.only_pods} leaves pods to other nodes, and pod "
+            f"{place(loaded.origins['only_pods'], 'only_pods')}: {pods.only_pods} leaves pods to other nodes, and pod "
             f"{managed[0]} is managed, which no other node can reach: give all a redis_url, or leave only_pods out"
         )
 
@@ -86,7 +86,7 @@ class Shared:
             f"{name} ({self.origins.get(name, 'given')}) is {here or 'unknown'} here and {there or 'unknown'} there"
             for name, (there, here) in differs.items()
         )
-        hint = "a crawl's settings can be changed by --resume while no other node runs"
+        hint = "a crawl's settings can be changed by `resume=True` while no other node runs"
         return BadInput(f"the other nodes crawl with other settings: {told}. Give all nodes the same; {hint}")
 
 

@@ -1,4 +1,7 @@
-"""What the status and error of a row mean to a person who wanted a page, and what can be done about it: pure."""
+"""What the status and error of a row mean to a person who wanted a page, and what can be done about it: pure.
+
+Settings are named in backticks, as a program writes them; the command line makes flags of them (`cli.messages`).
+"""
 
 from __future__ import annotations
 
@@ -14,49 +17,68 @@ class Meaning(NamedTuple):
     cause: str
     message: str
     hint: str = ""
+    may_pass: bool = False  # a resumed crawl that tries failed URLs again asks for it once more
+    settings: str = ""  # that another try needs
 
 
-_AGAIN = "Later: weft crawl --resume --retry-failed"
-_RULES = "See --scope, --include, --exclude and --exclude-file"
+_AGAIN = "Later: `resume=True` with `retry_failed=True`"
+_RULES = "See `scope`, `include`, `exclude` and `exclude_file`"
 # error or reason -> what it means, what helps
 _MEANINGS: dict[str, tuple[str, str]] = {
     Reason.ROBOTS: ("robots.txt forbids it", "weft explain names the rule and its line"),
     Reason.ROBOTS_UNREACHABLE: ("its robots.txt could not be read, so nothing else may be asked", _AGAIN),
     Reason.BREAKER: ("its site failed again and again, and was given up", _AGAIN),
-    Reason.RETRY_AFTER: ("its site asked to wait longer than this crawl does", "See --max-retry-after-seconds"),
-    Reason.ADDRESS: ("its address is private, loopback or reserved", "--allow-private lets such addresses in"),
-    Reason.PATTERN: ("the patterns of --include and --exclude leave it out", "See docs/crawl.md on patterns"),
-    Reason.EXCLUDED: ("its domain is in --exclude-file", ""),
-    Reason.SCOPE: ("it lies outside the crawl's scope", "--scope any, or --offsite-hops, lets it in"),
-    Reason.BUDGET: ("its domain has had its --max-pages-per-domain", ""),
+    Reason.RETRY_AFTER: ("its site asked to wait longer than this crawl does", "See `max_retry_after_seconds`"),
+    Reason.ADDRESS: ("its address is private, loopback or reserved", "`allow_private=True` lets such addresses in"),
+    Reason.PATTERN: ("the patterns of `include` and `exclude` leave it out", "See docs/crawl.md on patterns"),
+    Reason.EXCLUDED: ("its domain is in `exclude_file`", ""),
+    Reason.SCOPE: ("it lies outside the crawl's scope", "`scope='any'`, or `offsite_hops`, lets it in"),
+    Reason.BUDGET: ("its domain has had its `max_pages_per_domain`", ""),
     "dns": ("its host name could not be resolved", "Check its spelling, and this machine's network"),
     "connect": ("nothing accepts a connection there", "Check host and port, and whether the server runs"),
-    "tls": ("its TLS certificate was not accepted", "--no-tls-verify takes any certificate"),
-    "timeout": ("it did not answer in time", "--connect-timeout, --read-timeout and --total-timeout give it longer"),
+    "tls": ("its TLS certificate was not accepted", "`tls_verify=False` takes any certificate"),
+    "timeout": ("it did not answer in time", "`connect_timeout`, `read_timeout` and `total_timeout` give it longer"),
     "reset": ("it broke the connection off", _AGAIN),
     "truncated": ("its answers end too early", _AGAIN),
     "protocol": ("what it sends is no proper HTTP", ""),
-    "too_large": ("it is larger than --max-body-bytes", "A higher one lets it in"),
+    "too_large": ("it is larger than `max_body_bytes`", "A higher one lets it in"),
     "headers_too_large": ("the head of its answer has no end", ""),
-    "too_many_redirects": ("its redirects go in a circle, or on for too long", "--max-redirects follows longer chains"),
+    "too_many_redirects": ("its redirects go in a circle, or on for too long", "`max_redirects` follows longer chains"),
     "noindex": ("it asks not to be kept (noindex)", ""),
     "parse_crash": ("parsing it crashed", ""),
 }
+_MAY_PASS = frozenset(
+    {Reason.ROBOTS_UNREACHABLE, Reason.BREAKER, Reason.RETRY_AFTER, Reason.ADDRESS, "dns", "connect", "timeout",
+     "reset", "truncated", "protocol"}
+)  # fmt: skip
+_HELPS = {
+    Reason.RETRY_AFTER: "`max_retry_after_seconds=3600`",
+    Reason.ADDRESS: "`allow_private=True`",
+    Reason.SCOPE: "`scope='any'`",
+    "tls": "`tls_verify=False`",
+    "too_large": "`max_body_bytes=100000000`",
+    "too_many_redirects": "`max_redirects=20`",
+    "http_401": "`auth={'HOST': 'USER:PASSWORD'}`",
+    "no-text": "`store='warc'`",
+}
 _STATUSES: dict[int, tuple[str, str]] = {
-    401: ("it asks for a login", "Give one: --auth HOST=USER:PASSWORD"),
-    403: ("the site refuses to show it to this crawler", "Its owner can say why; see --user-agent-template, --header"),
+    401: ("it asks for a login", "Give one: `auth={'HOST': 'USER:PASSWORD'}`"),
+    403: (
+        "the site refuses to show it to this crawler",
+        "Its owner can say why; see `user_agent_template` and `headers`",
+    ),
     404: ("there is no such page", "Check the URL"),
     410: ("the page is gone", "Check the URL"),
     407: ("a proxy asks for a login", ""),
-    429: ("the site asks for fewer requests", "Try later, with a longer --delay"),
+    429: ("the site asks for fewer requests", "Try later, with a longer `delay`"),
     451: ("the site may not show it, for legal reasons", ""),
 }
 _LACKS = {
     "javascript": ("the page is a shell that JavaScript fills in a browser, which this Weft does not run",
                    "Look for the site's sitemap, feed or API"),
-    "login": ("the page is a login form", "A --header NAME=VALUE can send the cookie of a session"),
+    "login": ("the page is a login form", "`headers={'NAME': 'VALUE'}` can send the cookie of a session"),
     "blank": ("the page is empty", ""),
-    "no-text": ("it holds no text, and --store text keeps texts alone", "--store warc keeps pages as they came"),
+    "no-text": ("it holds no text, and `store='text'` keeps texts alone", "`store='warc'` keeps pages as they came"),
 }  # fmt: skip
 
 
@@ -65,13 +87,13 @@ def meaning_of(status: int, error: str, config: Config) -> Meaning | None:
     if error.startswith("redirect to "):
         reason = error.removeprefix("redirect to ")
         message, hint = _MEANINGS.get(reason, (reason, _RULES))
-        return Meaning(f"redirect-{reason}", f"it redirects, and of where that leads: {message}", hint)
+        led = f"it redirects, and of where that leads: {message}"
+        return Meaning(f"redirect-{reason}", led, hint, settings=_HELPS.get(reason, ""))
     kind, _, detail = error.partition(": ")
     if kind == Reason.ROBOTS_UNREACHABLE and detail:
         return _of_robots(detail)
     if kind in _MEANINGS and not (status >= 400 and kind not in (Reason.RETRY_AFTER,)):
-        message, hint = _MEANINGS[kind]
-        return Meaning(kind, f"{message} ({detail})" if detail else message, hint)
+        return _of_kind(kind, detail, may_pass=kind in _MAY_PASS)
     if status >= 400:
         return _of_status(status, config)
     return Meaning(kind, f"it failed ({error})") if not status else None
@@ -79,26 +101,29 @@ def meaning_of(status: int, error: str, config: Config) -> Meaning | None:
 
 def meaning_of_lack(lack: str) -> Meaning:
     """Why a stored page has nothing to read."""
-    return Meaning(lack, *_LACKS[lack])
+    return Meaning(lack, *_LACKS[lack], settings=_HELPS.get(lack, ""))
 
 
 def unmatched_words(flag: str, pattern: str) -> str:
-    """A pattern as it is given on the command line."""
-    return f"--{flag} {pattern!r}"
+    """A pattern as a setting."""
+    return f"`{flag}={pattern!r}`"
 
 
 def _of_robots(detail: str) -> Meaning:
     """The robots.txt is asked for first, so a site that cannot be reached ends here; the detail says how."""
     kind, _, more = detail.partition(": ")
-    if kind in _MEANINGS:
-        message, hint = _MEANINGS[kind]
-        return Meaning(kind, f"{message} ({more})" if more else message, hint)
-    message, hint = _MEANINGS[Reason.ROBOTS_UNREACHABLE]
-    return Meaning(str(Reason.ROBOTS_UNREACHABLE), f"{message} ({detail})", hint)
+    return _of_kind(kind, more) if kind in _MEANINGS else _of_kind(str(Reason.ROBOTS_UNREACHABLE), detail)
+
+
+def _of_kind(kind: str, detail: str, *, may_pass: bool = True) -> Meaning:
+    message, hint = _MEANINGS[kind]
+    return Meaning(kind, f"{message} ({detail})" if detail else message, hint, may_pass, _HELPS.get(kind, ""))
 
 
 def _of_status(status: int, config: Config) -> Meaning:
     message, hint = _STATUSES.get(status, ("the site has a fault", _AGAIN) if status >= 500 else ("it is refused", ""))
     if status == 401 and config.fetch.auth:
-        message, hint = "it asks for a login, and --auth has none that it accepts", "Check host, user and password"
-    return Meaning(f"http_{status}", f"HTTP {status}, {message}", hint)
+        message, hint = "it asks for a login, and `auth` has none that it accepts", "Check host, user and password"
+    cause = f"http_{status}"
+    may_pass = status >= 500 or status in (408, 429)
+    return Meaning(cause, f"HTTP {status}, {message}", hint, may_pass, _HELPS.get(cause, ""))

@@ -36,6 +36,8 @@ class Cause(Struct, frozen=True):
     urls: int
     message: str
     hint: str = ""
+    may_pass: bool = False  # a resumed crawl that tries failed URLs again asks for it once more
+    settings: str = ""  # that another try needs, as a program writes them, in backticks
 
     def __str__(self) -> str:
         counted = "1 URL" if self.urls == 1 else f"{self.urls:,} URLs"
@@ -48,7 +50,7 @@ class Outcome:
 
     headline: str = ""
     causes: tuple[Cause, ...] = ()
-    unmatched: tuple[str, ...] = ()  # patterns that matched no URL: `--include '/blog/*'`
+    unmatched: tuple[str, ...] = ()  # patterns that matched no URL: `include='/blog/*'`, in backticks
 
     @property
     def is_nothing(self) -> bool:
@@ -132,14 +134,14 @@ def _from_counts(refused: Mapping[str, int], config: Config) -> list[Cause]:
 
 
 def _cause(meaning: Meaning, urls: int) -> Cause:
-    return Cause(meaning.cause, urls, meaning.message, meaning.hint)
+    return Cause(meaning.cause, urls, meaning.message, meaning.hint, meaning.may_pass, meaning.settings)
 
 
 def _not_included(status: CrawlStatus) -> Cause:
-    """Seeds are fetched whatever --include says, so with patterns that match nothing there are only those."""
+    """Seeds are fetched whatever `include` says, so with patterns that match nothing there are only those."""
     left_out = status.refused.get(Reason.PATTERN, 0)
     hint = "A pattern matches the whole URL, or the path where it begins with /"
-    return Cause("include", left_out, "no pattern of --include matches", hint)
+    return Cause("include", left_out, "no pattern of `include` matches", hint)
 
 
 def _lacking(store: PageStore, config: Config) -> list[Cause]:

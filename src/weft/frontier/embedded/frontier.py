@@ -1098,7 +1098,7 @@ def _lock(folder: Path) -> int:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        raise BadInput(f"data dir {folder}: cannot be used: {error.strerror}; choose another with --data-dir") from None
+        raise BadInput(f"data dir {folder}: cannot be used: {error.strerror}; choose another `data_dir`") from None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -29,7 +29,7 @@ from weft.telemetry import Log
 
 KEEP_USED_S = 30.0
 SWEEP_AGE_S = 120.0
-_REMEDY = "restore it from a backup, or start over with --fresh"
+_REMEDY = "restore it from a backup, or start over with `fresh=True`"
 log = Log("weft.frontier.redis.lead")
 
 

@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS waiting (pod INTEGER, number INTEGER, message BLOB, P
 CREATE TABLE IF NOT EXISTS numbers (pod INTEGER PRIMARY KEY, last INTEGER);
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT);
 """
-_REMEDY = "it holds URLs on their way to other pods: restore it from a backup, or start over with --fresh"
+_REMEDY = "it holds URLs on their way to other pods: restore it from a backup, or start over with `fresh=True`"
 KEEP_S = 5.0  # a server syncs every second, two at most
 
 

@@ -175,7 +175,7 @@ def _check(schema: str, info: dict[str, str], where: str, identity: PodIdentity)
     if identity.node and holder and _node_id(holder) != _node_id(identity.node):
         raise BadInput(
             f"{where}: pod {identity.pod} belongs to node {holder.partition('@')[2]}, which has its pages: "
-            "run it there (--resume), or leave it out with only_pods"
+            "run it there (`resume=True`), or leave it out with `only_pods`"
         )
 
 

@@ -48,8 +48,8 @@ def hold_all(pods: Mapping[int, tuple[Redis, str]], node: str, ttl_s: float) -> 
             for mine in held:
                 pods[mine][0].delete(OWNER_KEY)
             raise Busy(
-                f"{where}: pod {pod} is run by node {other.partition('@')[2]}, and --fresh starts the crawl over on "
-                "all nodes: stop it there first"
+                f"{where}: pod {pod} is run by node {other.partition('@')[2]}, and `fresh=True` starts the crawl over "
+                "on all nodes: stop it there first"
             )
 
 

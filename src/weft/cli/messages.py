@@ -1,0 +1,50 @@
+"""Messages as the command line says them: a setting that a message names goes by its flag.
+
+Below the command line a message names a setting in backticks, as a program writes it: `` `allow_private=True` ``, or
+`` `max_pages` `` alone. Callers in Python read it as it is; here it becomes `--allow-private` and `--max-pages`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+_SETTING = re.compile(r"`([a-z][a-z_]*)(?:=([^`]*))?`")
+
+
+def as_flags(message: str) -> str:
+    """The message, with every setting that it names written as a flag."""
+    from weft.config import keys, own_names
+
+    known = keys()
+    flags = {name: known[key].flag for name, key in own_names(known).items()} | {"config": "--config"}
+
+    def flag(found: re.Match[str]) -> str:
+        name, written = found.groups()
+        return spelt(flags[name], written) if name in flags else found[0]
+
+    return _SETTING.sub(flag, message)
+
+
+def spelt(flag: str, written: str | None) -> str:
+    """A flag with the value that a program would write; what is no value (`FILE`) stands for one."""
+    if written is None:
+        return flag
+    try:
+        return with_value(flag, ast.literal_eval(written))
+    except (ValueError, SyntaxError):
+        return f"{flag} {written}"
+
+
+def with_value(flag: str, value: Any) -> str:
+    """A flag with its value, as a shell takes it."""
+    if isinstance(value, bool):
+        return flag if value else f"--no-{flag[2:]}"
+    if isinstance(value, Mapping):
+        return " ".join(f"{flag} {shlex.quote(f'{name}={text}')}" for name, text in value.items())
+    if isinstance(value, list | tuple):
+        return " ".join(f"{flag} {shlex.quote(str(one))}" for one in value)
+    return f"{flag} {shlex.quote(str(value))}"
