@@ -10,14 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from warcio.archiveiterator import ArchiveIterator
 
 from weft.testing.web import SyntheticWeb, synthetic_web
 from weft.testing.world import World
 
 
-def weft(*args: str) -> dict[str, Any]:
-    done = subprocess.run([sys.executable, "-m", "weft", *args, "--json"], capture_output=True, text=True, check=True)
+def weft(*args: str, allowed: int = 0) -> dict[str, Any]:
+    done = subprocess.run([sys.executable, "-m", "weft", *args, "--json"], capture_output=True, text=True, check=False)
+    assert done.returncode == allowed, done.stderr
     result: dict[str, Any] = json.loads(done.stdout)
     return result
 
@@ -28,7 +30,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def crawl(web: SyntheticWeb, folder: Path, *flags: str) -> dict[str, Any]:
+def crawl(web: SyntheticWeb, folder: Path, *flags: str, allowed: int = 0) -> dict[str, Any]:
     seeds = [] if "--resume" in flags else web.seeds
     settings = [
         "--scope",
@@ -41,7 +43,7 @@ def crawl(web: SyntheticWeb, folder: Path, *flags: str) -> dict[str, Any]:
         "--prometheus-port",
         "0",
     ]
-    return weft("crawl", *seeds, *settings, *flags)
+    return weft("crawl", *seeds, *settings, *flags, allowed=allowed)
 
 
 def has_changed(world: World, url: str) -> bool:
@@ -109,3 +111,16 @@ def test_a_failed_refetch_never_takes_the_old_copy_away(tmp_path: Path) -> None:
     report = weft("stats", str(folder), "--changes")
     assert report["failed"] > 0
     assert (report["gone"], report["changed"], report["unchanged"]) == ([], [], 0)
+
+
+@pytest.mark.parametrize("pods", [1, 2])
+def test_what_a_limit_had_left_in_the_queue_is_new_when_the_recrawl_fetches_it(tmp_path: Path, pods: int) -> None:
+    folder, port = tmp_path / "crawl", free_port()
+    with synthetic_web(hosts=4, pages=60, port=port) as web:
+        first = crawl(web, folder, "--max-pages", "20", "--num-pods", str(pods), allowed=3)
+        assert first["status"]["pages"] == 20 and first["status"]["queued"] > 0
+        again = crawl(web, folder, "--resume", "--recrawl")
+    report = weft("stats", str(folder), "--changes")
+    stored = again["status"]["pages"] - first["status"]["pages"]
+    assert (len(report["new"]), len(set(report["new"]))) == (stored, stored)
+    assert (report["unchanged"], report["changed"], report["queued"]) == (20, [], 0)

@@ -131,14 +131,14 @@ def _refused_value(error: click.ClickException) -> str:
     found = re.match(r"(.+) is not (a valid|in the range|one of) ", error.message)
     if not isinstance(error, click.BadParameter) or error.param is None or found is None:
         return ""
-    kind, name = error.param.type, max(error.param.opts, key=len)
+    kind, flag = error.param.type, max(error.param.opts, key=len)
     if isinstance(kind, click.Choice):
         schema: dict[str, Any] = {"enum": kind.choices}
     else:
         schema = {"type": "integer" if kind.name.startswith("integer") else "number"}
-        schema |= {"minimum": kind.min} if getattr(kind, "min", None) is not None else {}
-        schema |= {"maximum": kind.max} if getattr(kind, "max", None) is not None else {}
-    return f"{name}: {found[1]} is not accepted; use {accepted(schema)}"
+        limits = {"minimum": getattr(kind, "min", None), "maximum": getattr(kind, "max", None)}
+        schema |= {name: limit for name, limit in limits.items() if limit is not None}
+    return f"{flag}: {found[1]} is not accepted; use {accepted(schema)}"
 
 
 def _not_text(args: list[str]) -> str | None:

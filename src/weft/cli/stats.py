@@ -41,6 +41,7 @@ def _show_changes(crawl_dirs: tuple[str, ...], as_json: bool) -> None:
 
     from weft.crawl.folder import CrawlFolder
     from weft.crawl.reports.changes import changes
+    from weft.engine.loop.progress import CrawlStatus, read_status
     from weft.errors import BadInput
 
     folder = CrawlFolder(crawl_dirs)
@@ -50,10 +51,11 @@ def _show_changes(crawl_dirs: tuple[str, ...], as_json: bool) -> None:
         raise BadInput(
             f"{crawl_dirs[0]}: was not recrawled yet: weft crawl --resume --recrawl --data-dir {crawl_dirs[0]}"
         )
+    queued = (read_status(folder.status) or CrawlStatus()).queued
     if as_json:
-        print_document(msgspec.to_builtins(report))
+        print_document(msgspec.to_builtins(report) | {"queued": queued})
         return
-    click.echo(report.summary())
+    click.echo(report.summary() + (f"; {queued:,} URLs are still queued" if queued else ""))
     for kind in ("new", "changed", "gone", "moved"):
         for url in getattr(report, kind):
             click.echo(shown(f"{kind:8} {url}"))

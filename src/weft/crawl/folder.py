@@ -28,6 +28,7 @@ import socket
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,18 @@ class Identity(msgspec.Struct):
     on_redis: bool = False
     node: str = ""  # what this node is known by to the others that crawl with it
     sealed: bool = False  # settings and seeds carry a digest: older crawls have none
+
+
+class RecrawlStart(msgspec.Struct, frozen=True):
+    """Where a pod's recrawl began: what it queues has later numbers, and what was queued before is fetched later."""
+
+    last_item: int
+    at: float = inf  # by the wall clock; an older Weft did not note it
+
+
+def _recrawl_start(data: bytes) -> RecrawlStart:
+    found = msgspec.json.decode(data, type=RecrawlStart | int)
+    return RecrawlStart(found) if isinstance(found, int) else found
 
 
 class CrawlFolder:
@@ -270,13 +283,13 @@ class CrawlFolder:
         """Keeps them for a resume."""
         replace_file(self.home / "config.json", sealed_json(settings))
 
-    def recrawl(self) -> dict[int, int]:
-        """The last item of each pod before the last recrawl; empty if there was none."""
+    def recrawl(self) -> dict[int, RecrawlStart]:
+        """Where the last recrawl of each pod began; empty if there was none."""
         began = {}
         for pod in range(self.pods):
             path = self._recrawl(pod)
             try:
-                began[pod] = msgspec.json.decode(path.read_bytes(), type=int)
+                began[pod] = _recrawl_start(path.read_bytes())
             except FileNotFoundError:
                 continue
             except (OSError, msgspec.DecodeError) as error:
@@ -284,9 +297,9 @@ class CrawlFolder:
                 raise Damaged(path, f"cannot be read: {error}", remedy) from None
         return began
 
-    def begin_recrawl(self, pod: int, last_item: int) -> None:
+    def begin_recrawl(self, pod: int, started_at: float, last_item: int) -> None:
         """Remembers where a pod's recrawl begins."""
-        replace_file(self._recrawl(pod), msgspec.json.encode(last_item))
+        replace_file(self._recrawl(pod), msgspec.json.encode(RecrawlStart(last_item, started_at)))
 
     def _recrawl(self, pod: int) -> Path:
         return self.home / "recrawl.json" if self.is_one_process else self.of_pod(pod) / "recrawl.json"

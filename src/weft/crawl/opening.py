@@ -103,7 +103,8 @@ class Opening:
                     frontier.readmit(number, Found(row.url, row.depth, row.parent))
         if run.recrawl:
             known = (found for found in _first_pages(self._store) if self._owns(found.url))
-            frontier.recrawl(number, order.run, known, partial(self._folder.begin_recrawl, order.pod))
+            begin = partial(self._folder.begin_recrawl, order.pod, order.started_at)
+            frontier.recrawl(number, order.run, known, begin)
 
 
 def _first_pages(store: PageStore) -> Iterator[Found]:

@@ -74,7 +74,7 @@ class Orchestrator:
             Process(
                 ProcessOrder(
                     config, crawl_id, os.getpid(), run, until, slot.pod, slot.role, slot.index, config.pods.num_pods,
-                    servers, core=core,
+                    servers, core=core, started_at=time.time(),
                 ),
                 folder.pulse_of(slot), folder.status_of(slot), stuck_s=stuck_s,
             )

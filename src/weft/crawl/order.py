@@ -31,6 +31,7 @@ class ProcessOrder(msgspec.Struct, frozen=True):
     servers: tuple[str, ...] = ()  # every pod's Redis; none: embedded pods
     incarnation: int = 1  # of the process in its slot, beyond all before
     core: int | None = None
+    started_at: float = 0.0  # when the run began, by the wall clock; its restarts have the same
 
     @property
     def slot(self) -> Slot:

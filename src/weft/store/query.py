@@ -55,17 +55,20 @@ class Where:
     status: int | None = None
     host: str | None = None
     error: str | None = None
+    fetched_since: float | None = None  # by the wall clock
     stored: bool | None = None  # whether its response is stored, in a WARC file or as text
 
     def sql(self) -> tuple[str, list[object]]:
         """The conditions but for `after_item`, and their values."""
         # The plus keeps SQLite from using the index on batches, by which it would sort all rows for each thousand.
         equal = {"crawl": self.crawl, "status": self.status, "host": self.host, "error": self.error}
-        given = {f"p.{column} = ?": value for column, value in equal.items() if value is not None}
+        given: dict[str, object] = {f"p.{column} = ?": value for column, value in equal.items() if value is not None}
         if self.after_batch is not None:
             given["+p.batch > ?"] = self.after_batch
         if self.upto_batch is not None:
             given["+p.batch <= ?"] = self.upto_batch
+        if self.fetched_since is not None:
+            given["p.fetched_at >= ?"] = self.fetched_since
         if self.stored is not None:
             given["(p.file IS NOT NULL) = ?"] = int(self.stored)
         return "".join(f" AND {condition}" for condition in given), list(given.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from weft.crawl import folder
 from weft.crawl.files import open_json, open_lines, replace_file, sealed_json, sealed_lines
-from weft.crawl.folder import CrawlFolder
+from weft.crawl.folder import CrawlFolder, RecrawlStart
 from weft.errors import BadInput, Damaged
 
 SETTINGS: dict[str, Any] = {
@@ -132,8 +133,10 @@ def test_pages_without_crawl_json_are_damage_and_not_an_empty_place(tmp_path: Pa
 def test_where_a_recrawl_began_is_not_guessed(tmp_path: Path) -> None:
     made = begun(tmp_path)
     assert made.recrawl() == {}
-    made.begin_recrawl(0, 17)
-    assert made.recrawl() == {0: 17}
+    made.begin_recrawl(0, 1e9, 17)
+    assert made.recrawl() == {0: RecrawlStart(17, 1e9)}
+    (tmp_path / "recrawl.json").write_bytes(b"17")  # of an older Weft
+    assert made.recrawl() == {0: RecrawlStart(17, inf)}
     (tmp_path / "recrawl.json").write_bytes(b"")
     with pytest.raises(Damaged, match=r"recrawl\.json"):
         made.recrawl()

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
+from math import inf
 
 from msgspec import Struct
 
-from weft.crawl.folder import CrawlFolder
+from weft.crawl.folder import CrawlFolder, RecrawlStart
 from weft.records import POD_SHIFT, Row
 from weft.store.pages import PageStore
 from weft.store.query import Where
+
+_NOT_KEPT = frozenset({"noindex", "too_large"})  # errors of responses that are no page of the crawl
 
 
 class Changes(Struct):
@@ -44,17 +48,25 @@ def changes(folder: CrawlFolder) -> Changes | None:
     return found
 
 
-def _visits(store: PageStore, began: dict[int, int]) -> Iterator[tuple[Row, Row | None]]:
+def _visits(store: PageStore, began: dict[int, RecrawlStart]) -> Iterator[tuple[Row, Row | None]]:
     """Each URL that ended since, with its last good visit before. Each pod numbers its own items."""
 
-    def is_new(row: Row) -> bool:
-        return row.item > began.get(row.item >> POD_SHIFT, row.item)
+    def was_queued(row: Row) -> bool:
+        """Admitted before the recrawl, and fetched for the first time by it: its number is early, its time is not."""
+        start = began.get(row.item >> POD_SHIFT)
+        return start is not None and row.item <= start.last_item and row.fetched_at >= start.at
 
-    for row in filter(is_new, store.rows(Where(after_item=min(began.values())))):
+    def is_later(row: Row) -> bool:
+        start = began.get(row.item >> POD_SHIFT)
+        return start is not None and row.item > start.last_item
+
+    last, earliest = (min(getattr(one, name) for one in began.values()) for name in ("last_item", "at"))
+    late = store.rows(Where(fetched_since=earliest)) if earliest < inf else iter(())
+    for row in chain(filter(was_queued, late), filter(is_later, store.rows(Where(after_item=last)))):
         visits = store.for_url(row.url)
         if visits[-1].item != row.item:
             continue  # a later visit of the same round tells more
-        good = [one for one in visits if not is_new(one) and 200 <= one.status < 300]
+        good = [one for one in visits if not (is_later(one) or was_queued(one)) and 200 <= one.status < 300]
         yield row, good[-1] if good else None
 
 
@@ -62,10 +74,10 @@ def _sort(found: Changes, row: Row, before: Row | None) -> None:
     if row.status == 304:
         found.unchanged += 1
     elif 200 <= row.status < 300:
-        if before is None:
-            found.new.append(row.url)
-        else:
+        if before is not None:
             found.changed.append(row.url)
+        elif row.error not in _NOT_KEPT:
+            found.new.append(row.url)
     elif before is None:
         return  # never was a page: nothing of it has changed
     elif row.status in (404, 410):
