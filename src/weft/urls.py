@@ -95,6 +95,13 @@ def seed(text: str) -> str:
     return canonical(text)
 
 
+def stored_as(text: str) -> list[str]:
+    """The URLs under which what a person typed may be stored: without a scheme, that of https and that of http."""
+    url, typed = seed(text), text.strip()
+    is_open = not _SCHEME(typed) or typed.startswith("//")
+    return [url, canonical("http" + url.removeprefix("https"))] if is_open else [url]
+
+
 def join_all(
     base: str,
     hrefs: Iterable[str],

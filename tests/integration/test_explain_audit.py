@@ -142,3 +142,31 @@ def doctor(log: Path, web: SyntheticWeb) -> None:
         file.write(lines(900005, last + 300, last + 301, host, forbidden))  # forbidden
         file.write(lines(900006, last + 400, last + 401, "127.201.0.1", "http://127.201.0.1/"))  # robots.txt not read
         file.write(lines(-900007, last + 401.001, last + 402, "127.201.0.1", "http://127.201.0.1/robots.txt"))
+
+
+def test_a_url_is_found_without_its_scheme(crawled: tuple[Prepared, SyntheticWeb]) -> None:
+    prepared, web = crawled
+    home, seed = str(prepared.folder.home), web.seeds[0]
+    bare = seed.removeprefix("http://")
+    assert json.loads(weft("get", home, bare).stdout)["url"] == seed
+    said = weft("explain", home, bare).stdout.splitlines()
+    assert (said[0], said[1].strip(), said[2].strip()) == (seed, "crawled: HTTP 200, stored [page]", "a seed")
+    missing = weft("get", home, f"{bare}nowhere")
+    assert missing.returncode == 2 and f"looked for https://{bare}nowhere and {seed}nowhere" in missing.stderr
+
+
+def test_what_nobody_linked_to_came_from_a_sitemap(crawled: tuple[Prepared, SyntheticWeb]) -> None:
+    prepared, _ = crawled
+    exported = weft("export", str(prepared.folder.home), "--format", "jsonl", "--out", "-", "--fields", "url,parent")
+    rows = [json.loads(line) for line in exported.stdout.splitlines()]
+    listed = next(row["url"] for row in rows if not row["parent"] and row["url"] not in prepared.folder.seeds())
+    assert "\n    listed in a sitemap\n" in weft("explain", str(prepared.folder.home), listed).stdout
+
+
+def test_figures_are_told_with_their_units(crawled: tuple[Prepared, SyntheticWeb], tmp_path: Path) -> None:
+    home = str(crawled[0].folder.home)
+    said = {line.partition(" ")[0]: line for line in weft("stats", home).stdout.splitlines()}
+    assert "no response " in said["statuses"] and " 0 " not in said["statuses"]
+    assert "no type " in said["types"] and " - " not in said["types"]
+    for name, unit in {"jsonl": "rows", "markdown": "files", "warc": "responses", "cdxj": "lines"}.items():
+        assert f" {unit} in " in weft("export", home, "--format", name, "--out", str(tmp_path / name)).stderr

@@ -82,7 +82,7 @@ def check_commands(crawler: Crawler) -> None:
     assert 0 < int(asked[1].replace(",", "")) <= requests
     for pod in range(3):
         page = next(row for row in crawler.pages() if row.item >> 48 == pod)
-        assert "it was crawled" in weft("explain", crawler.data_dir, page.url).stdout
+        assert "crawled: HTTP 200, stored [page]" in weft("explain", crawler.data_dir, page.url).stdout
         assert weft("get", crawler.data_dir, page.url).returncode == 0
 
 

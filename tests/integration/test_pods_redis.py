@@ -78,7 +78,7 @@ def check_commands(crawler: Crawler) -> None:
     assert audit.returncode == 0, audit.stdout + audit.stderr
     for pod in range(2):
         page = next(row for row in crawler.pages() if row.item >> 48 == pod)
-        assert "it was crawled" in weft("explain", crawler.data_dir, page.url).stdout
+        assert "crawled: HTTP 200, stored [page]" in weft("explain", crawler.data_dir, page.url).stdout
         assert weft("get", crawler.data_dir, page.url).returncode == 0
     assert "pods " in weft("stats", crawler.data_dir).stdout
 

@@ -70,7 +70,7 @@ def demo(hosts: int, pages: int, seed: int, data_dir: str, no_progress: bool, as
             click.echo(
                 f"The servers' own log: {violations.requests:,} requests, "
                 f"{len(violations.delay) + len(violations.robots)} of them impolite.\n"
-                f"Next: weft stats {' '.join(folders)}   ·   weft get {folders[0]} {first} --text{more}   ·   "
+                f"Next: weft get {folders[0]} {first} --text{more}   ·   "
                 "weft crawl https://example.com --email you@example.com",
                 err=True,
             )

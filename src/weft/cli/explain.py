@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from weft.cli.messages import as_flags
 from weft.cli.output import output_flags, print_document, shown
 from weft.cli.settings import several
 
@@ -15,6 +16,8 @@ from weft.cli.settings import several
 @output_flags
 def explain(crawl_dir: str, urls: tuple[str, ...], more: tuple[str, ...], as_json: bool, quiet: bool) -> None:
     """Say why a URL was, or was not, crawled: one reason, with its evidence. Works while the crawl runs, too."""
+    from msgspec.structs import replace
+
     from weft.config import load
     from weft.crawl.folder import CrawlFolder
     from weft.crawl.reports.explain import Explainer
@@ -27,10 +30,11 @@ def explain(crawl_dir: str, urls: tuple[str, ...], more: tuple[str, ...], as_jso
     finally:
         explainer.close()
     if as_json:
-        print_document({"urls": answers})
+        told = [replace(one, summary=as_flags(one.summary), evidence=[*map(as_flags, one.evidence)]) for one in answers]
+        print_document({"urls": told})
         return
     for answer in answers:
         mark = "crawled" if answer.crawled else "failed" if answer.reason == "error" else "not crawled"
-        click.echo(shown(f"{answer.url}\n  {mark}: {answer.summary} [{answer.reason}]"))
+        click.echo(shown(f"{answer.url}\n  {mark}: {as_flags(answer.summary)} [{answer.reason}]"))
         for line in () if quiet else answer.evidence:
-            click.echo(shown(f"    {line}"))
+            click.echo(shown(f"    {as_flags(line)}"))

@@ -88,10 +88,16 @@ def export(
         print_document(facts | {"unread": done.unread, "unread_pages": done.unread_pages})
     elif done.path is not None and not quiet:
         gone_on = f" ({done.resumed:,} of them before it was interrupted)" if done.resumed else ""
-        click.echo(f"{done.rows:,} rows{gone_on} in {done.path}", err=True)
+        click.echo(f"{done.rows:,} {_units(format_, done.rows)}{gone_on} in {done.path}", err=True)
     if done.unread:
         _report_unread(done, dirs)
     return 1 if done.unread else 0
+
+
+def _units(format_: str, count: int) -> str:
+    """What an export of this format is made of."""
+    unit = {"markdown": "file", "warc": "response", "cdxj": "line"}.get(format_, "row")
+    return unit if count == 1 else f"{unit}s"
 
 
 def _shown_on_terminal(format_: str) -> BinaryIO:

@@ -39,9 +39,11 @@ def get(crawl_dir: str, url: str, what: str | None, more: tuple[str, ...], as_js
     folder.go_on()
     store = PageStore.open(folder.data_dirs, read_only=True)
     try:
-        row = store.row_of(urls.seed(url))
+        wanted = urls.stored_as(url)
+        row = next(filter(None, map(store.row_of, wanted)), None)
         if row is None:
-            raise BadInput(f"{url}: is not in {crawl_dir}")
+            looked_for = f" (looked for {' and '.join(wanted)})" if wanted != [url] else ""
+            raise BadInput(f"{url}: is not in {crawl_dir}{looked_for}; `weft explain {crawl_dir} {wanted[0]}` says why")
         facts = row_facts(row, store)
         if what is None:
             print_document(facts)
@@ -72,8 +74,8 @@ def get(crawl_dir: str, url: str, what: str | None, more: tuple[str, ...], as_js
     else:
         try:
             with parsers_for(folder) as parsers:
-                wanted = "hrefs" if what == "links" else "text"
-                read = parsers.result(parsers.submit(page.body, page.url, page.header("content-type"), [wanted]))
+                part = "hrefs" if what == "links" else "text"
+                read = parsers.result(parsers.submit(page.body, page.url, page.header("content-type"), [part]))
         except Unparsed as error:
             raise WeftError(f"{url} cannot be parsed ({error}); --body and --headers give what is stored") from error
         if what == "links":

@@ -109,9 +109,10 @@ def _pods(folder: CrawlFolder) -> dict[str, Any]:
 def _text(facts: dict[str, Any]) -> str:
     from weft.cli.display import clock
 
-    def listed(name: str, most: int = 12) -> str:
+    def listed(name: str, nameless: str = "none", most: int = 12) -> str:
+        """`nameless` is what an empty name stands for."""
         some = sorted(facts[name].items(), key=lambda item: -item[1])[:most]
-        return ", ".join(f"{key or '-'} {count:,}" for key, count in some) or "none"
+        return ", ".join(f"{key if key not in ('', '0') else nameless} {count:,}" for key, count in some) or "none"
 
     lines = [
         f"pages      {facts['live_pages']:,}  ({facts['urls']:,} URLs ended, {facts['queued']:,} queued)",
@@ -119,10 +120,10 @@ def _text(facts: dict[str, Any]) -> str:
         f"state      {facts['state']}" + (f" ({facts['note']})" if facts["note"] else ""),
         f"size       {facts['body_bytes'] / 1e6:,.1f} MB of bodies in {facts['warc_bytes'] / 1e6:,.1f} MB of WARC",
         f"rate       {facts['pages_per_s']:,.1f} pages/s over {clock(facts['elapsed_s'])}",
-        f"statuses   {listed('statuses')}",
+        f"statuses   {listed('statuses', 'no response')}",
         f"errors     {listed('errors')}",
         f"left out   {listed('refused')}",
-        f"types      {listed('content_types')}",
+        f"types      {listed('content_types', 'no type')}",
         f"depths     {', '.join(f'{depth}: {count:,}' for depth, count in list(facts['depths'].items())[:12])}",
     ]
     if facts["pods"]["of"] > 1:

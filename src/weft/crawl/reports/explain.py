@@ -83,12 +83,16 @@ class Explainer:
     def explain(self, text: str) -> Explanation:
         """One reason for one URL."""
         try:
-            url = self._rules.rewritten(urls.seed(text))
+            wanted = [self._rules.rewritten(url) for url in urls.stored_as(text)]
         except BadUrl as bad:
             return Explanation(text, False, bad.reason, str(bad))
-        rows = self._store.for_url(url)
-        if rows:
-            return self._of_row(url, rows)
+        for url in wanted:
+            if rows := self._store.for_url(url):
+                return self._of_row(url, rows)
+        return self._of_unended(wanted[0])
+
+    def _of_unended(self, url: str) -> Explanation:
+        """What the index has no row of."""
         if self._servers:
             return self._on_redis(url)
         entries = self._view.entries(url)
@@ -139,7 +143,7 @@ class Explainer:
         if row.status == 304:
             again = f"visited again {iso(row.fetched_at)}: unchanged"
             row = next((one for one in reversed(rows) if 200 <= one.status < 300), row)
-        evidence = [f"found on {self._store.url_of(row.parent)}" if row.parent else "a seed, or listed in a sitemap"]
+        evidence = [self._found_on(url, row)]
         evidence += [f"depth {row.depth}, ended {iso(row.fetched_at)}"]
         evidence += [again] if again else []
         kind, _, detail = row.error.partition(": ")
@@ -154,6 +158,14 @@ class Explainer:
         what = f"HTTP {row.status}" if row.status else row.error
         return Explanation(url, False, "error", f"it was asked for and failed: {what}", evidence)
 
+    def _found_on(self, url: str, row: Row) -> str:
+        if url in self._seeds or url in map(self._rules.rewritten, self._seeds):
+            return "a seed"
+        if not row.parent:
+            return "listed in a sitemap"
+        how = "redirected to by" if row.hops else "found on"
+        return f"{how} {self._store.url_of(row.parent)}"
+
     def _of_page(self, url: str, row: Row, evidence: list[str]) -> Explanation:
         if row.warc_file:
             evidence.append(
@@ -163,9 +175,11 @@ class Explainer:
             "noindex": "it was fetched, and asks not to be kept (noindex)",
             "parse_crash": "it was fetched and stored unparsed: parsing it crashed twice",
             "parse_timeout": "it was fetched and stored unparsed: parsing it did not end",
-            "too_large": "it was asked for, and is larger than max_body_bytes",
+            "too_large": "it was asked for, and is larger than `max_body_bytes`",
         }
-        summary = notes.get(row.error, "it was crawled" + (f", with a fault: {row.error}" if row.error else ""))
+        kept = "stored" if row.warc_file else "its text is stored"
+        page = f"HTTP {row.status}, {kept}" + (f", with a fault: {row.error}" if row.error else "")
+        summary = notes.get(row.error, page)
         is_crawled = row.error != "too_large"
         return Explanation(url, is_crawled, row.error if row.error in notes else "page", summary, evidence)
 
@@ -249,11 +263,11 @@ class Explainer:
             if how:
                 return Explanation(url, False, "nofollow", "its links say not to follow them", [f"{how} on {row.url}"])
             if scope.max_depth is not None and row.depth >= scope.max_depth:
-                evidence = [f"found on {row.url} at depth {row.depth}, max_depth is {scope.max_depth}"]
-                return Explanation(url, False, "depth", "it lies deeper than max_depth", evidence)
+                evidence = [f"found on {row.url} at depth {row.depth}, `max_depth` is {scope.max_depth}"]
+                return Explanation(url, False, "depth", "it lies deeper than `max_depth`", evidence)
             if scope.seeded_urls_only:
                 evidence = [f"found on {row.url}"]
-                return Explanation(url, False, "scope", "only the seeds are fetched (seeded_urls_only)", evidence)
+                return Explanation(url, False, "scope", "only the seeds are fetched (`seeded_urls_only`)", evidence)
             return Explanation(url, False, "unknown", "it was found, and came in no further", [f"on {row.url}"])
         return Explanation(url, False, "no-link", "no page that was stored links to it", [])
 
