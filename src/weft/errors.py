@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import errno
 import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -93,11 +94,31 @@ class Missing(WeftError):
         super().__init__(f"{what} is not installed: {how}")
 
     @classmethod
+    def of_extra(cls, what: str, name: str, otherwise: str = "") -> Missing:
+        """What one of Weft's extras brings; `otherwise` is another way to have it."""
+        how = f"it comes with the extra {name!r}: {installing(f'weft[{name}]')}"
+        return cls(what, f"{how}; {otherwise}" if otherwise else how)
+
+    @classmethod
     def said(cls, message: str) -> Missing:
         """The error as another process has raised it."""
         error = cls("", "")
         error.args = (message,)
         return error
+
+
+def installing(requirement: str) -> str:
+    """The command that installs something for this Python: environments that uv made have no pip."""
+    import shlex
+    from importlib.util import find_spec
+    from shutil import which
+
+    python, wanted = shlex.quote(sys.executable or "python3"), shlex.quote(requirement)
+    if find_spec("pip") is not None:
+        return f"{python} -m pip install {wanted}"
+    if which("uv") is not None:
+        return f"uv pip install --python {python} {wanted}"
+    return f"{python} -m ensurepip && {python} -m pip install {wanted}"
 
 
 class Unparsed(WeftError):

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from weft.cli.messages import as_flags
+
 if TYPE_CHECKING:
     from weft.config import Key
 
@@ -116,7 +118,7 @@ class SettingOption(click.Option):
         flag = key.flag if key.default is not True else f"--[no-]{key.flag[2:]}"
         name = flag if key.schema.get("type") == "boolean" else f"{flag} {self.metavar}"
         shown = f"  [default: {words}]" if words and (words != "off" or key.schema.get("type") != "boolean") else ""
-        return name, sentence(key.help) + shown
+        return name, as_flags(sentence(key.help)) + shown
 
 
 def sentence(text: str) -> str:

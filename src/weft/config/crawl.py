@@ -108,7 +108,11 @@ class LimitsSection(Section, frozen=True, kw_only=True):
 class StoreSection(Section, frozen=True, kw_only=True):
     """Where pages are kept, and as what."""
 
-    data_dirs: Annotated[Texts, Meta(min_length=1), Help("folders that hold the crawl")] = ("./weft-data",)
+    data_dirs: Annotated[
+        Texts,
+        Meta(min_length=1),
+        Help("folder to keep the crawl in, made if need be; of several, the first is its home and all share its pages"),
+    ] = ("./weft-data",)
     store: Annotated[
         tuple[Literal["warc", "text"], ...], Meta(min_length=1), Help("raw pages (warc), their text, or both")
     ] = ("warc",)

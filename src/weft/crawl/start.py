@@ -23,7 +23,7 @@ from weft.crawl.pods.servers import forget_pods
 from weft.crawl.reports.outcome import Outcome, outcome_of
 from weft.crawl.seeds import read_seed_file
 from weft.engine.limits import check_email
-from weft.errors import BadInput, Busy, Occupied
+from weft.errors import BadInput, Busy, Occupied, installing
 from weft.frontier.admission import read_domains
 from weft.frontier.redis.connection import peers
 from weft.supervise.node import NodeMetrics
@@ -210,7 +210,7 @@ def _check_suffixes(folder: CrawlFolder, recorded: str) -> None:
     if folder.pods > 1 and recorded != here:
         raise BadInput(
             f"{folder.home}: divided with version {recorded} of the public suffix list, and here is {here}; "
-            f"resume it with the same: pip install publicsuffixlist=={recorded}"
+            f"resume it with the same: {installing(f'publicsuffixlist=={recorded}')}"
         )
 
 

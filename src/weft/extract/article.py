@@ -12,5 +12,5 @@ def article(html: str, url: str) -> str:
     except ModuleNotFoundError as error:
         if error.name != "trafilatura":
             raise  # it is installed, and a dependency of it is not: naming trafilatura would mislead
-        raise Missing("trafilatura", "pip install 'weft[article]'") from None
+        raise Missing.of_extra("trafilatura", "article") from None
     return extract(html, url=url, include_comments=False, include_tables=True) or ""

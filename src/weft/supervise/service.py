@@ -115,7 +115,9 @@ class Service:
         on_start: Callable[[int], None] = lambda _: None,
         needs: Sequence[Service] = (),
     ) -> None:
-        """`judge`: what an exit without a stop request means. `on_start` gets each new pid, before the descriptors
+        """`needs` hold back a start alone: once it runs, it goes on when one of them fails.
+
+        `judge`: what an exit without a stop request means. `on_start` gets each new pid, before the descriptors
         that the process inherits are closed here."""
         self.name = name
         self.needs = tuple(needs)

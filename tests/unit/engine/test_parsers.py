@@ -162,7 +162,7 @@ def test_an_extra_that_is_missing_is_told_as_such(monkeypatch: pytest.MonkeyPatc
     (tmp_path / "trafilatura.py").write_text("raise ModuleNotFoundError('no', name='trafilatura')")
     monkeypatch.setattr(process, "is_single_threaded", lambda: False)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with Parsers() as pages, pytest.raises(Missing, match=r"pip install 'weft\[article\]'"):
+    with Parsers() as pages, pytest.raises(Missing, match=r"the extra 'article': .*pip install .*'weft\[article\]'"):
         pages.result(pages.submit(b"<p>x", "http://a.test/", "text/html", ["article"]))
 
 

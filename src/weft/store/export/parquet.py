@@ -31,7 +31,7 @@ def schema(names: tuple[str, ...]) -> pa.Schema:
     try:
         import pyarrow as pa
     except ImportError:
-        raise Missing("pyarrow", "pip install 'weft[parquet]'") from None
+        raise Missing.of_extra("pyarrow", "parquet") from None
     types = {
         "string": pa.string(), "int16": pa.int16(), "int32": pa.int32(), "int64": pa.int64(),
         "timestamp": pa.timestamp("ms", tz="UTC"),
