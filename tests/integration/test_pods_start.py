@@ -29,7 +29,8 @@ def test_seeds_and_domains_are_counted_for_each_pod() -> None:
     told = SeedShares((6, 0, 2, 0), (3, 0, 1, 0)).text()
     assert told.splitlines() == [
         "8 seeds of 4 domains over 4 pods",
-        "  seeds a pod: min 0, max 6, mean 2.0, imbalance 3.00; domains a pod: min 0, max 3, mean 1.0, imbalance 3.00",
+        "  seeds a pod: min 0, max 6, mean 2.0, imbalance 3.00",
+        "  domains a pod: min 0, max 3, mean 1.0, imbalance 3.00",
         "  seeds/domains: pod 0 6/3, pod 1 0/0, pod 2 2/1, pod 3 0/0",
     ]
 

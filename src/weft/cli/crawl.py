@@ -146,8 +146,10 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Outc
     stored = f"{pages:,} {'page' if pages == 1 else 'pages'}{before}"
     lines = [
         f"{ends.get(code, 'Ended')}: {stored} in {seconds:,.1f} s, {pages / seconds:,.1f} pages/s, "
-        f"{status.body_bytes / 1e6:,.1f} MB; {status.queued:,} URLs left in the queue.",
+        f"{status.body_bytes / 1e6:,.1f} MB.",
     ]
+    if status.queued:
+        lines.append(f"{status.queued:,} {'URL is' if status.queued == 1 else 'URLs are'} left in the queue.")
     if errors or not outcome.is_nothing:  # what is no error by its kind (robots.txt, a scope) is among the causes
         lines.append(f"Errors: {errors or 'none'}. Retries: {status.retries:,}.")
     if prepared.loaded.config.run.recrawl and (report := changes(prepared.folder)) is not None:
@@ -162,28 +164,27 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Outc
     if len(section.here) < section.num_pods:
         lines.append(f"This node ran {len(section.here)} of {section.num_pods} pods; other nodes have the rest.")
     lines += map(as_flags, outcome.lines())
-    lines.append(f"The corpus is in {home}. {_next(prepared, typed, status, outcome, code)}")
+    lines.append(f"The corpus is in {home}.{_next(prepared, typed, status, outcome, code)}")
     return "\n".join(lines)
 
 
 def _next(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Outcome, code: int) -> str:
-    """The command that a person wants next, whole."""
+    """The commands that a person wants next, whole; several stand on lines of their own, to be copied."""
     folder = prepared.folder
     if code in (3, 130):
-        return f"Go on: {_resume(prepared, status)}"
+        return f" Go on: {_resume(prepared, status)}"
     if not outcome.is_nothing:
-        return f"Look into it: weft stats {folder.home}"
+        return f" Look into it: weft stats {folder.home}"
     seeds, first = folder.seeds(), outcome.causes[0]
     if prepared.loaded.config.run.resume:
         typed = Typed.of_resumed(seeds, prepared.loaded.given())
-    over = f"Start over: {typed.fresh(folder.data_dirs, as_flags(first.settings))}"
+    over = f"\nStart over: {typed.fresh(folder.data_dirs, as_flags(first.settings))}"
     if first.may_pass:
-        return (
-            f"Try again: {resume(folder.data_dirs, as_flags(f'`retry_failed=True` {first.settings}'.strip()))}. {over}"
-        )
+        needed = as_flags(f"`retry_failed=True` {first.settings}".strip())
+        return f"\nTry again: {resume(folder.data_dirs, needed)}{over}"
     if first.settings or not seeds:
         return over
-    return f"Look into it: weft explain {folder.home} {shlex.quote(seeds[0])}. {over}"
+    return f"\nLook into it: weft explain {folder.home} {shlex.quote(seeds[0])}{over}"
 
 
 # What a resume has mended, and what that has cost.

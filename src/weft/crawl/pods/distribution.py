@@ -82,7 +82,8 @@ class SeedShares(Struct, frozen=True):
         by_pod = ", ".join(f"pod {pod} {seeds:,}/{domains:,}" for pod, (seeds, domains) in pairs)
         return (
             f"{sum(self.seeds):,} seeds of {sum(self.domains):,} domains over {len(self.seeds)} pods\n"
-            f"  seeds a pod: {_spread(self.seeds)}; domains a pod: {_spread(self.domains)}\n"
+            f"  seeds a pod: {_spread(self.seeds)}\n"
+            f"  domains a pod: {_spread(self.domains)}\n"
             f"  seeds/domains: {by_pod}"
         )
 
