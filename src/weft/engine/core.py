@@ -41,7 +41,7 @@ from weft.store.index import Change
 from weft.telemetry import Log, Slot
 
 LOOK_EVERY_S = 0.5
-NOTE_EVERY_S = 2.0
+RECORD_EVERY_S = 2.0  # between two writes of running times and counts, which no commit waits for
 FORGET_ROWS = 500  # deleted in one turn
 FORGET_EVERY_S = 0.02
 LISTED_REFUSALS = 1000
@@ -77,7 +77,7 @@ class Core:
         self._has_commands = self._must_commit = False
         self._ticket = 0  # of the sync that replies wait for
         self._is_ahead = False  # some state changes are not committed yet: no reply may show them
-        self._next_look = self._next_note = self._next_forget = 0.0
+        self._next_look = self._next_record = self._next_forget = 0.0
         self._notified: dict[Peer, int] = {}  # by subscriber: the last batch, or number of its crawl, in a notice to it
         self._recover()
         self._loop = parts.start(SLOT.name, [self._turn], serves=True, after_commit=self._committed)
@@ -305,8 +305,8 @@ class Core:
                 tenant.look(now)
                 self._count(tenant)
         self._changed |= self._dirty
-        if now >= self._next_note:
-            self._next_note = now + NOTE_EVERY_S
+        if now >= self._next_record:
+            self._next_record = now + RECORD_EVERY_S
             self._write_records(self._dirty)
             self._dirty.clear()
         self._notify_standings()

@@ -85,7 +85,7 @@ def _answer(frame: bytes, marks: Marks) -> bytes:
     began = time.perf_counter()
     try:
         return framed(Reply(request.number, read(request), spent_s=time.perf_counter() - began))
-    except Exception as error:  # whatever it is, it is this page's
+    except Exception as error:  # whatever it is, it concerns this page alone, and the next can be parsed
         return framed(Reply(request.number, error=(type(error).__name__, str(error))))
 
 

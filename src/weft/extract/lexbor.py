@@ -31,7 +31,7 @@ MAX_ITEM_DEPTH = 20
 _VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())
 _FORMATTING = frozenset("a b big code em font i nobr s small strike strong tt u".split())
 _RAW = frozenset("script style textarea title xmp iframe noembed noframes plaintext".split())
-_FLAT = _VOID | _RAW | {"a"}  # links are kept at any depth; they do not nest, since the next one closes them
+_FLAT = _VOID | _RAW | {"a"}  # kept below MAX_DEPTH too, since they add no depth: an open link is closed by the next
 _RAW_ENDS = {name: re.compile(rf"</{name}[\s/>]", re.IGNORECASE) for name in _RAW}
 _NAME = re.compile(r"(/?)([a-zA-Z][^\s/>]{0,30})").match
 _ATTRIBUTES = re.compile(r"[^\s/>=]+(?:\s*=\s*(?:\"[^\"]*\"|'[^']*'|[^\s>]*))?").finditer

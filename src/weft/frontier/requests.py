@@ -328,7 +328,7 @@ def _parsed(line: bytes, slot: str) -> Start | Finish | _Boot | None:
         if kind == "B":
             boot, at, wall = fields
             return _Boot(boot, _time(at), _time(wall))
-    except ValueError:  # too few fields or too many, no number, no UTF-8
+    except ValueError:  # too few fields or too many, a text that is not a number or not UTF-8
         pass
     return None
 

@@ -39,7 +39,7 @@ class FrontierView:
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self._folders = folders
-        found = [(folder, pod) for folder in folders if (pod := _Pod.open(folder)) is not None]
+        found = [(folder, pod) for folder in folders if (pod := _PodDatabase.open(folder)) is not None]
         self._opened, self._pods = [folder for folder, _ in found], [pod for _, pod in found]
         if not self._pods:
             raise BadInput(f"{folders[0]}: there is no frontier in it")
@@ -111,7 +111,7 @@ def _spilled(folder: Path, entry: Entry, key: str) -> Path | None:
     return None
 
 
-class _Pod:
+class _PodDatabase:
     """The database of one pod's frontier."""
 
     def __init__(self, path: Path) -> None:
@@ -148,7 +148,7 @@ class _Pod:
         return float(self._meta("rebuilt_at") or 0.0)
 
     @classmethod
-    def open(cls, folder: Path) -> _Pod | None:
+    def open(cls, folder: Path) -> _PodDatabase | None:
         """An embedded frontier's journal, or the robots.txt database of a pod on Redis; None where there is neither."""
         paths = [path for name in ("frontier.db", "robots.db") if (path := folder / name).exists()]
         return cls(paths[0]) if paths else None

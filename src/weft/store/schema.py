@@ -227,7 +227,7 @@ def check_whole(db: sqlite3.Connection, path: Path) -> None:
                 raise DamagedIndex(path, " ".join(str(found).split()))
             return
         log = Path(f"{path}-wal")
-        # A full disk can leave half a page too, but then the log has the whole page.
+        # A full disk can leave half a page, too, but then SQLite's write-ahead log has the whole of it.
         if log.exists() and log.stat().st_size and db.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok":
             return
     raise DamagedIndex(path, "it ends in the middle of a page")

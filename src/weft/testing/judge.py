@@ -39,9 +39,9 @@ class Verdict:
     overlap: list[str] = field(default_factory=list)
     retry_after: list[str] = field(default_factory=list)
     over_budget: list[str] = field(default_factory=list)
-    # not a fault: requests beyond the first to the same URL that the limits allow or not, and all requests
-    refetches: int = 0
-    requests: int = 0
+    # Counted, and no faults by themselves.
+    refetches: int = 0  # requests for a URL after its first, retries among them
+    requests: int = 0  # all of them
 
     @property
     def ok(self) -> bool:

@@ -68,7 +68,7 @@ class RedisPods:
         self._connections: dict[int, Any] = {}  # theirs
         self._clients: dict[int, PodClient] = {}
         self._node = folder.node
-        self._bound: list[int] = []  # pods that no node had run before
+        self._bound: list[int] = []  # pods that belonged to no node, and are bound to this one by this run
         self._has_begun = False  # what an earlier run said in pod 0 is taken back
         self._unrun: list[int] = []  # other nodes' pods that none of them runs
         self._buried: list[tuple[int, str, Path | None]] = []

@@ -91,7 +91,8 @@ class _Audit:
         self._report = Report(unreadable_in=[], violations=[], closest=[])
         self._rebuilt_at = view.rebuilt_at()
         self._sites: dict[str, _Site] = {}
-        # By item, and by pod where that is no lasting one; with the start before, to take one back.
+        # Requests that have not ended yet, each with its site's last start before it, to restore where it turns out
+        # that the request was never made, and with what was wrong with it.
         self._open: dict[_Key, tuple[Start, float, list[Violation]]] = {}
         self._waits: dict[_Key, tuple[float, float]] = {}  # of those: seconds waited, and required
         self._pod_of: dict[_Key, int] = {}

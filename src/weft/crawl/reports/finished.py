@@ -12,7 +12,7 @@ from weft.frontier.journal import Journal
 from weft.records import Row
 from weft.telemetry import Log
 
-PAGE = "p"  # the letter of pages in the journal; sitemaps have no rows
+PAGE = "p"  # marks an item of the journal as a page; other items (sitemaps) have no row in the index
 log = Log("weft.crawl.reports.finished")
 
 
