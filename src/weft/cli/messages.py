@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+_NO_SETTINGS = ("config", "out", "fields", "content", "max_bytes")  # parameters of weft.crawl and of exports
 _SETTING = re.compile(r"`([a-z][a-z_]*)(?:=([^`]*))?`")
 
 
@@ -20,7 +21,8 @@ def as_flags(message: str) -> str:
     from weft.config import keys, own_names
 
     known = keys()
-    flags = {name: known[key].flag for name, key in own_names(known).items()} | {"config": "--config"}
+    flags = {name: known[key].flag for name, key in own_names(known).items()}
+    flags |= {name: "--" + name.replace("_", "-") for name in _NO_SETTINGS}
 
     def flag(found: re.Match[str]) -> str:
         name, written = found.groups()

@@ -27,6 +27,7 @@ SOURCES = Path(weft.__file__).parent
         ("No URL matched `include='/a b/*'`", "No URL matched --include '/a b/*'"),
         ("`store=['warc', 'text']`", "--store warc --store text"),
         ("give the file as `config=FILE`", "give the file as --config FILE"),
+        ("leave `max_bytes` out", "leave --max-bytes out"),
         ("`weft rebuild x` and `no_such=1` stay", "`weft rebuild x` and `no_such=1` stay"),
     ],
 )
@@ -36,11 +37,17 @@ def test_a_setting_in_a_message_is_a_flag_on_the_command_line(message: str, said
 
 def test_no_room_below_the_command_line_speaks_of_a_crawls_flags() -> None:
     """What `weft.crawl` and `weft.Engine` raise is read by programs, which have no flags."""
-    flags = {f"--{name.replace('_', '-')}" for name in own_names(keys())} | {"--no-tls-verify"}
+    flags = {f"--{name.replace('_', '-')}" for name in own_names(keys())} | {
+        "--no-tls-verify",
+        "--out",
+        "--fields",
+        "--content",
+        "--max-bytes",
+    }
     command = re.compile(r"`weft [^`]*`")
     found = [
         (path.relative_to(SOURCES), line.strip())
-        for room in ("crawl", "engine", "frontier", "fetch", "config", "supervise")
+        for room in ("crawl", "engine", "frontier", "fetch", "config", "supervise", "store")
         for path in sorted((SOURCES / room).rglob("*.py"))
         for line in path.read_text().splitlines()
         if set(re.findall(r"--[a-z][a-z-]*", command.sub("", line))) & flags

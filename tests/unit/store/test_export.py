@@ -107,8 +107,8 @@ def test_since_is_a_date_a_time_or_so_long_ago() -> None:
         (ExportRequest("jsonl", content="txt"), "did you mean text"),
         (ExportRequest("jsonl", statuses=("abc",)), "2xx"),
         (ExportRequest("jsonl", max_bytes=1), "WARC"),
-        (ExportRequest("warc", content="text"), "--content"),
-        (ExportRequest("cdxj", fields=("url",)), "--fields"),
+        (ExportRequest("warc", content="text"), "`content`"),
+        (ExportRequest("cdxj", fields=("url",)), "`fields`"),
         (ExportRequest("jsonl", since="7 years"), "write a date"),
     ],
 )

@@ -116,7 +116,7 @@ class Export:
     def to_stream(self, out: BinaryIO) -> Done:
         """Writes to a stream."""
         if self._order.format not in STREAMS or self._order.max_bytes is not None:
-            raise BadInput(f"{self._order.format} of this kind is made of files: give --out a path")
+            raise BadInput(f"{self._order.format} of this kind is made of files: give `out` a path")
         with ExitStack() as stack:
             source = Source(self._data_dirs)
             stack.callback(source.close)

@@ -87,7 +87,7 @@ class Part:
         self._state_path = Path(f"{path}.part.state")
         self._is_folder = folder or pieces
         if folder and path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise BadInput(f"{path} exists already: delete it, or choose another --out")
+            raise BadInput(f"{path} exists already: delete it, or choose another `out`")
         if not folder and path.is_dir():
             raise BadInput(f"{path} is a folder: name a file")
         if not path.parent.is_dir():

@@ -49,11 +49,11 @@ class ExportRequest:
                 raise BadInput(f"status {status!r}: write a number like 404, or 2xx for all of a kind")
         moment(self.since)
         if self.max_bytes is not None and self.format != "warc":
-            raise BadInput("only WARC files are split by size: leave --max-bytes out")
+            raise BadInput("only WARC files are split by size: leave `max_bytes` out")
         if self.content != "none" and self.format in ("warc", "cdxj"):
-            raise BadInput(f"{self.format} has no column for the {self.content}: leave --content out")
+            raise BadInput(f"{self.format} has no column for the {self.content}: leave `content` out")
         if self.fields and self.format in ("warc", "cdxj", "markdown"):
-            raise BadInput(f"{self.format} has a fixed layout: leave --fields out")
+            raise BadInput(f"{self.format} has a fixed layout: leave `fields` out")
 
     def plain(self) -> dict[str, Any]:
         """The order as JSON values."""
