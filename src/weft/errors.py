@@ -3,6 +3,7 @@
     WeftError                the root; `exit_code` is that of the command line
     ├── BadInput             the user can correct it: one message that names what is wrong and what to do (exit 2)
     │   ├── BadUrl           a text that is not a crawlable URL; `reason` is a word to count by
+    │   ├── NoCrawl          a data dir that was asked about holds no crawl
     │   ├── Occupied         a data dir holds a crawl already: go on with it, start it over, or take another
     │   ├── Damaged          a file of a crawl is gone, cut off or not what was written; says what can be done
     │   └── BadConfig        one or more problems in a configuration, all reported at once
@@ -46,6 +47,14 @@ class BadUrl(BadInput, ValueError):
         super().__init__(f"{shown!r}: {detail}")
         self.url = url
         self.reason = reason
+
+
+class NoCrawl(BadInput):
+    """There is no crawl to go on with, or to read."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(f"{home} holds no crawl: start one there first")
+        self.home = home
 
 
 class Occupied(BadInput):

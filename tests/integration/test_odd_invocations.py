@@ -113,7 +113,7 @@ COMMANDS = [
     ("config show delya", "no key 'delya'; did you mean 'politeness_delay_seconds'?"),
     ("config show http_timeout_seconds", "no key 'http_timeout_seconds'; here it is 'total_timeout'"),
     ("config show --config nowhere.yaml", "cannot be read"),
-    ("stats nowhere", "nowhere holds no crawl"),
+    ("stats nowhere", "nowhere holds no crawl: start one there first\n      weft crawl URL --data-dir nowhere"),
     ("stats", "missing argument"),
     ("get nowhere http://h.test/", "nowhere holds no crawl"),
     ("get nowhere", "missing argument"),

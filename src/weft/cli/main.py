@@ -15,7 +15,7 @@ import click
 
 from weft import __version__
 from weft.cli.output import shown
-from weft.errors import WeftError
+from weft.errors import NoCrawl, WeftError
 
 # name -> (module that holds a click command of that name, the line in `weft --help`)
 COMMANDS = {
@@ -100,6 +100,11 @@ def run(args: list[str]) -> int:
         return error.exit_code
     except click.exceptions.Exit as stop:
         return stop.exit_code
+    except NoCrawl as error:
+        import shlex
+
+        _complain(f"{error}\nweft crawl URL --data-dir {shlex.quote(str(error.home))}")
+        return error.exit_code
     except WeftError as error:
         _complain(str(error))
         return error.exit_code

@@ -37,7 +37,7 @@ import msgspec
 from weft import __version__, urls
 from weft.config import numbers
 from weft.crawl.files import open_json, open_lines, read_sealed, replace_file, sealed_json, sealed_lines
-from weft.errors import BadInput, Busy, Damaged
+from weft.errors import BadInput, Busy, Damaged, NoCrawl
 from weft.store.pages import PageStore
 from weft.telemetry import Slot
 
@@ -131,9 +131,7 @@ class CrawlFolder:
                 ) from None
             if self.holds_pages():
                 raise Damaged(self._identity, "is missing, and there are pages", "restore it from a backup") from None
-            raise BadInput(
-                f"{self.home} holds no crawl; start one with `weft crawl URL --data-dir {self.home}`"
-            ) from None
+            raise NoCrawl(self.home) from None
         except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Damaged(self._identity, f"cannot be read: {error}", "restore it from a backup") from None
         if identity is None:

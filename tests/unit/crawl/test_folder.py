@@ -126,7 +126,7 @@ def test_pages_without_crawl_json_are_damage_and_not_an_empty_place(tmp_path: Pa
     (tmp_path / "crawl.json").unlink()
     with pytest.raises(Damaged, match=r"crawl\.json: is missing, and there are pages; restore it"):
         made.identity()
-    with pytest.raises(BadInput, match="holds no crawl; start one"):
+    with pytest.raises(BadInput, match="holds no crawl: start one"):
         CrawlFolder([tmp_path / "elsewhere"]).identity()
 
 
