@@ -220,7 +220,7 @@ def test_a_data_dir_in_use(site: str, tmp_path: Path) -> None:
 
 
 def test_nothing_to_resume(data: Path) -> None:
-    refused("--resume", "--data-dir", data, says="holds no crawl; start one with")
+    refused("--resume", "--data-dir", data, says="holds no crawl: start one there first")
     assert not data.exists()
 
 
