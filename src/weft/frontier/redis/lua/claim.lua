@@ -4,15 +4,13 @@
 -- ARGV: owner, limit, pod, keep, low.
 -- Reply: when to claim again (empty: nothing is scheduled), the deadline, the items that expired, the leases.
 local owner, limit, pod = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local keep, low = tonumber(ARGV[6]), tonumber(ARGV[7])
+local at_once, low = tonumber(ARGV[6]), tonumber(ARGV[7])
 local deadline = now + D.lease
 local until_ = fmt('%.0f', deadline)
 local leases, expired = {}, {}
 local records, deadlines = {}, {}
 local LONG_WAIT = 10 -- of its own delays, after which a crawl is next at a site that several want
-local numbers = call('HMGET', 'n', 'stamp', 'turn')
-local stamp, turn = tonumber(numbers[1]) or 0, tonumber(numbers[2]) or 0
-local lost = tonumber(call('HGET', 'state', 'lost')) or 0
+local stamp, turn = tonumber(head[5]) or 0, tonumber(head[6]) or 0
 local has_gone = call('EXISTS', 'gone') == 1
 
 for _, n in ipairs(call('ZRANGEBYSCORE', 'deadline', '-inf', now, 'LIMIT', 0, 200)) do
@@ -33,7 +31,7 @@ local function after_head(s, l, d)
     call('SADD', 'low', queue)
     return false
   end
-  local more = call('LPOP', 'w:' .. queue, keep)
+  local more = call('LPOP', 'w:' .. queue, at_once)
   if not more then
     call('SREM', 'long', queue)
     l.d = string.gsub('.' .. l.d .. '.', '%.' .. d .. 'w%.', '.' .. d .. '.')
@@ -188,10 +186,8 @@ local function longest_waiting(s, l)
       if k.D.delay > 0 and now - other.w > LONG_WAIT * k.D.delay and permits(k) > 0
         and not (k.cap and other.p + other.f >= k.cap) then
         local at = call('ZSCORE', 'due:' .. other.c, s.site)
-        local has_room = s.active < places(s, k.D)
-        if at and (at == 'inf' and not has_room or at ~= 'inf' and tonumber(at) <= math.max(due_at(s, k.D), now)) then
-          longest = other
-        end
+        local waits = at and at ~= 'inf' and tonumber(at) <= math.max(due_at(s, k.D), now)
+        if waits or (at == 'inf' and s.active >= places(s, k.D)) then longest = other end
       end
     end
   end
@@ -203,13 +199,13 @@ local function put_lane(s, l, k)
   local at = nil
   if s.active < places(s, k.D) and l.q > 0 then at = next_time(s, l) end
   if at then at = math.max(due_for(s, k.D), at) end
-  put(k, s.site, at)
+  put(k, s, l, at)
   return at
 end
 
 local function lease(s, l, k, item, version)
   local delay, room = delay_of(s, k.D), places(s, k.D)
-  started(s)
+  s.active, s.started = s.active + 1, now
   leased(k, 1)
   if #s.lanes > 1 then l.w = now end
   if item[4] == 'p' then
@@ -230,7 +226,7 @@ local function claim_at(mine, site)
   local s, k = load(site), mine
   local l = lane_of(s, k.c)
   if not l then
-    put(k, site, nil)
+    call('ZREM', k.due, site)
     return
   end
   s.later = nil
@@ -242,29 +238,28 @@ local function claim_at(mine, site)
       local at = due_at(s, k.D)
       if at > now then
         -- Its delay is longer than the others': they wait, or it never has a turn.
-        put(mine, site, at)
-        put(k, site, at)
+        put(mine, s, own, at)
+        put(k, s, l, at)
         return
       end
     end
   end
   if s.active >= places(s, k.D) then
-    -- The end of a request schedules all lanes.
-    put(k, site, nil)
-    if l ~= own then put(mine, site, nil) end
+    put(k, s, l, nil)
+    if l ~= own then put(mine, s, own, nil) end
     if s.address then call('SADD', 'P:' .. s.address, site) end
     return
   end
   local at = due_at(s, k.D)
   if at > now then
-    put(k, site, at)
+    put(k, s, l, at)
     return
   end
   if s.probes >= k.D.probes then reject_site(s, 'breaker') end
   local item, version = take(s, l, k)
   if not item then
     save(s)
-    put(k, site, s.later and math.max(due_for(s, k.D), s.later))
+    put(k, s, l, s.later and math.max(due_for(s, k.D), s.later))
     if s.address then wake(s) end
     return nil, l ~= own
   end
@@ -327,7 +322,7 @@ local function gather()
   for i, stride in ipairs(call('HMGET', 'stride', unpack(due))) do
     join(due[i], math.max(tonumber(stride) or 0, turn), false)
   end
-  table.sort(heap, before)
+  table.sort(heap, function(a, b) return before(a, b) end)
 end
 
 local function next_site(e)
@@ -410,7 +405,8 @@ if not settling then
 end
 many('HSET', 'lease', records)
 many('ZADD', 'deadline', deadlines)
-if #leases > 0 then call('HSET', 'n', 'stamp', fmt('%.0f', stamp), 'turn', fmt('%.17g', turn)) end
+if #leases > 0 then append(tail, 'stamp', fmt('%.0f', stamp)) end
+if turn > (tonumber(head[6]) or 0) then append(tail, 'turn', fmt('%.17g', turn)) end
 -- A site that was let go on for a permit, and had a sitemap, has not used it.
 local all = {}
 for _, k in pairs(crawls) do all[#all + 1] = k end
