@@ -131,7 +131,7 @@ local function crawl(c)
       size = tonumber(v[9]) or 16, split = tonumber(v[10]) or 0, seen = tonumber(v[11]) or 0, bloom = v[12] or '',
       maps = tonumber(v[13]), queued = tonumber(v[14]) or 0, leased = tonumber(v[15]) or 0,
       D = v[16] and section(v[16]) or D, weight = tonumber(v[17]) or 1, is_gone = not v[12], dflight = 0,
-      due = 'due:' .. c }
+      due = 'due:' .. c, changed = false, dseen = false, is_over = false, ended = false, limited = false }
     k.is_over = k.is_gone or v[18] == '2'
     k.ended = k.is_over or v[18] == '1'
     k.limited = k.paused or k.max or k.inflight
@@ -177,15 +177,17 @@ local sites, changed = {}, {}
 local function load(site)
   if sites[site] then return sites[site] end
   local v = call('HMGET', 's:' .. site, 'u', 'a', 't', 'T', 'L', 'b', 'e')
-  local s = { site = site, lanes = {}, fresh = not v[5], address = v[4] or nil }
   if v[4] then
     local t = call('HMGET', 't:' .. v[4], 'u', 'a', 't', 'b', 'e')
     v[1], v[2], v[3], v[6], v[7] = t[1], t[2], t[3], t[4], t[5]
   end
-  s.due, s.active, s.started, s.ended = tonumber(v[1]) or 0, tonumber(v[2]) or 0, tonumber(v[6]) or 0, tonumber(v[7]) or 0
-  s.due_was, s.active_was, s.started_was, s.ended_was = s.due, s.active, s.started, s.ended
-  s.C, s.x, s.good, s.single, s.open, s.probes, s.failing = 0, 0, 0, 0, 0, 0, ''
-  s.rare = v[3]
+  local due, active, started, ended = tonumber(v[1]) or 0, tonumber(v[2]) or 0, tonumber(v[6]) or 0, tonumber(v[7]) or 0
+  local lanes = {}
+  -- Made with all its fields at once: a table that grows is copied each time.
+  local s = { site = site, lanes = lanes, fresh = not v[5], address = v[4] or nil, has_moved = false, later = nil,
+    due = due, active = active, started = started, ended = ended,
+    due_was = due, active_was = active, started_was = started, ended_was = ended,
+    C = 0, x = 0, good = 0, single = 0, open = 0, probes = 0, failing = '', rare = v[3] }
   if v[3] then
     local C, x, g, single, open, probes, failing = match(v[3], '(%d+):(%d+):(%d+):(%d):(%d+):(%d+):(.*)')
     s.C, s.x, s.good, s.single = tonumber(C), tonumber(x), tonumber(g), tonumber(single)
@@ -193,7 +195,7 @@ local function load(site)
   end
   if v[5] then
     for c, q, n, p, f, k, d, w in string.gmatch(v[5], '(%d+):(%d+):(%d+):(%d+):(%d+):(%d+):([%dw.]*):?(%d*);') do
-      s.lanes[#s.lanes + 1] = { c = c, q = tonumber(q), n = tonumber(n), p = tonumber(p), f = tonumber(f), k = k, d = d,
+      lanes[#lanes + 1] = { c = c, q = tonumber(q), n = tonumber(n), p = tonumber(p), f = tonumber(f), k = k, d = d,
         w = tonumber(w) or 0 }
     end
   end
