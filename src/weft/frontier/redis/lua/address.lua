@@ -14,7 +14,6 @@ local SLOWEST, EASE_AFTER, IN_TRANSIT = 60000000, 20, 1000000
 local GRACE = 500000 -- how long a free place is kept for the pod that waits longest
 local SOON = 20000 -- the shortest wait, where no time is known
 local IDLE = 60000000
-local lost = tonumber(call('HGET', 'state', 'lost')) or 0
 
 local function look(address)
   local v = call('HMGET', 'a:' .. address, 'a', 'u', 'e', 'C', 'x', 'g', 's', 'l', 'w', 'b', 'd')
@@ -38,7 +37,7 @@ local function ready(a, d)
   return at
 end
 
-local function keep(a)
+local function keep_address(a)
   local key = 'a:' .. a.address
   call('HSET', key, 'a', a.active, 'u', fmt('%.0f', a.due), 'b', fmt('%.0f', a.started), 'e', fmt('%.0f', a.ended),
     'C', fmt('%.0f', a.C), 'd', fmt('%.0f', a.d), 'x', fmt('%.0f', a.x), 'g', a.good, 's', a.single, 'l', fmt('%.0f', a.long), 'w', a.w)
@@ -55,7 +54,7 @@ local function expire(member, at)
   local a = look(match(member, '^%S+'))
   a.active = math.max(0, a.active - 1)
   ended(a, at)
-  keep(a)
+  keep_address(a)
 end
 
 -- The pods that wait, in order of arrival; one that did not come back at its time has lost its turn.
@@ -94,7 +93,7 @@ local function take(a, d, owner, pod, number)
       end
     end
     remember(a, pods)
-    started(a)
+    a.active, a.started = a.active + 1, now
     call('ZADD', 'held', fmt('%.0f', now + D.lease), a.address .. ' ' .. owner .. ' ' .. number)
     return 'y'
   end
@@ -131,7 +130,7 @@ if what == 'take' then
     local a = look(ARGV[i])
     asks(a, tonumber(ARGV[i + 2]))
     answers[#answers + 1] = take(a, asker(a, ARGV[i + 3], ARGV[i + 4]), owner, ARGV[5], ARGV[i + 1])
-    keep(a)
+    keep_address(a)
   end
 elseif what == 'end' then
   for i = 5, #ARGV, 8 do
@@ -139,7 +138,7 @@ elseif what == 'end' then
       local a = look(ARGV[i])
       asks(a, tonumber(ARGV[i + 6]))
       finish(a, asker(a, ARGV[i + 7], 1), ARGV[i + 2], ARGV[i + 3] == '1', ARGV[i + 4] == '1', tonumber(ARGV[i + 5]) or 0)
-      keep(a)
+      keep_address(a)
     end
   end
 else

@@ -13,10 +13,10 @@
 -- again, 0 (1: the batch was delivered before, 2: one before it is missing, 3: the pod recovers from a loss, 4: the crawl has
 -- ended), the last item's number. A repeated batch changes nothing; one with a full queue will be repeated.
 local c, mode, sender, number = ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
-local cap, keep, hard = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+local cap, at_once, hard = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local k = crawl(c)
 local letters, expand = {}, {}
-local next_item = tonumber(call('HGET', 'n', 'item')) or 0
+local next_item = tonumber(head[4]) or 0
 local first_item = next_item
 local AVERAGE = 200
 
@@ -109,10 +109,10 @@ local function with_tail(l, d)
   l.d = table.concat(tokens, '.')
 end
 
--- Splits a queue: its first `keep` entries stay as the head, further ones go to the tail.
+-- Splits a queue: its first `at_once` entries stay as the head, further ones go to the tail.
 local function begin_tail(l, d, queue)
   call('RENAME', 'q:' .. queue, 'w:' .. queue)
-  call('RPUSH', 'q:' .. queue, unpack(call('LPOP', 'w:' .. queue, keep)))
+  call('RPUSH', 'q:' .. queue, unpack(call('LPOP', 'w:' .. queue, at_once)))
   with_tail(l, d)
 end
 
@@ -129,7 +129,7 @@ local function enqueue(s, l, d, entries)
   queued(k, #entries)
   if not tailed and length > cap then
     begin_tail(l, d, queue)
-    length = length - keep
+    length = length - at_once
     tailed = true
   end
   if tailed and length > cap then call('SADD', 'long', queue) end
@@ -214,7 +214,7 @@ while at <= #ARGV and refused == 0 do
   local s = load(site)
   local l = lane(s, c)
   local idle = l.q == 0
-  if idle then begins_to_wait(s, l) end
+  if idle and #s.lanes > 1 then l.w = now end -- before, it did not wait
   if kind == 'p' then
     local amount = tonumber(ARGV[at + 3])
     at = at + 4
@@ -265,7 +265,7 @@ while at <= #ARGV and refused == 0 do
   if idle then schedule(s) end
 end
 if next_item > first_item then
-  call('HSET', 'n', 'item', fmt('%.0f', next_item))
+  append(tail, 'item', fmt('%.0f', next_item))
   count('admitted', next_item - first_item)
 end
 local text = table.concat(letters)

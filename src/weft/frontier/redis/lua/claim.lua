@@ -4,15 +4,13 @@
 -- ARGV: owner, limit, pod, keep, low.
 -- Reply: when to claim again (empty: nothing is scheduled), the deadline, the items that expired, the leases.
 local owner, limit, pod = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local keep, low = tonumber(ARGV[6]), tonumber(ARGV[7])
+local at_once, low = tonumber(ARGV[6]), tonumber(ARGV[7])
 local deadline = now + D.lease
 local until_ = fmt('%.0f', deadline)
 local leases, expired = {}, {}
 local records, deadlines = {}, {}
 local LONG_WAIT = 10 -- of its own delays, after which a crawl is next at a site that several want
-local numbers = call('HMGET', 'n', 'stamp', 'turn')
-local stamp, turn = tonumber(numbers[1]) or 0, tonumber(numbers[2]) or 0
-local lost = tonumber(call('HGET', 'state', 'lost')) or 0
+local stamp, turn = tonumber(head[5]) or 0, tonumber(head[6]) or 0
 local has_gone = call('EXISTS', 'gone') == 1
 
 for _, n in ipairs(call('ZRANGEBYSCORE', 'deadline', '-inf', now, 'LIMIT', 0, 200)) do
@@ -33,7 +31,7 @@ local function after_head(s, l, d)
     call('SADD', 'low', queue)
     return false
   end
-  local more = call('LPOP', 'w:' .. queue, keep)
+  local more = call('LPOP', 'w:' .. queue, at_once)
   if not more then
     call('SREM', 'long', queue)
     l.d = string.gsub('.' .. l.d .. '.', '%.' .. d .. 'w%.', '.' .. d .. '.')
@@ -109,31 +107,28 @@ local function later(s, at)
   if at and (not s.later or at < s.later) then s.later = at end
 end
 
--- A robots.txt that another crawl of this site has failed to get: taken over when its time has come. A crawl that is paused,
--- or has ended, keeps nobody waiting. Nil while it is leased, or its time has not come (`later`).
-local function take_over(s, from, origin)
-  local key = 'r:' .. from .. ':' .. s.site
-  local all = call('ZRANGE', key, 0, -1, 'WITHSCORES')
-  for i = 1, #all, 2 do
-    local item, at = unpack_(sub(all[i], 7)), tonumber(all[i + 1])
-    if item[6] == '' and origin_of(item[7]) == origin then
-      if at > now then return later(s, at) end
-      call('ZREM', key, all[i])
-      local l = lane(s, from)
-      l.q, l.n = l.q - 1, l.n - 1
-      queued(crawl(from), -1)
-      return item
-    end
-  end
-end
-
 -- The robots.txt that an item has to wait for, if it is to be asked for now. `wait`: what the site's RORIGIN says.
 local function robots_for(s, l, item, origin, wait)
   local other = wait and match(wait, '^%-(%d+)$')
   local robots = nil
   if other and other ~= l.c then
-    robots = take_over(s, other, origin)
-    if not robots then return nil end
+    -- Another crawl asked, and failed: taken over when its time has come, so that one that is paused, or has ended, keeps
+    -- nobody waiting.
+    local key = 'r:' .. other .. ':' .. s.site
+    local all = call('ZRANGE', key, 0, -1, 'WITHSCORES')
+    for i = 1, #all, 2 do
+      local failed, at = unpack_(sub(all[i], 7)), tonumber(all[i + 1])
+      if failed[6] == '' and origin_of(failed[7]) == origin then
+        if at > now then return later(s, at) end
+        call('ZREM', key, all[i])
+        local from = lane(s, other)
+        from.q, from.n = from.q - 1, from.n - 1
+        queued(crawl(other), -1)
+        robots = failed
+        break
+      end
+    end
+    if not robots then return nil end -- it is under way
   elseif wait and sub(wait, 1, 1) == '-' then
     return nil
   elseif wait and tonumber(wait) > now then
@@ -178,38 +173,66 @@ local function due_at(s, d)
   return at
 end
 
--- The lane whose turn it is, or one that has waited ten of its own delays. One that waits for something else than the clock
--- (a robots.txt, a permit, its budget) is not in `due:CRAWL`, or later than the clock says.
-local function longest_waiting(s, l)
-  local longest = l
-  for _, other in ipairs(s.lanes) do
-    if other.w < longest.w and other.q > 0 then
-      local k = crawl(other.c)
-      if k.D.delay > 0 and now - other.w > LONG_WAIT * k.D.delay and permits(k) > 0
-        and not (k.cap and other.p + other.f >= k.cap) then
-        local at = call('ZSCORE', 'due:' .. other.c, s.site)
-        local has_room = s.active < places(s, k.D)
-        if at and (at == 'inf' and not has_room or at ~= 'inf' and tonumber(at) <= math.max(due_at(s, k.D), now)) then
-          longest = other
-        end
-      end
-    end
-  end
-  return longest
-end
-
 -- After a lease: when its crawl may claim from the site again; returns that, or nil.
 local function put_lane(s, l, k)
   local at = nil
-  if s.active < places(s, k.D) and l.q > 0 then at = next_time(s, l) end
+  if l.q > 0 and s.active < places(s, k.D) then at = next_time(s, l) end
   if at then at = math.max(due_for(s, k.D), at) end
-  put(k, s.site, at)
+  put(k, s, l, at)
   return at
 end
 
-local function lease(s, l, k, item, version)
+-- Claims for a crawl from a site; returns the crawl that has got a lease, and whether the site may be due at once again.
+local function claim_at(mine, site)
+  local s, k = load(site), mine
+  local l = lane_of(s, k.c)
+  if not l then
+    call('ZREM', k.due, site)
+    return
+  end
+  s.later = nil
+  local own, at = l, due_at(s, k.D)
+  if #s.lanes > 1 then
+    -- One that has waited ten of its own delays is next, unless it waits for something else than the clock (a robots.txt, a
+    -- permit, its budget): then its time is later than the clock's, or infinite while there is room.
+    for _, other in ipairs(s.lanes) do
+      if other.w < l.w and other.q > 0 then
+        local ok = crawl(other.c)
+        if ok.D.delay > 0 and now - other.w > LONG_WAIT * ok.D.delay and permits(ok) > 0
+          and not (ok.cap and other.p + other.f >= ok.cap) then
+          local when, clock = call('ZSCORE', ok.due, site), due_at(s, ok.D)
+          local waits = when and when ~= 'inf' and tonumber(when) <= math.max(clock, now)
+          if waits or (when == 'inf' and s.active >= places(s, ok.D)) then l, k, at = other, ok, clock end
+        end
+      end
+    end
+    if l ~= own and at > now then
+      -- Its delay is longer than the others': they wait, or it never has a turn.
+      put(mine, s, own, at)
+      put(k, s, l, at)
+      return
+    end
+  end
+  if s.active >= places(s, k.D) then
+    put(k, s, l, nil)
+    if l ~= own then put(mine, s, own, nil) end
+    if s.address then call('SADD', 'P:' .. s.address, site) end
+    return
+  end
+  if at > now then
+    put(k, s, l, at)
+    return
+  end
+  if s.probes >= k.D.probes then reject_site(s, 'breaker') end
+  local item, version = take(s, l, k)
+  if not item then
+    save(s)
+    put(k, s, l, s.later and math.max(due_for(s, k.D), s.later))
+    if s.address then wake(s) end
+    return nil, l ~= own
+  end
   local delay, room = delay_of(s, k.D), places(s, k.D)
-  started(s)
+  s.active, s.started = s.active + 1, now
   leased(k, 1)
   if #s.lanes > 1 then l.w = now end
   if item[4] == 'p' then
@@ -223,52 +246,6 @@ local function lease(s, l, k, item, version)
   append(deadlines, until_, n)
   leases[#leases + 1] = { n, stamp, l.c, s.site, item[2], item[3], item[4], item[5], item[6], item[7], delay, room,
     version or '0', l.k }
-end
-
--- Claims for a crawl from a site; returns the crawl that has got a lease, and whether the site may be due at once again.
-local function claim_at(mine, site)
-  local s, k = load(site), mine
-  local l = lane_of(s, k.c)
-  if not l then
-    put(k, site, nil)
-    return
-  end
-  s.later = nil
-  local own = l
-  if #s.lanes > 1 then
-    l = longest_waiting(s, l)
-    if l ~= own then
-      k = crawl(l.c)
-      local at = due_at(s, k.D)
-      if at > now then
-        -- Its delay is longer than the others': they wait, or it never has a turn.
-        put(mine, site, at)
-        put(k, site, at)
-        return
-      end
-    end
-  end
-  if s.active >= places(s, k.D) then
-    -- The end of a request schedules all lanes.
-    put(k, site, nil)
-    if l ~= own then put(mine, site, nil) end
-    if s.address then call('SADD', 'P:' .. s.address, site) end
-    return
-  end
-  local at = due_at(s, k.D)
-  if at > now then
-    put(k, site, at)
-    return
-  end
-  if s.probes >= k.D.probes then reject_site(s, 'breaker') end
-  local item, version = take(s, l, k)
-  if not item then
-    save(s)
-    put(k, site, s.later and math.max(due_for(s, k.D), s.later))
-    if s.address then wake(s) end
-    return nil, l ~= own
-  end
-  lease(s, l, k, item, version)
   save(s)
   if s.address then
     schedule(s)
@@ -280,137 +257,127 @@ local function claim_at(mine, site)
 end
 
 -- ── whose turn it is ────────────────────────────────────────────────────────────────────────────────────────────────
--- A heap of the crawls that may have something due, by stride; `key` is where it stands in the heap.
+-- The crawls of the ring that may be served now, and those whose time has come since.
 
-local heap, by_crawl, is_more = {}, {}, false
-
-local function before(a, b)
-  return a.key < b.key or (a.key == b.key and tonumber(a.c) < tonumber(b.c))
-end
-
-local function down()
-  local i, n = 1, #heap
-  while true do
-    local least = i
-    for child = 2 * i, math.min(2 * i + 1, n) do
-      if before(heap[child], heap[least]) then least = child end
-    end
-    if least == i then return end
-    heap[i], heap[least] = heap[least], heap[i]
-    i = least
-  end
-end
+local ready, by_crawl, tries, is_more = {}, {}, 0, false
 
 local function join(c, stride, in_ring)
   if by_crawl[c] then return end
   local e = { c = c, stride = stride, key = stride, in_ring = in_ring, sites = {}, at = 1 }
   by_crawl[c] = e
-  heap[#heap + 1] = e
-end
-
-local function leave_heap()
-  local e = heap[1]
-  e.is_idle = true
-  heap[1] = heap[#heap]
-  heap[#heap] = nil
-  down()
-end
-
--- The crawls of the ring that may be served now, and those whose time has come since.
-local function gather()
-  local ring = call('ZRANGE', 'ring', 0, limit, 'WITHSCORES')
-  is_more = #ring > 2 * limit
-  for i = 1, #ring, 2 do join(ring[i], tonumber(ring[i + 1]), true) end
-  local due = call('ZRANGEBYSCORE', 'soon', '-inf', fmt('%.0f', now), 'LIMIT', 0, math.min(limit + 100, 1000))
-  if #due == 0 then return end
-  -- One that comes in begins where the others are.
-  for i, stride in ipairs(call('HMGET', 'stride', unpack(due))) do
-    join(due[i], math.max(tonumber(stride) or 0, turn), false)
-  end
-  table.sort(heap, before)
-end
-
-local function next_site(e)
-  if e.at > #e.sites then
-    if e.is_short then return nil end
-    local share = math.min(math.ceil((limit - #leases) / #heap), 500)
-    e.sites = call('ZRANGEBYSCORE', 'due:' .. e.c, '-inf', fmt('%.0f', now), 'LIMIT', 0, share)
-    e.at, e.is_short = 1, #e.sites < share
-    if #e.sites == 0 then return nil end
-  end
-  e.at = e.at + 1
-  return e.sites[e.at - 1]
-end
-
--- One that is alone is charged nothing, or it would pay for it when another comes.
-local function charge(e, k)
-  if not e then return end
-  turn = math.max(turn, e.stride)
-  e.stride, e.is_charged = e.stride + 1 / k.weight, true
-end
-
-local function serve()
-  local tries, several = 0, #heap > 1
-  while #heap > 0 and #leases < limit and tries < limit + 1000 do
-    local e = heap[1]
-    if e.stride > e.key then
-      e.key = e.stride
-      down()
-    else
-      local k = crawl(e.c)
-      local site = nil
-      if not k.paused and not k.ended then site = next_site(e) end
-      if not site then
-        leave_heap()
-      else
-        tries = tries + 1
-        local served, again = claim_at(k, site)
-        if again then e.is_short = false end
-        if served and several then charge(by_crawl[served.c], served) end
-      end
-    end
-  end
-end
-
--- Those with nothing due any more leave the ring; the others stay in it.
-local function keep_turns()
-  local stay, strides, gone, wait, came = {}, {}, {}, {}, {}
-  for c, e in pairs(by_crawl) do
-    soonest[c] = nil
-    if e.is_charged then append(strides, c, fmt('%.17g', e.stride)) end
-    if not e.is_idle then
-      append(stay, fmt('%.17g', e.stride), c)
-      if not e.in_ring then append(came, c) end
-    else
-      if e.in_ring then append(gone, c) end
-      local k = crawl(c)
-      local first = not k.paused and not k.ended and call('ZRANGE', 'due:' .. c, 0, 0, 'WITHSCORES')[2]
-      if first and first ~= 'inf' then
-        append(wait, first, c)
-      else
-        append(came, c)
-      end
-    end
-  end
-  many('ZADD', 'ring', stay)
-  many('HSET', 'stride', strides)
-  many('ZREM', 'ring', gone)
-  many('ZADD', 'soon', wait)
-  many('ZREM', 'soon', came)
-  is_more = is_more or #stay > 0
+  ready[#ready + 1] = e
 end
 
 flush_soon() -- what has expired
 soonest = {}
 local settling = is_settling()
 if not settling then
-  gather()
-  serve()
-  keep_turns()
+  local ring = call('ZRANGE', 'ring', 0, limit, 'WITHSCORES')
+  is_more = #ring > 2 * limit
+  for i = 1, #ring, 2 do join(ring[i], tonumber(ring[i + 1]), true) end
+  local due = call('ZRANGEBYSCORE', 'soon', '-inf', fmt('%.0f', now), 'LIMIT', 0, math.min(limit + 100, 1000))
+  if #due > 0 then
+    -- One that comes in begins where the others are.
+    for i, stride in ipairs(call('HMGET', 'stride', unpack(due))) do
+      join(due[i], math.max(tonumber(stride) or 0, turn), false)
+    end
+  end
 end
+
+-- Serves a crawl once; false if it has nothing due. `share`: how many sites are read at a time.
+local function serve(e, share)
+  local k = crawl(e.c)
+  if k.paused or k.ended then return false end
+  if e.at > #e.sites then
+    if e.is_short then return false end
+    e.sites = call('ZRANGEBYSCORE', k.due, '-inf', fmt('%.0f', now), 'LIMIT', 0, share)
+    e.at, e.is_short = 1, #e.sites < share
+    if #e.sites == 0 then return false end
+  end
+  e.at, tries = e.at + 1, tries + 1
+  local served, again = claim_at(k, e.sites[e.at - 1])
+  if again then e.is_short = false end
+  return true, served
+end
+
+if #ready == 1 then
+  -- It is charged nothing, or it would pay for having been alone when another comes.
+  local e = ready[1]
+  while #leases < limit and tries < limit + 1000 and not e.is_idle do
+    e.is_idle = not serve(e, math.min(limit - #leases, 500))
+  end
+elseif #ready > 1 then
+  -- A heap by stride; `key` is where a crawl stands in it.
+  local heap = ready
+  local function before(a, b)
+    return a.key < b.key or (a.key == b.key and tonumber(a.c) < tonumber(b.c))
+  end
+
+  local function down()
+    local i, n = 1, #heap
+    while true do
+      local least = i
+      for child = 2 * i, math.min(2 * i + 1, n) do
+        if before(heap[child], heap[least]) then least = child end
+      end
+      if least == i then return end
+      heap[i], heap[least] = heap[least], heap[i]
+      i = least
+    end
+  end
+
+  table.sort(heap, before)
+  while #heap > 0 and #leases < limit and tries < limit + 1000 do
+    local e = heap[1]
+    if e.stride > e.key then
+      e.key = e.stride
+      down()
+    else
+      local has_tried, served = serve(e, math.min(math.ceil((limit - #leases) / #heap), 500))
+      local charged = served and by_crawl[served.c]
+      if charged then
+        turn = math.max(turn, charged.stride)
+        charged.stride, charged.is_charged = charged.stride + 1 / served.weight, true
+      elseif not has_tried then
+        e.is_idle = true
+        heap[1] = heap[#heap]
+        heap[#heap] = nil
+        down()
+      end
+    end
+  end
+end
+
+-- Those with nothing due any more leave the ring; the others stay in it.
+local stay, strides, gone, wait, came = {}, {}, {}, {}, {}
+for c, e in pairs(by_crawl) do
+  soonest[c] = nil
+  if e.is_charged then append(strides, c, fmt('%.17g', e.stride)) end
+  if not e.is_idle then
+    append(stay, fmt('%.17g', e.stride), c)
+    if not e.in_ring then append(came, c) end
+  else
+    if e.in_ring then append(gone, c) end
+    local k = crawl(c)
+    local first = not k.paused and not k.ended and call('ZRANGE', k.due, 0, 0, 'WITHSCORES')[2]
+    if first and first ~= 'inf' then
+      append(wait, first, c)
+    else
+      append(came, c)
+    end
+  end
+end
+is_more = is_more or #stay > 0
+many('ZADD', 'ring', stay)
+many('HSET', 'stride', strides)
+many('ZREM', 'ring', gone)
+many('ZADD', 'soon', wait)
+many('ZREM', 'soon', came)
+
 many('HSET', 'lease', records)
 many('ZADD', 'deadline', deadlines)
-if #leases > 0 then call('HSET', 'n', 'stamp', fmt('%.0f', stamp), 'turn', fmt('%.17g', turn)) end
+if #leases > 0 then append(tail, 'stamp', fmt('%.0f', stamp)) end
+if turn > (tonumber(head[6]) or 0) then append(tail, 'turn', fmt('%.17g', turn)) end
 -- A site that was let go on for a permit, and had a sitemap, has not used it.
 local all = {}
 for _, k in pairs(crawls) do all[#all + 1] = k end
@@ -419,22 +386,19 @@ flush_soon()
 soonest = {}
 
 -- When something may be due next: the first of `soon`, set right where that is too early.
-local function first_due()
-  for _ = 1, 5 do
-    local first = call('ZRANGE', 'soon', 0, 0, 'WITHSCORES')
-    local c, at = first[1], first[2]
-    if not c or by_crawl[c] then return tonumber(at) end
-    local head = call('ZRANGE', 'due:' .. c, 0, 0, 'WITHSCORES')[2]
-    if head == at then return tonumber(at) end
-    if not head or head == 'inf' then
-      call('ZREM', 'soon', c)
-    else
-      call('ZADD', 'soon', head, c)
-    end
+local due = is_more and now or nil
+for _ = 1, is_more and 0 or 5 do
+  local first = call('ZRANGE', 'soon', 0, 0, 'WITHSCORES')
+  local c, at = first[1], first[2]
+  due = at and tonumber(at)
+  if not c or by_crawl[c] then break end
+  local head_at = call('ZRANGE', 'due:' .. c, 0, 0, 'WITHSCORES')[2]
+  if head_at == at then break end
+  if not head_at or head_at == 'inf' then
+    call('ZREM', 'soon', c)
+  else
+    call('ZADD', 'soon', head_at, c)
   end
-  return now
 end
-
-local due = is_more and now or first_due()
 if due and settling then due = math.max(due, now + 100000) end
 return reply(due and fmt('%.0f', due) or '', until_, expired, leases)

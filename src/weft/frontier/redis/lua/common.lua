@@ -3,9 +3,9 @@
 -- Times are whole microseconds of the pod's clock; items are numbered within the pod (a number below zero is transient).
 -- ARGV[1]: the time, for tests that move the clock; empty: the server's. ARGV[2]: the politeness section.
 --
---   clock             hash   last, offset: keep the time from running backwards
 --   n                 hash   counters: item, transient, seq, stamp, ops, epoch, queued, admitted, finished, sent, received,
---                            sites, crawl; turn: how far the crawl is that was served last
+--                            sites, crawl; last, offset: keep the time from running backwards; turn: how far the crawl
+--                            is that was served last
 --   state             hash   run (of the server), lost (when its data was found incomplete), losses (how often)
 --   c:CRAWL           hash   name, seed, limits, section (its politeness), weight, pages, flight, queued, leased, paused,
 --                            given; ended (1: not confirmed, 2: for good); moving: its sites are yet to be scheduled anew;
@@ -19,8 +19,8 @@
 --   e:CRAWL:BUCKET    set    fingerprints, small integer sets, split by linear hashing
 --   b:CRAWL:PIECE     string the pieces of a Bloom filter, where there is one instead
 --   k:CRAWL:BUCKET    hash   fingerprint -> item:depth:state, only with a max_depth
---   due:CRAWL         zset   every site where it has a lane -> when it may be claimed from, or earlier (checked at the claim);
---                            infinite: nothing is queued, or something must happen first
+--   due:CRAWL         zset   every site where something of it is queued -> when it may be claimed from, or earlier (checked
+--                            at the claim); infinite: something must happen first
 --   s:SITE            hash   u not before this, b and e start and end of the last request, a active, t rare state of its
 --                            politeness clock, T address of a shared clock, L lanes;
 --                            rORIGIN expiry:version of a robots.txt, RORIGIN it is being fetched (-CRAWL: by that crawl,
@@ -45,34 +45,45 @@ local pack, unpack_ = cmsgpack.pack, cmsgpack.unpack
 local SETTLE, LONGEST = 10000000, 60000000
 local MIDDLE = 70368744177664 -- 2^46: urgent entries are numbered upwards from here, those for the head downwards
 
-local function clock()
-  local t
-  if ARGV[1] ~= '' then
-    t = tonumber(ARGV[1])
-  else
-    local p = call('TIME')
-    t = p[1] * 1000000 + p[2]
-  end
-  local c = call('HMGET', 'clock', 'last', 'offset')
-  local last, offset = tonumber(c[1]) or 0, tonumber(c[2]) or 0
-  t = t + offset
-  if t < last then
-    call('HSET', 'clock', 'offset', fmt('%.0f', offset + last - t))
-    t = last
-  else
-    call('HSET', 'clock', 'last', fmt('%.0f', t))
-  end
-  return t
+-- What every script needs is read at its beginning and written at its end, in one call each: calls cost more than fields.
+local head = call('HMGET', 'n', 'ops', 'last', 'offset', 'item', 'stamp', 'turn')
+local state = call('HMGET', 'state', 'lost', 'losses')
+local lost, losses = tonumber(state[1]) or 0, tonumber(state[2]) or 0
+local tail = { 'ops', (tonumber(head[1]) or 0) + 1 } -- fields of `n`, and their values
+
+local function append(list, a, b)
+  list[#list + 1] = a
+  if b then list[#list + 1] = b end
 end
 
-local now = clock()
+local now
+if ARGV[1] ~= '' then
+  now = tonumber(ARGV[1])
+else
+  local time = call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+do
+  if not head[2] then
+    -- An earlier version kept it in a hash of its own.
+    local kept = call('HMGET', 'clock', 'last', 'offset')
+    head[2], head[3] = kept[1], kept[2]
+    if head[3] then append(tail, 'offset', head[3]) end
+  end
+  local last, offset = tonumber(head[2]) or 0, tonumber(head[3]) or 0
+  now = now + offset
+  if now < last then
+    append(tail, 'offset', fmt('%.0f', offset + last - now))
+    now = last
+  end
+  append(tail, 'last', fmt('%.0f', now))
+end
 local delta = {}
 
 -- After a loss of data the slots' processes restart and report what their stores have. Until all have, nothing is leased and
 -- no batch of another pod is admitted, or stored pages would be fetched again. After LONGEST missing slots are ignored.
 local function is_settling()
-  local lost = tonumber(call('HGET', 'state', 'lost'))
-  return lost and now < lost + LONGEST and call('EXISTS', 'settling') == 1
+  return lost > 0 and now < lost + LONGEST and call('EXISTS', 'settling') == 1
 end
 
 -- Events of sites for the caller's log, three entries each: event, site, number. Nearly always empty.
@@ -114,12 +125,13 @@ local function crawl(c)
   local k = crawls[c]
   if not k then
     local v = call('HMGET', 'c:' .. c, 'pages', 'flight', 'paused', 'max', 'cap', 'depth', 'inflight', 'given',
-      'size', 'split', 'seen', 'bloom', 'maps', 'queued', 'leased', 'section', 'weight', 'ended', 'seed')
+      'size', 'split', 'seen', 'bloom', 'maps', 'queued', 'leased', 'section', 'weight', 'ended')
     k = { c = c, pages = tonumber(v[1]) or 0, flight = tonumber(v[2]) or 0, paused = v[3] == '1', max = tonumber(v[4]),
       cap = tonumber(v[5]), depths = v[6] and v[6] ~= '', inflight = tonumber(v[7]), given = tonumber(v[8]),
       size = tonumber(v[9]) or 16, split = tonumber(v[10]) or 0, seen = tonumber(v[11]) or 0, bloom = v[12] or '',
       maps = tonumber(v[13]), queued = tonumber(v[14]) or 0, leased = tonumber(v[15]) or 0,
-      D = v[16] and section(v[16]) or D, weight = tonumber(v[17]) or 1, is_gone = not v[19], dflight = 0 }
+      D = v[16] and section(v[16]) or D, weight = tonumber(v[17]) or 1, is_gone = not v[12], dflight = 0,
+      due = 'due:' .. c, changed = false, dseen = false, is_over = false, ended = false, limited = false }
     k.is_over = k.is_gone or v[18] == '2'
     k.ended = k.is_over or v[18] == '1'
     k.limited = k.paused or k.max or k.inflight
@@ -144,11 +156,6 @@ local function flight(k, by)
   k.changed = true
 end
 
-local function pages(k, by)
-  k.pages = k.pages + by
-  k.changed = true
-end
-
 -- Items of it that are out: leased, or fetched and not parsed.
 local function leased(k, by)
   k.leased = k.leased + by
@@ -163,18 +170,6 @@ end
 
 -- ── sites ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-local function read_clock(s, u, a, rare, b, e)
-  s.due, s.active, s.started, s.ended = tonumber(u) or 0, tonumber(a) or 0, tonumber(b) or 0, tonumber(e) or 0
-  s.C, s.x, s.good, s.single, s.open, s.probes, s.failing = 0, 0, 0, 0, 0, 0, ''
-  s.rare = rare
-  s.was = { due = s.due, active = s.active, started = s.started, ended = s.ended }
-  if rare then
-    local C, x, g, single, open, probes, failing = match(rare, '(%d+):(%d+):(%d+):(%d):(%d+):(%d+):(.*)')
-    s.C, s.x, s.good, s.single = tonumber(C), tonumber(x), tonumber(g), tonumber(single)
-    s.open, s.probes, s.failing = tonumber(open), tonumber(probes), failing
-  end
-end
-
 -- The sites that this script has read, and those to write at its end. A site with a shared clock is read again each time and
 -- written at once, since another site may have changed that clock meanwhile.
 local sites, changed = {}, {}
@@ -182,16 +177,25 @@ local sites, changed = {}, {}
 local function load(site)
   if sites[site] then return sites[site] end
   local v = call('HMGET', 's:' .. site, 'u', 'a', 't', 'T', 'L', 'b', 'e')
-  local s = { site = site, lanes = {}, fresh = not v[5], text = v[5], address = v[4] or nil }
   if v[4] then
     local t = call('HMGET', 't:' .. v[4], 'u', 'a', 't', 'b', 'e')
-    read_clock(s, t[1], t[2], t[3], t[4], t[5])
-  else
-    read_clock(s, v[1], v[2], v[3], v[6], v[7])
+    v[1], v[2], v[3], v[6], v[7] = t[1], t[2], t[3], t[4], t[5]
+  end
+  local due, active, started, ended = tonumber(v[1]) or 0, tonumber(v[2]) or 0, tonumber(v[6]) or 0, tonumber(v[7]) or 0
+  local lanes = {}
+  -- Made with all its fields at once: a table that grows is copied each time.
+  local s = { site = site, lanes = lanes, fresh = not v[5], address = v[4] or nil, has_moved = false, later = nil,
+    due = due, active = active, started = started, ended = ended,
+    due_was = due, active_was = active, started_was = started, ended_was = ended,
+    C = 0, x = 0, good = 0, single = 0, open = 0, probes = 0, failing = '', rare = v[3] }
+  if v[3] then
+    local C, x, g, single, open, probes, failing = match(v[3], '(%d+):(%d+):(%d+):(%d):(%d+):(%d+):(.*)')
+    s.C, s.x, s.good, s.single = tonumber(C), tonumber(x), tonumber(g), tonumber(single)
+    s.open, s.probes, s.failing = tonumber(open), tonumber(probes), failing
   end
   if v[5] then
     for c, q, n, p, f, k, d, w in string.gmatch(v[5], '(%d+):(%d+):(%d+):(%d+):(%d+):(%d+):([%dw.]*):?(%d*);') do
-      s.lanes[#s.lanes + 1] = { c = c, q = tonumber(q), n = tonumber(n), p = tonumber(p), f = tonumber(f), k = k, d = d,
+      lanes[#lanes + 1] = { c = c, q = tonumber(q), n = tonumber(n), p = tonumber(p), f = tonumber(f), k = k, d = d,
         w = tonumber(w) or 0 }
     end
   end
@@ -199,52 +203,39 @@ local function load(site)
   return s
 end
 
--- The lanes as text: crawl, queued, of them urgent, pages, pages in flight, version of its cookies, depths; and where several
--- crawls are here, when it was last served or, empty since, began to wait.
-local function lanes_text(s)
-  local lanes = ''
-  for _, l in ipairs(s.lanes) do
-    lanes = lanes .. l.c .. ':' .. l.q .. ':' .. l.n .. ':' .. l.p .. ':' .. l.f .. ':' .. l.k .. ':' .. l.d
-    lanes = lanes .. (l.w > 0 and fmt(':%.0f;', l.w) or ';')
-  end
-  return lanes
-end
-
--- Writes what has changed.
+-- Writes what has changed. A lane: crawl, queued, of them urgent, pages, pages in flight, version of its cookies, depths; and
+-- where several crawls are here, when it was last served or, empty since, began to wait.
 local function write(s)
   local rare = nil
   if s.C > 0 or s.x > 0 or s.single > 0 or s.open > 0 or s.probes > 0 or s.failing ~= '' then
     rare = fmt('%.0f:%.0f:%d:%d:%.0f:%d:%s', s.C, s.x, s.good, s.single, s.open, s.probes, s.failing)
   end
   local home = s.address and ('t:' .. s.address) or ('s:' .. s.site)
-  local out, was = {}, s.was
-  if s.due ~= was.due then out[1], out[2] = 'u', fmt('%.0f', s.due) end
-  if s.active ~= was.active then out[#out + 1], out[#out + 2] = 'a', s.active end
-  if s.started ~= was.started then out[#out + 1], out[#out + 2] = 'b', fmt('%.0f', s.started) end
-  if s.ended ~= was.ended then out[#out + 1], out[#out + 2] = 'e', fmt('%.0f', s.ended) end
+  local out, n = {}, 0
+  if s.active ~= s.active_was then out[1], out[2], n = 'a', s.active, 2 end
+  if s.due ~= s.due_was then out[n + 1], out[n + 2], n = 'u', fmt('%.0f', s.due), n + 2 end
+  if s.started ~= s.started_was then out[n + 1], out[n + 2], n = 'b', fmt('%.0f', s.started), n + 2 end
+  if s.ended ~= s.ended_was then out[n + 1], out[n + 2], n = 'e', fmt('%.0f', s.ended), n + 2 end
   if rare and rare ~= s.rare then
-    out[#out + 1], out[#out + 2] = 't', rare
+    out[n + 1], out[n + 2], n = 't', rare, n + 2
   elseif s.rare and not rare then
     call('HDEL', home, 't')
   end
   s.rare = rare
-  was.due, was.active, was.started, was.ended = s.due, s.active, s.started, s.ended
-  local lanes = lanes_text(s)
-  if lanes ~= s.text then
-    s.text = lanes
+  s.due_was, s.active_was, s.started_was, s.ended_was = s.due, s.active, s.started, s.ended
+  if s.fresh or s.has_moved then
+    local lanes = ''
+    for _, l in ipairs(s.lanes) do
+      lanes = lanes .. l.c .. ':' .. l.q .. ':' .. l.n .. ':' .. l.p .. ':' .. l.f .. ':' .. l.k .. ':' .. l.d
+        .. (l.w > 0 and fmt(':%.0f;', l.w) or ';')
+    end
     if s.address then
       call('HSET', 's:' .. s.site, 'L', lanes)
     else
-      out[#out + 1], out[#out + 2] = 'L', lanes
+      out[n + 1], out[n + 2], n = 'L', lanes, n + 2
     end
   end
-  if #out > 0 then call('HSET', home, unpack(out)) end
-  for _, l in ipairs(s.lanes) do
-    if l.fresh then
-      l.fresh = nil
-      call('ZADD', 'due:' .. l.c, 'NX', 'inf', s.site)
-    end
-  end
+  if n > 0 then call('HSET', home, unpack(out)) end
   if s.fresh then
     s.fresh = false
     count('sites', 1)
@@ -257,12 +248,18 @@ local function settle(s)
   write(s)
 end
 
-local function save(s)
+-- For a caller that has changed its clock alone.
+local function save_clock(s)
   if s.address then
     settle(s)
   else
     changed[s.site] = s
   end
+end
+
+local function save(s)
+  s.has_moved = true
+  save_clock(s)
 end
 
 local function lane_of(s, c)
@@ -274,7 +271,7 @@ end
 local function lane(s, c)
   local l = lane_of(s, c)
   if l then return l end
-  l = { c = c, q = 0, n = 0, p = 0, f = 0, k = '0', d = '', w = 0, fresh = true }
+  l = { c = c, q = 0, n = 0, p = 0, f = 0, k = '0', d = '', w = 0 }
   s.lanes[#s.lanes + 1] = l
   if #s.lanes > 1 then
     -- From now on it counts how long each of them waits.
@@ -283,11 +280,6 @@ local function lane(s, c)
     end
   end
   return l
-end
-
--- A lane that was empty has not waited until now.
-local function begins_to_wait(s, l)
-  if #s.lanes > 1 then l.w = now end
 end
 
 -- Politeness towards a site, for a crawl with the section `d`. What the site asked for binds all of them.
@@ -308,11 +300,6 @@ local function due_for(s, d)
   return math.max(s.due, last + delay_of(s, d))
 end
 
-local function started(s)
-  s.active = s.active + 1
-  s.started = now
-end
-
 local function ended(s, at)
   s.ended = math.max(s.ended, at)
 end
@@ -326,6 +313,13 @@ local function urgent_first(l, site, low, high)
   return best
 end
 
+-- The origin's code at the front of `rest`: one byte for the usual ones.
+local function origin_of(rest)
+  local kind = string.byte(rest, 1)
+  if kind < 4 then return sub(rest, 1, 1) end
+  return sub(rest, 1, 3 + string.byte(rest, 2) * 256 + string.byte(rest, 3))
+end
+
 -- When something may run in a lane, apart from the politeness clock.
 local function next_time(s, l)
   if l.q > l.n then return 0 end
@@ -335,43 +329,38 @@ end
 -- The earliest times that this script has put into `due:CRAWL`, by crawl.
 local soonest = {}
 
--- Sets when a crawl may claim from a site; nil: something must happen first.
-local function put(k, site, at)
-  if not at then
-    call('ZADD', 'due:' .. k.c, 'inf', site)
-    return
+-- Sets when a crawl may claim from a site; nil: something must happen first. A lane with nothing queued is not in `due:CRAWL`,
+-- but where there are cookies to be deleted with it.
+local function put(k, s, l, at)
+  if at then
+    call('ZADD', k.due, fmt('%.0f', at), s.site)
+    local first = soonest[k.c]
+    if not first or at < first then soonest[k.c] = at end
+  elseif l.q == 0 and l.k == '0' then
+    call('ZREM', k.due, s.site)
+  else
+    call('ZADD', k.due, 'inf', s.site)
   end
-  call('ZADD', 'due:' .. k.c, fmt('%.0f', at), site)
-  if not soonest[k.c] or at < soonest[k.c] then soonest[k.c] = at end
 end
 
 -- Schedules the lanes that have a place; returns when the first of them may run, apart from the clock.
 local function enter(s)
   local best = nil
-  for _, l in ipairs(s.lanes) do
+  for i = #s.lanes, 1, -1 do
+    local l = s.lanes[i]
     local k = crawl(l.c)
-    if not k.ended and s.active < places(s, k.D) and (l.q > 0 or #s.lanes == 1) then
-      local at = l.q > 0 and next_time(s, l) or nil
-      l.fresh = nil
-      put(k, s.site, at and math.max(due_for(s, k.D), at))
+    if k.is_over and l.q == 0 and l.k == '0' then
+      -- Whatever it had more was deleted by forget.lua.
+      table.remove(s.lanes, i)
+      call('HDEL', 's:' .. s.site, 'm' .. l.c, 'M' .. l.c)
+      save(s)
+    elseif l.q > 0 and not k.ended and s.active < places(s, k.D) then
+      local at = next_time(s, l)
+      put(k, s, l, at and math.max(due_for(s, k.D), at))
       if at and (not best or at < best) then best = at end
     end
   end
   return best
-end
-
-local function leave(s)
-  for _, l in ipairs(s.lanes) do
-    local k = crawl(l.c)
-    if not k.ended then put(k, s.site, nil) end
-  end
-end
-
-local function has_work(s)
-  for _, l in ipairs(s.lanes) do
-    if l.q > 0 and not crawl(l.c).ended then return true end
-  end
-  return false
 end
 
 -- Schedules as many of the sites that wait for a shared clock as it has free places, chosen at random: of a thousand at one
@@ -389,13 +378,18 @@ end
 
 -- Sets when each crawl may claim from a site. Where its places are all in use, whoever comes to it puts it off.
 local function schedule(s)
-  if s.address then
-    if has_work(s) then call('SADD', 'P:' .. s.address, s.site) end
-    leave(s)
-    wake(s)
-  else
+  if not s.address then
     enter(s)
+    return
   end
+  for _, l in ipairs(s.lanes) do
+    local k = crawl(l.c)
+    if not k.ended then
+      put(k, s, l, nil)
+      if l.q > 0 then call('SADD', 'P:' .. s.address, s.site) end
+    end
+  end
+  wake(s)
 end
 
 -- ── depths, with a max_depth ─────────────────────────────────────────────────────────────────────────────────────────
@@ -423,13 +417,6 @@ local function mark(k, item, state)
     local is = known(k.c, item[8])
     if is and is.n == item[1] then know(k.c, item[8], is.n, is.depth, state) end
   end
-end
-
--- The origin's code at the front of `rest`: one byte for the usual ones.
-local function origin_of(rest)
-  local kind = string.byte(rest, 1)
-  if kind < 4 then return sub(rest, 1, 1) end
-  return sub(rest, 1, 3 + string.byte(rest, 2) * 256 + string.byte(rest, 3))
 end
 
 local function push_urgent(s, l, item, not_before, first)
@@ -485,11 +472,6 @@ local function fields(key, names)
     end
   end
   return values
-end
-
-local function append(list, a, b)
-  list[#list + 1] = a
-  if b then list[#list + 1] = b end
 end
 
 -- A record of a lease: { stamp, owner, site, crawl, cooled, item, reference, reason }
@@ -549,7 +531,8 @@ local function reject(s, l, reason)
   queued(crawl(l.c), -l.q)
   happens(reason, s.site, l.q)
   l.q, l.n, l.d = 0, 0, ''
-  put(crawl(l.c), s.site, nil)
+  s.has_moved = true
+  put(crawl(l.c), s, l, nil)
 end
 
 -- What an ended crawl has here is left to whoever deletes it, or undoes its end.
@@ -604,6 +587,6 @@ end
 -- events of sites, then the script's own values.
 local function reply(...)
   flush()
-  return { fmt('%.0f', now), call('HINCRBY', 'n', 'ops', 1), call('LLEN', 'rejected') + call('LLEN', 'rejects'),
-    tonumber(call('HGET', 'state', 'losses')) or 0, happened, ... }
+  call('HSET', 'n', unpack(tail))
+  return { fmt('%.0f', now), tail[2], call('LLEN', 'rejected') + call('LLEN', 'rejects'), losses, happened, ... }
 end

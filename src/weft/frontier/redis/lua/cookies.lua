@@ -4,7 +4,9 @@
 -- ARGV: crawl, site, number, bytes.
 if crawl(ARGV[3]).ended then return reply() end
 local s = load(ARGV[4])
-lane(s, ARGV[3]).k = ARGV[5]
+local l = lane(s, ARGV[3])
+l.k = ARGV[5]
+call('ZADD', 'due:' .. ARGV[3], 'NX', 'inf', ARGV[4])
 call('SET', 'C:' .. ARGV[3] .. ':' .. ARGV[4], ARGV[5] .. ' ' .. ARGV[6])
 save(s)
 return reply()

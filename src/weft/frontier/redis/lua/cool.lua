@@ -72,7 +72,7 @@ for i = 3, #ARGV, 7 do
       rec[5] = 1
       end_request(s, crawl(rec[4]).D, n, now - tonumber(ARGV[i + 2]), ARGV[i + 3], ARGV[i + 4] == '1',
         tonumber(ARGV[i + 5]) or 0)
-      save(s)
+      save_clock(s)
       schedule(s)
     end
     if reference ~= '' then

@@ -29,7 +29,7 @@ local function done(rec, page)
     flight(k, -1)
     mark(k, item, 'e')
     if page then
-      pages(k, 1)
+      k.pages = k.pages + 1
       stored[rec[4]] = (stored[rec[4]] or 0) + 1
     end
   elseif is_page then

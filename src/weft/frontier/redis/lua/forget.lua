@@ -6,17 +6,18 @@
 local c, most = ARGV[3], tonumber(ARGV[4])
 local key, due = 'c:' .. c, 'due:' .. c
 local k = crawl(c)
-local segments = {}
 if k.is_gone then
   call('SREM', 'over', c)
-  return reply(1, segments)
+  return reply(1, {})
 end
-if not k.is_over then return reply(0, segments) end
+if not k.is_over then return reply(0, {}) end
 
+local segments = {}
+
+-- Deletes what it has at a site. Whoever waits for a robots.txt of it can ask now.
 local function delete_lane(s, l)
   local where = c .. ':' .. s.site
   for _, m in ipairs(call('ZRANGE', 'r:' .. where, 0, -1)) do
-    -- Others wait for it, and ask for it themselves now.
     local item = unpack_(sub(m, 7))
     if item[6] == '' then call('HDEL', 's:' .. s.site, 'R' .. origin_of(item[7])) end
   end
@@ -29,24 +30,17 @@ local function delete_lane(s, l)
     call('SREM', 'low', queue)
   end
   call('UNLINK', unpack(names))
-end
-
-local function delete_site(site)
-  local s = load(site)
-  for i, l in ipairs(s.lanes) do
-    if l.c == c then
-      delete_lane(s, l)
-      table.remove(s.lanes, i)
-      break
-    end
-  end
-  call('HDEL', 's:' .. site, 'm' .. c, 'M' .. c)
-  save(s)
-  schedule(s)
+  l.q, l.n, l.d, l.k = 0, 0, '', '0'
 end
 
 local some = call('ZRANGE', due, 0, most - 1)
-for _, site in ipairs(some) do delete_site(site) end
+for _, site in ipairs(some) do
+  local s = load(site)
+  local l = lane_of(s, c)
+  if l then delete_lane(s, l) end
+  save(s)
+  schedule(s) -- which removes the lane
+end
 many('ZREM', due, some)
 most = most - #some
 if call('EXISTS', due) == 1 or most <= 0 then return reply(0, segments) end

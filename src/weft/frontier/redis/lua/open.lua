@@ -6,21 +6,19 @@
 -- Reply: the epoch, whether data was lost.
 local run, mark = ARGV[3], ARGV[4]
 local before = call('HGET', 'state', 'run')
-local ops = tonumber(call('HGET', 'n', 'ops')) or 0
-local lost = 0
+local ops = tonumber(head[1]) or 0
+local is_lost = 0
 if before ~= run then
   if mark == '?' or tonumber(mark) > ops then
-    lost = 1
-    call('HSET', 'state', 'lost', fmt('%.0f', now))
-    local item = math.max(tonumber(call('HGET', 'n', 'item')) or 0, tonumber(ARGV[5]))
-    call('HSET', 'n', 'item', fmt('%.0f', item + 1000000))
-    call('HINCRBY', 'state', 'losses', 1)
+    is_lost, lost, losses = 1, now, losses + 1
+    call('HSET', 'state', 'lost', fmt('%.0f', now), 'losses', losses)
+    append(tail, 'item', fmt('%.0f', math.max(tonumber(head[4]) or 0, tonumber(ARGV[5])) + 1000000))
     call('SUNIONSTORE', 'settling', 'crew')
     -- A crawl that was opened last may be lost, and its number may be in a store.
     if call('EXISTS', 'crawls') == 1 then call('HINCRBY', 'n', 'crawl', 1000) end
     call('HINCRBY', 'n', 'transient', 1000000)
-    call('HINCRBY', 'n', 'stamp', 1000000)
-    if mark ~= '?' then call('HSET', 'n', 'ops', mark) end
+    append(tail, 'stamp', fmt('%.0f', (tonumber(head[5]) or 0) + 1000000))
+    if mark ~= '?' then tail[2] = tonumber(mark) + 1 end
   end
   call('HSET', 'state', 'run', run)
 end
@@ -34,4 +32,4 @@ if call('EXISTS', 'due') == 1 then
   end
 end
 local epoch = call('HINCRBY', 'n', 'epoch', tonumber(ARGV[6]))
-return reply(epoch, lost)
+return reply(epoch, is_lost)

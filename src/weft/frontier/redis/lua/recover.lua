@@ -39,7 +39,8 @@ for _ = 1, pairs_ do
   local counted = tonumber(call('HGET', 'pages:' .. c, slot)) or 0
   if counted ~= stored and not crawl(c).is_gone then
     call('HSET', 'pages:' .. c, slot, stored)
-    pages(crawl(c), stored - counted)
+    local k = crawl(c)
+    k.pages, k.changed = k.pages + stored - counted, true
   end
   at = at + 2
 end
@@ -123,7 +124,7 @@ for n in pairs(in_store) do
     end
     save(s)
     schedule(s)
-  elseif tonumber(n) <= (tonumber(call('HGET', 'n', 'item')) or 0) then
+  elseif tonumber(n) <= (tonumber(head[4]) or 0) then
     call('SADD', 'gone', n)
   end
 end

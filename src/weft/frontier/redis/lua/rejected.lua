@@ -39,7 +39,7 @@ local function open_some(wanted)
 end
 
 open_some(limit - call('LLEN', 'rejected'))
-local stamp = tonumber(call('HGET', 'n', 'stamp')) or 0
+local stamp = tonumber(head[5]) or 0
 for _, text in ipairs(call('LPOP', 'rejected', limit) or {}) do
   local c, reason, site, item = unpack(unpack_(text))
   if crawl(c).ended then
@@ -52,5 +52,5 @@ for _, text in ipairs(call('LPOP', 'rejected', limit) or {}) do
     out[#out + 1] = { n, stamp, c, site, item[2], item[3], item[4], item[5], item[6], item[7], reason }
   end
 end
-if #out > 0 then call('HSET', 'n', 'stamp', fmt('%.0f', stamp)) end
+if #out > 0 then append(tail, 'stamp', fmt('%.0f', stamp)) end
 return reply(out)

@@ -16,7 +16,7 @@ for i = 3, #ARGV, 5 do
     -- The request for robots.txt has already ended, and set `due` with the shorter delay.
     s.due = math.max(s.due, now + delay)
   end
-  save(s)
+  save_clock(s)
   schedule(s)
 end
 return reply()

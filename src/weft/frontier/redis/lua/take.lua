@@ -2,7 +2,7 @@
 -- Reply: the deadline, (item stamp crawl site depth hops purpose attempt about rest delay reference deaths)*
 local owner, limit = ARGV[3], tonumber(ARGV[4])
 local out = {}
-local stamp = tonumber(call('HGET', 'n', 'stamp')) or 0
+local stamp = tonumber(head[5]) or 0
 local deadline = fmt('%.0f', now + D.lease)
 for _, n in ipairs(call('ZRANGEBYSCORE', 'deadline', '-inf', now, 'LIMIT', 0, 50)) do
   local rec = unpack_(call('HGET', 'lease', n))
@@ -34,5 +34,5 @@ end
 many('HDEL', 'fetched', names)
 many('HSET', 'lease', taken)
 many('ZADD', 'deadline', deadlines)
-if #out > 0 then call('HSET', 'n', 'stamp', fmt('%.0f', stamp)) end
+if #out > 0 then append(tail, 'stamp', fmt('%.0f', stamp)) end
 return reply(deadline, out)
