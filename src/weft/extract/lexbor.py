@@ -270,12 +270,12 @@ class LexborElement(_Searchable):
         lexbor's own test of a node searches all that is below it, too.
         """
         wanted = _alternatives(selector)
-        here: LexborElement | None = self
-        while here is not None:
-            barred = wanted.get(here.tag)
-            if barred is not None and barred.isdisjoint(here.node.attributes):
-                return here
-            here = here.parent
+        node = self.node
+        while node is not None and node.is_element_node:
+            barred = wanted.get(node.tag or "")
+            if barred is not None and barred.isdisjoint(node.attributes):
+                return LexborElement(node)
+            node = node.parent
         return None
 
     def remove(self, selector: str, /) -> Self:

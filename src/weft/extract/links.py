@@ -111,9 +111,10 @@ def followable(raw: str) -> str | None:
 def links(document: Document) -> list[Link]:
     """Every link that leads somewhere, nofollow ones and repeated ones too, with its text."""
     found: list[Link] = []
+    inert = bool(document.select("template"))
     for element in document.iter_elements(_TAGS):
         raw = element.attr("src" if element.tag in ("iframe", "frame") else "href")
-        if raw is None or (href := followable(raw)) is None or element.closest(_INERT):
+        if raw is None or (href := followable(raw)) is None or (inert and element.closest(_INERT)):
             continue
         found.append(Link(href, _anchor(element), tuple((element.attr("rel") or "").lower().split())))
         if len(found) == MAX_HREFS:
