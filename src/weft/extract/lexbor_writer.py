@@ -185,6 +185,10 @@ class _Plain:
 
     def _end_line(self) -> None:
         """Ends the current line before a block begins: the text before it becomes a block of its own."""
+        top = self._stack[-1]
+        if top.is_block:
+            self._flush(top)
+            return
         pieces: list[str] = []
         for frame in reversed(self._stack):
             pieces[:0] = frame.line
@@ -204,7 +208,8 @@ class _Plain:
 
     def _block(self) -> _Frame:
         """The innermost block that is open."""
-        return next(frame for frame in reversed(self._stack) if frame.is_block)
+        top = self._stack[-1]
+        return top if top.is_block else next(frame for frame in reversed(self._stack) if frame.is_block)
 
     # ── where the two forms differ ───────────────────────────────────────────────────────────────────────────────
 
