@@ -66,6 +66,12 @@ class PodMessage(msgspec.Struct, array_like=True):
     special_urls: list[SpecialUrl] = []
     scopes: list[tuple[int, str]] = []
     robots: list[RobotsNotice] = []
+    names: dict[int, str] = {}  # of the crawls whose numbers are above: each pod numbers its own
+
+    @property
+    def name(self) -> str:
+        """The one crawl that it is about; empty for one of an earlier version, or about none."""
+        return next(iter(self.names.values()), "")
 
     def add(self, crawl: int, one: Found) -> None:
         """Adds a URL; links of one page share a record."""
