@@ -234,8 +234,8 @@ class Frontier(Protocol):
 class Crawls(Protocol):
     """Crawls as tenants of a frontier: each with its own limits, politeness, weight, queue, seen URLs and end.
 
-    A crawl is opened by its name; its number is this frontier's (in each pod another), and never given out again. What a
-    crawl is, and whether it has ended, is its owner's to know: `close_crawl` is undone by a kill until `closed`.
+    A crawl is opened by its name; its number is this frontier's (in each pod another), and never given out again.
+    Whether it has ended is its owner's to know: `close_crawl` is undone by a kill until `closed`.
     """
 
     def open_crawl(
