@@ -240,3 +240,164 @@ def test_a_depth_limit_cannot_be_added_to_a_crawl_that_has_begun(make: Make) -> 
     frontier.admit(other, pages("a", 1))
     with pytest.raises(BadInput, match="not added to a crawl that has begun"):
         frontier.change_crawl(other, CrawlLimits(max_depth=2), harness.section, 1.0)
+
+
+def test_a_crawl_with_many_sites_due_lets_a_new_one_go_at_once(make: Make) -> None:
+    """Its site became due after all of the others'."""
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    hosts = [f"h{number}" for number in range(300)]
+    no_robots(harness, *hosts, "new")
+    frontier.admit(harness.crawl, [page(f"http://{host}/") for host in hosts])
+    harness.advance(5)
+    other = frontier.open_crawl("other", CrawlLimits(), polite(0.0))
+    frontier.admit(other, pages("new", 1))
+    assert other in [lease.crawl for lease in frontier.claim("me", 3)]
+
+
+def test_one_claim_serves_many_crawls_by_weight(make: Make) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    heavy = frontier.open_crawl("heavy", CrawlLimits(), polite(0.0), weight=3.0)
+    light = frontier.open_crawl("light", CrawlLimits(), polite(0.0), weight=0.5)
+    for crawl in (harness.crawl, heavy, light):
+        hosts = [f"c{crawl}-{number}" for number in range(60)]
+        no_robots(harness, *hosts)
+        frontier.admit(crawl, [page(f"http://{host}/") for host in hosts])
+    found = Counter(lease.crawl for lease in frontier.claim("me", 45))
+    assert found[harness.crawl] == pytest.approx(10, abs=1)
+    assert found[heavy] == pytest.approx(30, abs=1) and found[light] == pytest.approx(5, abs=1)
+
+
+def test_one_that_may_have_one_request_is_not_starved_by_one_that_may_have_many(make: Make) -> None:
+    """There is never a moment without a request of the other."""
+    harness = make(delay_s=0.0, places=4)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    single = frontier.open_crawl("single", CrawlLimits(), polite(1.0, places=1))
+    frontier.admit(harness.crawl, pages("a", 400))
+    out = frontier.claim("me", 2)
+    frontier.admit(single, pages("a", 1))
+    for _ in range(100):
+        harness.advance(0.5)
+        out += frontier.claim("me", 2)
+        if any(lease.crawl == single for lease in out):
+            break
+        if out:
+            done(harness, out.pop(0))
+    assert any(lease.crawl == single for lease in out)
+
+
+def test_an_edit_of_the_delay_is_in_force_at_once(make: Make) -> None:
+    harness = make(delay_s=1.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    other = frontier.open_crawl("other", CrawlLimits(), polite(1000.0))
+    frontier.admit(other, pages("a", 3))
+    done(harness, claim_one(harness))
+    harness.advance(10)
+    assert frontier.claim("me", 9) == []
+    frontier.change_crawl(other, CrawlLimits(), polite(5.0), 1.0)
+    lease = claim_one(harness)
+    assert lease.delay_s == 5.0
+    done(harness, lease)
+    frontier.change_crawl(other, CrawlLimits(), polite(50.0), 1.0)
+    harness.advance(10)
+    assert frontier.claim("me", 9) == []
+    harness.advance(40.5)
+    assert claim_one(harness).crawl == other
+
+
+def test_a_standing_is_of_its_crawl_alone(make: Make) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    no_robots(harness, "a", "b")
+    other = frontier.open_crawl("other", CrawlLimits(), polite(0.0))
+    frontier.admit(harness.crawl, pages("a", 5))
+    frontier.admit(other, pages("b", 7))
+    mine, theirs = sorted(frontier.claim("me", 9), key=lambda lease: lease.crawl)
+    standing = frontier.crawl_standing(other)
+    assert (standing.queued, standing.leased, standing.pages, standing.seen) == (6, 1, 0, 7)
+    done(harness, theirs)
+    done(harness, mine, End.OTHER)
+    standing = frontier.crawl_standing(other)
+    assert (standing.queued, standing.leased, standing.pages) == (6, 0, 1)
+    standing = frontier.crawl_standing(harness.crawl)
+    assert (standing.queued, standing.leased, standing.pages, standing.seen) == (4, 0, 0, 5)
+    (lease,) = (lease for lease in frontier.claim("me", 9) if lease.crawl == other)
+    frontier.finish([Outcome(lease, End.RELEASE)])
+    assert (frontier.crawl_standing(other).queued, frontier.crawl_standing(other).leased) == (6, 0)
+    frontier.close_crawl(other)
+    with pytest.raises(KeyError):
+        frontier.crawl_standing(other)
+    assert frontier.stats().queued == frontier.crawl_standing(harness.crawl).queued
+
+
+def test_a_paused_crawl_loses_nothing_and_holds_nobody_up(make: Make) -> None:
+    harness = make(delay_s=1.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    other = frontier.open_crawl("other", CrawlLimits(), polite(1.0))
+    frontier.admit(other, pages("a", 4))
+    frontier.admit(harness.crawl, pages("a", 4))
+    frontier.pause(other)
+    assert {whose for _, whose in served(harness, 20)} == {harness.crawl}
+    assert frontier.next_due() is None or frontier.claim("me", 9) == []
+    frontier.pause(other, False)
+    assert [whose for _, whose in served(harness, 20)] == [other] * 4
+
+
+def test_dropping_what_is_queued_does_not_end_a_pause(make: Make) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, pages("a", 3))
+    frontier.pause(harness.crawl)
+    frontier.drop(harness.crawl)
+    assert frontier.stats().queued == 0 and len(frontier.rejections()) == 3
+    frontier.admit(harness.crawl, [page("http://a/new")])
+    assert frontier.claim("me", 9) == []
+    frontier.pause(harness.crawl, False)
+    assert claim_one(harness).url == "http://a/new"
+
+
+def test_numbers_of_crawls_are_never_given_out_again(make: Make) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    numbers = [harness.crawl]
+    for name in ("one", "two", "one", "two"):
+        numbers.append(frontier.open_crawl(name, CrawlLimits(), polite(0.0)))
+        frontier.admit(numbers[-1], pages("a", 1))
+        frontier.commit()
+        frontier.close_crawl(numbers[-1])
+        frontier.closed(numbers[-1])
+        frontier.commit()
+        while not frontier.forget_crawl(numbers[-1]):
+            pass
+        frontier = brought_back(harness)
+    assert numbers == sorted(set(numbers)) and len(numbers) == 5
+    assert frontier.kept_crawls() == [harness.crawl]
+
+
+def test_another_crawl_of_the_site_goes_on_while_one_is_forgotten(make: Make) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    other = frontier.open_crawl("other", CrawlLimits(), polite(0.0))
+    frontier.admit(other, pages("a", 3))
+    robots = claim_one(harness)
+    assert (robots.purpose, robots.crawl) == (Purpose.ROBOTS, other)
+    frontier.admit(harness.crawl, pages("a", 3))
+    frontier.close_crawl(other)
+    frontier.closed(other)
+    frontier.commit()
+    while not frontier.forget_crawl(other, at_most=3):
+        pass
+    cool(harness, robots, ok=False)
+    frontier.finish([Outcome(robots, End.RETRY, wait_s=5)])
+    harness.advance(6)
+    again = claim_one(harness)
+    assert (again.purpose, again.crawl) == (Purpose.ROBOTS, harness.crawl)
+    cool(harness, again, ok=True)
+    no_robots(harness, "a")
+    frontier.finish([Outcome(again, End.OTHER)])
+    assert [whose for _, whose in served(harness, 5)] == [harness.crawl] * 3

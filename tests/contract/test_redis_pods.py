@@ -221,7 +221,7 @@ def test_a_pod_that_answers_again_is_asked_again(make: Callable[..., Pods], monk
     pods = make()
     other = pods.one._others[1]
 
-    def refuse(client: PodClient, crawl: int) -> None:
+    def refuse(client: PodClient) -> None:
         raise ServerAway("for a moment")
 
     with pytest.raises(ServerAway):

@@ -22,6 +22,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from weft.config import PolitenessSection
 from weft.records import Found, Lease, Purpose, Reason
 
 
@@ -228,6 +229,56 @@ class Frontier(Protocol):
 
     def stats(self) -> FrontierStats:
         """The current numbers."""
+
+
+class Crawls(Protocol):
+    """Crawls as tenants of a frontier: each with its own limits, politeness, weight, queue, seen URLs and end.
+
+    A crawl is opened by its name; its number is this frontier's (in each pod another), and never given out again.
+    Whether it has ended is its owner's to know: `close_crawl` is undone by a kill until `closed`.
+    """
+
+    def open_crawl(
+        self, name: str, limits: CrawlLimits, section: PolitenessSection | None = None, weight: float = 1.0
+    ) -> int:
+        """The number of a crawl: a new one, or the one of that name that is there, held to these settings from now on.
+
+        Without a `section` it is as polite as the frontier.
+        """
+
+    def reopen_crawl(self, crawl: int, limits: CrawlLimits, section: PolitenessSection, weight: float) -> None:
+        """Brings back one of `kept_crawls`."""
+
+    def change_crawl(self, crawl: int, limits: CrawlLimits, section: PolitenessSection, weight: float) -> None:
+        """Holds a crawl to other settings from now on; BadInput for a `max_depth` that comes too late."""
+
+    def kept_crawls(self) -> list[int]:
+        """Every crawl that is kept, opened or not. Two may have one name: a kill came before one was `closed`."""
+
+    def close_crawl(self, crawl: int) -> None:
+        """Ends a crawl in one step, however much is queued: nothing of it is claimed or told, and its name is free.
+        Leases of it may end as others do, and leave no trace. A kill undoes it until `closed` is committed."""
+
+    def closed(self, crawl: int) -> None:
+        """Its owner knows, for good, that a crawl has ended: it does not come back after the next commit."""
+
+    def forget_crawl(self, crawl: int, at_most: int = 200) -> bool:
+        """Deletes a part of what is kept of a closed crawl; True when nothing is left. A kill in between is no harm."""
+
+    def crawl_standing(self, crawl: int) -> CrawlStanding:
+        """Where an open crawl stands, of one moment, from what is counted; KeyError for one that is not open."""
+
+    def has_work(self, crawl: int) -> bool:
+        """Whether something that is queued of a crawl may still be claimed; a look at all its sites."""
+
+    def pause(self, crawl: int, paused: bool = True) -> None:
+        """Nothing of a paused crawl is claimed, and nothing is lost."""
+
+    def set_aside(self, leases: Iterable[Lease]) -> None:
+        """Takes leased items out that an edit has excluded, until `take_back`; nothing was asked for them."""
+
+    def take_back(self, crawl: int, wanted: Callable[[Item], bool]) -> int:
+        """Queues those set-aside items again that are `wanted` now; how many that are."""
 
 
 class ParseQueue(Protocol):

@@ -68,6 +68,11 @@ class PodMessage(msgspec.Struct, array_like=True):
     robots: list[RobotsNotice] = []
     names: dict[int, str] = {}  # by the sender's number; none in a message of an older Weft, which had one crawl
 
+    @property
+    def name(self) -> str:
+        """The one crawl that it is about; empty for one of an earlier version, or about none."""
+        return next(iter(self.names.values()), "")
+
     def add(self, crawl: int, one: Found) -> None:
         """Adds a URL; links of one page share a record."""
         if one.hops or one.about or one.purpose is not Purpose.PAGE:

@@ -14,6 +14,8 @@ from weft.records import Lease, Purpose
 
 ADDRESS = {pod: next(f"192.0.2.{n}" for n in range(99) if urls.pod_of(f"192.0.2.{n}", 2) == pod) for pod in (0, 1)}
 OTHER = next(f"198.51.100.{n}" for n in range(99) if urls.pod_of(f"198.51.100.{n}", 2) == 1)
+TAKE = (2_000_000, 3)  # delay and places of the crawl that asks
+END = TAKE[:1]
 
 
 class Pods:
@@ -24,7 +26,7 @@ class Pods:
         self.asked: list[tuple[int, list[Any]]] = []
         self.away: set[int] = set()
         self.answers: dict[str, bytes] = {}
-        self.places = AddressPlaces("slot", "slot#3", 1, 2, self._ask, lambda: self.time)
+        self.places = AddressPlaces("slot", "slot#3", 1, 2, self._ask, lambda: self.time, lambda _lease: 3)
 
     def _ask(self, pod: int, arguments: Sequence[Any]) -> list[bytes]:
         if pod in self.away:
@@ -32,7 +34,7 @@ class Pods:
         self.asked.append((pod, list(arguments)))
         if arguments[0] != "take":
             return []
-        return [self.answers.get(address, b"y") for address in arguments[3::3]]
+        return [self.answers.get(address, b"y") for address in arguments[3::5]]
 
     def told(self) -> list[tuple[int, list[Any]]]:
         asked, self.asked = self.asked, []
@@ -41,7 +43,7 @@ class Pods:
 
 def lease(item: int, purpose: Purpose = Purpose.PAGE) -> Lease:
     about = "http://a" if purpose is Purpose.ROBOTS else ""
-    return Lease(item, 1, f"http://a/{item}", "a", 0, 0, 0, purpose, about, 0, 0, "me", 1, 0.0, 0.0)
+    return Lease(item, 1, f"http://a/{item}", "a", 0, 0, 0, purpose, about, 0, 0, "me", 1, 0.0, 2.0)
 
 
 def wanted(item: int, address: str, crawl_delay_s: float = 0.0, purpose: Purpose = Purpose.PAGE) -> Wanted:
@@ -54,8 +56,8 @@ def test_each_address_is_asked_for_where_it_is_kept() -> None:
     some = [wanted(1, ADDRESS[0], 1.5), wanted(2, ADDRESS[1]), wanted(3, OTHER), wanted(4, ADDRESS[0])]
     assert pods.places.take(some) == [None, 2_500_000, TOO_LONG, None]
     assert pods.told() == [
-        (0, ["take", "slot#3", 1, ADDRESS[0], 1, 1_500_000, ADDRESS[0], 2, 0]),
-        (1, ["take", "slot#3", 1, ADDRESS[1], 3, 0, OTHER, 4, 0]),
+        (0, ["take", "slot#3", 1, ADDRESS[0], 1, 1_500_000, *TAKE, ADDRESS[0], 2, 0, *TAKE]),
+        (1, ["take", "slot#3", 1, ADDRESS[1], 3, 0, *TAKE, OTHER, 4, 0, *TAKE]),
     ]
     pods.places.finished([2, 3])
     assert pods.told() == [], "they have no places"
@@ -73,14 +75,14 @@ def test_a_place_is_given_back_once_with_how_long_ago_it_ended() -> None:
         Ended(lease(9), 110.0, ok=True),
     ])  # fmt: skip
     assert pods.told() == [
-        (0, ["end", "slot#3", ADDRESS[0], 1, 2_750_000, 1, 0, 0, 0, ADDRESS[0], 2, 0, 0, 1, 7_500_000, 0]),
-        (1, ["end", "slot#3", ADDRESS[1], 3, 0, 0, 0, 0, 0]),
+        (0, ["end", "slot#3", ADDRESS[0], 1, 2_750_000, 1, 0, 0, 0, *END, ADDRESS[0], 2, 0, 0, 1, 7_500_000, 0, *END]),
+        (1, ["end", "slot#3", ADDRESS[1], 3, 0, 0, 0, 0, 0, *END]),
     ]
     pods.places.ended([Ended(lease(1), 108.0, ok=True)])
     pods.places.finished([1, 2, 3])
     assert pods.told() == []
     pods.places.finished([4])
-    assert pods.told() == [(1, ["end", "slot#3", ADDRESS[1], 4, "-", 0, 0, 0, 0])], "it was never sent"
+    assert pods.told() == [(1, ["end", "slot#3", ADDRESS[1], 4, "-", 0, 0, 0, 0, *END])], "it was never sent"
 
 
 def test_a_robots_txt_keeps_its_place_until_it_was_read() -> None:
@@ -95,9 +97,9 @@ def test_a_robots_txt_keeps_its_place_until_it_was_read() -> None:
     pods.places.asks("http://a", 0.0)
     pods.time = 104.0
     pods.places.finished([-1])
-    assert pods.told() == [(0, ["end", "slot#3", ADDRESS[0], 1, 4_000_000, 1, 0, 0, 30_250_000])]
+    assert pods.told() == [(0, ["end", "slot#3", ADDRESS[0], 1, 4_000_000, 1, 0, 0, 30_250_000, *END])]
     pods.places.finished([5])
-    assert pods.told() == [(1, ["end", "slot#3", ADDRESS[1], 2, "-", 0, 0, 0, 0])]
+    assert pods.told() == [(1, ["end", "slot#3", ADDRESS[1], 2, "-", 0, 0, 0, 0, *END])]
 
 
 def test_a_pod_that_is_away_gives_no_place_and_is_owed_what_it_may_have_given() -> None:
@@ -108,7 +110,9 @@ def test_a_pod_that_is_away_gives_no_place_and_is_owed_what_it_may_have_given() 
     assert [pod for pod, _ in pods.told()] == [0]
     pods.away = set()
     pods.places.finished([])
-    assert pods.told() == [(1, ["end", "slot#3", ADDRESS[1], 2, "-", 0, 0, 0, 0, OTHER, 3, "-", 0, 0, 0, 0])]
+    assert pods.told() == [
+        (1, ["end", "slot#3", ADDRESS[1], 2, "-", 0, 0, 0, 0, *END, OTHER, 3, "-", 0, 0, 0, 0, *END])
+    ]
     pods.places.finished([2, 3])
     assert pods.told() == [], "told once"
 
@@ -120,12 +124,12 @@ def test_a_pod_that_could_not_be_told_is_not_asked_for_more() -> None:
     pods.places.ended([Ended(lease(1), 100.0, ok=True)])
     pods.told()
     assert pods.places.take([wanted(2, OTHER), wanted(3, ADDRESS[0])]) == [AWAY_WAIT, None]
-    assert pods.told() == [(0, ["take", "slot#3", 1, ADDRESS[0], 2, 0])]
+    assert pods.told() == [(0, ["take", "slot#3", 1, ADDRESS[0], 2, 0, *TAKE])]
     pods.away, pods.time = set(), 105.0
     assert pods.places.take([wanted(2, OTHER)]) == [None]
     assert pods.told() == [
-        (1, ["end", "slot#3", ADDRESS[1], 1, 5_000_000, 1, 0, 0, 0]),
-        (1, ["take", "slot#3", 1, OTHER, 3, 0]),
+        (1, ["end", "slot#3", ADDRESS[1], 1, 5_000_000, 1, 0, 0, 0, *END]),
+        (1, ["take", "slot#3", 1, OTHER, 3, 0, *TAKE]),
     ], "a place that is given back late is due later"
 
 

@@ -237,4 +237,7 @@ class RedisPermits:
         return self._ask_first(lambda client, crawl: client.give_permits(crawl, self._pod, wanted))
 
     def _ask_first(self, what: Callable[[PodClient, int], T]) -> T:
-        return what(self._frontier, self._crawl) if self._first is None else self._first.ask(what)
+        if self._first is None:
+            return what(self._frontier, self._crawl)
+        crawl = self._first.number_of(CRAWL)
+        return self._first.ask(lambda client: what(client, crawl))

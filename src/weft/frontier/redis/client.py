@@ -41,6 +41,10 @@ Figures = tuple[list[int], int, int, list[list[int]], int, list[int]]
 log = Log("weft.frontier.redis")
 
 
+class NotOpened(ServerAway):
+    """The pod does not have the crawl yet, or any more."""
+
+
 class CrawlEnded(Exception):
     """A batch for a crawl that the pod does not have any more, or has under another number."""
 
@@ -122,7 +126,7 @@ class PodClient:
         """The number of a crawl that the pod's own processes have opened."""
         number: Any = self._ask("HGET", "crawls", name)
         if number is None:
-            raise ServerAway(f"{self._where}: pod {self._pod} has not been opened yet")
+            raise NotOpened(f"{self._where}: pod {self._pod} has not been opened yet")
         seed, kind, depth = self._ask("HMGET", f"c:{int(number)}", "seed", "bloom", "depth")
         limits = CrawlLimits(max_depth=int(depth) if depth else None)
         facts = CrawlFacts(int(number), int(seed), limits, (kind or b"").decode(), name)
@@ -130,8 +134,8 @@ class PodClient:
         return facts.number
 
     def has_crawl(self, name: str) -> bool:
-        """Whether the pod has a crawl of this name."""
-        return bool(self._ask("HEXISTS", "crawls", name))
+        """Whether the pod has a crawl of this name, be it one whose end is not confirmed."""
+        return bool(self._ask("HEXISTS", "crawls", name)) or name.encode() in self._ask("HVALS", "numbers")
 
     def answers(self) -> bool:
         """Whether the server answers, be it with an error; may be called from any thread."""

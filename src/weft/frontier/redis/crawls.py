@@ -29,6 +29,7 @@ class RedisCrawls(PodClient):
     _slot: str
     _bloom: tuple[int, float] | None = None
     _lead: Lead
+    _by_name: dict[str, int]
     _shortest_delay_s = 0.0  # after which a crawl may ask again, as far as this process knows
 
     def open_crawl(
@@ -87,6 +88,7 @@ class RedisCrawls(PodClient):
             existing.limits, existing.section = crawl.limits, crawl.section
         else:
             self._crawls[crawl.number] = crawl
+            self._by_name[crawl.name] = crawl.number
             if crawl.bloom == "server" and self._bloom is not None:
                 bloom.reserve(self._client, self._where, crawl.number, *self._bloom)
         sections = [facts.section or self._section for facts in self._crawls.values()]
@@ -118,7 +120,9 @@ class RedisCrawls(PodClient):
         After a kill of this process it is there again as it was, until `closed` is committed.
         """
         self._call("close", [crawl, self._slot])
-        self._crawls.pop(crawl, None)
+        facts = self._crawls.pop(crawl, None)
+        if facts is not None and self._by_name.get(facts.name) == crawl:
+            del self._by_name[facts.name]
 
     def closed(self, crawl: int) -> None:
         """Its owner knows, for good, that a crawl has ended: it does not come back after the next commit."""

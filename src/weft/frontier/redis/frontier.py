@@ -101,6 +101,7 @@ class RedisFrontier(RedisCrawls):
         self._slot = slot
         self.owner = f"{slot}#{incarnation}"
         self._bloom = bloom_filter
+        self._by_name = {}
         self._wall = wall
         self._idle_s = idle_s
         self._operation = 0

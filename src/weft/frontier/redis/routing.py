@@ -25,7 +25,7 @@ from weft import urls
 from weft.errors import ServerAway, ServerFull
 from weft.frontier.contract import Admission, RobotsRecord
 from weft.frontier.outbox import PodMessage, Recent, RobotsNotice, encoded, read_message
-from weft.frontier.redis.client import PodClient
+from weft.frontier.redis.client import CrawlEnded, NotOpened, PodClient
 from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.outbox import Arrived, Behind, FileOutbox, Sent
 from weft.frontier.redis.packing import unpacked, unpacked_item
@@ -50,34 +50,35 @@ class OtherPod:
     packets, would block for a whole timeout, and this pod has pages to fetch meanwhile.
     """
 
-    def __init__(self, pod: int, client: PodClient, shelf: Path | None, crawl: str) -> None:
-        """`shelf`: the file of the pod's robots.txt on this node; None: the pod is another node's."""
+    def __init__(self, pod: int, client: PodClient, shelf: Path | None, crawl: str = "") -> None:
+        """`shelf`: the file of the pod's robots.txt on this node; None: the pod is another node's. `crawl`: the one of
+        messages that name none, as an earlier version wrote them."""
         self.pod = pod
         self._client = client
         if shelf is None:
             client.mode = "afar"
         self._shelf_path = shelf
         self._shelf: Shelf | None = None
-        self._crawl = crawl
-        self._number: int | None = None
+        self.crawl = crawl
+        self._numbers: dict[str, int] = {}  # of crawls, by name: each pod numbers its own
         self._here = threading.Event()
         self._here.set()
-        self.kept = Recent()  # URLs that wait for it in the outbox
+        self._kept: dict[str, Recent] = {}  # by crawl: URLs that wait for it in the outbox
 
     @property
     def is_away(self) -> bool:
         """Whether it does not answer."""
         return not self._here.is_set()
 
-    def ask(self, what: Callable[[PodClient, int], T]) -> T:
-        """Calls it with the crawl's number; ServerAway at once while it is known not to answer."""
+    def ask(self, what: Callable[[PodClient], T]) -> T:
+        """Calls it; ServerAway at once while it is known not to answer."""
         if not self._here.is_set():
             raise ServerAway(f"pod {self.pod} is away")
         try:
-            if self._number is None:
-                self._number = self._client.find_crawl(self._crawl)
-            return what(self._client, self._number)
+            return what(self._client)
         except ABSENT as why:
+            if isinstance(why, NotOpened) and self._numbers:
+                raise  # it works on other crawls
             self._here.clear()
             threading.Thread(target=self._wait, name=f"pod {self.pod}", daemon=True).start()
             log.warning("another pod does not answer", pod=self.pod, why=why)
@@ -90,29 +91,61 @@ class OtherPod:
             time.sleep(AWAY_S)
         self._here.set()
 
-    def deliver(self, sender: str, number: int, found: Sequence[Found], after: int) -> Admission:
-        """Admits URLs there, once for each message number."""
-        return self.ask(lambda client, crawl: client.deliver(crawl, sender, number, found, after))
+    def number_of(self, crawl: str) -> int:
+        """The number that it has for a crawl; ServerAway where it has not opened it."""
+        name = crawl or self.crawl
+        if name not in self._numbers:
+            self._numbers[name] = self.ask(lambda client: client.find_crawl(name))
+        return self._numbers[name]
 
-    def scope_extended(self, url: str) -> None:
-        """Extends the scope there."""
-        self.ask(lambda client, number: client.scope_extended(number, url))
+    def kept(self, crawl: str) -> Recent:
+        """The URLs of a crawl that wait for it in the outbox."""
+        name = crawl or self.crawl
+        if name not in self._kept:
+            self._kept[name] = Recent()
+        return self._kept[name]
 
-    def unseen(self, candidates: list[str]) -> list[str]:
+    def deliver(self, sender: str, number: int, found: Sequence[Found], after: int, crawl: str = "") -> Admission:
+        """Admits URLs of a crawl there, once for each message number."""
+        at = self.number_of(crawl)
+        try:
+            return self.ask(lambda client: client.deliver(at, sender, number, found, after))
+        except CrawlEnded:
+            # It has ended there since. If there is a new one of that name, the next try finds it.
+            del self._numbers[crawl or self.crawl]
+            at = self.number_of(crawl)
+            return self.ask(lambda client: client.deliver(at, sender, number, found, after))
+
+    def skip(self, sender: str, number: int, after: int) -> Admission:
+        """A message whose crawl has ended: its number arrives, and nothing else."""
+        return self.ask(lambda client: client.deliver(0, sender, number, (), after))
+
+    def scope_extended(self, url: str, crawl: str = "") -> None:
+        """Extends a crawl's scope there."""
+        at = self.number_of(crawl)
+        self.ask(lambda client: client.scope_extended(at, url))
+
+    def unseen(self, candidates: list[str], crawl: str = "") -> list[str]:
         """Those that this process has not found to be seen there, and that do not wait in the outbox."""
-        new = self.kept.unknown(candidates)
-        return self._client.unseen(self._number, new) if self._number is not None else new
+        new = self.kept(crawl).unknown(candidates)
+        at = self._numbers.get(crawl or self.crawl)
+        return self._client.unseen(at, new) if at is not None else new
+
+    def forget(self, crawl: str) -> None:
+        """A crawl has ended: what is known of it here is of no use."""
+        self._numbers.pop(crawl, None)
+        self._kept.pop(crawl, None)
 
     def tell_robots(self, notice: RobotsNotice, wall: float) -> None:
         """Gives an origin's robots.txt to its pod: first the body on disk, then its version."""
         if self._shelf_path is None:
-            self.ask(lambda client, _: client.mail_robots(msgspec.msgpack.encode(notice)))
+            self.ask(lambda client: client.mail_robots(msgspec.msgpack.encode(notice)))
             return
         if self._shelf is None:
             self._shelf = Shelf(self._shelf_path)
         version = self._shelf.keep(notice.origin, notice.record, wall)
         expires_s = notice.record.expires - wall
-        self.ask(lambda client, _: client.tell_robots(notice.origin, version, expires_s, notice.crawl_delay_s or 0.0))
+        self.ask(lambda client: client.tell_robots(notice.origin, version, expires_s, notice.crawl_delay_s or 0.0))
 
 
 class RoutedRedisFrontier(RedisFrontier):
@@ -157,7 +190,7 @@ class RoutedRedisFrontier(RedisFrontier):
             by_pod.setdefault(self.pod_of(url), []).append(url)
         new = super().unseen(crawl, by_pod.pop(self._pod, ()))
         for pod, some in by_pod.items():
-            new += self._others[pod].unseen(some)
+            new += self._others[pod].unseen(some, self._crawls[crawl].name)
         return new
 
     def admit(self, crawl: int, found: Sequence[Found]) -> Admission:
@@ -180,7 +213,8 @@ class RoutedRedisFrontier(RedisFrontier):
     def scope_extended(self, crawl: int, url: str) -> None:
         """Kept in every pod."""
         super().scope_extended(crawl, url)
-        self._post({pod: PodMessage([], [], [(crawl, url)], []) for pod in self._others})
+        names = {crawl: self._crawls[crawl].name}
+        self._post({pod: PodMessage([], [], [(crawl, url)], [], names) for pod in self._others})
 
     def robots_known(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
         """Kept here, or sent to the pod that owns the origin."""
@@ -193,7 +227,7 @@ class RoutedRedisFrontier(RedisFrontier):
     def _ask_places(self, pod: int, arguments: Sequence[Argument]) -> list[bytes]:
         if pod == self._pod:
             return self.places(arguments)
-        return self._others[pod].ask(lambda client, _: client.places(arguments))
+        return self._others[pod].ask(lambda client: client.places(arguments))
 
     def deliver_waiting(self) -> list[Admission]:
         """Delivers waiting messages to the pods that answer; returns the results. Reports how many are not safe."""
@@ -229,7 +263,7 @@ class RoutedRedisFrontier(RedisFrontier):
     def _arrived(self, pod: int) -> Arrived:
         if pod == self._pod:
             return self.arrived(self._slot)
-        return self._others[pod].ask(lambda client, _: client.arrived(self._slot))
+        return self._others[pod].ask(lambda client: client.arrived(self._slot))
 
     def _send_again(self, pod: int) -> None:
         """Makes every message that is kept for a pod undelivered."""
@@ -276,25 +310,55 @@ class RoutedRedisFrontier(RedisFrontier):
         """Delivers one message. It stays undelivered if a queue there was full."""
         sent = self._sent[pod]
         if pod == self._pod:
-            came = self.deliver(message.crawl, self._slot, number, found, sent.after)
+            came = self._bring_home(number, message, found, sent.after)
         else:
-            other = self._others[pod]
-            for _, url in message.scopes:
-                other.scope_extended(url)
-            for notice in message.robots:
-                other.tell_robots(notice, self._wall())
-            asked = self.now()
-            came = other.deliver(self._slot, number, found, sent.after)
-            if found:
-                self.crossed(len(found), self.now() - asked)
+            came = self._bring_to(self._others[pod], number, message, found, sent.after)
         if not came.full:
             sent.delivered(number)
         return came
 
+    def _bring_home(self, number: int, message: PodMessage, found: Sequence[Found], after: int) -> Admission:
+        crawl = self._by_name.get(message.name, message.crawl if found and not message.name else 0)
+        if found and not crawl and self.has_crawl(message.name):
+            raise NotOpened(f"{self._where}: crawl {message.name} has not been opened here yet")
+        if not crawl:
+            found = ()
+        try:
+            return self.deliver(crawl, self._slot, number, found, after)
+        except CrawlEnded:
+            return self.deliver(0, self._slot, number, (), after)
+
+    def _bring_to(
+        self, other: OtherPod, number: int, message: PodMessage, found: Sequence[Found], after: int
+    ) -> Admission:
+        for notice in message.robots:
+            other.tell_robots(notice, self._wall())
+        try:
+            for _, url in message.scopes:
+                other.scope_extended(url, message.name)
+            asked = self.now()
+            if not found:
+                return other.skip(self._slot, number, after)
+            came = other.deliver(self._slot, number, found, after, message.name)
+        except NotOpened:
+            if message.name and not self.has_crawl(message.name):
+                return other.skip(self._slot, number, after)  # it has ended here, too
+            raise
+        self.crossed(len(found), self.now() - asked)
+        return came
+
+    def close_crawl(self, crawl: int) -> None:
+        """What waits of it for other pods is not delivered any more."""
+        name = self._crawls[crawl].name if crawl in self._crawls else ""
+        super().close_crawl(crawl)
+        for other in self._others.values():
+            other.forget(name)
+
     def _send(self, crawl: int, by_pod: Mapping[int, Sequence[Found]]) -> list[Admission]:
         """Posts URLs to other pods, or to this one if its queue was full."""
         going = {pod: self._not_waiting(crawl, pod, found) for pod, found in by_pod.items()}
-        messages = {pod: _message(crawl, found) for pod, found in going.items() if found}
+        name = self._crawls[crawl].name
+        messages = {pod: _message(crawl, name, found) for pod, found in going.items() if found}
         came = self._post(messages, going)
         for pod, found in by_pod.items():
             if pod not in came:
@@ -339,7 +403,7 @@ class RoutedRedisFrontier(RedisFrontier):
         """The URLs without those that wait for this pod in the outbox already."""
         if pod == self._pod or not (self._others[pod].is_away or self._sent[pod].waits):
             return found
-        kept = self._others[pod].kept
+        kept = self._others[pod].kept(self._crawls[crawl].name)
         names = [one for one in found if not self._is_urgent(one)]
         new = set(kept.unknown(self._named(crawl, one) for one in names))
         return [one for one in found if self._is_urgent(one) or self._named(crawl, one) in new]
@@ -348,7 +412,7 @@ class RoutedRedisFrontier(RedisFrontier):
         if pod != self._pod:
             for one in found:
                 if not self._is_urgent(one):
-                    self._others[pod].kept.add(self._named(crawl, one))
+                    self._others[pod].kept(self._crawls[crawl].name).add(self._named(crawl, one))
 
     def _report_unsafe(self, *, at_once: bool = False) -> None:
         """Writes an absolute number, and again every second while it is not 0: the server may have lost it."""
@@ -369,8 +433,8 @@ class RoutedRedisFrontier(RedisFrontier):
         return f"{one.depth} {one.url}" if self._crawls[crawl].limits.max_depth is not None else one.url
 
 
-def _message(crawl: int, found: Sequence[Found]) -> PodMessage:
-    message = PodMessage([], [], [], [])
+def _message(crawl: int, name: str, found: Sequence[Found]) -> PodMessage:
+    message = PodMessage([], [], [], [], {crawl: name})
     for one in found:
         message.add(crawl, one)
     return message

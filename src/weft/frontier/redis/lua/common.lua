@@ -354,10 +354,14 @@ local function enter(s)
       table.remove(s.lanes, i)
       call('HDEL', 's:' .. s.site, 'm' .. l.c, 'M' .. l.c)
       save(s)
-    elseif l.q > 0 and not k.ended and s.active < places(s, k.D) then
-      local at = next_time(s, l)
-      put(k, s, l, at and math.max(due_for(s, k.D), at))
-      if at and (not best or at < best) then best = at end
+    elseif l.q > 0 and not k.ended then
+      if s.active < places(s, k.D) then
+        local at = next_time(s, l)
+        put(k, s, l, at and math.max(due_for(s, k.D), at))
+        if at and (not best or at < best) then best = at end
+      else
+        call('ZADD', k.due, 'NX', 'inf', s.site)
+      end
     end
   end
   return best
