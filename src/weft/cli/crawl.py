@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weft.cli.commands import Typed, resume
 from weft.cli.messages import as_flags
 from weft.cli.output import output_flags, print_document, shown
 from weft.cli.settings import SettingsCommand, config_flags, given, help_all
+from weft.cli.suggestions import Typed, resume
 
 if TYPE_CHECKING:
     from weft.crawl.reports.outcome import Outcome

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from weft.cli.commands import Typed
 from weft.cli.output import output_flags
 from weft.cli.settings import several
+from weft.cli.suggestions import Typed
 
 DELAY_S = 0.1
 MOST_PAGES = 10_000_000

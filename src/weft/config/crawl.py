@@ -96,7 +96,7 @@ class FetchSection(Section, frozen=True, kw_only=True):
 
 
 class LimitsSection(Section, frozen=True, kw_only=True):
-    """When a crawl ends before everything is fetched."""
+    """When a crawl ends before everything is fetched. What another one touches: "A limit" in CONTRIBUTING.md."""
 
     max_pages: Annotated[Positive | None, Help("pages to store, at most")] = None
     max_duration_s: Annotated[Timeout | None, Help("seconds to run, at most")] = field(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft.engine.loop.stop import Stop
 
 BAD_USE = 2
-SERVER_AWAY = 75  # of a process: its pod's server did not answer while it was opened
+SERVER_AWAY = 75  # of a process whose pod's Redis did not answer at its start: no crash, it is started again
 EXIT_CODES = {Stop.DONE: 0, Stop.MAX_PAGES: 3, Stop.BUDGET: 3, Stop.MAX_DURATION: 3, Stop.INTERRUPTED: 130}
 NOTHING = 4  # finished, and nothing to show for it (see `outcome`)
 STATES = {0: "finished", 3: "limit", 130: "interrupted"}

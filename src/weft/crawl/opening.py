@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.limits import CRAWL
+from weft.crawl.frontier_settings import CRAWL
 from weft.crawl.order import ProcessOrder
 from weft.crawl.pods.backend import Backend
 from weft.engine.assembly import Fetching

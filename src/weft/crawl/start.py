@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from weft import urls
 from weft.config import Config, Loaded, load
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.limits import settings_of
+from weft.crawl.frontier_settings import settings_of
 from weft.crawl.logs import open_log, orchestrator_slot
 from weft.crawl.orchestrator import Orchestrator
 from weft.crawl.pods.distribution import announce_pods
@@ -44,7 +44,7 @@ class Prepared:
     orchestrator: Orchestrator
     endpoint: Endpoint | None
     pods: RedisPods | None = None
-    log: LogFile | None = None
+    log_file: LogFile | None = None
 
     def outcome(self) -> Outcome:
         """What came of the crawl, which has ended."""
@@ -59,8 +59,8 @@ class Prepared:
             self.pods.close()
         if self.endpoint is not None:
             self.endpoint.close()
-        if self.log is not None:
-            self.log.close()
+        if self.log_file is not None:
+            self.log_file.close()
         self.folder.let_go()
 
 
@@ -101,7 +101,7 @@ def prepare(
     folder.hold()
     endpoint: Endpoint | None = None
     pods: RedisPods | None = None
-    log: LogFile | None = None
+    log_file: LogFile | None = None
     is_new = False
     try:
         if resume:
@@ -121,7 +121,7 @@ def prepare(
                 on_redis=config.pods.on_redis,
                 crawl_id=crawl_id,
             )
-        log = open_log(loaded, folder, identity)
+        log_file = open_log(loaded, folder, identity)
         endpoint = _endpoint(folder, loaded, complain)
         announce_pods(config.pods.num_pods, seeds, environment, announce)
         pods = _open_pods(folder, loaded, identity.crawl_id, seeds, complain)
@@ -136,13 +136,15 @@ def prepare(
             pods.close()
         if endpoint is not None:
             endpoint.close()
-        if log is not None:
-            log.close()
+        if log_file is not None:
+            log_file.close()
         if is_new:
             folder.clear()
         folder.let_go()
         raise
-    return Prepared(loaded, folder, Orchestrator(config, folder, identity.crawl_id, pods=pods), endpoint, pods, log)
+    return Prepared(
+        loaded, folder, Orchestrator(config, folder, identity.crawl_id, pods=pods), endpoint, pods, log_file
+    )
 
 
 def _check_installed(config: Config) -> None:

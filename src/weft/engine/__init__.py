@@ -1,1 +1,1 @@
-"""The page loop: claim → fetch → extract → store → finish, over any frontier."""
+"""Many crawls in one process (core, tenant), and the loop that every crawl runs on (loop/), over any frontier."""

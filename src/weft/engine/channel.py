@@ -30,7 +30,7 @@ from weft.telemetry import Log
 SOCKET = "engine.sock"
 LONGEST_FRAME = 64 << 20
 UNREAD_BYTES = 16 << 20  # replies that a peer has not read: beyond this it is disconnected
-_LONGEST_ADDRESS = 100  # bytes; the kernel's limit is 107
+_LONGEST_ADDRESS = 100  # bytes of a Unix socket's path; the kernel takes 107, the rest is margin
 _PIECE = 1 << 16
 _LENGTH = struct.Struct(">I")
 _encode = msgspec.msgpack.Encoder().encode

@@ -64,7 +64,7 @@ class Core:
             pulse=data_dir / "frontier" / SLOT.name, metrics=data_dir / "metrics", is_divided=True,
         )  # fmt: skip
         self._step, self._store, self._ways, self._results = parts.step, parts.store, parts.ways, parts.results
-        self._books: dict[tuple[str, str], RobotsBook] = {}  # by user agent and trust
+        self._books: dict[tuple[str, str], RobotsBook] = {}  # by user agent and trust (see `settings.trust_of`)
         self._crawls: dict[int, Tenant] = parts.crawls
         self._names: dict[str, int] = {}  # of every crawl that is not being forgotten
         self._ended: dict[int, Record] = {}
@@ -103,7 +103,7 @@ class Core:
         self._server = Server(path, self._carry_out, at_once=_READ_ONLY)
         synced = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._committer.after_sync = lambda: os.eventfd_write(synced, 1)
-        self._ways.watch(synced, lambda: _drain(synced))
+        self._ways.watch(synced, lambda: _clear(synced))
         self._ways.watch(self._server.fileno(), self._commands_came)
         if parent is not None:
             self._ways.watch(parent, self.stop)
@@ -570,7 +570,7 @@ class Core:
         return self._crawls[number]
 
 
-def _drain(eventfd: int) -> None:
+def _clear(eventfd: int) -> None:
     os.eventfd_read(eventfd)
 
 

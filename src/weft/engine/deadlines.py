@@ -1,4 +1,4 @@
-"""Which crawls of an engine have ended by the clock: at their deadline, or when they have run for `max_duration`.
+"""Which crawls of an engine must end by the clock: at their deadline, or when they have run for `max_duration`.
 
 A deadline is of the wall clock and runs on while a crawl is paused; `max_duration` counts running time alone. Looking
 costs nothing for crawls whose time has not come, however many there are.

@@ -29,7 +29,7 @@ class State(StrEnum):
 
 
 class EndReason(StrEnum):
-    """Why a crawl has ended."""
+    """Why a crawl of an engine has ended; a loop with one crawl has `loop.stop.Stop`."""
 
     DONE = "done"  # nothing is left
     MAX_PAGES = "max_pages"

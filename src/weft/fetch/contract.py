@@ -1,6 +1,6 @@
-"""What every way out to the network does: libcurl direct, libcurl through a proxy, a browser.
+"""What every way out to the network does. There is one so far, libcurl (`client`); `engine/ways.py` chooses.
 
-A crawl says by its settings which way it goes; the loop does not know. Every submit ends in exactly one `FetchResult`
+The loop does not know which way a crawl goes. Every submit ends in exactly one `FetchResult`
 out of `poll`, whatever the server does. For each way must hold what `client` promises: the address guard, the limits of
 size and time, and that nothing is sent after `until`.
 """

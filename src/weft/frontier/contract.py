@@ -11,6 +11,10 @@ Invariants: a site never has more live leases than places; it is never due befor
 request ended, across processes, restarts and crashes; an item is given to one owner at a time, and a lease that has
 expired or is of an older epoch changes nothing any more; nothing admitted is lost, nothing finished comes back.
 
+What a process asks of a frontier while it opens and recovers it is beside who does that: `OpenFrontier` and
+`ParsersFrontier` (engine/assembly.py), `Recovering` and `Losing` (engine/recovery.py), `Backend`
+(crawl/pods/backend.py).
+
 Times are the frontier's own clock (`now()`), which never runs backwards.
 """
 

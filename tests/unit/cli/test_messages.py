@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import weft
-from weft.cli.commands import Typed, resume
 from weft.cli.messages import as_flags
+from weft.cli.suggestions import Typed, resume
 from weft.config import keys, own_names
 
 SOURCES = Path(weft.__file__).parent

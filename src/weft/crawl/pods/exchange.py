@@ -31,7 +31,7 @@ CONNECT_EVERY_S = 0.2
 READ_BYTES = 256 * 1024
 MOST_UNSENT_BYTES = 1024 * 1024
 MOST_FRAME_BYTES = 1 << 30
-_LONGEST_PATH = 100  # bytes; the kernel's limit is 107
+_LONGEST_PATH = 100  # bytes of a Unix socket's path; the kernel takes 107, the rest is margin
 log = Log("weft.crawl.pods.exchange")
 
 

@@ -18,7 +18,7 @@ import msgspec
 from weft import urls
 from weft.config import Config, Loaded, keys, place
 from weft.crawl.folder import new_crawl_id
-from weft.crawl.limits import settings_of
+from weft.crawl.frontier_settings import settings_of
 from weft.errors import BadInput
 from weft.frontier.admission import read_domains
 from weft.frontier.redis.connection import connect, inspect

@@ -19,7 +19,7 @@ if __name__ == "__main__":
 from weft.config import Config
 from weft.crawl.child import progress_of, run_child
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.limits import CRAWL
+from weft.crawl.frontier_settings import CRAWL
 from weft.crawl.order import Control, ProcessOrder
 from weft.crawl.pods.redis_process import measure, open_frontier, shared_chores
 from weft.engine.assembly import Chore, ParsersFrontier, Reading

@@ -21,7 +21,7 @@ from typing import Any
 
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.limits import CRAWL, bloom_of, settings_of
+from weft.crawl.frontier_settings import CRAWL, bloom_of, settings_of
 from weft.crawl.pods.nodes import Shared
 from weft.crawl.pods.servers import ManagedServers, take_pods
 from weft.crawl.process import Process

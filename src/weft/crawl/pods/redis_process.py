@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.limits import CRAWL, bloom_of, settings_of
+from weft.crawl.frontier_settings import CRAWL, bloom_of, settings_of
 from weft.crawl.order import ProcessOrder
 from weft.crawl.pods.places import slots
 from weft.engine.assembly import Chore, Fetching, Parts

@@ -107,7 +107,8 @@ class Committer:
                 batch = self._store.batch
                 self._also_sync()
                 self._frontier.sync()
-                # A batch that was committed since has its links in a file that was synced too early.
+                # The loop commits meanwhile. A later batch may have its rows on the disk now, but its links were
+                # written after the journal was synced: it counts the next time.
                 self._synced = min(batch, self._store.sync())
                 self._next_sync = time.monotonic() + SYNC_EVERY_S
                 if requested > self._completed:

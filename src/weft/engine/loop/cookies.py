@@ -13,7 +13,7 @@ from weft import urls
 from weft.fetch.cookies import CookieJar
 from weft.records import Lease
 
-MAX_SHARED_BYTES = 64 * 1024  # of one site: larger ones are not shared with other processes
+MAX_SHARED_BYTES = 64 * 1024  # of one site's cookies: more than this stays in this process
 _KEPT = 50_000
 
 

@@ -35,7 +35,7 @@ from weft.frontier.contract import End
 from weft.records import Lease, Purpose, Reason
 
 SITEMAP_NESTING = 3  # sitemaps.org has one index above the files; one more, and a redirect, are put up with
-AT_ONCE = 8  # answers that are well taken together: see `take`
+AT_ONCE = 8  # answers that `take` is best given at a time
 MOST_SENT, MOST_SENT_BYTES = 64, 8 << 20  # to parser children, not come back
 
 

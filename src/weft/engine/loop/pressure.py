@@ -12,7 +12,7 @@ from enum import StrEnum
 from weft.telemetry import Log
 
 LOOK_EVERY_S = 0.1
-CALM_S = 5.0  # below a limit for this long before that is logged: a queue may swing around it
+CALM_S = 5.0  # the level must have been lower for this long before that is logged: a queue may swing around it
 log = Log("weft.engine.loop.pressure")
 
 

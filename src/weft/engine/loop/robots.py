@@ -14,7 +14,7 @@ from weft.fetch.robots import MAX_BODY_BYTES, Robots, product_token
 from weft.frontier.contract import Frontier, RobotsRecord
 from weft.records import FetchResult, Reason
 
-ROBOTS_BYTES = MAX_BODY_BYTES + 1  # one more than is read, so that a cut is noticed
+ROBOTS_BYTES = MAX_BODY_BYTES + 1  # one more than `Robots.parse` uses: by it that sees that the file was cut
 TRIES = 3
 MAX_HOPS = 5
 ASK_AGAIN_S = 600.0  # an unreachable robots.txt is requested again after this

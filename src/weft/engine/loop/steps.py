@@ -21,7 +21,7 @@ STEPS = (
     "warc-written",
     "after-write",  # WARC bytes are there, links and rows are not
     "after-links",  # links are in the journal, rows are not
-    "index-committed",  # the store's own, in each data dir
+    "index-committed",  # the store's own, in each data dir: its rows are in the index, those of other dirs may not be
     "after-rows",  # rows are there, the frontier does not know
     "after-sync",  # rows are on the disk, the frontier does not know
     "after-acknowledge",  # the frontier knows, its journal does not

@@ -10,7 +10,7 @@ BLOCKING = (DiskFull, ServerAway, ServerFull)  # what must pass before a loop go
 
 
 class Stop(StrEnum):
-    """Why a loop ended."""
+    """Why a loop ended; a crawl of an engine with many has `model.EndReason`."""
 
     DONE = "done"  # nothing is left
     MAX_PAGES = "max_pages"

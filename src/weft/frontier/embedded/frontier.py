@@ -6,8 +6,8 @@ before anything is sent, so that every politeness clock survives a kill. One pro
 each opening is a new epoch, and leases of an older epoch change nothing.
 
 Order of writes that the engine keeps (see engine/loop/commit.py): pages to the store, then `commit` here (the links
-found on them), then the store's index, then `finish` here. A crash between any two of these repeats work, and loses
-none.
+found on them), then the store's index; `acknowledge` once all of it is on the disk. What `finish` has ended is valid
+with the row in the index. A crash between any two of these repeats work, and loses none.
 """
 
 from __future__ import annotations
