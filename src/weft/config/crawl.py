@@ -95,8 +95,9 @@ class FetchSection(Section, frozen=True, kw_only=True):
         return self.user_agent_template.format(version=__version__, email=self.email or "loopback-only")
 
 
+# What another limit touches: the recipe "A limit of a crawl" in CONTRIBUTING.md.
 class LimitsSection(Section, frozen=True, kw_only=True):
-    """When a crawl ends before everything is fetched. What another one touches: "A limit" in CONTRIBUTING.md."""
+    """When a crawl ends before everything is fetched."""
 
     max_pages: Annotated[Positive | None, Help("pages to store, at most")] = None
     max_duration_s: Annotated[Timeout | None, Help("seconds to run, at most")] = field(
