@@ -330,3 +330,70 @@ def test_sitemaps_and_redirects_wait_before_the_pages_of_their_site(make: Callab
         (0, "before the others of its site", 2, False),
     ]
     assert found["none"] == []
+
+
+def test_each_crawl_is_known_to_other_pods_by_its_name(make: Callable[..., Pods]) -> None:
+    """Each pod numbers its own: what is 2 in one is 3 in the other."""
+    pods = make()
+    for name in ("blue", "red"):
+        pods.one.open_crawl(name, CrawlLimits())
+    theirs = {name: pods.two.open_crawl(name, CrawlLimits()) for name in ("red", "blue")}
+    mine = {name: pods.one.open_crawl(name, CrawlLimits()) for name in ("red", "blue")}
+    assert mine != theirs
+    links = [Found(f"http://{THEIRS}/{number}", 1) for number in range(3)]
+    assert pods.one.admit(mine["red"], links).new == 3
+    assert pods.one.unseen(mine["blue"], [links[0].url]) == [links[0].url], "another crawl has seen it"
+    assert pods.one.unseen(mine["red"], [links[0].url]) == []
+    assert pods.one.admit(mine["blue"], links[:1]).new == 1
+    pods.one.scope_extended(mine["blue"], "http://led.test/")
+    assert [pods.two.crawl_standing(theirs[name]).queued for name in ("red", "blue")] == [3, 1]
+    assert pods.two.scope_extensions(theirs["blue"]) == ["http://led.test/"]
+    assert pods.two.scope_extensions(theirs["red"]) == []
+
+
+def test_what_waits_in_the_outbox_goes_to_its_crawl_also_from_the_next_process(make: Callable[..., Pods]) -> None:
+    pods = make()
+    pods.two.open_crawl("other", CrawlLimits())
+    red, blue = (pods.one.open_crawl(name, CrawlLimits()) for name in ("red", "blue"))
+    other = pods.one._others[1]
+    other._here.clear()
+    for crawl in (red, blue, red):
+        pods.one.admit(crawl, [Found(f"http://{THEIRS}/1", 1)])
+    assert pods.one.waiting == 2, "in each crawl once"
+    pods.one.close()
+    theirs = {name: pods.two.open_crawl(name, CrawlLimits()) for name in ("blue", "red")}
+    pods.frontiers[0] = again = pods.process(0)
+    again.deliver_waiting()
+    assert again.waiting == 0
+    assert [pods.two.crawl_standing(theirs[name]).queued for name in ("red", "blue")] == [1, 1]
+
+
+def test_links_of_a_crawl_that_has_ended_hold_up_no_others(make: Callable[..., Pods]) -> None:
+    pods = make()
+    crawl = pods.one.open_crawl("other", CrawlLimits())
+    at_theirs = pods.two.open_crawl("other", CrawlLimits())
+    other = pods.one._others[1]
+    other._here.clear()
+    pods.one.admit(crawl, [Found(f"http://{THEIRS}/old", 1)])
+    pods.one.admit(1, [Found(f"http://{THEIRS}/new", 1)])
+    for frontier, number in ((pods.one, crawl), (pods.two, at_theirs)):
+        frontier.close_crawl(number)
+        frontier.closed(number)
+        frontier.commit()
+    other._here.set()
+    pods.one.deliver_waiting()
+    assert pods.one.waiting == 0 and pods.two.stats().queued == 1
+    again = pods.two.open_crawl("other", CrawlLimits())
+    assert again > at_theirs and pods.two.crawl_standing(again).queued == 0
+
+
+def test_a_crawl_that_begins_anew_under_its_name_gets_its_links(make: Callable[..., Pods]) -> None:
+    pods = make()
+    for number in range(2):
+        mine, theirs = (frontier.open_crawl("other", CrawlLimits()) for frontier in pods.frontiers)
+        assert pods.one.admit(mine, [Found(f"http://{THEIRS}/1", 1)]).new == 1
+        assert pods.two.crawl_standing(theirs).queued == 1, number
+        for frontier, crawl in ((pods.two, theirs), (pods.one, mine)):
+            frontier.close_crawl(crawl)
+            frontier.closed(crawl)
+            frontier.commit()

@@ -333,6 +333,8 @@ class RoutedRedisFrontier(RedisFrontier):
     ) -> Admission:
         for notice in message.robots:
             other.tell_robots(notice, self._wall())
+        if message.name and message.name not in self._by_name and not self.has_crawl(message.name):
+            return other.skip(self._slot, number, after)
         try:
             for _, url in message.scopes:
                 other.scope_extended(url, message.name)

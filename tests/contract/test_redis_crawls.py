@@ -1,0 +1,337 @@
+"""Many crawls on one Redis: what other processes see of an edit or an end, what a kill leaves, what is deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft.config import PolitenessSection
+from weft.frontier.contract import CrawlLimits, End, Ended, Handed, Outcome, RobotsRecord
+from weft.frontier.redis import lead
+from weft.frontier.redis.client import Limits
+from weft.frontier.redis.connection import connect
+from weft.frontier.redis.frontier import RedisFrontier
+from weft.records import Found, Lease, Reason
+from weft.supervise.redis_server import RedisServer
+
+ALLOW = RobotsRecord("allow", b"", 9e12)
+SMALL = Limits(cap=200, keep=50, low=20, hard=2000)
+
+
+class Pod:
+    """One pod's processes, under a clock that the test moves."""
+
+    def __init__(self, folder: Path, server: RedisServer) -> None:
+        self.folder, self.server = folder, server
+        self.time = 1000.0
+        self.client: Any = connect(server.url)
+        self.client.flushall()
+        self._opened: list[RedisFrontier] = []
+
+    def process(self, slot: str = "pod0-fetcher0", *, delay_s: float = 0.0, **more: Any) -> RedisFrontier:
+        """A process that has recovered; the one before it in its slot was killed."""
+        frontier = RedisFrontier(
+            connect(self.server.url), self.folder, polite(delay_s), slot=slot, incarnation=len(self._opened) + 1,
+            clock=lambda: self.time, wall=lambda: self.time, server_clock=lambda: self.time, idle_s=0.0, **more,
+        )  # fmt: skip
+        self._opened.append(frontier)
+        frontier.open_crawl("test", CrawlLimits())
+        for number in set(frontier.kept_crawls()) - {1}:
+            frontier.reopen_crawl(number, CrawlLimits(), polite(delay_s), 1.0)
+        frontier.recover()
+        return frontier
+
+    def keys_of(self, crawl: int) -> set[bytes]:
+        """The keys that bear a crawl's number."""
+        keys = {key for key in self.client.keys("*") if key.split(b":")[1:2] == [str(crawl).encode()]}
+        return keys - {key for key in keys if key.startswith((b"s:", b"x:", b"prep"))}
+
+    def close(self) -> None:
+        for frontier in self._opened:
+            frontier.close()
+        self.client.close()
+
+
+@pytest.fixture
+def pod(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterator[Pod]:
+    made = Pod(tmp_path / "pod", shared_server("redis"))
+    yield made
+    made.close()
+
+
+def polite(delay_s: float, places: int = 1) -> PolitenessSection:
+    return PolitenessSection(delay_s=delay_s, places=places)
+
+
+def pages(host: str, count: int, depth: int = 0) -> list[Found]:
+    return [Found(f"http://{host}/{number}", depth) for number in range(count)]
+
+
+def allow(frontier: RedisFrontier, *hosts: str) -> None:
+    for host in hosts:
+        frontier.robots_known(f"http://{host}", ALLOW, None)
+
+
+def finished(frontier: RedisFrontier, *leases: Lease) -> None:
+    frontier.cool([Ended(lease, frontier.now(), ok=True) for lease in leases])
+    assert all(frontier.finish([Outcome(lease, End.PAGE) for lease in leases]))
+
+
+# ── edits ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_edit_by_one_process_is_in_force_in_another(pod: Pod) -> None:
+    one, two = pod.process("pod0-fetcher0"), pod.process("pod0-fetcher1")
+    crawl = one.open_crawl("other", CrawlLimits(), polite(7.0))
+    allow(one, "a", "b")
+    one.admit(crawl, [*pages("a", 3), *pages("b", 3)])
+    one.commit()
+    leases = two.claim(two.owner, 9)
+    assert [lease.delay_s for lease in leases] == [7.0, 7.0]
+    finished(two, *leases)
+    one.change_crawl(crawl, CrawlLimits(in_flight=1), polite(3.0), 1.0)
+    pod.time += 3.5
+    (lease,) = two.claim(two.owner, 9)
+    assert lease.delay_s == 3.0
+    one.pause(crawl)
+    finished(two, lease)
+    pod.time += 100
+    assert two.claim(two.owner, 9) == []
+    one.pause(crawl, False)
+    assert len(two.claim(two.owner, 9)) == 1
+
+
+def test_a_shorter_delay_reaches_all_sites_although_a_kill_came_between(
+    pod: Pod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frontier = pod.process()
+    crawl = frontier.open_crawl("other", CrawlLimits(), polite(5000.0))
+    allow(frontier, "a")
+    frontier.admit(crawl, pages("a", 2))
+    (lease,) = frontier.claim("me", 9)
+    finished(frontier, lease)
+    monkeypatch.setattr(frontier, "_schedule_anew", lambda _crawl: None)
+    frontier.change_crawl(crawl, CrawlLimits(), polite(0.0), 1.0)
+    again = pod.process()
+    pod.time += 1
+    assert len(again.claim("me", 9)) == 1
+
+
+def test_what_a_crawl_is_waiting_for_costs_nobody_else_a_command(pod: Pod) -> None:
+    """A claim is about the crawls that have something due, however many there are."""
+    frontier = pod.process()
+    allow(frontier, "a", "b", *(f"w{number}" for number in range(60)))
+    frontier.admit(1, [*pages("a", 40), *pages("b", 40)])
+
+    def commands() -> int:
+        before = sum(one["calls"] for one in pod.client.info("commandstats").values())
+        leases = frontier.claim("me", 2)
+        assert len(leases) == 2
+        after = sum(one["calls"] for one in pod.client.info("commandstats").values())
+        finished(frontier, *leases)
+        return int(after - before)
+
+    commands()
+    alone = commands()
+    for number in range(60):
+        crawl = frontier.open_crawl(f"waiting {number}", CrawlLimits(), polite(9000.0))
+        frontier.admit(crawl, pages(f"w{number}", 2))
+        if number % 3 == 0:
+            frontier.pause(crawl)
+    waiting = 40  # that are not paused: each has its first page, and waits for its second
+    while waiting:
+        leases = frontier.claim("me", 200)
+        finished(frontier, *leases)
+        waiting -= sum(lease.crawl > 1 for lease in leases)
+    commands()
+    assert commands() <= alone + 4
+
+
+# ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_end_of_a_crawl_costs_the_same_however_much_is_queued(pod: Pod) -> None:
+    frontier = pod.process()
+    costs = []
+    for count in (10, 3000):
+        crawl = frontier.open_crawl(f"of {count}", CrawlLimits(), polite(0.0))
+        frontier.admit(crawl, [found for at in range(10) for found in pages(f"h{at}", count // 10)])
+        before = sum(one["calls"] for one in pod.client.info("commandstats").values())
+        frontier.close_crawl(crawl)
+        costs.append(sum(one["calls"] for one in pod.client.info("commandstats").values()) - before)
+        assert frontier.stats().queued == 0 and frontier.rejections() == []
+    assert costs[0] == costs[1]
+
+
+def test_only_the_slot_that_ended_a_crawl_takes_it_back(pod: Pod) -> None:
+    one = pod.process("pod0-fetcher0")
+    pod.process("pod0-fetcher1")
+    crawl = one.open_crawl("other", CrawlLimits(), polite(0.0))
+    allow(one, "a")
+    one.admit(crawl, pages("a", 5))
+    one.close_crawl(crawl)
+    two = pod.process("pod0-fetcher1")
+    assert two.stats().queued == 0 and two.claim("me", 9) == []
+    again = pod.process("pod0-fetcher0")
+    assert again.crawl_standing(crawl).queued == 5 and again.stats().queued == 5
+    assert [lease.crawl for lease in two.claim("me", 9)] == [crawl]
+    assert again.open_crawl("other", CrawlLimits()) == crawl
+
+
+def test_what_was_out_when_an_end_was_undone_is_queued_once(pod: Pod) -> None:
+    frontier = pod.process()
+    crawl = frontier.open_crawl("other", CrawlLimits(), polite(0.0))
+    allow(frontier, "a", "b", "c")
+    frontier.admit(crawl, [*pages("a", 2), *pages("b", 2), *pages("c", 2)])
+    one, two, _three = frontier.claim(frontier.owner, 9)
+    frontier.fetched([Handed(Ended(two, frontier.now(), ok=True), b"reference")])
+    frontier.close_crawl(crawl)
+    finished(frontier, one)
+    assert frontier.take(9) == [], "nobody wants the page"
+    again = pod.process()
+    standing = again.crawl_standing(crawl)
+    assert (standing.queued, standing.leased, standing.pages) == (6, 0, 0)
+    found = []
+    for _ in range(9):
+        leases = again.claim(again.owner, 9)
+        found += [lease.url for lease in leases]
+        finished(again, *leases)
+    assert sorted(found) == sorted(one.url for host in "abc" for one in pages(host, 2))
+
+
+def test_rejections_of_an_ended_crawl_are_not_told_unless_the_end_is_undone(pod: Pod) -> None:
+    frontier = pod.process()
+    crawl = frontier.open_crawl("other", CrawlLimits(), polite(0.0))
+    frontier.admit(crawl, pages("a", 5))
+    frontier.drop(crawl)
+    frontier.close_crawl(crawl)
+    assert frontier.rejections() == []
+    again = pod.process()
+    rejected = again.rejections()
+    assert [(one.crawl, one.reason) for one in rejected] == [(crawl, Reason.DROPPED)] * 5
+    again.close_crawl(crawl)
+    again.closed(crawl)
+    again.commit()
+    assert pod.process().rejections() == []
+
+
+# ── forgetting ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def a_full_life(pod: Pod, frontier: RedisFrontier, crawl: int) -> list[Lease]:
+    """Something of every kind that is kept for a crawl; returns what is out."""
+    few = [found for host, count in (("b", 3), ("c", 2), ("d", 1), ("e", 2)) for found in pages(host, count)]
+    frontier.admit(crawl, [*pages("hot", 1000, depth=1), *few])
+    frontier.tend()
+    allow(frontier, "hot", "b", "c")
+    leases = {lease.key: lease for lease in frontier.claim("me", 99)}
+    frontier.set_aside([leases.pop("b")])
+    frontier.keep_cookies(crawl, "hot", b"cookies")
+    frontier.scope_extended(crawl, "http://led.test/")
+    failed = leases.pop("d")
+    frontier.cool([Ended(failed, frontier.now(), ok=False)])
+    frontier.finish([Outcome(failed, End.RETRY, wait_s=50)])
+    retried = leases.pop("c")
+    frontier.cool([Ended(retried, frontier.now(), ok=False)])
+    frontier.finish([Outcome(retried, End.RETRY, wait_s=50)])
+    return list(leases.values())
+
+
+def test_a_forgotten_crawl_leaves_no_key_and_no_file(pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
+    frontier = pod.process(limits=SMALL)
+    before = pod.client.dbsize()
+    crawl = frontier.open_crawl("other", CrawlLimits(max_depth=5), polite(0.0))
+    out = a_full_life(pod, frontier, crawl)
+    assert any((pod.folder / "spill").rglob("*.seg")) and len(pod.keys_of(crawl)) > 20
+    frontier.admit(1, pages("hot", 2))
+    frontier.close_crawl(crawl)
+    frontier.closed(crawl)
+    pieces = 1
+    while not frontier.forget_crawl(crawl, at_most=50):
+        pieces += 1
+        if pieces == 3:
+            frontier = pod.process(limits=SMALL)
+    assert pieces > 3
+    for lease in out:
+        frontier.finish([Outcome(lease, End.PAGE)])
+    frontier.release_owner("me")
+    assert pod.keys_of(crawl) == set()
+    assert not pod.client.exists("over") and not pod.client.exists("closing")
+    lanes = [pod.client.hget(key, "L") for key in pod.client.keys("s:*")]
+    assert sorted(filter(None, lanes)) == [lane for lane in sorted(filter(None, lanes)) if lane.startswith(b"1:")]
+    assert pod.client.dbsize() <= before + 12, "what is left are sites, and the other crawl"
+    monkeypatch.setattr(lead, "SWEEP_AGE_S", -1.0)
+    pod.process(limits=SMALL).tend()
+    assert not any((pod.folder / "spill").rglob("*.seg"))
+    assert frontier.crawl_standing(1).queued == 2 and frontier.stats().queued == 2
+    while leases := frontier.claim("me", 9):
+        assert {lease.crawl for lease in leases} == {1}
+        finished(frontier, *leases)
+
+
+def test_the_lead_deletes_what_has_ended_although_nobody_forgets_it(pod: Pod) -> None:
+    frontier = pod.process(limits=SMALL)
+    crawl = frontier.open_crawl("other", CrawlLimits(), polite(0.0))
+    a_full_life(pod, frontier, crawl)
+    frontier.close_crawl(crawl)
+    frontier.tend()
+    assert pod.keys_of(crawl), "the end may still be undone"
+    frontier.closed(crawl)
+    for _ in range(20):
+        frontier.tend()
+    pod.time += lead.KEEP_USED_S + 1
+    frontier.tend()
+    assert pod.keys_of(crawl) == set() and not any((pod.folder / "spill").rglob("*.seg"))
+    assert frontier.forget_crawl(crawl)
+
+
+def test_what_comes_for_a_crawl_that_is_gone_makes_no_key_of_it(pod: Pod) -> None:
+    one, two = pod.process("pod0-fetcher0"), pod.process("pod0-fetcher1")
+    crawl = one.open_crawl("other", CrawlLimits(), polite(0.0))
+    two.open_crawl("other", CrawlLimits())
+    allow(one, "a")
+    one.admit(crawl, pages("a", 3))
+    (lease,) = two.claim(two.owner, 9)
+    one.close_crawl(crawl)
+    one.closed(crawl)
+    while not one.forget_crawl(crawl):
+        pass
+    assert two.admit(crawl, pages("a", 9)).new == 0
+    two.keep_cookies(crawl, "a", b"cookies")
+    two.cool([Ended(lease, two.now(), ok=True)])
+    two.finish([Outcome(lease, End.RETRY, wait_s=1)])
+    two.pause(crawl)
+    two.recover(pages={crawl: 3}, by_crawl={crawl: {"a": 3}})
+    assert pod.keys_of(crawl) == set()
+    assert two.stats().queued == 0 and two.stats().leased == 0
+
+
+# ── what an earlier version has left ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_pod_of_a_version_that_knew_one_crawl_goes_on(pod: Pod) -> None:
+    frontier = pod.process(delay_s=5.0)
+    allow(frontier, "a", "b")
+    frontier.admit(1, [*pages("a", 3), *pages("b", 3)])
+    one, two = frontier.claim(frontier.owner, 9)
+    finished(frontier, one)
+    frontier.commit()
+    numbers = pod.client.hgetall("n")
+    pod.client.hset("clock", mapping={"last": numbers[b"last"]})
+    pod.client.hdel("n", "last", "turn")
+    pod.client.rename("due:1", "due")
+    pod.client.zrem("due", two.key)  # its place is in use
+    pod.client.delete("soon", "ring", "stride", "numbers")
+    pod.client.hdel("c:1", "queued", "leased", "weight", "section")
+    again = pod.process(delay_s=5.0)
+    assert (again.stats().queued, again.crawl_standing(1).queued) == (5, 5)
+    found = []
+    for _ in range(20):
+        leases = again.claim(again.owner, 9)
+        found += [lease.url for lease in leases]
+        finished(again, *leases)
+        pod.time += 5.1
+    assert len(found) == 5 and again.stats().queued == 0
