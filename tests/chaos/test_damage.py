@@ -18,6 +18,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ KILLED = (
     "frontier/frontier.db", "frontier/frontier.db-wal", "frontier/frontier.mark",
     "frontier/requests/requests-00000.log", "index-pod0-fetcher0.db-wal", WARC,
 )  # fmt: skip
-# Nobody reads these back, or they are made anew: the sample takes two of them.
+# Nobody reads these back, or they are made anew: the sample takes one of them.
 PLAIN = {
     "stopped": (
         "frontier/pulse", "frontier/lock", "lock", "index-pod0-fetcher0.lock", "logs/pod_0/fetcher_0.log",
@@ -60,19 +61,22 @@ Damage = tuple[str, str, str, int]  # state, file, what is done to it, the numbe
 
 
 def _cases() -> Iterator[Damage]:
-    """All of them; of a sample for each file one that takes much and two that take little."""
-    chance = random.Random(12)
+    """All of them; of a sample each file once, by every kind of damage in turn, and what holds pages twice."""
+    turn = cycle(_damages())
     for state, files in (("stopped", STOPPED), ("killed", KILLED)):
         for name in files:
-            whole = ("deleted", "emptied")
-            yield from ((state, name, damage, 0) for damage in (whole if FULL else (chance.choice(whole),)))
-            yield from ((state, name, damage, place) for damage in ("cut", "flipped") for place in range(PLACES))
+            few = [("cut", 0), ("flipped", 0)] if name in REBUILT else [next(turn)]
+            yield from ((state, name, *damage) for damage in (_damages() if FULL else few))
         plain = [(name, *damage) for name in PLAIN[state] for damage in _damages()]
-        yield from ((state, *damage) for damage in (plain if FULL else chance.sample(plain, 2)))
+        yield from ((state, *damage) for damage in (plain if FULL else random.Random(12).sample(plain, 1)))
 
 
 def _damages() -> list[tuple[str, int]]:
-    return [("deleted", 0), ("emptied", 0), *((kind, place) for kind in ("cut", "flipped") for place in range(PLACES))]
+    return [("deleted", 0), ("cut", 0), ("emptied", 0), ("flipped", 0), *_more_places()]
+
+
+def _more_places() -> Iterator[tuple[str, int]]:
+    return ((kind, place) for kind in ("cut", "flipped") for place in range(1, PLACES))
 
 
 @dataclass

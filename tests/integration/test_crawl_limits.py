@@ -45,8 +45,9 @@ def scope(name: str, world: dict[str, Any]) -> Callable[[Path], None]:
     return lambda folder: against_the_oracle(folder, world, ["--scope", name], {"scope": name})
 
 
-def patterns(name: str, pattern: str, world: dict[str, Any]) -> Callable[[Path], None]:
-    return lambda folder: against_the_oracle(folder, world, [f"--{name}", pattern], {name: (pattern,)})
+def patterns(include: str, exclude: str, world: dict[str, Any]) -> Callable[[Path], None]:
+    flags = ["--include", include, "--exclude", exclude]
+    return lambda folder: against_the_oracle(folder, world, flags, {"include": (include,), "exclude": (exclude,)})
 
 
 def seeds_alone(folder: Path) -> None:
@@ -124,14 +125,11 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "max_depth 1": depth(1, MESSY),
     "max_depth 2": depth(2, CALM),
     "max_depth 3, messy": depth(3, MESSY),
-    "scope host": scope("host", CALM),
     "scope domain": scope("domain", CALM),
     "scope prefix": scope("prefix", CALM),
     "scope host, messy": scope("host", MESSY),
-    "include glob": patterns("include", "*/blog/*", CALM),
-    "include regex": patterns("include", r"re:/(blog|guides|archive)/", CALM),
-    "exclude glob": patterns("exclude", "*.html", CALM),
-    "exclude regex": patterns("exclude", r"re:127\.1\.0\.[24]:", CALM),
+    "include by glob, exclude by regex": patterns("*/blog/*", r"re:127\.1\.0\.[24]:", CALM),
+    "include by regex, exclude by glob": patterns(r"re:/(blog|guides|archive)/", "*.html", CALM),
     "seeded_urls_only": seeds_alone,
     "exclude_file": excluded_domains,
     "max_pages_per_domain": pages_per_domain,

@@ -113,7 +113,7 @@ def test_going_on_means_the_crawl_as_it_was(tmp_path: Path) -> None:
 
 # ── memory ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-MANY = 50_000
+MANY, WORDS = 15_000, 1600  # 120 MB of bodies
 # Runs a command and prints the most memory that it had at a time, in KB (getrusage would count its parent's too).
 MEASURED = """
 import sys
@@ -131,10 +131,12 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.mkdir()
     identity = CrawlFolder([folder]).start(["http://h0.test/"])
     store = PageStore.open([folder], crawl_id=identity.crawl_id)
-    head, body = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n", b"<p>" + b"word " * 400
+    head, body = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n", b"<p>" + b"word " * WORDS
     for n in range(1, MANY + 1):
         url = f"http://h{n % 1000}.test/a/page/of/some/length-{n}?number={n}"
-        row = Row(n, 1, url, url, 200, 1.8e9 + n, "text/html", "utf-8", "", f"Title {n} " * 5, 1, n - 1, "", 2000, "")
+        row = Row(
+            n, 1, url, url, 200, 1.8e9 + n, "text/html", "utf-8", "", f"Title {n} " * 5, 1, n - 1, "", len(body), ""
+        )
         store.add(
             row, FetchResult(url, 200, head, body, None, "", 1.8e9, 1.8e9, "127.0.0.1", b"GET / HTTP/1.1\r\n\r\n")
         )
@@ -146,7 +148,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_fifty_thousand_pages_take_less_than_200_mb(many: Path, tmp_path: Path) -> None:
+def test_120_megabytes_of_pages_are_exported_in_less_than_200(many: Path, tmp_path: Path) -> None:
     names = ("jsonl", "cdxj", "warc", "parquet")
     running = {name: measured("export", many, "--format", name, "--out", tmp_path / name, "-q") for name in names}
     for name, command in running.items():
@@ -155,7 +157,7 @@ def test_fifty_thousand_pages_take_less_than_200_mb(many: Path, tmp_path: Path) 
         megabytes = int(told) / 1024
         print(f"{name}: {megabytes:.0f} MB")
         assert megabytes < 200, name
-        assert (tmp_path / name).stat().st_size > 500_000
+        assert (tmp_path / name).stat().st_size > 150_000
 
 
 def measured(*arguments: object) -> subprocess.Popen[str]:

@@ -104,24 +104,27 @@ def test_a_killed_parser_or_fetcher_loses_and_doubles_nothing(pod: Callable[...,
         assert crawl.spool() == []
 
 
-PARSER_STEPS = ("taken", "after-write", "after-links", "after-rows", "after-acknowledge")
+FETCHER_STEPS, PARSER_STEPS = SPLIT_STEPS[:1], SPLIT_STEPS[1:]
+# Those at which one process dies in one crawl: at the first, and whoever replaces it at the next.
+DEATHS = (FETCHER_STEPS, (*PARSER_STEPS, "after-links", "after-acknowledge"), ("after-write", "after-rows"))
 
 
-@pytest.mark.parametrize("step", [*SPLIT_STEPS[:1], *PARSER_STEPS])
-def test_a_kill_between_two_writes_costs_repeated_work_alone(
-    pod: Callable[..., Pod], tmp_path: Path, step: str
+@pytest.mark.parametrize("steps", DEATHS, ids=" ".join)
+def test_kills_between_two_writes_cost_repeated_work_alone(
+    pod: Callable[..., Pod], tmp_path: Path, steps: tuple[str, ...]
 ) -> None:
-    marker = tmp_path / "crashed"
-    crash = {"WEFT_TEST_CRASH_AT": f"{step}:{1 if step == 'after-acknowledge' else 4}@{marker}"}
+    markers = [tmp_path / step for step in steps]
+    places = [f"{step}:{1 if step == 'after-acknowledge' else 4}@{tmp_path / step}" for step in steps]
+    crash, is_fetcher = {"WEFT_TEST_CRASH_AT": ",".join(places)}, steps == FETCHER_STEPS
     with synthetic_web(hosts=6, pages=60, profile="calm", seed=6) as web:
         crawl = pod(web.seeds, politeness_delay_seconds=0.02)
-        crawl.start("fetcher0", env=crash if step == "spooled" else None)
-        crawl.start("parser0", env=crash if step in PARSER_STEPS else None)
+        crawl.start("fetcher0", env=crash if is_fetcher else None)
+        crawl.start("parser0", env=None if is_fetcher else crash)
         crawl.until_ended(env=crash)
         crawl.stop()
-        assert marker.exists(), "the step was not reached"
+        assert all(marker.exists() for marker in markers), "a step was not reached"
         verdict = web.judge(delay_s=0.02)
-        if step in PARSER_STEPS:
+        if not is_fetcher:
             assert verdict.duplicates == [], "what is in the spool is not asked for again"
         verdict.duplicates = []
         assert verdict.ok, verdict

@@ -20,22 +20,22 @@ PAGES: dict[str, Callable[[], str]] = {
     "200,000 nested divs, closed": lambda: "<div>" * 200_000 + "</div>" * 200_000,
     "one attribute of 5 MB": lambda: f'<a href="{"a" * 5 * MB}">x</a>',
     "one attribute name of 5 MB": lambda: f"<a {'a' * 5 * MB}>x</a>",
-    "a million links": lambda: "".join(f"<a href=/{i}>x</a>" for i in range(1_000_000)),
+    "300,000 links": lambda: "".join(f"<a href=/{i}>x</a>" for i in range(300_000)),
     "100,000 attributes": lambda: f"<a {' '.join(f'a{i}=1' for i in range(100_000))}>",
     "100,000 attributes on a second body": lambda: f"<body><body {' '.join(f'a{i}=1' for i in range(100_000))}>",
     "50,000 bodies": lambda: "".join(f"<body a{i}=1>" for i in range(50_000)),
     "50,000 html tags": lambda: "".join(f"<html a{i}=1>" for i in range(50_000)),
     "unclosed tags": lambda: "<div class='" * 100_000,
     "unclosed paragraphs": lambda: "<p>" * 400_000,
-    "less-than flood": lambda: "<" * 2 * MB,
+    "less-than flood": lambda: "<" * MB,
     "end tag flood": lambda: "</" * MB,
     "declaration flood": lambda: "<!" * MB,
     "NULs": lambda: "\0" * 2 * MB,
     "NUL tags": lambda: "<\0>" * 500_000,
     "nested tables": lambda: "<table><tr><td>" * 50_000,
     "text in a table": lambda: "<table>" + "x<b>" * 200_000,
-    "formatting and paragraphs": lambda: "<b><p>" * 200_000,
-    "formatting that is left open": lambda: "<p>" + "".join(f"<i a={i}>" for i in range(600)) + "<p>x" * 500_000,
+    "formatting and paragraphs": lambda: "<b><p>" * 100_000,
+    "formatting that is left open": lambda: "<p>" + "".join(f"<i a={i}>" for i in range(600)) + "<p>x" * 200_000,
     "formatting that is closed late": lambda: "".join(f"<b a={i}><div>" for i in range(20_000)) + "</b>" * 20_000,
     "links in links": lambda: "<a href=/x><div>" * 60_000 + "</a>" * 60_000,
     "attributes that are copied": lambda: f"<p><i {' '.join(f'a{i}' for i in range(100_000))}>" + "<p>x" * 3_000,
@@ -70,13 +70,13 @@ def test_a_pathological_page_is_read_in_time(name: str) -> None:
 
 
 LATER: dict[str, Callable[[], str]] = {
-    "headings of one parent": lambda: "<div>x" + "<h2>Related</h2>word " * 60_000,
+    "headings of one parent": lambda: "<div>x" + "<h2>Related</h2>word " * 30_000,
     "nested boilerplate": lambda: "<div class=nav>" * 500 + "text " * 300_000,
-    "comments": lambda: "<div class=comment>" * 400 + "<div class=comment>text text</div>" * 40_000,
-    "links in spans": lambda: f"<p>{'prose ' * 500}</p>" + "<span>" * 400 + "<a href=x>link</a>" * 80_000,
-    "deep lists": lambda: "<ul><li>" * 250 + "<p>x</p>" * 100_000,
-    "wide table": lambda: "<table>" + ("<tr>" + "<td>x" * 1000) * 300,
-    "item references": lambda: "<i itemprop=x id=b>v</i>" * 20_000 + "<p itemscope itemref=b></p>" * 20_000,
+    "comments": lambda: "<div class=comment>" * 400 + "<div class=comment>text text</div>" * 20_000,
+    "links in spans": lambda: f"<p>{'prose ' * 500}</p>" + "<span>" * 400 + "<a href=x>link</a>" * 30_000,
+    "deep lists": lambda: "<ul><li>" * 250 + "<p>x</p>" * 40_000,
+    "wide table": lambda: "<table>" + ("<tr>" + "<td>x" * 1000) * 150,
+    "item references": lambda: "<i itemprop=x id=b>v</i>" * 12_000 + "<p itemscope itemref=b></p>" * 12_000,
     "templates": lambda: "<br>" * 100_000 + "<template " * 100_000 + "shadowrootmode",
 }
 
@@ -93,7 +93,7 @@ def test_what_is_computed_later_is_bounded_too(name: str) -> None:
 @pytest.mark.parametrize("start", [b'<a "', b"<!-- ", b"<html ", b"<meta charset="])
 def test_the_search_for_a_charset_is_bounded(start: bytes) -> None:
     begin = process_time()
-    extract(b"\xff" + start * 400_000, "https://site.test/", "text/html")
+    extract(b"\xff" + start * 200_000, "https://site.test/", "text/html")
     assert process_time() - begin < LIMIT_S
 
 
@@ -113,7 +113,7 @@ def test_links_far_down_a_deep_tree_are_found() -> None:
 
 
 def test_a_page_that_multiplies_is_cut_and_says_so() -> None:
-    bomb = "<a href=/first>x</a>" + "<p>" + "".join(f"<i a={i}>" for i in range(600)) + "<p>x" * 500_000
+    bomb = "<a href=/first>x</a>" + "<p>" + "".join(f"<i a={i}>" for i in range(600)) + "<p>x" * 200_000
     page = read(bomb + "<a href=/last>x</a>")
     assert page.truncated
     assert page.hrefs == ["/first"]
