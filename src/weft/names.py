@@ -9,7 +9,6 @@ the same for every source; only its spelling differs, for which a function is pa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 
 # Names in other crawlers' configurations: name -> (the key with that meaning, further advice).
 FOREIGN: dict[str, tuple[str | None, str]] = {
@@ -56,5 +55,7 @@ def answer(name: str, names: Mapping[str, str], spell: Callable[[str], str]) -> 
         return "; " + "; ".join(filter(None, [f"here it is {spell(key)!r}" if key else "", more]))
     if own in names:
         return f"; {'the key is' if own == name else 'here it is'} {spell(own)!r}"
+    from difflib import get_close_matches  # for mistakes alone
+
     near = get_close_matches(name, names, n=1, cutoff=0.5)
     return f"; did you mean {spell(near[0])!r}?" if near else "; `weft config schema` lists the known ones"

@@ -46,7 +46,7 @@ def scope(name: str, world: dict[str, Any]) -> Callable[[Path], None]:
 
 
 def patterns(include: str, exclude: str, world: dict[str, Any]) -> Callable[[Path], None]:
-    flags = ["--include", include, "--exclude", exclude]
+    flags: list[object] = ["--include", include, "--exclude", exclude]
     return lambda folder: against_the_oracle(folder, world, flags, {"include": (include,), "exclude": (exclude,)})
 
 

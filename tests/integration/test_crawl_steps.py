@@ -1,7 +1,7 @@
 """A kill -9 at every named step between two durable writes, and the crawl ends as if there had been none.
 
-The fetcher kills itself at the step; the orchestrator starts another, which goes on: to the next step at which one dies,
-or to the end. WEFT_TEST_CHAOS=1 has a crawl for each step alone, and kills at the first times as well.
+The fetcher kills itself at the step; the orchestrator starts another, which goes on: to the next such step, or to the
+end. WEFT_TEST_CHAOS=1 has a crawl for each step alone, and kills at the first times as well.
 """
 
 from __future__ import annotations

@@ -53,6 +53,7 @@ def run_child(work: Callable[[ProcessOrder, Control], int]) -> int:
     )
     choose(order.config.store.html_parser)
     gc.freeze()
+    gc.enable()
     gc.set_threshold(*GC_THRESHOLDS)
     try:
         return work(order, Control(fd))

@@ -6,9 +6,13 @@ that to parsers. SIGTERM drains; the orchestrator may say another reason to end.
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 import time
+
+if __name__ == "__main__":
+    gc.disable()  # nothing that is imported is garbage; looking for it would be a tenth of the start
 
 from weft.crawl.child import progress_of, run_child
 from weft.crawl.ends import EXIT_CODES, STATES

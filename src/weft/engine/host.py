@@ -15,6 +15,9 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+if __name__ == "__main__":
+    gc.disable()  # nothing that is imported is garbage; looking for it would be a tenth of the start
+
 import msgspec
 
 from weft import __version__
@@ -101,6 +104,7 @@ def run(order: HostOrder, parent: int) -> None:
     choose(config.store.html_parser)
     core = _opened(data_dir, order.shared, identity.engine_id)
     gc.freeze()
+    gc.enable()
     gc.set_threshold(*GC_THRESHOLDS)
     signal.signal(signal.SIGTERM, lambda *_: core.stop())
     core.serve(socket_path(data_dir), parent)

@@ -17,6 +17,9 @@ import socket
 import sys
 import time
 
+if __name__ == "__main__":
+    gc.disable()  # nothing that is imported is garbage; looking for it would be a tenth of the start
+
 from weft.engine.extracted import Reply, framed, frames, read, request_of
 from weft.extract.parse import choose
 from weft.supervise.process import set_name
@@ -49,6 +52,7 @@ def run(fd: int, life: int, html_parser: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the parent's to hear
     set_name(NAME)
     gc.freeze()
+    gc.enable()
     gc.set_threshold(*_GC_THRESHOLDS)
     choose(html_parser)
     marks, heard = Marks(), bytearray()

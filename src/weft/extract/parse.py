@@ -17,7 +17,7 @@ from collections.abc import Callable
 from itertools import islice
 from time import thread_time
 
-from weft.extract import lexbor, turbo
+from weft.extract import turbo
 from weft.extract.dom import Document
 
 PARSERS = ("turbohtml", "lexbor")
@@ -49,6 +49,8 @@ def choose(parser: str) -> None:
     """Sets the parser of this process, one of PARSERS; raises Missing where it is not installed."""
     global _chosen
     if parser == "lexbor":
+        from weft.extract import lexbor
+
         lexbor.engine()
     _chosen = parser
 
@@ -56,6 +58,8 @@ def choose(parser: str) -> None:
 def parse(text: str, clock: Callable[[], float] = thread_time) -> tuple[Document, bool]:
     """The tree of a page, and whether it was cut short."""
     if _chosen == "lexbor":
+        from weft.extract import lexbor
+
         return lexbor.parse(text)
     if _may_be_stuffed(text):
         return _in_steps(text, SMALL_STEP_CHARS, clock)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from email.utils import mktime_tz, parsedate_tz
 from functools import lru_cache
 
 # Set by the client alone: callers may not choose where a request goes or how its connection is used.
@@ -123,6 +122,8 @@ class Head:
 
 def http_date(value: str) -> float | None:
     """The time of day that an HTTP date names, in any of its three forms."""
+    from email.utils import mktime_tz, parsedate_tz  # dear to import, and most crawls meet no date that matters
+
     try:
         parts = parsedate_tz(value)
         return None if parts is None else float(mktime_tz(parts))

@@ -14,7 +14,6 @@ import codecs
 import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from itertools import islice
 
 from weft.fetch.decode import decode
@@ -86,6 +85,8 @@ def timestamp(text: str) -> float | None:
         elif text[0].isdigit() and text[4:5] == "-":
             when = datetime.fromisoformat(text)
         else:
+            from email.utils import parsedate_to_datetime  # RSS alone has such dates
+
             when = parsedate_to_datetime(text)
         return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
     except (ValueError, TypeError, IndexError, OverflowError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 from datetime import UTC, datetime
-from xml.sax.saxutils import escape
+from html import escape
 
 from weft.testing.resources import Reference, Resource, mix
 from weft.testing.sites import Site
@@ -81,7 +81,7 @@ def _urlset(site: Site, paths: list[str]) -> bytes:
     rows = []
     for path in paths:
         day = datetime.fromtimestamp(1_600_000_000 + mix(site.key, *path.encode()) % 100_000_000, UTC).date()
-        rows.append(f"<url><loc>{escape(site.origin + path)}</loc><lastmod>{day}</lastmod></url>\n")
+        rows.append(f"<url><loc>{escape(site.origin + path, quote=False)}</loc><lastmod>{day}</lastmod></url>\n")
     return f"{_HEAD}<urlset {_XMLNS}>\n{''.join(rows)}</urlset>\n".encode()
 
 

@@ -5,12 +5,16 @@ A page that killed it is told to the frontier before anything that it held goes 
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol
+
+if __name__ == "__main__":
+    gc.disable()  # nothing that is imported is garbage; looking for it would be a tenth of the start
 
 from weft.config import Config
 from weft.crawl.child import progress_of, run_child

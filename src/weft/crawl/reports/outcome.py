@@ -17,9 +17,7 @@ from weft.config import Config
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.reports.causes import Meaning, meaning_of, meaning_of_lack, unmatched_words
 from weft.engine.loop.progress import CrawlStatus
-from weft.engine.stored_page import read_page
 from weft.errors import WeftError
-from weft.extract.lacking import Lack, lack_of
 from weft.records import Reason, Row
 from weft.store.pages import PageStore
 from weft.store.query import Where
@@ -168,11 +166,14 @@ def _lack(store: PageStore, row: Row, config: Config) -> str | None:
         return None
     if "warc" not in config.store.store:
         return None if (store.text(row.url) or "").strip() else NO_TEXT
+    # Dear to import: a command that is refused, and a crawl without a page, do without.
+    from weft.engine.stored_page import read_page
+    from weft.extract.lacking import lack_of
+
     page = read_page(store.read(row))
     if page is None:
         return None
-    lack: Lack | None = lack_of(page.page, redirected=row.hops > 0)
-    return lack
+    return lack_of(page.page, redirected=row.hops > 0)
 
 
 def _unmatched(config: Config, status: CrawlStatus) -> Iterator[str]:
