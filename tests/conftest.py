@@ -3,6 +3,7 @@ the suite is run: its pace, its order and its progress."""
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -37,6 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
+    gc.disable()  # thousands of tests are made, by every worker, and none of them is garbage
     pace.factor()
     if progress.is_wanted(config):
         config.pluginmanager.register(progress.Progress(config), "weft-progress")
@@ -55,6 +57,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(pytest.mark.timeout(limit_s * slower), append=False)
     if hasattr(config, "workerinput"):
         schedule.sort(items)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
