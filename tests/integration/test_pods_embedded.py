@@ -58,8 +58,10 @@ def check_pods(crawler: Crawler, pods: int) -> None:
 
 
 def undisturbed(folder: Path) -> None:
+    """With more permits than pages: a pod that has nothing left gives back what it was given, and the crawl ends for
+    want of pages, not of permits."""
     with synthetic_web(**MESSY) as web:
-        crawler = Crawler(web.seeds, folder, "--num-pods", 3, delay_s=DELAY_S)
+        crawler = Crawler(web.seeds, folder, "--num-pods", 3, "--max-pages", 5000, delay_s=DELAY_S)
         assert crawler.run(WEFT_DEBUG_POD_ASSIGNMENT="true") == 0, crawler.said
         verdict = web.judge(delay_s=DELAY_S)
         assert verdict.ok, verdict
@@ -127,30 +129,14 @@ def pages_in_all(folder: Path) -> None:
         assert verdict.ok, verdict
 
 
-def more_permits_than_pages(folder: Path) -> None:
-    """A pod that has nothing left gives back what it was given; the crawl ends for want of pages, not of permits."""
-    with synthetic_web(**CALM) as web:
-        crawler = Crawler(web.seeds, folder, "--num-pods", 3, "--max-pages", 5000, delay_s=DELAY_S)
-        assert crawler.run() == 0, crawler.said
-        verdict = web.judge(delay_s=DELAY_S)
-        assert verdict.ok, verdict
-
-
-def depth(folder: Path) -> None:
-    """What another pod has fetched with its links cut, and is found nearer by this one, is expanded there."""
+def depth_and_scope(folder: Path) -> None:
+    """What another pod has fetched with its links cut, and is found nearer by this one, is expanded there. Where a
+    seed's redirect leads is a part of the scope in every pod."""
     with synthetic_web(**MESSY) as web:
-        crawler = Crawler(web.seeds, folder, "--num-pods", 2, "--max-depth", 2, delay_s=DELAY_S)
+        limits = ("--max-depth", 2, "--scope", "host")
+        crawler = Crawler(web.seeds, folder, "--num-pods", 2, *limits, delay_s=DELAY_S)
         assert crawler.run() == 0, crawler.said
-        verdict = web.judge(delay_s=DELAY_S, max_depth=2)
-        assert verdict.ok, verdict
-
-
-def scope(folder: Path) -> None:
-    """Where a seed's redirect leads is a part of the scope in every pod."""
-    with synthetic_web(**MESSY) as web:
-        crawler = Crawler(web.seeds, folder, "--num-pods", 2, "--scope", "host", delay_s=DELAY_S)
-        assert crawler.run() == 0, crawler.said
-        verdict = web.judge(delay_s=DELAY_S, scope="host")
+        verdict = web.judge(delay_s=DELAY_S, max_depth=2, scope="host")
         assert verdict.ok, verdict
 
 
@@ -167,7 +153,7 @@ def duration(folder: Path) -> None:
         assert verdict.ok, verdict
 
 
-SCENARIOS = [undisturbed, pods_killed, all_killed, pages_in_all, more_permits_than_pages, depth, scope, duration]
+SCENARIOS = [undisturbed, pods_killed, all_killed, pages_in_all, depth_and_scope, duration]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -287,26 +287,28 @@ def test_deadline_is_given_to_the_function() -> None:
     assert 25 < result.value <= 30
 
 
-def test_async_for_and_other_coroutines_run_beside_each_other() -> None:
-    ticks = 0
+def test_async_for_and_other_coroutines_run_beside_each_other(tmp_path: Path) -> None:
+    """The last item waits for a file that another coroutine makes after the first result."""
+    file = tmp_path / "made"
 
-    async def tick() -> None:
-        nonlocal ticks
-        while True:
-            ticks += 1
-            await asyncio.sleep(0.01)
+    async def make(has_begun: asyncio.Event) -> None:
+        await has_begun.wait()
+        await asyncio.sleep(0.05)
+        file.touch()
 
     async def main() -> list[Result]:
-        ticker = asyncio.create_task(tick())
-        pool = WorkerPool(misbehaving.act, workers=2, batch_size=2)
-        results = [result async for result in pool.stream(bystanders(20, sleep=0.02))]
-        ticker.cancel()
+        has_begun, results = asyncio.Event(), []
+        making = asyncio.create_task(make(has_begun))
+        pool = WorkerPool(misbehaving.act, workers=2, batch_size=2, item_timeout=patience(10))
+        items = [*bystanders(20), {"id": "last", "do": "wait_for_file", "file": str(file)}]
+        async for result in pool.stream(items):
+            has_begun.set()
+            results.append(result)
+        await making
         return [*results, *await pool.run_async([{"id": 0, "do": "exit_0"}])]
 
     results = asyncio.run(main())
-    assert len(results) == 21
-    assert results[-1].status == "crashed"
-    assert ticks > 10
+    assert [result.status for result in results] == ["ok"] * 21 + ["crashed"]
 
 
 def test_cancelled_async_stream_leaves_no_worker() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import glob
 import logging
 import os
 import signal
@@ -88,14 +89,23 @@ def _kill_parent(item: Item, context: Context) -> Any:
 
 
 def _kill_parents_parent(item: Item, context: Context) -> Any:
-    """Ends the run itself, once: a resumed one finds the mark."""
+    """Ends the run itself, once: a resumed one finds the mark. `journal` is its journal, as a pattern, and how many
+    bytes it must have by then: the run writes down what workers have done when it gets to that."""
     mark = item["trace"] + ".killed"
     if not os.path.exists(mark):  # noqa: PTH110
         os.close(os.open(mark, os.O_CREAT))
+        pattern, least_bytes = item["journal"]
+        while sum(map(os.path.getsize, glob.glob(pattern))) < least_bytes:  # noqa: PTH207
+            time.sleep(0.01)
         with open(f"/proc/{os.getppid()}/stat") as file:  # noqa: PTH123
             os.kill(int(file.read().rpartition(")")[2].split()[1]), signal.SIGKILL)
         time.sleep(600)
     return "survived"
+
+
+def _wait_for_file(item: Item, context: Context) -> Any:
+    while not os.path.exists(item["file"]):  # noqa: PTH110
+        time.sleep(0.01)
 
 
 def _stop(item: Item, context: Context) -> Any:
