@@ -119,7 +119,7 @@ def good_pages(data_dir: Path) -> dict[str, tuple[int, int]]:
 
 @pytest.fixture(scope="module")
 def web() -> Iterator[SyntheticWeb]:
-    with synthetic_web(hosts=2, pages=10, profile="calm", seed=3) as serving:
+    with synthetic_web(hosts=2, pages=10, profile="calm", stocked=1, seed=3) as serving:
         yield serving
 
 

@@ -24,7 +24,7 @@ def small_disk(mount_disk: Callable[[str], Path]) -> Path:
 
 @pytest.fixture
 def web() -> Iterator[SyntheticWeb]:
-    with synthetic_web(hosts=12, pages=120, seed=1) as web:
+    with synthetic_web(hosts=12, pages=120, stocked=1, seed=1) as web:
         yield web
 
 

@@ -19,9 +19,9 @@ from weft.testing.judge import judge
 from weft.testing.web import SyntheticWeb, synthetic_web
 
 DELAY_S = 0.02
-CALM: dict[str, Any] = {"hosts": 12, "pages": 100, "seed": 2, "profile": "calm"}
+CALM: dict[str, Any] = {"hosts": 12, "pages": 100, "seed": 2, "profile": "calm", "stocked": 1}
 # Several seeds, one of which redirects; slow hosts, so that what is deep may be found before what is near.
-MESSY: dict[str, Any] = {"hosts": 10, "pages": 60, "seed": 12, "profile": "messy"}
+MESSY: dict[str, Any] = {"hosts": 10, "pages": 60, "seed": 12, "profile": "messy", "stocked": 1}
 
 
 def against_the_oracle(

@@ -129,7 +129,7 @@ def crawl(kind: str, web: SyntheticWeb, folder: Path) -> Run:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[Run]]]:
-    with synthetic_web(hosts=6, pages=40, profile="messy", seed=5) as web, ThreadPoolExecutor(3) as pool:
+    with synthetic_web(hosts=6, pages=40, profile="messy", stocked=1, seed=5) as web, ThreadPoolExecutor(3) as pool:
         yield {kind: pool.submit(crawl, kind, web, tmp_path_factory.mktemp(kind)) for kind in KINDS}
 
 

@@ -31,7 +31,7 @@ if os.environ.get("WEFT_TEST_CHAOS"):
 
 
 def crawl_with_crashes(folder: Path, crashes: list[tuple[str, int]]) -> None:
-    with synthetic_web(hosts=HOSTS, pages=PAGES, profile="calm", seed=crashes[0][1]) as web:
+    with synthetic_web(hosts=HOSTS, pages=PAGES, profile="calm", stocked=1, seed=crashes[0][1]) as web:
         crawler = Crawler(web.seeds, folder, delay_s=DELAY_S)
         markers = {f"{step}:{times}": folder / f"crashed-{step}" for step, times in crashes}
         where = ",".join(f"{crash}@{marker}" for crash, marker in markers.items())

@@ -170,7 +170,7 @@ def test_an_index_that_is_older_than_the_frontier_is_not_gone_on_with(crawl: Cra
 
 def test_what_a_power_cut_took_from_the_frontier_is_read_again_from_the_pages(tmp_path: Path) -> None:
     """All rows of the index reached the disk, and nothing that the frontier had committed since its first moment."""
-    with synthetic_web(hosts=3, pages=20, profile="calm", seed=5) as web:
+    with synthetic_web(hosts=3, pages=20, profile="calm", stocked=1, seed=5) as web:
         crawler = Crawler(web.seeds, tmp_path, delay_s=0.02)
         with crawler.running(group=True) as running:
             crawler.pages_at_least(30)
@@ -195,7 +195,7 @@ def _check_complete(crawler: Crawler, web: SyntheticWeb) -> None:
 
 
 def test_of_two_pods_one_that_lost_its_frontier_hears_of_its_pages_from_the_other(tmp_path: Path) -> None:
-    with synthetic_web(hosts=6, pages=30, profile="calm", seed=7) as web:
+    with synthetic_web(hosts=6, pages=30, profile="calm", stocked=1, seed=7) as web:
         crawler = Crawler(web.seeds, tmp_path, "--num-pods", 2, "--max-pages", 60, delay_s=0.0)
         assert crawler.run() == 3, crawler.said
         for name in ("frontier.db", "frontier.mark"):

@@ -28,7 +28,7 @@ PAGES = 60
 
 @pytest.fixture(scope="module")
 def web() -> Iterator[SyntheticWeb]:
-    with synthetic_web(hosts=4, pages=PAGES, profile="calm") as served:
+    with synthetic_web(hosts=4, pages=PAGES, profile="calm", stocked=1) as served:
         yield served
 
 

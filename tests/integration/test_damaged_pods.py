@@ -15,7 +15,7 @@ INDEX = "index-pod0-fetcher0.db"
 def test_an_index_of_one_data_dir_that_lost_its_last_rows_is_not_gone_on_with(tmp_path: Path) -> None:
     second = tmp_path / "second"
     flags = ("--pods", "managed", "--fetchers-per-pod", 1, "--parsers-per-pod", 0, "--data-dir", second)
-    with synthetic_web(hosts=4, pages=60, profile="calm", seed=5) as web:
+    with synthetic_web(hosts=4, pages=60, profile="calm", stocked=1, seed=5) as web:
         crawler = Crawler(web.seeds, tmp_path, "--max-pages", 30, delay_s=0.02, data_dir=tmp_path / "first")
         assert crawler.run(*flags) == 3, crawler.said
         saved = (second / INDEX).read_bytes()

@@ -12,7 +12,7 @@ from weft.testing.web import synthetic_web
 
 def test_a_crawl_by_lexbor_finds_and_exports_what_one_by_turbohtml_does(tmp_path: Path) -> None:
     found = []
-    with synthetic_web(hosts=4, pages=30, profile="calm", seed=4) as web:
+    with synthetic_web(hosts=4, pages=30, profile="calm", stocked=1, seed=4) as web:
         for parser in ("turbohtml", "lexbor"):
             crawler = Crawler(web.seeds, tmp_path / parser, "--html-parser", parser, delay_s=0.0)
             assert crawler.run() == 0, crawler.said

@@ -31,8 +31,14 @@ pytestmark = pytest.mark.timeout(360)
 
 DELAY_S = 0.05
 SLOW_S = 0.3  # for a crawl that only has to be there
-MESSY: dict[str, Any] = {"hosts": 6, "pages": 60, "seed": 44, "profile": "messy"}  # none with a long Crawl-delay
-CALM: dict[str, Any] = {"hosts": 14, "pages": 90, "seed": 2, "profile": "calm"}
+MESSY: dict[str, Any] = {
+    "hosts": 6,
+    "pages": 60,
+    "seed": 44,
+    "profile": "messy",
+    "stocked": 1,
+}  # none with a long Crawl-delay
+CALM: dict[str, Any] = {"hosts": 14, "pages": 200, "seed": 2, "profile": "calm", "stocked": 1}
 
 
 class Nodes:

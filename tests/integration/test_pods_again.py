@@ -14,7 +14,7 @@ from weft.testing.judge import judge
 from weft.testing.web import synthetic_web
 
 DELAY_S = 0.02
-WORLD: dict[str, Any] = {"hosts": 6, "pages": 50, "seed": 5}
+WORLD: dict[str, Any] = {"hosts": 6, "pages": 50, "seed": 5, "stocked": 1}
 EMBEDDED = ("--num-pods", 2)
 ON_REDIS = ("--pods", "managed", "--pods", "managed", "--fetchers-per-pod", 1, "--parsers-per-pod", 1)
 

@@ -35,9 +35,9 @@ from weft.testing.web import synthetic_web
 pytestmark = pytest.mark.timeout(360)  # many processes each, and several crawls at once
 
 DELAY_S = 0.02
-MESSY: dict[str, Any] = {"hosts": 10, "pages": 60, "seed": 12, "profile": "messy"}
-OTHER: dict[str, Any] = {"hosts": 10, "pages": 60, "seed": 36, "profile": "messy"}
-CALM: dict[str, Any] = {"hosts": 12, "pages": 100, "seed": 2, "profile": "calm"}
+MESSY: dict[str, Any] = {"hosts": 10, "pages": 60, "seed": 12, "profile": "messy", "stocked": 1}
+OTHER: dict[str, Any] = {"hosts": 10, "pages": 60, "seed": 36, "profile": "messy", "stocked": 1}
+CALM: dict[str, Any] = {"hosts": 12, "pages": 100, "seed": 2, "profile": "calm", "stocked": 1}
 
 
 def requests_by_pod(crawler: Crawler, pods: int) -> Iterator[tuple[int, str]]:

@@ -20,7 +20,7 @@ PODS = ("--pods", "managed", "--fetchers-per-pod", 1, "--parsers-per-pod", 1)
 
 
 def test_a_crawl_with_a_password_runs_is_looked_at_and_resumes(tmp_path: Path) -> None:
-    with synthetic_web(hosts=4, pages=400, seed=3, profile="calm") as web:
+    with synthetic_web(hosts=4, pages=400, stocked=1, seed=3, profile="calm") as web:
         crawler = Crawler(web.seeds, tmp_path, *PODS, delay_s=0.5)
         folder = managed_folder(crawler.data_dir / "frontier", 0)
         url = f"unix://{socket_path(folder)}"

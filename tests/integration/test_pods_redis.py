@@ -46,9 +46,9 @@ from weft.testing.web import synthetic_web
 pytestmark = pytest.mark.timeout(360)  # many processes each, and several crawls at once
 
 DELAY_S = 0.05
-MESSY: dict[str, Any] = {"hosts": 10, "pages": 60, "seed": 12, "profile": "messy"}
-OTHER: dict[str, Any] = {"hosts": 22, "pages": 60, "seed": 53, "profile": "messy"}
-CALM: dict[str, Any] = {"hosts": 12, "pages": 40, "seed": 2, "profile": "calm"}
+MESSY: dict[str, Any] = {"hosts": 10, "pages": 60, "seed": 12, "profile": "messy", "stocked": 1}
+OTHER: dict[str, Any] = {"hosts": 22, "pages": 130, "seed": 53, "profile": "messy", "stocked": 1}
+CALM: dict[str, Any] = {"hosts": 12, "pages": 100, "seed": 2, "profile": "calm", "stocked": 1}
 LOST_S = 0.5
 BACK_S = patience(10)  # tests/chaos holds it to 5 and 10 s: here several crawls share the machine
 SPLIT = (*MANAGED, "--fetchers-per-pod", 2, "--parsers-per-pod", 1)

@@ -61,7 +61,7 @@ def is_paused(crawl: Pod, slot: str) -> bool:
 
 @pytest.mark.parametrize("processes", [FUSED, SPLIT], ids=["fused", "split"])
 def test_every_page_is_fetched_and_stored_once(pod: Callable[..., Pod], processes: tuple[str, ...]) -> None:
-    with synthetic_web(hosts=6, pages=90, profile="calm", seed=3) as web:
+    with synthetic_web(hosts=6, pages=90, profile="calm", stocked=1, seed=3) as web:
         crawl = pod(web.seeds, politeness_delay_seconds=0.05)
         for name in processes:
             crawl.start(name)
@@ -76,7 +76,7 @@ def test_every_page_is_fetched_and_stored_once(pod: Callable[..., Pod], processe
 
 
 def test_a_killed_parser_or_fetcher_loses_and_doubles_nothing(pod: Callable[..., Pod]) -> None:
-    with synthetic_web(hosts=6, pages=150, profile="calm", seed=4) as web:
+    with synthetic_web(hosts=6, pages=150, profile="calm", stocked=1, seed=4) as web:
         crawl = pod(web.seeds, politeness_delay_seconds=0.02)
         for name in SPLIT:
             crawl.start(name)
@@ -116,7 +116,7 @@ def test_kills_between_two_writes_cost_repeated_work_alone(
     markers = [tmp_path / step for step in steps]
     places = [f"{step}:{1 if step == 'after-acknowledge' else 4}@{tmp_path / step}" for step in steps]
     crash, is_fetcher = {"WEFT_TEST_CRASH_AT": ",".join(places)}, steps == FETCHER_STEPS
-    with synthetic_web(hosts=6, pages=60, profile="calm", seed=6) as web:
+    with synthetic_web(hosts=6, pages=60, profile="calm", stocked=1, seed=6) as web:
         crawl = pod(web.seeds, politeness_delay_seconds=0.02)
         crawl.start("fetcher0", env=crash if is_fetcher else None)
         crawl.start("parser0", env=None if is_fetcher else crash)
@@ -133,7 +133,7 @@ def test_kills_between_two_writes_cost_repeated_work_alone(
 
 
 def test_a_fetcher_that_was_stopped_for_long_sends_nothing_late(pod: Callable[..., Pod]) -> None:
-    with synthetic_web(hosts=6, pages=60, profile="calm", seed=8) as web:
+    with synthetic_web(hosts=6, pages=60, profile="calm", stocked=1, seed=8) as web:
         crawl = pod(web.seeds, politeness_delay_seconds=0.1, total_timeout=1, read_timeout=1, lease_seconds=1.5)
         for name in FUSED:
             crawl.start(name)
@@ -153,7 +153,7 @@ def test_a_server_that_goes_away_pauses_the_pod_and_comes_back_with_it(
     start_server: StartServer, tmp_path: Path
 ) -> None:
     server = start_server()
-    with synthetic_web(hosts=6, pages=150, profile="calm", seed=5) as web:
+    with synthetic_web(hosts=6, pages=150, profile="calm", stocked=1, seed=5) as web:
         crawl = Pod(server.url, tmp_path / "data", web.seeds, politeness_delay_seconds=0.02)
         try:
             for name in SPLIT:

@@ -211,7 +211,7 @@ def test_a_crawl_without_warc_files_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_real_crawl_is_rebuilt_and_resumed(tmp_path: Path) -> None:
-    with synthetic_web(hosts=5, pages=120) as web:
+    with synthetic_web(hosts=5, pages=120, stocked=1) as web:
         crawler = Crawler(web.seeds, tmp_path, "--max-pages", 40, "--store", "warc,text", delay_s=0)
         assert crawler.run() == 3, crawler.said
         before = check_corpus(crawler)
@@ -233,7 +233,7 @@ def test_a_real_crawl_is_rebuilt_and_resumed(tmp_path: Path) -> None:
 
 
 def test_a_crawl_that_lost_its_process_and_its_index_loses_no_page(tmp_path: Path) -> None:
-    with synthetic_web(hosts=6, pages=200) as web:
+    with synthetic_web(hosts=6, pages=200, stocked=1) as web:
         crawler = Crawler(web.seeds, tmp_path, delay_s=0.1)
         with crawler.running() as running:
             crawler.pages_at_least(120)  # what was done in the last second or two is not known to be

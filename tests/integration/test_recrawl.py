@@ -61,17 +61,17 @@ def body_bytes(web: SyntheticWeb) -> int:
 
 def test_an_unchanged_site_costs_little_and_a_changed_one_is_reported_exactly(tmp_path: Path) -> None:
     folder, port = tmp_path / "crawl", free_port()
-    with synthetic_web(hosts=6, pages=120, port=port) as web:
+    with synthetic_web(hosts=6, pages=120, stocked=1, port=port) as web:
         first = crawl(web, folder)
         cost = body_bytes(web)
-    with synthetic_web(hosts=6, pages=120, port=port) as web:
+    with synthetic_web(hosts=6, pages=120, stocked=1, port=port) as web:
         again = crawl(web, folder, "--resume", "--recrawl")
         assert again["status"]["pages"] == first["status"]["pages"], "no page was stored twice"
         assert body_bytes(web) <= cost / 10
     report = weft("stats", str(folder), "--changes")
     assert (report["new"], report["changed"], report["gone"], report["moved"]) == ([], [], [], [])
     assert report["unchanged"] == first["status"]["pages"]
-    with synthetic_web(hosts=6, pages=120, port=port, edition=1, changed=0.1) as web:
+    with synthetic_web(hosts=6, pages=120, stocked=1, port=port, edition=1, changed=0.1) as web:
         crawl(web, folder, "--resume", "--recrawl")
         expected = sorted(url for url in web.expect().must if has_changed(web.world, url))
     report = weft("stats", str(folder), "--changes")

@@ -15,7 +15,7 @@ from weft.testing.web import SyntheticWeb, synthetic_web
 
 @pytest.fixture(scope="module")
 def web() -> Iterator[SyntheticWeb]:
-    with synthetic_web(hosts=2, pages=20, profile="calm") as served:
+    with synthetic_web(hosts=2, pages=20, profile="calm", stocked=1) as served:
         yield served
 
 

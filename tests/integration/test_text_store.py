@@ -139,7 +139,7 @@ def test_exports_tell_where_the_text_is(tmp_path: Path) -> None:
 
 
 def test_a_crawl_keeps_texts_alone_and_never_exceeds_its_limit(tmp_path: Path) -> None:
-    with synthetic_web(hosts=4, pages=80) as web:
+    with synthetic_web(hosts=4, pages=80, stocked=1) as web:
         crawler = Crawler(web.seeds, tmp_path, "--max-pages", 20, "--store", "text", delay_s=0)
         assert crawler.run() == 3, crawler.said
         assert crawler.run("--max-pages", 30, resume=True) == 3, crawler.said

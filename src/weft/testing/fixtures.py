@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from weft.testing.resources import FOR_EVER, Flaw, Reference, Resource, mix
-from weft.testing.sites import Site
+from weft.testing.sites import Site, WorldSpec
 
 
 @dataclass
@@ -314,7 +314,7 @@ KINDS: tuple[Callable[[Shelf], None], ...] = (
 )
 
 
-def fill(site: Site, neighbour: Site, messy: bool) -> Shelf:
+def fill(site: Site, neighbour: Site, spec: WorldSpec) -> Shelf:
     """The shelf of one host."""
     shelf = Shelf(site, neighbour)
     robots_matters(shelf)
@@ -324,12 +324,12 @@ def fill(site: Site, neighbour: Site, messy: bool) -> Shelf:
     if site.role != "ordinary" or site.robots.crawl_delay_s:
         return shelf
     for place, kind in enumerate(KINDS):
-        if site.index < 3 or mix(site.key, place, 41) % 12 == 0:
+        if site.index < spec.stocked or mix(site.key, place, 41) % 12 == 0:
             kind(shelf)
     if site.index == 3 and neighbour is not site:
         shelf.redirect("/start", 302, neighbour.home, neighbour.home)
-    if messy:
-        if site.index < 3 or mix(site.key, 43) % 8 == 0:
+    if spec.messy:
+        if site.index < spec.stocked or mix(site.key, 43) % 8 == 0:
             cookie_wall(shelf)
         if site.flavour == "broken":
             always_broken(shelf)

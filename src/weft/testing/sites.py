@@ -45,6 +45,7 @@ class WorldSpec:
     edition: int = 0
     changed: float = 0.05
     addresses: int = 0  # with names: each host is a domain of its own, and they share so many addresses
+    stocked: int = 3  # so many of the first hosts have special URLs of every kind, and the others of some
 
     def __post_init__(self) -> None:
         if self.hosts < 1:
@@ -68,6 +69,8 @@ class WorldSpec:
             )
         if self.addresses and (self.tls or not self.names):
             raise BadInput("addresses that hosts share need names, and the test certificate does not cover those")
+        if self.stocked < 0:
+            raise BadInput(f"stocked must be 0 or more, not {self.stocked}")
         if self.hosts > MAX_HOSTS:
             raise BadInput(f"hosts must be at most {MAX_HOSTS}, not {self.hosts}")
 

@@ -73,7 +73,7 @@ class World:
         """A site's special URLs."""
         shelf = self._shelves.get(site.index)
         if shelf is None:
-            shelf = fixtures.fill(site, self.neighbour(site), self.spec.messy)
+            shelf = fixtures.fill(site, self.neighbour(site), self.spec)
             for resource in sitemaps.files(site):
                 shelf.resources[resource.path] = resource
             shelf.entrances += traps.entrances(site)
