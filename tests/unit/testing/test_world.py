@@ -80,6 +80,17 @@ def test_pages_are_shared_out_to_the_last_one(calm: World, messy: World) -> None
     assert counts[-1] > 4 * statistics.median(counts)
 
 
+def test_with_one_stocked_host_there_is_every_kind_of_special_url_and_fewer_of_each() -> None:
+    def paths(stocked: int) -> list[set[str]]:
+        world = World(WorldSpec(hosts=6, pages=60, seed=5, profile="messy", stocked=stocked))
+        return [set(world.fixtures(site).resources) for site in world.ordinary]
+
+    usual, few = paths(3), paths(1)
+    assert few[0] == usual[0]
+    assert few[1] < usual[1] and few[2] < usual[2]
+    assert few[3:] == usual[3:]
+
+
 def test_hosts_that_are_slow_to_crawl_are_small(messy: World) -> None:
     assert all(site.count <= 12 for site in messy.ordinary if site.robots.crawl_delay_s or site.role != "ordinary")
 
@@ -227,6 +238,7 @@ def test_twins_are_identical_and_near_twins_nearly(calm: World) -> None:
         ({"profile": "wild"}, "profile must be one of"),
         ({"port": 70_000}, "port must be from"),
         ({"edition": -1}, "edition must be"),
+        ({"stocked": -1}, "stocked must be 0 or more"),
         ({"edition": 1001}, "edition must be"),
         ({"pages": 10_000_001}, "pages must be at most"),
         ({"changed": 1.5}, "changed must be"),
