@@ -31,7 +31,7 @@ import weft
 from weft.supervise.process import rss_bytes
 from weft.testing.web import SyntheticWeb, synthetic_web
 
-HOSTS, PAGES, USED_HOSTS, PER_HOST = 60, 40_000, 40, 200
+HOSTS, PAGES, USED_HOSTS, PER_HOST = 60, 40_000, 40, 120
 RUNNING = 200
 FIRST, LAST = 0.15, 0.85  # the part of a run's pages in which CPU is counted
 OPENERS = 8

@@ -3,9 +3,9 @@
     python benchmarks/harness/engine_readers.py DATA_DIR AFTER UNTIL
 
 Fifty read the events of all crawls behind the cursor AFTER, until the crawl UNTIL has ended. Five of them are stuck:
-they have begun, and read nothing more. Three go away every 500 events, and come back with the number of the last. At the
-end it says for each of the others how many events it had and a digest of their numbers: equal where nobody has missed
-or repeated one.
+they have begun, and read nothing more. Three go away every 500 events, and come back with the number of the last. At
+the end it says for each of the others how many events it had and a digest of their numbers: equal where nobody has
+missed or repeated one.
 """
 
 from __future__ import annotations

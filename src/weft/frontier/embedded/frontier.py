@@ -46,7 +46,7 @@ from weft.frontier.embedded.sites import Crawl, KnownDepth, Lane, Site
 from weft.frontier.journal import ANY_CRAWL, LOST_TAIL, REMEDY, Journal, undamaged
 from weft.frontier.politeness import AddressClock, log_change
 from weft.frontier.requests import RequestLog, boot_id, last_requests, missing_bytes
-from weft.frontier.seen import seen_key
+from weft.frontier.seen import SeenSet, seen_key
 from weft.records import POD_SHIFT, Found, Lease, Purpose, Reason
 from weft.telemetry import Log
 
@@ -211,6 +211,7 @@ class EmbeddedFrontier:
             site.remove(lane)
             self._queues.schedule(site)
         owner.sites.clear()
+        owner.seen, owner.depths = SeenSet(0), None  # whoever still holds the crawl holds no more than that
         owner.queued = 0
         owner.blocked.clear()
         self._queues.blocked.pop(crawl, None)
