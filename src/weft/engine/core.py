@@ -39,6 +39,7 @@ from weft.errors import BadInput, BadUrl
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import Found
 from weft.store.index import Change
+from weft.supervise.process import return_free_memory
 from weft.telemetry import Log, Slot
 
 LOOK_EVERY_S = 0.5
@@ -285,6 +286,8 @@ class Core:
             self._step("crawl-forgotten")
             self._forgetting.pop(0)
             log.info("crawl forgotten", id=number)
+            if not self._forgetting:
+                return_free_memory()
 
     def _look(self, now: float) -> None:
         for number in self._dirty:

@@ -135,6 +135,13 @@ def command_line(pid: int) -> tuple[str, ...]:
     return tuple(os.fsdecode(part) for part in data.rstrip(b"\0").split(b"\0")) if data else ()
 
 
+def return_free_memory() -> None:
+    """Has the C library give freed memory back to the system, where it can (glibc): it keeps what it may use again."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def rss_bytes(pid: int) -> int:
     """Resident memory; 0 when it has gone."""
     try:

@@ -113,7 +113,7 @@ class Writer:
         yield "end"
 
     def _lanes(self) -> Iterator[Lane]:
-        return (lane for site in self._queues.sites.values() for lane in site.lanes if lane.queued)
+        return (lane for site in self._queues.sites.values() for lane in site.all_lanes() if lane.queued)
 
     def _lane(self, lane: Lane, pieces: list[bytes]) -> LaneRecord:
         waiting = [*(lane.urgent or ()), *(lane.sitemaps or ())]

@@ -46,7 +46,7 @@ from weft.frontier.embedded.sites import Crawl, KnownDepth, Lane, Site
 from weft.frontier.journal import ANY_CRAWL, LOST_TAIL, REMEDY, Journal, undamaged
 from weft.frontier.politeness import AddressClock, log_change
 from weft.frontier.requests import RequestLog, boot_id, last_requests, missing_bytes
-from weft.frontier.seen import seen_key
+from weft.frontier.seen import SeenSet, seen_key
 from weft.records import POD_SHIFT, Found, Lease, Purpose, Reason
 from weft.telemetry import Log
 
@@ -208,9 +208,10 @@ class EmbeddedFrontier:
             self._release_robots(lane)
             self._queues.queued -= lane.queued
             lane.clear()
-            site.lanes.remove(lane)
+            site.remove(lane)
             self._queues.schedule(site)
         owner.sites.clear()
+        owner.seen, owner.depths = SeenSet(0), None  # whoever still holds the crawl holds no more than that
         owner.queued = 0
         owner.blocked.clear()
         self._queues.blocked.pop(crawl, None)
@@ -609,12 +610,18 @@ class EmbeddedFrontier:
     def pause(self, crawl: int, paused: bool = True) -> None:
         """Nothing of a paused crawl is claimed."""
         owner = self._queues.crawls[crawl]
-        owner.paused = paused
-        if paused:
-            for site, lane in owner.sites.items():
-                if self._release_robots(lane):
-                    self._queues.schedule(site)  # other crawls may have waited for it
+        if owner.paused is paused:
+            return
+        owner.paused, now = paused, self.now()
+        self._queues.fairness.leave(owner)
+        owner.blocked.clear()
         self._queues.unblock(owner)
+        for site, lane in owner.sites.items():
+            if paused:
+                self._release_robots(lane)  # other crawls may have waited for it
+            lane.served_at = max(lane.served_at, now)
+            site.replace(lane)
+            self._queues.schedule(site)
 
     def drop(self, crawl: int) -> None:
         """Rejects everything that is queued for a crawl."""
@@ -732,7 +739,7 @@ class EmbeddedFrontier:
             self._requests.end(wanted.lease.item, now, "unasked")
             self._give_back(state, state.item.attempt, 0.0, first=True)
         if clock.long_until > now:
-            for lane in site.lanes:
+            for lane in site.all_lanes():
                 self._reject(lane, Reason.RETRY_AFTER)
         if before is not clock:
             self._queues.wake(before)
@@ -763,6 +770,8 @@ class EmbeddedFrontier:
                 return None
             lane = longest
         clock, section, trust = site.clock, lane.crawl.section, lane.crawl.trust
+        if clock.active >= clock.places(section, trust) and clock.parked is None:
+            return None  # others came first; the end of one of theirs schedules the site
         if clock.active >= clock.places(section, trust) or clock.due_for(section, trust) > now:
             self._queues.schedule(site)
             return None
@@ -889,7 +898,7 @@ class EmbeddedFrontier:
         if ended.slow_down:
             clock.slow_down(ended.at, ended.retry_after_s, section)
             if (ended.retry_after_s or 0.0) > section.max_retry_after_s:
-                for lane in state.site.lanes:
+                for lane in state.site.all_lanes():
                     self._reject(lane, Reason.RETRY_AFTER)
         if ended.ok is not None:
             clock.answered(ended.lease.item, ended.ok, ended.at, section, trust)
@@ -901,7 +910,7 @@ class EmbeddedFrontier:
 
     def _give_up(self, site: Site, trust: str) -> None:
         """What the crawls of one trust have at a site is rejected: its breaker has stayed open for too long."""
-        for lane in site.lanes:
+        for lane in site.all_lanes():
             if lane.crawl.trust == trust:
                 self._reject(lane, Reason.BREAKER)
 
@@ -1085,7 +1094,7 @@ class EmbeddedFrontier:
 
     def _forget_idle(self, now: float) -> None:
         for site in self._queues.forget_idle(now):
-            for lane in site.lanes:
+            for lane in site.all_lanes():
                 for origin in lane.origins:
                     self._robots.forget(lane.crawl.trust + origin)
 

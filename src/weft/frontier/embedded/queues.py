@@ -185,7 +185,7 @@ class Queues:
             if self._may_forget(site, now):
                 del self.sites[site.key]
                 site.gone = True
-                for lane in site.lanes:
+                for lane in site.all_lanes():
                     del lane.crawl.sites[site]
                     for origin in lane.origins:
                         self._by_origin.pop(origin, None)
@@ -195,17 +195,17 @@ class Queues:
         return gone
 
     def _may_forget(self, site: Site, now: float) -> bool:
-        clock = site.clock
+        clock, lanes = site.clock, site.all_lanes()
         return (
             not clock.active
             and not self._is_waited_for(clock, now)
             and not clock.parked
-            and not any(lane.queued or lane.flight or site in lane.crawl.blocked for lane in site.lanes)
-            and not any(lane.pages and lane.crawl.limits.max_pages_per_domain for lane in site.lanes)
+            and not any(lane.queued or lane.flight or site in lane.crawl.blocked for lane in lanes)
+            and not any(lane.pages and lane.crawl.limits.max_pages_per_domain for lane in lanes)
         )
 
     def _note_idle(self, site: Site) -> None:
-        if not site.idle and not any(lane.queued for lane in site.lanes):
+        if not site.idle and not any(lane.queued for lane in site.all_lanes()):
             site.idle = True
             self._idle.append((self._now() + FORGET_AFTER_S, site))
 
@@ -301,10 +301,10 @@ class Queues:
                 has_place = clock.active < clock.places(section, trust)
                 due = clock.due_for(section, trust) if has_place else 0.0
                 is_full = is_full or not has_place
-            if not has_place or not lane.queued:
+            if not has_place or not lane.queued or (first is not None and first <= due):
                 continue
             at = lane.next_time() if lane.stalled_at is None else lane.later(lane.stalled_at)
-            if at is not None and (first is None or at < first or due < first):
+            if at is not None:
                 at = max(due, at)
                 first = at if first is None else min(first, at)
         return first, is_full

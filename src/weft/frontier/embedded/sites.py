@@ -9,7 +9,7 @@ may be millions of sites as well, so what most of them never need is created on 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 from pathlib import Path
 
@@ -287,12 +287,13 @@ class Lane:
 class Site:
     """One politeness key with everything that waits for it."""
 
-    __slots__ = ("clock", "gone", "idle", "key", "lanes", "tick")
+    __slots__ = ("clock", "gone", "idle", "key", "lanes", "paused", "tick")
 
     def __init__(self, key: str, clock: PolitenessClock) -> None:
         self.key = key
         self.clock = clock
         self.lanes: list[Lane] = []
+        self.paused: dict[Lane, None] | None = None  # lanes of paused crawls, which may be many: nobody looks at them
         self.tick = IDLE
         self.idle = False  # its queues are empty: it will be forgotten
         self.gone = False  # it was forgotten: another object may stand for the key
@@ -302,8 +303,33 @@ class Site:
         lane = crawl.sites.get(self)
         if lane is None:
             lane = crawl.sites[self] = Lane(crawl, self)
-            self.lanes.append(lane)
+            self._put(lane)
         return lane
+
+    def all_lanes(self) -> Iterable[Lane]:
+        """Those of paused crawls too."""
+        return self.lanes if self.paused is None else [*self.lanes, *self.paused]
+
+    def replace(self, lane: Lane) -> None:
+        """The lane's crawl was paused, or goes on."""
+        self.remove(lane)
+        self._put(lane)
+
+    def remove(self, lane: Lane) -> None:
+        """The lane's crawl has ended, or is about to be replaced."""
+        if self.paused is not None and lane in self.paused:
+            del self.paused[lane]
+            self.paused = self.paused or None
+        else:
+            self.lanes.remove(lane)
+
+    def _put(self, lane: Lane) -> None:
+        if not lane.crawl.paused:
+            self.lanes.append(lane)
+        elif self.paused is None:
+            self.paused = {lane: None}
+        else:
+            self.paused[lane] = None
 
     def next_time(self) -> float | None:
         """When something may run here, apart from the politeness clock."""
