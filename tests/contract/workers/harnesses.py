@@ -223,3 +223,23 @@ def claim_one(harness: Harness) -> Lease:
 
 def urls_of(leases: list[Lease]) -> list[str]:
     return [lease.url for lease in leases]
+
+
+def polite(delay_s: float, places: int = 1) -> PolitenessSection:
+    return PolitenessSection(delay_s=delay_s, places=places)
+
+
+def pages(host: str, count: int) -> list[Any]:
+    return [page(f"http://{host}/{number}") for number in range(count)]
+
+
+def served(harness: Harness, seconds: float, step_s: float = 0.5) -> list[tuple[float, int]]:
+    """Claims and ends what is due, again and again: when, and whose."""
+    found = []
+    until = harness.time + seconds
+    while harness.time < until:
+        for lease in harness.frontier.claim("me", 10):
+            found.append((harness.time, lease.crawl))
+            done(harness, lease)
+        harness.advance(step_s)
+    return found

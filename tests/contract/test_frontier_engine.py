@@ -1,0 +1,85 @@
+"""What the frontiers of an engine with many crawls do in addition: trust, and paused crawls that cost nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harnesses import ALLOW, CheckpointedHarness, EmbeddedHarness, PodHarness, no_robots, pages, served
+
+from weft.frontier.contract import CrawlLimits, End, Ended, Outcome
+
+Make = Callable[..., EmbeddedHarness]
+
+
+@pytest.fixture(params=[EmbeddedHarness, CheckpointedHarness, PodHarness])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., EmbeddedHarness]]:
+    made: list[EmbeddedHarness] = []
+
+    def build(**politeness: Any) -> EmbeddedHarness:
+        made.append(request.param(tmp_path / f"f{len(made)}", **politeness))
+        return made[-1]
+
+    yield build
+    for harness in made:
+        harness.close()
+
+
+def test_a_breaker_binds_the_crawls_of_its_trust_alone(make: Make) -> None:
+    harness = make(delay_s=1.0, breaker_failures=2, breaker_reset_s=300.0, breaker_max_probes=1)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    crawls = [frontier.open_crawl(name, CrawlLimits(), harness.section) for name in ("pinned", "pinned too", "plain")]
+    pinned, pinned_too, plain = crawls
+    for crawl in (pinned, pinned_too):
+        frontier.set_trust(crawl, "pinned")
+        frontier.robots_known("pinned http://a", ALLOW, None)
+    for crawl in crawls:
+        frontier.admit(crawl, pages("a", 9))
+    failed = Counter[int]()
+    asked: list[tuple[float, int]] = []
+    began = harness.time
+    while harness.time < began + 400:
+        for lease in frontier.claim("me", 10):
+            asked.append((harness.time - began, lease.crawl))
+            ok = lease.crawl == plain
+            failed[lease.crawl] += not ok
+            frontier.cool([Ended(lease, harness.time, ok=ok)])
+            frontier.finish([Outcome(lease, End.PAGE if ok else End.OTHER)])
+        harness.advance(0.5)
+    assert [whose for _, whose in asked].count(plain) == 9 and max(at for at, whose in asked if whose == plain) < 60
+    assert sum(failed.values()) == 3, "two open it, one is the probe after its time"
+    assert max(at for at, whose in asked if whose != plain) >= 300
+    gaps = [later - earlier for (earlier, _), (later, _) in pairwise(asked)]
+    assert min(gaps) >= 0.95, "the clock is everybody's"
+    rejected = Counter(rejection.crawl for rejection in frontier.rejections())
+    assert rejected[plain] == 0 and rejected[pinned] + rejected[pinned_too] == 18 - 3
+
+
+def test_a_paused_crawl_is_out_of_its_sites_sight_and_comes_back_with_everything(make: Make) -> None:
+    harness = make(delay_s=1.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    paused = [frontier.open_crawl(f"paused {number}", CrawlLimits(), harness.section) for number in range(20)]
+    for place, crawl in enumerate(paused):
+        if place % 2:
+            frontier.pause(crawl)  # before it has anything, or after
+        frontier.admit(crawl, pages("a", 1))
+        frontier.pause(crawl)
+    frontier.admit(harness.crawl, pages("a", 3))
+    assert len(frontier._queues.sites["a"].lanes) == 1, "what is due is found without a look at those that wait"
+    assert {whose for _, whose in served(harness, 5)} == {harness.crawl}
+    frontier.commit()
+    frontier._checkpoint()
+    for crawl in paused[:10]:
+        frontier.pause(crawl, False)
+    frontier.close_crawl(paused[10])
+    found = served(harness, 40)
+    assert sorted(whose for _, whose in found) == paused[:10]
+    starts = [at for at, _ in found]
+    assert min(later - earlier for earlier, later in pairwise(starts)) >= 0.95
+    assert frontier.stats().queued == 9 and [frontier.crawl_standing(crawl).queued for crawl in paused[11:]] == [1] * 9
