@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -38,7 +38,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    gc.disable()  # thousands of tests are made, by every worker, and none of them is garbage
     pace.factor()
     if progress.is_wanted(config):
         config.pluginmanager.register(progress.Progress(config), "weft-progress")
@@ -59,9 +58,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         schedule.sort(items)
 
 
-def pytest_collection_finish() -> None:
-    gc.freeze()
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    gc.disable()  # thousands of tests are made, by every worker, and none of them is garbage
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
