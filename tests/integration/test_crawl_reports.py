@@ -185,7 +185,7 @@ def test_at_info_the_orchestrator_tells_settings_starts_ends_and_restarts(runs: 
     settings = {fields["key"]: (fields["value"], fields["origin"]) for fields in lines_with(lines, "setting")}
     shown = json.loads(weft("config", "show", "--json").stdout)["settings"]
     assert set(settings) == set(shown), "every key"
-    assert settings["politeness_delay_seconds"] == ("0.05", "--delay")
+    assert settings["politeness_delay_seconds"] == ("0.05", "argument")
     assert settings["headers"] == ('{"X-Token":"***"}', "--header")
     (first,) = lines_with(lines, "process started")
     (second,) = lines_with(lines, "process restarted")
