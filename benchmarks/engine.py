@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from weft.testing.web import SyntheticWeb, synthetic_web
 HOSTS, PAGES, USED_HOSTS, PER_HOST = 60, 40_000, 40, 120
 RUNNING = 200
 FIRST, LAST = 0.15, 0.85  # the part of a run's pages in which CPU is counted
-OPENERS = 8
+OPENERS = 16
 SMALL = 20
 
 
@@ -78,14 +78,16 @@ class Bench:
         """CPU-ms of a page while all crawls run, and of opening and forgetting one."""
         names = [f"{run} {number}" for number in range(len(shares))]
         began = cpu_s(engine.pid)
-        for name, urls in zip(names, shares, strict=True):
-            engine.open(name, seeded_urls_only=True)
-            engine.pause(name)
-            engine.seed(name, urls)
+
+        def put(handle: weft.Engine, number: int) -> None:
+            handle.open(names[number], seeded_urls_only=True)
+            handle.pause(names[number])
+            handle.seed(names[number], shares[number])
+
+        _at_once(engine, put, len(names))
         opened = cpu_s(engine.pid)
         middle = _Middle(engine, sum(map(len, shares)))
-        for name in names:
-            engine.resume(name)
+        _at_once(engine, lambda handle, number: handle.resume(names[number]), len(names))
         pages = sum(engine.wait(name).pages for name in names)
         ended = cpu_s(engine.pid)
         page_ms = middle.page_ms()
@@ -104,18 +106,12 @@ class Bench:
         """Opens crawls that wait: each has a URL, and is paused. The KB of memory that one takes."""
         before = rss_bytes(engine.pid or 0)
 
-        def some(first: int) -> None:
-            with weft.Engine(engine.data_dir) as handle:
-                for number in range(first, waiting, OPENERS):
-                    handle.open(f"waiting {number}")
-                    handle.pause(f"waiting {number}")
-                    handle.seed(f"waiting {number}", [self.roots[number % len(self.roots)]])
+        def put(handle: weft.Engine, number: int) -> None:
+            handle.open(f"waiting {number}")
+            handle.pause(f"waiting {number}")
+            handle.seed(f"waiting {number}", [self.roots[number % len(self.roots)]])
 
-        threads = [threading.Thread(target=some, args=(first,)) for first in range(OPENERS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        _at_once(engine, put, waiting)
         return (rss_bytes(engine.pid or 0) - before) / 1024 / max(1, waiting)
 
     def read_ms(self, engine: weft.Engine, run: str) -> tuple[float, bool]:
@@ -211,6 +207,21 @@ class _Middle:
             return int(json.loads(self._status.read_bytes())["pages"])
         except (OSError, ValueError, KeyError):
             return 0
+
+
+def _at_once(engine: weft.Engine, do: Callable[[weft.Engine, int], object], count: int) -> None:
+    """Does something so many times, by several handles: their commands share commits."""
+
+    def some(first: int) -> None:
+        with weft.Engine(engine.data_dir) as handle:
+            for number in range(first, count, OPENERS):
+                do(handle, number)
+
+    threads = [threading.Thread(target=some, args=(first,)) for first in range(min(OPENERS, count))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def measured(bench: Bench, waiting: int, rounds: int) -> dict[str, Any]:

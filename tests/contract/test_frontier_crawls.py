@@ -12,6 +12,7 @@ from harnesses import ALLOW, Harness, claim_one, cool, done, no_robots, page, pa
 
 from weft.errors import BadInput
 from weft.frontier.contract import CrawlLimits, End, Outcome
+from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import Purpose
 
 Make = Callable[..., Harness]
@@ -380,3 +381,29 @@ def test_another_crawl_of_the_site_goes_on_while_one_is_forgotten(make: Make) ->
     no_robots(harness, "a")
     frontier.finish([Outcome(again, End.OTHER)])
     assert [whose for _, whose in served(harness, 5)] == [harness.crawl] * 3
+
+
+def test_a_paused_crawl_is_out_of_its_sites_sight_and_comes_back_with_everything(make: Make) -> None:
+    harness = make(delay_s=1.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    paused = [frontier.open_crawl(f"paused {number}", CrawlLimits(), harness.section) for number in range(20)]
+    for place, crawl in enumerate(paused):
+        if place % 2:
+            frontier.pause(crawl)  # before it has anything, or after
+        frontier.admit(crawl, pages("a", 1))
+        frontier.pause(crawl)
+    frontier.admit(harness.crawl, pages("a", 3))
+    if isinstance(frontier, EmbeddedFrontier):
+        lanes = frontier._queues.sites["a"].lanes
+        assert len(lanes) == 1, "what is due is found without a look at those that wait"
+    assert {whose for _, whose in served(harness, 5)} == {harness.crawl}
+    frontier.commit()
+    for crawl in paused[:10]:
+        frontier.pause(crawl, False)
+    frontier.close_crawl(paused[10])
+    found = served(harness, 40)
+    assert sorted(whose for _, whose in found) == paused[:10]
+    starts = [at for at, _ in found]
+    assert min(later - earlier for earlier, later in pairwise(starts)) >= 0.95
+    assert frontier.stats().queued == 9 and [frontier.crawl_standing(crawl).queued for crawl in paused[11:]] == [1] * 9

@@ -1,4 +1,4 @@
-"""What the frontiers of an engine with many crawls do in addition: trust, and paused crawls that cost nothing."""
+"""What the frontiers of an engine with many crawls do in addition: crawls may differ in what they trust."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harnesses import ALLOW, CheckpointedHarness, EmbeddedHarness, PodHarness, no_robots, pages, served
+from harnesses import ALLOW, CheckpointedHarness, EmbeddedHarness, PodHarness, no_robots, pages
 
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome
 
@@ -58,28 +58,3 @@ def test_a_breaker_binds_the_crawls_of_its_trust_alone(make: Make) -> None:
     assert min(gaps) >= 0.95, "the clock is everybody's"
     rejected = Counter(rejection.crawl for rejection in frontier.rejections())
     assert rejected[plain] == 0 and rejected[pinned] + rejected[pinned_too] == 18 - 3
-
-
-def test_a_paused_crawl_is_out_of_its_sites_sight_and_comes_back_with_everything(make: Make) -> None:
-    harness = make(delay_s=1.0)
-    frontier = harness.start()
-    no_robots(harness, "a")
-    paused = [frontier.open_crawl(f"paused {number}", CrawlLimits(), harness.section) for number in range(20)]
-    for place, crawl in enumerate(paused):
-        if place % 2:
-            frontier.pause(crawl)  # before it has anything, or after
-        frontier.admit(crawl, pages("a", 1))
-        frontier.pause(crawl)
-    frontier.admit(harness.crawl, pages("a", 3))
-    assert len(frontier._queues.sites["a"].lanes) == 1, "what is due is found without a look at those that wait"
-    assert {whose for _, whose in served(harness, 5)} == {harness.crawl}
-    frontier.commit()
-    frontier._checkpoint()
-    for crawl in paused[:10]:
-        frontier.pause(crawl, False)
-    frontier.close_crawl(paused[10])
-    found = served(harness, 40)
-    assert sorted(whose for _, whose in found) == paused[:10]
-    starts = [at for at, _ in found]
-    assert min(later - earlier for earlier, later in pairwise(starts)) >= 0.95
-    assert frontier.stats().queued == 9 and [frontier.crawl_standing(crawl).queued for crawl in paused[11:]] == [1] * 9

@@ -108,6 +108,7 @@ class EmbeddedFrontier:
         with undamaged(self._journal.path):
             records = self._journal.rows("crawls")
             self._by_name: dict[str, int] = {msgspec.msgpack.decode(data)["name"]: number for number, data in records}
+        self._namesakes: Counter[str] = Counter()  # open crawls by name: seldom more than one
         self._recovery = Recovery(folder, self._journal, self._queues, wall)
         self._leases: dict[int, _State] = {}
         self._aside: dict[int, dict[int, Item]] = {}  # by crawl and number: what an edit has excluded
@@ -161,6 +162,7 @@ class EmbeddedFrontier:
 
     def _open_crawl(self, crawl: Crawl) -> Crawl:
         self._queues.crawls[crawl.number] = crawl
+        self._namesakes[crawl.name] += 1
         self._note_delay(crawl.section.delay_s)
         return crawl
 
@@ -222,9 +224,13 @@ class EmbeddedFrontier:
             if rejection.crawl == crawl:
                 del self._rejected_out[rejection.item.item]
         self._rejected = [rejection for rejection in self._rejected if rejection.crawl != crawl]
+        self._namesakes[owner.name] -= 1
         if self._by_name.get(owner.name) == crawl:
             del self._by_name[owner.name]
-            self._by_name |= {other.name: other.number for other in self._named(owner.name)}
+            if self._namesakes[owner.name]:
+                self._by_name |= {other.name: other.number for other in self._named(owner.name)}
+        if not self._namesakes[owner.name]:
+            del self._namesakes[owner.name]
 
     def _named(self, name: str) -> list[Crawl]:
         return [crawl for crawl in self._queues.crawls.values() if crawl.name == name]
