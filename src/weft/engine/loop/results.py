@@ -106,9 +106,12 @@ class Results:
         if self._parsing is not None:
             for answer in answers:
                 self._cool(answer)
-                self._unread_bytes += len(answer.result.body)
-            self._unread.extend(answers)
             self.round.cooled()
+            # A robots.txt is short, and all pages of its origin wait for it: not behind those of other crawls.
+            self._take([answer for answer in answers if answer.lease.purpose is Purpose.ROBOTS])
+            pages = [answer for answer in answers if answer.lease.purpose is not Purpose.ROBOTS]
+            self._unread_bytes += sum(len(answer.result.body) for answer in pages)
+            self._unread.extend(pages)
             return
         self._take(answers)
         for answer in answers:
