@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -67,6 +69,10 @@ def test_what_is_forgotten_gives_its_memory_and_its_disk_back(web: SyntheticWeb,
         assert [standing.name for standing in engine.standings()] == ["stays"]
         assert [page.body for page in engine.pages("stays")] == kept
     after = held_bytes(folder)
+    for path in (folder / "index-pod0-engine0.db", folder / "frontier" / "frontier.db"):
+        with closing(sqlite3.connect(path)) as db:
+            free, pages = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_count"))
+        assert free <= 20 + pages // 10, f"{path.name}: {free} of {pages} pages are free, and still on the disk"
     assert full > before + 300_000
     assert after < before + (full - before) / 4, f"{before:,} bytes before, {full:,} with it, {after:,} after"
 

@@ -299,7 +299,7 @@ class Journal:
         if gone:
             return False
         with undamaged(self.path), writing(self.path):
-            self._db.execute("PRAGMA incremental_vacuum").fetchall()
+            self._db.executescript("PRAGMA incremental_vacuum")  # `execute` would take one step of it: one page
         return True
 
     def last_seq(self) -> int:

@@ -24,6 +24,7 @@ from weft.store.errors import DamagedIndex, StoreError, reading, writing
 CHECKPOINT_BYTES = 4 << 20
 RESTART_FRAMES = 12_000  # of 4 KB
 FOLD_ROWS = 20_000
+GIVEN_BACK = 1000  # pages of the file, at a time
 
 _FOLD = """INSERT OR IGNORE INTO lookup SELECT url_hash, item FROM pages
   WHERE batch > (SELECT value FROM meta WHERE key = 'folded') ORDER BY url_hash"""
@@ -178,6 +179,7 @@ class Index:
 
     def forget(self, crawl: int, at_most: int) -> bool:
         """Deletes some of a crawl's rows; True when none is left."""
+        self._give_back()
         items = "SELECT item FROM pages WHERE crawl = ? LIMIT ?"
         with writing(self.path), _transaction(self._db):
             found = self._all(f"SELECT url_hash, item FROM pages WHERE item IN ({items})", crawl, at_most)  # noqa: S608
@@ -195,8 +197,14 @@ class Index:
             self._db.execute("DELETE FROM files WHERE crawl = ?", (crawl,))
             self._db.execute("DELETE FROM crawls WHERE number = ?", (crawl,))
             self._numbers.forget(crawl)
+        self._give_back()
+
+    def _give_back(self) -> None:
+        """Some free pages of the file go back to the disk: more than one piece of a deletion frees, and not so many
+        that others would have to wait."""
         with writing(self.path):
-            self._db.execute("PRAGMA incremental_vacuum").fetchall()
+            # `execute` would take one step of it, which is one page.
+            self._db.executescript(f"PRAGMA incremental_vacuum({GIVEN_BACK})")
 
     def rows_in(self, file: int, after_batch: int = -1) -> list[Row]:
         """The rows that point into a WARC file."""
