@@ -5,8 +5,8 @@
 --
 --   n                 hash   counters: item, transient, seq, stamp, ops, epoch, queued, admitted, finished, sent, received,
 --                            sites, crawl; last, offset: keep the time from running backwards; turn: how far the crawl
---                            is that was served last
---   state             hash   run (of the server), lost (when its data was found incomplete), losses (how often)
+--                            is that was served last; lost: when its data was found incomplete, losses: how often
+--   state             hash   run (of the server)
 --   c:CRAWL           hash   name, seed, limits, section (its politeness), weight, pages, flight, queued, leased, paused,
 --                            given; ended (1: not confirmed, 2: for good); moving: its sites are yet to be scheduled anew;
 --                            size, split, seen of its seen set; swept: how far that is deleted
@@ -46,9 +46,7 @@ local SETTLE, LONGEST = 10000000, 60000000
 local MIDDLE = 70368744177664 -- 2^46: urgent entries are numbered upwards from here, those for the head downwards
 
 -- What every script needs is read at its beginning and written at its end, in one call each: calls cost more than fields.
-local head = call('HMGET', 'n', 'ops', 'last', 'offset', 'item', 'stamp', 'turn')
-local state = call('HMGET', 'state', 'lost', 'losses')
-local lost, losses = tonumber(state[1]) or 0, tonumber(state[2]) or 0
+local head = call('HMGET', 'n', 'ops', 'last', 'offset', 'item', 'stamp', 'turn', 'lost', 'losses')
 local tail = { 'ops', (tonumber(head[1]) or 0) + 1 } -- fields of `n`, and their values
 
 local function append(list, a, b)
@@ -65,10 +63,12 @@ else
 end
 do
   if not head[2] then
-    -- An earlier version kept it in a hash of its own.
-    local kept = call('HMGET', 'clock', 'last', 'offset')
-    head[2], head[3] = kept[1], kept[2]
+    -- An earlier version kept these in hashes of their own.
+    local kept, state = call('HMGET', 'clock', 'last', 'offset'), call('HMGET', 'state', 'lost', 'losses')
+    head[2], head[3], head[7], head[8] = kept[1], kept[2], state[1], state[2]
     if head[3] then append(tail, 'offset', head[3]) end
+    if head[7] then append(tail, 'lost', head[7]) end
+    if head[8] then append(tail, 'losses', head[8]) end
   end
   local last, offset = tonumber(head[2]) or 0, tonumber(head[3]) or 0
   now = now + offset
@@ -78,6 +78,7 @@ do
   end
   append(tail, 'last', fmt('%.0f', now))
 end
+local lost, losses = tonumber(head[7]) or 0, tonumber(head[8]) or 0
 local delta = {}
 
 -- After a loss of data the slots' processes restart and report what their stores have. Until all have, nothing is leased and
@@ -186,7 +187,7 @@ local function load(site)
   -- Made with all its fields at once: a table that grows is copied each time.
   local s = { site = site, lanes = lanes, fresh = not v[5], address = v[4] or nil, has_moved = false, later = nil,
     due = due, active = active, started = started, ended = ended,
-    due_was = due, active_was = active, started_was = started, ended_was = ended,
+    due_was = due, started_was = started, ended_was = ended,
     C = 0, x = 0, good = 0, single = 0, open = 0, probes = 0, failing = '', rare = v[3] }
   if v[3] then
     local C, x, g, single, open, probes, failing = match(v[3], '(%d+):(%d+):(%d+):(%d):(%d+):(%d+):(.*)')
@@ -211,8 +212,7 @@ local function write(s)
     rare = fmt('%.0f:%.0f:%d:%d:%.0f:%d:%s', s.C, s.x, s.good, s.single, s.open, s.probes, s.failing)
   end
   local home = s.address and ('t:' .. s.address) or ('s:' .. s.site)
-  local out, n = {}, 0
-  if s.active ~= s.active_was then out[1], out[2], n = 'a', s.active, 2 end
+  local out, n = { 'a', s.active }, 2
   if s.due ~= s.due_was then out[n + 1], out[n + 2], n = 'u', fmt('%.0f', s.due), n + 2 end
   if s.started ~= s.started_was then out[n + 1], out[n + 2], n = 'b', fmt('%.0f', s.started), n + 2 end
   if s.ended ~= s.ended_was then out[n + 1], out[n + 2], n = 'e', fmt('%.0f', s.ended), n + 2 end
@@ -222,7 +222,7 @@ local function write(s)
     call('HDEL', home, 't')
   end
   s.rare = rare
-  s.due_was, s.active_was, s.started_was, s.ended_was = s.due, s.active, s.started, s.ended
+  s.due_was, s.started_was, s.ended_was = s.due, s.started, s.ended
   if s.fresh or s.has_moved then
     local lanes = ''
     for _, l in ipairs(s.lanes) do
@@ -235,7 +235,7 @@ local function write(s)
       out[n + 1], out[n + 2], n = 'L', lanes, n + 2
     end
   end
-  if n > 0 then call('HSET', home, unpack(out)) end
+  call('HSET', home, unpack(out))
   if s.fresh then
     s.fresh = false
     count('sites', 1)
@@ -587,10 +587,10 @@ local function flush()
   end
 end
 
--- The reply of every script: the time, the number of this operation, how many rejections wait, how often data was lost, the
+-- The reply of every script: the time, the number of this operation, whether rejections wait, how often data was lost, the
 -- events of sites, then the script's own values.
 local function reply(...)
   flush()
   call('HSET', 'n', unpack(tail))
-  return { fmt('%.0f', now), tail[2], call('LLEN', 'rejected') + call('LLEN', 'rejects'), losses, happened, ... }
+  return { fmt('%.0f', now), tail[2], call('EXISTS', 'rejected', 'rejects'), losses, happened, ... }
 end
