@@ -195,9 +195,9 @@ local function load(site)
     s.open, s.probes, s.failing = tonumber(open), tonumber(probes), failing
   end
   if v[5] then
-    for c, q, n, p, f, k, d, w in string.gmatch(v[5], '(%d+):(%d+):(%d+):(%d+):(%d+):(%d+):([%dw.]*):?(%d*);') do
+    for c, q, n, p, f, k, d, w, out in string.gmatch(v[5], '(%d+):(%d+):(%d+):(%d+):(%d+):(%d+):([%dw.]*):?(%d*)(%-?);') do
       lanes[#lanes + 1] = { c = c, q = tonumber(q), n = tonumber(n), p = tonumber(p), f = tonumber(f), k = k, d = d,
-        w = tonumber(w) or 0 }
+        w = tonumber(w) or 0, is_out = out == '-' }
     end
   end
   if not s.address then sites[site] = s end
@@ -205,7 +205,8 @@ local function load(site)
 end
 
 -- Writes what has changed. A lane: crawl, queued, of them urgent, pages, pages in flight, version of its cookies, depths; and
--- where several crawls are here, when it was last served or, empty since, began to wait.
+-- where several crawls are here, when it was last served or, empty since, began to wait, and "-" while it has no time in
+-- `due:CRAWL`.
 local function write(s)
   local rare = nil
   if s.C > 0 or s.x > 0 or s.single > 0 or s.open > 0 or s.probes > 0 or s.failing ~= '' then
@@ -227,7 +228,7 @@ local function write(s)
     local lanes = ''
     for _, l in ipairs(s.lanes) do
       lanes = lanes .. l.c .. ':' .. l.q .. ':' .. l.n .. ':' .. l.p .. ':' .. l.f .. ':' .. l.k .. ':' .. l.d
-        .. (l.w > 0 and fmt(':%.0f;', l.w) or ';')
+        .. (l.w == 0 and ';' or fmt(l.is_out and ':%.0f-;' or ':%.0f;', l.w))
     end
     if s.address then
       call('HSET', 's:' .. s.site, 'L', lanes)
@@ -271,12 +272,12 @@ end
 local function lane(s, c)
   local l = lane_of(s, c)
   if l then return l end
-  l = { c = c, q = 0, n = 0, p = 0, f = 0, k = '0', d = '', w = 0 }
+  l = { c = c, q = 0, n = 0, p = 0, f = 0, k = '0', d = '', w = 0, is_out = true }
   s.lanes[#s.lanes + 1] = l
   if #s.lanes > 1 then
     -- From now on it counts how long each of them waits.
     for _, one in ipairs(s.lanes) do
-      if one.w == 0 then one.w = now end
+      if one.w == 0 then one.w, one.is_out = now, true end
     end
   end
   return l
@@ -332,6 +333,10 @@ local soonest = {}
 -- Sets when a crawl may claim from a site; nil: something must happen first. A lane with nothing queued is not in `due:CRAWL`,
 -- but where there are cookies to be deleted with it.
 local function put(k, s, l, at)
+  if l.w > 0 and l.is_out ~= (at == nil) then
+    l.is_out = at == nil
+    save(s)
+  end
   if at then
     call('ZADD', k.due, fmt('%.0f', at), s.site)
     local first = soonest[k.c]
@@ -343,8 +348,9 @@ local function put(k, s, l, at)
   end
 end
 
--- Schedules the lanes that have a place; returns when the first of them may run, apart from the clock.
-local function enter(s)
+-- Schedules the lanes that have a place; returns when the first of them may run, apart from the clock. Of several crawls only
+-- those that have no time: one that is there is early enough, as clocks only move on. `all`: it may be too late.
+local function enter(s, all)
   local best = nil
   for i = #s.lanes, 1, -1 do
     local l = s.lanes[i]
@@ -355,7 +361,9 @@ local function enter(s)
       call('HDEL', 's:' .. s.site, 'm' .. l.c, 'M' .. l.c)
       save(s)
     elseif l.q > 0 and not k.ended then
-      if s.active < places(s, k.D) then
+      if l.w > 0 and not l.is_out and not all then
+        best = 0
+      elseif s.active < places(s, k.D) then
         local at = next_time(s, l)
         put(k, s, l, at and math.max(due_for(s, k.D), at))
         if at and (not best or at < best) then best = at end
@@ -381,9 +389,9 @@ local function wake(s)
 end
 
 -- Sets when each crawl may claim from a site. Where its places are all in use, whoever comes to it puts it off.
-local function schedule(s)
+local function schedule(s, all)
   if not s.address then
-    enter(s)
+    enter(s, all)
     return
   end
   for _, l in ipairs(s.lanes) do
@@ -428,7 +436,7 @@ local function push_urgent(s, l, item, not_before, first)
   local kind = item[4] == 'r' and 'r:' or item[4] == 's' and 'm:' or 'u:'
   local member = struct.pack('>I6', first and MIDDLE - seq or MIDDLE + seq) .. pack(item)
   call('ZADD', kind .. l.c .. ':' .. s.site, fmt('%.0f', not_before), member)
-  l.q, l.n = l.q + 1, l.n + 1
+  l.q, l.n, l.is_out = l.q + 1, l.n + 1, true -- it may run earlier than what waits
   queued(crawl(l.c), 1)
 end
 
@@ -551,7 +559,7 @@ local function unblock(k, most)
   local may = math.min(permits(k), most)
   if may <= 0 then return end
   local waiting = call('ZPOPMIN', 'blocked:' .. k.c, may)
-  for i = 1, #waiting, 2 do schedule(load(waiting[i])) end
+  for i = 1, #waiting, 2 do schedule(load(waiting[i]), true) end
 end
 
 -- ── the end of every script ─────────────────────────────────────────────────────────────────────────────────────────
