@@ -356,7 +356,7 @@ def test_after_lost_data_an_address_waits_for_all_leases_of_that_time(make_pods:
     first, _ = pods.start()
     admit(first, 0, 1)
     server = pods.connection(1)
-    server.hset("state", "lost", int(pods.time * 1e6))
+    server.hset("n", "lost", int(pods.time * 1e6))
     waited = 0
     while not (leases := first.claim("me", 9)) or not first.take_places([Wanted(leases[0], address_in(1))])[0]:
         pods.time += 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ def pod(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterator
 
 
 def polite(delay_s: float, places: int = 1) -> PolitenessSection:
-    return PolitenessSection(delay_s=delay_s, places=places)
+    return PolitenessSection(delay_s=delay_s, places=places, lease_s=9000.0)
 
 
 def pages(host: str, count: int, depth: int = 0) -> list[Found]:
@@ -335,3 +336,76 @@ def test_a_pod_of_a_version_that_knew_one_crawl_goes_on(pod: Pod) -> None:
         finished(again, *leases)
         pod.time += 5.1
     assert len(found) == 5 and again.stats().queued == 0
+
+
+# ── whatever happens ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_counted_is_what_is_there_whatever_happens(pod: Pod, seed: int) -> None:
+    rng = random.Random(seed)
+    frontier = pod.process(limits=SMALL)
+    names, out = {"test": 1}, list[Lease]()
+    for step in range(250):
+        what = rng.randrange(12)
+        name = rng.choice(list(names))
+        crawl = names[name]
+        if what == 0 and len(names) < 6:
+            new = f"c{rng.randrange(9)}"
+            names[new] = frontier.open_crawl(
+                new, CrawlLimits(), polite(rng.choice((0.0, 2.0)), rng.choice((1, 3))), 2.0
+            )
+        elif what == 1 and name != "test":
+            frontier.close_crawl(names.pop(name))
+            if rng.random() < 0.5:
+                frontier.closed(crawl)
+                frontier.commit()
+                frontier.forget_crawl(crawl, rng.choice((3, 500)))
+            else:
+                out = []
+                frontier = pod.process(limits=SMALL)  # which undoes the end
+                frontier.release_owner("me")
+                names[name] = crawl
+                for number in set(frontier.kept_crawls()) - set(names.values()):
+                    frontier.close_crawl(number)
+                    frontier.closed(number)
+        elif what == 2:
+            frontier.pause(crawl, rng.random() < 0.5)
+        elif what == 3 and out:
+            frontier.set_aside([out.pop()])
+        elif what == 4:
+            frontier.take_back(crawl, lambda item: item.item % 2 == 0)
+        elif what == 5:
+            allow(frontier, rng.choice("abcd"))
+        elif what in (6, 7):
+            count = rng.choice((1, 5, 5, 300))
+            frontier.admit(crawl, [Found(f"http://{rng.choice('abcd')}/{step}-{at}", at % 3) for at in range(count)])
+        elif what in (8, 9):
+            out += frontier.claim("me", rng.randrange(1, 9))
+        elif out:
+            lease = out.pop(rng.randrange(len(out)))
+            if rng.random() < 0.8:
+                frontier.cool([Ended(lease, frontier.now(), ok=True)])
+            frontier.finish([Outcome(lease, rng.choice(list(End)), rng.choice((0.0, 5.0)))])
+        frontier.tend()
+        pod.time += rng.choice((0.0, 0.5, 3.0))
+    standings = {crawl: frontier.crawl_standing(crawl) for crawl in names.values()}
+    assert {crawl: one.queued for crawl, one in standings.items()} == {
+        crawl: sum(1 for _ in frontier.items(crawl)) for crawl in names.values()
+    }
+    assert frontier.stats().queued == sum(one.queued for one in standings.values())
+    assert sum(one.leased for one in standings.values()) == sum(lease.crawl in standings for lease in out)
+    for lease in out:
+        frontier.finish([Outcome(lease, End.RELEASE)])
+    allow(frontier, *"abcd")
+    for crawl in names.values():
+        frontier.pause(crawl, False)
+    for _ in range(4000):
+        pod.time += 3
+        frontier.tend()
+        leases = frontier.claim("me", 50)
+        if not leases and not frontier.stats().queued:
+            break
+        finished(frontier, *leases)
+    assert frontier.stats().queued == 0 and frontier.stats().leased == 0
+    assert [frontier.has_work(crawl) for crawl in names.values()] == [False] * len(names)

@@ -203,7 +203,7 @@ def test_while_a_pod_settles_it_is_asked_again_after_a_moment(pod: Pod) -> None:
     frontier.robots_known("http://a", ALLOW, None)
     frontier.admit(1, pages(1))
     pod.client.sadd("settling", "pod0-fetcher9")
-    pod.client.hset("state", "lost", int((pod.time - 30.0) * 1e6))
+    pod.client.hset("n", "lost", int((pod.time - 30.0) * 1e6))
     assert frontier.claim("me", 9) == []
     assert frontier.next_due() == pytest.approx(pod.time + 0.1)
     pod.time += 31.0
@@ -490,10 +490,10 @@ def test_after_a_broken_connection_the_server_is_looked_at_before_it_is_asked(po
     pod.client.hset("state", "run", "an earlier one")
     pod.client.hincrby("n", "ops", -3)
     assert frontier.note("word") == "kept"
-    assert not pod.client.hexists("state", "lost")
+    assert not pod.client.hexists("n", "lost")
     frontier._scripts.broken = True
     frontier.note("word")
-    assert pod.client.hexists("state", "lost")
+    assert pod.client.hexists("n", "lost")
     assert not frontier._scripts.broken
 
 

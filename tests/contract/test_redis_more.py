@@ -293,7 +293,7 @@ def test_after_a_loss_the_pods_own_processes_come_before_anothers_batches(pod: P
     pod.process()
     sender = pod.from_afar()
     sender.find_crawl("test")
-    pod.client.hset("state", "lost", int(pod.time * 1e6))  # as it stands after data was lost
+    pod.client.hset("n", "lost", int(pod.time * 1e6))  # as it stands after data was lost
     pod.client.sadd("settling", "pod0-fetcher0")
     with pytest.raises(ServerAway, match="has lost data and is recovering"):
         sender.deliver(1, "pod1", 1, [Found("http://a/1", 0)])

@@ -256,7 +256,7 @@ def test_a_place_that_nobody_gives_back_is_taken_back(make: Callable[..., Places
 
 def test_after_a_loss_an_address_waits_until_no_lease_of_that_time_can_be_left(make: Callable[..., Places]) -> None:
     places = make()
-    places.client.hset("state", "lost", int(990.0 * 1e6))
+    places.client.hset("n", "lost", int(990.0 * 1e6))
     assert places.take() == 60.0, "a lease, and a delay, from then on"
     places.time += 60.0
     assert places.take() is None

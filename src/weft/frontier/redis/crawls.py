@@ -91,8 +91,9 @@ class RedisCrawls(PodClient):
             self._by_name[crawl.name] = crawl.number
             if crawl.bloom == "server" and self._bloom is not None:
                 bloom.reserve(self._client, self._where, crawl.number, *self._bloom)
-        sections = [facts.section or self._section for facts in self._crawls.values()]
-        self._shortest_delay_s = min(section.delay_s if section.places == 1 else 0.0 for section in sections)
+        section = crawl.section or self._section
+        delay_s = section.delay_s if section.places == 1 else 0.0
+        self._shortest_delay_s = delay_s if len(self._crawls) == 1 else min(self._shortest_delay_s, delay_s)
 
     def _schedule_anew(self, crawl: int) -> None:
         """After a change of the delay; where a kill interrupts it, the next process that opens the crawl does it."""

@@ -392,7 +392,7 @@ class RedisFrontier(RedisCrawls):
             if not out.cooled:
                 self._requests.end(outcome.lease.item, self.now(), "unasked")
             arguments += [self._number(out.lease.item), out.stamp, _END[outcome.end], int(outcome.wait_s * 1e6)]
-            if outcome.end in (End.RETRY, End.RELEASE) or not out.cooled or self._limited:
+            if outcome.end in (End.RETRY, End.RELEASE) or not out.cooled or self._is_limited(out.lease.crawl):
                 self._due_after(0.0)
         if len(arguments) == 2:
             return [False] * len(given)
@@ -662,13 +662,13 @@ class RedisFrontier(RedisCrawls):
             self._item(number), origin + path, depth, parent, hops, _PURPOSE[letter], about.decode(), attempt, offsite
         )
 
-    @property
-    def _limited(self) -> bool:
-        return any(
-            crawl.limits.max_pages is not None
-            or crawl.limits.in_flight is not None
-            or crawl.limits.max_pages_per_domain is not None
-            for crawl in self._crawls.values()
+    def _is_limited(self, crawl: int) -> bool:
+        """Whether the end of a lease may let the crawl claim something else."""
+        facts = self._crawls.get(crawl)
+        return facts is not None and not (
+            facts.limits.max_pages is None
+            and facts.limits.in_flight is None
+            and facts.limits.max_pages_per_domain is None
         )
 
     def _log_expired(self, numbers: Iterable[bytes]) -> None:

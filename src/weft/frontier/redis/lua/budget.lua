@@ -9,5 +9,5 @@ for i = 5, #ARGV do
   end
 end
 save(s)
-schedule(s)
+schedule(s, true)
 return reply()

@@ -276,8 +276,10 @@ if not settling then
   is_more = #ring > 2 * limit
   for i = 1, #ring, 2 do join(ring[i], tonumber(ring[i + 1]), true) end
   local due = call('ZRANGEBYSCORE', 'soon', '-inf', fmt('%.0f', now), 'LIMIT', 0, math.min(limit + 100, 1000))
-  if #due > 0 then
-    -- One that comes in begins where the others are.
+  -- One that comes in begins where the others are.
+  if #due == 1 and #ready == 0 then
+    join(due[1], turn, false)
+  elseif #due > 0 then
     for i, stride in ipairs(call('HMGET', 'stride', unpack(due))) do
       join(due[i], math.max(tonumber(stride) or 0, turn), false)
     end

@@ -5,8 +5,8 @@
 --
 --   n                 hash   counters: item, transient, seq, stamp, ops, epoch, queued, admitted, finished, sent, received,
 --                            sites, crawl; last, offset: keep the time from running backwards; turn: how far the crawl
---                            is that was served last
---   state             hash   run (of the server), lost (when its data was found incomplete), losses (how often)
+--                            is that was served last; lost: when its data was found incomplete, losses: how often
+--   state             hash   run (of the server)
 --   c:CRAWL           hash   name, seed, limits, section (its politeness), weight, pages, flight, queued, leased, paused,
 --                            given; ended (1: not confirmed, 2: for good); moving: its sites are yet to be scheduled anew;
 --                            size, split, seen of its seen set; swept: how far that is deleted
@@ -46,9 +46,7 @@ local SETTLE, LONGEST = 10000000, 60000000
 local MIDDLE = 70368744177664 -- 2^46: urgent entries are numbered upwards from here, those for the head downwards
 
 -- What every script needs is read at its beginning and written at its end, in one call each: calls cost more than fields.
-local head = call('HMGET', 'n', 'ops', 'last', 'offset', 'item', 'stamp', 'turn')
-local state = call('HMGET', 'state', 'lost', 'losses')
-local lost, losses = tonumber(state[1]) or 0, tonumber(state[2]) or 0
+local head = call('HMGET', 'n', 'ops', 'last', 'offset', 'item', 'stamp', 'turn', 'lost', 'losses')
 local tail = { 'ops', (tonumber(head[1]) or 0) + 1 } -- fields of `n`, and their values
 
 local function append(list, a, b)
@@ -65,10 +63,12 @@ else
 end
 do
   if not head[2] then
-    -- An earlier version kept it in a hash of its own.
-    local kept = call('HMGET', 'clock', 'last', 'offset')
-    head[2], head[3] = kept[1], kept[2]
+    -- An earlier version kept these in hashes of their own.
+    local kept, state = call('HMGET', 'clock', 'last', 'offset'), call('HMGET', 'state', 'lost', 'losses')
+    head[2], head[3], head[7], head[8] = kept[1], kept[2], state[1], state[2]
     if head[3] then append(tail, 'offset', head[3]) end
+    if head[7] then append(tail, 'lost', head[7]) end
+    if head[8] then append(tail, 'losses', head[8]) end
   end
   local last, offset = tonumber(head[2]) or 0, tonumber(head[3]) or 0
   now = now + offset
@@ -78,6 +78,7 @@ do
   end
   append(tail, 'last', fmt('%.0f', now))
 end
+local lost, losses = tonumber(head[7]) or 0, tonumber(head[8]) or 0
 local delta = {}
 
 -- After a loss of data the slots' processes restart and report what their stores have. Until all have, nothing is leased and
@@ -186,7 +187,7 @@ local function load(site)
   -- Made with all its fields at once: a table that grows is copied each time.
   local s = { site = site, lanes = lanes, fresh = not v[5], address = v[4] or nil, has_moved = false, later = nil,
     due = due, active = active, started = started, ended = ended,
-    due_was = due, active_was = active, started_was = started, ended_was = ended,
+    due_was = due, started_was = started, ended_was = ended,
     C = 0, x = 0, good = 0, single = 0, open = 0, probes = 0, failing = '', rare = v[3] }
   if v[3] then
     local C, x, g, single, open, probes, failing = match(v[3], '(%d+):(%d+):(%d+):(%d):(%d+):(%d+):(.*)')
@@ -194,9 +195,9 @@ local function load(site)
     s.open, s.probes, s.failing = tonumber(open), tonumber(probes), failing
   end
   if v[5] then
-    for c, q, n, p, f, k, d, w in string.gmatch(v[5], '(%d+):(%d+):(%d+):(%d+):(%d+):(%d+):([%dw.]*):?(%d*);') do
+    for c, q, n, p, f, k, d, w, out in string.gmatch(v[5], '(%d+):(%d+):(%d+):(%d+):(%d+):(%d+):([%dw.]*):?(%d*)(%-?);') do
       lanes[#lanes + 1] = { c = c, q = tonumber(q), n = tonumber(n), p = tonumber(p), f = tonumber(f), k = k, d = d,
-        w = tonumber(w) or 0 }
+        w = tonumber(w) or 0, is_out = out == '-' }
     end
   end
   if not s.address then sites[site] = s end
@@ -204,15 +205,15 @@ local function load(site)
 end
 
 -- Writes what has changed. A lane: crawl, queued, of them urgent, pages, pages in flight, version of its cookies, depths; and
--- where several crawls are here, when it was last served or, empty since, began to wait.
+-- where several crawls are here, when it was last served or, empty since, began to wait, and "-" while it has no time in
+-- `due:CRAWL`.
 local function write(s)
   local rare = nil
   if s.C > 0 or s.x > 0 or s.single > 0 or s.open > 0 or s.probes > 0 or s.failing ~= '' then
     rare = fmt('%.0f:%.0f:%d:%d:%.0f:%d:%s', s.C, s.x, s.good, s.single, s.open, s.probes, s.failing)
   end
   local home = s.address and ('t:' .. s.address) or ('s:' .. s.site)
-  local out, n = {}, 0
-  if s.active ~= s.active_was then out[1], out[2], n = 'a', s.active, 2 end
+  local out, n = { 'a', s.active }, 2
   if s.due ~= s.due_was then out[n + 1], out[n + 2], n = 'u', fmt('%.0f', s.due), n + 2 end
   if s.started ~= s.started_was then out[n + 1], out[n + 2], n = 'b', fmt('%.0f', s.started), n + 2 end
   if s.ended ~= s.ended_was then out[n + 1], out[n + 2], n = 'e', fmt('%.0f', s.ended), n + 2 end
@@ -222,12 +223,12 @@ local function write(s)
     call('HDEL', home, 't')
   end
   s.rare = rare
-  s.due_was, s.active_was, s.started_was, s.ended_was = s.due, s.active, s.started, s.ended
+  s.due_was, s.started_was, s.ended_was = s.due, s.started, s.ended
   if s.fresh or s.has_moved then
     local lanes = ''
     for _, l in ipairs(s.lanes) do
       lanes = lanes .. l.c .. ':' .. l.q .. ':' .. l.n .. ':' .. l.p .. ':' .. l.f .. ':' .. l.k .. ':' .. l.d
-        .. (l.w > 0 and fmt(':%.0f;', l.w) or ';')
+        .. (l.w == 0 and ';' or fmt(l.is_out and ':%.0f-;' or ':%.0f;', l.w))
     end
     if s.address then
       call('HSET', 's:' .. s.site, 'L', lanes)
@@ -235,7 +236,7 @@ local function write(s)
       out[n + 1], out[n + 2], n = 'L', lanes, n + 2
     end
   end
-  if n > 0 then call('HSET', home, unpack(out)) end
+  call('HSET', home, unpack(out))
   if s.fresh then
     s.fresh = false
     count('sites', 1)
@@ -271,12 +272,12 @@ end
 local function lane(s, c)
   local l = lane_of(s, c)
   if l then return l end
-  l = { c = c, q = 0, n = 0, p = 0, f = 0, k = '0', d = '', w = 0 }
+  l = { c = c, q = 0, n = 0, p = 0, f = 0, k = '0', d = '', w = 0, is_out = true }
   s.lanes[#s.lanes + 1] = l
   if #s.lanes > 1 then
     -- From now on it counts how long each of them waits.
     for _, one in ipairs(s.lanes) do
-      if one.w == 0 then one.w = now end
+      if one.w == 0 then one.w, one.is_out = now, true end
     end
   end
   return l
@@ -332,6 +333,10 @@ local soonest = {}
 -- Sets when a crawl may claim from a site; nil: something must happen first. A lane with nothing queued is not in `due:CRAWL`,
 -- but where there are cookies to be deleted with it.
 local function put(k, s, l, at)
+  if l.w > 0 and l.is_out ~= (at == nil) then
+    l.is_out = at == nil
+    save(s)
+  end
   if at then
     call('ZADD', k.due, fmt('%.0f', at), s.site)
     local first = soonest[k.c]
@@ -343,8 +348,9 @@ local function put(k, s, l, at)
   end
 end
 
--- Schedules the lanes that have a place; returns when the first of them may run, apart from the clock.
-local function enter(s)
+-- Schedules the lanes that have a place; returns when the first of them may run, apart from the clock. Of several crawls only
+-- those that have no time: one that is there is early enough, as clocks only move on. `all`: it may be too late.
+local function enter(s, all)
   local best = nil
   for i = #s.lanes, 1, -1 do
     local l = s.lanes[i]
@@ -355,7 +361,9 @@ local function enter(s)
       call('HDEL', 's:' .. s.site, 'm' .. l.c, 'M' .. l.c)
       save(s)
     elseif l.q > 0 and not k.ended then
-      if s.active < places(s, k.D) then
+      if l.w > 0 and not l.is_out and not all then
+        best = 0
+      elseif s.active < places(s, k.D) then
         local at = next_time(s, l)
         put(k, s, l, at and math.max(due_for(s, k.D), at))
         if at and (not best or at < best) then best = at end
@@ -381,9 +389,9 @@ local function wake(s)
 end
 
 -- Sets when each crawl may claim from a site. Where its places are all in use, whoever comes to it puts it off.
-local function schedule(s)
+local function schedule(s, all)
   if not s.address then
-    enter(s)
+    enter(s, all)
     return
   end
   for _, l in ipairs(s.lanes) do
@@ -428,7 +436,7 @@ local function push_urgent(s, l, item, not_before, first)
   local kind = item[4] == 'r' and 'r:' or item[4] == 's' and 'm:' or 'u:'
   local member = struct.pack('>I6', first and MIDDLE - seq or MIDDLE + seq) .. pack(item)
   call('ZADD', kind .. l.c .. ':' .. s.site, fmt('%.0f', not_before), member)
-  l.q, l.n = l.q + 1, l.n + 1
+  l.q, l.n, l.is_out = l.q + 1, l.n + 1, true -- it may run earlier than what waits
   queued(crawl(l.c), 1)
 end
 
@@ -551,7 +559,7 @@ local function unblock(k, most)
   local may = math.min(permits(k), most)
   if may <= 0 then return end
   local waiting = call('ZPOPMIN', 'blocked:' .. k.c, may)
-  for i = 1, #waiting, 2 do schedule(load(waiting[i])) end
+  for i = 1, #waiting, 2 do schedule(load(waiting[i]), true) end
 end
 
 -- ── the end of every script ─────────────────────────────────────────────────────────────────────────────────────────
@@ -587,10 +595,10 @@ local function flush()
   end
 end
 
--- The reply of every script: the time, the number of this operation, how many rejections wait, how often data was lost, the
+-- The reply of every script: the time, the number of this operation, whether rejections wait, how often data was lost, the
 -- events of sites, then the script's own values.
 local function reply(...)
   flush()
   call('HSET', 'n', unpack(tail))
-  return { fmt('%.0f', now), tail[2], call('LLEN', 'rejected') + call('LLEN', 'rejects'), losses, happened, ... }
+  return { fmt('%.0f', now), tail[2], call('EXISTS', 'rejected', 'rejects'), losses, happened, ... }
 end

@@ -73,7 +73,7 @@ for i = 3, #ARGV, 7 do
       end_request(s, crawl(rec[4]).D, n, now - tonumber(ARGV[i + 2]), ARGV[i + 3], ARGV[i + 4] == '1',
         tonumber(ARGV[i + 5]) or 0)
       save_clock(s)
-      schedule(s)
+      schedule(s, #happened > 0) -- an eased site is due earlier for all
     end
     if reference ~= '' then
       rec[7] = reference

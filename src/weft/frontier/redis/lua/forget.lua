@@ -39,7 +39,7 @@ for _, site in ipairs(some) do
   local l = lane_of(s, c)
   if l then delete_lane(s, l) end
   save(s)
-  schedule(s) -- which removes the lane
+  schedule(s, true) -- which removes the lane
 end
 many('ZREM', due, some)
 most = most - #some

@@ -11,7 +11,8 @@ local is_lost = 0
 if before ~= run then
   if mark == '?' or tonumber(mark) > ops then
     is_lost, lost, losses = 1, now, losses + 1
-    call('HSET', 'state', 'lost', fmt('%.0f', now), 'losses', losses)
+    append(tail, 'lost', fmt('%.0f', now))
+    append(tail, 'losses', losses)
     append(tail, 'item', fmt('%.0f', math.max(tonumber(head[4]) or 0, tonumber(ARGV[5])) + 1000000))
     call('SUNIONSTORE', 'settling', 'crew')
     -- A crawl that was opened last may be lost, and its number may be in a store.

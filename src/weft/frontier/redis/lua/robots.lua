@@ -17,6 +17,6 @@ for i = 3, #ARGV, 5 do
     s.due = math.max(s.due, now + delay)
   end
   save_clock(s)
-  schedule(s)
+  schedule(s, true)
 end
 return reply()

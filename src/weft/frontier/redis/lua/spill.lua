@@ -28,7 +28,7 @@ if what == 'in' then
   call('LPOP', 'g:' .. queue)
   push('q:' .. queue, 7)
   call('SREM', 'low', queue)
-  schedule(load(ARGV[6]))
+  schedule(load(ARGV[6]), true)
   return reply(1)
 end
 if call('LINDEX', queue, 0) ~= segment then return reply(0) end

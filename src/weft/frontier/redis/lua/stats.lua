@@ -6,14 +6,17 @@ local counters = call('HMGET', 'n', unpack(names))
 for i = 1, #names do counters[i] = tonumber(counters[i]) or 0 end
 local out, blocked = {}, 0
 local scheduled, due = 0, 0
+local now_text = fmt('%.0f', now)
 for _, c in ipairs(call('HKEYS', 'numbers')) do
-  local k = crawl(c)
-  if not k.ended then
-    out[#out + 1] = { tonumber(c), k.pages, k.seen, k.max or -1, k.flight, k.given or -1 }
-    blocked = blocked + call('ZCARD', 'blocked:' .. c)
-    if k.queued > 0 then
+  -- There may be thousands that wait: no more is read of them than this.
+  local v = call('HMGET', 'c:' .. c, 'pages', 'seen', 'max', 'flight', 'given', 'queued', 'paused', 'ended')
+  if not v[8] then
+    out[#out + 1] = { tonumber(c), tonumber(v[1]) or 0, tonumber(v[2]) or 0, tonumber(v[3]) or -1, tonumber(v[4]) or 0,
+      tonumber(v[5]) or -1 }
+    if (tonumber(v[6]) or 0) > 0 then
+      blocked = blocked + call('ZCARD', 'blocked:' .. c)
       scheduled = scheduled + call('ZCOUNT', 'due:' .. c, '-inf', '(inf')
-      if not k.paused then due = due + call('ZCOUNT', 'due:' .. c, '-inf', fmt('%.0f', now)) end
+      if v[7] ~= '1' then due = due + call('ZCOUNT', 'due:' .. c, '-inf', now_text) end
     end
   end
 end
