@@ -186,7 +186,7 @@ def test_at_info_the_orchestrator_tells_settings_starts_ends_and_restarts(runs: 
     shown = json.loads(weft("config", "show", "--json").stdout)["settings"]
     assert set(settings) == set(shown), "every key"
     assert settings["politeness_delay_seconds"] == ("0.05", "argument")
-    assert settings["headers"] == ('{"X-Token":"***"}', "--header")
+    assert settings["headers"] == ('{"X-Token":"***"}', "argument")
     (first,) = lines_with(lines, "process started")
     (second,) = lines_with(lines, "process restarted")
     assert (first["process"], first["core"]) == ("pod0-fetcher0", "any")
