@@ -12,6 +12,7 @@ import signal
 import socket
 import time
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -120,8 +121,9 @@ def orchestrator_killed(folder: Path) -> None:
             with crawler.running(resume=bool(kills)) as running:
                 crawler.pages_at_least(pages, 60)
                 children = process.children(running.pid)
-                kills.append(kill_fetcher(running.pid))
+                kill = kill_fetcher(running.pid)
                 until(partial(_are_gone, children), 10, "the end of all children")
+                kills.append(replace(kill, after=time.monotonic()))  # they may have sent something until now
         assert crawler.run(resume=True) == 0, crawler.said
         verdict, _ = judged_with_kills(web, crawler, kills)
         assert verdict.ok, verdict

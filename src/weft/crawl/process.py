@@ -21,8 +21,10 @@ from weft.supervise.process import Exit
 from weft.supervise.service import Command, Moving, Service, Verdict
 from weft.telemetry import Log, Slot
 
-DRAIN_S = 12.0  # a process drains for ten seconds; then it is killed
-POLICY = RestartPolicy(first_delay_s=0.2, max_failures=6, stop_grace_s=DRAIN_S)
+# A process drains for ten seconds, then writes down what it has: on a busy machine that takes some more. What is in
+# flight when it is killed is fetched again.
+STOP_S = 20.0
+POLICY = RestartPolicy(first_delay_s=0.2, max_failures=6, stop_grace_s=STOP_S)
 log = Log("weft.crawl.orchestrator")
 _MODULES = {"fetcher": "weft.crawl.fetcher", "parser": "weft.crawl.pods.parser"}  # by role
 

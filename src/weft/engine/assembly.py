@@ -77,7 +77,7 @@ class Parts:
             is_divided=is_divided,
             step=self.step,
         )
-        self.suspects = Suspects(pulse)
+        self.suspects = Suspects(pulse, died_with_its_starter=progress.is_new_run)
         self.metrics = EngineMetrics(Metrics(metrics, slot, peers), config.log.metrics_update_s)
         self.crawls: dict[int, Any] = {}  # RunningCrawl, or what a product makes of it
         self._opened: OpenFrontier = frontier

@@ -118,6 +118,15 @@ def test_a_page_that_kills_its_parser_twice_is_poison(tmp_path: Path) -> None:
     again.close()
 
 
+def test_a_death_with_whoever_started_it_counts_half(tmp_path: Path) -> None:
+    """A page that is under way when everything is killed, twice, is no poison; one that always brings all down is."""
+    for deaths in range(1, 5):
+        subprocess.run([sys.executable, "-c", DIE, str(tmp_path)], capture_output=True, check=False)
+        suspects = Suspects(tmp_path, died_with_its_starter=True)
+        assert suspects.is_poison(42) is (deaths == 4)
+        suspects.close()
+
+
 def test_a_torn_pulse_file_is_as_none(tmp_path: Path) -> None:
     assert pulse(tmp_path) == (0, 0)
     (tmp_path / "pulse").write_bytes(b"xx")

@@ -90,13 +90,13 @@ class CrawlProgress:
         self._path = path
         earlier = read_status(path) if path is not None else None
         self.status = earlier or CrawlStatus()
-        self._is_new_run = not run or self.status.run != run
+        self.is_new_run = not run or self.status.run != run
         self._began = time.time()
         self.status.pid = pid
         self.status.run = run
         self.status.orchestrator = orchestrator
         self.status.idle = ""
-        if self._is_new_run:
+        if self.is_new_run:
             self.status.started_at = self._began
             self.status.repairs = {}
         self.status.recent = []
@@ -114,7 +114,7 @@ class CrawlProgress:
         """Goes on from what this process's store holds: what was counted and not committed is counted again."""
         status = self.status
         status.pages, status.body_bytes = held.pages, held.page_bytes
-        if self._is_new_run:
+        if self.is_new_run:
             status.pages_at_start = held.pages
         self.statuses, self.errors = counts_of(held)
         for reason, count in _refusals(held).items():

@@ -2,8 +2,9 @@
 
 Before a page is parsed its item is written into a small shared file, and taken out after: a killed process's memory is
 gone, its shared pages are not. The next process that opens the file sees which page it was. Two deaths on one page,
-and it is stored unparsed. The same file carries the heartbeat by which a supervisor detects a process stuck in native
-code.
+and it is stored unparsed. A death together with whoever started the process (a kill of everything, a power cut) says
+little about the page, which was merely under way: it counts as half of one. The same file carries the heartbeat by
+which a supervisor detects a process stuck in native code.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ _LAYOUT = struct.Struct("<QQ")  # beats, the item that is being parsed (0: none)
 class Suspects:
     """The file, opened by the one process that parses."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, died_with_its_starter: bool = False) -> None:
+        """`died_with_its_starter`: the process that had the file before, if it has died."""
         folder.mkdir(parents=True, exist_ok=True)
         self._deaths_path = folder / "deaths.json"
-        self._deaths: dict[str, int] = _read_json(self._deaths_path)
+        self._deaths: dict[str, float] = _read_json(self._deaths_path)
         path = folder / "pulse"
         if not path.exists() or path.stat().st_size < _LAYOUT.size:
             path.write_bytes(bytes(_LAYOUT.size))
@@ -31,7 +33,8 @@ class Suspects:
             self._map = mmap.mmap(file.fileno(), _LAYOUT.size)
         self._beats, self.died_on = _LAYOUT.unpack_from(self._map)
         if self.died_on:
-            self._deaths[str(self.died_on)] = self._deaths.get(str(self.died_on), 0) + 1
+            weight = 0.5 if died_with_its_starter else 1.0
+            self._deaths[str(self.died_on)] = self._deaths.get(str(self.died_on), 0.0) + weight
             beside = self._deaths_path.with_suffix(".tmp")
             beside.write_text(json.dumps(self._deaths))
             beside.replace(self._deaths_path)
@@ -100,8 +103,8 @@ def take_suspect(folder: Path) -> int:
     return int(item)
 
 
-def _read_json(path: Path) -> dict[str, int]:
+def _read_json(path: Path) -> dict[str, float]:
     try:
-        return {str(item): int(count) for item, count in json.loads(path.read_text()).items()}
+        return {str(item): float(count) for item, count in json.loads(path.read_text()).items()}
     except (OSError, ValueError, AttributeError):
         return {}
