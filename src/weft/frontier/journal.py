@@ -32,7 +32,7 @@ import zlib
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -45,6 +45,7 @@ from weft.frontier.mark import Mark
 SCHEMA_VERSION = 2
 ANY_CRAWL = 0  # in the journal: items that ended, of whichever crawls
 LOST_TAIL = "lost_tail"  # in meta: a power cut took transactions, and nobody has looked yet what that cost
+GIVEN_BACK = 1000  # free pages that go back to the disk when the file is closed; more would hold up the end
 CHECKED_BYTES = 32 * 1024 * 1024  # a file up to this size is read through when it is opened: a tenth of a second
 REMEDY = (
     "restore it from a backup, or make a new frontier of the seeds and the stored pages with "
@@ -335,6 +336,8 @@ class Journal:
         """Commits and closes."""
         self.commit()
         with undamaged(self.path):
+            with suppress(sqlite3.OperationalError):  # a full disk: what is free stays in the file
+                self._db.executescript(f"PRAGMA incremental_vacuum({GIVEN_BACK})")
             self.sync()
             self._mark.write(self._commits, self._durable)
             self._db.close()
