@@ -407,3 +407,62 @@ def test_a_paused_crawl_is_out_of_its_sites_sight_and_comes_back_with_everything
     starts = [at for at, _ in found]
     assert min(later - earlier for earlier, later in pairwise(starts)) >= 0.95
     assert frontier.stats().queued == 9 and [frontier.crawl_standing(crawl).queued for crawl in paused[11:]] == [1] * 9
+
+
+def test_what_was_refused_of_one_crawl_outlasts_the_end_of_another(make: Make) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    no_robots(harness, "a", "b")
+    other = frontier.open_crawl("other", CrawlLimits(), polite(0.0))
+    frontier.admit(harness.crawl, pages("a", 2))
+    frontier.admit(other, pages("b", 3))
+    frontier.drop(harness.crawl)
+    frontier.drop(other)
+    frontier.close_crawl(other)
+    assert {rejection.crawl for rejection in frontier.rejections()} == {harness.crawl}
+
+
+def test_what_is_not_acknowledged_of_one_crawl_outlasts_another_that_is_forgotten(make: Make) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    no_robots(harness, "a", "b")
+    other = frontier.open_crawl("other", CrawlLimits(), polite(0.0))
+    frontier.admit(harness.crawl, pages("a", 1))
+    frontier.admit(other, pages("b", 1))
+    for lease in frontier.claim("me", 9):
+        cool(harness, lease, ok=True)
+        assert frontier.finish([Outcome(lease, End.PAGE)], batch=1) == [True]
+    frontier.commit()
+    frontier.close_crawl(other)
+    frontier.closed(other)
+    while not frontier.forget_crawl(other):
+        pass
+    frontier.acknowledge(1)
+    frontier.commit()
+    assert frontier.crawl_standing(harness.crawl).pages == 1
+    assert harness.crash(pages=1).stats().queued == 0, "it has ended for good"
+
+
+def test_leases_that_are_over_keep_no_other_from_being_set_aside(make: Make) -> None:
+    harness = make(delay_s=0.0, places=4)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, pages("a", 2))
+    gone, kept = frontier.claim("me", 2)
+    done(harness, gone)
+    frontier.set_aside([gone, kept])
+    standing = frontier.crawl_standing(harness.crawl)
+    assert (standing.set_aside, standing.leased, standing.queued) == (1, 0, 0)
+
+
+def test_a_lease_that_expires_is_no_lease_of_its_crawl(make: Make) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, pages("a", 1))
+    lease = claim_one(harness)
+    harness.advance(lease.deadline - harness.time + 1.0)
+    (again,) = frontier.claim("me", 9) or frontier.claim("me", 9)
+    assert again.item == lease.item and frontier.crawl_standing(harness.crawl).leased == 1
+    done(harness, again)
+    assert frontier.crawl_standing(harness.crawl).leased == 0

@@ -246,3 +246,18 @@ def test_patterns_that_have_matched_are_known() -> None:
     crawl.refusal("https://example.com/a/x", 1)
     crawl.refusal("https://example.com/b/1", 0, included=True)  # a seed counts, though it is let in anyway
     assert crawl.matched == {"include /a/*", "include */a/*", "include /b/*", "exclude /a/x"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "out"),
+    [
+        ({}, []),
+        ({"exclude": ["/b*"]}, ["b"]),
+        ({"include": ["/a*"]}, ["b", "c"]),
+        ({"include": ["/a*", "/b*"], "exclude": ["/b*"]}, ["b", "c"]),
+    ],
+)
+def test_what_the_patterns_keep_out_follows_an_edit(settings: dict[str, Any], out: list[str]) -> None:
+    crawl = rules(exclude=["/never*"])
+    crawl.edit(ScopeSection(scope="domain", **settings))
+    assert [name for name in "abc" if crawl.excludes(f"https://www.example.com/{name}")] == out

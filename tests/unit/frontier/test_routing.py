@@ -11,7 +11,7 @@ from weft import urls
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
 from weft.frontier.embedded.routing import RoutedFrontier
-from weft.frontier.outbox import JUMP, read_message
+from weft.frontier.outbox import JUMP, PodMessage, encoded, read_message
 from weft.records import Found, Purpose
 
 PODS = 2
@@ -214,3 +214,26 @@ def test_after_another_boot_messages_are_numbered_from_far_on(pods: Pods, boot: 
     frontier.admit(1, [Found(f"http://{THERE[0]}/2", 0)])
     frontier.commit()
     assert frontier.stats().sent == (JUMP + 2 if leaps else 2)
+
+
+def test_a_message_about_a_crawl_that_is_not_here_any_more_is_received_and_does_nothing(pods: Pods) -> None:
+    frontier = pods.open()
+    ended = frontier.open_crawl("ended", CrawlLimits())
+    frontier.close_crawl(ended)
+    for number, name in enumerate(("never heard of", "ended"), 1):
+        message = PodMessage([], [], [(7, f"https://{HERE[0]}/")], [], {7: name})
+        message.add(7, Found(f"https://{HERE[0]}/{number}", 1, 5))
+        message.add(7, Found(f"https://{HERE[0]}/{number}/moved", 1, 5, hops=1))
+        received = frontier.receive(1, number, encoded(message))
+        assert received is not None and received.admissions == [] and received.scopes == []
+    assert frontier.last_received(1) == 2 and frontier.stats().queued == 0
+
+
+def test_permits_that_come_later_let_a_crawl_go_on(pods: Pods) -> None:
+    frontier = pods.open(CrawlLimits(max_pages=10))
+    frontier.allow(1, 0)
+    frontier.robots_known(f"https://{HERE[0]}", RobotsRecord("allow", b"", 9e12), None)
+    frontier.admit(1, [Found(f"https://{HERE[0]}/1", 0)])
+    assert frontier.claim("me", 9) == []
+    frontier.allow(1, 1)
+    assert len(frontier.claim("me", 9)) == 1
