@@ -403,7 +403,7 @@ def read_snapshot(path: Path) -> Snapshot | None:
     """A slot's file, or None where there is none that can be read."""
     try:
         return msgspec.msgpack.decode(path.read_bytes(), type=Snapshot)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 

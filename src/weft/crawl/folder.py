@@ -290,7 +290,7 @@ class CrawlFolder:
                 began[pod] = _recrawl_start(path.read_bytes())
             except FileNotFoundError:
                 continue
-            except (OSError, msgspec.DecodeError) as error:
+            except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
                 remedy = "it says where the last recrawl began: restore it from a backup, or recrawl once more"
                 raise Damaged(path, f"cannot be read: {error}", remedy) from None
         return began

@@ -197,7 +197,7 @@ class Server:
         """False: this was no request, and the peer is gone."""
         try:
             number, verb, arguments = msgspec.msgpack.decode(body, type=tuple[int, str, dict[str, Any]])
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             self._drop(peer)
             log.warning("a peer sent what is no request", error=error)
             return False

@@ -342,7 +342,7 @@ def lost_rows(records: Iterable[bytes], path: Path) -> list[Row]:
     """Decodes the rows in the table `lost`."""
     try:
         return [msgspec.msgpack.decode(record, type=Row) for record in records]
-    except (msgspec.MsgspecError, TypeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
         raise DamagedIndex(path, f"a lost row of it: {error}") from error
 
 

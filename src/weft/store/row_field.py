@@ -56,7 +56,7 @@ def row_of(record: Record, file: str, offset: int, length: int) -> Row | None:
         return None
     try:
         facts = _decode(encoded)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
     url = record.headers.get("warc-target-uri", "")
     if record.kind == "metadata":

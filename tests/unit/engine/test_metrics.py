@@ -84,3 +84,15 @@ def test_transfers_are_timed_by_kind_and_pages_sized(tmp_path: Path) -> None:
     sizes = figures["weft_body_size_bytes",]
     assert (sum(sizes[:-1]), sizes[-1], sizes[2]) == (1, 5000, 1), "in the bucket up to 16,000 bytes"
     assert figures["weft_urls_added_total",] == [100]
+
+
+def test_a_flipped_bit_in_the_saved_numbers_costs_them_alone(tmp_path: Path) -> None:
+    EngineMetrics(Metrics(tmp_path, SLOT), 10).update(CrawlProgress(None, 1), STATS, 9, now=True)
+    path = tmp_path / f"{SLOT.name}.metrics"
+    whole = path.read_bytes()
+    lost = 0
+    for at in range(0, len(whole), 7):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x80]) + whole[at + 1 :])
+        lost += read_snapshot(path) is None
+        Metrics(tmp_path, SLOT)
+    assert lost, "some make it unreadable"

@@ -122,7 +122,7 @@ class Exchange:
         for line in self._in[:]:
             try:
                 self._receive(line)
-            except (OSError, msgspec.DecodeError):
+            except (OSError, msgspec.DecodeError, UnicodeDecodeError):
                 line.close()
                 self._in.remove(line)
         for pod in self._others:

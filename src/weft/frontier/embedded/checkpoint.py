@@ -139,7 +139,7 @@ class Reader:
             header = self._next(Header)
         except FileNotFoundError:
             return
-        except (OSError, msgspec.DecodeError, EOFError):
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, EOFError):
             whole, header = False, None
         if not whole or header is None:
             log.warning("the checkpoint cannot be used: the whole journal is replayed", file=path)

@@ -135,7 +135,7 @@ class Lead:
         path = self._folder / segment.decode()
         try:
             return msgspec.msgpack.decode(path.read_bytes(), type=list[bytes])
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Damaged(path, f"holds queued URLs, and cannot be read: {error}", _REMEDY) from None
 
     def _forget_used(self) -> None:

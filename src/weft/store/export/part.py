@@ -98,7 +98,7 @@ class Part:
         """The checkpoint of an interrupted export with this order, if its output exists as well."""
         try:
             state = msgspec.json.decode(self._state_path.read_bytes(), type=State)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
         if state.order != dict(order) or not self.path.exists() or self.path.is_dir() != self._is_folder:
             return None
