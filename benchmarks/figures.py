@@ -105,6 +105,15 @@ FIGURES = {
     "violations": Figure(
         "slow hosts", ["slow_hosts"], "requests within the delay, by the server", key("violations"), most=0
     ),
+    "wide": Figure("wide", ["wide"], "of a stripped client that knows the dead hosts", key("of_bound"), least=0.8),
+    "wide-polite": Figure(
+        "wide", ["wide"], "of what the delay allows beside dead hosts", key("scaled_share"), least=0.95
+    ),
+    "wide-late": Figure("wide", ["wide"], "late, at the 99th percentile", key("late_p99_s"), " s", most=1.5),
+    "wide-first-page": Figure("wide", ["wide"], "to the first page of a wide web", key("first_page_s"), " s", most=2),
+    "wide-violations": Figure(
+        "wide", ["wide"], "requests within the delay on the wide web, by the server", key("violations"), most=0
+    ),
     "growth-urls": Figure("growth", ["growth"], "dearer at 10 M URLs than at 10 k", growth("urls"), most=0.25),
     "growth-domains": Figure("growth", ["growth"], "dearer at 1 M domains than at 1 k", growth("domains"), most=0.25),
     "seen": Figure(
