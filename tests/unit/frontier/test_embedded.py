@@ -14,7 +14,7 @@ from weft.config import PolitenessSection
 from weft.errors import Busy
 from weft.frontier import requests as requests_module
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord, Wanted
-from weft.frontier.embedded import frontier as embedded_module
+from weft.frontier.embedded import state as embedded_module
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.requests import Finish, Start, read_events
 from weft.frontier.view import FrontierView
@@ -307,7 +307,7 @@ def test_pages_of_earlier_processes_count_against_the_budgets(bench: Bench) -> N
 
 
 def test_refusals_are_remembered_up_to_a_bound(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded_module, "_REMEMBERED_REFUSALS", 3)
+    monkeypatch.setattr(embedded_module, "REMEMBERED_REFUSALS", 3)
     frontier = bench.open()
     for number in range(5):
         frontier.refused(1, Reason.SCOPE, f"http://x/{number}", 1)

@@ -21,10 +21,11 @@ from weft.frontier.admission import Rules
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord, Wanted
 from weft.frontier.embedded import checkpoint, robots_files, routing, spill
 from weft.frontier.embedded import frontier as embedded
-from weft.frontier.embedded.frontier import FROM_STORE, EmbeddedFrontier
+from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.embedded.renew import renew
 from weft.frontier.embedded.robots_files import RobotsFiles
 from weft.frontier.embedded.routing import RoutedFrontier
+from weft.frontier.embedded.state import FROM_STORE
 from weft.frontier.journal import Journal, sealed
 from weft.frontier.requests import RequestLog, boot_id, last_requests, read_events
 from weft.frontier.view import FrontierView

@@ -1,0 +1,397 @@
+"""Leases of an embedded frontier: what is due is claimed, and what was claimed ends.
+
+A claim is in the request log before it is returned, so that every politeness clock survives a kill; leases of an older
+epoch change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from weft.errors import DiskFull
+from weft.frontier.contract import (
+    End,
+    Ended,
+    Item,
+    Outcome,
+    Rejection,
+    RobotsRecord,
+    Wanted,
+)
+from weft.frontier.embedded.checkpoint import OpenItem
+from weft.frontier.embedded.sites import Crawl, Lane, Site
+from weft.frontier.embedded.state import State
+from weft.frontier.politeness import AddressClock, log_change
+from weft.records import Lease, Purpose, Reason
+
+
+class Live:
+    """A live lease."""
+
+    __slots__ = ("clock", "cooled", "item", "lane", "lease", "site")
+
+    def __init__(self, lease: Lease, site: Site, lane: Lane, item: Item) -> None:
+        self.lease = lease
+        self.site = site
+        self.clock = site.clock  # which counts this request; the site may move to its address's clock later
+        self.lane = lane
+        self.item = item
+        self.cooled = False
+
+
+_LONG_WAIT = 10  # of its own delays, after which a crawl is next at a site that several want
+
+
+class Leases(State):
+    """Claiming and ending."""
+
+    def claim(self, owner: str, limit: int) -> list[Lease]:
+        """Leases for what is due, in the request log before it returns."""
+        now = self.now()
+        self._expire(now)
+        self._forget_idle(now)
+        leases: list[Lease] = []
+        while len(leases) < limit:
+            lane = self._next_lane(now)
+            if lane is None:
+                if self._queues.unblock_waiting():
+                    continue
+                break
+            lease = self._claim_at(lane, owner, now)
+            if lease is not None:
+                leases.append(lease)
+        if leases:
+            try:
+                self._journal.save_history()
+                self._requests.flush()
+            except DiskFull:
+                self.finish(Outcome(lease, End.RELEASE) for lease in leases)
+                raise
+        return leases
+
+    def depth_of(self, lease: Lease) -> int:
+        """From the known depths, which are kept where there is a `max_depth`; else the lease's own."""
+        crawl = self._queues.crawls[lease.crawl]
+        known = crawl.depths.get(crawl.seen.fingerprint(lease.url)) if crawl.depths is not None else None
+        return lease.depth if known is None or known.item != lease.item else min(known.depth, lease.depth)
+
+    def cool(self, ended: Iterable[Ended]) -> None:
+        """Frees the places and sets the clocks."""
+        for one in ended:
+            state = self._valid(one.lease)
+            if state is None or state.cooled:
+                continue
+            state.cooled = True
+            self._requests.end(one.lease.item, one.at, one.outcome or "-")
+            self._end_request(state, one)
+            self._schedule(state)
+
+    def finish(self, outcomes: Iterable[Outcome], batch: int = 0) -> list[bool]:
+        """Ends leases. `batch`: the store's batch that `acknowledge` names once it is durable."""
+        accepted = []
+        unasked = False
+        for outcome in outcomes:
+            state = self._valid(outcome.lease)
+            accepted.append(state is not None)
+            if state is None:
+                continue
+            del self._leases[outcome.lease.item]
+            state.lane.crawl.leased -= 1
+            if not state.cooled:
+                state.clock.active -= 1
+                self._requests.end(outcome.lease.item, self.now(), "unasked")
+                unasked = True
+            self._end_lease(state, outcome, batch)
+            self._schedule(state)
+        if unasked:
+            self._requests.try_flush()
+        return accepted
+
+    def robots_known(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
+        """Remembers an origin's robots.txt; its Crawl-delay raises the site's delay."""
+        self._robots.learn(origin, record)
+        site = self._queues.site(self._queues.key_of(origin.rpartition(" ")[2] + "/"))
+        if crawl_delay_s and crawl_delay_s > site.clock.crawl_delay_s:
+            site.clock.crawl_delay_s = crawl_delay_s
+            site.clock.forced_single = True
+            # The request for robots.txt has already ended, and set `due` with the shorter delay.
+            site.clock.due = max(site.clock.due, self.now() + crawl_delay_s)
+            self._save_site(site)
+        self._queues.schedule(site)
+
+    def next_due(self) -> float | None:
+        """When claiming may give something next."""
+        return 0.0 if self._queues.fairness else self._queues.wheel.next_due()
+
+    def take_places(self, wanted: Sequence[Wanted]) -> list[bool]:
+        """Moves each site to the clock of its address, which it shares with all other sites there."""
+        granted = [self._take_place(one) for one in wanted]
+        if not all(granted):
+            self._requests.try_flush()
+        return granted
+
+    def _take_place(self, wanted: Wanted) -> bool:
+        state = self._valid(wanted.lease)
+        if state is None:
+            return False
+        clock, before, site, now = self._queues.address_clock(wanted.address), state.clock, state.site, self.now()
+        was = clock.crawl_delay_s
+        clock.wants(wanted.crawl_delay_s)
+        raised = clock.crawl_delay_s > was
+        if clock is before and not raised and clock.long_until <= now:
+            return True
+        before.active -= 1
+        section = state.lane.crawl.section
+        trust = state.lane.crawl.trust
+        may_go = max(clock.due_for(section, trust), clock.long_until) <= now and clock.has_room(section, trust)
+        if not isinstance(site.clock, AddressClock):
+            clock.joined(site.clock)
+        site.clock = state.clock = clock
+        if raised:
+            self._save_site(site)
+        if may_go:
+            clock.started(now)
+        else:
+            del self._leases[wanted.lease.item]
+            state.lane.crawl.leased -= 1
+            self._requests.end(wanted.lease.item, now, "unasked")
+            self._give_back(state, state.item.attempt, 0.0, first=True)
+        if clock.long_until > now:
+            for lane in site.all_lanes():
+                self._reject(lane, Reason.RETRY_AFTER)
+        if before is not clock:
+            self._queues.wake(before)
+        if clock.has_room(section):
+            self._queues.schedule(site)
+        return may_go
+
+    # ── claiming ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _next_lane(self, now: float) -> Lane | None:
+        """What to try next: of one crawl the site that has been due longest, of several by turns."""
+        queues = self._queues
+        if len(queues.crawls) == 1 and not queues.fairness:
+            while (site := queues.wheel.pop(now)) is not None:
+                if site.lanes:
+                    return site.lanes[0]
+            return None
+        while (site := queues.wheel.pop(now)) is not None:
+            queues.fairness.offer(site, now)
+        return queues.fairness.next()
+
+    def _claim_at(self, lane: Lane, owner: str, now: float) -> Lease | None:
+        site = lane.site
+        if len(site.lanes) > 1 and (longest := self._longest_waiting(site, lane, now)) is not lane:
+            due = site.clock.due_for(longest.crawl.section, longest.crawl.trust)
+            if due > now:  # its own delay is longer than the others': they wait, or it never has a turn
+                self._queues.wheel.put(site, due, now)
+                return None
+            lane = longest
+        clock, section, trust = site.clock, lane.crawl.section, lane.crawl.trust
+        if clock.active >= clock.places(section, trust) and clock.parked is None:
+            return None  # others came first; the end of one of theirs schedules the site
+        if clock.active >= clock.places(section, trust) or clock.due_for(section, trust) > now:
+            self._queues.schedule(site)
+            return None
+        if clock.broken(section, trust):
+            self._give_up(site, trust)
+        item = self._take(site, lane, now)
+        if item is None:
+            self._queues.schedule(site, asked=lane)
+            return None
+        lease = self._lease(site, lane, item, owner, now)
+        self._queues.schedule(site)
+        return lease
+
+    def _longest_waiting(self, site: Site, lane: Lane, now: float) -> Lane:
+        """The lane whose turn it is, or one of another crawl that has waited ten of its own delays."""
+        for other in site.lanes:
+            if other.served_at < lane.served_at and other.may_run(now) and other.has_budget():
+                delay_s = other.crawl.section.delay_s
+                if delay_s and now - other.served_at > _LONG_WAIT * delay_s and other.crawl.permits() > 0:
+                    lane = other
+        return lane
+
+    def _take(self, site: Site, lane: Lane, now: float) -> Item | None:
+        """The lane's next item; robots.txt first where it is not known."""
+        if not lane.queued:
+            return None
+        if lane.crawl.permits() <= 0:
+            self._queues.block(lane.crawl, site)
+            return None
+        if not lane.has_budget():
+            return None
+        item = self._queues.pop(lane, now)
+        if item is None or item.purpose is Purpose.ROBOTS:
+            return item
+        origin = item.url[: item.url.index("/", 8)]
+        about = lane.crawl.trust + origin
+        if self._robots.is_in_force(about):
+            return item
+        self._queues.push_urgent(lane, item, first=True)
+        if about in self._robots.pending:
+            return None
+        self._robots.pending.add(about)
+        attempt, wall = self._robots.tried(about)
+        robots = Item(
+            self._transient(), origin + "/robots.txt", item.depth, item.item, 0, Purpose.ROBOTS, about, attempt
+        )
+        if wall <= self._wall():
+            return robots
+        # An earlier process has failed to get it, and its wait is not over.
+        self._queues.push_urgent(lane, robots, now + self._queues.wait_s(wall))
+        return None
+
+    def _release_robots(self, lane: Lane) -> bool:
+        """Other crawls must not wait for a robots.txt that this one will not ask for; whether there was one."""
+        waiting = lane.robots or ()
+        for _, _, item in waiting:
+            self._robots.pending.discard(item.about)
+            self._queues.queued -= 1
+            lane.crawl.queued -= 1
+            lane.queued -= 1
+        lane.robots = None
+        return bool(waiting)
+
+    def _mark(self, item: Item, crawl: Crawl, *, leased: bool, ended: bool = False) -> None:
+        if (known := crawl.known(item)) is not None:
+            known.leased, known.ended = leased, ended
+
+    def _lease(self, site: Site, lane: Lane, item: Item, owner: str, now: float) -> Lease:
+        section = lane.crawl.section
+        delay_s = site.clock.delay_s(section)
+        lease = Lease(
+            item.item, lane.crawl.number, item.url, site.key, item.depth, item.parent, item.hops, item.purpose,
+            item.about, item.offsite, item.attempt, owner, self.epoch, now + section.lease_s, delay_s,
+        )  # fmt: skip
+        self._leases[item.item] = Live(lease, site, lane, item)
+        site.clock.started(now)
+        lane.served_at = now
+        if len(self._queues.crawls) > 1:  # one that is alone must not pay for it when another comes
+            self._queues.fairness.served(lane.crawl)
+        lane.crawl.leased += 1
+        if item.purpose is Purpose.PAGE:
+            lane.flight += 1
+            lane.crawl.flight += 1
+            self._mark(item, lane.crawl, leased=True)
+        self._requests.start(item.item, now, site.key, delay_s, site.clock.places(section, lane.crawl.trust), item.url)
+        return lease
+
+    def _expire(self, now: float) -> None:
+        """Queues the items of expired leases again; leases are in the order of their deadlines."""
+        while self._leases:
+            state = next(iter(self._leases.values()))
+            if state.lease.deadline > now:
+                return
+            del self._leases[state.lease.item]
+            state.lane.crawl.leased -= 1
+            clock = state.clock
+            if not state.cooled:
+                clock.active -= 1
+                self._requests.end(state.lease.item, now, "expired")
+                clock.ended(now)
+            self._give_back(state, state.item.attempt, 0.0, first=True)
+            self._schedule(state)
+
+    def _valid(self, lease: Lease) -> Live | None:
+        state = self._leases.get(lease.item)
+        return state if state is not None and state.lease == lease else None
+
+    # ── ending ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _schedule(self, state: Live) -> None:
+        self._queues.schedule(state.site)
+        if state.clock is not state.site.clock and state.clock.parked:
+            self._queues.wake(state.clock)
+
+    def _end_request(self, state: Live, ended: Ended) -> None:
+        clock, section, trust = state.clock, state.lane.crawl.section, state.lane.crawl.trust
+        clock.active -= 1
+        clock.ended(ended.at)
+        before = clock.logged_state(trust)
+        if ended.slow_down:
+            clock.slow_down(ended.at, ended.retry_after_s, section)
+            if (ended.retry_after_s or 0.0) > section.max_retry_after_s:
+                for lane in state.site.all_lanes():
+                    self._reject(lane, Reason.RETRY_AFTER)
+        if ended.ok is not None:
+            clock.answered(ended.lease.item, ended.ok, ended.at, section, trust)
+        if before != clock.logged_state(trust) or ended.slow_down:
+            self._save_site(state.site)
+            clock.log_changes(before, state.site.key, section, trust)
+        if clock.broken(section, trust):
+            self._give_up(state.site, trust)
+
+    def _give_up(self, site: Site, trust: str) -> None:
+        """What the crawls of one trust have at a site is rejected: its breaker has stayed open for too long."""
+        for lane in site.all_lanes():
+            if lane.crawl.trust == trust:
+                self._reject(lane, Reason.BREAKER)
+
+    def _end_lease(self, state: Live, outcome: Outcome, batch: int) -> None:
+        lane, item = state.lane, state.item
+        if lane.crawl.is_closed:
+            self._robots.pending.discard(item.about)
+            return
+        if outcome.end in (End.RETRY, End.RELEASE):
+            again = outcome.end is End.RETRY
+            self._give_back(state, item.attempt + again, self.now() + outcome.wait_s if again else 0.0, first=not again)
+            return
+        if item.purpose is Purpose.PAGE:
+            self._free_permit(lane)
+            self._mark(item, lane.crawl, leased=False, ended=True)
+            if outcome.end is End.PAGE:
+                lane.pages += 1
+                lane.crawl.pages += 1
+        self._end_item(OpenItem(lane.crawl.number, item), batch)
+
+    def _give_back(self, state: Live, attempt: int, not_before: float, *, first: bool) -> None:
+        item = state.item
+        wall = self._wall() + max(0.0, not_before - self.now())
+        if state.lane.crawl.is_closed or (item.purpose is Purpose.ROBOTS and state.lane.crawl.paused):
+            if item.purpose is Purpose.ROBOTS and attempt != item.attempt:
+                self._robots.failed(item.about, attempt, wall)
+            self._robots.pending.discard(item.about)  # whoever needs it next asks for it again, when its wait is over
+            return
+        if item.purpose is Purpose.PAGE:
+            self._free_permit(state.lane)
+            self._mark(item, state.lane.crawl, leased=False)
+            item = state.lane.crawl.at_known_depth(item)
+        if attempt != item.attempt:
+            item = msgspec.structs.replace(item, attempt=attempt)
+            if item.purpose is Purpose.ROBOTS:
+                self._robots.failed(item.about, attempt, wall)
+            else:
+                self._journal.put("retries", item.item, attempt, wall, state.lane.crawl.number)
+        # The site may have been forgotten while this was out.
+        lane = self._queues.site(state.site.key).lane(state.lane.crawl)
+        self._queues.push_urgent(lane, item, not_before, first=first)
+        self._queues.schedule(self._queues.site(state.site.key))
+
+    def _free_permit(self, lane: Lane) -> None:
+        lane.flight -= 1
+        lane.crawl.flight -= 1
+        self._queues.unblock(lane.crawl)
+
+    def _reject(self, lane: Lane, reason: Reason) -> None:
+        """Empties a lane; `rejections` returns its items."""
+        waiting = list(lane.items())
+        if waiting:
+            log_change(reason, lane.key, len(waiting))
+        self._queues.queued -= lane.queued
+        lane.crawl.queued -= lane.queued
+        lane.clear()
+        for item in waiting:
+            if item.purpose is Purpose.ROBOTS:
+                self._robots.pending.discard(item.about)
+            elif item.item not in self._queues.ended:
+                self._rejected.append(Rejection(item, lane.crawl.number, reason))
+                self._rejected_out[item.item] = OpenItem(lane.crawl.number, item)
+
+    def _forget_idle(self, now: float) -> None:
+        for site in self._queues.forget_idle(now):
+            for lane in site.all_lanes():
+                for origin in lane.origins:
+                    self._robots.forget(lane.crawl.trust + origin)

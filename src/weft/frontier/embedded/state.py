@@ -1,0 +1,261 @@
+"""What the parts of an embedded frontier share: its files, its counters, and how they become durable.
+
+Memory holds the working set (`queues`), the journal what must not be lost. `commit` writes what was admitted and what
+has ended; now and then a checkpoint spares the next start the whole journal.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from weft.config import PolitenessSection
+from weft.errors import BadInput, Busy, DiskFull
+from weft.frontier.contract import (
+    Item,
+    Rejection,
+    RobotsRecord,
+)
+from weft.frontier.embedded.checkpoint import OpenItem
+from weft.frontier.embedded.queues import Queues
+from weft.frontier.embedded.recovery import Counts, Finished, Recovery
+from weft.frontier.embedded.robots_files import RobotsFiles
+from weft.frontier.embedded.sites import Site
+from weft.frontier.journal import Journal, undamaged
+from weft.frontier.requests import RequestLog, missing_bytes
+from weft.records import POD_SHIFT, Found, Purpose, Reason
+
+REMEMBERED_REFUSALS = 100_000
+CHECKPOINT_EVERY = 500_000  # journal lines between checkpoints; a large frontier waits longer, close() less
+FROM_STORE = "from_store"  # in the journal's meta: the frontier was rebuilt, stored pages' links are yet to be admitted
+
+
+if TYPE_CHECKING:
+    from weft.frontier.embedded.leases import Live
+
+
+class State:
+    """The files and counters; `leases`, `crawls` and `frontier` build on it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        section: PolitenessSection,
+        *,
+        pod: int = 0,
+        checkpoint_every: int = CHECKPOINT_EVERY,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._folder = folder
+        self._section = section
+        self._clock = clock
+        self._wall = wall
+        self._latest = 0.0
+        self._lock = _lock(folder)
+        try:
+            self._journal = Journal(folder / "frontier.db")
+        except BaseException:
+            os.close(self._lock)
+            raise
+        # Links of stored pages may be missing here: those of the last pages after a power cut, all of them in a rebuilt
+        # frontier (`weft rebuild --frontier`). See `restore_stored`.
+        self.is_new = self._journal.meta(FROM_STORE) is not None
+        self.unsure_of_links = self.is_new or self._journal.lost_tail
+        shutil.rmtree(folder / "spill", ignore_errors=True)
+        self.epoch: int = (self._journal.meta("epoch") or 0) + 1
+        self.acknowledged: int = self._journal.meta("acknowledged") or 0
+        self._queues = Queues(section, self._journal, folder / "spill", self.now, wall)
+        with undamaged(self._journal.path):
+            records = self._journal.rows("crawls")
+            self._by_name: dict[str, int] = {msgspec.msgpack.decode(data)["name"]: number for number, data in records}
+        self._namesakes: Counter[str] = Counter()  # open crawls by name: seldom more than one
+        self._recovery = Recovery(folder, self._journal, self._queues, wall)
+        self._leases: dict[int, Live] = {}
+        self._aside: dict[int, dict[int, Item]] = {}  # by crawl and number: what an edit has excluded
+        self._is_recovered = False
+        self._robots = RobotsFiles(self._journal, wall)
+        self._counts = Counts(next_item=(pod << POD_SHIFT) + 1)
+        self._next_transient = -1
+        self._rejected: list[Rejection] = []
+        self._rejected_out: dict[int, OpenItem] = {}  # rejected items whose rows are not stored yet
+        self._unacknowledged: list[tuple[int, OpenItem]] = []
+        self._checkpoint_every = checkpoint_every
+        self._since_checkpoint = 0
+        self._refusals_kept: Counter[int] = Counter()  # by crawl
+        self.unreadable_requests = 0  # lines of the request log; known after `recover`
+        self.missing_log_bytes = missing_bytes(folder / "requests", self._journal.meta("request_log"))
+        self._requests = RequestLog(folder / "requests", self.now())
+        self._log_place = ("", 0)
+        # Set by the engine, which can read robots.txt: returns the rule that forbids a URL, or "".
+        self.forbids: Callable[[int, RobotsRecord, str, str], str] = lambda _crawl, _record, _origin, _url: ""
+
+    def now(self) -> float:
+        """Never runs backwards."""
+        self._latest = max(self._latest, self._clock())
+        return self._latest
+
+    def note(self, name: str, value: str | None = None) -> str:
+        """A string kept with the frontier; given a value, it is changed at the next commit."""
+        if value is None:
+            return str(self._journal.meta(f"note:{name}") or "")
+        self._journal.put_meta(f"note:{name}", value)
+        return value
+
+    def scope_extended(self, crawl: int, url: str) -> None:
+        """Kept with the crawl; `scope_extensions` gives them back."""
+        extensions = self.scope_extensions(crawl)
+        if url not in extensions:
+            self._journal.put_meta(f"scope:{crawl}", [*extensions, url])
+            self._commit_early()
+
+    def scope_extensions(self, crawl: int) -> list[str]:
+        """Where seeds' redirects have led."""
+        return [str(url) for url in self._journal.meta(f"scope:{crawl}") or ()]
+
+    def refused(self, crawl: int, reason: Reason, url: str, parent: int) -> None:
+        """In the journal, for `weft explain`."""
+        if self._refusals_kept[crawl] < REMEMBERED_REFUSALS:
+            self._refusals_kept[crawl] += 1
+            self._journal.refuse(crawl, reason, url, parent)
+
+    def left_sitemaps(self, crawl: int) -> list[Found]:
+        """The sitemaps for which there was no room, up to a bound: for a crawl that may have more of them now."""
+        return [
+            Found(url, depth, 0, hops, Purpose.SITEMAP, about)
+            for url, number, depth, hops, about in self._journal.rows("left_sitemaps")
+            if number == crawl
+        ]
+
+    def knows_finished(self) -> Callable[[int], bool]:
+        """What tells of an item whether the journal has its end."""
+        return Finished(self._journal).__contains__
+
+    def robots(self, origin: str) -> RobotsRecord | None:
+        """From memory, else from the journal."""
+        return self._robots.get(origin)
+
+    def rejections(self) -> list[Rejection]:
+        """Items removed from the queues, or not admitted, since the last call: store them, then call `ended`."""
+        rejected, self._rejected = self._rejected, []
+        return rejected
+
+    def ended(self, items: Iterable[int], batch: int = 0) -> None:
+        """Ends rejected items whose rows are stored."""
+        for item in items:
+            self._end_item(self._rejected_out.pop(item), batch)
+
+    def acknowledge(self, batch: int) -> None:
+        """The store's batches up to this one are durable: the ends of their items go to the journal."""
+        self.acknowledged = batch
+        keep = []
+        for number, out in self._unacknowledged:
+            if number <= batch:
+                self._end_for_good(out)
+            else:
+                keep.append((number, out))
+        self._unacknowledged = keep
+        self._journal.put_meta("acknowledged", batch)
+
+    def commit(self) -> None:
+        """Writes what was admitted and what has ended to the journal, and now and then a checkpoint."""
+        self._requests.flush()
+        self._since_checkpoint += self._journal.waiting
+        if self._requests.place != self._log_place:
+            self._log_place = self._requests.place
+            self._journal.put_meta("request_log", self._log_place)
+        self._journal.commit()
+        size = self._queues.queued + self._counts.admitted // 8
+        if self._since_checkpoint > self._checkpoint_every + size // 10:
+            self._checkpoint()
+
+    def sync(self) -> None:
+        """Makes what was committed safe against a power cut."""
+        self._requests.sync()
+        self._journal.sync()
+
+    def close(self) -> None:
+        """Commits, closes, and releases the folder's lock."""
+        self.commit()
+        if self._since_checkpoint > self._checkpoint_every // 25:
+            self._checkpoint()
+        self._requests.close()
+        self._journal.close()
+        os.close(self._lock)
+
+    def key_of(self, url: str) -> str:
+        """The politeness key of a URL."""
+        return self._queues.key_of(url)
+
+    def _end_item(self, out: OpenItem, batch: int) -> None:
+        if out.item.item < 0:
+            return
+        self._counts.finished += 1
+        if batch:
+            self._unacknowledged.append((batch, out))
+        else:
+            self._end_for_good(out)
+
+    def _end_for_good(self, out: OpenItem) -> None:
+        """It will not come back, whatever happens; until then its attempts are remembered."""
+        self._journal.done[out.crawl].append(out.item.item)
+        if out.item.attempt:
+            self._journal.delete("retries", out.item.item)
+
+    def _spill(self, crawl: int) -> Path:
+        return self._folder / "spill" / str(crawl)
+
+    def _save_site(self, site: Site) -> None:
+        self._queues.save(site)
+        delay_s = site.clock.delay_s(self._section)
+        if delay_s > (self._journal.latest_meta("longest_delay") or 0.0):
+            self._journal.put_meta("longest_delay", delay_s)
+        # Rare, and must survive a kill before the next regular commit.
+        self._commit_early()
+
+    def _commit_early(self) -> None:
+        try:
+            self._journal.commit()
+        except DiskFull:
+            pass  # the changes stay buffered; the next `commit` raises
+
+    def _checkpoint(self) -> None:
+        """Writes a checkpoint; everything must be committed."""
+        out = [OpenItem(state.lane.crawl.number, state.item) for state in self._leases.values() if state.item.item > 0]
+        out += [one for _, one in self._unacknowledged]
+        out += self._rejected_out.values()
+        # Once they are taken back, no line of the journal says so.
+        out += [OpenItem(crawl, item) for crawl, items in self._aside.items() for item in items.values()]
+        counts = msgspec.structs.replace(self._counts, finished=self._counts.finished - len(self._unacknowledged))
+        try:
+            self._recovery.save(counts, out, self.now())
+        except DiskFull:
+            pass  # the journal has everything
+        self._since_checkpoint = 0
+
+    def _transient(self) -> int:
+        """A negative number, for an item that is not in the journal: a robots.txt request."""
+        self._next_transient -= 1
+        return self._next_transient
+
+
+def _lock(folder: Path) -> int:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise BadInput(f"data dir {folder}: cannot be used: {error.strerror}; choose another `data_dir`") from None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise Busy(f"data dir {folder}: a crawl is running in it; stop it first, or choose another data dir") from None
+    return fd
