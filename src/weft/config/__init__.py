@@ -3,7 +3,8 @@
 Precedence: flag > `WEFT_*` environment > YAML file > default. Keys are flat; each belongs to one section, and a part is
 handed its section, never the whole. An unknown key, a wrong type or a value out of range is an error; all of them are
 told at once, each with its place, what is accepted and the nearest known key. Adding a key is adding a field to a
-section (`crawl`, `pods`). What a setting may be called: see `weft.names`.
+section (`crawl`, `pods`, `service`); each product has its own: a key of the service is no flag of `weft crawl`. What a
+setting may be called: see `weft.names`.
 """
 
 from weft.config.crawl import (
@@ -16,19 +17,23 @@ from weft.config.crawl import (
     StoreSection,
 )
 from weft.config.keys import Key, accepted, json_schema, keys, own_names
-from weft.config.loading import Loaded, load
+from weft.config.loading import Loaded, load, load_service
 from weft.config.masking import masked
 from weft.config.pods import PodSpec, PodsSection, RedisSection, numbers
+from weft.config.service import JobsSection, ServerSection, ServiceConfig
 from weft.config.sources import DEBUG_PODS, checks_pod_assignment
-from weft.config.tree import COMPUTED, PATTERNS, Config
+from weft.config.tree import COMPUTED, CRAWL, PATTERNS, SERVICE, Config, Product
 from weft.config.values import place, split
 
 __all__ = [
     "COMPUTED",
+    "CRAWL",
     "DEBUG_PODS",
     "PATTERNS",
+    "SERVICE",
     "Config",
     "FetchSection",
+    "JobsSection",
     "Key",
     "LimitsSection",
     "Loaded",
@@ -36,15 +41,19 @@ __all__ = [
     "PodSpec",
     "PodsSection",
     "PolitenessSection",
+    "Product",
     "RedisSection",
     "RunSection",
     "ScopeSection",
+    "ServerSection",
+    "ServiceConfig",
     "StoreSection",
     "accepted",
     "checks_pod_assignment",
     "json_schema",
     "keys",
     "load",
+    "load_service",
     "masked",
     "numbers",
     "own_names",

@@ -26,6 +26,19 @@ def contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Ite
     yield from _list_contradictions(values)
     yield from _pod_contradictions(values, origins)
     yield from _header_contradictions(values)
+    yield from _host_contradictions(values)
+
+
+def service_contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[tuple[str, str]]:  # noqa: ARG001
+    """The same for the scrape service."""
+    yield from _header_contradictions(values)
+    yield from _host_contradictions(values)
+    for name in ("data_dir", "host"):
+        if not values[name].strip():
+            yield name, "is empty: write what is meant, or leave it out"
+
+
+def _host_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for host, address in values["resolve"].items():
         if not host.strip():
             yield "resolve", f"a host is missing before {address!r}: write `resolve={{'HOST': 'ADDRESS'}}`"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, get_type_hints
 
 from weft.config.keys import Key, accepted, keys
-from weft.config.tree import Config
+from weft.config.tree import CRAWL, Product
 
 _INTRO = """# Settings
 
@@ -40,7 +40,7 @@ _PATHS = frozenset({"seed_file", "exclude_file", "log_dir"})
 
 def settings_page() -> str:
     """docs/settings.md."""
-    return "\n".join([_INTRO, *_tables()])
+    return "\n".join([_INTRO, *_tables(CRAWL)])
 
 
 def keywords_module() -> str:
@@ -52,9 +52,9 @@ def keywords_module() -> str:
     return "\n".join([*lines, ""])
 
 
-def _tables() -> Iterator[str]:
-    known = keys()
-    for section, struct in get_type_hints(Config).items():
+def _tables(product: Product) -> Iterator[str]:
+    known = keys(product)
+    for section, struct in get_type_hints(product.tree).items():
         yield f"## {(struct.__doc__ or '').rstrip('.')}\n"
         yield "| key | flag | default | accepts | |\n|---|---|---|---|---|"
         yield from (_line(item) for item in known.values() if item.section == section)

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from weft.config.section import LARGEST, LONGEST_S
-from weft.config.tree import COMPUTED_WORDS, SHORT_FLAGS, Config
+from weft.config.tree import CRAWL, SHORT_FLAGS, Product
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,7 @@ class Key:
     schema: dict[str, Any]
     default: Any
     tuning: bool  # few crawls need it
+    computed: str = ""  # in words, a default that follows from other values
 
     @property
     def flag(self) -> str:
@@ -35,8 +36,8 @@ class Key:
     @property
     def default_words(self) -> str:
         """What counts when nobody says anything; empty for nothing at all."""
-        if self.name in COMPUTED_WORDS:
-            return COMPUTED_WORDS[self.name]
+        if self.computed:
+            return self.computed
         value = self.default
         if isinstance(value, bool):
             return "on" if value else "off"
@@ -48,10 +49,10 @@ class Key:
 
 
 @cache
-def keys() -> Mapping[str, Key]:
-    """Every key, in the order of the sections."""
+def keys(product: Product = CRAWL) -> Mapping[str, Key]:
+    """Every key of a product, in the order of the sections."""
     found = {}
-    for section, struct in get_type_hints(Config).items():
+    for section, struct in get_type_hints(product.tree).items():
         hints = get_type_hints(struct, include_extras=True)
         (_, defs) = msgspec.json.schema_components([struct], ref_template="{name}")
         properties = defs[struct.__name__]["properties"]
@@ -65,6 +66,7 @@ def keys() -> Mapping[str, Key]:
             found[info.encode_name] = Key(
                 info.encode_name, section, info.name, hints[info.name], schema["description"], schema, default,
                 any(getattr(meta, "extra", None) for meta in hints[info.name].__metadata__),
+                product.computed_words.get(info.encode_name, ""),
             )  # fmt: skip
     return MappingProxyType(found)
 
@@ -76,10 +78,10 @@ def own_names(known: Mapping[str, Key]) -> dict[str, str]:
     }
 
 
-def json_schema() -> dict[str, Any]:
-    """A JSON Schema of the YAML file, for editors."""
+def json_schema(product: Product = CRAWL) -> dict[str, Any]:
+    """A JSON Schema of a product's YAML file, for editors."""
     properties = {}
-    for item in keys().values():
+    for item in keys(product).values():
         # A list of texts may be written as one text.
         schema = item.schema
         if item.name == "pods":  # and a pod as its URL
@@ -92,7 +94,7 @@ def json_schema() -> dict[str, Any]:
         properties[item.name] = {**schema, "description": item.help}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Weft configuration",
+        "title": "Weft configuration" if product is CRAWL else f"Weft configuration of the {product.name}",
         "type": "object",
         "additionalProperties": False,
         "properties": properties,

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from weft.config.contradictions import contradictions
-from weft.config.keys import Key, keys
+from weft.config.contradictions import contradictions, service_contradictions
+from weft.config.keys import keys
+from weft.config.service import ServiceConfig
 from weft.config.sources import from_environment, from_file, from_flags
-from weft.config.tree import NOT_KEPT, Config, was_given
+from weft.config.tree import CRAWL, NOT_KEPT, SERVICE, Config, Product, was_given
 from weft.config.values import Value, compute, place, typed
 from weft.errors import BadConfig
 
@@ -45,25 +46,49 @@ def load(
     `earlier` is what a crawl that is resumed was started with: it counts before the defaults. Whether the values fit
     together is left open where that is not known yet (`is_judged`).
     """
-    known, problems = keys(), list[str]()
-    environment = os.environ if environment is None else environment
-    given = [
+    known = keys()
+    kept = [
         (name, Value(value, "as the crawl was started")) for name, value in (earlier or {}).items() if name in known
     ]
+    judge = contradictions if is_judged else lambda *_: ()
+    values, origins = _merged(CRAWL, kept, path, environment, flags, judge)
+    _take_first_pods(values, origins)
+    ordered = {name: values[name] for name in known}
+    return Loaded(Config(**_sections(ordered, CRAWL)), origins, ordered)
+
+
+def load_service(
+    path: Path | str | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> ServiceConfig:
+    """The same for the scrape service."""
+    values, _ = _merged(SERVICE, [], path, environment, flags, service_contradictions)
+    return ServiceConfig(**_sections(values, SERVICE))
+
+
+def _merged(
+    product: Product,
+    given: list[tuple[str, Value]],
+    path: Path | str | None,
+    environment: Mapping[str, str] | None,
+    flags: Mapping[str, Any] | None,
+    judge: Callable[[Mapping[str, Any], Mapping[str, str]], Iterable[tuple[str, str]]],
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Every value of a product and where it came from; BadConfig with every problem found."""
+    known, problems = keys(product), list[str]()
+    environment = os.environ if environment is None else environment
     if path is not None:
         given += from_file(Path(path), known, environment, problems)
     given += from_environment(known, environment, problems)
     given += from_flags(known, flags or {}, problems)
-    values, origins = typed(given, known, problems)
+    values, origins = typed(given, known, problems, product.computed)
     if not problems:
-        compute(values, origins)
-        told = contradictions(values, origins) if is_judged else ()
-        problems += [f"{place(origins[name], name)}: {text}" for name, text in told]
+        compute(values, origins, product.computed)
+        problems += [f"{place(origins[name], name)}: {text}" for name, text in judge(values, origins)]
     if problems:
         raise BadConfig(sorted(problems, key=_line))
-    _take_first_pods(values, origins)
-    ordered = {name: values[name] for name in known}
-    return Loaded(_assemble(ordered, known), origins, ordered)
+    return values, origins
 
 
 def _take_first_pods(values: dict[str, Any], origins: dict[str, str]) -> None:
@@ -74,11 +99,11 @@ def _take_first_pods(values: dict[str, Any], origins: dict[str, str]) -> None:
         origins["pods"] += f", the first {wanted} of {listed}"
 
 
-def _assemble(values: Mapping[str, Any], known: Mapping[str, Key]) -> Config:
+def _sections(values: Mapping[str, Any], product: Product) -> dict[str, Any]:
     sections: dict[str, dict[str, Any]] = {}
-    for name, item in known.items():
+    for name, item in keys(product).items():
         sections.setdefault(item.section, {})[item.attribute] = values[name]
-    return Config(**{name: struct(**sections[name]) for name, struct in get_type_hints(Config).items()})
+    return {name: struct(**sections[name]) for name, struct in get_type_hints(product.tree).items()}
 
 
 def _line(problem: str) -> int:

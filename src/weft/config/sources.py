@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from weft import names
-from weft.config.keys import Key, own_names
+from weft.config.keys import Key, keys, own_names
+from weft.config.tree import PRODUCTS
 from weft.config.values import Value
 
 DEBUG_PODS = "WEFT_DEBUG_POD_ASSIGNMENT"
@@ -33,6 +34,8 @@ def from_environment(
             continue
         name = variable.removeprefix("WEFT_").lower()
         if name not in own:
+            if any(name in own_names(keys(product)) for product in PRODUCTS):
+                continue  # another product's: one environment may serve all of them
             told = names.answer(name, own, lambda other: f"WEFT_{other.upper()}")
             problems.append(f"environment: {variable} names no key{told}")
         elif (first := spelt.setdefault(own[name], variable)) != variable:

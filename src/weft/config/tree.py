@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec import Struct
@@ -18,6 +19,7 @@ from weft.config.crawl import (
     StoreSection,
 )
 from weft.config.pods import PodsSection, RedisSection
+from weft.config.service import ServiceConfig
 
 
 class Config(Struct, frozen=True, kw_only=True):
@@ -37,8 +39,9 @@ class Config(Struct, frozen=True, kw_only=True):
 BLOOM_KEYS = ("bloom_filter_capacity", "bloom_filter_error_rate")
 
 
+Compute = Callable[[Mapping[str, Any], Mapping[str, str]], tuple[Any, str]]
 # Defaults that follow from other values: key -> (the value, why), from the values so far and their origins.
-COMPUTED: dict[str, Callable[[Mapping[str, Any], Mapping[str, str]], tuple[Any, str]]] = {
+COMPUTED: dict[str, Compute] = {
     "scope": lambda got, _: (
         ("any", "from a seed file") if got.get("seed_file") else ("domain", "URLs on the command line")
     ),
@@ -76,6 +79,32 @@ NOT_KEPT = frozenset(
 )
 PATTERNS = frozenset({"include", "exclude"})
 SECRET_KEYS = frozenset({"auth", "headers", "redis_password", "pods"})
+
+
+@dataclass(frozen=True)
+class Product:
+    """What is configured as one: its sections, and the defaults that follow from other values."""
+
+    name: str
+    tree: type[Struct]
+    command: str
+    computed: Mapping[str, Compute] = field(hash=False)
+    computed_words: Mapping[str, str] = field(hash=False)
+
+
+CRAWL = Product("crawl", Config, "weft crawl", COMPUTED, COMPUTED_WORDS)
+SERVICE = Product(
+    "service",
+    ServiceConfig,
+    "weft serve",
+    {
+        # What one caller's page does to its parser must not touch another's: see docs/decisions/0020.
+        "parser_children": lambda _got, _: (1, "the service"),
+        "log_dir": lambda got, _: (os.path.join(got["data_dir"], "logs"), "in the data dir"),  # noqa: PTH118
+    },
+    {"parser_children": "1", "log_dir": "logs in the data dir"},
+)
+PRODUCTS = (CRAWL, SERVICE)
 
 
 def was_given(origins: Mapping[str, str], *keys: str) -> bool:

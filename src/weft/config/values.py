@@ -18,7 +18,7 @@ import msgspec
 from weft.config.keys import Key, accepted
 from weft.config.pods import PodSpec
 from weft.config.section import LARGEST, LONGEST_S
-from weft.config.tree import COMPUTED, PATTERNS, SECRET_KEYS
+from weft.config.tree import PATTERNS, SECRET_KEYS, Compute
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,10 @@ def split(text: str, *, patterns: bool = False) -> list[str]:
 
 
 def typed(
-    given: list[tuple[str, Value]], known: Mapping[str, Key], problems: list[str]
+    given: list[tuple[str, Value]], known: Mapping[str, Key], problems: list[str], computed: Mapping[str, Compute]
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Every value checked, the overridden ones too; the later wins. What was not given gets its plain default."""
-    values = {name: copy(item.default) for name, item in known.items() if name not in COMPUTED}
+    values = {name: copy(item.default) for name, item in known.items() if name not in computed}
     origins = dict.fromkeys(values, "default")
     for name, value in given:
         item = known[name]
@@ -105,10 +105,11 @@ def _at_most(schema: dict[str, Any], value: Any) -> str:
         return ""
 
 
-def compute(values: dict[str, Any], origins: dict[str, str]) -> None:
-    for name, compute in COMPUTED.items():
+def compute(values: dict[str, Any], origins: dict[str, str], computed: Mapping[str, Compute]) -> None:
+    """Adds the defaults that follow from other values."""
+    for name, rule in computed.items():
         if name not in values:
-            values[name], why = compute(values, origins)
+            values[name], why = rule(values, origins)
             origins[name] = f"default ({why})"
 
 

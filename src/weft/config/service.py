@@ -1,0 +1,70 @@
+"""The keys of the scrape service: where it listens, how much it does at a time, how long it keeps things."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, field
+
+from weft.config.crawl import FetchSection
+from weft.config.section import Help, Positive, Seconds, Section, Timeout, Tuning
+
+
+class ServerSection(Section, frozen=True, kw_only=True):
+    """Where the service listens, and where it keeps everything."""
+
+    host: Annotated[str, Help("address to listen at; any but loopback needs API keys")] = "127.0.0.1"
+    port: Annotated[Annotated[int, Meta(ge=0, le=65535)], Help("port to listen at; 0: one that is free")] = 8000
+    workers: Annotated[Annotated[int, Meta(ge=1, le=64)], Help("processes that answer requests")] = 1
+    data_dir: Annotated[str, Help("folder to keep tasks and pages in, made if need be")] = "./weft-service"
+
+
+class JobsSection(Section, frozen=True, kw_only=True):
+    """What runs at a time, how sites are treated by tasks, and how long tasks are kept."""
+
+    max_tasks: Annotated[Positive, Help("tasks that run at a time")] = field(default=5, name="max_concurrent_tasks")
+    max_scrapes: Annotated[Positive, Help("single pages and maps that run at a time")] = field(
+        default=20, name="max_concurrent_scrapes"
+    )
+    max_sites: Annotated[Positive, Help("sites with a schedule that run at a time")] = field(
+        default=16, name="max_concurrent_sites"
+    )
+    max_articles: Annotated[
+        Annotated[int, Meta(ge=1, le=1000)], Help("pages that a task has in flight, if it does not say otherwise")
+    ] = field(default=10, name="max_concurrent_articles")
+    delay_s: Annotated[Seconds, Help("least seconds between the starts of two requests to one site")] = field(
+        default=0.2, name="job_delay_seconds"
+    )
+    breaker_failures: Annotated[Positive, Help("failures in a row that open a site's breaker")] = 5
+    breaker_reset_s: Annotated[Timeout, Help("seconds an open breaker waits before a probe")] = field(
+        default=300.0, name="breaker_reset_seconds"
+    )
+    max_pending: Annotated[Positive, Help("tasks that wait in a lane; more are refused")] = field(
+        default=10_000, name="max_pending_tasks"
+    )
+    max_pending_hours: Annotated[Timeout, Help("hours that a task may wait for its start")] = 24.0
+    retention_hours: Annotated[Timeout, Help("hours that a task is kept after its end")] = field(
+        default=24.0, name="task_retention_hours"
+    )
+    cleanup_s: Annotated[Timeout, Tuning("seconds between two deletions of old tasks")] = field(
+        default=3600.0, name="cleanup_interval_seconds"
+    )
+
+
+class ServiceLogSection(Section, frozen=True, kw_only=True):
+    """What the service writes down about itself."""
+
+    log_dir: Annotated[str, Tuning("folder of the log files")]
+    log_level: Annotated[
+        Literal["DEBUG", "INFO", "WARNING", "ERROR"],
+        Help("least level of a line in the log files: DEBUG, INFO, WARNING or ERROR"),
+    ] = "INFO"
+
+
+class ServiceConfig(Struct, frozen=True, kw_only=True):
+    """The whole tree of the service; only the door holds it."""
+
+    server: ServerSection
+    jobs: JobsSection
+    fetch: FetchSection
+    log: ServiceLogSection

@@ -1,0 +1,68 @@
+"""What the scrape service refuses, divided by what the caller does about it.
+
+WeftError
+└── JobError
+    ├── TaskUnknown      no such task, or another key's: 404
+    ├── TaskFinished     the task has ended, or is in a state that does not allow this: 409
+    ├── KeyReused        the idempotency key stands for another request: 409
+    ├── QueueFull        as many tasks wait as may: 429, again after `retry_after_s`
+    ├── EngineAway       the engine does not answer now: 503, again after `retry_after_s`
+    └── LeaseLost        another runner has taken over: stop, and change nothing more
+"""
+
+from __future__ import annotations
+
+from weft.errors import WeftError
+
+
+class JobError(WeftError):
+    """The root of what the scrape service refuses."""
+
+
+class TaskUnknown(JobError):
+    """There is no such task, or it is another key's: nobody learns which."""
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(f"there is no task {task_id[:64]!r}")
+        self.task_id = task_id
+
+
+class TaskFinished(JobError):
+    """The task's state does not allow what was asked."""
+
+    def __init__(self, task_id: str, state: str, what: str) -> None:
+        super().__init__(f"the task {task_id} is {state}: it cannot be {what}")
+        self.task_id = task_id
+        self.state = state
+
+
+class KeyReused(JobError):
+    """An idempotency key came again with another request."""
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__("this idempotency key was used for another request: use a new one")
+        self.task_id = task_id
+
+
+class QueueFull(JobError):
+    """As many tasks wait as may."""
+
+    def __init__(self, waiting: int, retry_after_s: float) -> None:
+        super().__init__(f"{waiting:,} tasks wait already, which is all there is room for: try again later")
+        self.retry_after_s = retry_after_s
+
+
+class EngineAway(JobError):
+    """The engine does not answer; it is being started again."""
+
+    def __init__(self, why: str, retry_after_s: float = 2.0) -> None:
+        super().__init__(f"the engine does not answer now: {why}")
+        self.retry_after_s = retry_after_s
+
+
+class LeaseLost(JobError):
+    """A step of a runner that is none any more was refused."""
+
+    def __init__(self, epoch: int) -> None:
+        super().__init__(f"the runner of epoch {epoch} has been replaced")
+        self.epoch = epoch

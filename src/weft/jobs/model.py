@@ -1,0 +1,256 @@
+"""What a task is: its order, its states, how far it is, and why pages failed. Plain frozen values, no I/O.
+
+    PENDING ──► RUNNING ⇄ PAUSED ──► COMPLETED | PARTIAL | FAILED | CANCELLED
+       └──────────────────────────────► FAILED (expired) | CANCELLED
+
+Invariants: a state is only ever changed by one atomic step of the store (`store/contract.py`), never back; a terminal
+state is final; in every answer `discovered = completed + gone + failed + refused + queued + in_flight`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from weft.records import Reason
+
+Scope = Literal["any", "domain", "host", "prefix"]
+
+
+class TaskState(StrEnum):
+    """Where a task is in its life."""
+
+    PENDING = "PENDING"  # waits for a slot; its deadline does not run yet
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"  # asks for nothing; its deadline runs on
+    COMPLETED = "COMPLETED"
+    PARTIAL = "PARTIAL"  # ended with some of it
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether nothing more will happen to it."""
+        return self in TERMINAL
+
+
+TERMINAL = frozenset({TaskState.COMPLETED, TaskState.PARTIAL, TaskState.FAILED, TaskState.CANCELLED})
+LIVE = frozenset(TaskState) - TERMINAL
+STARTED = frozenset({TaskState.RUNNING, TaskState.PAUSED})
+# state -> the states that may follow it
+NEXT: Mapping[TaskState, frozenset[TaskState]] = {
+    TaskState.PENDING: frozenset({TaskState.RUNNING, TaskState.FAILED, TaskState.CANCELLED}),
+    TaskState.RUNNING: TERMINAL | {TaskState.PAUSED},
+    TaskState.PAUSED: TERMINAL | {TaskState.RUNNING},
+} | dict.fromkeys(TERMINAL, frozenset())
+
+
+class FinishReason(StrEnum):
+    """Why a task has ended."""
+
+    DONE = "done"  # nothing was left to do
+    DEADLINE = "deadline"
+    MAX_PAGES = "max_pages"
+    CANCELLED = "cancelled"
+    TOO_MANY_ERRORS = "too_many_errors"  # it ended by itself, and no page was scraped
+    REFUSED = "refused"  # nothing of it could be asked for: addresses, robots.txt, scope
+    EXPIRED = "expired"  # it was PENDING for too long
+    ERROR = "error"  # the engine could not run it; the task's `message` says why
+
+
+class ErrorClass(StrEnum):
+    """What kind of failure a page had. `robots` and `blocked` are refusals, not failures."""
+
+    TIMEOUT = "timeout"
+    CONNECTION = "connection"  # connect, reset, truncated, protocol
+    DNS = "dns"
+    TLS = "tls"
+    HTTP_4XX = "http_4xx"
+    HTTP_5XX = "http_5xx"
+    ROBOTS = "robots"
+    BLOCKED = "blocked"  # not asked for: an open breaker, a refused address, a long Retry-After, a limit
+    TOO_LARGE = "too_large"
+    PARSE = "parse"
+    OTHER = "other"
+
+
+class Lane(StrEnum):
+    """Which places a task takes: each lane has its own number of them."""
+
+    TASK = "task"  # max_concurrent_tasks
+    SCRAPE = "scrape"  # single pages and maps: max_concurrent_scrapes
+    SITE = "site"  # sites with a schedule: max_concurrent_sites
+
+
+class Outcome(StrEnum):
+    """What became of one URL of a task. A redirect is none: its target stands for it."""
+
+    COMPLETED = "completed"
+    GONE = "gone"  # 404, 410
+    FAILED = "failed"
+    REFUSED = "refused"
+
+
+GONE_STATUSES = frozenset({404, 410})
+_REASONS = frozenset(map(str, Reason))
+_ERRORS: Mapping[str, ErrorClass] = {
+    "timeout": ErrorClass.TIMEOUT,
+    "connect": ErrorClass.CONNECTION,
+    "reset": ErrorClass.CONNECTION,
+    "truncated": ErrorClass.CONNECTION,
+    "protocol": ErrorClass.CONNECTION,
+    "wrong_length": ErrorClass.CONNECTION,
+    "dns": ErrorClass.DNS,
+    "tls": ErrorClass.TLS,
+    "too_large": ErrorClass.TOO_LARGE,
+    "parse_crash": ErrorClass.PARSE,
+    "parse_timeout": ErrorClass.PARSE,
+    "noindex": ErrorClass.ROBOTS,
+    "http_4xx": ErrorClass.HTTP_4XX,
+    "http_5xx": ErrorClass.HTTP_5XX,
+    str(Reason.ROBOTS): ErrorClass.ROBOTS,
+    str(Reason.ROBOTS_UNREACHABLE): ErrorClass.ROBOTS,
+}
+
+
+def error_class(status: int, error: str) -> ErrorClass | None:
+    """The class of an ended URL, from its row's status and error; None for a page and for a redirect."""
+    kind = error.partition(":")[0]
+    if not kind and status < 400:
+        return None
+    if status >= 400 and kind in _REASONS | {""}:  # 503 with a Retry-After that nobody waits for is a 503
+        return ErrorClass.HTTP_5XX if status >= 500 else ErrorClass.HTTP_4XX
+    return _ERRORS.get(kind) or (ErrorClass.BLOCKED if kind in _REASONS else ErrorClass.OTHER)
+
+
+def outcome(status: int, error: str) -> Outcome | None:
+    """What a row counts as; None for a redirect, which counts as its target does."""
+    what = error_class(status, error)
+    if what is None:
+        return None if 300 <= status < 400 and status != 304 else Outcome.COMPLETED
+    if status in GONE_STATUSES and not error:
+        return Outcome.GONE
+    return Outcome.REFUSED if what in (ErrorClass.ROBOTS, ErrorClass.BLOCKED) else Outcome.FAILED
+
+
+class Progress(Struct, frozen=True, kw_only=True):
+    """How far a task is: one consistent snapshot. A URL that redirects is not counted, its target is."""
+
+    completed: int = 0
+    gone: int = 0
+    failed: int = 0
+    refused: int = 0
+    robots_blocked: int = 0  # of the refused
+    queued: int = 0  # at the end: what was left
+    in_flight: int = 0
+
+    @property
+    def discovered(self) -> int:
+        """Every URL of the task that is known."""
+        return self.ended + self.queued + self.in_flight
+
+    @property
+    def ended(self) -> int:
+        """URLs for which nothing more will be done."""
+        return self.completed + self.gone + self.failed + self.refused
+
+    @property
+    def percent(self) -> float:
+        """Ended of discovered; 0 while nothing is known."""
+        return round(100 * self.ended / self.discovered, 1) if self.discovered else 0.0
+
+    @property
+    def success_rate(self) -> float | None:
+        """Completed of those that were completed or failed; None while there is neither."""
+        judged = self.completed + self.failed
+        return round(self.completed / judged, 4) if judged else None
+
+
+class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a caller has ordered, checked by the front door. The URLs are kept beside it (`JobStore.urls`)."""
+
+    max_depth: int = 2  # links from a URL of the order; 0: these alone
+    timeout_s: float = 1800.0
+    max_concurrent_articles: int = 10
+    retry_attempts: int = 3
+    partial_results_ok: bool = True
+    export_format: str = "json"
+    max_pages: int | None = None
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    scope: Scope = "domain"
+    extract: dict[str, Any] = {}  # rules, as they were given: see extract/rules.py
+    formats: tuple[str, ...] = ()
+    format_options: dict[str, Any] = {}  # include_tags, exclude_tags, only_main_content
+    webhook: dict[str, Any] | None = None
+    is_batch: bool = False  # the URLs that were given and no others; may be appended to
+    lane: Lane = Lane.TASK
+    kind: str = "scrape"  # which front door it came through: shown, and decides nothing
+    extra: dict[str, Any] = {}  # what that front door wants back, opaque to all others
+
+
+class Task(Struct, frozen=True, kw_only=True):
+    """One task as the store keeps it. Times are of the wall clock."""
+
+    id: str
+    owner: str  # the id of the API key that it belongs to; empty: submitted without keys
+    url: str  # the first of its URLs
+    url_count: int
+    spec: TaskSpec
+    state: TaskState = TaskState.PENDING
+    finish_reason: FinishReason | None = None
+    message: str = ""  # what went wrong, for a person
+    created_at: float
+    started_at: float | None = None
+    deadline_at: float | None = None  # started_at + timeout_s; None while PENDING
+    finished_at: float | None = None
+    progress: Progress = Progress()  # final once the task is; while it runs the engine knows better
+    errors_by_class: dict[str, int] = {}
+    last_number: int = 0  # of its last event, once it is terminal
+    version: int = 1  # grows with every step
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether nothing more will happen to it."""
+        return self.state.is_terminal
+
+    def duration_s(self, now: float) -> float:
+        """How long it has run; 0 while PENDING."""
+        return 0.0 if self.started_at is None else max(0.0, (self.finished_at or now) - self.started_at)
+
+    def remaining_s(self, now: float) -> float | None:
+        """Until its deadline; None before it has started and after it has ended."""
+        return None if self.deadline_at is None or self.is_terminal else max(0.0, self.deadline_at - now)
+
+
+def new_task_id() -> str:
+    """An id that cannot be guessed, and that is a name of a crawl."""
+    return secrets.token_hex(16)
+
+
+def ending(progress: Progress, reason: FinishReason, partial_results_ok: bool) -> tuple[TaskState, FinishReason]:
+    """In which state a task ends for which reason, given what became of its URLs.
+
+    By itself (done, max_pages): COMPLETED when no page failed, PARTIAL when some did and some did not, FAILED when
+    none was scraped. 404, 410 and robots.txt are outcomes: a task that met nothing else is COMPLETED. At the deadline
+    it is PARTIAL, with or without results. `partial_results_ok: false` makes FAILED of PARTIAL.
+    """
+    if reason is FinishReason.CANCELLED:
+        return TaskState.CANCELLED, reason
+    if reason in (FinishReason.EXPIRED, FinishReason.ERROR, FinishReason.REFUSED):
+        return TaskState.FAILED, reason
+    if reason is FinishReason.DEADLINE or (progress.failed and progress.completed):
+        state = TaskState.PARTIAL
+    elif progress.failed:
+        state, reason = TaskState.FAILED, FinishReason.TOO_MANY_ERRORS
+    elif not progress.completed and progress.refused > progress.robots_blocked and not progress.gone:
+        state, reason = TaskState.FAILED, FinishReason.REFUSED
+    else:
+        state = TaskState.COMPLETED
+    if state is TaskState.PARTIAL and not partial_results_ok:
+        state = TaskState.FAILED
+    return state, reason

@@ -1,0 +1,198 @@
+"""The scrape service as its front doors see it: HTTP, the Firecrawl routes, the dashboard, and tests.
+
+A front door checks what a caller has written (types, limits, rules), makes a `TaskSpec` and `Submission` of it, and
+turns what comes back into its own wire. Nothing here knows HTTP. Every method may be called in any worker process; all
+of them raise `JobError`s (errors.py), and `BadInput` for what a caller can correct.
+
+`owner` is the id of the caller's API key, empty where no keys are used: another owner's task is TaskUnknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from weft.jobs.model import ErrorClass, Progress, Task, TaskSpec, TaskState
+from weft.jobs.store.contract import Idempotency, Listing, Submitted
+
+
+class Submission(Struct, frozen=True, kw_only=True):
+    """What a caller has ordered."""
+
+    urls: tuple[str, ...]
+    spec: TaskSpec
+    owner: str = ""
+    idempotency: Idempotency | None = None
+
+
+class Status(Struct, frozen=True, kw_only=True):
+    """How a task stands: one consistent answer."""
+
+    task: Task
+    progress: Progress
+    errors_by_class: dict[str, int]
+    duration_s: float
+    remaining_s: float | None
+    waiting_before: int | None = None  # tasks that get a slot first, while it is PENDING
+    number: int = 0  # of its last event
+
+    @property
+    def tag(self) -> str:
+        """Equal for two answers that say the same, times that run aside: for an ETag."""
+        counts = ".".join(str(getattr(self.progress, name)) for name in self.progress.__struct_fields__)
+        return f"{self.task.version}-{self.number}-{counts}"
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """One scraped page. `number` is its event's, and the cursor to go on behind it."""
+
+    number: int
+    url: str
+    status: int
+    title: str
+    depth: int
+    fetched_at: float
+    document: dict[str, Any]  # url, metadata, the formats and fields that the task has ordered: see documents.py
+
+
+class Failure(Struct, frozen=True, kw_only=True):
+    """One URL that gave no page: failed, gone or refused."""
+
+    number: int
+    url: str
+    status: int  # 0: there was no answer
+    error: str  # the engine's word for it, with its detail
+    error_class: ErrorClass
+    depth: int
+    at: float
+
+
+class Results(Struct, frozen=True, kw_only=True):
+    """What a task has, behind a cursor."""
+
+    results: tuple[Result, ...]
+    errors: tuple[Failure, ...]  # of the same stretch of events; empty unless they were asked for
+    cursor: int  # go on from here later: behind everything that this answer has looked at
+    next_cursor: int | None  # the same while there is more *now*; None when there is no more now
+
+
+class JobEvent(Struct, frozen=True, kw_only=True):
+    """Something that has happened to a task. `number` is the id to resume behind; progress has none.
+
+    kind      data
+    state     state, finish_reason
+    page      url, status, title, depth, length
+    error     url, status, error, error_class, depth
+    progress  the fields of Status
+    """
+
+    kind: str
+    number: int | None
+    at: float
+    data: dict[str, Any]
+
+
+class BlockedDomain(Struct, frozen=True):
+    """A site whose breaker is open: nothing is asked of it until then."""
+
+    domain: str
+    until: float  # wall clock
+
+
+class LaneHealth(Struct, frozen=True):
+    """The slots of one lane."""
+
+    slots: int
+    available: int
+    running: int
+    paused: int
+    pending: int
+
+
+class Health(Struct, frozen=True, kw_only=True):
+    """How the service as a whole is. `is_healthy` means progress: the runner renews its lease, the engine moves."""
+
+    is_healthy: bool
+    problems: tuple[str, ...]
+    lanes: dict[str, LaneHealth]
+    active: tuple[str, ...]  # ids of RUNNING tasks
+    blocked_domains: tuple[BlockedDomain, ...]
+    errors_by_class: dict[str, int]  # of the tasks that are kept
+    tasks_by_state: dict[str, int]
+    success_rate: float | None
+    pages_per_s: float
+    page_seconds_p50: float | None
+    page_seconds_p95: float | None
+    task_seconds_p50: float | None
+    task_seconds_p95: float | None
+    engine_pid: int | None = None
+    runner: str = ""  # the holder of the lease
+
+
+class JobService(Protocol):
+    """What a front door calls."""
+
+    async def submit(self, submission: Submission) -> Submitted:
+        """Keeps a new task; it is durable when this returns. The same idempotency key of the same owner gives the first
+        task again (`is_new` False).
+
+        KeyReused: the key came with another request. QueueFull: `max_pending_tasks` wait already. BadInput: no URL, or
+        one that is none.
+        """
+
+    async def status(self, task_id: str, owner: str | None = None) -> Status:
+        """How it stands now: the store's word for a task that waits or has ended, the engine's for one that runs."""
+
+    async def results(
+        self,
+        task_id: str,
+        owner: str | None = None,
+        *,
+        cursor: int = 0,
+        limit: int = 100,
+        include_errors: bool = False,
+    ) -> Results:
+        """What it has scraped behind a cursor, also while it runs, in the order of the commits; each page once.
+
+        `limit` counts results and errors together. A cursor is the number of any event; 0 is the beginning.
+        """
+
+    def events(self, task_id: str, owner: str | None = None, *, after: int = 0) -> AsyncIterator[JobEvent]:
+        """Its events behind a number, as they happen: numbered ones each once and in order, and progress at most twice
+        a second in between. Ends behind the event of its terminal state, at once if that lies behind `after`.
+
+        TaskUnknown comes with the first step. A reader who stops reading costs nothing and loses nothing: what it asks
+        for next is read from the disk.
+        """
+
+    async def cancel(self, task_id: str, owner: str | None = None) -> Task:
+        """Ends it within 2 s; what was scraped is kept. A task that has ended is returned as it is."""
+
+    async def pause(self, task_id: str, owner: str | None = None) -> Task:
+        """RUNNING → PAUSED; what is in flight is finished, the slot and the deadline are kept. A PAUSED task is
+        returned as it is; TaskFinished for any other state."""
+
+    async def resume(self, task_id: str, owner: str | None = None) -> Task:
+        """PAUSED → RUNNING. A RUNNING task is returned as it is; TaskFinished for any other state."""
+
+    async def append(self, task_id: str, urls: Sequence[str], owner: str | None = None) -> Task:
+        """Adds URLs to a batch task that has not ended, each once; durable when this returns. TaskFinished if it has
+        ended, BadInput if it is no batch."""
+
+    async def list(
+        self,
+        owner: str | None = None,
+        *,
+        states: Collection[TaskState] = (),
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Listing:
+        """Tasks, newest first; their `progress` is that of the store: final, or empty for those that have not ended."""
+
+    async def health(self) -> Health:
+        """How the service is, for `/scraping/status`, `/healthz` and `/metrics`."""
+
+    async def close(self) -> None:
+        """Ends this worker's part in it: streams end, a lease is given back."""

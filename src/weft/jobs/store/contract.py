@@ -1,0 +1,143 @@
+"""What keeps tasks: the truth about those that wait and those that have ended. One contract suite, every backend.
+
+Each method is one atomic step, durable when it returns (kill -9 and power cut). All of them may be called from several
+threads and processes at once. A step that would go against the state machine (`model.NEXT`) or against the state that
+the caller expected changes nothing and says so by its result; none ever waits for another task.
+
+The runner's steps carry a *fence*, the epoch of its lease: once another has taken the lease over they raise LeaseLost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from weft.jobs.model import FinishReason, Lane, Progress, Task, TaskState
+
+
+class Idempotency(Struct, frozen=True):
+    """A caller's word for one request: of the same owner it stands for one task as long as that is kept."""
+
+    key: str
+    digest: str  # of the request: the same key with another one is refused
+    until: float | None = None  # wall clock: not longer than this
+
+
+class Submitted(Struct, frozen=True):
+    """A task, and whether this call has made it."""
+
+    task: Task
+    is_new: bool
+
+
+class Listing(Struct, frozen=True):
+    """Some tasks, newest first; `next_cursor` is None when there are no more."""
+
+    tasks: tuple[Task, ...]
+    next_cursor: str | None
+
+
+class Finish(Struct, frozen=True, kw_only=True):
+    """What a terminal step writes down besides the state."""
+
+    reason: FinishReason
+    progress: Progress = Progress()
+    errors_by_class: dict[str, int] = {}
+    last_number: int = 0
+    message: str = ""
+
+
+class Lease(Struct, frozen=True):
+    """The runner's: held until a moment of the wall clock; `epoch` grows with every new holder."""
+
+    holder: str
+    epoch: int
+    until: float
+
+
+class JobStore(Protocol):
+    """The durable store of tasks."""
+
+    def submit(
+        self,
+        task: Task,
+        urls: Sequence[str],
+        *,
+        idempotency: Idempotency | None = None,
+        max_pending: int | None = None,
+    ) -> Submitted:
+        """Keeps a new PENDING task. KeyReused, or QueueFull when `max_pending` tasks of its lane wait already."""
+
+    def get(self, task_id: str, owner: str | None = None) -> Task | None:
+        """A task; None if there is none, or if it is not this owner's. Without an owner: anybody's."""
+
+    def urls(self, task_id: str) -> list[str]:
+        """The URLs that the task was ordered with, and those appended while it was PENDING."""
+
+    def listing(
+        self,
+        *,
+        owner: str | None = None,
+        states: Collection[TaskState] = (),
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Listing:
+        """Tasks, newest first. Those that come later do not shift a listing that goes on; BadInput for a bad cursor."""
+
+    def append(self, task_id: str, urls: Sequence[str]) -> Task | None:
+        """Adds URLs to a task that is PENDING; None if it is not."""
+
+    def move(
+        self,
+        task_id: str,
+        to: TaskState,
+        *,
+        expect: Collection[TaskState],
+        at: float,
+        finish: Finish | None = None,
+        fence: int | None = None,
+    ) -> Task | None:
+        """The task in its new state; None when it was in none of the expected ones, or is gone.
+
+        RUNNING sets `started_at` and `deadline_at` the first time; a terminal state sets `finished_at`, and needs
+        `finish`.
+        """
+
+    def claim(self, lane: Lane, slots: int, *, at: float, fence: int) -> list[Task]:
+        """Moves PENDING tasks of a lane to RUNNING while fewer than `slots` are RUNNING or PAUSED there.
+
+        Fair between owners: next is the owner with the fewest of them, of several the one not served for longest; of
+        one owner's tasks, the oldest.
+        """
+
+    def started(self) -> list[Task]:
+        """Every task that is RUNNING or PAUSED."""
+
+    def pending_since(self, before: float, limit: int = 100) -> list[Task]:
+        """PENDING tasks that were submitted before a moment, oldest first."""
+
+    def finished_since(self, before: float, limit: int = 100) -> list[Task]:
+        """Terminal tasks that ended before a moment, oldest first."""
+
+    def delete(self, task_id: str, *, fence: int) -> bool:
+        """Deletes a terminal task, its URLs and its idempotency key; False if there is none, or it still runs."""
+
+    def counts(self) -> Mapping[tuple[Lane, TaskState], int]:
+        """How many tasks there are in each lane and state; without a walk over them."""
+
+    def waiting_before(self, task: Task) -> int:
+        """How many PENDING tasks of its lane came before this one."""
+
+    def lease(self, holder: str, ttl_s: float, *, now: float) -> Lease | None:
+        """Takes or renews the runner's lease; None while another holds it. Renewing keeps the epoch."""
+
+    def release(self, holder: str) -> None:
+        """Gives the lease back, if this holder has it."""
+
+    def marker(self) -> object:
+        """A value that differs from an earlier one when somebody has changed something since; cheap."""
+
+    def close(self) -> None:
+        """Ends this process's use of it."""

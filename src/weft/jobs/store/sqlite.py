@@ -1,0 +1,460 @@
+"""Tasks in one SQLite file, for any number of processes of one machine.
+
+    tasks    seq → id, owner, lane, state, created_at, finished_at, record (msgpack of `Task`)
+    urls     task, place → a batch of its URLs (msgpack), in their order; deleted with the task
+    words    owner, key → task, digest, until: idempotency keys; deleted with their task
+    counts   lane, state → how many tasks; kept in the step that changes a state
+    served   lane, owner → the turn in which an owner was last given a slot
+    lease    one row: the runner's holder, epoch and end
+    meta     layout
+
+WAL with synchronous=FULL: what a call has returned is on the disk. A commit waits for the disk, so the steps that come
+in meanwhile, from all threads of a process, go into the next one together; each is a savepoint of its own.
+"""
+
+from __future__ import annotations
+
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from weft.errors import BadInput, Damaged, WeftError, is_damage, writing
+from weft.jobs.errors import KeyReused, LeaseLost, QueueFull
+from weft.jobs.model import NEXT, STARTED, TERMINAL, Lane, Task, TaskState
+from weft.jobs.store.contract import Finish, Idempotency, Lease, Listing, Submitted
+
+LAYOUT = 1
+BUSY_S = 30.0
+TOGETHER = 200  # steps in one commit
+RETRY_AFTER_S = 5.0
+_TABLES = """
+CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS tasks (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL,
+  lane TEXT NOT NULL, state TEXT NOT NULL, created_at REAL NOT NULL, finished_at REAL, record BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS tasks_by_state ON tasks (state, lane, owner, seq);
+CREATE INDEX IF NOT EXISTS tasks_by_owner ON tasks (owner, seq);
+CREATE INDEX IF NOT EXISTS tasks_by_end ON tasks (finished_at) WHERE finished_at IS NOT NULL;
+CREATE TABLE IF NOT EXISTS urls (task TEXT, place INTEGER, urls BLOB NOT NULL, PRIMARY KEY (task, place)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS words (owner TEXT, key TEXT, task TEXT NOT NULL, digest TEXT NOT NULL, until REAL,
+  PRIMARY KEY (owner, key)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS words_by_task ON words (task);
+CREATE TABLE IF NOT EXISTS counts (lane TEXT, state TEXT, tasks INTEGER NOT NULL,
+  PRIMARY KEY (lane, state)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS served (lane TEXT, owner TEXT, turn INTEGER NOT NULL,
+  PRIMARY KEY (lane, owner)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS lease (only INTEGER PRIMARY KEY CHECK (only = 1), holder TEXT NOT NULL,
+  epoch INTEGER NOT NULL, until REAL NOT NULL);
+"""
+_T = TypeVar("_T")
+_encode = msgspec.msgpack.Encoder().encode
+_task = msgspec.msgpack.Decoder(Task).decode
+_urls = msgspec.msgpack.Decoder(list[str]).decode
+
+
+class SqliteJobStore:
+    """See `contract.JobStore`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._local = threading.local()
+        self._readers: list[sqlite3.Connection] = []
+        self._steps: queue.SimpleQueue[tuple[Callable[[sqlite3.Connection], Any], Future[Any]] | None] = (
+            queue.SimpleQueue()
+        )
+        self._db = _opened(path)
+        self._watch, self._watching = _connect(path), threading.Lock()
+        self._writer = threading.Thread(target=self._write, name="job-store", daemon=True)
+        self._writer.start()
+
+    def close(self) -> None:
+        """Finishes what was begun; nothing may be called after it."""
+        self._steps.put(None)
+        self._writer.join()
+        for reader in (self._watch, *self._readers):
+            reader.close()
+        self._db.close()
+
+    # ── steps ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def submit(
+        self,
+        task: Task,
+        urls: Sequence[str],
+        *,
+        idempotency: Idempotency | None = None,
+        max_pending: int | None = None,
+    ) -> Submitted:
+        """Keeps a new task, or finds the one that its idempotency key stands for."""
+
+        def step(db: sqlite3.Connection) -> Submitted:
+            if idempotency is not None and (known := _known(db, task, idempotency)) is not None:
+                return Submitted(known, False)
+            if max_pending is not None and (waiting := _count(db, task.spec.lane, TaskState.PENDING)) >= max_pending:
+                raise QueueFull(waiting, RETRY_AFTER_S)
+            db.execute(
+                "INSERT INTO tasks (id, owner, lane, state, created_at, record) VALUES (?, ?, ?, ?, ?, ?)",
+                (task.id, task.owner, task.spec.lane, task.state, task.created_at, _encode(task)),
+            )
+            _add_urls(db, task.id, urls)
+            _shift(db, task.spec.lane, None, task.state)
+            if idempotency is not None:
+                word = (task.owner, idempotency.key, task.id, idempotency.digest, idempotency.until)
+                db.execute("INSERT OR REPLACE INTO words VALUES (?, ?, ?, ?, ?)", word)
+            return Submitted(task, True)
+
+        return self._do(step)
+
+    def append(self, task_id: str, urls: Sequence[str]) -> Task | None:
+        """Adds URLs to a task that has not started."""
+
+        def step(db: sqlite3.Connection) -> Task | None:
+            task = _get(db, task_id)
+            if task is None or task.state is not TaskState.PENDING:
+                return None
+            _add_urls(db, task_id, urls)
+            return _put(db, msgspec.structs.replace(task, url_count=task.url_count + len(urls)))
+
+        return self._do(step)
+
+    def move(
+        self,
+        task_id: str,
+        to: TaskState,
+        *,
+        expect: Collection[TaskState],
+        at: float,
+        finish: Finish | None = None,
+        fence: int | None = None,
+    ) -> Task | None:
+        """Compare and set."""
+
+        def step(db: sqlite3.Connection) -> Task | None:
+            _check(db, fence)
+            task = _get(db, task_id)
+            if task is None or task.state not in expect or to not in NEXT[task.state]:
+                return None
+            return _moved(db, task, to, at, finish)
+
+        return self._do(step)
+
+    def claim(self, lane: Lane, slots: int, *, at: float, fence: int) -> list[Task]:
+        """Gives free slots to tasks that wait."""
+
+        def step(db: sqlite3.Connection) -> list[Task]:
+            _check(db, fence)
+            free = slots - sum(_count(db, lane, state) for state in STARTED)
+            found = []
+            while free > 0 and (task := _next(db, lane)) is not None:
+                found.append(_moved(db, task, TaskState.RUNNING, at, None))
+                turn = "SELECT coalesce(max(turn), 0) + 1 FROM served WHERE lane = ?"
+                db.execute(f"INSERT OR REPLACE INTO served VALUES (?, ?, ({turn}))", (lane, task.owner, lane))  # noqa: S608
+                free -= 1
+            return found
+
+        return self._do(step)
+
+    def delete(self, task_id: str, *, fence: int) -> bool:
+        """Deletes a terminal task with all that belongs to it."""
+
+        def step(db: sqlite3.Connection) -> bool:
+            _check(db, fence)
+            task = _get(db, task_id)
+            if task is None or not task.is_terminal:
+                return False
+            for table, column in (("tasks", "id"), ("urls", "task"), ("words", "task")):
+                db.execute(f"DELETE FROM {table} WHERE {column} = ?", (task_id,))  # noqa: S608
+            _shift(db, task.spec.lane, task.state, None)
+            return True
+
+        return self._do(step)
+
+    def lease(self, holder: str, ttl_s: float, *, now: float) -> Lease | None:
+        """Takes or renews the runner's lease."""
+
+        def step(db: sqlite3.Connection) -> Lease | None:
+            row = db.execute("SELECT holder, epoch, until FROM lease").fetchone()
+            before = Lease(*row) if row else Lease("", 0, 0.0)
+            # An end further off than any lease lasts is of a clock that was set back since.
+            if before.holder not in ("", holder) and now < before.until <= now + ttl_s:
+                return None
+            epoch = before.epoch if before.holder == holder else before.epoch + 1
+            lease = Lease(holder, epoch, now + ttl_s)
+            db.execute("INSERT OR REPLACE INTO lease VALUES (1, ?, ?, ?)", (lease.holder, lease.epoch, lease.until))
+            return lease
+
+        return self._do(step)
+
+    def release(self, holder: str) -> None:
+        """Gives the lease back."""
+        self._do(lambda db: db.execute("UPDATE lease SET holder = '', until = 0 WHERE holder = ?", (holder,)))
+
+    # ── reading ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def get(self, task_id: str, owner: str | None = None) -> Task | None:
+        """A task."""
+        task = self._read(lambda db: _get(db, task_id))
+        return task if task is not None and owner in (None, task.owner) else None
+
+    def urls(self, task_id: str) -> list[str]:
+        """The URLs of its order."""
+        found = self._read(
+            lambda db: db.execute("SELECT urls FROM urls WHERE task = ? ORDER BY place", (task_id,)).fetchall()
+        )
+        return [url for (some,) in found for url in _urls(some)]
+
+    def listing(
+        self,
+        *,
+        owner: str | None = None,
+        states: Collection[TaskState] = (),
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Listing:
+        """Tasks, newest first."""
+        where, values = ["seq < ?"], list[Any]([_seq(cursor)])
+        if owner is not None:
+            where.append("owner = ?")
+            values.append(owner)
+        if states:
+            where.append(f"state IN ({', '.join('?' * len(states))})")
+            values += states
+        sql = f"SELECT seq, record FROM tasks WHERE {' AND '.join(where)} ORDER BY seq DESC LIMIT ?"  # noqa: S608
+        found = self._read(lambda db: db.execute(sql, (*values, limit + 1)).fetchall())
+        more = str(found[limit - 1][0]) if len(found) > limit else None
+        return Listing(tuple(_task(record) for _, record in found[:limit]), more)
+
+    def started(self) -> list[Task]:
+        """Those that run or are paused."""
+        return self._tasks("state IN (?, ?)", TaskState.RUNNING, TaskState.PAUSED)
+
+    def pending_since(self, before: float, limit: int = 100) -> list[Task]:
+        """Those that wait for longer than they may."""
+        return self._tasks("state = ? AND created_at < ?", TaskState.PENDING, before, limit=limit)
+
+    def finished_since(self, before: float, limit: int = 100) -> list[Task]:
+        """Those that have been kept for long enough."""
+        return self._tasks("finished_at < ?", before, limit=limit, order="finished_at")
+
+    def counts(self) -> Mapping[tuple[Lane, TaskState], int]:
+        """Tasks by lane and state."""
+        found = self._read(lambda db: db.execute("SELECT lane, state, tasks FROM counts").fetchall())
+        return {(Lane(lane), TaskState(state)): tasks for lane, state, tasks in found if tasks}
+
+    def waiting_before(self, task: Task) -> int:
+        """How many wait in front of it."""
+        sql = """SELECT count(*) FROM tasks WHERE state = ? AND lane = ? AND
+          seq < (SELECT seq FROM tasks WHERE id = ?)"""
+        return int(self._read(lambda db: db.execute(sql, (TaskState.PENDING, task.spec.lane, task.id)).fetchone()[0]))
+
+    def marker(self) -> object:
+        """SQLite's own count of other connections' changes, as one that nobody writes through sees it."""
+        with self._watching:
+            found: object = self._watch.execute("PRAGMA data_version").fetchone()[0]
+            return found
+
+    # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _tasks(self, where: str, *values: object, limit: int = -1, order: str = "seq") -> list[Task]:
+        sql = f"SELECT record FROM tasks WHERE {where} ORDER BY {order} LIMIT ?"  # noqa: S608
+        return [_task(record) for (record,) in self._read(lambda db: db.execute(sql, (*values, limit)).fetchall())]
+
+    def _read(self, look: Callable[[sqlite3.Connection], _T]) -> _T:
+        db: sqlite3.Connection | None = getattr(self._local, "db", None)
+        try:
+            if db is None:
+                db = self._local.db = _connect(self._path)
+                self._readers.append(db)
+            return look(db)
+        except sqlite3.Error as error:
+            raise _told(error, self._path) from error
+
+    def _do(self, step: Callable[[sqlite3.Connection], _T]) -> _T:
+        done: Future[_T] = Future()
+        self._steps.put((step, done))
+        return done.result()
+
+    def _write(self) -> None:
+        while (first := self._steps.get()) is not None:
+            some, is_last = [first], False
+            while len(some) < TOGETHER and not self._steps.empty():
+                if (more := self._steps.get()) is None:
+                    is_last = True
+                    break
+                some.append(more)
+            self._commit(some)
+            if is_last:
+                return
+
+    def _commit(self, steps: Sequence[tuple[Callable[[sqlite3.Connection], Any], Future[Any]]]) -> None:
+        """Several steps in one transaction: one that is refused takes none of the others with it."""
+        results: list[tuple[Future[Any], Any, BaseException | None]] = []
+        try:
+            with writing(self._path):
+                self._db.execute("BEGIN IMMEDIATE")
+                for step, done in steps:
+                    results.append((done, *self._carry_out(step)))
+                self._db.execute("COMMIT")
+        except Exception as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            why = _told(error, self._path) if isinstance(error, sqlite3.Error) else error
+            results = [(done, None, why) for _, done in steps]
+        for done, result, problem in results:
+            if problem is None:
+                done.set_result(result)
+            else:
+                done.set_exception(problem)
+
+    def _carry_out(self, step: Callable[[sqlite3.Connection], Any]) -> tuple[Any, BaseException | None]:
+        self._db.execute("SAVEPOINT step")
+        try:
+            result, problem = step(self._db), None
+        except (WeftError, msgspec.MsgspecError) as error:
+            self._db.execute("ROLLBACK TO step")
+            result, problem = None, error
+        self._db.execute("RELEASE step")
+        return result, problem
+
+
+# ── what steps are made of ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _get(db: sqlite3.Connection, task_id: str) -> Task | None:
+    row = db.execute("SELECT record FROM tasks WHERE id = ?", (task_id,)).fetchone()
+    return _task(row[0]) if row else None
+
+
+def _put(db: sqlite3.Connection, task: Task) -> Task:
+    task = msgspec.structs.replace(task, version=task.version + 1)
+    db.execute(
+        "UPDATE tasks SET state = ?, finished_at = ?, record = ? WHERE id = ?",
+        (task.state, task.finished_at, _encode(task), task.id),
+    )
+    return task
+
+
+def _moved(db: sqlite3.Connection, task: Task, to: TaskState, at: float, finish: Finish | None) -> Task:
+    changes: dict[str, Any] = {"state": to}
+    if to is TaskState.RUNNING and task.started_at is None:
+        changes |= {"started_at": at, "deadline_at": at + task.spec.timeout_s}
+    if to in TERMINAL:
+        if finish is None:
+            raise BadInput(f"a task that becomes {to} needs a reason")
+        changes |= {
+            "finished_at": at, "finish_reason": finish.reason, "progress": finish.progress, "message": finish.message,
+            "errors_by_class": finish.errors_by_class, "last_number": finish.last_number,
+        }  # fmt: skip
+    _shift(db, task.spec.lane, task.state, to)
+    return _put(db, msgspec.structs.replace(task, **changes))
+
+
+def _known(db: sqlite3.Connection, task: Task, idempotency: Idempotency) -> Task | None:
+    """The task that an idempotency key stands for already."""
+    sql = "SELECT task, digest, until FROM words WHERE owner = ? AND key = ?"
+    row = db.execute(sql, (task.owner, idempotency.key)).fetchone()
+    if row is None or (row[2] is not None and row[2] <= task.created_at):
+        return None
+    if row[1] != idempotency.digest:
+        raise KeyReused(row[0])
+    return _get(db, row[0])
+
+
+def _add_urls(db: sqlite3.Connection, task_id: str, urls: Sequence[str]) -> None:
+    place = "SELECT coalesce(max(place), 0) + 1 FROM urls WHERE task = ?"
+    db.execute(f"INSERT INTO urls VALUES (?, ({place}), ?)", (task_id, task_id, _encode(list(urls))))  # noqa: S608
+
+
+def _shift(db: sqlite3.Connection, lane: Lane, before: TaskState | None, after: TaskState | None) -> None:
+    for state, change in ((before, -1), (after, 1)):
+        if state is not None:
+            sql = "INSERT INTO counts VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET tasks = tasks + excluded.tasks"
+            db.execute(sql, (lane, state, change))
+
+
+def _count(db: sqlite3.Connection, lane: Lane, state: TaskState) -> int:
+    row = db.execute("SELECT tasks FROM counts WHERE lane = ? AND state = ?", (lane, state)).fetchone()
+    return int(row[0]) if row else 0
+
+
+def _next(db: sqlite3.Connection, lane: Lane) -> Task | None:
+    """The task that is to have the next slot."""
+    waiting = _owners(db, lane, TaskState.PENDING)
+    if not waiting:
+        return None
+    running = db.execute(
+        "SELECT owner, count(*) FROM tasks WHERE state IN (?, ?) AND lane = ? GROUP BY owner",
+        (TaskState.RUNNING, TaskState.PAUSED, lane),
+    )
+    holding = dict(running.fetchall())
+    turns = dict(db.execute("SELECT owner, turn FROM served WHERE lane = ?", (lane,)).fetchall())
+    owner = min(waiting, key=lambda one: (holding.get(one, 0), turns.get(one, 0), waiting[one]))
+    row = db.execute("SELECT record FROM tasks WHERE seq = ?", (waiting[owner],)).fetchone()
+    return _task(row[0])
+
+
+def _owners(db: sqlite3.Connection, lane: Lane, state: TaskState) -> dict[str, int]:
+    """Owners who have tasks in a state, with the oldest of each: one look into the index for each owner."""
+    found: dict[str, int] = {}
+    owner = None
+    while True:
+        above = "" if owner is None else "AND owner > ?"
+        sql = f"SELECT owner, seq FROM tasks WHERE state = ? AND lane = ? {above} ORDER BY owner, seq LIMIT 1"  # noqa: S608
+        row = db.execute(sql, (state, lane) if owner is None else (state, lane, owner)).fetchone()
+        if row is None:
+            return found
+        owner, found[row[0]] = row
+
+
+def _check(db: sqlite3.Connection, fence: int | None) -> None:
+    if fence is None:
+        return
+    row = db.execute("SELECT epoch, holder FROM lease").fetchone()
+    if row is None or row[0] != fence or not row[1]:
+        raise LeaseLost(fence)
+
+
+def _seq(cursor: str | None) -> int:
+    if cursor is None:
+        return 1 << 62
+    if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:
+        raise BadInput(f"cursor: {cursor[:40]!r} is none: use the next_cursor of a listing")
+    return int(cursor)
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+    try:
+        db = _connect(path)
+        db.execute("BEGIN IMMEDIATE")  # several processes may open it at the same time
+        for statement in filter(str.strip, _TABLES.split(";\n")):
+            db.execute(statement)
+        db.execute("INSERT OR IGNORE INTO meta VALUES ('layout', ?)", (LAYOUT,))
+        (layout,) = db.execute("SELECT value FROM meta WHERE name = 'layout'").fetchone()
+        db.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise _told(error, path) from error
+    if layout != LAYOUT:
+        db.close()
+        raise BadInput(f"{path}: has layout {layout}, this Weft reads {LAYOUT}; use the Weft that made it")
+    return db
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = FULL")
+    return db
+
+
+def _told(error: sqlite3.Error, path: Path) -> WeftError:
+    """SQLite's errors as ours."""
+    if is_damage(error):
+        return Damaged(path, str(error), "restore it from a backup, or delete it: tasks and their states are lost then")
+    return WeftError(f"{path}: {error}")

@@ -1,0 +1,401 @@
+"""What the scrape service may rely on from a store of tasks, on every backend."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft.errors import BadInput
+from weft.jobs.errors import KeyReused, LeaseLost, QueueFull
+from weft.jobs.model import (
+    LIVE,
+    STARTED,
+    TERMINAL,
+    FinishReason,
+    Lane,
+    Progress,
+    Task,
+    TaskSpec,
+    TaskState,
+    new_task_id,
+)
+from weft.jobs.store.contract import Finish, Idempotency, JobStore
+from weft.jobs.store.sqlite import SqliteJobStore
+
+NOW = 1_800_000_000.0
+DONE = Finish(reason=FinishReason.DONE, progress=Progress(completed=2, gone=1), errors_by_class={"http_4xx": 1})
+Open = Callable[[], JobStore]
+
+
+@pytest.fixture
+def open_store(tmp_path: Path) -> Iterator[Open]:
+    """Opens the same store again and again, as processes do."""
+    opened: list[JobStore] = []
+
+    def one() -> JobStore:
+        opened.append(SqliteJobStore(tmp_path / "jobs.db"))
+        return opened[-1]
+
+    yield one
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def store(open_store: Open) -> JobStore:
+    return open_store()
+
+
+def order(owner: str = "", at: float = NOW, **spec: Any) -> Task:
+    made = TaskSpec(timeout_s=600, **spec)
+    return Task(id=new_task_id(), owner=owner, url="http://a.test/", url_count=1, spec=made, created_at=at)
+
+
+def submit(store: JobStore, owner: str = "", at: float = NOW, **spec: Any) -> Task:
+    return store.submit(order(owner, at, **spec), ["http://a.test/"]).task
+
+
+def fence(store: JobStore) -> int:
+    lease = store.lease("me", 5.0, now=NOW)
+    assert lease is not None
+    return lease.epoch
+
+
+def run(store: JobStore) -> Task:
+    task = submit(store)
+    moved = store.move(task.id, TaskState.RUNNING, expect={TaskState.PENDING}, at=NOW + 1)
+    assert moved is not None
+    return moved
+
+
+# ── submit ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_task_is_there_for_everyone_who_opens_the_store(store: JobStore, open_store: Open) -> None:
+    task = order(include=("/a/*",), extract={"title": "h1"}, max_pages=3)
+    assert store.submit(task, ["http://a.test/", "http://a.test/2"]).is_new
+    other = open_store()
+    assert other.get(task.id) == task
+    assert other.urls(task.id) == ["http://a.test/", "http://a.test/2"]
+
+
+def test_another_owner_does_not_see_it(store: JobStore) -> None:
+    task = submit(store, "alice")
+    assert store.get(task.id, "alice") == task
+    assert store.get(task.id, "bob") is store.get(task.id, "") is store.get("no such task") is None
+
+
+def test_an_idempotency_key_stands_for_one_task_of_one_owner(store: JobStore) -> None:
+    word = Idempotency("k", "digest")
+    first = store.submit(order("alice"), ["http://a.test/"], idempotency=word)
+    again = store.submit(order("alice"), ["http://a.test/"], idempotency=word)
+    assert first.is_new and not again.is_new and again.task == first.task
+    assert store.submit(order("bob"), ["http://a.test/"], idempotency=word).is_new
+    with pytest.raises(KeyReused):
+        store.submit(order("alice"), ["http://b.test/"], idempotency=Idempotency("k", "other"))
+
+
+def test_an_idempotency_key_that_ends_is_free_again(store: JobStore) -> None:
+    word = Idempotency("k", "digest", until=NOW + 5)
+    first = store.submit(order(), ["http://a.test/"], idempotency=word)
+    assert not store.submit(order(at=NOW + 4), [], idempotency=word).is_new
+    later = store.submit(order(at=NOW + 5), ["http://a.test/"], idempotency=Idempotency("k", "other", NOW + 10))
+    assert later.is_new and later.task.id != first.task.id
+
+
+def test_beyond_the_limit_nothing_is_kept(store: JobStore) -> None:
+    for _ in range(2):
+        store.submit(order(), ["http://a.test/"], max_pending=2)
+    with pytest.raises(QueueFull) as full:
+        store.submit(order(), ["http://a.test/"], max_pending=2)
+    assert full.value.retry_after_s > 0
+    assert store.counts() == {(Lane.TASK, TaskState.PENDING): 2}
+    assert store.submit(order(lane=Lane.SCRAPE), ["http://a.test/"], max_pending=2).is_new
+
+
+def test_one_of_many_submits_with_one_key_makes_the_task(store: JobStore, open_store: Open) -> None:
+    stores = [store, open_store()]
+    word, found = Idempotency("k", "digest"), list[tuple[str, bool]]()
+
+    def work(one: JobStore) -> None:
+        for _ in range(10):
+            done = one.submit(order(), ["http://a.test/"], idempotency=word)
+            found.append((done.task.id, done.is_new))
+
+    threads = [threading.Thread(target=work, args=(stores[n % 2],)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({task for task, _ in found}) == 1
+    assert [is_new for _, is_new in found].count(True) == 1
+
+
+# ── steps ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_first_start_sets_the_deadline_and_a_resume_keeps_it(store: JobStore) -> None:
+    task = run(store)
+    assert (task.started_at, task.deadline_at, task.version) == (NOW + 1, NOW + 601, 2)
+    assert store.move(task.id, TaskState.PAUSED, expect={TaskState.RUNNING}, at=NOW + 2) is not None
+    back = store.move(task.id, TaskState.RUNNING, expect={TaskState.PAUSED}, at=NOW + 50)
+    assert back is not None and (back.started_at, back.deadline_at) == (NOW + 1, NOW + 601)
+
+
+def test_an_end_is_written_with_its_state(store: JobStore) -> None:
+    task = run(store)
+    ended = store.move(task.id, TaskState.COMPLETED, expect=STARTED, at=NOW + 9, finish=DONE)
+    assert ended is not None and ended == store.get(task.id)
+    assert (ended.finished_at, ended.finish_reason, ended.progress) == (NOW + 9, "done", DONE.progress)
+    assert ended.errors_by_class == {"http_4xx": 1}
+
+
+def test_an_end_without_a_reason_is_refused_and_changes_nothing(store: JobStore) -> None:
+    task = run(store)
+    with pytest.raises(BadInput):
+        store.move(task.id, TaskState.COMPLETED, expect=STARTED, at=NOW)
+    assert store.get(task.id) == task
+    assert store.counts() == {(Lane.TASK, TaskState.RUNNING): 1}
+
+
+@pytest.mark.parametrize("end", sorted(TERMINAL))
+def test_nothing_leads_out_of_a_terminal_state(store: JobStore, end: TaskState) -> None:
+    task = run(store)
+    ended = store.move(task.id, end, expect=STARTED, at=NOW, finish=DONE)
+    for state in TaskState:
+        assert store.move(task.id, state, expect=frozenset(TaskState), at=NOW + 9, finish=DONE) is None
+    assert store.get(task.id) == ended
+
+
+def test_a_step_from_another_state_than_expected_changes_nothing(store: JobStore) -> None:
+    task = run(store)
+    assert store.move(task.id, TaskState.CANCELLED, expect={TaskState.PENDING}, at=NOW, finish=DONE) is None
+    assert store.move(task.id, TaskState.PENDING, expect=LIVE, at=NOW) is None
+    assert store.move("no such task", TaskState.RUNNING, expect=LIVE, at=NOW) is None
+    assert store.get(task.id) == task
+
+
+def test_of_many_who_end_a_task_one_does(store: JobStore, open_store: Open) -> None:
+    task, stores = run(store), [store, open_store()]
+    won: list[str] = []
+
+    def work(one: JobStore, reason: FinishReason) -> None:
+        if one.move(task.id, TaskState.FAILED, expect=STARTED, at=NOW, finish=Finish(reason=reason)) is not None:
+            won.append(reason)
+
+    reasons = list(FinishReason)
+    threads = [threading.Thread(target=work, args=(stores[n % 2], reason)) for n, reason in enumerate(reasons)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    ended = store.get(task.id)
+    assert ended is not None and ended.finish_reason == won[0]
+
+
+def test_urls_are_appended_while_it_waits_alone(store: JobStore) -> None:
+    task = submit(store)
+    more = store.append(task.id, ["http://a.test/2", "http://a.test/3"])
+    assert more is not None and more.url_count == 3
+    assert store.urls(task.id) == ["http://a.test/", "http://a.test/2", "http://a.test/3"]
+    store.move(task.id, TaskState.RUNNING, expect=LIVE, at=NOW)
+    assert store.append(task.id, ["http://a.test/4"]) is None
+    assert len(store.urls(task.id)) == 3
+
+
+# ── slots ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_lane_has_its_slots_and_no_more(store: JobStore) -> None:
+    tasks, mine = [submit(store) for _ in range(4)], fence(store)
+    assert [task.id for task in store.claim(Lane.TASK, 3, at=NOW, fence=mine)] == [task.id for task in tasks[:3]]
+    assert store.claim(Lane.TASK, 3, at=NOW, fence=mine) == []
+    store.move(tasks[0].id, TaskState.PAUSED, expect=LIVE, at=NOW)
+    assert store.claim(Lane.TASK, 3, at=NOW, fence=mine) == []
+    store.move(tasks[0].id, TaskState.CANCELLED, expect=LIVE, at=NOW, finish=DONE)
+    (last,) = store.claim(Lane.TASK, 3, at=NOW + 7, fence=mine)
+    assert (last.id, last.started_at, last.state) == (tasks[3].id, NOW + 7, TaskState.RUNNING)
+    scrape = submit(store, lane=Lane.SCRAPE)
+    assert [task.id for task in store.claim(Lane.SCRAPE, 1, at=NOW, fence=mine)] == [scrape.id]
+    assert {task.id for task in store.started()} == {scrape.id, *(task.id for task in tasks[1:])}
+
+
+def test_slots_go_round_the_owners(store: JobStore) -> None:
+    for owner in "aaaaaabbc":
+        submit(store, owner)
+    mine = fence(store)
+    assert [task.owner for task in store.claim(Lane.TASK, 5, at=NOW, fence=mine)] == ["a", "b", "c", "a", "b"]
+    got = list[str]()
+    for _ in range(4):  # one slot becomes free at a time: whoever has least of them is next
+        freed = store.started()[0]
+        store.move(freed.id, TaskState.COMPLETED, expect=STARTED, at=NOW, finish=DONE)
+        got += [task.owner for task in store.claim(Lane.TASK, 5, at=NOW, fence=mine)]
+    assert got == ["a", "a", "a", "a"]
+
+
+def test_of_owners_with_as_many_the_one_not_served_for_longest_is_next(store: JobStore) -> None:
+    for owner in "aabb":
+        submit(store, owner)
+    mine, got = fence(store), list[str]()
+    for _ in range(4):
+        (task,) = store.claim(Lane.TASK, 1, at=NOW, fence=mine)
+        got.append(task.owner)
+        store.move(task.id, TaskState.COMPLETED, expect=STARTED, at=NOW, finish=DONE)
+    assert got == ["a", "b", "a", "b"]
+
+
+def test_how_many_wait_in_front(store: JobStore) -> None:
+    tasks = [submit(store) for _ in range(3)]
+    submit(store, lane=Lane.SCRAPE)
+    assert [store.waiting_before(task) for task in tasks] == [0, 1, 2]
+    store.claim(Lane.TASK, 1, at=NOW, fence=fence(store))
+    assert store.waiting_before(tasks[2]) == 1
+
+
+# ── lists, ages, deletion ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_listing_is_newest_first_and_not_shifted_by_what_comes(store: JobStore) -> None:
+    tasks = [submit(store, "alice") for _ in range(5)]
+    submit(store, "bob")
+    first = store.listing(owner="alice", limit=2)
+    submit(store, "alice")
+    rest = store.listing(owner="alice", cursor=first.next_cursor, limit=3)
+    assert [task.id for task in (*first.tasks, *rest.tasks)] == [task.id for task in reversed(tasks)]
+    assert rest.next_cursor is None
+    assert len(store.listing().tasks) == 7
+
+
+def test_a_listing_by_state(store: JobStore) -> None:
+    waiting, running = submit(store), run(store)
+    assert [task.id for task in store.listing(states={TaskState.RUNNING}).tasks] == [running.id]
+    both = store.listing(states=LIVE, limit=1)
+    assert [task.id for task in store.listing(states=LIVE, cursor=both.next_cursor).tasks] == [waiting.id]
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "-1", "1.5", "9" * 30, "١"])
+def test_a_bad_cursor_is_refused(store: JobStore, cursor: str) -> None:
+    with pytest.raises(BadInput, match="cursor"):
+        store.listing(cursor=cursor)
+
+
+def test_only_what_has_ended_is_deleted_and_all_of_it(store: JobStore) -> None:
+    word, mine = Idempotency("k", "digest"), fence(store)
+    task = store.submit(order(), ["http://a.test/"], idempotency=word).task
+    assert not store.delete(task.id, fence=mine)
+    store.move(task.id, TaskState.CANCELLED, expect=LIVE, at=NOW + 3, finish=DONE)
+    assert store.finished_since(NOW + 3) == []
+    assert [one.id for one in store.finished_since(NOW + 4)] == [task.id]
+    assert store.delete(task.id, fence=mine) and not store.delete(task.id, fence=mine)
+    assert store.get(task.id) is None and store.urls(task.id) == [] and store.counts() == {}
+    assert store.submit(order(), ["http://a.test/"], idempotency=word).is_new
+
+
+def test_what_waits_for_too_long_is_found(store: JobStore) -> None:
+    old, _new, started = submit(store, at=NOW - 10), submit(store, at=NOW), submit(store, at=NOW - 20)
+    store.move(started.id, TaskState.RUNNING, expect=LIVE, at=NOW)
+    assert [task.id for task in store.pending_since(NOW)] == [old.id]
+
+
+# ── the lease ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_one_holder_at_a_time_and_a_new_epoch_for_each(store: JobStore, open_store: Open) -> None:
+    other, first = open_store(), store.lease("me", 4.0, now=NOW)
+    assert first is not None and first.until == NOW + 4
+    assert other.lease("you", 4.0, now=NOW + 3.9) is None
+    renewed = store.lease("me", 4.0, now=NOW + 2)
+    assert renewed is not None and renewed.epoch == first.epoch
+    assert other.lease("you", 4.0, now=NOW + 5.9) is None
+    taken = other.lease("you", 4.0, now=NOW + 6)
+    assert taken is not None and taken.epoch == first.epoch + 1
+    assert store.lease("me", 4.0, now=NOW + 7) is None
+
+
+def test_a_lease_that_was_given_back_is_free_at_once(store: JobStore) -> None:
+    first = store.lease("me", 4.0, now=NOW)
+    store.release("you")
+    assert store.lease("you", 4.0, now=NOW) is None
+    store.release("me")
+    second = store.lease("you", 4.0, now=NOW)
+    assert first is not None and second is not None and second.epoch > first.epoch
+
+
+def test_a_clock_that_was_set_back_does_not_keep_the_lease_for_ever(store: JobStore) -> None:
+    store.lease("me", 4.0, now=NOW + 3600)
+    assert store.lease("you", 4.0, now=NOW) is not None
+
+
+def test_a_runner_that_was_replaced_changes_nothing(store: JobStore) -> None:
+    task, old = run(store), fence(store)
+    waiting = submit(store)
+    store.release("me")
+    for attempt in ("given back", "taken over"):
+        with pytest.raises(LeaseLost):
+            store.claim(Lane.TASK, 5, at=NOW, fence=old)
+        with pytest.raises(LeaseLost):
+            store.move(task.id, TaskState.COMPLETED, expect=STARTED, at=NOW, finish=DONE, fence=old)
+        with pytest.raises(LeaseLost):
+            store.delete(task.id, fence=old)
+        if attempt == "given back":
+            store.lease("you", 4.0, now=NOW)
+    assert store.get(task.id) == task and store.get(waiting.id) == waiting
+
+
+def test_a_change_by_anybody_moves_the_marker(store: JobStore, open_store: Open) -> None:
+    other, before = open_store(), store.marker()
+    assert store.marker() == before
+    submit(other)
+    after = store.marker()
+    assert after != before
+    submit(store)
+    assert store.marker() != after
+
+
+# ── kills ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_SUBMITTER = """
+import sys
+from pathlib import Path
+from weft.jobs.model import Task, TaskSpec, new_task_id
+from weft.jobs.store.sqlite import SqliteJobStore
+store = SqliteJobStore(Path(sys.argv[1]))
+while True:
+    task = Task(id=new_task_id(), owner="", url="http://a.test/", url_count=1, spec=TaskSpec(), created_at=1.0)
+    store.submit(task, ["http://a.test/"])
+    print(task.id, flush=True)
+"""
+
+
+def test_a_kill_loses_no_task_that_was_acknowledged(tmp_path: Path, open_store: Open) -> None:
+    acknowledged: list[str] = []
+    for _ in range(3):
+        child = subprocess.Popen(
+            [sys.executable, "-c", _SUBMITTER, str(tmp_path / "jobs.db")], stdout=subprocess.PIPE, text=True
+        )
+        assert child.stdout is not None
+        acknowledged += [child.stdout.readline().strip() for _ in range(20)]
+        os.kill(child.pid, signal.SIGKILL)
+        acknowledged += child.stdout.read().split("\n")[:-1]
+        child.wait()
+        child.stdout.close()
+    store = open_store()
+    kept = Counter(task.id for task in store.pending_since(2.0, limit=100_000))
+    assert set(acknowledged) <= set(kept) and set(kept.values()) == {1}
+    assert store.counts()[Lane.TASK, TaskState.PENDING] == len(kept)
+
+
+def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "jobs.db").write_bytes(b"this is no database" * 400)
+    with pytest.raises(BadInput, match=r"jobs\.db"):
+        SqliteJobStore(tmp_path / "jobs.db")

@@ -1,0 +1,129 @@
+"""The task model: states, endings, error classes, and the sum that every answer keeps."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from weft.jobs.model import (
+    NEXT,
+    TERMINAL,
+    ErrorClass,
+    FinishReason,
+    Outcome,
+    Progress,
+    TaskState,
+    ending,
+    error_class,
+    new_task_id,
+    outcome,
+)
+from weft.records import Reason
+
+P, F = TaskState.PARTIAL, TaskState.FAILED
+
+
+def test_a_terminal_state_is_final_and_none_leads_back_to_pending() -> None:
+    assert all(not NEXT[state] for state in TERMINAL)
+    assert all(TaskState.PENDING not in after for after in NEXT.values())
+    assert set(NEXT) == set(TaskState)
+
+
+def test_discovered_is_the_sum_of_its_parts() -> None:
+    progress = Progress(completed=1, gone=2, failed=4, refused=8, robots_blocked=3, queued=16, in_flight=32)
+    assert progress.discovered == 63
+    assert progress.percent == 23.8
+    assert Progress().percent == 0.0
+
+
+def test_success_rate_leaves_outcomes_aside() -> None:
+    assert Progress(completed=3, gone=5, refused=7, failed=1).success_rate == 0.75
+    assert Progress(gone=5).success_rate is None
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "expected"),
+    [
+        (200, "", None),
+        (301, "", None),
+        (404, "", ErrorClass.HTTP_4XX),
+        (500, "", ErrorClass.HTTP_5XX),
+        (503, "retry-after", ErrorClass.HTTP_5XX),
+        (429, "retry-after", ErrorClass.HTTP_4XX),
+        (0, "timeout", ErrorClass.TIMEOUT),
+        (200, "timeout", ErrorClass.TIMEOUT),
+        (0, "connect: refused", ErrorClass.CONNECTION),
+        (200, "truncated", ErrorClass.CONNECTION),
+        (0, "dns", ErrorClass.DNS),
+        (0, "tls", ErrorClass.TLS),
+        (200, "too_large", ErrorClass.TOO_LARGE),
+        (200, "parse_crash", ErrorClass.PARSE),
+        (200, "noindex", ErrorClass.ROBOTS),
+        (0, "robots: line 3", ErrorClass.ROBOTS),
+        (0, "robots-unreachable", ErrorClass.ROBOTS),
+        (0, "breaker", ErrorClass.BLOCKED),
+        (0, "address: 10.0.0.1", ErrorClass.BLOCKED),
+        (0, "who knows", ErrorClass.OTHER),
+    ],
+)
+def test_every_error_has_its_class(status: int, error: str, expected: ErrorClass | None) -> None:
+    assert error_class(status, error) is expected
+
+
+def test_every_reason_of_a_refusal_is_one() -> None:
+    assert {outcome(0, str(reason)) for reason in Reason} == {Outcome.REFUSED}
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "expected"),
+    [
+        (200, "", Outcome.COMPLETED),
+        (302, "", None),
+        (410, "", Outcome.GONE),
+        (403, "", Outcome.FAILED),
+        (404, "truncated", Outcome.FAILED),
+        (200, "noindex", Outcome.REFUSED),
+    ],
+)
+def test_a_row_has_one_outcome(status: int, error: str, expected: Outcome | None) -> None:
+    assert outcome(status, error) is expected
+
+
+@pytest.mark.parametrize(
+    ("progress", "reason", "state", "finish"),
+    [
+        (Progress(completed=3), FinishReason.DONE, TaskState.COMPLETED, FinishReason.DONE),
+        (Progress(completed=3, gone=2, refused=1, robots_blocked=1), FinishReason.DONE, "COMPLETED", "done"),
+        (Progress(gone=2), FinishReason.DONE, "COMPLETED", "done"),
+        (Progress(refused=2, robots_blocked=2), FinishReason.DONE, "COMPLETED", "done"),
+        (Progress(refused=2), FinishReason.DONE, "FAILED", "refused"),
+        (Progress(completed=3, failed=1), FinishReason.DONE, P, "done"),
+        (Progress(completed=3, queued=9), FinishReason.MAX_PAGES, "COMPLETED", "max_pages"),
+        (Progress(failed=1, gone=1), FinishReason.DONE, F, "too_many_errors"),
+        (Progress(completed=3, queued=1), FinishReason.DEADLINE, P, "deadline"),
+        (Progress(), FinishReason.DEADLINE, P, "deadline"),
+        (Progress(completed=3), FinishReason.CANCELLED, "CANCELLED", "cancelled"),
+        (Progress(), FinishReason.EXPIRED, F, "expired"),
+        (Progress(completed=1), FinishReason.ERROR, F, "error"),
+    ],
+)
+def test_a_task_ends_by_what_became_of_its_pages(
+    progress: Progress, reason: FinishReason, state: str, finish: str
+) -> None:
+    assert ending(progress, reason, True) == (state, finish)
+    strict = ending(progress, reason, False)
+    assert strict == (F if state == P else state, finish)
+
+
+def test_every_ending_is_a_step_that_a_running_task_may_take() -> None:
+    counts = itertools.product((0, 1), repeat=4)
+    for completed, gone, failed, refused in counts:
+        progress = Progress(completed=completed, gone=gone, failed=failed, refused=refused)
+        for reason, ok in itertools.product(FinishReason, (True, False)):
+            assert ending(progress, reason, ok)[0] in NEXT[TaskState.RUNNING]
+
+
+def test_ids_are_long_and_differ() -> None:
+    assert len({new_task_id() for _ in range(100)}) == 100
+    assert len(new_task_id()) == 32
