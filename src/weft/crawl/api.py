@@ -19,12 +19,13 @@ from typing import Any, Unpack
 from weft.config import keys, load, own_names
 from weft.crawl.keywords import Settings
 from weft.crawl.start import Prepared, prepare
+from weft.engine.loop.progress import CrawlStatus
 from weft.engine.stored_page import CrawledPage, read_page
 from weft.errors import BadConfig, BadInput, NothingStored
 from weft.names import answer
 from weft.store.pages import PageStore
 
-LOOK_EVERY_S = 0.1
+COMMITTED_WITHIN_S = 1.0  # a page is counted when it is there, and committed a little later
 
 
 def crawl(
@@ -66,21 +67,24 @@ def _crawled(seeds: list[str], settings: dict[str, Any], config_file: str | None
 
 def _pages(prepared: Prepared, stack: ExitStack) -> Iterator[CrawledPage]:
     failure: list[BaseException] = []
+    news = _News()
 
     def run() -> None:
         try:
-            prepared.orchestrator.run()
+            prepared.orchestrator.run(news.told)
         except BaseException as error:
             failure.append(error)
+        finally:
+            news.end()
 
     thread = threading.Thread(target=run, name="crawl")
     thread.start()
     stack.callback(thread.join)
     stack.callback(prepared.orchestrator.stop)
-    store = _opened(prepared, thread)
+    store = _opened(prepared, news)
     if store is not None:
         stack.callback(store.abandon)
-        yield from _committed_pages(store, thread)
+        yield from _committed_pages(store, news)
     thread.join()
     if failure:
         raise failure[0]
@@ -88,26 +92,55 @@ def _pages(prepared: Prepared, stack: ExitStack) -> Iterator[CrawledPage]:
         warnings.warn("\n".join(outcome.lines()), NothingStored, stacklevel=3)
 
 
-def _opened(prepared: Prepared, thread: threading.Thread) -> PageStore | None:
+class _News:
+    """Whether more has been stored, by the crawl's status: the index is read only when there is something new."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Event()
+        self._pages = 0
+        self._until = 0.0
+        self.has_ended = False
+
+    def told(self, status: CrawlStatus) -> None:
+        """For the orchestrator, a few times a second."""
+        now = time.monotonic()
+        if status.pages != self._pages:
+            self._pages, self._until = status.pages, now + COMMITTED_WITHIN_S
+        if now < self._until:
+            self._changed.set()
+
+    def end(self) -> None:
+        """The crawl is over."""
+        self.has_ended = True
+        self._changed.set()
+
+    def wait(self) -> None:
+        """Until there is something new, or the crawl is over."""
+        self._changed.wait()
+        if not self.has_ended:
+            self._changed.clear()
+
+
+def _opened(prepared: Prepared, news: _News) -> PageStore | None:
     """The store, as soon as the crawl has made its index; None if it ended before."""
     while True:
-        ended = not thread.is_alive()
+        news.wait()
+        ended = news.has_ended
         try:
             return PageStore.open(prepared.folder.data_dirs, read_only=True)
         except BadInput:
             if ended:
                 return None
-            time.sleep(LOOK_EVERY_S)
 
 
-def _committed_pages(store: PageStore, thread: threading.Thread) -> Iterator[CrawledPage]:
+def _committed_pages(store: PageStore, news: _News) -> Iterator[CrawledPage]:
     """Pages in the order of their commits, until the crawl has ended and all are given."""
     seen: dict[Path, int] = {}
     while True:
-        ended = not thread.is_alive()
+        ended = news.has_ended
         for row in store.new_rows(seen):
             if 200 <= row.status < 300 and (page := read_page(store.read(row))) is not None:
                 yield page
         if ended:
             return
-        time.sleep(LOOK_EVERY_S)
+        news.wait()
