@@ -466,3 +466,19 @@ def test_a_lease_that_expires_is_no_lease_of_its_crawl(make: Make) -> None:
     assert again.item == lease.item and frontier.crawl_standing(harness.crawl).leased == 1
     done(harness, again)
     assert frontier.crawl_standing(harness.crawl).leased == 0
+
+
+def test_cookies_that_were_committed_are_there_after_a_crash(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    no_robots(harness, "a", "b")
+    frontier.admit(harness.crawl, [*pages("a", 2), *pages("b", 1)])
+    lease = next(one for one in frontier.claim("me", 9) if one.key == "a")
+    frontier.keep_cookies(harness.crawl, lease.key, b"old")
+    frontier.keep_cookies(harness.crawl, lease.key, b"new")
+    frontier.commit()
+    frontier = harness.crash()
+    no_robots(harness, "a", "b")
+    found = {one.key: frontier.cookies_of(one) for one in frontier.claim("me", 9)}
+    assert found["b"] is None
+    assert found["a"] is not None and found["a"][1] == b"new"

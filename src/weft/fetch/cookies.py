@@ -55,6 +55,7 @@ class CookieJar:
         self._size = 0
         # Least recently used first. The inner key is what makes a cookie replace another: its name and path.
         self._cookies: dict[str, dict[tuple[str, str], Cookie]] = {}
+        self._within: dict[str, set[str]] = {}  # by registrable domain: the hosts and domains that have cookies
 
     def __len__(self) -> int:
         return sum(map(len, self._cookies.values()))
@@ -85,7 +86,7 @@ class CookieJar:
         """The jar that `to_bytes` saved; raises `msgspec.DecodeError` for other bytes."""
         jar = cls(registrable, max_bytes)
         for name, cookies in msgspec.msgpack.decode(data, type=list[tuple[str, list[Cookie]]]):
-            jar._cookies[name] = {(cookie.name, cookie.path): cookie for cookie in cookies}
+            jar._keep(name, {(cookie.name, cookie.path): cookie for cookie in cookies})
         jar._size = sum(cookie.size for cookies in jar._cookies.values() for cookie in cookies.values())
         jar._forget_unused()
         return jar
@@ -94,27 +95,22 @@ class CookieJar:
         """The cookies of a domain and its subdomains: host or domain, name, path and value of each."""
         return frozenset(
             (name, cookie.name, cookie.path, cookie.value)
-            for name, cookies in self._cookies.items()
-            if name == base or name.endswith("." + base)
-            for cookie in cookies.values()
+            for name in self._within.get(base, ())
+            for cookie in self._cookies[name].values()
         )
 
     def dump(self, base: str) -> bytes:
         """The cookies of a domain and its subdomains, for `load`."""
-        kept = [
-            (name, list(cookies.values()))
-            for name, cookies in self._cookies.items()
-            if name == base or name.endswith("." + base)
-        ]
+        kept = [(name, list(self._cookies[name].values())) for name in sorted(self._within.get(base, ()))]
         return msgspec.msgpack.encode((base, kept))
 
     def load(self, data: bytes) -> None:
         """Replaces a domain's cookies by dumped ones."""
         base, kept = msgspec.msgpack.decode(data, type=tuple[str, list[tuple[str, list[Cookie]]]])
-        for name in [name for name in self._cookies if name == base or name.endswith("." + base)]:
-            self._size -= sum(cookie.size for cookie in self._cookies.pop(name).values())
+        for name in list(self._within.get(base, ())):
+            self._forget(name)
         for name, cookies in kept:
-            self._cookies[name] = {(cookie.name, cookie.path): cookie for cookie in cookies}
+            self._keep(name, {(cookie.name, cookie.path): cookie for cookie in cookies})
             self._size += sum(cookie.size for cookie in cookies)
         self._forget_unused()
 
@@ -162,9 +158,11 @@ class CookieJar:
             self._size += cookie.size
             if len(cookies) > MAX_COOKIES:
                 self._drop(cookies, min(cookies, key=lambda each: _staleness(cookies[each], now)))
+        self._keep(under, cookies)
         if cookies:
-            self._cookies[under] = cookies
             self._forget_unused()
+        else:
+            self._forget(under)
 
     def _drop(self, cookies: dict[tuple[str, str], Cookie], key: tuple[str, str]) -> None:
         if key in cookies:
@@ -173,8 +171,18 @@ class CookieJar:
     def _forget_unused(self) -> None:
         """Keeps to the total by dropping the least recently used hosts and domains."""
         while self._size > self._max_bytes:
-            forgotten = self._cookies.pop(next(iter(self._cookies)))
-            self._size -= sum(cookie.size for cookie in forgotten.values())
+            self._forget(next(iter(self._cookies)))
+
+    def _keep(self, name: str, cookies: dict[tuple[str, str], Cookie]) -> None:
+        self._cookies[name] = cookies
+        self._within.setdefault(self._registrable(name), set()).add(name)
+
+    def _forget(self, name: str) -> None:
+        self._size -= sum(cookie.size for cookie in self._cookies.pop(name).values())
+        base = self._registrable(name)
+        self._within[base].discard(name)
+        if not self._within[base]:
+            del self._within[base]
 
     def _matching(self, host: str, path: str, secure: bool, now: float) -> Iterator[Cookie]:
         """The cookies for a request, those of the domains above the host included."""
@@ -189,7 +197,7 @@ class CookieJar:
                     elif (cookie.wide or name == host) and (secure or not cookie.secure) and _covers(cookie.path, path):
                         yield cookie
                 if not cookies:
-                    del self._cookies[name]
+                    self._forget(name)
             _, dot, name = name.partition(".")
 
     def _above(self, domain: str, host: str) -> bool:

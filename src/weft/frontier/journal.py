@@ -7,6 +7,7 @@
                                         other records too: `sealed`)
     retries   item → attempt, when, crawl   items that were tried and wait
     aside     item → crawl, item        items that an edit has excluded, until it is taken back
+    cookies   crawl and site → crawl, cookies   of each site, as they were when they last changed
     sites     key → state               clocks that a restart must not forget: Crawl-delay, slowing, breaker
     robots    origin → record
     robots_history   origin, when → record   every robots.txt that was ever in force, for the audit
@@ -61,6 +62,8 @@ CREATE TABLE IF NOT EXISTS journal (seq INTEGER PRIMARY KEY, crawl INTEGER NOT N
 CREATE INDEX IF NOT EXISTS journal_by_crawl ON journal (crawl);
 CREATE TABLE IF NOT EXISTS retries (item INTEGER PRIMARY KEY, attempt INTEGER, wall REAL, crawl INTEGER);
 CREATE TABLE IF NOT EXISTS aside (item INTEGER PRIMARY KEY, crawl INTEGER, record BLOB);
+CREATE TABLE IF NOT EXISTS cookies (place TEXT PRIMARY KEY, crawl INTEGER, record BLOB);
+CREATE INDEX IF NOT EXISTS cookies_by_crawl ON cookies (crawl);
 CREATE TABLE IF NOT EXISTS sites (key TEXT PRIMARY KEY, record BLOB) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS robots (origin TEXT PRIMARY KEY, expires REAL, record BLOB) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS robots_tries (origin TEXT PRIMARY KEY, attempt INTEGER, wall REAL) WITHOUT ROWID;
@@ -288,7 +291,7 @@ class Journal:
             self._has_forgotten = True
             which = "SELECT rowid FROM {} WHERE crawl = ? LIMIT ?"
             gone = 0
-            for table in ("journal", "retries", "aside", "refusals"):
+            for table in ("journal", "retries", "aside", "cookies", "refusals"):
                 sql = f"DELETE FROM {table} WHERE rowid IN ({which.format(table)})"  # noqa: S608
                 gone += self._db.execute(sql, (crawl, at_most)).rowcount
             gone += self._db.execute("DELETE FROM sitemaps WHERE site LIKE ?", (f"{crawl} %",)).rowcount
@@ -449,5 +452,6 @@ _KEYS = {
     "robots_tries": "origin",
     "sitemaps": "site",
     "aside": "item",
+    "cookies": "place",
     "left_sitemaps": "url",
 }

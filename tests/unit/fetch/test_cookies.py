@@ -322,3 +322,37 @@ def test_no_cookie_leaves_its_registrable_domain(host: str, domain: str, other: 
 def test_any_header_is_taken_or_left(header: str, path: str) -> None:
     sent = Site().sets(header, path=path).gets(path="/")
     assert sent is None or not any(char in sent for char in "\r\n\0")
+
+
+def test_a_domains_cookies_are_moved_from_jar_to_jar_alone() -> None:
+    here, there = CookieJar(registrable), CookieJar(registrable)
+    here.store("www.shop.example", "/", True, ["a=1", "b=2; Domain=shop.example"], NOW)
+    here.store("other.example", "/", True, ["c=3"], NOW)
+    there.store("old.shop.example", "/", True, ["gone=1"], NOW)
+    there.store("other.example", "/", True, ["kept=1"], NOW)
+    there.load(here.dump("shop.example"))
+    assert there.contents("shop.example") == here.contents("shop.example") != frozenset()
+    assert [there.header(host, "/", True, NOW) for host in ("www.shop.example", "other.example")] == [
+        "a=1; b=2",
+        "kept=1",
+    ]
+    assert there.header("old.shop.example", "/", True, NOW) == "b=2"
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["a.x.org", "b.x.org", "y.org", "z.co.uk"]), st.integers(0, 3), st.booleans()))
+)
+def test_the_cookies_of_a_domain_are_those_of_its_hosts(steps: list[tuple[str, int, bool]]) -> None:
+    jar = CookieJar(registrable, max_bytes=400)
+    for host, name, is_over in steps:
+        jar.store(host, "/", True, [f"n{name}=v{'; Max-Age=0' if is_over else ''}"], NOW)
+    for base in ("x.org", "y.org", "z.co.uk"):
+        by_name = {(where, name) for where, name, _, _ in jar.contents(base)}
+        sent = {
+            (host, pair.partition("=")[0])
+            for host in ("a.x.org", "b.x.org", "y.org", "z.co.uk")
+            if registrable(host) == base
+            for pair in (jar.header(host, "/", True, NOW) or "").split("; ")
+            if pair
+        }
+        assert by_name == sent

@@ -442,3 +442,14 @@ def test_what_is_rejected_with_its_site_is_asked_for_again_when_there_is_somethi
     frontier.admit(1, [Found("http://a/2", 0)])
     bench.time += 30
     assert claimed(frontier) == ["http://a/robots.txt"]
+
+
+def test_the_cookies_of_a_forgotten_crawl_are_gone(bench: Bench) -> None:
+    frontier = bench.open(("one", CrawlLimits()), ("two", CrawlLimits()))
+    for crawl in (1, 2):
+        frontier.keep_cookies(crawl, "a", b"jar")
+    frontier.commit()
+    frontier.close_crawl(1)
+    while not frontier.forget_crawl(1):
+        pass
+    assert list(frontier._journal.keys("cookies")) == ["2 a"]

@@ -52,6 +52,17 @@ class Leases(State):
         now = self.now()
         self._expire(now)
         self._forget_idle(now)
+        leases = self._claim(owner, limit, now)
+        if leases:
+            try:
+                self._journal.save_history()
+                self._requests.flush()
+            except DiskFull:
+                self.finish(Outcome(lease, End.RELEASE) for lease in leases)
+                raise
+        return leases
+
+    def _claim(self, owner: str, limit: int, now: float) -> list[Lease]:
         leases: list[Lease] = []
         while len(leases) < limit:
             lane = self._next_lane(now)
@@ -62,13 +73,6 @@ class Leases(State):
             lease = self._claim_at(lane, owner, now)
             if lease is not None:
                 leases.append(lease)
-        if leases:
-            try:
-                self._journal.save_history()
-                self._requests.flush()
-            except DiskFull:
-                self.finish(Outcome(lease, End.RELEASE) for lease in leases)
-                raise
         return leases
 
     def depth_of(self, lease: Lease) -> int:
@@ -124,6 +128,14 @@ class Leases(State):
     def next_due(self) -> float | None:
         """When claiming may give something next."""
         return 0.0 if self._queues.fairness else self._queues.wheel.next_due()
+
+    def cookies_of(self, lease: Lease) -> tuple[int, bytes] | None:
+        """What an earlier process has kept of a lease's site."""
+        return self._cookies.of(lease)
+
+    def keep_cookies(self, crawl: int, key: str, data: bytes) -> int:
+        """Durable with the next commit, like the links of the answer that set them."""
+        return self._cookies.keep(crawl, key, data)
 
     def take_places(self, wanted: Sequence[Wanted]) -> list[bool]:
         """Moves each site to the clock of its address, which it shares with all other sites there."""

@@ -25,6 +25,7 @@ from weft.frontier.contract import (
     RobotsRecord,
 )
 from weft.frontier.embedded.checkpoint import OpenItem
+from weft.frontier.embedded.cookies import KeptCookies
 from weft.frontier.embedded.queues import Queues
 from weft.frontier.embedded.recovery import Counts, Finished, Recovery
 from weft.frontier.embedded.robots_files import RobotsFiles
@@ -83,6 +84,7 @@ class State:
         self._aside: dict[int, dict[int, Item]] = {}  # by crawl and number: what an edit has excluded
         self._is_recovered = False
         self._robots = RobotsFiles(self._journal, wall)
+        self._cookies = KeptCookies(self._journal)
         self._counts = Counts(next_item=(pod << POD_SHIFT) + 1)
         self._next_transient = -1
         self._rejected: list[Rejection] = []
