@@ -218,9 +218,9 @@ class Queues:
         known = self._by_origin.get(origin)
         site = known if known is not None and not known.gone else self.site(self.key_of(url))
         lane = site.lane(crawl)
-        was_empty = not lane.queued
-        if was_empty:
+        if not lane.queued:
             lane.served_at = max(lane.served_at, self._now())  # before, it did not wait
+        was_empty = not lane.queues  # what is urgent may have to wait
         if found.purpose is Purpose.PAGE and not found.hops and not attempt:
             lane.push(item, origin, url[len(origin) :], found.depth, found.parent, found.offsite)
             if site is not known:

@@ -242,12 +242,8 @@ class Lane:
         return min((heap[0][0] for heap in self._heaps() if heap[0][0] > now), default=None)
 
     def may_run(self, now: float) -> bool:
-        """Whether it is worth asking: something waits, and not only what was asked for in vain."""
-        if not self.queued:
-            return False
-        if self.stalled_at is None:
-            return True
-        at = self.later(self.stalled_at)
+        """Whether it is worth asking: something waits that may run, and not only what was asked for in vain."""
+        at = self.next_time() if self.stalled_at is None else self.later(self.stalled_at)
         return at is not None and at <= now
 
     def urgents(self) -> list[Urgent]:

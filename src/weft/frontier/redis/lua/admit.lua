@@ -125,6 +125,7 @@ local function enqueue(s, l, d, entries)
   for at = 1, #entries, 1000 do
     length = call('RPUSH', key, unpack(entries, at, math.min(at + 999, #entries)))
   end
+  if l.q == l.n then l.is_out = true end -- it may run earlier than what waits
   l.q = l.q + #entries
   queued(k, #entries)
   if not tailed and length > cap then
@@ -213,8 +214,8 @@ while at <= #ARGV and refused == 0 do
   local kind, site, d = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local s = load(site)
   local l = lane(s, c)
-  local idle = l.q == 0
-  if idle and #s.lanes > 1 then l.w = now end -- before, it did not wait
+  local idle = l.q == l.n -- what is urgent may have to wait
+  if l.q == 0 and #s.lanes > 1 then l.w = now end -- before, it did not wait
   if kind == 'p' then
     local amount = tonumber(ARGV[at + 3])
     at = at + 4

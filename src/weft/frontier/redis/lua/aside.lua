@@ -14,8 +14,7 @@ if what == 'out' then
       if rec[5] == 0 then s.active = s.active - 1 end
       leased(k, -1)
       if item[4] == 'p' then
-        flight(k, -1)
-        if k.cap and not k.is_over then lane(s, k.c).f = lane(s, k.c).f - 1 end
+        pages_out(s, k, -1)
         mark(k, item, 'q')
       end
       if not k.is_over then call('HSET', 'aside:' .. k.c, n, pack({ rec[3], item })) end

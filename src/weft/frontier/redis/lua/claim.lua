@@ -199,7 +199,7 @@ local function claim_at(mine, site)
       if other.w < l.w and other.q > 0 then
         local ok = crawl(other.c)
         if ok.D.delay > 0 and now - other.w > LONG_WAIT * ok.D.delay and permits(ok) > 0
-          and not (ok.cap and other.p + other.f >= ok.cap) then
+          and not (ok.cap and other.p + other.f >= ok.cap) and next_time(s, other) <= now then
           local when, clock = call('ZSCORE', ok.due, site), due_at(s, ok.D)
           local waits = when and when ~= 'inf' and tonumber(when) <= math.max(clock, now)
           if waits or (when == 'inf' and s.active >= places(s, ok.D)) then l, k, at = other, ok, clock end
@@ -236,8 +236,7 @@ local function claim_at(mine, site)
   leased(k, 1)
   if #s.lanes > 1 then l.w = now end
   if item[4] == 'p' then
-    flight(k, 1)
-    if k.cap then l.f = l.f + 1 end
+    pages_out(s, k, 1)
     mark(k, item, 'l')
   end
   stamp = stamp + 1

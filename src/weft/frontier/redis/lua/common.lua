@@ -283,6 +283,15 @@ local function lane(s, c)
   return l
 end
 
+-- Pages of a crawl that are out: all of them, and those of a site, which are counted whether it has a budget or not, as it may
+-- be given one. Not below nought: an older version counted only where there was one.
+local function pages_out(s, k, by)
+  flight(k, by)
+  if k.is_over then return end
+  local l = lane(s, k.c)
+  l.f = math.max(0, l.f + by)
+end
+
 -- Politeness towards a site, for a crawl with the section `d`. What the site asked for binds all of them.
 local function delay_of(s, d)
   return math.max(d.delay, s.C, s.x)
@@ -444,7 +453,7 @@ end
 local function give_back(s, c, item, not_before, first)
   local k = crawl(c)
   leased(k, -1)
-  if item[4] == 'p' then flight(k, -1) end
+  if item[4] == 'p' then pages_out(s, k, -1) end
   if k.is_over then
     if item[4] == 'r' and item[6] == '' then
       -- Other crawls may need it; they ask when its time has come.
@@ -452,18 +461,14 @@ local function give_back(s, c, item, not_before, first)
     end
     return
   end
-  local l = lane(s, c)
-  if item[4] == 'p' then
-    if k.cap then l.f = l.f - 1 end
-    if k.depths and item[8] ~= '' then
-      local is = known(c, item[8])
-      if is and is.n == item[1] then
-        know(c, item[8], is.n, is.depth, 'q')
-        if is.depth < item[2] then item[2] = is.depth end
-      end
+  if item[4] == 'p' and k.depths and item[8] ~= '' then
+    local is = known(c, item[8])
+    if is and is.n == item[1] then
+      know(c, item[8], is.n, is.depth, 'q')
+      if is.depth < item[2] then item[2] = is.depth end
     end
   end
-  push_urgent(s, l, item, not_before, first)
+  push_urgent(s, lane(s, c), item, not_before, first)
 end
 
 -- Runs one command for many members, or pairs of them: a call from Lua costs more than the command itself.

@@ -19,7 +19,7 @@ local key = 'c:' .. number
 local k = crawl(number)
 if k.is_gone then return reply(0, '', '', '', 0) end
 if ARGV[8] ~= '' and not k.depths and k.seen > 0 then return reply(-1, '', '', '', 0) end
-local before = call('HGET', key, 'section') or ''
+local before = call('HMGET', key, 'section', 'cap')
 for i, field in ipairs({ 'max', 'cap', 'depth', 'inflight', 'maps', 'section' }) do
   if ARGV[5 + i] == '' then
     call('HDEL', key, field)
@@ -28,8 +28,12 @@ for i, field in ipairs({ 'max', 'cap', 'depth', 'inflight', 'maps', 'section' })
   end
 end
 call('HSET', key, 'weight', ARGV[12])
-if ARGV[11] ~= before and k.seen > 0 then call('HSET', key, 'moving', 1) end
+-- A site that has used up its budget waits for an event, as one does whose delay was too long.
+if (ARGV[11] ~= (before[1] or '') or ARGV[7] ~= (before[2] or '')) and k.seen > 0 then call('HSET', key, 'moving', 1) end
 crawls[number] = nil
-unblock(crawl(number), 200)
+k = crawl(number)
+-- What has waited for a permit does not need one any more.
+if not (k.max or k.inflight) and call('DEL', 'blocked:' .. number) == 1 then call('HSET', key, 'moving', 1) end
+unblock(k, 200)
 local moving = call('HGET', key, 'moving') and 1 or 0
 return reply(tonumber(number), call('HGET', key, 'seed'), call('HGET', key, 'bloom'), call('HGET', key, 'name'), moving)

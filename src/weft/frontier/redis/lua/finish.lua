@@ -24,24 +24,16 @@ end
 local function done(rec, page)
   local item, k = rec[6], crawl(rec[4])
   local is_page = item[4] == 'p'
-  if rec[8] == '' then leased(k, -1) end
-  if is_page and rec[8] == '' then
-    flight(k, -1)
-    mark(k, item, 'e')
-    if page then
-      k.pages = k.pages + 1
-      stored[rec[4]] = (stored[rec[4]] or 0) + 1
-    end
-  elseif is_page then
-    mark(k, item, 'e')
-  end
-  if rec[8] == '' and (rec[5] == 0 or k.cap or item[4] == 'r') then
+  if is_page then mark(k, item, 'e') end
+  if rec[8] == '' then
     local s = load(rec[3])
+    leased(k, -1)
     if rec[5] == 0 then s.active = s.active - 1 end
-    if is_page and k.cap and not k.is_over then
-      local l = lane(s, rec[4])
-      l.f = l.f - 1
-      if page then l.p = l.p + 1 end
+    if is_page then pages_out(s, k, -1) end
+    if is_page and page then
+      local l = lane(s, k.c)
+      k.pages, l.p = k.pages + 1, l.p + 1
+      stored[k.c] = (stored[k.c] or 0) + 1
     end
     if item[4] == 'r' and item[6] == '' then
       -- Its content follows by robots.lua; if the fetcher dies before that, it is fetched again after this time.
@@ -51,7 +43,7 @@ local function done(rec, page)
       end
     end
     save(s)
-    schedule(s)
+    if rec[5] == 0 or k.cap or item[4] == 'r' then schedule(s) end
   end
   if item[1] < 0 then return end
   append(over, fmt('%.0f', item[1]))

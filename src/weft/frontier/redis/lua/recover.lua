@@ -73,13 +73,9 @@ for _, p in ipairs(again) do
     local s = load(p[1])
     leased(crawl(p[2]), 1)
     if item[4] == 'p' then
-      local k = crawl(p[2])
-      flight(k, 1)
-      if k.cap then
-        local l = lane(s, p[2])
-        l.f = l.f + 1
-        if p[3] == 1 then l.p = l.p - 1 end
-      end
+      pages_out(s, crawl(p[2]), 1)
+      local l = lane(s, p[2])
+      if p[3] == 1 then l.p = math.max(0, l.p - 1) end
     end
     if (p[7] or '') ~= '' then
       -- It was fetched, and its page may still be in the spool: parse it again.
@@ -112,10 +108,7 @@ for n in pairs(in_store) do
     local item, k = rec[6], crawl(rec[4])
     local s = load(rec[3])
     if rec[8] == '' then leased(k, -1) end
-    if item[4] == 'p' and rec[8] == '' then
-      flight(k, -1)
-      if k.cap and not k.is_over then lane(s, rec[4]).f = lane(s, rec[4]).f - 1 end
-    end
+    if item[4] == 'p' and rec[8] == '' then pages_out(s, k, -1) end
     mark(k, item, 'e')
     if rec[5] == 0 and rec[8] == '' then
       s.active = s.active - 1
