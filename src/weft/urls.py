@@ -70,9 +70,8 @@ def canonical(text: str, base: str | None = None) -> str:
         raise BadUrl(text, "syntax", _why_not(text)) from None
     if not href.startswith(("http://", "https://")):
         raise BadUrl(text, "scheme", f"scheme {href.partition(':')[0]!r} is not crawled: use http or https")
-    fragment = href.find("#")
-    if fragment >= 0:
-        href = href[:fragment]
+    if "#" in href:
+        href = href.partition("#")[0]
     if "@" in href and "@" in (authority := href.split("/", 3)[2]):
         href = href.replace(authority, authority.rpartition("@")[2], 1)
     if len(href) > MAX_LENGTH:

@@ -135,6 +135,22 @@ def claimed(harness: Harness, *hosts: str) -> list[Lease]:
     return [leases[host] for host in hosts]
 
 
+def test_a_host_that_moves_to_another_address_lets_those_it_leaves_go_on(make: Callable[..., Harness]) -> None:
+    harness = make(key_scope="ip", delay_s=0.0)
+    frontier = harness.start()
+    for lease in claimed(harness, "x.test", "y.test"):
+        assert take(harness, lease)
+        done(harness, lease)
+    harness.advance(1)
+    frontier.admit(harness.crawl, [page(f"http://{host}/next") for host in ("x.test", "y.test")])
+    first, *others = frontier.claim("me", 9)  # on Redis the other, too: there places are asked for after the claim
+    assert take(harness, first, "127.0.0.2")
+    done(harness, first)
+    harness.advance(1)
+    (second,) = others or frontier.claim("me", 9)
+    assert {first.key, second.key} == {"x.test", "y.test"} and take(harness, second)
+
+
 def test_a_place_that_was_not_used_is_free_at_once(make: Callable[..., Harness]) -> None:
     harness = make(key_scope="ip")
     frontier = harness.start()

@@ -14,8 +14,8 @@ import pytest
 from harnesses import Harness
 
 from weft.config import PolitenessSection
-from weft.frontier.contract import CrawlLimits, CrawlStanding, End, Ended, Outcome, Reason, RobotsRecord
-from weft.records import Found, Lease, Purpose
+from weft.frontier.contract import CrawlLimits, CrawlStanding, End, Ended, Outcome, RobotsRecord
+from weft.records import Found, Lease, Purpose, Reason
 
 STEPS = 150
 HOSTS = ("a", "b", "c", "d")
@@ -244,7 +244,7 @@ class Life:
 
     def close(self) -> None:
         if len(self.tenants) > 2:
-            crawl, tenant = self.any_one()
+            crawl, _ = self.any_one()
             del self.tenants[crawl]
             self.frontier.close_crawl(crawl)
             if self.chance.random() < 0.7:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from log_lines import log_lines
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, End, Ended, Handed, Outcome, RobotsRecord
@@ -409,3 +410,58 @@ def test_what_is_counted_is_what_is_there_whatever_happens(pod: Pod, seed: int) 
         finished(frontier, *leases)
     assert frontier.stats().queued == 0 and frontier.stats().leased == 0
     assert [frontier.has_work(crawl) for crawl in names.values()] == [False] * len(names)
+
+
+# ── a loss ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_after_a_loss_each_crawl_waits_its_own_delay_and_a_while_at_least(pod: Pod) -> None:
+    with log_lines("weft.frontier.redis") as lines:
+        frontier = pod.process()
+        slow, quick = (frontier.open_crawl(f"by {delay_s}", CrawlLimits(), polite(delay_s)) for delay_s in (30.0, 1.0))
+        frontier.admit(slow, pages("a", 1))
+        frontier.admit(quick, pages("b", 1))
+        allow(frontier, "a", "b")
+        frontier.commit()
+        assert lines == []
+        pod.client.hset("state", "run", "an earlier one")
+        pod.client.hincrby("n", "ops", -3)
+        again = pod.process()
+        assert [message for message, _ in lines] == ["the server has lost data: every site waits a full delay"]
+    for crawl, delay_s in ((slow, 30.0), (quick, 1.0)):
+        again.change_crawl(crawl, CrawlLimits(), polite(delay_s), 1.0)
+    pod.time += 9.9
+    assert again.claim("me", 9) == []
+    pod.time += 0.2
+    assert [lease.crawl for lease in again.claim("me", 9)] == [quick]
+    pod.time += 19.8
+    assert again.claim("me", 9) == []
+    pod.time += 0.2
+    assert [lease.crawl for lease in again.claim("me", 9)] == [slow]
+
+
+def test_a_crawl_has_a_time_for_the_sites_where_something_of_it_waits_and_for_no_other(pod: Pod) -> None:
+    frontier = pod.process()
+    other = frontier.open_crawl("other", CrawlLimits(), polite(0.0))
+    allow(frontier, "a", "b")
+    frontier.admit(1, [*pages("a", 1), *pages("b", 2)])
+    out = frontier.claim("me", 9)
+    frontier.admit(other, pages("a", 2))
+    assert set(pod.client.zrange("due:1", 0, -1)) == {b"b"}
+    assert set(pod.client.zrange(f"due:{other}", 0, -1)) == {b"a"}
+    finished(frontier, *out)
+    assert set(pod.client.zrange("due:1", 0, -1)) == {b"b"}
+
+
+def test_leases_of_a_version_that_did_not_count_them_by_site_end_as_others_do(pod: Pod) -> None:
+    frontier = pod.process()
+    allow(frontier, "a")
+    frontier.admit(1, pages("a", 3))
+    (lease,) = frontier.claim(frontier.owner, 9)
+    pod.client.hset("s:a", "L", pod.client.hget("s:a", "L").replace(b"1:2:0:0:1:", b"1:2:0:0:0:"))
+    assert b"1:2:0:0:0:" in pod.client.hget("s:a", "L")
+    finished(frontier, lease)
+    frontier.change_crawl(1, CrawlLimits(max_pages_per_domain=2), polite(0.0), 1.0)
+    (lease,) = frontier.claim(frontier.owner, 9)
+    finished(frontier, lease)
+    assert frontier.claim(frontier.owner, 9) == [] and frontier.crawl_standing(1).queued == 1

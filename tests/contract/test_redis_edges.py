@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from hashlib import sha1
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,30 @@ def test_a_bloom_filter_answers_also_where_nothing_may_be_added(pod: Pod) -> Non
     maps = [Found(f"http://b/{n}.xml", 0, purpose=Purpose.SITEMAP, about="http://b") for n in range(2)]
     assert (frontier.admit(1, maps[:1]).new, frontier.admit(1, maps[:1]).duplicates) == (1, 1)
     assert (frontier.admit(1, maps[1:]).new, frontier.admit(1, maps[1:]).duplicates) == (0, 0)
+
+
+BLOOM_BY_SETS = """
+local server = redis
+local redis = setmetatable({ call = function(command, ...)
+  local by = ({ ['BF.ADD'] = 'SADD', ['BF.EXISTS'] = 'SISMEMBER' })[command]
+  return server.call(by or command, ...)
+end }, { __index = server })
+"""
+
+
+def test_a_filter_of_the_servers_own_is_asked_and_filled(pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its commands are those of a module that not every server has: sets stand for them here."""
+    plain = scripts.source
+    monkeypatch.setattr(scripts, "source", lambda name: BLOOM_BY_SETS + plain(name))
+    monkeypatch.setattr(scripts, "digest", lambda name: sha1(scripts.source(name).encode()).hexdigest())
+    monkeypatch.setattr(bloom, "shape", lambda *_: "server")
+    monkeypatch.setattr(bloom, "reserve", lambda *_: None)
+    frontier = pod.process(crawl=CrawlLimits(max_pages_per_domain=1), bloom_filter=(10_000, 1e-6))
+    assert frontier.admit(1, pages(*range(1020))).new == 1020
+    assert (frontier.admit(1, pages(5)).duplicates, frontier.crawl_standing(1).seen) == (1, 1020)
+    full = frontier.admit(1, pages(5, 2000, 7))
+    assert (full.new, full.duplicates) == (0, 2), "over its budget, and still told apart"
+    assert pod.client.scard("b:1") == 1020 and not pod.client.keys("e:1:*")
 
 
 def test_whoever_looks_a_crawl_up_knows_its_filter(pod: Pod) -> None:

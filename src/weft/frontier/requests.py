@@ -343,10 +343,9 @@ def _time(text: str) -> float:
 def _recent_lines(folder: Path, not_before: float) -> Iterator[Start | Finish | _Boot | None]:
     """The lines of the newest files, from a little before the given time on."""
     files = _files(folder)
-    first = len(files) - 1
-    while first > 0 and _first_time(files[first]) > not_before:
-        first -= 1
-    for path in files[max(first, 0) :]:
+    newest_first = range(len(files) - 1, -1, -1)
+    first = next((at for at in newest_first if _first_time(files[at]) <= not_before), 0)
+    for path in files[first:]:
         yield from _lines(path)
 
 

@@ -31,7 +31,7 @@ class Entry(Struct, frozen=True):
     hops: int
     ended: bool
     attempt: int  # how often it was tried and queued again
-    sitemap: bool = False
+    sitemap: bool
 
 
 class FrontierView:

@@ -251,7 +251,7 @@ class EmbeddedFrontier(Crawls):
         item = Item(
             number, found.url, found.depth, found.parent, found.hops, found.purpose, found.about, 0, found.offsite
         )
-        self._mark(item, crawl, leased=False, ended=True)
+        self._mark_ended(item, crawl)
         self._rejected.append(Rejection(item, crawl.number, Reason.ROBOTS, rule))
         self._rejected_out[number] = OpenItem(crawl.number, item)
 

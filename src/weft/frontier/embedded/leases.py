@@ -267,9 +267,13 @@ class Leases(State):
         lane.robots = None
         return bool(waiting)
 
-    def _mark(self, item: Item, crawl: Crawl, *, leased: bool, ended: bool = False) -> None:
+    def _mark(self, item: Item, crawl: Crawl, *, leased: bool) -> None:
         if (known := crawl.known(item)) is not None:
-            known.leased, known.ended = leased, ended
+            known.leased = leased
+
+    def _mark_ended(self, item: Item, crawl: Crawl) -> None:
+        if (known := crawl.known(item)) is not None:
+            known.ended = True
 
     def _lease(self, site: Site, lane: Lane, item: Item, owner: str, now: float) -> Lease:
         section = lane.crawl.section
@@ -353,7 +357,7 @@ class Leases(State):
             return
         if item.purpose is Purpose.PAGE:
             self._free_permit(lane)
-            self._mark(item, lane.crawl, leased=False, ended=True)
+            self._mark_ended(item, lane.crawl)
             if outcome.end is End.PAGE:
                 lane.pages += 1
                 lane.crawl.pages += 1

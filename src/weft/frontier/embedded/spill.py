@@ -109,7 +109,6 @@ class SpillQueue(ABC):
         if not self._spilled:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.unlink(missing_ok=True)
-            self._file_at = 0
         with path.open("ab") as file:
             file.write(tail)
         self._spilled += len(tail)
@@ -130,3 +129,4 @@ class SpillQueue(ABC):
         self._spilled -= len(piece)
         if not self._spilled:
             self.file().unlink(missing_ok=True)
+            self._file_at = 0

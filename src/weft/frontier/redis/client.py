@@ -301,7 +301,7 @@ class PodClient:
         after: int = 0,
         then: tuple[str, str] = ("", ""),
     ) -> Admission:
-        if not (found or then[0] or sender):
+        if not (found or any(then) or sender):
             return Admission(0, 0)
         if self._checks_assignment:
             self._check_pods(found)

@@ -127,15 +127,15 @@ local function crawl(c)
   if not k then
     local v = call('HMGET', 'c:' .. c, 'pages', 'flight', 'paused', 'max', 'cap', 'depth', 'inflight', 'given',
       'size', 'split', 'seen', 'bloom', 'maps', 'queued', 'leased', 'section', 'weight', 'ended')
-    k = { c = c, pages = tonumber(v[1]) or 0, flight = tonumber(v[2]) or 0, paused = v[3] == '1', max = tonumber(v[4]),
-      cap = tonumber(v[5]), depths = v[6] and v[6] ~= '', inflight = tonumber(v[7]), given = tonumber(v[8]),
+    local paused, max, inflight = v[3] == '1', tonumber(v[4]), tonumber(v[7])
+    local is_over = not v[12] or v[18] == '2'
+    k = { c = c, pages = tonumber(v[1]) or 0, flight = tonumber(v[2]) or 0, paused = paused, max = max,
+      cap = tonumber(v[5]), depths = v[6] and v[6] ~= '', inflight = inflight, given = tonumber(v[8]),
       size = tonumber(v[9]) or 16, split = tonumber(v[10]) or 0, seen = tonumber(v[11]) or 0, bloom = v[12] or '',
       maps = tonumber(v[13]), queued = tonumber(v[14]) or 0, leased = tonumber(v[15]) or 0,
       D = v[16] and section(v[16]) or D, weight = tonumber(v[17]) or 1, is_gone = not v[12], dflight = 0,
-      due = 'due:' .. c, changed = false, dseen = false, is_over = false, ended = false, limited = false }
-    k.is_over = k.is_gone or v[18] == '2'
-    k.ended = k.is_over or v[18] == '1'
-    k.limited = k.paused or k.max or k.inflight
+      due = 'due:' .. c, changed = false, dseen = false, is_over = is_over, ended = is_over or v[18] == '1',
+      limited = paused or max or inflight }
     crawls[c] = k
   end
   return k
@@ -272,7 +272,7 @@ end
 local function lane(s, c)
   local l = lane_of(s, c)
   if l then return l end
-  l = { c = c, q = 0, n = 0, p = 0, f = 0, k = '0', d = '', w = 0, is_out = true }
+  l = { c = c, q = 0, n = 0, p = 0, f = 0, k = '0', d = '', w = 0 }
   s.lanes[#s.lanes + 1] = l
   if #s.lanes > 1 then
     -- From now on it counts how long each of them waits.
