@@ -31,6 +31,7 @@ ONLY: dict[str, tuple[str, ...]] = {
     "celery": (),
     "turbohtml": ("extract/turbo.py",),
     "selectolax": ("extract/lexbor.py",),
+    "re2": ("extract/patterns.py",),
     "playwright": (),
 }
 

@@ -299,6 +299,28 @@ class LexborElement(_Searchable):
         """Removes it from its tree."""
         self.node.remove(recursive=True)
 
+    def nodes(self) -> Iterator[tuple[LexborElement, str | None]]:
+        """All below in document order: elements, and texts behind their parents."""
+        node, top = self.node.first_child, self.node.mem_id
+        while node is not None:
+            if node.is_element_node:
+                yield LexborElement(node), None
+            elif node.is_text_node:
+                yield LexborElement(node.parent), node.text_content or ""
+            following = node.first_child
+            while following is None and node is not None and node.mem_id != top:
+                following = node.next
+                node = node.parent
+            node = following
+
+    def own_texts(self) -> Iterator[str]:
+        """The texts that are its children."""
+        node = self.node.first_child
+        while node is not None:
+            if node.is_text_node:
+                yield node.text_content or ""
+            node = node.next
+
     def to_text(self, _layout: Any, /) -> str:
         """As plain lines."""
         return lexbor_writer.text(self.node)

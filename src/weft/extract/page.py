@@ -26,6 +26,7 @@ from weft.extract.kind import Kind, kind_of
 from weft.extract.links import Link
 from weft.extract.metadata import Json, Meta
 from weft.extract.parse import parse
+from weft.extract.tree import Tree
 
 MAX_BYTES = 2 * 1024 * 1024
 
@@ -69,7 +70,7 @@ class Page:
     - `truncated`: bytes beyond the cap were not read, or parsing was cut short; `capped`: there were more references.
 
     Computed on first use, and kept (they are not for the crawl's own loop): `links`, `text`, `main_text`,
-    `markdown`, `language`, `meta`, `open_graph`, `json_ld`, `microdata`.
+    `markdown`, `language`, `meta`, `open_graph`, `json_ld`, `microdata`; `source` is the decoded body.
     """
 
     __slots__ = (
@@ -131,12 +132,12 @@ class Page:
     @lazy
     def main_text(self) -> str:
         """The text the page is about, as plain lines; of what is no HTML, all its text."""
-        return _main.main_text(self._document, self._content) if self._document is not None else self.text
+        return _main.main_text(self._document, self.content) if self._document is not None else self.text
 
     @lazy
     def markdown(self) -> str:
         """The same as Markdown, references resolved."""
-        return _markdown.markdown(self._content, self.base) if self._document is not None else self.text
+        return _markdown.markdown(self.content, self.base) if self._document is not None else self.text
 
     @lazy
     def language(self) -> str | None:
@@ -163,9 +164,24 @@ class Page:
         """The top-level microdata items as {type, id, properties}."""
         return _metadata.microdata(self._document, self.base) if self._document is not None else []
 
+    @property
+    def source(self) -> str:
+        """The body as text, decoded by its charset; empty for `other`."""
+        return self._text
+
+    @property
+    def document(self) -> Document | None:
+        """The parser's tree, for extract/ alone; None for what is no HTML."""
+        return self._document
+
     @lazy
-    def _content(self) -> Element | None:
-        """The pruned tree that main text and Markdown are made of."""
+    def tree(self) -> Tree | None:
+        """The page's elements by number, which rules and formats are computed over; None for what is no HTML."""
+        return Tree(self._document) if self._document is not None else None
+
+    @lazy
+    def content(self) -> Element | None:
+        """The pruned tree that main text and Markdown are made of; a copy, for extract/ alone."""
         return _main.main_content(self._document) if self._document is not None else None
 
 

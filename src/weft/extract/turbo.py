@@ -7,17 +7,17 @@ that Python lacks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import turbohtml
-from turbohtml import Comment, IncrementalParser, unescape
+from turbohtml import CData, Comment, DocumentFragment, IncrementalParser, Text, unescape
 
 if TYPE_CHECKING:
     from weft.extract import dom
 
-__all__ = ["LAYOUT", "STYLE", "detect_encoding", "detect_language", "in_a_block", "is_comment", "parse_at_once",
-           "parse_in_steps", "register_decoders", "unescape"]  # fmt: skip
+__all__ = ["LAYOUT", "STYLE", "detect_encoding", "detect_language", "in_a_block", "is_comment", "nodes", "own_texts",
+           "parse_at_once", "parse_in_steps", "register_decoders", "unescape"]  # fmt: skip
 
 LAYOUT = turbohtml.PlainText(bullet="- ", table_cell_separator=" ")
 STYLE = turbohtml.Markdown(tables=turbohtml.Markdown.Tables(cell_blocks="text"))
@@ -49,6 +49,34 @@ def in_a_block(element: dom.Element) -> dom.Element:
     block = turbohtml.parse_fragment("", "div", positions=False)
     block.append(element)
     return block
+
+
+def nodes(element: Any) -> Iterator[tuple[Any, str | None]]:
+    """All below an element, in document order: elements (and None), and texts, each behind its parent.
+
+    Another parser's element has a method for it.
+    """
+    if not isinstance(element, turbohtml.Element):
+        yield from element.nodes()
+        return
+    for node in element.descendants:
+        if isinstance(node, Text | CData):
+            yield node.parent, node.text
+        elif isinstance(node, turbohtml.Element):
+            yield node, None
+
+
+def own_texts(element: Any) -> Iterator[str]:
+    """The texts that are children of an element; those of a shadow root in it, too."""
+    if not isinstance(element, turbohtml.Element | DocumentFragment):
+        yield from element.own_texts()
+        return
+    for node in element.children:
+        if isinstance(node, Text | CData):
+            yield node.text
+        elif isinstance(node, turbohtml.Element) and node.tag == "template" and node.attr("shadowrootmode") is not None:
+            for fragment in node.children:
+                yield from own_texts(fragment)
 
 
 def is_comment(node: object) -> bool:

@@ -8,7 +8,14 @@ import pytest
 
 from weft.extract import parse
 
-WITHOUT_TREES = ("test_charset", "test_encodings", "test_kind", "test_robots_meta")
+WITHOUT_TREES = (
+    "test_charset",
+    "test_convert",
+    "test_encodings",
+    "test_kind",
+    "test_parsers_alike",
+    "test_robots_meta",
+)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

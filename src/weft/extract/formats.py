@@ -1,0 +1,207 @@
+"""What a page is given as: Markdown, text, HTML, its source, links, metadata, images. Pure.
+
+`Shape` says which part of the page counts: the main content or all of it, with or without what some selectors match. It
+concerns markdown, text, html, links and images; the source and the metadata are always those of the whole page. Where
+`include` is given, what it matches is the page, main content or not.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from weft import urls
+from weft.errors import BadUrl
+from weft.extract import css
+from weft.extract.budget import Budget, TooMuch
+from weft.extract.dom import Element
+from weft.extract.html_writer import written
+from weft.extract.links import MAX_HREFS, followable
+from weft.extract.main_text import without_repeats
+from weft.extract.markdown import markdown
+from weft.extract.metadata import Json
+from weft.extract.page import Page
+from weft.extract.parse import parse
+from weft.extract.rule import BadRules
+from weft.extract.tree import Tree
+from weft.extract.turbo import LAYOUT
+
+FORMATS = ("markdown", "text", "html", "rawHtml", "links", "metadata", "images")
+MAX_SELECTORS = 50
+MAX_IMAGES = 1000
+_UNREAD = "script, style, template, noscript, iframe, object, svg, select, textarea"
+_OF_TABLES = frozenset("caption colgroup thead tbody tfoot tr td th".split())
+_OF_A_PART = frozenset(("markdown", "text", "html", "links", "images"))
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Which part of a page counts; `include` and `exclude` are CSS selectors."""
+
+    main_only: bool = True
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+
+WHOLE = Shape(main_only=False)
+MAIN = Shape()
+
+
+def check_formats(names: Iterable[str], at: str = "formats") -> tuple[str, ...]:
+    """The formats, each once, in their order; BadRules names one that there is not."""
+    names = tuple(dict.fromkeys(names))
+    if wrong := [name for name in names if name not in FORMATS]:
+        raise BadRules([(at, f"{name!r:.80} is not a format; these are: {', '.join(FORMATS)}") for name in wrong])
+    return names
+
+
+def check_shape(main_only: bool, include: Iterable[str], exclude: Iterable[str], at: tuple[str, str]) -> Shape:
+    """A shape; BadRules names the selectors that cannot be used, under the names of the two settings."""
+    shape = Shape(main_only, tuple(include), tuple(exclude))
+    found: list[tuple[str, str]] = []
+    for name, selectors in zip(at, (shape.include, shape.exclude), strict=True):
+        if len(selectors) > MAX_SELECTORS:
+            found.append((name, f"there are at most {MAX_SELECTORS} selectors"))
+        for selector in selectors[:MAX_SELECTORS]:
+            try:
+                css.parse(selector)
+            except css.BadSelector as error:
+                found.append((name, str(error)))
+    if found:
+        raise BadRules(found)
+    return shape
+
+
+def render(page: Page, names: Iterable[str], shape: Shape = MAIN) -> dict[str, Json]:
+    """A page in the formats that are asked for. Of what is no HTML, text and Markdown are its text."""
+    names = tuple(names)
+    part = _Part(page, shape) if not _OF_A_PART.isdisjoint(names) else None
+    found: dict[str, Json] = {}
+    for name in names:
+        if name == "rawHtml":
+            found[name] = page.source
+        elif name == "metadata":
+            found[name] = metadata(page)
+        elif part is not None and name in _OF_A_PART:
+            found[name] = getattr(part, name)()
+    return found
+
+
+def metadata(page: Page) -> dict[str, Json]:
+    """What a page says about itself; what it does not say is left out."""
+    meta = page.meta
+    facts: dict[str, Json] = {
+        "title": page.title,
+        "language": page.language,
+        "canonical": page.canonical,
+        "charset": page.charset,
+        "keywords": list(meta.keywords) or None,
+        "open_graph": dict(page.open_graph) or None,
+    }
+    for name in ("description", "author", "published", "modified", "site_name", "image", "generator"):
+        facts[name] = getattr(meta, name)
+    return {name: fact for name, fact in facts.items() if fact is not None}
+
+
+class _Part:
+    """The part of a page that counts, as a copy: the page itself is not changed."""
+
+    def __init__(self, page: Page, shape: Shape) -> None:
+        self._page = page
+        self._is_content = shape == MAIN or page.document is None
+        self._root = _root(page, shape)
+
+    def markdown(self) -> str:
+        return self._page.markdown if self._is_content else markdown(self._root, self._page.base)
+
+    def text(self) -> str:
+        if self._is_content:
+            return self._page.main_text
+        return without_repeats(self._root.to_text(LAYOUT)) if self._root is not None else ""
+
+    def html(self) -> str:
+        if self._root is None:
+            return ""
+        return written(Tree(self._root), 0, self._page.base, inside=self._root.tag == "body").strip()
+
+    def links(self) -> list[Json]:
+        """Absolute, each once."""
+        return list(islice(self._references("a[href], area[href]", "href"), MAX_HREFS))
+
+    def images(self) -> list[Json]:
+        """Absolute, each once; of several sizes the one in `src`."""
+        return list(islice(self._references("img[src]", "src"), MAX_IMAGES))
+
+    def _references(self, selector: str, name: str) -> Iterator[str]:
+        elements = self._root.select(selector) if self._root is not None else []
+        return _absolute((element.attr(name) for element in elements), self._page.base)
+
+
+def _root(page: Page, shape: Shape) -> Element | None:
+    document, tree = page.document, page.tree
+    if document is None or tree is None:
+        return None
+    if shape.include:
+        document, _ = parse("".join(_sources(tree, shape.include, page)))
+    elif shape.main_only:
+        root: Element | None = copy.deepcopy(page.content) if page.content is not None else None
+    if shape.include or not shape.main_only:
+        body = document.find("body")
+        root = copy.deepcopy(body) if body is not None else None
+        if root is not None:
+            root.remove(_UNREAD)
+    if root is not None:
+        _exclude(root, shape.exclude, page)
+    return root
+
+
+def _sources(tree: Tree, selectors: tuple[str, ...], page: Page) -> Iterator[str]:
+    """What is included, as HTML to be parsed again: so neither parser must put elements of one tree into another."""
+    for number in _outermost(tree, selectors, page):
+        source = written(tree, number)
+        yield f"<table>{source}</table>" if tree.tags[number] in _OF_TABLES else source
+
+
+def _outermost(tree: Tree, selectors: tuple[str, ...], page: Page) -> Iterator[int]:
+    """The elements that selectors match, without those inside others."""
+    end = 0
+    for number in sorted(_matching(tree, selectors, page)):
+        if number >= end:
+            end = tree.ends[number]
+            yield number
+
+
+def _exclude(root: Element, selectors: tuple[str, ...], page: Page) -> None:
+    if not selectors:
+        return
+    tree = Tree(root)
+    for number in _outermost(tree, selectors, page):
+        if number:
+            tree.elements[number].decompose()
+
+
+def _matching(tree: Tree, selectors: tuple[str, ...], page: Page) -> set[int]:
+    budget = Budget(len(page.source))
+    found: set[int] = set()
+    for selector in selectors:
+        try:
+            found.update(css.parse(selector).find(tree, budget))
+        except TooMuch:
+            break
+    return found
+
+
+def _absolute(raws: Iterable[str | None], base: str) -> Iterator[str]:
+    seen: set[str] = set()
+    for raw in raws:
+        if raw is None or (href := followable(raw)) is None:
+            continue
+        try:
+            url = urls.join(base, href)
+        except BadUrl:
+            continue
+        if url not in seen:
+            seen.add(url)
+            yield url
