@@ -53,7 +53,7 @@ def _program(kind: str) -> Path:
     return Path(found)
 
 
-@pytest.fixture(params=["embedded", "checkpointed", "pod", "redis", "valkey", "redis-killed"])
+@pytest.fixture(params=["embedded", "checkpointed", "crowded", "pod", "redis", "valkey", "redis-killed"])
 def make(
     request: pytest.FixtureRequest, tmp_path: Path, shared_server: Callable[[str], RedisServer]
 ) -> Iterator[Callable[..., Harness]]:

@@ -18,6 +18,7 @@ from weft.fetch.cookies import CookieJar
 from weft.fetch.robots import product_token
 from weft.frontier.admission import Rules
 from weft.frontier.contract import Admission, Frontier
+from weft.frontier.names import NameSet
 from weft.records import Found, Lease, Purpose, Reason
 
 
@@ -66,8 +67,8 @@ class RunningCrawl:
         self._logins = fetch.auth
         self._frontier = frontier
         self._challenged: dict[str, _Challenge] = {}  # by origin: 401 challenges for which a login is configured
-        self.known_origins: set[str] = set()
-        self._seed_origins = set(map(urls.origin_of, seeds))
+        self.known_origins = NameSet()
+        self._seed_origins = NameSet(map(urls.origin_of, seeds))
         self.revisits: Revisits | None = None  # set while known pages are visited again
         self.has_been_edited = False  # what is queued may be excluded by now
         # Where the way to a URL decides, one that was refused may be let in later.

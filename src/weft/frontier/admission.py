@@ -14,6 +14,7 @@ from pathlib import Path
 from weft import urls
 from weft.config import ScopeSection
 from weft.errors import BadInput
+from weft.frontier.names import NameSet
 from weft.frontier.traps import ParameterGuard, SamenessGuard, trap, without_parameters, without_session
 from weft.records import Reason
 
@@ -30,7 +31,7 @@ class Rules:
         self.matched: set[str] = set()  # the patterns that have matched a URL, as `include /blog/*`
         self._include = Patterns("include", section.include) if section.include else None
         self._exclude = Patterns("exclude", section.exclude) if section.exclude else None
-        self._inside: set[str] = set()
+        self._inside = NameSet()
         self._prefixes: tuple[str, ...] = ()
         self._origins: dict[str, Reason | None] = {}
         self._parameter_guard = ParameterGuard()

@@ -177,6 +177,13 @@ class Journal:
         """One row by its key, as it will be after the next commit."""
         return self._puts[table, key] if (table, key) in self._puts else self.row(table, key)
 
+    def latest_record(self, table: str, key: Any) -> tuple[Any, ...] | None:
+        """The same with its records readable."""
+        if (table, key) not in self._puts:
+            return self.row(table, key)
+        row = self._puts[table, key]
+        return None if row is None else unsealed_row(row)
+
     def delete(self, table: str, key: Any) -> None:
         """A row to be gone at the next commit."""
         self._puts[table, key] = None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from weft.frontier.embedded.sites import Site
 
 SLOWEST_S = 60.0
-_NEVER = float("-inf")
+NEVER = float("-inf")
 EASE_AFTER = 20  # good answers in a row after which a slowed site is trusted with half the delay again
 log = Log("weft.frontier.politeness")
 # Log lines about sites: event → message, and the field that its number goes into. All frontiers log the same.
@@ -79,7 +79,7 @@ class PolitenessClock(Breaker):
     def __init__(self, due: float = 0.0) -> None:
         super().__init__()
         self.due = due  # not before this, whoever asks
-        self.last_start = self.last_end = _NEVER  # of requests, whosever they were
+        self.last_start = self.last_end = NEVER  # of requests, whosever they were
         self.active = 0  # places taken
         self.crawl_delay_s = 0.0
         self.extra_s = 0.0  # delay added after a 429 or 503

@@ -29,6 +29,7 @@ class EmbeddedHarness:
     """
 
     checkpoint_every: int | None = None
+    most_awake: int | None = None
 
     def __init__(self, folder: Path, **politeness: Any) -> None:
         self.folder = folder
@@ -49,8 +50,9 @@ class EmbeddedHarness:
         return frontier
 
     def _make(self, **clocks: Any) -> EmbeddedFrontier:
-        every: dict[str, Any] = {} if self.checkpoint_every is None else {"checkpoint_every": self.checkpoint_every}
-        return EmbeddedFrontier(self.folder, self.section, **clocks, **every)
+        own = {"checkpoint_every": self.checkpoint_every, "most_awake": self.most_awake}
+        given: dict[str, Any] = {name: value for name, value in own.items() if value is not None}
+        return EmbeddedFrontier(self.folder, self.section, **clocks, **given)
 
     def start(self, limits: CrawlLimits | None = None) -> EmbeddedFrontier:
         if limits is not None:
@@ -87,6 +89,12 @@ class CheckpointedHarness(EmbeddedHarness):
     def crash(self, done: tuple[int, ...] = (), pages: int = 0) -> EmbeddedFrontier:
         assert (self.folder / "checkpoint").exists()
         return super().crash(done, pages)
+
+
+class CrowdedHarness(CheckpointedHarness):
+    """One site is awake unless more are needed: the others are at rest."""
+
+    most_awake = 1
 
 
 class PodHarness(EmbeddedHarness):
@@ -189,6 +197,7 @@ Harness = EmbeddedHarness | RedisHarness
 HARNESSES = {
     "embedded": (EmbeddedHarness, ""),
     "checkpointed": (CheckpointedHarness, ""),
+    "crowded": (CrowdedHarness, ""),
     "pod": (PodHarness, ""),
     "redis": (RedisHarness, "redis"),
     "valkey": (RedisHarness, "valkey"),

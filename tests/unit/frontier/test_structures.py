@@ -105,8 +105,9 @@ def test_a_long_queue_is_on_disk_and_its_file_goes_with_it(tmp_path: Path) -> No
 
 
 class Thing:
-    def __init__(self) -> None:
+    def __init__(self, *, is_new: bool = False) -> None:
         self.tick = IDLE
+        self.is_new = is_new
 
 
 def test_the_wheel_tells_how_many_are_due() -> None:

@@ -113,7 +113,10 @@ class Writer:
         yield "end"
 
     def _lanes(self) -> Iterator[Lane]:
-        return (lane for site in self._queues.sites.values() for lane in site.all_lanes() if lane.queued)
+        for site in self._queues.sites.values():
+            yield from (lane for lane in site.all_lanes() if lane.queued)
+        for crawl in self._queues.crawls.values():
+            yield from self._queues.lanes_at_rest(crawl)
 
     def _lane(self, lane: Lane, pieces: list[bytes]) -> LaneRecord:
         waiting = [*(lane.urgent or ()), *(lane.sitemaps or ())]
@@ -210,6 +213,7 @@ class Reader:
                 attempt, wall = queues.retries.get(item.item, (item.attempt, time))
                 again = msgspec.structs.replace(item, attempt=attempt)
                 queues.push_urgent(lane, again, max(0.0, wall + clock_offset) if wall else 0.0)
+        queues.settle(lane.site, lane)
 
     def _next(self, kind: Any) -> Any:
         assert self._file is not None

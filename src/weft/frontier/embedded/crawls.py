@@ -80,6 +80,7 @@ class Crawls(Leases):
         self._note_delay(section.delay_s)
         for site in list(owner.sites) if self._is_recovered else ():
             self._queues.schedule(site)
+        self._queues.resting.hurry(crawl, self.now())
         self._queues.unblock(owner)
 
     def _note_delay(self, delay_s: float) -> None:
@@ -101,6 +102,9 @@ class Crawls(Leases):
         owner = self._queues.crawls.pop(crawl)
         owner.is_closed = True
         self._queues.fairness.leave(owner)
+        for lane in self._queues.take_out(owner):
+            self._queues.queued -= lane.queued
+            lane.clear()
         for site, lane in owner.sites.items():
             self._release_robots(lane)
             self._queues.queued -= lane.queued
@@ -156,7 +160,8 @@ class Crawls(Leases):
         owner = self._queues.crawls[crawl]
         if owner.limits.max_pages_per_domain is None:
             return owner.queued > 0
-        return any(lane.queued and lane.has_budget() for lane in owner.sites.values())
+        at_rest = self._queues.resting.count(crawl)
+        return at_rest > 0 or any(lane.queued and lane.has_budget() for lane in owner.sites.values())
 
     def set_aside(self, leases: Iterable[Lease]) -> None:
         """Takes items out that an edit has excluded, until `take_back`; nothing was asked for them."""
@@ -164,8 +169,7 @@ class Crawls(Leases):
             state = self._valid(lease)
             if state is None:
                 continue
-            del self._leases[lease.item]
-            state.lane.crawl.leased -= 1
+            self._take_home(state)
             state.clock.active -= 1
             self._requests.end(lease.item, self.now(), "unasked")
             self._free_permit(state.lane)
@@ -211,7 +215,7 @@ class Crawls(Leases):
             queued=self._queues.queued,
             leased=len(self._leases),
             seen=sum(len(crawl.seen) for crawl in crawls),
-            sites=len(self._queues.sites),
+            sites=len(self._queues.sites) + len(self._queues.resting),
             admitted=self._counts.admitted,
             finished=self._counts.finished,
             pages=sum(crawl.pages for crawl in crawls),
@@ -236,12 +240,18 @@ class Crawls(Leases):
 
     def drop(self, crawl: int) -> None:
         """Rejects everything that is queued for a crawl."""
-        for lane in self._queues.crawls[crawl].sites.values():
+        owner = self._queues.crawls[crawl]
+        for lane in self._queues.take_out(owner):
+            self._reject(lane, Reason.DROPPED)
+        for lane in owner.sites.values():
             self._reject(lane, Reason.DROPPED)
 
     def items(self, crawl: int) -> Iterator[Item]:
         """Everything that is queued for a crawl, site by site."""
-        for lane in self._queues.crawls[crawl].sites.values():
+        owner = self._queues.crawls[crawl]
+        for lane in owner.sites.values():
+            yield from lane.items()
+        for lane in self._queues.lanes_at_rest(owner):
             yield from lane.items()
 
     def _read_aside(self) -> None:

@@ -283,7 +283,8 @@ class EmbeddedFrontier(Crawls):
         cap = crawl.limits.max_pages_per_domain
         if cap is None:
             return False
-        site = self._queues.sites.get(self._queues.key_of(found.url))
+        key = self._queues.key_of(found.url)
+        site = self._queues.sites.get(key) or self._queues.woken(key)
         lane = crawl.sites.get(site) if site is not None else None
         return lane is not None and lane.queued + lane.pages >= _OVERFLOW * cap + 1000
 

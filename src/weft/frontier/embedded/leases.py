@@ -52,6 +52,8 @@ class Leases(State):
         now = self.now()
         self._expire(now)
         self._forget_idle(now)
+        self._rest(now)
+        self._queues.wake_due(limit, now)
         leases = self._claim(owner, limit, now)
         if leases:
             try:
@@ -101,8 +103,7 @@ class Leases(State):
             accepted.append(state is not None)
             if state is None:
                 continue
-            del self._leases[outcome.lease.item]
-            state.lane.crawl.leased -= 1
+            self._take_home(state)
             if not state.cooled:
                 state.clock.active -= 1
                 self._requests.end(outcome.lease.item, self.now(), "unasked")
@@ -127,7 +128,7 @@ class Leases(State):
 
     def next_due(self) -> float | None:
         """When claiming may give something next."""
-        return 0.0 if self._queues.fairness else self._queues.wheel.next_due()
+        return 0.0 if self._queues.fairness else self._queues.next_due()
 
     def cookies_of(self, lease: Lease) -> tuple[int, bytes] | None:
         """What an earlier process has kept of a lease's site."""
@@ -166,8 +167,7 @@ class Leases(State):
         if may_go:
             clock.started(now)
         else:
-            del self._leases[wanted.lease.item]
-            state.lane.crawl.leased -= 1
+            self._take_home(state)
             self._requests.end(wanted.lease.item, now, "unasked")
             self._give_back(state, state.item.attempt, 0.0, first=True)
         if clock.long_until > now:
@@ -284,6 +284,8 @@ class Leases(State):
         )  # fmt: skip
         self._leases[item.item] = Live(lease, site, lane, item)
         site.clock.started(now)
+        site.out += 1
+        site.served += 1
         lane.served_at = now
         if len(self._queues.crawls) > 1:  # one that is alone must not pay for it when another comes
             self._queues.fairness.served(lane.crawl)
@@ -301,8 +303,7 @@ class Leases(State):
             state = next(iter(self._leases.values()))
             if state.lease.deadline > now:
                 return
-            del self._leases[state.lease.item]
-            state.lane.crawl.leased -= 1
+            self._take_home(state)
             clock = state.clock
             if not state.cooled:
                 clock.active -= 1
@@ -310,6 +311,12 @@ class Leases(State):
                 clock.ended(now)
             self._give_back(state, state.item.attempt, 0.0, first=True)
             self._schedule(state)
+
+    def _take_home(self, state: Live) -> None:
+        """A lease is over."""
+        del self._leases[state.lease.item]
+        state.lane.crawl.leased -= 1
+        state.site.out -= 1
 
     def _valid(self, lease: Lease) -> Live | None:
         state = self._leases.get(lease.item)
@@ -411,3 +418,9 @@ class Leases(State):
             for lane in site.all_lanes():
                 for origin in lane.origins:
                     self._robots.forget(lane.crawl.trust + origin)
+
+    def _rest(self, now: float) -> None:
+        """Brings sites to rest; a robots.txt that one waits for is asked for again when it is woken."""
+        for lane in self._queues.rest(now, self._release_robots):
+            for origin in lane.origins:
+                self._robots.forget(lane.crawl.trust + origin)

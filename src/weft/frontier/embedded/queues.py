@@ -3,13 +3,16 @@
 All of it is in memory and can be rebuilt (see recovery). A site with empty queues is forgotten after a while, or a
 crawl of ten million domains would keep them all; its politeness state (a Crawl-delay, a slowdown) is in the journal,
 and read from there when the site comes up again.
+
+When more sites are awake than a crawl needs, others come to rest on the disk (`resting`): those that are not due soon,
+and those that have had some turns while others wait. New sites begin there. `wake_due` brings them back in their order.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 
 import msgspec
@@ -18,14 +21,20 @@ from weft import urls
 from weft.config import PolitenessSection
 from weft.frontier.contract import Item
 from weft.frontier.embedded.fairness import Fairness
+from weft.frontier.embedded.packing import SITE, packed_page, packed_site, unpacked_page, unpacked_site
+from weft.frontier.embedded.resting import Resting
 from weft.frontier.embedded.sites import Crawl, Lane, Site
-from weft.frontier.embedded.wheel import Wheel
+from weft.frontier.embedded.wheel import IDLE, KNOWN_TURNS, Wheel
 from weft.frontier.journal import Journal, undamaged
 from weft.frontier.politeness import AddressClock, PolitenessClock
 from weft.frontier.seen import SeenSet
 from weft.records import Found, Purpose
 
 FORGET_AFTER_S = 60.0
+MOST_AWAKE = 10_000  # sites in memory, unless a claim needs more
+SOON_S = 10.0  # a site that is due later may come to rest
+_TURNS = KNOWN_TURNS + 1  # that a site has had when others may have its place
+_RESTED_AT_ONCE = 500
 _KEYS = 50_000
 _FORGOTTEN_AT_ONCE = 20
 _LONGEST_BACKOFF_S = 60.0
@@ -68,6 +77,9 @@ class Queues:
         self._saved = SeenSet(0)  # keys that have a row in the journal: spares most look-ups there
         self._saved.add_new(journal.keys("sites"))
         self._idle: deque[tuple[float, Site]] = deque()
+        self.most_awake = MOST_AWAKE
+        self.resting = Resting(spill / "sites")
+        self._drowsy: deque[Site] = deque()  # those that may come to rest
 
     # ── sites ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -84,7 +96,7 @@ class Queues:
 
     def site(self, key: str) -> Site:
         """The site of a key, with its saved politeness state where there is one."""
-        site = self.sites.get(key)
+        site = self.sites.get(key) or self.woken(key)
         if site is None:
             site = self.sites[key] = Site(key, self._site_clock(key))
         return site
@@ -182,13 +194,10 @@ class Queues:
         while self._idle and self._idle[0][0] <= now and len(gone) < _FORGOTTEN_AT_ONCE:
             _, site = self._idle.popleft()
             site.idle = False
+            if site.gone:
+                continue
             if self._may_forget(site, now):
-                del self.sites[site.key]
-                site.gone = True
-                for lane in site.all_lanes():
-                    del lane.crawl.sites[site]
-                    for origin in lane.origins:
-                        self._by_origin.pop(origin, None)
+                self._leave(site)
                 gone.append(site)
             else:
                 self._note_idle(site)
@@ -216,7 +225,16 @@ class Queues:
         url = found.url
         origin = url[: url.index("/", 8)]
         known = self._by_origin.get(origin)
-        site = known if known is not None and not known.gone else self.site(self.key_of(url))
+        if known is not None and not known.gone:
+            site = known
+        else:
+            key = self.key_of(url)
+            if not attempt and self._is_at_rest(crawl, found, key):
+                self.resting.add(key, crawl.number, packed_page(item, found), self._now())
+                self.queued += 1
+                crawl.queued += 1
+                return
+            site = self.site(key)
         lane = site.lane(crawl)
         if not lane.queued:
             lane.served_at = max(lane.served_at, self._now())  # before, it did not wait
@@ -273,7 +291,7 @@ class Queues:
                 lane.stalled_at = None
         at, is_full = self._time_of(lanes, clock)
         if at is not None:
-            self.wheel.put(site, at, self._now())
+            self._put(site, at)
             return
         if is_full:
             if clock.parked is not None and site.next_time() is not None:
@@ -283,6 +301,19 @@ class Queues:
             self.wheel.remove(site)
         if not clock.active:
             self._note_idle(site)
+
+    def _put(self, site: Site, at: float) -> None:
+        """Puts a site on the wheel; where many are awake, one that is not due soon among those that may rest."""
+        now = self._now()
+        if len(self.sites) < self.most_awake * 9 // 10:
+            self.wheel.put(site, at, now)
+        elif at > now + SOON_S:
+            self.wheel.remove(site)
+            self._drowsy.append(site)
+        else:
+            self.wheel.put(site, at, now)
+            if site.served >= _TURNS and self.resting:
+                self._drowsy.append(site)
 
     def _time_of(self, lanes: list[Lane], clock: PolitenessClock) -> tuple[float | None, bool]:
         """When one of the lanes may be claimed from; None where an event must come first, or nothing waits. And
@@ -320,6 +351,138 @@ class Queues:
             if at is not None:
                 self.wheel.put(site, at, now)
                 room -= at <= max(clock.due_for(self.section), now)
+
+    # ── at rest ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _is_at_rest(self, crawl: Crawl, found: Found, key: str) -> bool:
+        """Whether a page goes to the end of a queue that is at rest, or will be."""
+        if found.purpose is not Purpose.PAGE or found.hops or key in self.sites:
+            return False
+        at_rest = self.resting.find(key) if self.resting else None
+        if at_rest is not None:
+            # Where a site's queue is bounded, it is woken and counted.
+            return at_rest == (crawl.number, False) and crawl.limits.max_pages_per_domain is None
+        return len(self.sites) >= self.most_awake
+
+    def woken(self, key: str) -> Site | None:
+        """Wakes a site; None if it is not at rest."""
+        taken = self.resting.take(key) if self.resting else None
+        return None if taken is None else self._wake(self.crawls[taken[0]], taken[1])
+
+    def wake_due(self, limit: int, now: float) -> None:
+        """Wakes as many sites as a claim of `limit` needs; where there is room, some in any case: each has its turn."""
+        if not self.resting:
+            return
+        due, is_roomy = self.wheel.due(now), len(self.sites) < self.most_awake
+        share = limit // (KNOWN_TURNS + 1) + 1 - self.wheel.new if is_roomy else 0
+        for crawl in self.crawls.values():
+            count = 0 if crawl.paused else min(max(limit - due - len(crawl.ready), share), crawl.permits())
+            while count > 0 and (rows := self.resting.take_due(crawl.number, now)) is not None:
+                self._wake(crawl, rows)
+                count -= 1
+
+    def rest(self, now: float, release: Callable[[Lane], object]) -> list[Lane]:
+        """Brings some of the sites to rest that may; returns their lanes. What they wait for, `release` lets go."""
+        rested: list[Lane] = []
+        for _ in range(min(len(self._drowsy), _RESTED_AT_ONCE)):
+            site = self._drowsy.popleft()
+            if site.gone:
+                continue
+            at, _ = self._time_of(site.lanes, site.clock)
+            lane = self._lane_to_rest(site)
+            if lane is not None and at is not None:
+                release(lane)
+                self._bring_to_rest(site, lane, at)
+                rested.append(lane)
+            elif at is not None and site.tick == IDLE:
+                self.wheel.put(site, at, now)
+        return rested
+
+    def settle(self, site: Site, lane: Lane) -> None:
+        """A site was restored: where many are, it comes to rest at once."""
+        if len(self.sites) > self.most_awake and self._lane_to_rest(site) is lane:
+            self._bring_to_rest(site, lane, self._now())
+
+    def next_due(self) -> float | None:
+        """When something may be due."""
+        if self._drowsy:
+            return 0.0
+        first = self.wheel.next_due()
+        if self.resting:
+            for crawl in self.crawls.values():
+                at = self.resting.next_due(crawl.number) if self.resting.count(crawl.number) else None
+                if at is not None and (first is None or at < first) and not crawl.paused and crawl.permits() > 0:
+                    first = at
+        return first
+
+    def lanes_at_rest(self, crawl: Crawl) -> Iterator[Lane]:
+        """A crawl's lanes at sites that are at rest, which they stay."""
+        for rows in self.resting.of_crawl(crawl.number):
+            site, lane = self._unpacked(crawl, rows)
+            del crawl.sites[site]
+            yield lane
+
+    def take_out(self, crawl: Crawl) -> Iterator[Lane]:
+        """A crawl's lanes at sites that are at rest, to be emptied; a site that somebody must wait for stays awake."""
+        while (rows := self.resting.take_due(crawl.number, float("inf"))) is not None:
+            site, lane = self._unpacked(crawl, rows)
+            yield lane
+            if self._is_waited_for(site.clock, self._now()):
+                self.sites[site.key] = site
+                self._note_idle(site)
+            else:
+                crawl.sites.pop(site, None)
+
+    def _wake(self, crawl: Crawl, rows: list[bytes]) -> Site:
+        site, _ = self._unpacked(crawl, rows)
+        self.sites[site.key] = site
+        self.schedule(site)
+        return site
+
+    def _unpacked(self, crawl: Crawl, rows: list[bytes]) -> tuple[Site, Lane]:
+        if rows[0].startswith(SITE):
+            site, lane = unpacked_site(rows[0], crawl, self.address_clock)
+            rows = rows[1:]
+        else:
+            key = self.key_of(unpacked_page(rows[0])[-1])
+            site = Site(key, self._site_clock(key))
+            lane = site.lane(crawl)
+            lane.served_at = self._now()
+        for row in rows:
+            item, depth, parent, offsite, url = unpacked_page(row)
+            path = url.index("/", 8)
+            lane.push(item, url[:path], url[path:], depth, parent, offsite)
+        return site, lane
+
+    def _lane_to_rest(self, site: Site) -> Lane | None:
+        """The one lane of a site that may come to rest; None if it may not."""
+        clock = site.clock
+        is_shared = isinstance(clock, AddressClock)
+        if site.out or site.paused or clock.private or (site in (clock.parked or ()) if is_shared else clock.active):
+            return None
+        waiting = [lane for lane in site.lanes if lane.queued]
+        if len(waiting) != 1 or any(
+            lane.flight or lane.is_ready or site in lane.crawl.blocked or (lane is not waiting[0] and lane.pages)
+            for lane in site.lanes
+        ):
+            return None
+        return waiting[0]
+
+    def _bring_to_rest(self, site: Site, lane: Lane, due: float) -> None:
+        self.resting.add(site.key, lane.crawl.number, packed_site(site, lane), due, wakes=not lane.queues)
+        self.wheel.remove(site)
+        self._leave(site)
+
+    def _leave(self, site: Site) -> None:
+        """A site is not awake any more."""
+        del self.sites[site.key]
+        site.gone = True
+        for lane in site.all_lanes():
+            del lane.crawl.sites[site]
+            for origin in lane.origins:
+                self._by_origin.pop(origin, None)
+
+    # ── permits ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def block(self, crawl: Crawl, site: Site) -> None:
         """A site must wait until its crawl has a permit again."""

@@ -34,7 +34,7 @@ class RobotsFiles:
     def get(self, origin: str) -> RobotsRecord | None:
         """The last known one, expired or not."""
         record = self._records.get(origin)
-        if record is None and (row := self._journal.row("robots", origin)) is not None:
+        if record is None and (row := self._journal.latest_record("robots", origin)) is not None:
             with undamaged(self._journal.path):
                 record = self._remember(origin, msgspec.msgpack.decode(row[2], type=RobotsRecord))
         return record
@@ -48,7 +48,7 @@ class RobotsFiles:
         """Whether there is an unexpired one."""
         expires = self._expiry.get(origin)
         if expires is None:
-            row = self._journal.row("robots", origin) if origin in self._saved else None
+            row = self._journal.latest("robots", origin) if origin in self._saved else None
             expires = self._expiry[origin] = float(row[1]) if row is not None else 0.0
         return expires > self._wall()
 
@@ -81,7 +81,8 @@ class RobotsFiles:
 
     def forget(self, origin: str) -> None:
         """Frees the memory for an idle origin; the journal keeps its robots.txt."""
-        self._expiry.pop(origin, None)
+        if self._expiry.get(origin):  # one that was made to expire is to be fetched again
+            del self._expiry[origin]
 
     def _remember(self, origin: str, record: RobotsRecord) -> RobotsRecord:
         if len(self._records) > _KEPT:

@@ -19,7 +19,7 @@ from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, Item
 from weft.frontier.embedded.spill import SpillQueue, spill_name
 from weft.frontier.embedded.wheel import IDLE
-from weft.frontier.politeness import PolitenessClock
+from weft.frontier.politeness import NEVER, PolitenessClock
 from weft.frontier.seen import SeenSet
 from weft.records import Purpose
 
@@ -283,7 +283,7 @@ class Lane:
 class Site:
     """One politeness key with everything that waits for it."""
 
-    __slots__ = ("clock", "gone", "idle", "key", "lanes", "paused", "tick")
+    __slots__ = ("clock", "gone", "idle", "key", "lanes", "out", "paused", "served", "tick")
 
     def __init__(self, key: str, clock: PolitenessClock) -> None:
         self.key = key
@@ -292,7 +292,14 @@ class Site:
         self.paused: dict[Lane, None] | None = None  # lanes of paused crawls, which may be many: nobody looks at them
         self.tick = IDLE
         self.idle = False  # its queues are empty: it will be forgotten
-        self.gone = False  # it was forgotten: another object may stand for the key
+        self.gone = False  # it was forgotten, or is at rest: another object may stand for the key
+        self.out = 0  # leases
+        self.served = 0  # leases since it was woken
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was asked there, as far as is known."""
+        return self.clock.last_start == NEVER
 
     def lane(self, crawl: Crawl) -> Lane:
         """The crawl's lane, made when it is first needed."""

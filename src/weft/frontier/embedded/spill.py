@@ -2,6 +2,9 @@
 
 Order: head (memory) → file → tail (memory). However long the queue, memory holds two pieces of about PIECE bytes. The
 file is a cache: what is queued is in the journal, and a restart rebuilds the queues.
+
+While a checkpoint is written, by a process that has the queues as they were (see checkpoint), files are appended to,
+and neither deleted nor begun anew.
 """
 
 from __future__ import annotations
@@ -10,9 +13,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
+from typing import ClassVar
 
 PIECE = 64 * 1024
 _DUMPED = 16 * PIECE  # at a time
+QueueState = tuple[bytes, bytes, int, int, int]  # what is in memory at both ends, and `_spilled`, `_file_at`, `_count`
 
 
 def spill_name(key: str, depth: int) -> str:
@@ -24,6 +29,7 @@ class SpillQueue(ABC):
     """Texts without newlines, in order."""
 
     __slots__ = ("_count", "_file_at", "_head", "_head_at", "_spilled", "_tail")
+    unused: ClassVar[set[Path] | None] = None  # while a checkpoint is written: files that shall be deleted after it
 
     def __init__(self) -> None:
         self._head = bytearray()
@@ -74,7 +80,10 @@ class SpillQueue(ABC):
         if self._spilled:
             with self.file().open("rb") as file:
                 file.seek(self._file_at)
-                for line in file:
+                left = self._spilled
+                while left > 0:
+                    line = file.readline()
+                    left -= len(line)
                     yield line.decode().rstrip("\n")
         if self._tail:
             yield from self._tail.decode().splitlines()
@@ -85,7 +94,9 @@ class SpillQueue(ABC):
         if self._spilled:
             with self.file().open("rb") as file:
                 file.seek(self._file_at)
-                while piece := file.read(_DUMPED):
+                left = self._spilled
+                while piece := file.read(min(_DUMPED, left)):
+                    left -= len(piece)
                     yield piece
         if self._tail:
             yield bytes(self._tail)
@@ -101,18 +112,41 @@ class SpillQueue(ABC):
     def clear(self) -> None:
         """Removes everything."""
         if self._spilled:
-            self.file().unlink(missing_ok=True)
+            self._delete(self.file())
         SpillQueue.__init__(self)
+
+    def state(self) -> QueueState:
+        """What stands for the queue while its site is at rest; its file stays as it is."""
+        return bytes(self._head[self._head_at :]), bytes(self._tail or b""), self._spilled, self._file_at, self._count
+
+    def restore(self, state: QueueState) -> None:
+        """Makes an empty queue what another was."""
+        head, tail, self._spilled, self._file_at, self._count = state
+        self._head, self._tail = bytearray(head), bytearray(tail) if tail else None
 
     def _spill(self, tail: bytearray) -> None:
         path = self.file()
         if not self._spilled:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.unlink(missing_ok=True)
+            self._begin_file(path)
         with path.open("ab") as file:
             file.write(tail)
         self._spilled += len(tail)
         self._tail = None
+
+    def _begin_file(self, path: Path) -> None:
+        self._file_at = 0
+        if SpillQueue.unused is None:
+            path.unlink(missing_ok=True)
+        elif path.exists():
+            SpillQueue.unused.discard(path)
+            self._file_at = path.stat().st_size
+
+    def _delete(self, path: Path) -> None:
+        if SpillQueue.unused is None:
+            path.unlink(missing_ok=True)
+        else:
+            SpillQueue.unused.add(path)
 
     def _refill(self) -> None:
         """The head is used up: the next piece comes from the file, or what is left is the tail."""
@@ -122,11 +156,10 @@ class SpillQueue(ABC):
             return
         with self.file().open("rb") as file:
             file.seek(self._file_at)
-            piece = file.read(PIECE)
+            piece = file.read(min(PIECE, self._spilled))
             piece += file.readline() if len(piece) == PIECE and not piece.endswith(b"\n") else b""
         self._head = bytearray(piece)
         self._file_at += len(piece)
         self._spilled -= len(piece)
         if not self._spilled:
-            self.file().unlink(missing_ok=True)
-            self._file_at = 0
+            self._delete(self.file())

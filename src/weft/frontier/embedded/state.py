@@ -26,7 +26,7 @@ from weft.frontier.contract import (
 )
 from weft.frontier.embedded.checkpoint import OpenItem
 from weft.frontier.embedded.cookies import KeptCookies
-from weft.frontier.embedded.queues import Queues
+from weft.frontier.embedded.queues import MOST_AWAKE, Queues
 from weft.frontier.embedded.recovery import Counts, Finished, Recovery
 from weft.frontier.embedded.robots_files import RobotsFiles
 from weft.frontier.embedded.sites import Site
@@ -53,6 +53,7 @@ class State:
         *,
         pod: int = 0,
         checkpoint_every: int = CHECKPOINT_EVERY,
+        most_awake: int = MOST_AWAKE,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -75,6 +76,7 @@ class State:
         self.epoch: int = (self._journal.meta("epoch") or 0) + 1
         self.acknowledged: int = self._journal.meta("acknowledged") or 0
         self._queues = Queues(section, self._journal, folder / "spill", self.now, wall)
+        self._queues.most_awake = most_awake
         with undamaged(self._journal.path):
             records = self._journal.rows("crawls")
             self._by_name: dict[str, int] = {msgspec.msgpack.decode(data)["name"]: number for number, data in records}
@@ -189,6 +191,7 @@ class State:
         self.commit()
         if self._since_checkpoint > self._checkpoint_every // 25:
             self._checkpoint()
+        self._queues.resting.close()
         self._requests.close()
         self._journal.close()
         os.close(self._lock)

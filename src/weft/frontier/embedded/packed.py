@@ -1,0 +1,82 @@
+"""A map from 64-bit fingerprints to small numbers, packed: 17 bytes an entry, where a dict would take 170.
+
+As the seen set it grows by splitting one bucket at a time (linear hashing), so that there is no pause in which all of
+it is rehashed. An entry is seven bytes of the fingerprint (the last one equals that of its bucket's number) and ten of
+the value.
+"""
+
+from __future__ import annotations
+
+_ENTRIES = 64  # a bucket has on average
+_FIRST = 256
+_KEY, _VALUE = 7, 10
+_SIZE = _KEY + _VALUE
+
+
+class PackedMap:
+    """Values by fingerprint, which is eight bytes of a good hash."""
+
+    __slots__ = ("_buckets", "_count", "_mask", "_split")
+
+    def __init__(self) -> None:
+        self._buckets = [bytearray() for _ in range(_FIRST)]
+        self._mask = _FIRST - 1  # for the buckets that are not split yet in this round
+        self._split = 0  # the next bucket to split
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def get(self, key: bytes) -> int | None:
+        """The value of a fingerprint."""
+        bucket = self._bucket(key)
+        at = _find(bucket, key[:_KEY])
+        return None if at < 0 else int.from_bytes(bucket[at + _KEY : at + _SIZE], "little")
+
+    def put(self, key: bytes, value: int) -> None:
+        """Sets the value of a fingerprint."""
+        bucket = self._bucket(key)
+        at = _find(bucket, key[:_KEY])
+        if at >= 0:
+            bucket[at + _KEY : at + _SIZE] = value.to_bytes(_VALUE, "little")
+            return
+        bucket += key[:_KEY] + value.to_bytes(_VALUE, "little")
+        self._count += 1
+        if self._count > len(self._buckets) * _ENTRIES:
+            self._split_one()
+
+    def pop(self, key: bytes) -> int | None:
+        """Removes a fingerprint, and returns its value."""
+        bucket = self._bucket(key)
+        at = _find(bucket, key[:_KEY])
+        if at < 0:
+            return None
+        value = int.from_bytes(bucket[at + _KEY : at + _SIZE], "little")
+        del bucket[at : at + _SIZE]
+        self._count -= 1
+        return value
+
+    def _bucket(self, key: bytes) -> bytearray:
+        number = int.from_bytes(key[4:], "big")
+        place = number & self._mask
+        return self._buckets[place if place >= self._split else number & (self._mask * 2 + 1)]
+
+    def _split_one(self) -> None:
+        bit = (self._mask + 1) >> 8  # the bit that the split decides by, within the seven stored bytes
+        bucket, stay, move = self._buckets[self._split], bytearray(), bytearray()
+        for at in range(0, len(bucket), _SIZE):
+            part = move if int.from_bytes(bucket[at + 4 : at + _KEY], "big") & bit else stay
+            part += bucket[at : at + _SIZE]
+        self._buckets[self._split] = stay
+        self._buckets.append(move)
+        self._split += 1
+        if self._split > self._mask:
+            self._mask, self._split = self._mask * 2 + 1, 0
+
+
+def _find(bucket: bytearray, key: bytes) -> int:
+    """Where a key begins; a hit that is not at the beginning of an entry is none."""
+    at = bucket.find(key)
+    while at >= 0 and at % _SIZE:
+        at = bucket.find(key, at + 1)
+    return at

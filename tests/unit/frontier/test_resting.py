@@ -1,0 +1,270 @@
+"""Sites at rest: what they are packed in, that they come back exactly as they were, and never early."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from xxhash import xxh3_64_digest
+
+from weft.config import PolitenessSection
+from weft.frontier import names
+from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.embedded import rows as rows_module
+from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.packed import PackedMap
+from weft.frontier.embedded.resting import Order, Resting
+from weft.frontier.embedded.rows import Rows
+from weft.frontier.embedded.wheel import KNOWN_TURNS, Wheel
+from weft.records import Found, Lease, Purpose
+
+WALL = 1_700_000_000.0
+
+
+def mark(number: int) -> bytes:
+    return xxh3_64_digest(str(number).encode())
+
+
+def test_a_packed_map_does_what_a_dict_does() -> None:
+    chance, packed, plain = random.Random(1), PackedMap(), dict[bytes, int]()
+    for _ in range(60_000):
+        key, value = mark(chance.randrange(30_000)), chance.getrandbits(80)
+        if chance.random() < 0.3:
+            assert packed.pop(key) == plain.pop(key, None)
+        else:
+            packed.put(key, value)
+            plain[key] = value
+    assert len(packed) == len(plain) > 10_000
+    assert all(packed.get(mark(number)) == plain.get(mark(number)) for number in range(30_000))
+
+
+def test_a_set_of_names_is_the_same_when_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "_FEW", 10)
+    found = names.NameSet(f"host{number}" for number in range(9))
+    assert [found.add("host8"), found.add("host9"), found.add("host10"), found.add("host10")] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+    assert (len(found), "host0" in found, "host10" in found, "host11" in found) == (11, True, True, False)
+
+
+def test_rows_are_read_from_memory_and_from_their_files_which_go_when_unwanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows_module, "SEGMENT", 4096)
+    monkeypatch.setattr(rows_module, "_BUFFER", 300)
+    monkeypatch.setattr(rows_module, "_MOST_OPEN", 2)
+    chance, rows, kept = random.Random(2), Rows(tmp_path), dict[int, tuple[bytes, int]]()
+    last = 0
+    for _ in range(500):
+        content = chance.randbytes(chance.randrange(900))
+        place = rows.append(content, last)
+        kept[place], last = (content, last), place
+        for some in chance.sample(sorted(kept), min(3, len(kept))):
+            assert rows.read(some) == kept[some]
+    assert len(list(tmp_path.iterdir())) > 20
+    for place in kept:
+        rows.forget(place)
+    assert len(list(tmp_path.iterdir())) <= 1, "the one that is being written"
+    rows.close()
+
+
+def test_a_full_disk_leaves_rows_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "_BUFFER", 10)
+    blocked = tmp_path / "rows"
+    blocked.write_text("no folder")
+    rows = Rows(blocked)
+    places = [rows.append(b"row %d" % number) for number in range(5)]
+    assert [rows.read(place)[0] for place in places] == [b"row %d" % number for number in range(5)]
+    blocked.unlink()
+    rows.flush()
+    assert [rows.read(place)[0] for place in places] == [b"row %d" % number for number in range(5)]
+    rows.close()
+
+
+def test_the_order_is_that_of_the_due_times_whenever_they_were_added() -> None:
+    order = Order()
+    order.add(mark(1), 3600.5)
+    order.add(mark(2), 10.2)
+    order.add(mark(3), 10.9)
+    assert (order.next_due(), order.pop(9.9)) == (10.0, None)
+    assert order.pop(12.0) == mark(2)
+    order.add(mark(4), 5.0)  # earlier than what is being read: behind it, and not behind the next hour
+    assert [order.pop(12.0) for _ in range(3)] == [mark(3), mark(4), None]
+    order.add(mark(5), 12.0)
+    assert (order.pop(12.0), order.next_due()) == (mark(5), 3600.0)
+    order.hurry(13.0)
+    assert (order.pop(13.0), order.pop(13.0)) == (mark(1), None)
+
+
+def test_a_site_at_rest_takes_less_than_a_hundred_bytes(tmp_path: Path) -> None:
+    resting, count = Resting(tmp_path / "sites"), 100_000
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for number in range(count):
+        resting.add(f"host{number}.example", 1, b"p1 0 0 0 https://host%d.example/" % number, 5.0)
+    taken = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert taken / count < 60, taken / count
+    resting.close()
+
+
+class Thing:
+    def __init__(self, *, is_new: bool) -> None:
+        self.tick = -1
+        self.is_new = is_new
+
+
+def test_new_entries_of_a_wheel_have_a_share_of_the_turns_and_no_more() -> None:
+    wheel = Wheel[Thing]()
+    for _ in range(100):
+        wheel.put(Thing(is_new=True), 1.0)
+    for number in range(100):
+        wheel.put(Thing(is_new=False), 2.0 + number / 1000)
+    out = [thing.is_new for _ in range(80) if (thing := wheel.pop(3.0)) is not None]
+    assert out.count(True) == 80 // (KNOWN_TURNS + 1), "those that became due later do not wait for all of the new ones"
+    rest = []
+    while (thing := wheel.pop(3.0)) is not None:
+        rest.append(thing.is_new)
+    assert len(rest) == 120
+
+
+class Bench:
+    """A frontier with one site awake, under a clock that the test moves."""
+
+    def __init__(self, folder: Path) -> None:
+        self.time = 1000.0
+        section = PolitenessSection(delay_s=1.0, places=1)
+        self.frontier = EmbeddedFrontier(
+            folder, section, most_awake=1, clock=lambda: self.time, wall=lambda: WALL + self.time
+        )
+        self.crawl = self.frontier.open_crawl("test", CrawlLimits())
+        self.frontier.recover()
+        self.queues = self.frontier._queues
+
+    def allow(self, *hosts: str) -> None:
+        for host in hosts:
+            self.frontier.robots_known(f"http://{host}", RobotsRecord("allow", b"", WALL * 2), None)
+
+    def admit(self, *urls: str) -> None:
+        self.frontier.admit(self.crawl, [Found(url, 0) for url in urls])
+
+    def claim(self, limit: int = 9) -> list[Lease]:
+        return self.frontier.claim("me", limit)
+
+    def end(self, lease: Lease, end: End = End.PAGE, retry_after_s: float | None = None) -> None:
+        slow = retry_after_s is not None
+        self.frontier.cool([Ended(lease, self.time, ok=end is End.PAGE, slow_down=slow, retry_after_s=retry_after_s)])
+        self.frontier.finish([Outcome(lease, end)])
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    made.frontier.close()
+
+
+def test_new_sites_begin_at_rest_and_are_woken_by_the_claim_that_needs_them(bench: Bench) -> None:
+    bench.admit(*(f"http://{host}/{number}" for host in "abcde" for number in range(2)))
+    assert (len(bench.queues.sites), len(bench.queues.resting)) == (1, 4)
+    assert (bench.frontier.stats().sites, bench.frontier.stats().queued) == (5, 10)
+    assert sorted(item.url for item in bench.frontier.items(1)) == [f"http://{h}/{n}" for h in "abcde" for n in (0, 1)]
+    assert [lease.url for lease in bench.claim(3)] == [
+        "http://a/robots.txt",
+        "http://b/robots.txt",
+        "http://c/robots.txt",
+    ]
+    assert len(bench.queues.resting) == 2, "no more are woken than are asked for"
+
+
+def test_a_site_comes_back_as_it_was_and_never_early(bench: Bench) -> None:
+    """One that asked for a long wait rests with its whole clock."""
+    bench.allow("a", "b")
+    bench.admit("http://a/1", "http://a/2", "http://a/3", "http://b/1")
+    first = next(lease for lease in bench.claim() if lease.key == "a")
+    bench.end(first, End.RETRY, retry_after_s=100.0)
+    before, due = bench.queues.sites["a"].clock, bench.time + 100.0
+    told = [getattr(before, name) for name in ("due", "last_start", "last_end", "extra_s", "forced_single", "failing")]
+    bench.claim()
+    assert (bench.queues.resting.find("a"), "a" in bench.queues.sites) == ((1, False), False)
+    bench.admit("http://a/4")
+    assert "a" not in bench.queues.sites, "a page for the end of its queue does not wake it"
+    while bench.time < due:
+        assert not [lease for lease in bench.claim() if lease.key == "a"], bench.time
+        bench.time += 0.25
+    lease = next(lease for lease in bench.claim() if lease.key == "a")
+    clock = bench.queues.sites["a"].clock
+    assert lease.url == "http://a/1", "what is urgent is first"
+    assert [getattr(clock, name) for name in ("due", "last_end", "extra_s", "forced_single", "failing")] == [
+        told[0], *told[2:]
+    ]  # fmt: skip
+    assert clock.last_start == bench.time
+    assert [item.url for item in bench.frontier.items(1) if item.url.startswith("http://a")] == [
+        "http://a/2", "http://a/3", "http://a/4",
+    ]  # fmt: skip
+
+
+def test_what_is_urgent_wakes_a_site(bench: Bench) -> None:
+    bench.admit("http://a/1", "http://b/1")
+    assert bench.queues.resting.find("b") == (1, False)
+    bench.frontier.admit(1, [Found("http://b/2", 0, 7, 1, Purpose.PAGE, "http://x/")])
+    assert [item.url for item in bench.queues.sites["b"].lanes[0].items()] == ["http://b/2", "http://b/1"]
+
+
+def test_a_page_wakes_a_site_where_only_a_retry_waits(bench: Bench) -> None:
+    bench.allow("a", "b")
+    bench.admit("http://a/1", "http://b/1")
+    lease = next(lease for lease in bench.claim() if lease.key == "a")
+    bench.frontier.cool([Ended(lease, bench.time, ok=False)])
+    bench.frontier.finish([Outcome(lease, End.RETRY, 500.0)])
+    bench.claim()
+    assert bench.queues.resting.find("a") == (1, True)
+    bench.admit("http://a/2")
+    bench.time += 2.0
+    assert [lease.url for lease in bench.claim()] == ["http://a/2"]
+
+
+def test_many_sites_have_turns_and_each_keeps_its_delay(bench: Bench) -> None:
+    """Forty sites of five pages with room for one: all are asked, none twice within its delay, and each page once."""
+    hosts = [f"h{number}" for number in range(40)]
+    bench.allow(*hosts)
+    bench.admit(*(f"http://{host}/{number}" for number in range(5) for host in hosts))
+    asked: dict[str, list[float]] = {}
+    urls: list[str] = []
+    while bench.frontier.next_due() is not None:
+        for lease in bench.claim(4):
+            asked.setdefault(lease.key, []).append(bench.time)
+            urls.append(lease.url)
+            bench.end(lease)
+        bench.time += 0.1
+    assert sorted(urls) == sorted(f"http://{host}/{number}" for number in range(5) for host in hosts)
+    assert all(later - earlier >= 1.0 for times in asked.values() for earlier, later in pairwise(times))
+    assert bench.frontier.stats().queued == 0
+
+
+def test_a_crawl_that_is_dropped_or_closed_takes_its_sites_at_rest_with_it(bench: Bench) -> None:
+    other = bench.frontier.open_crawl("other", CrawlLimits())
+    bench.admit("http://a/1", "http://b/1", "http://c/1")
+    bench.frontier.admit(other, [Found("http://d/1", 0), Found("http://b/2", 0)])
+    assert sorted(bench.queues.sites) == ["a", "b"], "two crawls have something there"
+    bench.frontier.drop(bench.crawl)
+    assert sorted(one.item.url for one in bench.frontier.rejections()) == [f"http://{host}/1" for host in "abc"]
+    assert bench.frontier.has_work(other) and not bench.frontier.has_work(bench.crawl)
+    bench.frontier.close_crawl(other)
+    assert (len(bench.queues.resting), bench.frontier.stats().queued) == (0, 0)
+
+
+def test_what_is_at_rest_of_a_paused_crawl_stays_there(bench: Bench) -> None:
+    bench.allow("a", "b", "c")
+    bench.admit("http://a/1", "http://b/1", "http://c/1")
+    bench.frontier.pause(bench.crawl)
+    assert bench.claim() == [] and bench.frontier.next_due() is None
+    bench.frontier.pause(bench.crawl, False)
+    assert sorted(lease.key for lease in bench.claim()) == ["a", "b", "c"]
