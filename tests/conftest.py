@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,6 +23,9 @@ sys.path.insert(0, str(Path(__file__).parent / "shared"))  # what tests of all k
 # A run in the background of a shell is deaf to Ctrl-C, and so would be every process that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Tests that run at the same time crawl hosts of the same names: each process of theirs has a machine to itself.
+os.environ["WEFT_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="weft-tests-")
 
 import pace
 import progress

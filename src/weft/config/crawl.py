@@ -40,6 +40,9 @@ class PolitenessSection(Section, frozen=True, kw_only=True):
     key_scope: Annotated[Literal["domain", "host", "ip"], Tuning("what counts as one site")] = field(
         default="domain", name="politeness_scope"
     )
+    machine_clock: Annotated[
+        bool, Tuning("wait for your other crawls on this machine, too, where they ask the same site")
+    ] = True
     robots_ttl_s: Annotated[Timeout, Tuning("seconds a robots.txt is kept")] = field(
         default=86400.0, name="robots_cache_ttl_seconds"
     )

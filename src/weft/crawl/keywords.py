@@ -25,6 +25,7 @@ class Settings(TypedDict, total=False):
     delay: float
     per_domain_concurrency: int
     politeness_scope: Literal["domain", "host", "ip"]
+    machine_clock: bool
     robots_cache_ttl_seconds: float
     max_retries: int
     retry_backoff_seconds: float

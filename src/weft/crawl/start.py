@@ -23,6 +23,7 @@ from weft.crawl.pods.servers import forget_pods
 from weft.crawl.reports.outcome import Outcome, outcome_of
 from weft.crawl.seeds import read_seed_file
 from weft.engine.limits import check_email
+from weft.engine.machine import check_clock
 from weft.errors import BadInput, Busy, Occupied, installing
 from weft.frontier.admission import read_domains
 from weft.frontier.redis.connection import peers
@@ -98,6 +99,8 @@ def prepare(
     check_nodes(loaded)
     check_cores(config.pods)
     _check_installed(config)
+    if not config.pods.on_redis:
+        check_clock(config.politeness, complain)
     folder.hold()
     endpoint: Endpoint | None = None
     pods: RedisPods | None = None

@@ -31,6 +31,7 @@ from weft.engine.deadlines import Deadlines
 from weft.engine.limits import check_email, limits_of
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.robots import RobotsBook
+from weft.engine.machine import open_clock
 from weft.engine.model import EndReason, Seeded, Standing, State, check_name
 from weft.engine.notices import Notices
 from weft.engine.recovery import found_of, pages_by_site, read_links_again
@@ -58,7 +59,9 @@ class Core:
     def __init__(self, data_dir: Path, shared: Mapping[str, Any], engine_id: str, run: str = "") -> None:
         self._shared = dict(shared)
         self._config = config = crawl_settings.config_of(self._shared)
-        self._frontier = EmbeddedFrontier(data_dir / "frontier", config.politeness)
+        self._frontier = EmbeddedFrontier(
+            data_dir / "frontier", config.politeness, machine=open_clock(config.politeness)
+        )
         self._progress = CrawlProgress(data_dir / "status.json", 0, run)
         self._parts = parts = Fetching(
             self._frontier, config, SLOT, self._progress, corpus_id=engine_id, data_dirs=[data_dir],

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +26,7 @@ from weft.engine.core import SLOT
 from weft.engine.host import HostOrder, identity_of
 from weft.engine.keeper import START_S, EngineKeeper
 from weft.engine.loop.verdict import failure_of, refusal_of
+from weft.engine.machine import check_clock
 from weft.engine.model import EndReason, Event, Seeded, Standing, State, check_name
 from weft.engine.settings import check_deadline, config_of, differing, of_crawl, of_engine, plain
 from weft.engine.stored_page import CrawledPage, read_page
@@ -269,6 +271,7 @@ class Engine:
             try:
                 return self._joined(Connection(self._socket))
             except Gone:
+                check_clock(config_of(self._settings).politeness, lambda what: warnings.warn(what, stacklevel=5))
                 order = HostOrder(str(self.data_dir), self._settings)
                 self._keeper = EngineKeeper(order, self._socket, self.data_dir / "frontier" / SLOT.name)
             try:

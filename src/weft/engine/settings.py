@@ -22,7 +22,9 @@ EDITABLE = frozenset(
     {"include", "exclude", "politeness_delay_seconds", "max_pages", "max_pages_per_domain", "max_depth", "max_duration"}
 )
 _SECTIONS = frozenset({"scope", "politeness", "fetch", "limits"})
-_ENGINES = frozenset({"politeness_scope", "fetcher_workers", "parser_children", "seed_file", "lease_seconds"})
+_ENGINES = frozenset(
+    {"politeness_scope", "fetcher_workers", "parser_children", "seed_file", "lease_seconds", "machine_clock"}
+)
 _SHARED = frozenset({"store", "html_parser", "log_dir", "log_level"})
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=str).encode
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from weft.crawl.folder import CrawlFolder
@@ -16,6 +15,7 @@ from weft.engine.assembly import Chore, Fetching
 from weft.engine.crawls import RunningCrawl
 from weft.engine.loop.handoff import Outlet
 from weft.engine.loop.suspects import beat
+from weft.engine.machine import open_clock
 from weft.engine.recovery import read_links_again
 from weft.errors import Busy
 from weft.frontier.embedded.frontier import EmbeddedFrontier
@@ -38,10 +38,14 @@ class EmbeddedBackend:
         self._folder = folder
         self._exchange: Exchange | None = None
         self.owner = order.slot.name
-        home = folder.of_pod(order.pod)
-        self._routed = _when_free(partial(_routed, home, order)) if order.pods > 1 else None
+        home, section = folder.of_pod(order.pod), order.config.politeness
+        machine = open_clock(section)
+        pod = {"pod": order.pod, "pods": order.pods}
+        self._routed = (
+            _when_free(partial(RoutedFrontier, home, section, machine=machine, **pod)) if order.pods > 1 else None
+        )
         self.frontier: EmbeddedFrontier = self._routed or _when_free(
-            partial(EmbeddedFrontier, home, order.config.politeness)
+            partial(EmbeddedFrontier, home, section, machine=machine)
         )
 
     def owns(self, url: str) -> bool:
@@ -92,10 +96,6 @@ class EmbeddedBackend:
         """Hangs up."""
         if self._exchange is not None:
             self._exchange.close()
-
-
-def _routed(home: Path, order: ProcessOrder) -> RoutedFrontier:
-    return RoutedFrontier(home, order.config.politeness, pod=order.pod, pods=order.pods)
 
 
 def _when_free(make: Callable[[], T]) -> T:

@@ -171,6 +171,7 @@ class Crawls(Leases):
                 continue
             self._take_home(state)
             state.clock.active -= 1
+            self._machine.ended([(state.noted, self.now(), 0.0)])
             self._requests.end(lease.item, self.now(), "unasked")
             self._free_permit(state.lane)
             self._mark(state.item, state.lane.crawl, leased=False)

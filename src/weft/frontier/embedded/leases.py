@@ -23,14 +23,14 @@ from weft.frontier.contract import (
 from weft.frontier.embedded.checkpoint import OpenItem
 from weft.frontier.embedded.sites import Crawl, Lane, Site
 from weft.frontier.embedded.state import State
-from weft.frontier.politeness import AddressClock, log_change
+from weft.frontier.politeness import AddressClock, PolitenessClock, log_change
 from weft.records import Lease, Purpose, Reason
 
 
 class Live:
     """A live lease."""
 
-    __slots__ = ("clock", "cooled", "item", "lane", "lease", "site")
+    __slots__ = ("clock", "cooled", "item", "lane", "lease", "noted", "site")
 
     def __init__(self, lease: Lease, site: Site, lane: Lane, item: Item) -> None:
         self.lease = lease
@@ -39,6 +39,7 @@ class Live:
         self.lane = lane
         self.item = item
         self.cooled = False
+        self.noted = ""  # the key under which the machine's clock counts it
 
 
 _LONG_WAIT = 10  # of its own delays, after which a crawl is next at a site that several want
@@ -54,7 +55,8 @@ class Leases(State):
         self._forget_idle(now)
         self._rest(now)
         self._queues.wake_due(limit, now)
-        leases = self._claim(owner, limit, now)
+        with self._machine.locked() as may_claim:
+            leases = self._claim(owner, limit, now) if may_claim else []
         if leases:
             try:
                 self._journal.save_history()
@@ -85,6 +87,7 @@ class Leases(State):
 
     def cool(self, ended: Iterable[Ended]) -> None:
         """Frees the places and sets the clocks."""
+        over: list[tuple[str, float, float]] = []
         for one in ended:
             state = self._valid(one.lease)
             if state is None or state.cooled:
@@ -93,6 +96,8 @@ class Leases(State):
             self._requests.end(one.lease.item, one.at, one.outcome or "-")
             self._end_request(state, one)
             self._schedule(state)
+            over.append((state.noted, one.at, state.clock.due))
+        self._machine.ended(over)
 
     def finish(self, outcomes: Iterable[Outcome], batch: int = 0) -> list[bool]:
         """Ends leases. `batch`: the store's batch that `acknowledge` names once it is durable."""
@@ -106,6 +111,7 @@ class Leases(State):
             self._take_home(state)
             if not state.cooled:
                 state.clock.active -= 1
+                self._machine.ended([(state.noted, self.now(), 0.0)])
                 self._requests.end(outcome.lease.item, self.now(), "unasked")
                 unasked = True
             self._end_lease(state, outcome, batch)
@@ -140,12 +146,13 @@ class Leases(State):
 
     def take_places(self, wanted: Sequence[Wanted]) -> list[bool]:
         """Moves each site to the clock of its address, which it shares with all other sites there."""
-        granted = [self._take_place(one) for one in wanted]
+        with self._machine.locked() as may_ask:
+            granted = [self._take_place(one, may_ask) for one in wanted]
         if not all(granted):
             self._requests.try_flush()
         return granted
 
-    def _take_place(self, wanted: Wanted) -> bool:
+    def _take_place(self, wanted: Wanted, may_ask: bool) -> bool:
         state = self._valid(wanted.lease)
         if state is None:
             return False
@@ -156,9 +163,15 @@ class Leases(State):
         if clock is before and not raised and clock.long_until <= now:
             return True
         before.active -= 1
+        self._machine.ended([(state.noted, now, 0.0)])
         section = state.lane.crawl.section
         trust = state.lane.crawl.trust
-        may_go = max(clock.due_for(section, trust), clock.long_until) <= now and clock.has_room(section, trust)
+        may_go = (
+            may_ask
+            and max(clock.due_for(section, trust), clock.long_until) <= now
+            and clock.has_room(section, trust)
+            and self._machine_due(clock, clock.address, state.lane.crawl, now) <= now
+        )
         if not isinstance(site.clock, AddressClock):
             clock.joined(site.clock)
         site.clock = state.clock = clock
@@ -166,6 +179,7 @@ class Leases(State):
             self._save_site(site)
         if may_go:
             clock.started(now)
+            self._note_start(state, now)
         else:
             self._take_home(state)
             self._requests.end(wanted.lease.item, now, "unasked")
@@ -207,6 +221,10 @@ class Leases(State):
         if clock.active >= clock.places(section, trust) or clock.due_for(section, trust) > now:
             self._queues.schedule(site)
             return None
+        due = self._machine_due(clock, _machine_key(site, clock), lane.crawl, now)
+        if due > now:  # another process of this user has asked this site, or is about to
+            self._queues.wheel.put(site, due, now)
+            return None
         if clock.broken(section, trust):
             self._give_up(site, trust)
         item = self._take(site, lane, now)
@@ -216,6 +234,14 @@ class Leases(State):
         lease = self._lease(site, lane, item, owner, now)
         self._queues.schedule(site)
         return lease
+
+    def _machine_due(self, clock: PolitenessClock, key: str, crawl: Crawl, now: float) -> float:
+        alone = clock.places(crawl.section, crawl.trust) == 1
+        return self._machine.due(key, now, clock.delay_s(crawl.section), alone=alone)
+
+    def _note_start(self, state: Live, now: float) -> None:
+        state.noted = _machine_key(state.site, state.clock)
+        self._machine.started(state.noted, now, state.lane.crawl.section.lease_s)
 
     def _longest_waiting(self, site: Site, lane: Lane, now: float) -> Lane:
         """The lane whose turn it is, or one of another crawl that has waited ten of its own delays."""
@@ -282,10 +308,11 @@ class Leases(State):
             item.item, lane.crawl.number, item.url, site.key, item.depth, item.parent, item.hops, item.purpose,
             item.about, item.offsite, item.attempt, owner, self.epoch, now + section.lease_s, delay_s,
         )  # fmt: skip
-        self._leases[item.item] = Live(lease, site, lane, item)
+        live = self._leases[item.item] = Live(lease, site, lane, item)
         site.clock.started(now)
         site.out += 1
         site.served += 1
+        self._note_start(live, now)
         lane.served_at = now
         if len(self._queues.crawls) > 1:  # one that is alone must not pay for it when another comes
             self._queues.fairness.served(lane.crawl)
@@ -309,6 +336,7 @@ class Leases(State):
                 clock.active -= 1
                 self._requests.end(state.lease.item, now, "expired")
                 clock.ended(now)
+                self._machine.ended([(state.noted, now, 0.0)])
             self._give_back(state, state.item.attempt, 0.0, first=True)
             self._schedule(state)
 
@@ -424,3 +452,7 @@ class Leases(State):
         for lane in self._queues.rest(now, self._release_robots):
             for origin in lane.origins:
                 self._robots.forget(lane.crawl.trust + origin)
+
+
+def _machine_key(site: Site, clock: PolitenessClock) -> str:
+    return clock.address if isinstance(clock, AddressClock) else site.key

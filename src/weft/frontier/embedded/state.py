@@ -19,6 +19,7 @@ import msgspec
 
 from weft.config import PolitenessSection
 from weft.errors import BadInput, Busy, DiskFull
+from weft.frontier.clock import MachineClock, NoMachineClock
 from weft.frontier.contract import (
     Item,
     Rejection,
@@ -56,8 +57,11 @@ class State:
         most_awake: int = MOST_AWAKE,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        machine: MachineClock | None = None,
     ) -> None:
+        """`machine`: the clock that all processes of a user share; it goes by the machine's monotonic time."""
         self._folder = folder
+        self._machine = machine or NoMachineClock()
         self._section = section
         self._clock = clock
         self._wall = wall
@@ -194,6 +198,7 @@ class State:
         self._queues.resting.close()
         self._requests.close()
         self._journal.close()
+        self._machine.close()
         os.close(self._lock)
 
     def key_of(self, url: str) -> str:

@@ -1,0 +1,56 @@
+"""The politeness clock of this machine, for whoever opens an embedded frontier: used, done without, or insisted on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from weft.config import PolitenessSection
+from weft.errors import BadInput
+from weft.frontier.clock import FOLDER, MachineClock, Unusable, default_path
+from weft.supervise.process import command_line, pids
+from weft.telemetry import Log
+
+_FETCHING = ("weft.crawl.fetcher", "weft.engine.host")  # modules of processes that fetch
+log = Log("weft.engine.machine")
+
+
+def open_clock(section: PolitenessSection) -> MachineClock | None:
+    """The clock; None where it is not wanted, or cannot be used, which is logged."""
+    if not section.machine_clock:
+        return None
+    try:
+        return MachineClock(default_path())
+    except Unusable as why:
+        log.warning("the machine's politeness clock cannot be used", why=why)
+        return None
+
+
+def check_clock(section: PolitenessSection, complain: Callable[[str], None]) -> None:
+    """Before a crawl is started: one that cannot use the clock runs alone, and never beside another."""
+    if not section.machine_clock:
+        return
+    try:
+        MachineClock(default_path()).close()
+    except Unusable as why:
+        what = f"the politeness clock that your crawls on this machine share cannot be used ({why})"
+        if (other := _other()) is not None:
+            raise BadInput(
+                f"{what}, and another of your crawls is running (process {other}): together they may ask a site too "
+                f"often. Wait for its end, name a folder that can be written in {FOLDER}, or use `machine_clock=False` "
+                "if they have no site in common"
+            ) from None
+        complain(f"{what}: do not start another crawl of the same sites meanwhile, or set {FOLDER} to another folder")
+
+
+def _other() -> int | None:
+    """A process of this user that fetches."""
+    for pid in pids():
+        try:
+            is_mine = Path(f"/proc/{pid}").stat().st_uid == os.getuid()
+        except OSError:
+            continue
+        if is_mine and pid != os.getpid() and any(module in command_line(pid) for module in _FETCHING):
+            return pid
+    return None

@@ -1,0 +1,173 @@
+"""The machine's politeness clock: what one process has asked, another waits for; and nobody waits for the dead."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import count, pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.frontier import clock as clock_module
+from weft.frontier.clock import LONG_WAIT, LOOK_AGAIN_S, TURN_S, MachineClock, Unusable, default_path
+
+Open = Callable[[], MachineClock]
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Open]:
+    made: list[MachineClock] = []
+
+    def make() -> MachineClock:
+        made.append(MachineClock(tmp_path / "clock", me=os.getpid() << 32 | len(made) + 1))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def ask(clock: MachineClock, now: float, delay_s: float = 1.0, *, alone: bool = True, key: str = "a") -> float:
+    return clock.due(key, now, delay_s, alone=alone)
+
+
+def test_anothers_request_is_waited_for_ones_own_is_not(opened: Open) -> None:
+    mine, yours = opened(), opened()
+    assert ask(mine, 10.0) <= 10.0
+    mine.started("a", 10.0, 60.0)
+    assert ask(mine, 10.1) <= 10.1, "its own clock knows better"
+    mine.ended([("a", 10.2, 0.0)])
+    assert ask(yours, 10.3) == 11.2
+    assert ask(yours, 10.3, delay_s=5.0) == 15.2, "the delay of the one who asks"
+    assert ask(yours, 10.3, key="b") <= 10.3
+
+
+def test_what_is_in_flight_is_waited_for_by_those_who_want_to_be_alone(opened: Open) -> None:
+    mine, yours = opened(), opened()
+    mine.started("a", 10.0, 60.0)
+    assert ask(yours, 20.0) == 20.0 + LOOK_AGAIN_S
+    assert ask(yours, 20.0, alone=False) <= 20.0
+    assert ask(yours, 71.0) <= 71.0, "a request that was never seen to end is over at its time"
+
+
+def test_the_dead_hold_nobody_up(tmp_path: Path, opened: Open) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        pass
+    dead = MachineClock(tmp_path / "clock", me=gone.pid << 32 | 7)
+    dead.started("a", 10.0, 600.0)
+    dead.close()
+    living = opened()
+    assert ask(living, 10.5) == 11.0, "its delay is kept"
+    assert ask(living, 11.5) <= 11.5
+
+
+def test_silence_binds_the_others(opened: Open) -> None:
+    mine, yours = opened(), opened()
+    mine.started("a", 10.0, 60.0)
+    mine.ended([("a", 10.1, 500.0)])
+    assert ask(yours, 20.0) == 500.0 and ask(yours, 20.0, delay_s=0.0) == 500.0
+
+
+def test_who_waits_goes_first_when_its_time_comes(opened: Open) -> None:
+    mine, yours = opened(), opened()
+    mine.started("a", 10.0, 60.0)
+    mine.ended([("a", 10.0, 0.0)])
+    assert ask(yours, 10.5) == 11.0
+    assert ask(mine, 11.0) > 11.0, "it is the other's turn"
+    assert ask(yours, 11.0) <= 11.0
+    yours.started("a", 11.0, 60.0)
+    yours.ended([("a", 11.0, 0.0)])
+    assert ask(mine, 11.5) == 12.0
+
+
+def test_a_turn_that_is_not_taken_lapses(opened: Open) -> None:
+    mine, yours = opened(), opened()
+    mine.started("a", 10.0, 60.0)
+    mine.ended([("a", 10.0, 0.0)])
+    ask(yours, 10.5)
+    assert ask(mine, 11.9) > 11.9
+    assert ask(mine, 11.0 + TURN_S) <= 11.0 + TURN_S
+
+
+def test_one_without_a_delay_is_held_up_only_by_one_that_has_waited_long(opened: Open) -> None:
+    fast, slow = opened(), opened()
+    now, fast_asks, slow_asked = 100.0, 0, 0.0
+    due_again = now
+    while not slow_asked and now < 150.0:
+        if ask(fast, now, 0.0) <= now:
+            fast.started("a", now, 60.0)
+            fast.ended([("a", now, 0.0)])
+            fast_asks += 1
+        if now >= due_again:
+            due_again = ask(slow, now, 1.0)
+            if due_again <= now:
+                slow.started("a", now, 60.0)
+                slow_asked = now
+        now += 0.01
+    assert 0 < slow_asked - 100.0 < LONG_WAIT + 3 * TURN_S
+    assert fast_asks > 500, "until then it went on nearly undisturbed"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2), st.floats(0.01, 0.4)), min_size=20, max_size=120), st.data())
+def test_no_gap_is_shorter_than_the_askers_delay(steps: list[tuple[int, float]], data: st.DataObject) -> None:
+    folder = Path(os.environ["WEFT_RUNTIME_DIR"]) / f"t{next(_NUMBERS)}"
+    folder.mkdir()
+    delays = data.draw(st.tuples(*[st.sampled_from([0.2, 1.0, 1.7])] * 3))
+    clocks = [MachineClock(folder / "clock", me=os.getpid() << 32 | number + 1) for number in range(3)]
+    own_due = [0.0] * 3
+    asked: list[tuple[float, float, int]] = []
+    now = 1.0
+    for who, passed in steps:
+        now += passed
+        with clocks[who].locked() as may:
+            assert may
+            if now >= own_due[who] and ask(clocks[who], now, delays[who]) <= now:
+                clocks[who].started("a", now, 60.0)
+                clocks[who].ended([("a", now + 0.05, 0.0)])
+                own_due[who] = now + 0.05 + delays[who]
+                asked.append((now, now + 0.05, who))
+    for (_, ended, before), (started, _, who) in pairwise(asked):
+        assert started - ended >= delays[who] - 1e-9, (before, who)
+    for one in clocks:
+        one.close()
+
+
+_NUMBERS = count()
+
+
+def test_a_lock_that_somebody_keeps_is_told_and_waited_for_shortly(opened: Open) -> None:
+    mine, yours = opened(), opened()
+    with mine.locked() as first, yours.locked() as second:
+        assert (first, second) == (True, False)
+    with yours.locked() as now:
+        assert now
+
+
+def test_a_table_of_an_earlier_boot_is_void(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for boot, due in (("one", 0.0), ("one", 11.0), ("two", 0.0)):
+        monkeypatch.setattr(clock_module, "_boot", boot.encode)
+        clock = MachineClock(tmp_path / "clock")
+        assert ask(clock, 10.5) == due
+        clock.started("a", 10.0, 0.0)
+        clock.close()
+
+
+def test_what_cannot_be_used_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Unusable, match=r"Not a directory|File exists"):
+        MachineClock(tmp_path / "file" / "clock")
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with pytest.raises(Unusable, match="somebody else"):
+        MachineClock(tmp_path / "link" / "clock")
+    (tmp_path / "real" / "clock").symlink_to(tmp_path / "file")
+    with pytest.raises(Unusable):
+        MachineClock(tmp_path / "real" / "clock")
+    monkeypatch.delenv("WEFT_RUNTIME_DIR")
+    assert f"weft-{os.getuid()}" in str(default_path())
