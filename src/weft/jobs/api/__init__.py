@@ -1,0 +1,1 @@
+"""The scrape service over HTTP."""

@@ -1,0 +1,136 @@
+"""What the service says, as the bodies of answers: plain values, in the form that schemas.py describes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from weft.jobs.api import cursors
+from weft.jobs.model import Progress, Task
+from weft.jobs.service import Health, Results, Status
+from weft.jobs.store.contract import Listing
+
+
+def json_answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A JSON document; no cache may keep it."""
+    own = {"Cache-Control": "no-store", **(headers or {})}
+    return Response(msgspec.json.encode(value), status, own, "application/json")
+
+
+def links(task_id: str) -> dict[str, str]:
+    """Where everything about a task is."""
+    task = f"/scraping/tasks/{task_id}"
+    return {"status": f"{task}/status", "results": f"{task}/results", "events": f"{task}/events", "cancel": task}
+
+
+def submitted(task: Task) -> dict[str, Any]:
+    """For a submit."""
+    return {"task_id": task.id, "status": task.state, "links": links(task.id)}
+
+
+def changed(task: Task) -> dict[str, Any]:
+    """For cancel, pause and resume."""
+    return {"task_id": task.id, "status": task.state, "finish_reason": task.finish_reason}
+
+
+def progress_of(progress: Progress) -> dict[str, Any]:
+    """The counts, with their sum and share."""
+    counts = {name: getattr(progress, name) for name in progress.__struct_fields__}
+    return {"discovered": progress.discovered, **counts, "percent": progress.percent}
+
+
+def status_of(status: Status) -> dict[str, Any]:
+    """How a task stands."""
+    task = status.task
+    return {
+        "task_id": task.id,
+        "url": task.url,
+        "status": task.state,
+        "finish_reason": task.finish_reason,
+        "message": task.message,
+        "progress": progress_of(status.progress),
+        "success_rate": status.progress.success_rate,
+        "duration_seconds": round(status.duration_s, 3),
+        "remaining_seconds": None if status.remaining_s is None else round(status.remaining_s, 3),
+        "created_at": task.created_at,
+        "started_at": task.started_at,
+        "deadline_at": task.deadline_at,
+        "finished_at": task.finished_at,
+        "errors_by_class": status.errors_by_class,
+        "waiting_before": status.waiting_before,
+        "last_event": status.number,
+    }
+
+
+def results_of(task: Task, found: Results, include_errors: bool) -> dict[str, Any]:
+    """A stretch of results."""
+    answer: dict[str, Any] = {
+        "task_id": task.id,
+        "status": task.state,
+        "results": [page_of(page) for page in found.results],
+        "next_cursor": None if found.next_cursor is None else cursors.encode(task.id, found.next_cursor),
+        "cursor": cursors.encode(task.id, found.cursor),
+    }
+    if include_errors:
+        answer["errors"] = found.errors
+    return answer
+
+
+def page_of(page: Any) -> dict[str, Any]:
+    """One page: what its row says wins over what its document says."""
+    own = {name: getattr(page, name) for name in ("number", "url", "status", "title", "depth", "fetched_at")}
+    return {**page.document, **own}
+
+
+def listed(found: Listing) -> dict[str, Any]:
+    """A list of tasks."""
+    tasks = [
+        {
+            "task_id": task.id,
+            "url": task.url,
+            "status": task.state,
+            "finish_reason": task.finish_reason,
+            "created_at": task.created_at,
+            "started_at": task.started_at,
+            "finished_at": task.finished_at,
+            "links": links(task.id),
+        }
+        for task in found.tasks
+    ]
+    return {"tasks": tasks, "next_cursor": found.next_cursor}
+
+
+def service_of(health: Health, streams: int) -> dict[str, Any]:
+    """How the service as a whole is."""
+    lanes = {
+        name: {
+            "slots": lane.slots,
+            "available_slots": lane.available,
+            "running": lane.running,
+            "paused": lane.paused,
+            "pending": lane.pending,
+        }
+        for name, lane in health.lanes.items()
+    }
+    tasks = lanes.get("task", {"slots": 0, "available_slots": 0, "pending": 0})
+    return {
+        "status": "healthy" if health.is_healthy else "unhealthy",
+        "problems": health.problems,
+        "slots": tasks["slots"],
+        "available_slots": tasks["available_slots"],
+        "queued": tasks["pending"],
+        "active_tasks": health.active,
+        "lanes": lanes,
+        "tasks_by_status": health.tasks_by_state,
+        "blocked_domains": health.blocked_domains,
+        "errors_by_class": health.errors_by_class,
+        "success_rate": health.success_rate,
+        "pages_per_second": health.pages_per_s,
+        "page_seconds_p50": health.page_seconds_p50,
+        "page_seconds_p95": health.page_seconds_p95,
+        "task_seconds_p50": health.task_seconds_p50,
+        "task_seconds_p95": health.task_seconds_p95,
+        "event_streams": streams,
+    }

@@ -1,0 +1,149 @@
+"""The application: every route of the scrape service over HTTP, behind its gate.
+
+`create_app(service, settings)` makes one for a worker. It knows the service by its protocol alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from weft import __version__
+from weft.errors import WeftError
+from weft.jobs.api import schemas
+from weft.jobs.api.docs_page import docs_page
+from weft.jobs.api.feeds import Feeds
+from weft.jobs.api.figures import WorkerFigures
+from weft.jobs.api.gate import Gate
+from weft.jobs.api.health import HealthRoutes
+from weft.jobs.api.keys import Keyring
+from weft.jobs.api.problems import Refusal, invalid_fields, problem_of
+from weft.jobs.api.settings import ApiSettings
+from weft.jobs.api.streams import Places
+from weft.jobs.api.tasks import TaskRoutes
+from weft.jobs.service import JobService
+from weft.telemetry import Log
+
+SAVE_S = 5.0
+log = Log("weft.jobs.api")
+
+
+def create_app(service: JobService, settings: ApiSettings) -> ASGIApp:
+    """The application of one worker."""
+    feeds, places = Feeds(service, settings.heartbeat_s), Places(settings)
+    figures = WorkerFigures(settings.metrics_dir or settings.data_dir / "metrics", settings.index)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        saving = asyncio.create_task(_save(figures, places))
+        try:
+            yield
+        finally:
+            saving.cancel()
+            feeds.close()
+
+    app = FastAPI(
+        title="Weft", version=__version__, summary="Scrapes in the background, and never lies about how far it is.",
+        lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False,
+    )  # fmt: skip
+    app.include_router(TaskRoutes(service, settings, feeds, places).router())
+    app.include_router(HealthRoutes(service, places, figures).router())
+    for error, handler in _HANDLERS.items():
+        app.add_exception_handler(error, handler)
+    keyring = Keyring(settings.keys_file)
+    _add_documents(app, keyring)
+    app.state.feeds = feeds  # the server closes them before it waits for answers that are under way
+    return Gate(app, settings, keyring, figures)
+
+
+async def _save(figures: WorkerFigures, places: Places) -> None:
+    while True:
+        await asyncio.sleep(SAVE_S)
+        with suppress(OSError):  # on a full disk the old figures must do
+            figures.save(places.taken)
+
+
+def _add_documents(app: FastAPI, keyring: Keyring) -> None:
+    async def openapi(_: Request) -> Response:
+        return Response(_encoded(document(app, not keyring.is_empty)), 200, media_type="application/json")
+
+    async def docs(_: Request) -> Response:
+        return docs_page(document(app, not keyring.is_empty))
+
+    app.add_route("/openapi.json", openapi, methods=["GET"], include_in_schema=False)
+    app.add_route("/docs", docs, methods=["GET"], include_in_schema=False)
+
+
+def document(app: FastAPI, has_keys: bool) -> dict[str, Any]:
+    """The OpenAPI document, as it holds for this service now."""
+    found = dict(app.openapi())
+    components = found["components"] = {**found["components"]}
+    models = {model.__name__: model for model in (schemas.Problem, schemas.AsyncScrapeRequest)}
+    components["schemas"] = {**components["schemas"]}
+    for name, model in models.items():
+        schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+        components["schemas"] |= {**schema.pop("$defs", {}), name: schema}
+    for unused in ("HTTPValidationError", "ValidationError"):
+        components["schemas"].pop(unused, None)
+    if has_keys:
+        components["securitySchemes"] = {
+            "bearer": {"type": "http", "scheme": "bearer"},
+            "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+        }
+        found["security"] = [{"bearer": []}, {"header": []}]
+    return found
+
+
+def _encoded(value: Any) -> bytes:
+    import msgspec
+
+    return msgspec.json.encode(value)
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Refusal)
+    return error.response()
+
+
+async def _weft_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, WeftError)
+    refusal = problem_of(error)
+    if refusal.status >= 500:
+        log.warning("request refused", path=request.url.path, status=refusal.status, error=str(error))
+    return refusal.response()
+
+
+async def _bad_parameters(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    found = [{**one, "loc": _named(one["loc"])} for one in error.errors()]
+    return invalid_fields(found, {}, ()).response()
+
+
+def _named(loc: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Without the word for where it was; headers by the name that they are sent with."""
+    if loc[0] == "header":
+        return ("-".join(word.capitalize() for word in str(loc[1]).replace("_", "-").split("-")).replace("Id", "ID"),)
+    return tuple(loc[1:])
+
+
+async def _http_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    said = {404: "there is no such route", 405: "this route does not have that method"}
+    headers = dict(error.headers or {})
+    return Refusal(error.status_code, said.get(error.status_code, str(error.detail)), headers=headers).response()
+
+
+_HANDLERS: dict[type[Exception], Any] = {
+    Refusal: _refused,
+    WeftError: _weft_error,
+    RequestValidationError: _bad_parameters,
+    HTTPException: _http_error,
+}

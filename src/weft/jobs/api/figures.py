@@ -1,0 +1,87 @@
+"""The metrics of a worker, and those of the service as its health tells them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.jobs.service import Health
+from weft.telemetry import Counter, Histogram, Metrics, Slot, SlotCollector
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+
+class WorkerFigures:
+    """Counts the answers of one worker; saved with those of the other processes of the service."""
+
+    def __init__(self, folder: Path, index: int) -> None:
+        self._folder = folder
+        self._metrics = Metrics(folder, Slot(0, "api", index))
+        self._requests: dict[tuple[str, str, int], Counter] = {}
+        self._seconds: dict[str, Histogram] = {}
+        self._streams = self._metrics.gauge("weft_api_event_streams", "Event streams that are open.")
+
+    def answered(self, route: str, method: str, status: int, seconds: float) -> None:
+        """One request has been answered; streams are not timed, they last as long as their tasks."""
+        key = (route, _known(method), status)
+        if key not in self._requests:
+            self._requests[key] = self._metrics.counter(
+                "weft_api_requests_total", "Requests answered.", route=route, method=key[1], status=str(status)
+            )
+        self._requests[key].value += 1
+        if not route.endswith("/events"):
+            if route not in self._seconds:
+                self._seconds[route] = self._metrics.histogram(
+                    "weft_api_request_seconds", "From a request's headers to the end of its answer.", route=route
+                )
+            self._seconds[route].observe(seconds)
+
+    def save(self, streams: int) -> None:
+        """Writes them down."""
+        self._streams.set(streams)
+        self._metrics.save()
+
+    def text(self, health: Health) -> bytes:
+        """Everything that the service counts, as Prometheus reads it."""
+        from prometheus_client import CollectorRegistry, generate_latest
+
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(SlotCollector(self._folder))
+        registry.register(HealthCollector(health))
+        return generate_latest(registry)
+
+
+class HealthCollector:
+    """The tasks, slots and sites of the service, at one moment."""
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+
+    def collect(self) -> Iterable[Metric]:
+        """As gauges: they are what is kept now."""
+        from prometheus_client.core import GaugeMetricFamily
+
+        health = self._health
+        yield GaugeMetricFamily("weft_jobs_healthy", "1 while the service makes progress.", float(health.is_healthy))
+        blocked = len(health.blocked_domains)
+        yield GaugeMetricFamily("weft_jobs_blocked_domains", "Sites whose breaker is open.", blocked)
+        tasks = GaugeMetricFamily("weft_jobs_tasks", "Tasks that are kept, by state.", labels=["state"])
+        for state, number in health.tasks_by_state.items():
+            tasks.add_metric([str(state)], number)
+        yield tasks
+        for name, attribute in (("slots", "slots"), ("slots_available", "available"), ("queued", "pending")):
+            lanes = GaugeMetricFamily(f"weft_jobs_{name}", f"Of each lane: {attribute}.", labels=["lane"])
+            for lane, figures in health.lanes.items():
+                lanes.add_metric([str(lane)], getattr(figures, attribute))
+            yield lanes
+        errors = GaugeMetricFamily("weft_jobs_errors", "Failed URLs of the tasks that are kept.", labels=["class"])
+        for kind, number in health.errors_by_class.items():
+            errors.add_metric([str(kind)], number)
+        yield errors
+
+
+def _known(method: str) -> str:
+    """A label has few values, whatever callers send."""
+    return method if method in ("GET", "POST", "DELETE", "PUT", "PATCH", "HEAD", "OPTIONS") else "other"

@@ -1,0 +1,201 @@
+"""What every request passes before a route sees it: from where it comes, whose it is, how large it is.
+
+Without API keys the service trusts whoever reaches it, so it must be sure that no web page does so through its
+reader's browser: the Host must be a loopback name (else a name that an attacker lets resolve to 127.0.0.1 would reach
+it), an Origin must be the service's own, and a browser's own word that a request crosses sites is believed. There are
+no CORS headers, and bodies are JSON alone, which a form cannot send.
+
+With API keys each request needs one, and nothing that a browser adds by itself is trusted; the paths in OPEN need none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import MutableMapping
+from time import perf_counter
+from typing import Any, Protocol
+
+from msgspec import Struct
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from weft.fetch.guard import is_loopback
+from weft.jobs.api.keys import Keyring, KeyScope
+from weft.jobs.api.problems import Refusal
+from weft.jobs.api.settings import ApiSettings
+from weft.telemetry import Log
+
+OPEN = frozenset({"/healthz", "/readyz", "/openapi.json", "/docs"})
+_NO_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
+_SAFE_HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+]
+log = Log("weft.jobs.api")
+
+
+class Caller(Struct, frozen=True):
+    """Who asks: the id of the key, or nobody in particular."""
+
+    owner: str = ""
+    scopes: frozenset[KeyScope] = frozenset(KeyScope)
+
+
+class Watcher(Protocol):
+    """Is told about every answer."""
+
+    def answered(self, route: str, method: str, status: int, seconds: float) -> None:
+        """One request has been answered."""
+
+
+class Gate:
+    """The application, behind its door."""
+
+    def __init__(self, app: ASGIApp, settings: ApiSettings, keyring: Keyring, watcher: Watcher) -> None:
+        self._app = app
+        self._settings = settings
+        self._keyring = keyring
+        self._watcher = watcher
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        answer = _Answer(send)
+        began = perf_counter()
+        try:
+            await self._checked(scope, receive, answer)
+        finally:
+            route = getattr(scope.get("route"), "path", "none")
+            self._watcher.answered(route, scope["method"], answer.status, perf_counter() - began)
+
+    async def _checked(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        try:
+            headers = _headers(scope)
+            scope["caller"] = self._caller(scope, headers)
+            if scope["method"] not in _NO_BODY:
+                receive = _replay(await self._body(headers, receive))
+            await self._app(scope, receive, answer)
+        except Refusal as refusal:
+            await refusal.response()(scope, receive, answer)
+        except Exception:
+            # The edge of the process: logged here once, and told without its details.
+            log.error("request failed", exc_info=True, method=scope["method"], path=scope["path"])
+            if answer.status:
+                raise
+            await Refusal(500, "the service made a mistake, which is in its log").response()(scope, receive, answer)
+
+    def _caller(self, scope: Scope, headers: dict[str, str]) -> Caller:
+        if self._keyring.is_empty:
+            self._check_origin(scope["method"], headers)
+            return Caller()
+        if scope["path"] in OPEN:
+            return Caller(scopes=frozenset())
+        kind, _, word = headers.get("authorization", "").partition(" ")
+        given = word.strip() if kind.lower() == "bearer" else headers.get("x-api-key", "")
+        key = self._keyring.check(given) if given else None
+        if key is None:
+            said = "this API key is not valid" if given else "an API key is needed: send `Authorization: Bearer KEY`"
+            raise Refusal(401, said, headers={"WWW-Authenticate": 'Bearer realm="weft"'})
+        return Caller(key.id, frozenset(key.scopes))
+
+    def _check_origin(self, method: str, headers: dict[str, str]) -> None:
+        host = headers.get("host", "")
+        name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+        if not is_loopback(name.lower().strip("[]")) or not _is_plain(name):
+            raise Refusal.of_field("Host", "is no name of this machine: without API keys only loopback names are", 403)
+        origin = headers.get("origin")
+        if origin is not None and origin.lower() != f"http://{host}".lower():
+            raise Refusal.of_field("Origin", "is another site's: its pages may not use this service", 403)
+        crosses = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+        if crosses and not (method == "GET" and _is_visit(headers)):
+            raise Refusal.of_field("Sec-Fetch-Site", "another site's page made this request: it is refused", 403)
+
+    async def _body(self, headers: dict[str, str], receive: Receive) -> bytes:
+        most = self._settings.max_body_bytes
+        length = headers.get("content-length", "")
+        if length.isdigit() and int(length) > most:
+            raise _too_large(most)
+        try:
+            async with asyncio.timeout(self._settings.body_timeout_s):
+                body = await _read(receive, most)
+        except TimeoutError:
+            raise Refusal(408, "the body did not arrive in time", headers={"Connection": "close"}) from None
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if (body or kind) and kind != "application/json":
+            raise Refusal.of_field("Content-Type", f"{kind[:100]!r} is not accepted; send application/json", 415)
+        return body
+
+
+class _Answer:
+    """Passes an answer on, with the headers that all have, and remembers its status."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status = 0
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [*message.get("headers", ()), *_SAFE_HEADERS]
+        await self._send(message)
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    """By name; of several with one name those that decide anything are refused."""
+    found: dict[str, str] = {}
+    for raw, value in scope["headers"]:
+        name = raw.decode("latin-1")
+        if name in found and name in ("host", "origin", "authorization", "x-api-key", "content-type", "idempotency-key"):
+            raise Refusal.of_field(name, "was sent twice", 400)
+        found[name] = value.decode("latin-1")
+    return found
+
+
+def _is_plain(host: str) -> bool:
+    """`127.0.0.1.evil.example` begins like a loopback address, and is none."""
+    bare = host.lower().strip("[]")
+    return bare in ("localhost", "::1") or (bare.startswith("127.") and bare.replace(".", "").isdigit())
+
+
+def _is_visit(headers: MutableMapping[str, str]) -> bool:
+    """Somebody follows a link to the service: a page that they will see, not one that another page can read."""
+    return headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+
+
+def _too_large(most: int) -> Refusal:
+    # What is still under way will not be read, so the connection cannot be used again.
+    return Refusal(413, f"the body is too large: at most {most:,} bytes", headers={"Connection": "close"})
+
+
+async def _read(receive: Receive, most: int) -> bytes:
+    pieces, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Refusal(400, "the connection ended before the body did")
+        piece: bytes = message.get("body", b"")
+        pieces.append(piece)
+        size += len(piece)
+        if size > most:
+            raise _too_large(most)
+        if not message.get("more_body", False):
+            return b"".join(pieces)
+
+
+def _replay(body: bytes) -> Receive:
+    message: dict[str, Any] | None = {"type": "http.request", "body": body, "more_body": False}
+
+    async def receive() -> Message:
+        nonlocal message
+        given, message = message, None
+        if given is None:
+            return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+        return given
+
+    return receive

@@ -1,0 +1,166 @@
+"""API keys: who may call the service, and what they may do.
+
+A key is `weft_ID_SECRET`; the file holds the SHA-256 of each secret, never the secret, which is 256 random bits: nothing
+that a slow hash would protect better. Secrets are compared in constant time. A revoked key stays in the file, so that its
+id is never another's, and so that a service whose keys were all revoked does not become one that needs none.
+
+The file is read again when it has changed, within a second, by every worker: it is written whole and renamed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hmac
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from weft.errors import BadInput, Damaged, writing
+
+LOOK_AGAIN_S = 0.5
+_KEY = re.compile(r"weft_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}")
+
+
+class KeyScope(StrEnum):
+    """What a key may be used for."""
+
+    SUBMIT = "submit"  # start tasks
+    READ = "read"  # the status, results and events of its own tasks
+    CONTROL = "control"  # cancel, pause and resume them
+    MONITOR = "monitor"  # the state of the whole service, and its metrics
+
+
+class ApiKey(Struct, frozen=True, kw_only=True):
+    """One key, as it is kept."""
+
+    id: str
+    name: str
+    digest: str  # SHA-256 of the secret, in hexadecimal digits
+    scopes: tuple[KeyScope, ...]
+    created_at: float
+    revoked_at: float | None = None
+
+
+class KeyFile(Struct, frozen=True):
+    """The whole file."""
+
+    keys: tuple[ApiKey, ...] = ()
+
+
+class Keyring:
+    """The keys of one service."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._stamp: tuple[int, int, int] | None = None
+        self._looked_at = float("-inf")
+        self._keys: dict[str, ApiKey] = {}
+        self._refresh()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no key was ever made: nobody needs one."""
+        self._refresh()
+        return not self._keys
+
+    def all(self) -> list[ApiKey]:
+        """Every key, revoked ones too, oldest first."""
+        self._refresh()
+        return sorted(self._keys.values(), key=lambda key: key.created_at)
+
+    def check(self, given: str) -> ApiKey | None:
+        """The key that a caller has shown; None if it is none, or is revoked."""
+        self._refresh()
+        parts = _KEY.fullmatch(given)
+        found = self._keys.get(parts[1]) if parts else None
+        # An unknown id takes as long as a known one: who measures learns nothing.
+        digest = sha256((parts[2] if parts else given[:100]).encode()).hexdigest()
+        is_right = hmac.compare_digest(digest, found.digest if found else "0" * 64)
+        return found if found is not None and is_right and found.revoked_at is None else None
+
+    def create(self, name: str, scopes: tuple[KeyScope, ...] = tuple(KeyScope)) -> tuple[str, ApiKey]:
+        """Makes a key; its text is returned here and nowhere else, ever again."""
+        if not _NAME.fullmatch(name):
+            raise BadInput(f"{name!r} is no name of a key: use 1 to 64 letters, digits, spaces and . _ @ -")
+        if not scopes:
+            raise BadInput(f"a key needs a scope: {', '.join(KeyScope)}")
+        secret = secrets.token_urlsafe(32)
+        with self._changing() as keys:
+            if any(key.name == name and key.revoked_at is None for key in keys.values()):
+                raise BadInput(f"there is a key {name!r} already: revoke it first, or choose another name")
+            made = ApiKey(
+                id=secrets.token_hex(6), name=name, digest=sha256(secret.encode()).hexdigest(),
+                scopes=tuple(dict.fromkeys(scopes)), created_at=time.time(),
+            )  # fmt: skip
+            keys[made.id] = made
+        return f"weft_{made.id}_{secret}", made
+
+    def revoke(self, which: str) -> ApiKey:
+        """Ends a key, by its id or its name."""
+        with self._changing() as keys:
+            found = next((key for key in keys.values() if which in (key.id, key.name) and key.revoked_at is None), None)
+            if found is None:
+                raise BadInput(f"there is no key {which!r} that is valid: `weft keys list` shows them")
+            keys[found.id] = msgspec.structs.replace(found, revoked_at=time.time())
+        return keys[found.id]
+
+    def _refresh(self) -> None:
+        now = time.monotonic()
+        if now - self._looked_at < LOOK_AGAIN_S:
+            return
+        self._looked_at = now
+        if (stamp := _stamp(self.path)) != self._stamp:
+            self._keys = _read(self.path)
+            self._stamp = stamp
+
+    @contextmanager
+    def _changing(self) -> Iterator[dict[str, ApiKey]]:
+        """The keys as they are in the file, written back at the end; one process at a time."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            keys = _read(self.path)
+            yield keys
+            _write(self.path, KeyFile(tuple(keys.values())))
+        finally:
+            os.close(lock)
+        self._looked_at = float("-inf")
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _read(path: Path) -> dict[str, ApiKey]:
+    try:
+        return {key.id: key for key in msgspec.json.decode(path.read_bytes(), type=KeyFile).keys}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, msgspec.DecodeError):
+        raise Damaged(path, "is no file of API keys", "bring back a copy, or delete it and make new keys") from None
+
+
+def _write(path: Path, content: KeyFile) -> None:
+    temporary = path.with_suffix(".new")
+    with writing(path):
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(content), indent=2))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)

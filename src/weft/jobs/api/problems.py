@@ -1,0 +1,109 @@
+"""Errors as callers see them: `application/problem+json` (RFC 9457), with one entry for each field that is wrong.
+
+`Refusal` is what routes raise; `problem_of` turns every other error that can occur into one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from weft.errors import BadInput, DiskFull, ServerAway, ServerFull, WeftError
+from weft.jobs.errors import EngineAway, KeyReused, QueueFull, TaskFinished, TaskUnknown
+
+MEDIA_TYPE = "application/problem+json"
+_PHRASES = {status.value: status.phrase for status in HTTPStatus} | {413: "Content Too Large", 422: "Unprocessable Content"}
+
+
+class Refusal(Exception):
+    """An answer that is an error. `errors` names fields: (field, what is wrong with it)."""
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        errors: Sequence[tuple[str, str]] = (),
+        retry_after_s: float | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.errors = errors
+        self.headers = dict(headers or {})
+        if retry_after_s is not None:
+            self.headers["Retry-After"] = str(max(1, math.ceil(retry_after_s)))
+
+    @classmethod
+    def of_field(cls, field: str, detail: str, status: int = 422) -> Refusal:
+        """One field is wrong."""
+        return cls(status, f"{field}: {detail}", errors=[(field, detail)])
+
+    def response(self) -> Response:
+        """As it goes out."""
+        body: dict[str, Any] = {
+            "type": "about:blank",
+            "title": _PHRASES.get(self.status, "Error"),
+            "status": self.status,
+            "detail": self.detail,
+        }
+        if self.errors:
+            body["errors"] = [{"field": field, "detail": detail} for field, detail in self.errors]
+        return Response(msgspec.json.encode(body), self.status, self.headers, MEDIA_TYPE)
+
+
+def problem_of(error: WeftError) -> Refusal:
+    """The answer for an error that the service raises."""
+    said = str(error)
+    match error:
+        case TaskUnknown():
+            return Refusal(404, said)
+        case TaskFinished() | KeyReused():
+            return Refusal(409, said)
+        case QueueFull():
+            return Refusal(429, said, retry_after_s=error.retry_after_s)
+        case EngineAway():
+            return Refusal(503, said, retry_after_s=error.retry_after_s)
+        case DiskFull() | ServerAway() | ServerFull():
+            return Refusal(503, "the service cannot store anything now: try again later", retry_after_s=30)
+        case BadInput():
+            return Refusal(422, said)
+    return Refusal(500, "the service made a mistake, which is in its log")
+
+
+def invalid_fields(found: Sequence[Mapping[str, Any]], accepts: Mapping[str, str], known: Sequence[str]) -> Refusal:
+    """The answer for fields that do not fit: pydantic's list of errors, in the words of all other messages.
+
+    `accepts` says what a field takes; `known` are the fields there are.
+    """
+    from difflib import get_close_matches
+
+    errors: dict[str, str] = {}
+    for one in found:
+        field = ".".join(str(part) for part in one["loc"])[:200] or "body"
+        if one["type"] == "extra_forbidden":
+            near = get_close_matches(field, known, n=1)
+            said = f"there is no such field; did you mean {near[0]!r}?" if near else "there is no such field"
+        elif one["type"] == "missing":
+            said = "is missing"
+        elif one["type"] == "value_error":
+            said = str(one["ctx"]["error"])
+        elif field in accepts:
+            said = f"{_shown(one['input'])} is not accepted; use {accepts[field]}"
+        else:
+            said = one["msg"][:1].lower() + one["msg"][1:]
+        errors.setdefault(field, said)
+    detail = "; ".join(f"{field}: {said}" for field, said in list(errors.items())[:5])
+    more = len(errors) - 5
+    return Refusal(422, detail + (f"; and {more} more" if more > 0 else ""), errors=list(errors.items())[:100])
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:50] + "…"

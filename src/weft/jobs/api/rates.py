@@ -1,0 +1,29 @@
+"""How often a key may submit: a token bucket for each, in memory. The worst that a restart gives is one more burst."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+
+MOST_BUCKETS = 10_000
+
+
+class Rate:
+    """`take(owner)`: 0.0 if it may, else the seconds until it may."""
+
+    def __init__(self, per_s: float, burst: float, clock: Callable[[], float] = monotonic) -> None:
+        self._per_s = per_s
+        self._burst = burst
+        self._clock = clock
+        self._buckets: dict[str, tuple[float, float]] = {}  # owner -> tokens, at a time
+
+    def take(self, owner: str) -> float:
+        """Takes one token."""
+        now = self._clock()
+        tokens, at = self._buckets.pop(owner, (self._burst, now))
+        tokens = min(self._burst, tokens + (now - at) * self._per_s)
+        waits = 0.0 if tokens >= 1 else (1 - tokens) / self._per_s
+        self._buckets[owner] = (tokens if waits else tokens - 1, now)
+        if len(self._buckets) > MOST_BUCKETS:
+            del self._buckets[next(iter(self._buckets))]  # the one that was used least recently
+        return waits

@@ -1,0 +1,86 @@
+"""Runs an application on a listening socket: uvicorn, with what it lacks against clients that are slow on purpose."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import socket
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from weft.errors import BadInput, Busy
+from weft.jobs.api.streams import TRANSPORT
+
+FIRST_REQUEST_S = 20.0  # for the headers of a connection's first request to arrive
+GRACE_S = 3  # for answers that are under way when the worker ends
+BACKLOG = 4096
+
+
+class Protocol(HttpToolsProtocol):
+    """A connection. Requests know its transport; one that never asks for anything is closed."""
+
+    _first: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Begins to wait for the first request."""
+        super().connection_made(transport)
+        self._first = self.loop.call_later(FIRST_REQUEST_S, transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is over."""
+        if self._first is not None:
+            self._first.cancel()
+        super().connection_lost(exc)
+
+    def on_headers_complete(self) -> None:
+        """A request begins."""
+        if self._first is not None:
+            self._first.cancel()
+            self._first = None
+        self.scope[TRANSPORT] = self.transport  # type: ignore[typeddict-unknown-key]
+        super().on_headers_complete()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """The socket that all workers accept at."""
+    bare = host.strip("[]")
+    try:
+        family, kind, number, _, address = socket.getaddrinfo(bare, port, type=socket.SOCK_STREAM)[0]
+    except socket.gaierror as error:
+        raise BadInput(f"host: {host!r} is no address of this machine: {error.strerror}") from None
+    listening = socket.socket(family, kind, number)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        if isinstance(error, PermissionError) or "assign" in str(error):
+            raise BadInput(f"cannot listen at {host}:{port}: {error.strerror}") from None
+        raise Busy(f"port {port}: {error.strerror}; choose another `port`, or 0 for one that is free") from None
+    listening.setblocking(False)
+    listening.set_inheritable(True)
+    return listening
+
+
+def server_of(app: ASGIApp) -> uvicorn.Server:
+    """The server of one worker: `await server.serve(sockets=[...])`; `server.should_exit = True` ends it."""
+    _allow_connections()
+    return uvicorn.Server(
+        uvicorn.Config(
+            app, http=Protocol, ws="none", loop="uvloop", lifespan="on", access_log=False, log_config=None,
+            server_header=False, date_header=True, timeout_graceful_shutdown=GRACE_S, timeout_keep_alive=30,
+            proxy_headers=False, backlog=BACKLOG,
+        )
+    )  # fmt: skip
+
+
+def _allow_connections() -> None:
+    """Thousands of streams are thousands of descriptors: as many as the system lets us."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = min(hard, 65_536) if hard != resource.RLIM_INFINITY else 65_536
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -1,0 +1,49 @@
+"""What the HTTP interface is told when it starts; limits are of the whole service, and divided between its workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec import Struct
+
+from weft.errors import BadInput
+from weft.fetch.guard import is_loopback
+
+KEYS_FILE = "api-keys.json"
+
+
+class ApiSettings(Struct, frozen=True, kw_only=True):
+    """How one worker answers."""
+
+    data_dir: Path
+    host: str = "127.0.0.1"
+    workers: int = 1
+    index: int = 0  # which of the workers this is
+    allow_private: bool = False  # tasks may go to loopback and private addresses
+    max_body_bytes: int = 1024 * 1024
+    body_timeout_s: float = 20.0  # for a request's body to arrive
+    submits_per_s: float = 300.0  # of one key, over time
+    submit_burst: int = 600  # and at once
+    max_streams: int = 5_000
+    max_streams_per_key: int = 2_500
+    stall_s: float = 20.0  # a stream whose reader has taken nothing for this long is cut off
+    heartbeat_s: float = 15.0  # a stream that has nothing to say says so this often
+    metrics_dir: Path | None = None  # of all processes of the service; none: the worker's own figures alone
+
+    @property
+    def keys_file(self) -> Path:
+        """Where the API keys are."""
+        return self.data_dir / KEYS_FILE
+
+    def share(self, whole: float) -> float:
+        """What one worker has of a limit."""
+        return max(1.0, whole / self.workers)
+
+
+def check_address(host: str, has_keys: bool) -> None:
+    """Refuses an address that others can reach while nobody needs a key."""
+    if not has_keys and not is_loopback(host.strip("[]") or "0.0.0.0"):  # noqa: S104 (what an empty host means)
+        raise BadInput(
+            f"host: {host} can be reached by others, and there are no API keys: make one with `weft keys create NAME`, "
+            "or listen at 127.0.0.1"
+        )

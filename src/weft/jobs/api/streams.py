@@ -1,0 +1,116 @@
+"""An answer that is a stream of events: how many there may be, and what happens to a reader that does not read."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
+from time import monotonic
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from weft.jobs.api.problems import Refusal
+from weft.jobs.api.settings import ApiSettings
+from weft.telemetry import Log
+
+BUFFER_BYTES = 8 * 1024  # in this process, for each reader; the kernel has as much again, a few times
+SOCKET_BYTES = 32 * 1024
+TRANSPORT = "weft.transport"  # where the server (server.py) puts a connection's transport in a request's scope
+_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+log = Log("weft.jobs.api")
+
+
+class Places:
+    """How many streams are open, in all and of each key."""
+
+    def __init__(self, settings: ApiSettings) -> None:
+        self._most = settings.share(settings.max_streams)
+        self._most_of_one = settings.share(settings.max_streams_per_key)
+        self._by_owner: dict[str, int] = {}
+        self.taken = 0
+
+    def take(self, owner: str) -> None:
+        """One more; a Refusal where there is no place."""
+        if self.taken >= self._most or self._by_owner.get(owner, 0) >= self._most_of_one:
+            raise Refusal(429, "there are too many event streams: close some, or ask for the status", retry_after_s=5)
+        self._by_owner[owner] = self._by_owner.get(owner, 0) + 1
+        self.taken += 1
+
+    def give_back(self, owner: str) -> None:
+        """One has ended."""
+        self.taken -= 1
+        self._by_owner[owner] -= 1
+        if not self._by_owner[owner]:
+            del self._by_owner[owner]
+
+
+class EventStream(Response):
+    """Sends what a generator gives, until it ends, the reader goes or the reader stops reading."""
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self, pieces: AsyncGenerator[bytes, None], places: Places, owner: str, settings: ApiSettings,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(headers={**_HEADERS, **(headers or {})})
+        del self.headers["content-length"]
+        self._pieces = pieces
+        self._places = places
+        self._owner = owner
+        self._settings = settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Runs as long as the stream does."""
+        self._places.take(self._owner)
+        gone = asyncio.ensure_future(_disconnected(receive))
+        mine = asyncio.current_task()
+        assert mine is not None
+        gone.add_done_callback(lambda ended: None if ended.cancelled() else mine.cancel())
+        try:
+            await self._send_all(scope.get(TRANSPORT), send)
+        except asyncio.CancelledError:
+            if not gone.done():
+                raise
+            mine.uncancel()  # the reader has gone: nothing is wrong
+        finally:
+            gone.cancel()
+            self._places.give_back(self._owner)
+            await self._pieces.aclose()
+
+    async def _send_all(self, transport: Any, send: Send) -> None:
+        _bound(transport)
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        piece, said_at = b"retry: 1000\n\n", monotonic()
+        try:
+            await self._send(send, piece)
+            async for piece in self._pieces:
+                if not piece and monotonic() - said_at < self._settings.heartbeat_s / 2:
+                    continue
+                await self._send(send, piece or b": \n\n")
+                said_at = monotonic()
+            await self._send(send, b"", more=False)
+        except TimeoutError:
+            log.info("event stream cut off", owner=self._owner, stalled_s=self._settings.stall_s)
+            if transport is not None:
+                transport.abort()  # closing would wait for the reader to take what is buffered
+
+    async def _send(self, send: Send, piece: bytes, *, more: bool = True) -> None:
+        async with asyncio.timeout(self._settings.stall_s):
+            await send({"type": "http.response.body", "body": piece, "more_body": more})
+
+
+def _bound(transport: Any) -> None:
+    """Little is buffered for a reader that is slow: it takes the rest from the disk when it comes to it."""
+    if transport is not None:
+        transport.set_write_buffer_limits(high=BUFFER_BYTES)
+        with suppress(OSError):
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BYTES)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
