@@ -33,6 +33,7 @@ from weft.jobs.service import JobService
 from weft.telemetry import Log
 
 SAVE_S = 5.0
+_HEADER_NAMES = {name.lower(): name for name in ("Idempotency-Key", "If-None-Match", "Last-Event-ID")}
 log = Log("weft.jobs.api")
 
 
@@ -130,7 +131,7 @@ async def _bad_parameters(_: Request, error: Exception) -> Response:
 def _named(loc: tuple[Any, ...]) -> tuple[Any, ...]:
     """Without the word for where it was; headers by the name that they are sent with."""
     if loc[0] == "header":
-        return ("-".join(word.capitalize() for word in str(loc[1]).replace("_", "-").split("-")).replace("Id", "ID"),)
+        return (_HEADER_NAMES.get(str(loc[1]).lower().replace("_", "-"), loc[1]),)
     return tuple(loc[1:])
 
 
@@ -141,9 +142,14 @@ async def _http_error(_: Request, error: Exception) -> Response:
     return Refusal(error.status_code, said.get(error.status_code, str(error.detail)), headers=headers).response()
 
 
+async def _mistake(_: Request, error: Exception) -> Response:  # noqa: ARG001 (the gate logs it)
+    return Refusal(500, "the service made a mistake, which is in its log").response()
+
+
 _HANDLERS: dict[type[Exception], Any] = {
     Refusal: _refused,
     WeftError: _weft_error,
     RequestValidationError: _bad_parameters,
     HTTPException: _http_error,
+    Exception: _mistake,
 }

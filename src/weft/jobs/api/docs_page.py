@@ -1,4 +1,4 @@
-"""`/docs`: the OpenAPI document as one page. No script and nothing from elsewhere: a page of this origin may call it."""
+"""`/docs`: the OpenAPI document as one page, without scripts and with nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from starlette.responses import HTMLResponse
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 _STYLE = """
-:root { color-scheme: light dark; } body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
-code, pre { font: 14px/1.4 ui-monospace, monospace; } summary { cursor: pointer; padding: .3rem 0; } summary b { display: inline-block;
-min-width: 4.5rem; } table { border-collapse: collapse; width: 100%; margin: .5rem 0 1rem; } td, th { text-align: left; vertical-align: top;
-padding: .2rem .8rem .2rem 0; border-bottom: 1px solid #8884; } h2 { margin-top: 2rem; }
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
+code { font: 14px/1.4 ui-monospace, monospace; }
+summary { cursor: pointer; padding: .3rem 0; }
+summary b { display: inline-block; min-width: 4.5rem; }
+table { border-collapse: collapse; width: 100%; margin: .5rem 0 1rem; }
+td, th { text-align: left; vertical-align: top; padding: .2rem .8rem .2rem 0; border-bottom: 1px solid #8884; }
+h2 { margin-top: 2rem; }
 """
 
 
@@ -51,7 +55,8 @@ def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
     answers = [(status, one["description"]) for status, one in operation["responses"].items()]
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
     return (
-        f"<details><summary><b>{method.upper()}</b> <code>{escape(path)}</code> {escape(operation['summary'])}</summary>"
+        f"<details><summary><b>{method.upper()}</b> <code>{escape(path)}</code> "
+        f"{escape(operation['summary'])}</summary>"
         f"<p>{escape(operation.get('description', ''))}</p>"
         + (f"<p>Body: {_kind(body)}</p>" if body else "")
         + (_table(("parameter", "in", "type", "meaning"), parameters) if parameters else "")
@@ -61,9 +66,9 @@ def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
 
 
 def _schema(name: str, schema: dict[str, Any]) -> str:
-    fields = [
-        (field, _kind(one), one.get("description", "")) for field, one in schema.get("properties", {}).items()
-    ] or [(value, "", "") for value in schema.get("enum", ())]
+    fields: list[Any] = [(value, "", "") for value in schema.get("enum", ())]
+    for field, one in schema.get("properties", {}).items():
+        fields.append((field, _kind(one), one.get("description", "")))
     said = escape(schema.get("description", ""))
     return f'<h3 id="{escape(name)}">{escape(name)}</h3><p>{said}</p>{_table(("field", "type", "meaning"), fields)}'
 

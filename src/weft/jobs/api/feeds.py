@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 
 import msgspec
@@ -157,7 +157,7 @@ class Feeds:
             feed.has_ended = True
             feed.close()
 
-    async def stream(self, task_id: str, owner: str | None, after: int, now_at: int) -> AsyncIterator[bytes]:
+    async def stream(self, task_id: str, owner: str | None, after: int, now_at: int) -> AsyncGenerator[bytes, None]:
         """The bytes for a client that has had the events up to `after`: an empty piece says that nothing is new.
 
         `now_at`: the number of the task's last event.
@@ -167,7 +167,8 @@ class Feeds:
             at, shown = after, -1
             while True:
                 if at < feed.first:
-                    async for at, piece in self._from_disk(task_id, owner, at, feed):
+                    async for reached, piece in self._from_disk(task_id, owner, at, feed):
+                        at = reached
                         yield piece
                     continue
                 at, piece = feed.behind(at)
@@ -183,7 +184,7 @@ class Feeds:
 
     async def _from_disk(
         self, task_id: str, owner: str | None, after: int, feed: Feed
-    ) -> AsyncIterator[tuple[int, bytes]]:
+    ) -> AsyncGenerator[tuple[int, bytes], None]:
         """What the ring does not have, up to where it begins."""
         events = self._service.events(task_id, owner, after=after)
         pieces, size, at = [], 0, after

@@ -11,6 +11,7 @@ With API keys each request needs one, and nothing that a browser adds by itself 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import MutableMapping
 from time import perf_counter
 from typing import Any, Protocol
@@ -18,14 +19,14 @@ from typing import Any, Protocol
 from msgspec import Struct
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from weft.fetch.guard import is_loopback
 from weft.jobs.api.keys import Keyring, KeyScope
 from weft.jobs.api.problems import Refusal
-from weft.jobs.api.settings import ApiSettings
+from weft.jobs.api.settings import ApiSettings, is_loopback
 from weft.telemetry import Log
 
 OPEN = frozenset({"/healthz", "/readyz", "/openapi.json", "/docs"})
 _NO_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
+_PORT = re.compile(r":[0-9]{1,5}\Z")
 _SAFE_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"cross-origin-resource-policy", b"same-origin"),
@@ -86,6 +87,8 @@ class Gate:
         except Exception:
             # The edge of the process: logged here once, and told without its details.
             log.error("request failed", exc_info=True, method=scope["method"], path=scope["path"])
+            if answer.is_whole:
+                return
             if answer.status:
                 raise
             await Refusal(500, "the service made a mistake, which is in its log").response()(scope, receive, answer)
@@ -106,8 +109,7 @@ class Gate:
 
     def _check_origin(self, method: str, headers: dict[str, str]) -> None:
         host = headers.get("host", "")
-        name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
-        if not is_loopback(name.lower().strip("[]")) or not _is_plain(name):
+        if not is_loopback(_PORT.sub("", host)):
             raise Refusal.of_field("Host", "is no name of this machine: without API keys only loopback names are", 403)
         origin = headers.get("origin")
         if origin is not None and origin.lower() != f"http://{host}".lower():
@@ -138,11 +140,14 @@ class _Answer:
     def __init__(self, send: Send) -> None:
         self._send = send
         self.status = 0
+        self.is_whole = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message["headers"] = [*message.get("headers", ()), *_SAFE_HEADERS]
+        elif not message.get("more_body", False):
+            self.is_whole = True
         await self._send(message)
 
 
@@ -151,16 +156,17 @@ def _headers(scope: Scope) -> dict[str, str]:
     found: dict[str, str] = {}
     for raw, value in scope["headers"]:
         name = raw.decode("latin-1")
-        if name in found and name in ("host", "origin", "authorization", "x-api-key", "content-type", "idempotency-key"):
+        if name in found and name in (
+            "host",
+            "origin",
+            "authorization",
+            "x-api-key",
+            "content-type",
+            "idempotency-key",
+        ):
             raise Refusal.of_field(name, "was sent twice", 400)
         found[name] = value.decode("latin-1")
     return found
-
-
-def _is_plain(host: str) -> bool:
-    """`127.0.0.1.evil.example` begins like a loopback address, and is none."""
-    bare = host.lower().strip("[]")
-    return bare in ("localhost", "::1") or (bare.startswith("127.") and bare.replace(".", "").isdigit())
 
 
 def _is_visit(headers: MutableMapping[str, str]) -> bool:

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from weft.jobs.api import answers, schemas
-from weft.jobs.api.documented import answer, problems
+from weft.jobs.api.documented import Responses, answer, problems
 from weft.jobs.api.figures import WorkerFigures
 from weft.jobs.api.keys import KeyScope
 from weft.jobs.api.streams import Places
@@ -41,7 +41,7 @@ class HealthRoutes:
             "/scraping/status", self.status, methods=["GET"], operation_id="service_status",
             summary="How the service as a whole is", responses=answer(schemas.ServiceStatus) | problems(),
         )  # fmt: skip
-        unwell = {503: {"model": schemas.Liveness, "description": "It does not; `problems` says why."}}
+        unwell: Responses = {503: {"model": schemas.Liveness, "description": "It does not; `problems` says why."}}
         router.add_api_route(
             "/healthz", self.healthz, methods=["GET"], operation_id="healthz", summary="Whether it makes progress",
             responses=answer(schemas.Liveness) | problems() | unwell,
@@ -50,10 +50,12 @@ class HealthRoutes:
             "/readyz", self.readyz, methods=["GET"], operation_id="readyz", summary="Whether to send requests here",
             responses=answer(schemas.Liveness) | problems() | unwell,
         )  # fmt: skip
-        text = {"description": "Prometheus' text format.", "content": {"text/plain": {"schema": {"type": "string"}}}}
+        text: Responses = {
+            200: {"description": "Prometheus' format.", "content": {"text/plain": {"schema": {"type": "string"}}}}
+        }
         router.add_api_route(
             "/metrics", self.metrics, methods=["GET"], operation_id="metrics", summary="Figures for Prometheus",
-            responses={200: text} | problems(),
+            responses=text | problems(),
         )  # fmt: skip
         return router
 

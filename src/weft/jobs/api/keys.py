@@ -1,8 +1,8 @@
 """API keys: who may call the service, and what they may do.
 
-A key is `weft_ID_SECRET`; the file holds the SHA-256 of each secret, never the secret, which is 256 random bits: nothing
-that a slow hash would protect better. Secrets are compared in constant time. A revoked key stays in the file, so that its
-id is never another's, and so that a service whose keys were all revoked does not become one that needs none.
+A key is `weft_ID_SECRET`; the file holds the SHA-256 of each secret, never the secret, which is 256 random bits: a slow
+hash would protect it no better. Secrets are compared in constant time. A revoked key stays in the file, so that its id
+is never another's, and so that a service whose keys were all revoked does not become one that needs none.
 
 The file is read again when it has changed, within a second, by every worker: it is written whole and renamed.
 """

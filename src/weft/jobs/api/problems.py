@@ -17,7 +17,10 @@ from weft.errors import BadInput, DiskFull, ServerAway, ServerFull, WeftError
 from weft.jobs.errors import EngineAway, KeyReused, QueueFull, TaskFinished, TaskUnknown
 
 MEDIA_TYPE = "application/problem+json"
-_PHRASES = {status.value: status.phrase for status in HTTPStatus} | {413: "Content Too Large", 422: "Unprocessable Content"}
+_PHRASES = {status.value: status.phrase for status in HTTPStatus} | {
+    413: "Content Too Large",
+    422: "Unprocessable Content",
+}
 
 
 class Refusal(Exception):

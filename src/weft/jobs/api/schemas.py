@@ -29,8 +29,8 @@ class AsyncScrapeRequest(_Strict):
     url: Annotated[
         str,
         Field(
-            min_length=8, max_length=urls.MAX_LENGTH, pattern=r"^[hH][tT][tT][pP][sS]?://", description="where to begin",
-            json_schema_extra={"format": "http-url"}, examples=["https://example.com/"],
+            min_length=8, max_length=urls.MAX_LENGTH, pattern=r"^[hH][tT][tT][pP][sS]?://",
+            description="where to begin", json_schema_extra={"format": "http-url"}, examples=["https://example.com/"],
         ),
     ]  # fmt: skip
     max_depth: Annotated[StrictInt, Field(ge=0, le=1000, description="links from the URL; 0: it alone")] = 2
@@ -306,6 +306,8 @@ def accepts(model: type[BaseModel]) -> dict[str, str]:
     for name, field in schema["properties"].items():
         if name == "url":
             found[name] = f"a URL of http or https with at most {urls.MAX_LENGTH:,} characters"
+        elif field.get("type") == "null":
+            found[name] = "null: this is not available yet"
         elif "const" in field:
             found[name] = str(field["const"]).lower() + f": {field['description'].partition(':')[0]}"
         elif "$ref" not in str(field) and field.get("type") not in ("object", "array", "null"):

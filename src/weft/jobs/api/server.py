@@ -40,7 +40,7 @@ class Protocol(HttpToolsProtocol):
         if self._first is not None:
             self._first.cancel()
             self._first = None
-        self.scope[TRANSPORT] = self.transport  # type: ignore[typeddict-unknown-key]
+        self.scope[TRANSPORT] = self.transport  # type: ignore[literal-required]
         super().on_headers_complete()
 
 

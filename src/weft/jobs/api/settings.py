@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from msgspec import Struct
 
 from weft.errors import BadInput
-from weft.fetch.guard import is_loopback
 
 KEYS_FILE = "api-keys.json"
+# Written out in full: `127.evil.example` begins like a loopback address, and is none.
+_LOOPBACK = re.compile(r"localhost|127(\.[0-9]{1,3}){3}|::1|\[::1\]", re.IGNORECASE)
 
 
 class ApiSettings(Struct, frozen=True, kw_only=True):
@@ -40,10 +42,15 @@ class ApiSettings(Struct, frozen=True, kw_only=True):
         return max(1.0, whole / self.workers)
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a host, without a port, is a name of this machine that no other machine can use."""
+    return _LOOPBACK.fullmatch(host) is not None
+
+
 def check_address(host: str, has_keys: bool) -> None:
     """Refuses an address that others can reach while nobody needs a key."""
-    if not has_keys and not is_loopback(host.strip("[]") or "0.0.0.0"):  # noqa: S104 (what an empty host means)
+    if not has_keys and not is_loopback(host):
         raise BadInput(
-            f"host: {host} can be reached by others, and there are no API keys: make one with `weft keys create NAME`, "
-            "or listen at 127.0.0.1"
+            f"host: {host!r} can be reached by others, and there are no API keys: make one with "
+            "`weft keys create NAME`, or listen at 127.0.0.1"
         )

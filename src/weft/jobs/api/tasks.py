@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from weft.errors import BadInput, BadUrl
 from weft.jobs.api import answers, cursors, schemas
-from weft.jobs.api.documented import answer, problems, scrape_body
+from weft.jobs.api.documented import Responses, answer, problems, scrape_body
 from weft.jobs.api.exporting import MEDIA_TYPES, export
 from weft.jobs.api.feeds import Feeds
 from weft.jobs.api.gate import Caller
@@ -33,6 +33,14 @@ _FIELDS = tuple(schemas.AsyncScrapeRequest.model_fields)
 _IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,200}")
 _TASK_ID = re.compile(r"[0-9a-f]{32}")
 _PREFIX = "/scraping"
+
+_EVENTS_DOCUMENTED: Responses = {
+    200: {
+        "description": "Server-sent events: state, page, error (each with its number as id), and progress.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    },
+    204: {"description": "The task has ended, and there is nothing behind this event: do not come again."},
+}
 
 TaskId = Annotated[str, Path(description="the `task_id` that the submit gave", min_length=1, max_length=100)]
 
@@ -71,17 +79,11 @@ class TaskRoutes:
         router.add_api_route(
             task + "/results", self.results, methods=["GET"], operation_id="results",
             summary="What was scraped so far, also while the task runs",
-            responses={200: _results_documented()} | problems(404),
+            responses=_results_documented() | problems(404),
         )  # fmt: skip
         router.add_api_route(
             task + "/events", self.events, methods=["GET"], operation_id="events", summary="Events as they happen",
-            responses={
-                200: {
-                    "description": "Server-sent events: state, page, error (each with its number as id), and progress.",
-                    "content": {"text/event-stream": {"schema": {"type": "string"}}},
-                },
-                204: {"description": "The task has ended, and there is nothing behind this event: do not come again."},
-            } | problems(404, 429),
+            responses=_EVENTS_DOCUMENTED | problems(404, 429),
         )  # fmt: skip
         router.add_api_route(
             task, self.cancel, methods=["DELETE"], operation_id="cancel", summary="Cancel; what was scraped is kept",
@@ -196,19 +198,28 @@ class TaskRoutes:
         return EventStream(pieces, self._places, _caller(request).owner, self._settings)
 
     async def cancel(
-        self, request: Request, task_id: TaskId, query: Annotated[schemas.NoQuery, Query()]  # noqa: ARG002
+        self,
+        request: Request,
+        task_id: TaskId,
+        query: Annotated[schemas.NoQuery, Query()],  # noqa: ARG002
     ) -> Response:
         """Ends it within two seconds; a task that has ended is left as it is."""
         return await self._change(request, task_id, self._service.cancel)
 
     async def pause(
-        self, request: Request, task_id: TaskId, query: Annotated[schemas.NoQuery, Query()]  # noqa: ARG002
+        self,
+        request: Request,
+        task_id: TaskId,
+        query: Annotated[schemas.NoQuery, Query()],  # noqa: ARG002
     ) -> Response:
         """Nothing more is asked for until `resume`; the deadline runs on."""
         return await self._change(request, task_id, self._service.pause)
 
     async def resume(
-        self, request: Request, task_id: TaskId, query: Annotated[schemas.NoQuery, Query()]  # noqa: ARG002
+        self,
+        request: Request,
+        task_id: TaskId,
+        query: Annotated[schemas.NoQuery, Query()],  # noqa: ARG002
     ) -> Response:
         """Goes on with a task that is paused."""
         return await self._change(request, task_id, self._service.resume)
@@ -267,8 +278,8 @@ def _digest(url: str, spec: TaskSpec) -> str:
     return sha256(msgspec.json.encode([url, spec], order="sorted")).hexdigest()
 
 
-def _results_documented() -> dict[str, Any]:
+def _results_documented() -> Responses:
     own = {"schema": {"type": "string"}}
     binary = {"schema": {"type": "string", "format": "binary"}}
     others = {kind: binary if "parquet" in kind or "warc" in kind else own for kind in MEDIA_TYPES.values()}
-    return {"model": schemas.TaskResults, "description": "A stretch of what there is now.", "content": others}
+    return {200: {"model": schemas.TaskResults, "description": "A stretch of what there is now.", "content": others}}
