@@ -49,7 +49,6 @@ def create_app(service: JobService, settings: ApiSettings) -> ASGIApp:
             yield
         finally:
             saving.cancel()
-            feeds.close()
 
     app = FastAPI(
         title="Weft", version=__version__, summary="Scrapes in the background, and never lies about how far it is.",
@@ -61,8 +60,7 @@ def create_app(service: JobService, settings: ApiSettings) -> ASGIApp:
         app.add_exception_handler(error, handler)
     keyring = Keyring(settings.keys_file)
     _add_documents(app, keyring)
-    app.state.feeds = feeds  # the server closes them before it waits for answers that are under way
-    return Gate(app, settings, keyring, figures)
+    return Gate(app, settings, keyring, figures, feeds.close)
 
 
 async def _save(figures: WorkerFigures, places: Places) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -53,7 +53,15 @@ class Watcher(Protocol):
 class Gate:
     """The application, behind its door."""
 
-    def __init__(self, app: ASGIApp, settings: ApiSettings, keyring: Keyring, watcher: Watcher) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: ApiSettings,
+        keyring: Keyring,
+        watcher: Watcher,
+        end_streams: Callable[[], None],
+    ) -> None:
+        self.end_streams = end_streams  # for the server, before it waits for what is under way
         self._app = app
         self._settings = settings
         self._keyring = keyring

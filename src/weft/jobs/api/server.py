@@ -44,6 +44,17 @@ class Protocol(HttpToolsProtocol):
         super().on_headers_complete()
 
 
+class Server(uvicorn.Server):
+    """Ends event streams first: it would wait for them otherwise, and they last as long as their tasks."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Ends the worker's part."""
+        end_streams = getattr(self.config.app, "end_streams", None)
+        if end_streams is not None:
+            end_streams()
+        await super().shutdown(sockets)
+
+
 def listen(host: str, port: int) -> socket.socket:
     """The socket that all workers accept at."""
     bare = host.strip("[]")
@@ -69,7 +80,7 @@ def listen(host: str, port: int) -> socket.socket:
 def server_of(app: ASGIApp) -> uvicorn.Server:
     """The server of one worker: `await server.serve(sockets=[...])`; `server.should_exit = True` ends it."""
     _allow_connections()
-    return uvicorn.Server(
+    return Server(
         uvicorn.Config(
             app, http=Protocol, ws="none", loop="uvloop", lifespan="on", access_log=False, log_config=None,
             server_header=False, date_header=True, timeout_graceful_shutdown=GRACE_S, timeout_keep_alive=30,

@@ -1,0 +1,49 @@
+"""Server-sent events out of the bytes of a stream, as they come in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from weft.client.calls import event_of
+from weft.client.model import Event
+
+LONGEST_LINE = 4 * 1024 * 1024
+
+
+class EventParser:
+    """`feed(piece)` gives the events that are whole now; a half one at the end of a stream is dropped."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._lines: list[bytes] = []
+
+    def feed(self, piece: bytes) -> Iterator[Event]:
+        """Takes some bytes."""
+        whole, mark, rest = (self._rest + piece).rpartition(b"\n")
+        self._rest = rest
+        if len(rest) > LONGEST_LINE:
+            raise ValueError("a line of the stream is too long")
+        if not mark:
+            return
+        for line in whole.split(b"\n"):
+            line = line.removesuffix(b"\r")
+            if line:
+                self._lines.append(line)
+                continue
+            lines, self._lines = self._lines, []
+            if (event := _event(lines)) is not None:
+                yield event
+
+
+def _event(lines: list[bytes]) -> Event | None:
+    kind, number, data = "", "", []
+    for line in lines:
+        name, _, value = line.decode("utf-8", "replace").partition(":")
+        value = value.removeprefix(" ")
+        if name == "event":
+            kind = value
+        elif name == "id":
+            number = value
+        elif name == "data":
+            data.append(value)
+    return event_of(kind, number, "\n".join(data)) if data else None
