@@ -21,6 +21,7 @@ import msgspec
 
 from weft.cli.output import output_flags, print_document
 from weft.errors import BadInput, WeftError
+from weft.pipelines.pool import shared_config
 from weft.pipelines.pool.api import Stream, WorkerPool, handle_interrupt
 from weft.pipelines.pool.events import Counts
 from weft.pipelines.pool.items import Feeder, check_items, count_lines, read_items
@@ -100,6 +101,7 @@ def pool(ctx: click.Context) -> None:
     metavar="FILE",
     help="Where the results go, as JSON lines; - is stdout. [default: LOGS/RUN_ID/results.jsonl]",
 )
+@click.option("--config", metavar="FILE", help="YAML or JSON that every item gets as context.config.")
 @click.option("--ordered", is_flag=True, help="Results in the order of the items.")
 @click.option("--logs", metavar="DIR", default="logs", show_default=True, help="Where runs are kept.")
 @click.option("--no-item-logs", is_flag=True, help="Keep no log for each item; what items print goes to the terminal.")
@@ -128,6 +130,44 @@ def run(function: str, as_json: bool, quiet: bool, **options: Any) -> int:
     return _tell_end(directory, manifest, time.monotonic() - began_s, quiet=quiet, as_json=as_json)
 
 
+@pool.command("runs", short_help="List the runs, newest first.")
+@click.option("--logs", metavar="DIR", default="logs", show_default=True, help="Where runs are kept.")
+@output_flags
+def runs(logs: str, as_json: bool, quiet: bool) -> int:
+    """List what was run, newest first: how it ended, and over which items."""
+    found = [_listed(path.parent) for path in sorted(Path(logs).glob("*/run.json"), reverse=True)]
+    if as_json:
+        print_document({"runs": found})
+        return 0
+    for run in found:
+        counts = run["counts"]
+        done = (
+            "nothing yet" if counts is None else f"{counts['done']:,} items, {counts['ok'] + counts['skipped']:,} well"
+        )
+        click.echo(f"{run['run_id']}  {run['state']:11}  {done}  {run['function']}  {run['items']}")
+    if not found and not quiet:
+        click.echo(f"there are no runs in {logs}", err=True)
+    return 0
+
+
+def _listed(folder: Path) -> dict[str, Any]:
+    """A run, for a list: one whose manifest is damaged is in it, too."""
+    directory = RunDirectory(folder)
+    try:
+        manifest = _load(directory)
+    except BadInput:
+        return {"run_id": directory.run_id, "state": "damaged", "function": "", "items": "", "counts": None}
+    state = "finished" if manifest.finished else "running" if directory.is_running() else "interrupted"
+    return {
+        "run_id": directory.run_id,
+        "state": state,
+        "function": manifest.function,
+        "items": manifest.items,
+        "out": manifest.out,
+        "counts": msgspec.to_builtins(manifest.counts),
+    }
+
+
 @pool.command("replay", short_help="Run one item of a run again, by itself.")
 @click.argument("run_id", metavar="RUN")
 @click.argument("item")
@@ -143,7 +183,8 @@ def replay(run_id: str, item: str, logs: str, as_json: bool, quiet: bool) -> int
     function = _full_name(function)
     kept = {key: settings[key] for key in ("item_timeout", "memory_limit_mb") if key in settings}
     with _stdout_to_stderr():
-        (result,) = WorkerPool(function, workers=1, crash_tries=1, **kept).run([found])
+        config = shared_config.of_run(directory.path)
+        (result,) = WorkerPool(function, workers=1, crash_tries=1, config=config, **kept).run([found])
     if as_json:
         print_document(msgspec.to_builtins(result))
     else:
@@ -151,6 +192,24 @@ def replay(run_id: str, item: str, logs: str, as_json: bool, quiet: bool) -> int
         if result.traceback and not quiet:
             click.echo(result.traceback, err=True)
     return 0 if result.good else 1
+
+
+def _config(name: str | None) -> dict[str, Any] | None:
+    if name is None:
+        return None
+    from weft.config.yaml_file import LONGEST_FILE, parsed
+
+    try:
+        with Path(name).open("rb") as file:
+            text = file.read(LONGEST_FILE + 1).decode()
+        if len(text) > LONGEST_FILE:
+            raise ValueError(f"it is longer than {LONGEST_FILE >> 20} MiB")
+        found = parsed(text)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"--config {name}: {getattr(error, 'strerror', None) or error}") from None
+    if not isinstance(found, dict):
+        raise BadInput(f"--config {name}: it must hold names with values, this is {type(found).__name__}")
+    return found
 
 
 def _full_name(function: str) -> str:
@@ -254,6 +313,7 @@ def _run(directory: RunDirectory, manifest: Manifest, options: dict[str, Any], *
         run_dir=directory.path,
         logs=not options["no_item_logs"],
         resume=bool(options["resume"]),
+        config=_config(options["config"]),
         **_settings(options),
     )
     with (

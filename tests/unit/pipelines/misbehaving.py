@@ -368,3 +368,13 @@ class Methods:
     @staticmethod
     def static(item: Item, context: Context) -> Any:
         return "static"
+
+
+def read_config(item: Item, context: Context) -> Any:
+    """What the item wants of the shared configuration; `spoil` tries to change it, `kill` dies after reading it."""
+    if "spoil" in item:
+        context.config["spoilt"] = True  # type: ignore[index]
+    found = context.config.get(item.get("key", "key"))
+    if "kill" in item and context.attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -16,6 +16,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from weft.errors import BadInput
+from weft.pipelines.pool import shared_config
 from weft.pipelines.pool.engine import PoolEngine, RunRequest, WorkerView
 from weft.pipelines.pool.events import Counts, Listener
 from weft.pipelines.pool.record import Result
@@ -37,15 +38,18 @@ class WorkerPool:
         run_dir: str | Path | None = None,
         logs: bool | None = None,
         resume: bool = False,
+        config: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> None:
         """`function(item, context)`, or its name as `module:function`. With a `run_dir` results are journalled, can be
-        resumed, and each item has a log (unless `logs` is False). The other settings are those of `Settings`."""
+        resumed, and each item has a log (unless `logs` is False). `config` is a plain mapping that every worker gets
+        once, as `context.config`; it is kept with the run. The other settings are those of `Settings`."""
         self._target = Target.of(function)
         self._settings = _settings(worker_count(workers), settings)
         self._directory = RunDirectory(Path(run_dir)) if run_dir is not None else None
         self._logs = self._directory is not None if logs is None else logs
         self._resume = resume
+        self._config = shared_config.encoded(config)
         self._listeners: list[Listener] = []
         if self._logs and self._directory is None:
             raise BadInput("logs need a run_dir to be kept in")
@@ -74,8 +78,9 @@ class WorkerPool:
         if total is None and hasattr(items, "__len__"):
             total = len(items)  # type: ignore[arg-type]
         order = RunRequest(
-            self._target, self._settings, self._directory, self._logs, self._resume, ordered, max_ahead, total
-        )
+            self._target, self._settings, self._directory, self._logs, self._resume, ordered, max_ahead, total,
+            self._config,
+        )  # fmt: skip
         return Stream(PoolEngine(order, iter(items), list(self._listeners)))
 
 

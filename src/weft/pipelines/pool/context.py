@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from types import TracebackType
-from typing import NoReturn
+from collections.abc import Callable, Mapping
+from types import MappingProxyType, TracebackType
+from typing import Any, NoReturn
 
 from weft.pipelines.pool.itemlog import ItemLog
 from weft.pipelines.pool.slot import SharedSlot
 
 PROCESS = "process"
 """The phase of what happens outside any stage."""
+_NO_CONFIG: Mapping[str, Any] = MappingProxyType({})
 
 
 class Skip(Exception):
@@ -21,7 +22,7 @@ class Skip(Exception):
 class Context:
     """The context of one item, on its worker. Stages may be nested; a failure is reported with the innermost."""
 
-    __slots__ = ("_on_stage", "_slot", "attempt", "deadline", "failed_phase", "item_id", "log", "phase")
+    __slots__ = ("_on_stage", "_slot", "attempt", "config", "deadline", "failed_phase", "item_id", "log", "phase")
 
     def __init__(
         self,
@@ -31,12 +32,15 @@ class Context:
         log: ItemLog,
         slot: SharedSlot,
         on_stage: Callable[[Context], None] | None = None,
+        config: Mapping[str, Any] = _NO_CONFIG,
     ) -> None:
         self.item_id = item_id
         self.attempt = attempt
         self.deadline = deadline
         """When the item is stopped, on the clock of `time.monotonic()`; None without a limit."""
         self.log = log
+        self.config = config
+        """What the pool was given for all items; read-only."""
         self.phase: str | None = None
         self.failed_phase: str | None = None
         self._slot = slot

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from weft.errors import BadInput
-from weft.pipelines.pool import events
+from weft.pipelines.pool import events, shared_config
 from weft.pipelines.pool.autopsy import Autopsy
 from weft.pipelines.pool.crash import Queue
 from weft.pipelines.pool.crew import Crew, WorkerDeath
@@ -59,6 +59,8 @@ class RunRequest(msgspec.Struct, frozen=True):
     ordered: bool = False
     max_ahead: int | None = None
     total: int | None = None
+    config: bytes = b""
+    """What all items share, encoded (shared_config.py)."""
 
 
 class WorkerView(NamedTuple):
@@ -88,6 +90,7 @@ class PoolEngine:
         self._drained: set[Member] = set()
         self._crew: Crew | None = None
         self._journal: ResultJournal | None = None
+        self._config = order.config
         self._owner = Owner.this_process()
         process.open_standard_descriptors()
         lock = [order.directory.hold(self._owner)] if order.directory is not None else []
@@ -105,7 +108,8 @@ class PoolEngine:
             history = History(directory, self._journal)
             if not order.resume:
                 history.refuse_if_any()
-            elif self._journal.new and directory.used:
+            self._config = shared_config.kept_in(directory.path, order.config, resume=order.resume)
+            if order.resume and self._journal.new and directory.used:
                 _log.warning(f"{directory.journal} was missing or empty: every item of the run is done again")
         self._queue = Queue(order.settings.batch_size)
         self._delivery = Delivery(self.progress, self._journal, history, order.max_ahead)
@@ -125,8 +129,9 @@ class PoolEngine:
         order = self.order
         logs = str(order.directory.items) if order.directory is not None and order.logs else None
         return Assignment(
-            order.target, sys.path, order.settings.item_timeout, logs, bool(self.progress.listeners), number
-        )
+            order.target, sys.path, order.settings.item_timeout, logs, bool(self.progress.listeners), number,
+            self._config,
+        )  # fmt: skip
 
     @property
     def ready(self) -> deque[Result]:

@@ -2,6 +2,7 @@
 
 logs/2026-02-04T10-30-45/
   run.json                    what was asked for (written by the command line)
+  config                      what all items share (shared_config.py)
   journal                     every result (journal.py)
   items/NAME.worker-PID.log   a log for each item (itemlog.py)
   worker-PID.log              what a worker printed while it imported the function
@@ -150,6 +151,20 @@ class RunDirectory:
             f"run {self.run_id} is over, its process {last.pid} has gone, but something still has"
             f" {self.path / 'lock'} open (fuser tells which): end that and try again"
         )
+
+    def is_running(self) -> bool:
+        """Whether a process has it now."""
+        try:
+            fd = os.open(self.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
 
     def release(self) -> None:
         """Releases the lock."""

@@ -30,6 +30,7 @@ class Assignment(msgspec.Struct, frozen=True):
     log_directory: str | None
     events: bool
     number: int
+    config: bytes = b""
 
 
 def assignment_frame(assignment: Assignment) -> bytes:

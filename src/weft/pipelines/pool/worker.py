@@ -19,11 +19,13 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from weft.errors import BadInput
+from weft.pipelines.pool import shared_config
 from weft.pipelines.pool.capture import Capture, OutputFile, SignalGuard
 from weft.pipelines.pool.context import PROCESS, Context, Skip
 from weft.pipelines.pool.descriptors import Descriptors
@@ -98,6 +100,7 @@ class Worker:
         process.set_name(f"weft-worker-{assignment.number}")
         sys.path[:] = assignment.sys_path
         self._limit_s = assignment.item_timeout_s
+        self._config = MappingProxyType(shared_config.decoded(assignment.config))
         self._events = assignment.events
         self._observed = assignment.events or assignment.log_directory is not None
         self._log = ItemLog(self._slot, assignment.log_directory, os.getpid(), self._output.collect)
@@ -152,7 +155,7 @@ class Worker:
         began_ns = time.monotonic_ns()
         self._slot.words[START_NS] = began_ns
         deadline = None if self._limit_s is None else began_ns / 1e9 + self._limit_s
-        context = Context(item_id, attempt, deadline, self._log, self._slot, on_stage)
+        context = Context(item_id, attempt, deadline, self._log, self._slot, on_stage, self._config)
         problem: BaseException | None
         try:
             value, status, problem = self._function(item, context), OK, None

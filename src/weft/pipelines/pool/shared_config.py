@@ -1,0 +1,82 @@
+"""What all items of a run share: a plain mapping, sent once to each worker and kept with the run.
+
+Encoded once, as msgpack. A resume goes on with what the run began with; another mapping would give half of the items
+other results.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from weft.errors import BadInput
+
+MAX_BYTES = 64 * 1024 * 1024
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+_EMPTY = _encode({})
+
+
+def encoded(config: Mapping[str, Any] | None) -> bytes:
+    """The mapping as it is sent; empty bytes for None. BadInput where it is none, or cannot be sent."""
+    if config is None:
+        return b""
+    if not isinstance(config, Mapping) or not all(isinstance(key, str) for key in config):
+        raise BadInput(f"config must be a mapping with texts as keys, this is {type(config).__name__}")
+    try:
+        data = _encode(dict(config))
+    except Exception as error:
+        raise BadInput(f"config cannot be sent to workers: {type(error).__name__}: {error}") from None
+    if len(data) > MAX_BYTES:
+        raise BadInput(f"config is too large: {len(data)} bytes, at most {MAX_BYTES} can be sent")
+    return data
+
+
+def decoded(data: bytes) -> dict[str, Any]:
+    """The mapping, at the worker."""
+    return msgspec.msgpack.decode(data, type=dict[str, Any]) if data else {}
+
+
+def kept_in(folder: Path, given: bytes, *, resume: bool) -> bytes:
+    """What a run works with: a new one keeps what it was given, a resumed one goes on with what is kept."""
+    path = folder / "config"
+    if resume and path.is_file():
+        kept = _read(path)
+        if given and given != kept:
+            raise BadInput(f"run {folder.name} began with another config; resume it with the same, or without one")
+        return kept
+    if given or path.exists():
+        _write(path, given)
+    return given
+
+
+def of_run(folder: Path) -> dict[str, Any]:
+    """What a run was given; empty if it was given nothing."""
+    path = folder / "config"
+    return decoded(_read(path)) if path.is_file() else {}
+
+
+def _read(path: Path) -> bytes:
+    try:
+        data = path.read_bytes()
+        decoded(data)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path} cannot be read: {error}; delete it, and give the config again") from None
+    return data
+
+
+def _write(path: Path, data: bytes) -> None:
+    """It may hold secrets: it is its owner's alone."""
+    new = path.with_name("config.new")
+    try:
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(data or _EMPTY)
+            file.flush()
+            os.fsync(fd)
+        new.replace(path)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written: {error.strerror}") from None
