@@ -7,10 +7,18 @@ from collections.abc import Callable
 import pytest
 from harnesses import Harness, claim_one, cool, done, no_robots, page, pages, polite, served
 
-from weft.frontier.contract import CrawlLimits, End, Outcome
+from weft.frontier.contract import CrawlLimits, End, Ended, Outcome
 from weft.frontier.requests import Finish, Start, read_events
+from weft.records import Found, Lease, Purpose
 
 Make = Callable[..., Harness]
+
+
+def logged(harness: Harness, lease: Lease) -> list[str]:
+    """What the request log has of an item: its starts, and how each ended."""
+    (folder,) = {path.parent for path in harness.folder.rglob("requests-*.log")}
+    events = [one for one in read_events(folder) if isinstance(one, Start | Finish) and one.item == lease.item]
+    return [one.status if isinstance(one, Finish) else "start" for one in events]
 
 
 def test_a_budget_that_comes_while_pages_are_out_counts_them_and_loses_nothing(make: Make) -> None:
@@ -131,17 +139,16 @@ def test_what_is_set_aside_uses_up_neither_budget_nor_permit_and_was_not_asked_f
     out = claim_one(harness)
     assert frontier.claim("me", 9) == []
     frontier.set_aside([out])
+    assert logged(harness, out) == ["start", "unasked"], "known before anybody else may ask"
+    due = frontier.next_due()
+    assert due is not None and due <= frontier.now()
     harness.advance(1)
     kept = claim_one(harness)
     assert kept.item != out.item and not frontier.has_work(harness.crawl)
     frontier.finish([Outcome(kept, End.OTHER)])
     assert frontier.take_back(harness.crawl, lambda _: True) == 1
     assert claim_one(harness).item == out.item
-    frontier.commit()
-    folder = next(iter(sorted(path.parent for path in harness.folder.rglob("requests-*.log"))))
-    events = [event for event in read_events(folder) if isinstance(event, Start | Finish) and event.item == out.item]
-    assert [type(event) for event in events] == [Start, Finish, Start]
-    assert isinstance(events[1], Finish) and events[1].status == "unasked"
+    assert logged(harness, out) == ["start", "unasked", "start"]
 
 
 def test_of_two_that_have_waited_long_the_one_that_came_first_is_next(make: Make) -> None:
@@ -175,3 +182,253 @@ def test_once_one_that_waited_long_is_served_the_others_are_not_due(make: Make) 
         harness.advance(0.5)
     due = frontier.next_due()
     assert due is None or due > frontier.now(), "the place is taken"
+
+
+def test_of_two_crawls_with_one_name_the_other_has_it_when_one_ends(make: Make) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    older = frontier.open_crawl("other", CrawlLimits(), polite(0.0))
+    frontier.commit()
+    frontier.close_crawl(older)
+    newer = frontier.open_crawl("other", CrawlLimits(), polite(0.0))
+    frontier.admit(newer, pages("a", 2))
+    frontier.commit()
+    harness.others = (CrawlLimits(), polite(0.0), 1.0)
+    frontier = harness.crash()
+    assert frontier.kept_crawls() == [harness.crawl, older, newer]
+    named = frontier.open_crawl("other", CrawlLimits(), polite(0.0))
+    assert named in (older, newer)
+    frontier.close_crawl(named)
+    frontier.closed(named)
+    left = older + newer - named
+    assert frontier.open_crawl("other", CrawlLimits(), polite(0.0)) == left
+    frontier.close_crawl(left)
+    frontier.closed(left)
+    assert frontier.open_crawl("other", CrawlLimits(), polite(0.0)) > newer
+
+
+def test_the_end_of_the_unnamed_one_of_two_leaves_the_name_to_the_other(make: Make) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    older = frontier.open_crawl("other", CrawlLimits(), polite(0.0))
+    frontier.commit()
+    frontier.close_crawl(older)
+    newer = frontier.open_crawl("other", CrawlLimits(), polite(0.0))
+    frontier.commit()
+    harness.others = (CrawlLimits(), polite(0.0), 1.0)
+    frontier = harness.crash()
+    named = frontier.open_crawl("other", CrawlLimits(), polite(0.0))
+    unnamed = older + newer - named
+    frontier.close_crawl(unnamed)
+    frontier.closed(unnamed)
+    assert frontier.open_crawl("other", CrawlLimits(), polite(0.0)) == named
+
+
+def test_a_depth_limit_that_is_changed_keeps_the_depths_that_are_known(make: Make) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start(CrawlLimits(max_depth=5))
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page("http://a/1", 4)])
+    frontier.change_crawl(harness.crawl, CrawlLimits(max_depth=6), harness.section, 1.0)
+    assert frontier.admit(harness.crawl, [page("http://a/1", 2)]).duplicates == 1
+    lease = claim_one(harness)
+    assert lease.depth == 2
+    done(harness, lease)
+    assert frontier.claim("me", 9) == [], "it was moved, not doubled"
+
+
+def test_what_is_set_aside_and_found_nearer_comes_back_there(make: Make) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start(CrawlLimits(max_depth=5))
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page("http://a/1", 4)])
+    frontier.set_aside([claim_one(harness)])
+    assert frontier.take_back(harness.crawl, lambda _: True) == 1
+    lease = claim_one(harness)
+    assert (lease.url, lease.depth) == ("http://a/1", 4)
+    assert frontier.admit(harness.crawl, [page("http://a/1", 2)]).expand == ()
+    frontier.finish([Outcome(lease, End.RELEASE)])
+    assert claim_one(harness).depth == 2
+
+
+def test_a_crawl_that_is_brought_back_late_has_what_it_had(make: Make) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    other = frontier.open_crawl("other", CrawlLimits(), polite(0.0))
+    frontier.admit(other, pages("a", 3))
+    no_robots(harness, "a")
+    done(harness, claim_one(harness))
+    frontier.commit()
+    frontier = harness.crash()
+    assert frontier.kept_crawls() == [harness.crawl, other]
+    frontier.reopen_crawl(other, CrawlLimits(), polite(0.0), 1.0)
+    standing = frontier.crawl_standing(other)
+    assert (standing.queued, standing.leased, standing.seen) == (2, 0, 3)
+    assert frontier.admit(other, pages("a", 4)).new == 1
+    assert [whose for _, whose in served(harness, 5)] == [other] * 3
+
+
+def test_a_site_is_remembered_for_as_long_as_the_slowest_crawl_may_have_to_wait(make: Make) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    no_robots(harness, "a", "b")
+    slow = frontier.open_crawl("slow", CrawlLimits(), polite(200.0))
+    frontier.admit(harness.crawl, pages("a", 1))
+    done(harness, claim_one(harness))
+    for _ in range(9):
+        harness.advance(20)
+        assert frontier.claim("me", 9) == []
+    frontier.admit(slow, pages("a", 1))
+    harness.advance(19)
+    assert frontier.claim("me", 9) == []
+    harness.advance(2)
+    assert claim_one(harness).crawl == slow
+
+
+@pytest.mark.parametrize("ends", ["closed", "paused"])
+def test_a_robots_txt_that_one_crawl_will_not_ask_for_again_is_asked_for_by_another(make: Make, ends: str) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    other = frontier.open_crawl("other", CrawlLimits(), polite(0.0))
+    frontier.admit(other, pages("a", 2))
+    robots = claim_one(harness)
+    frontier.admit(harness.crawl, pages("a", 3))
+    cool(harness, robots, ok=False)
+    frontier.finish([Outcome(robots, End.RETRY, wait_s=5)])
+    if ends == "closed":
+        frontier.close_crawl(other)
+        frontier.closed(other)
+        frontier.commit()
+        while not frontier.forget_crawl(other):
+            pass
+        assert frontier.stats().queued == 3
+    else:
+        frontier.pause(other)
+        queued = [frontier.crawl_standing(crawl).queued for crawl in (harness.crawl, other)]
+        assert queued[0] == 3 and frontier.stats().queued == sum(queued)
+    harness.advance(6)
+    again = claim_one(harness)
+    assert (again.purpose, again.crawl) == (Purpose.ROBOTS, harness.crawl)
+    cool(harness, again, ok=True)
+    no_robots(harness, "a")
+    frontier.finish([Outcome(again, End.OTHER)])
+    assert [whose for _, whose in served(harness, 5)] == [harness.crawl] * 3
+
+
+def test_a_robots_txt_waits_as_long_as_it_must_after_a_crash_and_no_longer(make: Make) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    frontier.admit(harness.crawl, pages("a", 1))
+    robots = claim_one(harness)
+    cool(harness, robots, ok=False)
+    frontier.finish([Outcome(robots, End.RETRY, wait_s=50)])
+    frontier.commit()
+    frontier = harness.crash()
+    for wait_s in (25.0, 24.0):
+        assert frontier.claim("me", 9) == []
+        harness.advance(wait_s)
+    assert frontier.claim("me", 9) == []
+    harness.advance(1.0)
+    again = claim_one(harness)
+    assert (again.purpose, again.attempt) == (Purpose.ROBOTS, 1)
+
+
+def test_leases_that_are_over_keep_no_other_from_ending(make: Make) -> None:
+    harness = make(delay_s=0.0, places=2)
+    frontier = harness.start()
+    no_robots(harness, "a", "b")
+    frontier.admit(harness.crawl, [*pages("a", 2), *pages("b", 2)])
+    leases = frontier.claim("me", 4)
+    done(harness, leases[0])
+    frontier.cool([Ended(lease, frontier.now(), ok=True) for lease in leases])
+    assert frontier.finish([Outcome(lease, End.PAGE) for lease in leases]) == [False, True, True, True]
+    frontier.commit()
+    assert [logged(harness, lease)[1:] for lease in leases] == [["-"]] * 4
+    frontier.admit(harness.crawl, [page("http://a/x"), page("http://a/y"), page("http://b/x"), page("http://b/y")])
+    assert len(frontier.claim("me", 9)) == 4, "all places are free"
+
+
+def test_a_lease_of_a_crawl_that_is_over_expires_without_a_trace(make: Make) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    other = frontier.open_crawl("other", CrawlLimits(), polite(0.0))
+    frontier.admit(other, pages("a", 2))
+    lease = claim_one(harness)
+    frontier.close_crawl(other)
+    frontier.closed(other)
+    frontier.commit()
+    harness.advance(lease.deadline - harness.time + 1.0)
+    assert frontier.claim("me", 9) == []
+    harness.advance(2)
+    assert frontier.claim("me", 9) == []
+    assert (frontier.stats().queued, frontier.stats().leased) == (0, 0)
+    frontier.admit(harness.crawl, pages("a", 1))
+    assert claim_one(harness).crawl == harness.crawl, "its place is free"
+
+
+def test_a_page_that_is_still_being_stored_counts_for_its_budget_however_long_that_takes(make: Make) -> None:
+    harness = make(delay_s=0.0, lease_s=9000.0)
+    frontier = harness.start(CrawlLimits(max_pages_per_domain=1))
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, pages("a", 1))
+    lease = claim_one(harness)
+    cool(harness, lease, ok=True)
+    for _ in range(5):
+        harness.advance(50)
+        assert frontier.claim("me", 9) == []
+    frontier.admit(harness.crawl, [page("http://a/another")])
+    assert frontier.claim("me", 9) == [] and not frontier.has_work(harness.crawl)
+    frontier.finish([Outcome(lease, End.OTHER)])
+    assert claim_one(harness).url == "http://a/another"
+
+
+def test_a_crawl_that_may_have_no_page_is_exhausted_at_once(make: Make) -> None:
+    frontier = make().start(CrawlLimits(max_pages=0))
+    assert frontier.exhausted()
+    frontier.open_crawl("other", CrawlLimits(max_pages=1))
+    assert not frontier.exhausted()
+
+
+def test_what_was_not_asked_for_is_before_all_that_came_after_it(make: Make) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [Found(f"http://a/{number}", 0, 0, 1, about="http://a/from") for number in range(3)])
+    first = claim_one(harness)
+    frontier.finish([Outcome(first, End.RELEASE)])
+    assert claim_one(harness).url == first.url
+
+
+def test_one_that_waits_for_a_robots_txt_holds_nobody_up(make: Make) -> None:
+    harness = make(delay_s=0.0, places=3)
+    frontier = harness.start()
+    no_robots(harness, "y.a.test")
+    patient = frontier.open_crawl("patient", CrawlLimits(), polite(1.0, places=3))
+    frontier.admit(patient, pages("x.a.test", 2))
+    assert claim_one(harness).purpose is Purpose.ROBOTS
+    harness.advance(20)
+    frontier.admit(harness.crawl, pages("y.a.test", 2))
+    assert [len(frontier.claim("me", 1)) for _ in range(2)] == [1, 1]
+
+
+def test_an_edit_of_the_delay_is_in_force_at_once_also_where_others_are(make: Make) -> None:
+    harness = make(delay_s=1.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    other = frontier.open_crawl("other", CrawlLimits(), polite(1000.0))
+    frontier.admit(harness.crawl, pages("a", 1))
+    frontier.admit(other, pages("a", 2))
+    assert {whose for _, whose in served(harness, 5)} >= {harness.crawl}
+    harness.advance(10)
+    assert frontier.claim("me", 9) == []
+    frontier.change_crawl(other, CrawlLimits(), polite(5.0), 1.0)
+    assert claim_one(harness).crawl == other
+
+
+def test_a_host_that_is_an_address_is_queued_and_told_as_any_other(make: Make) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    found = [page("http://[2001:db8::1]/x"), page("http://[2001:db8::1]:8080/y")]
+    frontier.admit(harness.crawl, found)
+    assert sorted(item.url for item in frontier.items(harness.crawl)) == sorted(one.url for one in found)

@@ -428,6 +428,8 @@ def test_after_a_loss_each_crawl_waits_its_own_delay_and_a_while_at_least(pod: P
         pod.client.hincrby("n", "ops", -3)
         again = pod.process()
         assert [message for message, _ in lines] == ["the server has lost data: every site waits a full delay"]
+    assert again.open_crawl("new", CrawlLimits(), polite(0.0)) > 1000, "the numbers of lost crawls are not used again"
+    assert int(pod.client.hget("n", "stamp")) >= 1_000_000, "nor those of lost leases"
     for crawl, delay_s in ((slow, 30.0), (quick, 1.0)):
         again.change_crawl(crawl, CrawlLimits(), polite(delay_s), 1.0)
     pod.time += 9.9
@@ -465,3 +467,11 @@ def test_leases_of_a_version_that_did_not_count_them_by_site_end_as_others_do(po
     (lease,) = frontier.claim(frontier.owner, 9)
     finished(frontier, lease)
     assert frontier.claim(frontier.owner, 9) == [] and frontier.crawl_standing(1).queued == 1
+
+
+def test_an_edit_that_has_reached_all_sites_is_not_repeated(pod: Pod) -> None:
+    frontier = pod.process()
+    frontier.admit(1, [*pages("a", 2), *pages("b", 2)])
+    for section in (polite(5.0), polite(1.0)):
+        frontier.change_crawl(1, CrawlLimits(), section, 1.0)
+        assert not pod.client.hexists("c:1", "moving")

@@ -115,6 +115,15 @@ def test_a_bloom_filter_answers_also_where_nothing_may_be_added(pod: Pod) -> Non
     assert (frontier.admit(1, maps[1:]).new, frontier.admit(1, maps[1:]).duplicates) == (0, 0)
 
 
+def test_the_bits_of_a_filter_are_those_of_crawls_that_are_on_servers_already(pod: Pod) -> None:
+    frontier = pod.process(bloom_filter=(1000, 0.01))
+    frontier.admit(1, pages(1))
+    bits, hashes = map(int, frontier._crawls[1].bloom.split(":"))
+    first, step = map(int, frontier._crawls[1].fingerprint("http://a/1").split(":"))
+    places = {(first + number * step) % bits for number in range(hashes)}
+    assert hashes > 1 and {bit for bit in range(bits) if pod.client.getbit("b:1:0", bit)} == places
+
+
 BLOOM_BY_SETS = """
 local server = redis
 local redis = setmetatable({ call = function(command, ...)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import shutil
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -453,3 +455,38 @@ def test_the_cookies_of_a_forgotten_crawl_are_gone(bench: Bench) -> None:
     while not frontier.forget_crawl(1):
         pass
     assert list(frontier._journal.keys("cookies")) == ["2 a"]
+
+
+def test_a_journal_that_does_not_tell_the_last_crawl_has_the_highest_number(bench: Bench) -> None:
+    """An older Weft did not write it down."""
+    bench.open(("one", CrawlLimits()), ("two", CrawlLimits()))
+    bench.close()
+    with closing(sqlite3.connect(bench.folder / "frontier.db")) as journal:
+        assert journal.execute("DELETE FROM meta WHERE name = 'last_crawl'").rowcount == 1
+        journal.commit()
+    assert bench.open(("one", CrawlLimits())).open_crawl("three", CrawlLimits()) == 3
+
+
+def test_a_crawl_delay_that_an_address_was_asked_for_is_known_after_a_kill(bench: Bench) -> None:
+    bench.settings |= {"key_scope": "ip", "delay_s": 1.0}
+    frontier = bench.open()
+    allow(frontier, "http://a")
+    frontier.admit(1, [Found("http://a/1", 0), Found("http://a/2", 0), Found("http://a/3", 0)])
+    frontier.commit()
+    (lease,) = frontier.claim("me", 9)
+    frontier.take_places([Wanted(lease, "192.0.2.1", 50.0)])
+    bench.kill()
+    frontier = bench.open()
+    bench.time += 60.0
+    for wait_s, granted in ((0.0, True), (40.0, False), (11.0, True)):
+        bench.time += wait_s
+        leases = frontier.claim("me", 9)
+        assert [frontier.take_places([Wanted(lease, "192.0.2.1")])[0] for lease in leases] == [granted] * len(leases)
+        assert leases or not granted
+        for lease in leases if granted else ():
+            fetch(frontier, lease)
+
+
+def test_stats_of_one_process_tell_of_no_other(bench: Bench) -> None:
+    stats = bench.open().stats()
+    assert (stats.sent, stats.received, stats.to_parse) == (0, 0, 0)

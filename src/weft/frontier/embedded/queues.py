@@ -284,7 +284,7 @@ class Queues:
         clock, lanes = site.clock, site.lanes
         if asked is not None:
             asked.stalled_at = self._now()
-        if clock.parked and clock.active < clock.places(self.section):
+        if clock.parked:
             self.wake(clock)
         if asked is None:
             for lane in lanes:

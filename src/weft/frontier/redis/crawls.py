@@ -105,9 +105,8 @@ class RedisCrawls(PodClient):
         cursor: Any = 0
         while True:
             cursor, found = self._ask("ZSCAN", f"due:{crawl}", cursor, "COUNT", _SITES)
-            sites = [entry[0] for entry in found] if found and isinstance(found[0], tuple | list) else found[::2]
-            if sites:
-                yield sites
+            if found:
+                yield [site for site, _ in found]
             if not int(cursor):
                 return
 

@@ -533,8 +533,7 @@ class RedisFrontier(RedisCrawls):
         back = 0
         while True:
             cursor, found = self._ask("HSCAN", f"aside:{crawl}", cursor, "COUNT", 500)
-            records = found.values() if isinstance(found, dict) else found[1::2]
-            items = [self._set_aside_item(record) for record in records]
+            items = [self._set_aside_item(record) for record in found.values()]
             back += self._queue_again(crawl, [item.item for item in items if wanted(item)])
             if not int(cursor):
                 return back

@@ -114,7 +114,7 @@ local function finish(a, d, age, ok, slow, retry_after)
   if slow then
     a.good, a.single = 0, 1
     a.x = math.min(SLOWEST, math.max(2 * delay_of(a, d), 1000000))
-    a.due = math.max(a.due, at + a.x, at + retry_after)
+    a.due = math.max(a.due, at + retry_after) -- the delay counts from the end anyway
     if retry_after > D.longest then a.long = at + retry_after end
   elseif ok and a.x > 0 then
     a.good = a.good + 1

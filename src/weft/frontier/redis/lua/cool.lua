@@ -48,7 +48,7 @@ local function end_request(s, d, n, at, ok, slow, retry_after)
     s.good, s.single = 0, 1
     s.x = math.min(SLOWEST, math.max(2 * delay_of(s, d), 1000000))
     if s.x > before then happens('slowed', s.site, delay_of(s, d)) end
-    s.due = math.max(s.due, at + s.x, at + retry_after)
+    s.due = math.max(s.due, at + retry_after) -- the delay counts from the end anyway
     if retry_after > d.longest then reject_site(s, 'retry-after') end
   end
   if ok ~= '' then answered(s, d, n, ok == '1', at) end

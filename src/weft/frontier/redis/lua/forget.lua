@@ -43,7 +43,7 @@ for _, site in ipairs(some) do
 end
 many('ZREM', due, some)
 most = most - #some
-if call('EXISTS', due) == 1 or most <= 0 then return reply(0, segments) end
+if most <= 0 then return reply(0, segments) end
 
 -- The buckets of its seen set, a hundred of its known depths for one of these, the pieces of its Bloom filter.
 local function delete_numbered(prefix, amount, each)
