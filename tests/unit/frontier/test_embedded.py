@@ -490,3 +490,21 @@ def test_a_crawl_delay_that_an_address_was_asked_for_is_known_after_a_kill(bench
 def test_stats_of_one_process_tell_of_no_other(bench: Bench) -> None:
     stats = bench.open().stats()
     assert (stats.sent, stats.received, stats.to_parse) == (0, 0, 0)
+
+
+def test_tries_of_a_page_that_was_stored_before_a_kill_are_forgotten_and_no_others(bench: Bench) -> None:
+    frontier = bench.open()
+    allow(frontier, "http://a", "http://b")
+    frontier.admit(1, [Found("http://a/1", 0), Found("http://b/1", 0)])
+    leases = frontier.claim("me", 9)
+    for lease in leases:
+        frontier.cool([Ended(lease, frontier.now(), ok=False)])
+        frontier.finish([Outcome(lease, End.RETRY, 5.0)])
+    bench.time += 11
+    (again,) = frontier.claim("me", 1)
+    fetch(frontier, again, batch=1)
+    frontier.commit()
+    bench.kill()
+    frontier = bench.open(recover={"done": [again.item]})
+    (left,) = {lease.item for lease in leases} - {again.item}
+    assert [row[0] for row in frontier._journal.rows("retries")] == [left]
