@@ -259,14 +259,16 @@ def test_a_recrawl_that_was_cut_off_goes_on_where_it_was(pod: Pod) -> None:
     frontier.recrawl(1, "next", known[:1000], begun.append)
     assert (frontier.stats().queued, begun[1]) == (4000, 3000)
     with pytest.raises(OSError):
-        frontier.recrawl(1, "stopped", cut_off(), begun.append)
+        frontier.recrawl(1, "stopped", CutOff(), begun.append)
     frontier.recrawl(1, "stopped", known[:1], begun.append)
     assert len(begun) == 3, "it began once"
 
 
-def cut_off() -> Iterator[Found]:
-    raise OSError
-    yield
+class CutOff:
+    """A source that breaks at once."""
+
+    def __iter__(self) -> Iterator[Found]:
+        raise OSError
 
 
 def test_a_process_knows_what_it_has_admitted_and_asks_for_the_rest(pod: Pod) -> None:
