@@ -171,3 +171,25 @@ def test_what_cannot_be_used_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
         MachineClock(tmp_path / "real" / "clock")
     monkeypatch.delenv("WEFT_RUNTIME_DIR")
     assert f"weft-{os.getuid()}" in str(default_path())
+
+
+def test_a_lock_that_is_held_is_held_to_the_end_of_the_batch(opened: Open) -> None:
+    mine, yours = opened(), opened()
+    with mine.locked():
+        mine.started("a", 10.0, 60.0)
+        mine.ended([("a", 10.1, 0.0)])  # takes the lock itself
+        with yours.locked() as now:
+            assert not now
+
+
+def test_only_ones_own_requests_are_counted_down(opened: Open) -> None:
+    mine, yours = opened(), opened()
+    mine.ended([("a", 5.0, 0.0)])  # nothing was in flight
+    mine.started("a", 10.0, 60.0)
+    yours.ended([("a", 10.0, 0.0)])
+    assert ask(yours, 30.0) > 30.0, "the other's is still in flight"
+    mine.started("a", 31.0, 60.0)
+    mine.ended([("a", 31.0, 0.0)])
+    assert ask(yours, 50.0) > 50.0, "one of two"
+    mine.ended([("a", 50.0, 0.0)])
+    assert ask(yours, 51.0) <= 51.0
