@@ -118,6 +118,7 @@ class Row(Struct, frozen=True, gc=False):
     warc_file: str = ""
     warc_offset: int = 0
     warc_length: int = 0
+    fields: str = ""  # what rules have read: JSON, {"fields": {...}, "field_errors": {...}}; empty without rules
 
     @property
     def is_whole(self) -> bool:

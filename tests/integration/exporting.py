@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.reports.export import PageReader
+from weft.engine.page_reader import PageReader
 from weft.engine.parsers import Parsers
 from weft.records import FetchResult, Row
 from weft.store.export.job import Done, Export

@@ -85,6 +85,12 @@ def run_bare(name: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=patience(60))
 
 
+def test_fields(seed: str) -> None:
+    head, *lines = run("fields.py", seed, few=True)
+    assert head.split(",")[:2] == ["url", "heading"]
+    assert lines and all(line.startswith("http") and ",'" in line for line in lines)
+
+
 def test_titles(seed: str) -> None:
     lines = run("titles.py", seed, few=True)
     assert len(lines) == 12

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from weft.store.export.job import Done
 
 SHOWN = 10
-FORMATS = ("jsonl", "csv", "markdown", "parquet", "warc", "cdxj")
+FORMATS = ("jsonl", "json", "csv", "markdown", "parquet", "warc", "cdxj")
 SHOW_EVERY_S = 0.2
 
 
@@ -31,7 +31,10 @@ SHOW_EVERY_S = 0.2
     help=f"What to write: {', '.join(FORMATS)}.",
 )
 @click.option(
-    "--out", required=True, metavar="PATH", help="Where to write it; - is standard output (jsonl, csv, cdxj, warc)."
+    "--out",
+    required=True,
+    metavar="PATH",
+    help="Where to write it; - is standard output (not for markdown and parquet).",
 )
 @click.option("--content", default="none", show_default=True, metavar="KIND",
               help="Add the page: text, main_text, article (by trafilatura), markdown or html.")  # fmt: skip
@@ -62,7 +65,7 @@ def export(
     as_json: bool,
     quiet: bool,
 ) -> int:
-    """Write what a crawl holds as JSONL, CSV, Markdown files, Parquet, WARC or CDXJ.
+    """Write what a crawl holds as JSONL, JSON, CSV, Markdown files, Parquet, WARC or CDXJ.
 
     \b
     weft export ./weft-data --format jsonl --out pages.jsonl --status 2xx

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 GROUPS = {
     "scope": "Where to go",
     "limits": "When to stop",
+    "extract": "What to read from pages",
     "store": "What to keep",
     "run": "A crawl that is there already",
     "politeness": "How to treat a site",
@@ -34,6 +35,7 @@ FIRST = ("data_dirs", "email", "seed_file", "num_pods")
 _METAVARS = {
     "seed_file": "FILE",
     "exclude_file": "FILE",
+    "extract": "FILE",
     "log_dir": "DIR",
     "email": "ADDRESS",
     "auth": "HOST=USER:PASSWORD",
@@ -168,7 +170,7 @@ def given(values: dict[str, Any]) -> dict[str, Any]:
         value = values.get(name)
         if value is None or value == ():
             continue
-        if item.schema.get("type") == "object":
+        if item.schema.get("type") == "object" and name != "extract":
             value = dict(_pair(item.flag, text) for text in value)
         elif isinstance(value, tuple):
             value = several(value, patterns=name in PATTERNS)
@@ -190,7 +192,7 @@ def _option(item: Key) -> Callable[..., Any]:
         # What a file or a variable turned on can be turned off again, and the other way round.
         flags = [f"{flag}/--no-{flag[2:]}" for flag in flags]
         return click.option(*flags, item.name, cls=SettingOption, key=item, default=None)
-    several = kind in ("array", "object") or item.name == "only_pods"
+    several = (kind in ("array", "object") and item.name != "extract") or item.name == "only_pods"
     metavar = _METAVARS.get(item.name) or {"array": "A,B", "object": "NAME=VALUE"}.get(str(kind))
     metavar = metavar or _metavar(item.schema)
     return click.option(*flags, item.name, cls=SettingOption, key=item, metavar=metavar, multiple=several)

@@ -8,6 +8,7 @@ setting may be called: see `weft.names`.
 """
 
 from weft.config.crawl import (
+    ExtractSection,
     FetchSection,
     LimitsSection,
     LogSection,
@@ -23,7 +24,7 @@ from weft.config.pods import PodSpec, PodsSection, RedisSection, numbers
 from weft.config.service import JobsSection, ServerSection, ServiceConfig
 from weft.config.sources import DEBUG_PODS, checks_pod_assignment
 from weft.config.tree import COMPUTED, CRAWL, PATTERNS, SERVICE, Config, Product
-from weft.config.values import place, split
+from weft.config.values import place, rules_file, split
 
 __all__ = [
     "COMPUTED",
@@ -32,6 +33,7 @@ __all__ = [
     "PATTERNS",
     "SERVICE",
     "Config",
+    "ExtractSection",
     "FetchSection",
     "JobsSection",
     "Key",
@@ -58,5 +60,6 @@ __all__ = [
     "numbers",
     "own_names",
     "place",
+    "rules_file",
     "split",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
@@ -123,6 +123,14 @@ class StoreSection(Section, frozen=True, kw_only=True):
     html_parser: Annotated[
         Literal["turbohtml", "lexbor"], Tuning("what parses pages; lexbor is slower, and an extra: weft[lexbor]")
     ] = "turbohtml"
+
+
+class ExtractSection(Section, frozen=True, kw_only=True):
+    """What is read from pages beyond their links."""
+
+    extract: Annotated[
+        dict[str, Any], Help("rules for the fields of a page: a file of JSON or YAML (see docs/extraction.md)")
+    ] = field(default_factory=dict)
 
 
 class LogSection(Section, frozen=True, kw_only=True):

@@ -88,4 +88,7 @@ def _type_of(schema: dict[str, Any], text: str) -> str:
         return f"Literal[{', '.join(repr(one) for one in schema['enum'])}]".replace("'", '"')
     if schema["type"] == "array":
         return f"{text} | Sequence[{text}]"
-    return "Mapping[str, str]" if schema["type"] == "object" else _PLAIN[schema["type"]]
+    if schema["type"] == "object":
+        is_plain = bool(schema.get("additionalProperties", {}).get("type"))
+        return "Mapping[str, str]" if is_plain else "Mapping[str, object] | Path"
+    return _PLAIN[schema["type"]]

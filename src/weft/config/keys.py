@@ -89,7 +89,7 @@ def json_schema(product: Product = CRAWL) -> dict[str, Any]:
         if item.name == "only_pods":
             one = {"type": "integer"}, {"type": "array", "items": {"type": ["string", "integer"]}}
             schema = {"anyOf": [*schema["anyOf"], *one]}
-        if schema.get("type") == "array":
+        if schema.get("type") == "array" or item.name == "extract":  # rules may be in a file
             schema = {"anyOf": [schema, {"type": "string"}]}
         properties[item.name] = {**schema, "description": item.help}
     return {
@@ -111,6 +111,8 @@ def accepted(schema: dict[str, Any]) -> str:
         return "a list of " + _plural(schema.get("items", {}))
     if "exclusiveMaximum" in schema:
         return f"a number above {schema['exclusiveMinimum']:g} and below {schema['exclusiveMaximum']:g}"
+    if schema.get("type") == "object" and not schema.get("additionalProperties", {}).get("type"):
+        return "rules by field, or a file with them"
     words = {
         "integer": "a whole number",
         "number": "a number",

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from weft.config.crawl import (
+    ExtractSection,
     FetchSection,
     LimitsSection,
     LogSection,
@@ -29,6 +30,7 @@ class Config(Struct, frozen=True, kw_only=True):
     politeness: PolitenessSection
     fetch: FetchSection
     limits: LimitsSection
+    extract: ExtractSection
     store: StoreSection
     log: LogSection
     pods: PodsSection

@@ -11,6 +11,7 @@ import reprlib
 from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,6 +21,8 @@ from weft.config.pods import PodSpec
 from weft.config.section import LARGEST, LONGEST_S
 from weft.config.tree import PATTERNS, SECRET_KEYS, Compute
 
+MAX_RULES_BYTES, MAX_RULES_PARTS = 1 << 20, 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class Value:
@@ -28,6 +31,10 @@ class Value:
     value: Any
     origin: str
     lax: bool = False
+
+
+class Unusable(ValueError):
+    """A value that cannot be used: its `str` says why."""
 
 
 def split(text: str, *, patterns: bool = False) -> list[str]:
@@ -54,6 +61,8 @@ def typed(
             values[name] = msgspec.convert(_listed(value, item), item.type, strict=not value.lax)
             for text in _texts(values[name]):
                 text.encode()
+        except Unusable as error:
+            problems.append(f"{place(value.origin, name)}: {error}")
         except UnicodeEncodeError:
             problems.append(f"{place(value.origin, name)}: {_shown(name, value)} is not UTF-8 text; write it in UTF-8")
         except (msgspec.ValidationError, ValueError, RecursionError):
@@ -124,12 +133,53 @@ def _listed(given: Value, item: Key) -> Any:
         value = split(value, patterns=item.name in PATTERNS)
     if item.name == "pods" and isinstance(value, list):
         return [_pod(part) for part in value]
+    if item.name == "extract":
+        return rules_file(value) if isinstance(value, str) else _bounded(value, item.name)
     if kind == "object" and isinstance(value, str) and given.lax:
         from weft.config import yaml_file
 
         return yaml_file.parsed(value)
     if isinstance(value, bool) and kind != "boolean":
         return str(value)  # or it would pass for a number
+    return value
+
+
+def rules_file(path: str) -> dict[str, Any]:
+    """The rules in a file of JSON or YAML."""
+    from weft.config import yaml_file
+
+    path.encode()  # raises for what is not text
+    try:
+        with Path(path).open("rb") as file:
+            text = file.read(MAX_RULES_BYTES + 1)
+        if len(text) > MAX_RULES_BYTES:
+            raise Unusable(f"{path} has more than {MAX_RULES_BYTES:,} bytes")
+        found = yaml_file.parsed(text.decode())
+    except UnicodeDecodeError:
+        raise Unusable(f"{path} is not UTF-8 text") from None
+    except (OSError, ValueError, RecursionError) as error:
+        if isinstance(error, Unusable):
+            raise
+        why = error.strerror if isinstance(error, OSError) else error
+        raise Unusable(f"{path} cannot be read as JSON or YAML: {why}") from None
+    if not isinstance(found, dict):
+        raise Unusable(f"{path} holds no rules: a rule for each field's name is expected")
+    _bounded(found, path)
+    return found
+
+
+def _bounded(value: Any, where: str) -> Any:
+    """The value, if it is not more than rules can be: an alias in a YAML file can stand for more than memory holds."""
+    left, seen = [value], 0
+    while left:
+        one = left.pop()
+        seen += 1
+        if seen > MAX_RULES_PARTS:
+            raise Unusable(f"{where} has more than {MAX_RULES_PARTS:,} parts: rules are fewer")
+        if isinstance(one, dict):
+            left += one.values()
+        elif isinstance(one, list | tuple):
+            left += one
     return value
 
 

@@ -53,6 +53,7 @@ class Settings(TypedDict, total=False):
     max_pages: int | None
     max_duration: float | None
     max_pages_per_domain: int | None
+    extract: Mapping[str, object] | Path
     data_dirs: Path | Sequence[Path]
     store: str | Sequence[str]
     html_parser: Literal["lexbor", "turbohtml"]

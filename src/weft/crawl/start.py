@@ -22,6 +22,7 @@ from weft.crawl.pods.places import check_cores
 from weft.crawl.pods.servers import forget_pods
 from weft.crawl.reports.outcome import Outcome, outcome_of
 from weft.crawl.seeds import read_seed_file
+from weft.engine.extraction import extraction_of
 from weft.engine.limits import check_email
 from weft.engine.machine import check_clock
 from weft.errors import BadInput, Busy, Occupied, installing
@@ -94,6 +95,7 @@ def prepare(
             "no seeds: give URLs, or `seed_file=FILE` with one a line, or `resume=True` to go on with a crawl"
         )
     check_email(seeds, config.fetch)
+    extraction_of(config.extract)
     if config.scope.exclude_file:
         read_domains(config.scope.exclude_file)
     check_nodes(loaded)

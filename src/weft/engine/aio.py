@@ -9,13 +9,17 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from weft.engine.handle import Ending, Engine
 from weft.engine.model import Event, Seeded, Standing
 from weft.engine.stored_page import CrawledPage
 from weft.errors import WeftError
+
+if TYPE_CHECKING:
+    from weft.store.export.job import Done
 
 T = TypeVar("T")
 _END = object()
@@ -83,6 +87,10 @@ class AsyncEngine:
         """Returns when a crawl has ended."""
         ends = Ending()
         return await _alone(lambda: self._opened().wait(name, timeout, ends=ends), ends)
+
+    async def export(self, name: str, format: str, out: str | Path | BinaryIO, **order: Any) -> Done:  # noqa: A002
+        """Writes a crawl's pages."""
+        return await _alone(lambda: self._opened().export(name, format, out, **order), Ending())
 
     def events(
         self, name: str | None = None, after: int = 0, *, follow: bool = True, progress: bool = False

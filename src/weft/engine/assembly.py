@@ -103,11 +103,11 @@ class Fetching(Parts):
         self.ways = Ways(client_for(workers), workers)
         self.outlet = outlet
         store, crawls = self.store, self.crawls
-        self.results = (
-            fetching(frontier, store, crawls, self.metrics, outlet.handoff)
-            if outlet is not None
-            else fused(frontier, store, crawls, self.suspects, self.metrics, parsers_of(self.config))
-        )
+        if outlet is not None:
+            self.results = fetching(frontier, store, crawls, self.metrics, outlet.handoff)
+        else:
+            parsers, sends_all = parsers_of(self.config)
+            self.results = fused(frontier, store, crawls, self.suspects, self.metrics, parsers, sends_all=sends_all)
 
     def start(self, owner: str, chores: Sequence[Chore] = (), **how: Any) -> Loop:
         """The loop, once crawls are recovered; `how`: see `Loop`."""

@@ -335,7 +335,7 @@ def _raised(kind: type[WeftError]) -> Callable[[str], WeftError]:
 
 
 ERRORS: dict[str, Callable[[str], WeftError]] = {kind.__name__: _raised(kind) for kind in (WeftError, BadInput, Busy)}
-ERRORS["BadConfig"] = ERRORS["BadUrl"] = ERRORS["Damaged"] = ERRORS["BadInput"]
+ERRORS["BadConfig"] = ERRORS["BadRules"] = ERRORS["Missing"] = ERRORS["BadUrl"] = ERRORS["Damaged"] = ERRORS["BadInput"]
 
 
 def _listen(path: Path) -> socket.socket:

@@ -28,6 +28,7 @@ from weft.engine import settings as crawl_settings
 from weft.engine.assembly import Fetching
 from weft.engine.channel import Peer, Server
 from weft.engine.deadlines import Deadlines
+from weft.engine.extraction import extraction_of
 from weft.engine.limits import check_email, limits_of
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.robots import RobotsBook
@@ -372,6 +373,7 @@ class Core:
         more = bool(more)
         own = crawl_settings.of_crawl(settings or {})
         config = crawl_settings.config_of(self._shared, own)
+        extraction_of(config.extract)
         weight = crawl_settings.check_weight(weight)
         if in_flight is not None and (isinstance(in_flight, bool) or not isinstance(in_flight, int) or in_flight < 1):
             raise BadInput(f"in_flight: {in_flight!r} is not accepted; use a whole number from 1")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from weft import urls
 from weft.config import FetchSection, PolitenessSection, ScopeSection
+from weft.engine.extraction import Extraction
 from weft.engine.loop.cookies import CookieShare, SharedCookies
 from weft.engine.loop.familiar import Familiar
 from weft.engine.loop.progress import CrawlProgress
@@ -48,11 +49,13 @@ class RunningCrawl:
         politeness: PolitenessSection,
         book: RobotsBook | None = None,
         way: Way | None = None,
+        extraction: Extraction | None = None,
     ) -> None:
-        """`book` and `way` are for processes that fetch."""
+        """`book` and `way` are for processes that fetch; `extraction` is what is read from pages beyond their links."""
         self.number = number
         self.fetch = fetch
         self.politeness = politeness
+        self.extraction = extraction
         self.agent = product_token(fetch.user_agent())
         self._book = book
         self._way = way

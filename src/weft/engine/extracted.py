@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,10 +16,12 @@ from msgspec import UNSET, UnsetType
 
 from weft.extract.article import article
 from weft.extract.charset import Source, as_text
+from weft.extract.formats import Shape, render
 from weft.extract.kind import Kind
 from weft.extract.links import Link
 from weft.extract.metadata import Json, Meta
 from weft.extract.page import MAX_BYTES, Page, extract
+from weft.extract.rules import Rules, compile_rules
 
 LENGTH = struct.Struct(">I")
 _T = TypeVar("_T")
@@ -32,6 +35,17 @@ class Request(msgspec.Struct, array_like=True, gc=False):
     content_type: str | None
     wanted: tuple[str, ...]
     body: bytes
+    rules: bytes = b""  # JSON, for `fields`
+    order: bytes = b""  # JSON of a `Rendering`, for `rendered`
+
+
+class Rendering(msgspec.Struct, frozen=True):
+    """In which formats a page is wanted, and which part of it."""
+
+    formats: tuple[str, ...]
+    main_only: bool = True
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
 
 
 class Asked(msgspec.Struct, gc=False):
@@ -48,6 +62,8 @@ class Asked(msgspec.Struct, gc=False):
     open_graph: dict[str, str] | UnsetType = UNSET
     json_ld: list[Any] | UnsetType = UNSET
     microdata: list[Any] | UnsetType = UNSET
+    fields: str | UnsetType = UNSET
+    rendered: dict[str, Any] | UnsetType = UNSET
 
 
 NAMES = frozenset(Asked.__struct_fields__)
@@ -128,6 +144,16 @@ class Extracted(msgspec.Struct, array_like=True, gc=False):
         """The top-level microdata items."""
         return _set(self.asked.microdata, "microdata")
 
+    @property
+    def fields(self) -> str:
+        """What rules have read, as a row has it."""
+        return _set(self.asked.fields, "fields")
+
+    @property
+    def rendered(self) -> dict[str, Any]:
+        """The page in formats."""
+        return _set(self.asked.rendered, "rendered")
+
 
 class Reply(msgspec.Struct, array_like=True, gc=False):
     """The answer to a request; to number 0, which is none, when the child is ready.
@@ -146,11 +172,32 @@ def read(request: Request) -> Extracted:
     page = extract(request.body, request.url, request.content_type)
     asked = Asked()
     for name in request.wanted:
-        setattr(asked, name, _article(page, request.body) if name == "article" else getattr(page, name))
+        setattr(asked, name, _made(name, page, request))
     return Extracted(
         page.url, page.kind, page.charset, page.charset_source, page.title, page.base, page.canonical, page.refresh,
         page.noindex, page.nofollow, page.truncated, page.capped, asked,
     )  # fmt: skip
+
+
+def _made(name: str, page: Page, request: Request) -> Any:
+    if name == "article":
+        return article(as_text(request.body[:MAX_BYTES], page.charset), page.url)
+    if name == "fields":
+        return _rules(request.rules).apply(page).encoded()
+    if name == "rendered":
+        order = _order(request.order)
+        return render(page, order.formats, Shape(order.main_only, order.include, order.exclude))
+    return getattr(page, name)
+
+
+@lru_cache(maxsize=200)
+def _rules(encoded: bytes) -> Rules:
+    return compile_rules(msgspec.json.decode(encoded))
+
+
+@lru_cache(maxsize=200)
+def _order(encoded: bytes) -> Rendering:
+    return msgspec.json.decode(encoded, type=Rendering)
 
 
 def framed(value: Request | Reply) -> bytes:
@@ -176,10 +223,6 @@ def frames(heard: bytearray) -> Iterator[bytes]:
 _encode = msgspec.msgpack.Encoder().encode
 request_of = msgspec.msgpack.Decoder(Request).decode
 reply_of = msgspec.msgpack.Decoder(Reply).decode
-
-
-def _article(page: Page, body: bytes) -> str:
-    return article(as_text(body[:MAX_BYTES], page.charset), page.url)
 
 
 def _set(value: _T | UnsetType, name: str) -> _T:

@@ -17,12 +17,13 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
 from weft.engine.channel import Connection, Gone, socket_path
 from weft.engine.core import SLOT
+from weft.engine.extraction import extraction_of
 from weft.engine.host import HostOrder, identity_of
 from weft.engine.keeper import START_S, EngineKeeper
 from weft.engine.loop.verdict import failure_of, refusal_of
@@ -30,9 +31,13 @@ from weft.engine.machine import check_clock
 from weft.engine.model import EndReason, Event, Seeded, Standing, State, check_name
 from weft.engine.settings import check_deadline, config_of, differing, of_crawl, of_engine, plain
 from weft.engine.stored_page import CrawledPage, read_page
+from weft.engine.tenant import Record
 from weft.errors import BadInput, Busy, WeftError
 from weft.records import Row
 from weft.store.pages import PageStore
+
+if TYPE_CHECKING:
+    from weft.store.export.job import Done
 
 SEEDS_AT_ONCE = 5_000
 READ_AT_ONCE = 500
@@ -102,6 +107,8 @@ class Engine:
         check_name(name)
         urls_, first = _listed(seeds), SEEDS_AT_ONCE
         own = plain(of_crawl(settings))
+        if own.get("extract"):
+            extraction_of(config_of({"extract": own["extract"]}).extract)  # raises for bad rules here, by their paths
         at = check_deadline(deadline, time.time())
         found, _ = self._call(
             "open", name=name, seeds=urls_[:first], settings=own, deadline=at, weight=weight, in_flight=in_flight,
@@ -177,6 +184,23 @@ class Engine:
             if until is not None and time.monotonic() >= until:
                 raise TimeoutError(f"the crawl {name!r} has not ended in {timeout:g} s")
         raise WeftError("the engine was closed")
+
+    def export(self, name: str, format: str, out: str | Path | BinaryIO, **order: Any) -> Done:  # noqa: A002
+        """Writes a crawl's pages, as they are now, to a path, to `-` (standard output) or to an open file.
+
+        `format`: jsonl, json, csv, markdown, parquet, warc or cdxj; `order`: see `ExportRequest` and docs/export.md.
+        """
+        from weft.engine.exporting import export_crawl
+        from weft.store.export.request import ExportRequest
+
+        number = self.standing(name).id
+        with _Reader(self.data_dir) as reader:
+            settings = self._settings | reader.settings(number)
+        for key, value in order.items():
+            if key not in ExportRequest.__dataclass_fields__:
+                raise BadInput(f"export: no setting {key!r}")
+            order[key] = tuple(value) if isinstance(value, list) else value
+        return export_crawl(self.data_dir, name, number, settings, ExportRequest(format, **order), out)
 
     # ── readers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -415,6 +439,13 @@ class _Reader:
                         break
                     events[crawl, event.number] = event
         return events
+
+    def settings(self, crawl: int) -> dict[str, Any]:
+        """What a crawl was opened with."""
+        for number, _, record in self._store.crawls():
+            if number == crawl:
+                return msgspec.msgpack.decode(record, type=Record).settings
+        return {}
 
     def page(self, crawl: int, number: int) -> CrawledPage | None:
         """The page behind an event."""

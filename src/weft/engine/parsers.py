@@ -106,12 +106,21 @@ class Parsers:
         """Readable when `turn` has something to do."""
         return self._epoll.fileno()
 
-    def submit(self, body: bytes, url: str, content_type: str | None, wanted: Iterable[str]) -> Pending:
-        """Sends a page to be read; `wanted` are names of `extracted.Asked`."""
+    def submit(
+        self,
+        body: bytes,
+        url: str,
+        content_type: str | None,
+        wanted: Iterable[str],
+        *,
+        rules: bytes = b"",
+        order: bytes = b"",
+    ) -> Pending:
+        """Sends a page to be read; `wanted` are names of `extracted.Asked`, `rules` and `order` are for two of them."""
         self._number += 1
         if len(body) > MAX_BYTES:
             body = body[: MAX_BYTES + 1]  # the one too many says that it was cut
-        frame = framed(Request(self._number, url, content_type, tuple(wanted), body))
+        frame = framed(Request(self._number, url, content_type, tuple(wanted), body, rules, order))
         pending = Pending(self._number, url, frame)
         self._give(self._chosen(), [pending])
         return pending

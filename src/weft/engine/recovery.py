@@ -16,6 +16,7 @@ from typing import Protocol
 from weft import urls
 from weft.engine.assembly import OpenFrontier, Parts
 from weft.engine.crawls import RunningCrawl
+from weft.engine.extraction import extraction_of
 from weft.engine.limits import limits_of
 from weft.engine.loop.leads import Leads
 from weft.engine.loop.robots import RobotsBook
@@ -107,6 +108,7 @@ def take_up(
         politeness=config.politeness,
         book=None if ways is None else RobotsBook(frontier, config.fetch.user_agent()),
         way=None if ways is None else ways.open(config.fetch),
+        extraction=extraction_of(config.extract),
     )
     lost, read_back = queue_lost(frontier, store, number, parts.slot, parts.step), store.read_back
     progress.repaired("lost_pages", lost)

@@ -6,6 +6,7 @@ crawl. Settings are kept as they were given, so that a crawl that is opened agai
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import lru_cache
@@ -14,19 +15,20 @@ from typing import Any
 
 import msgspec
 
-from weft.config import Config, FetchSection, keys, load, own_names
+from weft.config import Config, FetchSection, keys, load, own_names, rules_file
 from weft.errors import BadConfig, BadInput
 from weft.names import answer
 
 EDITABLE = frozenset(
     {"include", "exclude", "politeness_delay_seconds", "max_pages", "max_pages_per_domain", "max_depth", "max_duration"}
 )
-_SECTIONS = frozenset({"scope", "politeness", "fetch", "limits"})
+_SECTIONS = frozenset({"scope", "politeness", "fetch", "limits", "extract"})
 _ENGINES = frozenset(
     {"politeness_scope", "fetcher_workers", "parser_children", "seed_file", "lease_seconds", "machine_clock"}
 )
 _SHARED = frozenset({"store", "html_parser", "log_dir", "log_level"})
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=str).encode
+_encode_as_given = msgspec.json.Encoder(enc_hook=str).encode  # the order of rules is that of their fields
 
 
 def of_crawl(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,10 +67,20 @@ def _by_key(given: Mapping[str, Any], problem: Callable[[str, str], str]) -> dic
         elif key in found:
             problems.append(f"{name}: is given twice, under two names")
         else:
-            found[key] = value
+            try:
+                found[key] = _here(key, value)
+            except ValueError as error:
+                problems.append(f"{name}: {error}")
     if problems:
         raise BadConfig(problems)
     return found
+
+
+def _here(key: str, value: Any) -> Any:
+    """A value that means the same elsewhere: rules instead of the file that they are in."""
+    if key == "extract" and isinstance(value, str | os.PathLike):
+        return rules_file(os.fspath(value))
+    return value
 
 
 def config_of(*layers: Mapping[str, Any]) -> Config:
@@ -76,7 +88,7 @@ def config_of(*layers: Mapping[str, Any]) -> Config:
     merged: dict[str, Any] = {}
     for layer in layers:
         merged |= layer
-    return _config(_encode(merged))
+    return _config(_encode_as_given(merged))
 
 
 @lru_cache(maxsize=4096)  # most crawls of an engine are set alike
@@ -97,7 +109,7 @@ def differing(running: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str
 
 def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as they can be kept and sent."""
-    found: dict[str, Any] = msgspec.json.decode(_encode(dict(settings)))
+    found: dict[str, Any] = msgspec.json.decode(_encode_as_given(dict(settings)))
     return found
 
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from weft.extract.formats import MAIN, Shape, check_formats, render
 from weft.extract.page import Page, extract
 from weft.fetch.decode import decode
 from weft.records import Row
@@ -39,12 +44,30 @@ class CrawledPage:
         return self.row.depth
 
     @property
+    def fields(self) -> dict[str, Any]:
+        """What the crawl's rules have read from it, by field; empty without rules."""
+        return dict(self._read.get("fields", {}))
+
+    @property
+    def field_errors(self) -> dict[str, str]:
+        """Why fields are missing or null, by their paths."""
+        return dict(self._read.get("field_errors", {}))
+
+    @property
+    def _read(self) -> dict[str, Any]:
+        return json.loads(self.row.fields) if self.row.fields else {}
+
+    @property
     def page(self) -> Page:
         """The parsed page: links, text and the rest. It is parsed in this process, not in a parser child: what comes of
         it has a tree behind it, and is computed when it is first asked for."""
         if self._page is None:
             self._page = extract(self.body, self.row.url, self.header("content-type"))
         return self._page
+
+    def formats(self, names: Iterable[str], shape: Shape = MAIN) -> dict[str, Any]:
+        """The page in formats (see docs/extraction.md), made in this process as `page` is."""
+        return render(self.page, check_formats(names), shape)
 
     def header(self, name: str) -> str | None:
         """The first value of a response header."""

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from weft.config import Config
 from weft.engine.crawls import RunningCrawl
+from weft.engine.extraction import extraction_of
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.robots import RobotsBook
 from weft.engine.model import EndReason, Standing, State
@@ -62,7 +63,7 @@ class Tenant(RunningCrawl):
         rules = Rules(config.scope, record.roots, this_year=this_year, extensions=frontier.scope_extensions(number))
         super().__init__(
             number, rules, config.scope, config.fetch, frontier, CrawlProgress(None, 0), record.roots,
-            politeness=config.politeness, book=book, way=way,
+            politeness=config.politeness, book=book, way=way, extraction=extraction_of(config.extract),
         )  # fmt: skip
         self.name = name
         self.record = record

@@ -10,6 +10,7 @@ length (budget.py), MAX_RESULTS and MAX_VALUE_CHARS, whatever page and rules are
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -46,6 +47,12 @@ class Fields:
 
     values: dict[str, Any] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
+
+    def encoded(self) -> str:
+        """As a page's row has them."""
+        return json.dumps(
+            {"fields": self.values, "field_errors": self.errors}, ensure_ascii=False, separators=(",", ":")
+        )
 
 
 class Rules:

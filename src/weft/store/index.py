@@ -314,6 +314,8 @@ class Index:
                 self._db.executescript(schema.MIGRATE)
             if schema.fact(self._db, "schema_version") == 2:
                 self._db.executescript(schema.ADD_CHECKSUMS)
+            if schema.fact(self._db, "schema_version") == 3:
+                self._db.executescript(schema.ADD_FIELDS)
         self._db.execute(schema.LOST)
         self._db.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", facts.items())
 

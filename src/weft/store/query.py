@@ -35,6 +35,8 @@ _VISITS = """SELECT p.url, p.item, p.status, p.fetched_at, p.error, p.file IS NO
     SELECT item FROM pages WHERE batch > {folded} AND url_hash IN ({hashes}))"""
 _NUMBERED = f"""SELECT p.number, {schema.ROW} FROM {schema.PAGES} WHERE p.crawl = ? AND p.number > ?
     ORDER BY p.number LIMIT ?"""  # noqa: S608
+_OF_CRAWL = f"""SELECT p.number, p.batch, {schema.ROW} FROM {schema.PAGES} WHERE p.crawl = ? AND p.number > ?
+    AND p.batch <= ? ORDER BY p.number LIMIT {_CHUNK}"""  # noqa: S608
 _LAST_OF_BATCHES = """SELECT max(batch) FROM (SELECT batch FROM (SELECT batch FROM pages WHERE batch > ?
     UNION SELECT batch FROM changes WHERE batch > ?) ORDER BY batch LIMIT ?)"""
 _BATCHES = """SELECT batch, place, crawl, number FROM pages WHERE batch > ? AND batch <= ? UNION ALL
@@ -84,7 +86,7 @@ class IndexReader:
         """`whole`: refuse an index that was cut; else it is read as far as possible."""
         self.path = path
         self._db = _connect(path, whole)
-        self._has_checksums = False
+        self._is_current = False  # as far as known: of this Weft's layout
 
     def begun(self, facts: Mapping[str, object]) -> bool:
         """Whether its tables exist; BadInput where it belongs to another data dir."""
@@ -165,12 +167,29 @@ class IndexReader:
         """The WARC files, and how much of each is committed."""
         return dict(self._all("SELECT name, length FROM files"))
 
-    def visits(self, hashes: Sequence[int], upto_batch: int = 1 << 62) -> list[Visit]:
-        """The rows of URLs with these hashes, as far as they tell which one stands for its URL."""
+    def of_crawl(self, crawl: int, after: int, upto_batch: int) -> list[tuple[int, int, Row]]:
+        """A crawl's rows after a number, in the order of their numbers: some, each with its number and batch."""
+        found = self._all(_OF_CRAWL, crawl, after, upto_batch)
+        rows = schema.rows((values[2:] for values in found), self.path)
+        return [(int(one[0]), int(one[1]), row) for one, row in zip(found, rows, strict=True)]
+
+    def number_of(self, item: int) -> int:
+        """The number of an item's row among those of its crawl; 0 where there is none."""
+        found = self._all("SELECT number FROM pages WHERE item = ?", item)
+        return int(found[0][0]) if found else 0
+
+    def number_at(self, crawl: int, batch: int) -> int:
+        """The last number of a crawl up to a batch."""
+        sql = "SELECT coalesce(max(number), 0) FROM pages WHERE crawl = ? AND batch <= ?"
+        return int(self._all(sql, crawl, batch)[0][0])
+
+    def visits(self, hashes: Sequence[int], upto_batch: int = 1 << 62, crawl: int = 0) -> list[Visit]:
+        """The rows of URLs with these hashes (of one crawl, or all): as far as they tell which stands for its URL."""
         found: list[Visit] = []
         for start in range(0, len(hashes), _CHUNK):
             listed = ",".join(map(str, hashes[start : start + _CHUNK]))
             sql = _VISITS.format(hashes=listed, folded=_FOLDED, upto=int(upto_batch))
+            sql += f" AND p.crawl = {int(crawl)}" if crawl else ""
             found += [Visit(*values) for values in self._typed(self._all(sql), _VISIT)]
         return found
 
@@ -260,10 +279,12 @@ class IndexReader:
 
     def _all(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         with reading(self.path):
-            if not self._has_checksums and schema.CHECKSUM in sql:
+            if not self._is_current and schema.CHECKSUM in sql:
                 version = schema.fact(self._db, "schema_version")
-                self._has_checksums = version == schema.VERSION
-                if not self._has_checksums:  # an older Weft wrote it, and none has gone on with it since
+                self._is_current = version == schema.VERSION
+                if not self._is_current:  # an older Weft wrote it, and none has gone on with it since
+                    sql = sql.replace(schema.FIELDS, "NULL")
+                if version in (1, 2):
                     sql = sql.replace(schema.CHECKSUM, "NULL")
             return self._db.execute(sql, values).fetchall()
 

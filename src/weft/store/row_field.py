@@ -1,7 +1,8 @@
 """A row inside its WARC record: the named field `X-Weft-Row`, from which `weft rebuild` makes the index again.
 
 It holds, as JSON, what the rest of the record does not have. An item that ended without a response has a `metadata`
-record of its own for it. WARC 1.1 lets a writer add named fields, and readers ignore unknown ones.
+record of its own for it. WARC 1.1 lets a writer add named fields, and readers ignore unknown ones. Some refuse a head
+of more than 32 KB; so what rules have read is in it up to MAX_FIELDS_BYTES, and else a note that says so.
 """
 
 from __future__ import annotations
@@ -12,6 +13,11 @@ from weft.records import Row
 from weft.store.warc_read import Record
 
 NAME = "X-Weft-Row"
+MAX_FIELDS_BYTES = 12_000
+TOO_LONG = (
+    '{"fields":{},"field_errors":{"*":"the fields were too long for the record of the page, and the index that had '
+    'them is gone: fetch the page again"}}'
+)
 
 
 class Facts(msgspec.Struct, omit_defaults=True, gc=False):
@@ -32,6 +38,7 @@ class Facts(msgspec.Struct, omit_defaults=True, gc=False):
     digest: str = ""
     error: str = ""
     hops: int = 0
+    fields: str = ""
 
 
 def field(row: Row) -> str:
@@ -39,7 +46,7 @@ def field(row: Row) -> str:
     facts = Facts(
         row.item, row.fetched_at, row.crawl, row.status, "" if row.final_url == row.url else row.final_url,
         row.content_type, row.charset, row.language, row.title, row.depth, row.parent, row.length, row.digest,
-        row.error, row.hops,
+        row.error, row.hops, row.fields if _fits(row.fields) else TOO_LONG,
     )  # fmt: skip
     try:
         encoded = _encode(facts)
@@ -65,8 +72,13 @@ def row_of(record: Record, file: str, offset: int, length: int) -> Row | None:
         facts.item, facts.crawl, url, facts.final or url, facts.status, facts.at, facts.type, facts.charset,
         facts.language, facts.title, facts.depth, facts.parent,
         facts.digest or record.headers.get("warc-payload-digest", ""), facts.length, facts.error, facts.hops,
-        file, offset, length,
+        file, offset, length, facts.fields,
     )  # fmt: skip
+
+
+def _fits(fields: str) -> bool:
+    """Whether they are short enough, quoted as they will be."""
+    return len(fields) <= MAX_FIELDS_BYTES // 6 or len(_encode(fields)) <= MAX_FIELDS_BYTES
 
 
 def _whole(text: str) -> str:

@@ -39,8 +39,9 @@ from weft.errors import BadInput
 from weft.records import Row
 from weft.store.errors import DamagedIndex, reading, remedy
 
-VERSION = 3
-READABLE = (1, 2, 3)  # the first has no numbers, and tells no crawls apart; the second has no checksums
+VERSION = 4
+# The first has no numbers, and tells no crawls apart; the second has no checksums, the third no fields.
+READABLE = (1, 2, 3, 4)
 APPLICATION = 0x57656674  # "Weft"
 CHECKED_BYTES = 32 * 1024 * 1024  # that much is read through in a twentieth of a second
 
@@ -71,7 +72,7 @@ CREATE TABLE pages (
   content_type TEXT NOT NULL, charset TEXT NOT NULL, language TEXT NOT NULL, title TEXT NOT NULL,
   depth INTEGER NOT NULL, parent INTEGER NOT NULL, digest TEXT NOT NULL, length INTEGER NOT NULL, error TEXT NOT NULL,
   hops INTEGER NOT NULL, file INTEGER, warc_offset INTEGER NOT NULL, warc_length INTEGER NOT NULL,
-  number INTEGER NOT NULL DEFAULT 0, place INTEGER NOT NULL DEFAULT 0, crc INTEGER
+  number INTEGER NOT NULL DEFAULT 0, place INTEGER NOT NULL DEFAULT 0, crc INTEGER, fields TEXT
 );
 CREATE INDEX pages_by_batch ON pages (batch, url_hash);
 {_TALLY}
@@ -100,9 +101,16 @@ UPDATE meta SET value = 2 WHERE key = 'schema_version';
 COMMIT;
 """  # noqa: S608 - no value in it
 # From the second; rows that were there before have no checksum.
-ADD_CHECKSUMS = f"""
+ADD_CHECKSUMS = """
 BEGIN IMMEDIATE;
 ALTER TABLE pages ADD COLUMN crc INTEGER;
+UPDATE meta SET value = 3 WHERE key = 'schema_version';
+COMMIT;
+"""
+# From the third.
+ADD_FIELDS = f"""
+BEGIN IMMEDIATE;
+ALTER TABLE pages ADD COLUMN fields TEXT;
 UPDATE meta SET value = {VERSION} WHERE key = 'schema_version';
 COMMIT;
 """  # noqa: S608 - no value in it
@@ -113,14 +121,14 @@ LOST = "CREATE TABLE IF NOT EXISTS lost (item INTEGER PRIMARY KEY, record BLOB N
 _COLUMNS = (
     "item", "url_hash", "host", "crawl", "url", "final_url", "status", "fetched_at", "content_type", "charset",
     "language", "title", "depth", "parent", "digest", "length", "error", "hops", "file", "warc_offset", "warc_length",
-    "crc",
+    "fields", "crc",
 )  # fmt: skip
-CHECKSUM = "p.crc"
+CHECKSUM, FIELDS = "p.crc", "p.fields"  # which older layouts do not have
 ROW = ", ".join([*(f"p.{name}" for name in _COLUMNS), "coalesce(f.name, '')"])
 PAGES = "pages p LEFT JOIN files f ON f.id = p.file"
 _TYPES = tuple[
     int, int, str, int, str, str | None, int, float, str, str, str, str, int, int, str, int, str, int, int | None, int,
-    int, int | None, str,
+    int, str | None, int | None, str,
 ]  # fmt: skip
 # A row as `values_of` gives it with its batch behind the item, then its number and place.
 _STORED = (_COLUMNS[0], "batch", *_COLUMNS[1:], "number", "place")
@@ -140,10 +148,20 @@ def _row(values: tuple[Any, ...], path: Path) -> Row:
     *written, crc, name = values
     if crc is not None and crc != checksum(written):
         raise DamagedIndex(path, f"the row of item {values[0]} is not what was written")
-    item, _, _, crawl, url, final_url, *facts, file, offset, length = written
+    item, _, _, crawl, url, final_url, *facts, file, offset, length, read = written
     if file and not name:
         raise DamagedIndex(path, f"it does not know the file of item {item}")
-    fields: list[Any] = [item, crawl, url, url if final_url is None else final_url, *facts, name, offset, length]
+    fields: list[Any] = [
+        item,
+        crawl,
+        url,
+        url if final_url is None else final_url,
+        *facts,
+        name,
+        offset,
+        length,
+        read or "",
+    ]
     return Row(*fields)
 
 
@@ -172,13 +190,14 @@ def values_of(row: Row, digest: str, file: int | None, offset: int, length: int)
         file,
         offset,
         length,
+        row.fields or None,
     )
     return (*values, checksum(values))
 
 
 def checksum(values: Sequence[Any]) -> int:
-    """Of the values of a row."""
-    return crc32(_encode(values))
+    """Of the values of a row; fields count where there are some, so that rows of the third layout keep theirs."""
+    return crc32(_encode(values if values[-1] is not None else values[:-1]))
 
 
 def _storable(text: str) -> str:

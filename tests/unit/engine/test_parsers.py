@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -9,15 +10,18 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from pace import patience
 
-from weft.engine.extracted import NAMES, Asked, Extracted, Reply, framed, frames, reply_of
+from weft.engine.extracted import NAMES, Asked, Extracted, Rendering, Reply, framed, frames, reply_of
 from weft.engine.parsers import Parsers, Pending
 from weft.errors import Missing, Unparsed, WeftError
+from weft.extract.formats import Shape, render
 from weft.extract.kind import Kind
 from weft.extract.page import MAX_BYTES, extract
 from weft.extract.parse import choose
+from weft.extract.rules import compile_rules
 from weft.supervise import process
 
 BODIES = {
@@ -77,7 +81,7 @@ def test_a_child_reads_what_is_read_in_process(html_parser: str, request: pytest
         pytest.importorskip("selectolax")
     request.addfinalizer(lambda: choose("turbohtml"))
     choose(html_parser)
-    names = sorted(NAMES - {"article"})
+    names = sorted(NAMES - {"article", "fields", "rendered"})
     with Parsers(html_parser=html_parser) as pages:
         for content_type, body in BODIES.items():
             page = extract(body, "http://a.test/dir/page", content_type)
@@ -208,3 +212,20 @@ def test_frames_come_in_any_pieces() -> None:
         found += map(reply_of, frames(heard))
     assert [reply.number for reply in found] == [1, 2] and not heard
     assert found[0].page is not None and found[0].page.text == "t" and found[1].error == ("Missing", "x")
+
+
+def test_a_child_applies_rules_and_renders_formats_as_in_process() -> None:
+    body, url = b"<title>T</title><main><h1>A</h1><p>12<p class=ad>x</main>", "http://a.test/"
+    spec = {"h": "h1", "n": {"regex": r"\d+", "type": "number"}, "d": {"css": "p", "type": "date"}}
+    order = Rendering(("markdown", "links"), include=("main",), exclude=(".ad",))
+    page = extract(body, url, "text/html")
+    with Parsers() as pages:
+        read = pages.result(
+            pages.submit(
+                body, url, "text/html", ["fields", "rendered"], rules=msgspec.json.encode(spec),
+                order=msgspec.json.encode(order),
+            )
+        )  # fmt: skip
+    assert read.fields == compile_rules(spec).apply(page).encoded()
+    assert json.loads(read.fields)["fields"] == {"h": "A", "n": 12, "d": None}
+    assert read.rendered == render(page, order.formats, Shape(include=order.include, exclude=order.exclude))

@@ -28,7 +28,7 @@ def values(item: int, batch: int = 1, url: str = "", status: int = 200, **more: 
     error, file, title = more.get("error", ""), more.get("file", 0), more.get("title", f"Title of page {item}")
     rest = (
         schema.url_hash(url), host, 1, url, None, status, 1e9 + item, "text/html", "utf-8", "en", title,
-        item % 5, item // 3, "sha1:" + "A" * 32, 42_000, error, 0, file, item * 100, 100,
+        item % 5, item // 3, "sha1:" + "A" * 32, 42_000, error, 0, file, item * 100, 100, more.get("fields"),
     )  # fmt: skip
     return (item, batch, *rest, schema.checksum((item, *rest)))
 
@@ -199,7 +199,7 @@ def test_a_foreign_layout_is_refused(tmp_path: Path) -> None:
         db.execute("UPDATE meta SET value = 99 WHERE key = 'schema_version'")
     db.close()
     for opening in (lambda: Index(path, FACTS), lambda: IndexReader(path)):
-        with pytest.raises(BadInput, match="layout 99, this Weft reads layout 3"):
+        with pytest.raises(BadInput, match="layout 99, this Weft reads layout 4"):
             opening()
 
 

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from weft.errors import BadInput
 from weft.records import FetchResult, Row
 from weft.store import schema
+from weft.store.errors import DamagedIndex
 from weft.store.index import Change, Index
 from weft.store.pages import PageStore
 from weft.store.query import IndexReader
@@ -164,7 +166,7 @@ def first_layout(path: Path) -> None:
     with closing(sqlite3.connect(path)) as db:
         db.executescript(FIRST)
         for item, batch in ((5, 1), (3, 2), (4, 2)):
-            *values, _crc = schema.values_of(row(item, 1), "sha1:A", None, 0, 0)
+            *values, _fields, _crc = schema.values_of(row(item, 1), "sha1:A", None, 0, 0)
             marks = ",".join("?" * 22)
             db.execute(f"INSERT INTO pages VALUES ({marks})", (values[0], batch, *values[1:]))
         db.execute("INSERT INTO tally VALUES (200, '', 'text/html', 0, 3, 0, 9, 1.0, 2.0)")
@@ -182,7 +184,7 @@ def test_an_index_of_the_first_layout_is_numbered_as_it_was_committed(tmp_path: 
             found, changes = reader.happened(1, 0, 10)
             assert [(number, one.item) for number, one in found] == [(1, 5), (2, 3), (3, 4)] and changes == []
             assert reader.batches(0, 10) == [(1, 1, 1, 1), (2, 1, 1, 2), (2, 2, 1, 3)]
-            assert reader.totals(1)[0] == reader.totals()[0] == 3 and index.number("schema_version") == 3
+            assert reader.totals(1)[0] == reader.totals()[0] == 3 and index.number("schema_version") == schema.VERSION
     with closing(Index(path, FACTS)) as index:
         index.commit(3, 2, [(9, 3, *schema.values_of(row(9, 1), "", None, 0, 0)[1:])], [])
         with closing(IndexReader(path)) as reader:
@@ -208,5 +210,54 @@ def test_a_later_layout_is_refused(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as db:
         db.execute("UPDATE meta SET value = 9 WHERE key = 'schema_version'")
         db.commit()
-    with pytest.raises(BadInput, match="has layout 9, this Weft reads layout 3"):
+    with pytest.raises(BadInput, match="has layout 9, this Weft reads layout 4"):
         Index(path, FACTS)
+
+
+def third_layout(path: Path) -> None:
+    """An index as the Weft before fields has left it: with checksums over what there was."""
+    with closing(Index(path, FACTS)) as index:
+        index.commit(1, 1, [(3, 1, *schema.values_of(row(3, 1), "", None, 0, 0)[1:])], [])
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(
+            "ALTER TABLE pages DROP COLUMN fields; UPDATE meta SET value = 3 WHERE key = 'schema_version';"
+        )
+
+
+def test_an_index_of_the_third_layout_gets_fields_and_keeps_its_checksums(tmp_path: Path) -> None:
+    path, read = tmp_path / "index-s.db", '{"fields":{"a":"é"},"field_errors":{}}'
+    third_layout(path)
+    with closing(IndexReader(path)) as reader:
+        assert [(one.item, one.fields) for one in reader.rows()] == [(3, "")], "it can be read as it is"
+    with closing(Index(path, FACTS)) as index, closing(IndexReader(path)) as reader:
+        values = schema.values_of(msgspec.structs.replace(row(4, 1), fields=read), "", None, 0, 0)
+        index.commit(2, 1, [(4, 2, *values[1:])], [])
+        assert [(one.item, one.fields) for one in reader.rows()] == [(3, ""), (4, read)]
+        assert index.number("schema_version") == schema.VERSION
+
+
+def test_a_migration_to_fields_that_is_cut_short_leaves_the_third_layout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "index-s.db"
+    third_layout(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "ADD_FIELDS", schema.ADD_FIELDS.replace("COMMIT;", "SELECT * FROM nowhere; COMMIT;"))
+        with pytest.raises(Exception, match="nowhere"):
+            Index(path, FACTS)
+    with closing(IndexReader(path)) as reader:
+        assert [one.item for one in reader.rows()] == [3]
+    with closing(Index(path, FACTS)) as index:
+        assert index.number("schema_version") == schema.VERSION
+
+
+def test_a_flipped_bit_in_fields_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "index-s.db"
+    with closing(Index(path, FACTS)) as index:
+        values = schema.values_of(msgspec.structs.replace(row(4, 1), fields='{"fields":{"a":1}}'), "", None, 0, 0)
+        index.commit(1, 1, [(4, 1, *values[1:])], [])
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("""UPDATE pages SET fields = '{"fields":{"a":3}}'""")
+        db.commit()
+    with closing(IndexReader(path)) as reader, pytest.raises(DamagedIndex, match="item 4"):
+        list(reader.rows())

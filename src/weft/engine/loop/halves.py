@@ -24,9 +24,11 @@ def fused(
     suspects: Suspects,
     metrics: EngineMetrics,
     parsers: Parsers | None = None,
+    *,
+    sends_all: bool = True,
 ) -> Results:
-    """Results that are read where they end; their pages by parser children, if there are some."""
-    round_, parsing = reading(frontier, store, crawls, suspects, metrics, parsers)
+    """Results that are read where they end; their pages by parser children, if there are some (see `Parsing`)."""
+    round_, parsing = reading(frontier, store, crawls, suspects, metrics, parsers, sends_all=sends_all)
     return Results(round_, Rows(store, round_), parsing.take, crawls, metrics, parsing=parsing)
 
 
@@ -45,15 +47,20 @@ def reading(
     suspects: Suspects,
     metrics: EngineMetrics,
     parsers: Parsers | None = None,
+    *,
+    sends_all: bool = True,
 ) -> tuple[Round, Parsing]:
     """The parser's half by itself."""
     leads = Leads(frontier, store)
     round_ = Round(frontier, store, crawls, leads)
     rows = Rows(store, round_)
-    return round_, Parsing(round_, rows, leads, suspects, metrics, keeps_text=store.keeps_text, parsers=parsers)
+    parsing = Parsing(
+        round_, rows, leads, suspects, metrics, keeps_text=store.keeps_text, parsers=parsers, sends_all=sends_all
+    )
+    return round_, parsing
 
 
-def parsers_of(config: Config) -> Parsers | None:
-    """The parser children that a configuration asks for."""
+def parsers_of(config: Config) -> tuple[Parsers, bool]:
+    """Parser children, which start when they are needed, and whether a configuration wants them for all pages."""
     children = config.fetch.parser_children
-    return Parsers(children, config.store.html_parser) if children else None
+    return Parsers(max(1, children), config.store.html_parser), children > 0

@@ -17,6 +17,7 @@ from msgspec import UnsetType
 
 from weft import urls
 from weft.engine.extracted import Extracted
+from weft.engine.extraction import Extraction
 from weft.engine.loop.answer import Answer
 from weft.engine.loop.leads import Leads
 from weft.engine.loop.metrics import EngineMetrics
@@ -47,6 +48,7 @@ class _Read(NamedTuple):
     error: str
     noindex: bool
     nofollow: bool
+    fields: str
 
 
 class _Sent(NamedTuple):
@@ -70,8 +72,10 @@ class Parsing:
         *,
         keeps_text: bool = False,
         parsers: Parsers | None = None,
+        sends_all: bool = True,
     ) -> None:
-        """`parsers`: whoever parses the pages in the place of this process."""
+        """`parsers`: whoever parses the pages in the place of this process; unless it `sends_all`, only those of crawls
+        that have patterns."""
         self._round = round_
         self._rows = rows
         self._leads = leads
@@ -80,6 +84,7 @@ class Parsing:
         self._keeps_text = keeps_text
         self._marks = Marks()
         self._parsers = parsers
+        self._sends_all = sends_all
         self._sent: dict[int, _Sent] = {}  # by the number of the request
         self._sent_bytes = 0
         self._came: list[Pending] = []
@@ -149,7 +154,9 @@ class Parsing:
                 self._end_unparsed(sent.answer, kind)
             else:
                 self._metrics.parse_s.observe(pending.spent_s)
-                pages.append(self._judged(sent.answer, pending.page, sent.error))
+                fields = pending.page.asked.fields
+                known = "" if isinstance(fields, UnsetType) else fields
+                pages.append(self._judged(sent.answer, pending.page, sent.error, known))
         self._finish(pages)
 
     def drop(self, crawl: int) -> list[Lease]:
@@ -169,8 +176,10 @@ class Parsing:
         assert self._parsers is not None
         lease = answer.lease
         needs_text = self._keeps_text or answer.crawl.rules.sameness.may_compare(lease.url)
-        wanted = ("hrefs", "text") if needs_text else ("hrefs",)
-        pending = self._parsers.submit(body, lease.url, answer.head.get("content-type"), wanted)
+        wanted, rules = (("hrefs", "text") if needs_text else ("hrefs",)), b""
+        if answer.crawl.extraction is not None:
+            wanted, rules = (*wanted, "fields"), answer.crawl.extraction.encoded
+        pending = self._parsers.submit(body, lease.url, answer.head.get("content-type"), wanted, rules=rules)
         self._sent[pending.number] = _Sent(answer, error, len(body))
         self._sent_bytes += len(body)
 
@@ -190,16 +199,18 @@ class Parsing:
         if self._suspects.is_poison(lease.item):
             self._end_unparsed(answer, CRASH)
             return None
-        if self._parsers is not None:
+        extraction = crawl.extraction
+        if self._parsers is not None and (self._sends_all or (extraction is not None and extraction.needs_children)):
             self._send(answer, body, error)
             return None
-        return self._judged(answer, self._parse(lease, body, head.get("content-type")), error)
+        page, fields = self._parse(lease, body, head.get("content-type"), extraction)
+        return self._judged(answer, page, error, fields)
 
     def _end_unparsed(self, answer: Answer, kind: str) -> None:
         answer.crawl.progress.status.poisoned.append(answer.lease.url)
         self._rows.record(answer, error=kind)
 
-    def _judged(self, answer: Answer, page: Page | Extracted, error: str) -> _Read:
+    def _judged(self, answer: Answer, page: Page | Extracted, error: str, fields: str) -> _Read:
         """What is to be done with a page that was parsed."""
         crawl, lease, head = answer.crawl, answer.lease, answer.head
         noindex, nofollow = page.noindex, page.nofollow
@@ -210,25 +221,29 @@ class Parsing:
             crawl.rules.sameness.observe(lease.url, page.title, len(page.hrefs), lambda: _words(page))
         if isinstance(page, Page):
             page.let_go()
-        return _Read(answer, page, error, noindex, nofollow)
+        return _Read(answer, page, error, noindex, nofollow, fields)
 
     def _record(self, read: _Read) -> None:
         if read.noindex:
             self._leads.unkept(read.answer.lease.item)
             self._rows.record(read.answer, error="noindex", stored=False)
         else:
-            self._rows.record(read.answer, error=read.error, page=read.page)
+            self._rows.record(read.answer, error=read.error, page=read.page, fields=read.fields)
 
-    def _parse(self, lease: Lease, body: bytes, content_type: str | None) -> Page:
+    def _parse(
+        self, lease: Lease, body: bytes, content_type: str | None, extraction: Extraction | None
+    ) -> tuple[Page, str]:
+        """The page and its fields."""
         self._suspects.parsing(lease.item)
         self._marks.obey(body)
         began = time.perf_counter()
         page = extract(body, lease.url, content_type)
         if self._keeps_text:
             _ = page.text  # computed here, where a crash is known to be this page's
+        fields = extraction.rules.apply(page).encoded() if extraction is not None else ""
         self._metrics.parse_s.observe(time.perf_counter() - began)
         self._suspects.parsed()
-        return page
+        return page, fields
 
     def _follow(self, answer: Answer, page: Page | Extracted) -> None:
         crawl, lease = answer.crawl, answer.lease

@@ -37,6 +37,7 @@ class Rows:
         page: Page | Extracted | None = None,
         final_url: str = "",
         stored: bool = True,
+        fields: str = "",
     ) -> None:
         """The row of an answer or a failure; one that is not `stored` is only counted."""
         lease, result, progress = answer.lease, answer.result, answer.crawl.progress
@@ -54,7 +55,7 @@ class Rows:
         row = Row(
             lease.item, lease.crawl, lease.url, final_url or lease.url, status, answer.asked_at,
             answer.head.content_type()[0], (page.charset if page else "") or "", "", (page.title if page else "") or "",
-            lease.depth, lease.parent, "", length, error, lease.hops,
+            lease.depth, lease.parent, "", length, error, lease.hops, fields=fields,
         )  # fmt: skip
         truncated = "unspecified" if result.surplus else TRUNCATED.get(result.error or "")
         readable = page is not None and page.kind is not PageKind.OTHER and self._store.keeps_text

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+import msgspec
+
 from weft.errors import Unparsed
 from weft.records import Row
 from weft.store.errors import Unreadable
 from weft.store.export.pages import Pages
 from weft.store.export.part import Unread
-from weft.store.export.request import CONTENTS
+from weft.store.export.request import CONTENTS, ONE, READ
 from weft.store.export.source import Source
 
 UNREADABLE = "unreadable"  # the `error` of a row whose page was to be read and could not be
@@ -36,6 +38,7 @@ class Facts:
         self._contents = [name for name in columns if name in CONTENTS]
         # A crawl does not detect languages, so the column is filled only where pages are read, or on demand.
         self._reads = bool(self._contents) or "language" in asked
+        self._reads_fields = any(name in READ or name.startswith(ONE) for name in columns)
         self._getters = [(name, _GETTERS[name]) for name in columns if name in _GETTERS]
 
     def of(self, row: Row) -> dict[str, object]:
@@ -55,6 +58,8 @@ class Facts:
             facts["content_path"] = self._source.content_path(row)
         if "warc_offset" in facts and row.warc_file:
             facts["warc_offset"] = row.warc_offset
+        if self._reads_fields and row.fields:
+            facts |= read_fields(row, self.columns)
         if self._reads:
             self._read(row, facts)
         return facts
@@ -76,6 +81,17 @@ class Facts:
             facts["language"] = row.language or page.language
         if page is not None and "mime" in facts:
             facts["mime"] = page.mime
+
+
+def read_fields(row: Row, columns: tuple[str, ...]) -> dict[str, object]:
+    """Those of the columns that hold what rules have read from a page."""
+    found = msgspec.json.decode(row.fields)
+    values = found.get("fields", {})
+    return {
+        name: found.get(name) if name in READ else values.get(name.removeprefix(ONE))
+        for name in columns
+        if name in READ or name.startswith(ONE)
+    }
 
 
 def iso(at: float) -> str:

@@ -22,21 +22,21 @@ from weft.store.errors import Unreadable
 from weft.store.export.cdxj import CdxjPieces
 from weft.store.export.columns import COLUMNS
 from weft.store.export.facts import Facts
-from weft.store.export.lines import CsvLines, JsonLines, LineFile, LineStream
+from weft.store.export.lines import CsvLines, JsonArray, JsonLines, LineFile, Lines, LineStream
 from weft.store.export.markdown import MarkdownFolder
 from weft.store.export.pages import Pages, Reader
 from weft.store.export.parquet import ParquetPieces, schema
 from weft.store.export.part import Part, State, Unread
 from weft.store.export.pieces import PieceFolder
-from weft.store.export.request import CONTENTS, FIELDS, ExportRequest, Selection, moment
-from weft.store.export.source import Source
+from weft.store.export.request import CONTENTS, FIELDS, ONE, READ, ExportRequest, Selection, moment
+from weft.store.export.source import CrawlSource, Source
 from weft.store.export.warc import Places, WarcFiles, WarcStream
 from weft.store.masking import Private
 
 CHECKPOINT_ROWS = 5000
 CHECKPOINT_S = 1.0
 TOGETHER = 1000  # rows whose URLs' other visits are looked up at a time
-STREAMS = ("jsonl", "csv", "cdxj", "warc")
+STREAMS = ("jsonl", "json", "csv", "cdxj", "warc")
 
 Watch = Callable[[int, int], None]
 
@@ -88,8 +88,11 @@ class Export:
         secret_headers: Iterable[str] = (),
         watch: Watch = lambda _read, _all: None,
         checkpoint_rows: int = CHECKPOINT_ROWS,
+        crawl: int = 0,
+        rules: tuple[str, ...] = (),
     ) -> None:
-        order.check(COLUMNS + CONTENTS if order.format == "parquet" else FIELDS + CONTENTS)
+        """`crawl`: of the crawls of an engine this one alone. `rules`: the fields that it reads from pages."""
+        order.check((COLUMNS if order.format == "parquet" else FIELDS) + CONTENTS + READ)
         if order.format == "parquet":
             schema(())  # raises now if pyarrow is missing
         self._order = order
@@ -100,6 +103,8 @@ class Export:
         self._private = Private(secret_headers)
         self._watch = watch
         self._checkpoint_rows = checkpoint_rows
+        self._crawl = crawl
+        self._rules = rules
 
     def to_path(self, path: Path) -> Done:
         """Writes to a path, continuing an interrupted export with the same order."""
@@ -108,7 +113,7 @@ class Export:
         with ExitStack() as stack:
             part = Part(path, folder=folder, pieces=pieces)
             stack.callback(part.close)
-            source = Source(self._data_dirs)
+            source = self._source()
             stack.callback(source.close)
             state = self._state(part, source)
             return self._run(source, state, part, None, stack)
@@ -118,7 +123,7 @@ class Export:
         if self._order.format not in STREAMS or self._order.max_bytes is not None:
             raise BadInput(f"{self._order.format} of this kind is made of files: give `out` a path")
         with ExitStack() as stack:
-            source = Source(self._data_dirs)
+            source = self._source()
             stack.callback(source.close)
             part = None
             if self._order.format == "cdxj":  # has to be sorted somewhere
@@ -129,6 +134,17 @@ class Export:
             if part is not None:
                 part.begin(state)
             return self._run(source, state, part, out, stack)
+
+    def _source(self) -> Source:
+        return CrawlSource(self._data_dirs, self._crawl) if self._crawl else Source(self._data_dirs)
+
+    def _usual(self) -> tuple[str, ...]:
+        """The columns where none are named: those of all rows, and of the fields where there are rules."""
+        if self._order.format == "parquet":
+            return COLUMNS + READ if self._rules else COLUMNS
+        if self._order.format == "csv" and self._rules:
+            return (*FIELDS, *(f"{ONE}{name}" for name in self._rules), "field_errors")
+        return FIELDS + READ if self._rules else FIELDS
 
     def _state(self, part: Part, source: Source) -> State:
         state = part.state(self._order.plain())
@@ -170,15 +186,16 @@ class Export:
             return PieceFolder(part, state, CdxjPieces(source), out)
         if order.format == "parquet":
             assert part is not None
-            names = order.columns(COLUMNS)
+            names = order.columns(self._usual())
             wanted = _wanted(order)
             facts = Facts(source, pages, unread, wanted, ("language",))
             return PieceFolder(part, state, ParquetPieces(facts, names, self._crawl_id, bool(wanted), part.path))
         if order.format == "markdown":
             assert part is not None
             return MarkdownFolder(part, pages)
-        facts = Facts(source, pages, unread, order.columns(FIELDS), order.fields)
-        lines = JsonLines(facts) if order.format == "jsonl" else CsvLines(facts)
+        facts = Facts(source, pages, unread, order.columns(self._usual()), order.fields)
+        kinds: dict[str, Callable[[Facts], Lines]] = {"jsonl": JsonLines, "json": JsonArray, "csv": CsvLines}
+        lines = kinds[order.format](facts)
         if out is not None:
             return LineStream(out, lines)
         assert part is not None

@@ -25,12 +25,17 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 class Lines(Protocol):
     """How a format writes its lines."""
 
+    footer: bytes
+    between: bytes  # two lines
+
     def header(self) -> bytes: ...
     def line(self, row: Row) -> bytes: ...
 
 
 class JsonLines:
     """One JSON object a line."""
+
+    footer = between = b""
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
@@ -48,8 +53,20 @@ class JsonLines:
             return msgspec.json.encode({name: _clean(value) for name, value in facts.items()}) + b"\n"
 
 
+class JsonArray(JsonLines):
+    """One JSON array, with an object a line."""
+
+    footer, between = b"]\n", b","
+
+    def header(self) -> bytes:
+        """Its beginning."""
+        return b"["
+
+
 class CsvLines:
     """A header, then one record a row."""
+
+    footer = between = b""
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
@@ -77,6 +94,7 @@ class LineFile:
 
     def __init__(self, part: Part, state: State, lines: Lines) -> None:
         self._part, self._lines = part, lines
+        self._has_lines = state.rows > 0
         with writing(part.path):
             self._file = part.path.open("r+b", buffering=1 << 18)
         self._file.seek(state.length)
@@ -85,8 +103,10 @@ class LineFile:
 
     def add(self, row: Row) -> bool:
         """Writes a row."""
+        line = self._lines.line(row)
         with writing(self._part.path):
-            self._file.write(self._lines.line(row))
+            self._file.write(self._lines.between + line if self._has_lines else line)
+        self._has_lines = True
         return True
 
     def save(self, state: State) -> bool:
@@ -99,6 +119,8 @@ class LineFile:
 
     def finish(self) -> Path | None:
         """Renames the file to its final name."""
+        with writing(self._part.path):
+            self._file.write(self._lines.footer)
         self.close()
         self._part.finish()
         return self._part.final
@@ -115,17 +137,27 @@ class LineStream(StreamOutput):
     def __init__(self, out: BinaryIO, lines: Lines) -> None:
         super().__init__(out)
         self._lines = lines
+        self._has_lines = False
         out.write(lines.header())
 
     def add(self, row: Row) -> bool:
         """Writes a row."""
-        self._out.write(self._lines.line(row))
+        line = self._lines.line(row)
+        self._out.write(self._lines.between + line if self._has_lines else line)
+        self._has_lines = True
         return True
+
+    def finish(self) -> Path | None:
+        """Ends what is one value."""
+        self._out.write(self._lines.footer)
+        return super().finish()
 
 
 def _cell(value: object) -> object:
     if value is None:
         return ""
+    if isinstance(value, list | dict):
+        return msgspec.json.encode(value).decode()
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 

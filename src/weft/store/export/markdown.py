@@ -15,9 +15,10 @@ from urllib.parse import unquote
 from weft import urls
 from weft.records import Row
 from weft.store.errors import writing
-from weft.store.export.facts import iso
+from weft.store.export.facts import iso, read_fields
 from weft.store.export.pages import Pages, Readable
 from weft.store.export.part import Part, State
+from weft.store.export.request import READ
 from weft.store.text import sync_file_system
 
 WORDS_CHARS = 60
@@ -70,11 +71,13 @@ def file_name(url: str) -> str:
 
 def document(row: Row, page: Readable) -> str:
     """Front matter (YAML, whose texts are written as JSON) and the page."""
-    facts = {
+    facts: dict[str, object] = {
         "url": row.url,
         "title": row.title,
         "fetched_at": iso(row.fetched_at),
         "language": row.language or page.language or "",
     }
+    if row.fields:
+        facts |= read_fields(row, READ)
     lines = [f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in facts.items()]
     return "\n".join(["---", *lines, "---", "", page.markdown.strip(), ""])

@@ -9,11 +9,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import msgspec
+
 from weft.errors import Missing
 from weft.records import Row
 from weft.store.export.columns import TYPES, columns
-from weft.store.export.facts import Facts
-from weft.store.export.request import CONTENTS
+from weft.store.export.facts import Facts, read_fields
+from weft.store.export.request import CONTENTS, READ
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,9 +47,10 @@ class ParquetPieces:
     def __init__(self, facts: Facts, names: tuple[str, ...], crawl_id: str, reads: bool, folder: Path) -> None:
         self._facts, self._names, self._crawl_id, self._reads = facts, names, crawl_id, reads
         self._contents = [name for name in names if name in CONTENTS]
+        self._reads_fields = not set(READ).isdisjoint(names)
         self._schema = schema(names)
         # A dictionary of values that do not repeat costs memory and saves nothing.
-        self._repeated = [name for name in names if name not in UNIQUE and name not in CONTENTS]
+        self._repeated = [name for name in names if name not in UNIQUE and name not in CONTENTS + READ]
         self._rows: list[dict[str, object]] = []
         self._group: list[pa.RecordBatch] = []
         self._piece = folder / "growing"
@@ -62,8 +65,11 @@ class ParquetPieces:
         content = self._facts.of(row) if self._reads else {}
         language, detected = content.pop("language", None), content.pop("mime", None)
         values = columns(row, self._crawl_id, _text(language), _text(detected)) | content
+        if self._reads_fields:
+            read = read_fields(row, READ) if row.fields else {}
+            values |= {name: _json(read.get(name)) for name in READ}
         self._rows.append({name: values[name] for name in self._names})
-        self._bytes += 500 + sum(len(str(values[name] or "")) for name in self._contents)
+        self._bytes += 500 + len(row.fields) + sum(len(str(values[name] or "")) for name in self._contents)
         if len(self._rows) >= BATCH_ROWS or self._bytes >= GROUP_BYTES // 4:
             self._end_batch()
         return True
@@ -128,6 +134,11 @@ class ParquetPieces:
             data_page_size=1 << 17,
             write_batch_size=256,
         )
+
+
+def _json(value: object) -> str | None:
+    """Fields are of no type that a column could have: they differ from crawl to crawl."""
+    return msgspec.json.encode(value).decode() if value else None
 
 
 def _text(value: object) -> str | None:

@@ -10,7 +10,7 @@ import heapq
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 
 from isal import isal_zlib
@@ -70,13 +70,16 @@ class Source:
 
     def current(self, rows: Sequence[Row]) -> set[int]:
         """The items of those rows that stand for their URLs, as the crawl was at the snapshot."""
+        return self._current(rows)
+
+    def _current(self, rows: Sequence[Row], crawl: int = 0) -> set[int]:
         by_place: dict[int, list[int]] = {}
         for row in rows:
             by_place.setdefault(urls.data_dir_of(row.url, len(self.data_dirs)), []).append(url_hash(row.url))
         visits: dict[str, list[Visit]] = {}
         for name, (_, batch) in self.snapshot.items():
             hashes = by_place.get(int(name.partition("/")[0]), [])
-            for visit in self._indexes[name].visits(hashes, batch):
+            for visit in self._indexes[name].visits(hashes, batch, crawl):
                 visits.setdefault(visit.url, []).append(visit)
         return {chosen.item for of_url in visits.values() if (chosen := standing(of_url)) is not None}
 
@@ -90,10 +93,7 @@ class Source:
             rows, after_batch = index.committed(after_batch, last)
             if not rows:
                 return
-            yield (
-                sorted((row for row in rows if row.warc_file), key=attrgetter("warc_file", "warc_offset")),
-                after_batch,
-            )
+            yield _in_place(rows), after_batch
 
     def read(self, row: Row) -> StoredPage:
         """The page that a row stands for."""
@@ -138,6 +138,49 @@ class Source:
 
     def _name(self, index: IndexReader) -> str:
         return f"{self.data_dirs.index(index.path.parent)}/{index.path.name}"
+
+
+class CrawlSource(Source):
+    """One crawl of an engine, for reading: its rows come in the order of their numbers, and no other's are read."""
+
+    def __init__(self, data_dirs: Sequence[Path], crawl: int) -> None:
+        super().__init__(data_dirs)
+        self._crawl = crawl
+        self.total = self._corpus.stats(top=0, crawl=crawl).rows
+
+    def rows(self, after_item: int = 0) -> Iterator[Row]:
+        """Rows in the order of their numbers, after that of an item."""
+        parts = (self._numbered(name, after_item) for name in self.snapshot)
+        return (row for _, _, row in heapq.merge(*parts, key=itemgetter(0)))
+
+    def _numbered(self, name: str, after_item: int) -> Iterator[tuple[int, int, Row]]:
+        index, upto = self._indexes[name], self.snapshot[name][1]
+        after = max((index.number_of(after_item) for index in self._indexes.values()), default=0) if after_item else 0
+        while some := index.of_crawl(self._crawl, after, upto):
+            yield from some
+            after = some[-1][0]
+
+    def current(self, rows: Sequence[Row]) -> set[int]:
+        """The items of those rows that stand for their URLs in this crawl."""
+        return self._current(rows, self._crawl)
+
+    def by_place(self, name: str, after_batch: int) -> Iterator[tuple[list[Row], int]]:
+        """One index's rows of this crawl in the order of its WARC files, whole batches at a time."""
+        index, upto = self._indexes[name], self.snapshot[name][1]
+        after, waiting = index.number_at(self._crawl, after_batch), list[tuple[int, Row]]()
+        while some := index.of_crawl(self._crawl, after, upto):
+            after, last = some[-1][0], some[-1][1]
+            waiting += [(batch, row) for _, batch, row in some]
+            if whole := [row for batch, row in waiting if batch < last]:
+                yield _in_place(whole), last - 1
+                waiting = [one for one in waiting if one[0] == last]
+        if waiting:
+            yield _in_place([row for _, row in waiting]), waiting[-1][0]
+
+
+def _in_place(rows: list[Row]) -> list[Row]:
+    """Those that have a record, in the order of the files."""
+    return sorted((row for row in rows if row.warc_file), key=attrgetter("warc_file", "warc_offset"))
 
 
 def parse_head(data: bytes) -> Record:
