@@ -154,6 +154,21 @@ def test_odd_pages_over_http(shop: str, html_parser: str, tmp_path: Path) -> Non
             assert tuple(page.field_errors) == odd.errors, odd.name
 
 
+@pytest.mark.parametrize(
+    "pods",
+    [("--num-pods", 2), ("--pods", "managed", "--fetchers-per-pod", 1, "--parsers-per-pod", 1)],
+    ids=["embedded", "redis"],
+)
+def test_pods_read_the_same_fields(shop: str, pods: tuple[object, ...], tmp_path: Path) -> None:
+    (tmp_path / "rules.json").write_text(json.dumps(PATTERNS))
+    crawler = Crawler([f"{shop}/1"], tmp_path, "--extract", tmp_path / "rules.json", *pods, delay_s=0)
+    assert crawler.run() == 0, crawler.said
+    found = {url: row["fields"] for url, row in rows_of(crawler.data_dir).items()}
+    assert {url: (one["title"], one["number"]) for url, one in found.items()} == {
+        str(at): (f"Thing {at}", at) for at in range(GOODS)
+    }
+
+
 def test_one_crawl_of_an_engine_is_exported_by_its_name(shop: str, tmp_path: Path) -> None:
     with weft.Engine(tmp_path / "engine", allow_private=True, delay=0) as engine:
         engine.open("goods", f"{shop}/1", extract=RULES, max_pages=5)
