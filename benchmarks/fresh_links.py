@@ -139,7 +139,7 @@ class Crawl:
         self._texts = Texts(0)
         self._next = 0
         self._used: dict[str, deque[list[str]]] = {}
-        self.frontier.forbids = lambda _number, record, origin, url: book.forbids(record, origin, url)
+        self.frontier.forbids = lambda _number, record, origin, urls: book.forbids(record, origin, urls)
         for host in range(HOSTS):
             book.learn(origin(host), RobotsRecord("ok", ROBOTS, 9e12))
             book.of(origin(host))

@@ -226,6 +226,26 @@ def skipped_extension(url: str) -> str | None:
     return extension if extension in SKIPPED_EXTENSIONS else None
 
 
+def with_skipped_extension(links: Iterable[str]) -> list[str]:
+    """Those of them that have such an extension; of those with a query, not all."""
+    longest = -_LONGEST_EXTENSION - 1
+    return [
+        url for url in links if (dot := url.rfind(".", longest)) >= 0 and url[dot + 1 :].lower() in SKIPPED_EXTENSIONS
+    ]
+
+
+def by_origin(links: Iterable[str]) -> dict[str, list[str]]:
+    """Canonical URLs by their origins (with the slash that follows), in order; most of a page's are of one."""
+    groups: dict[str, list[str]] = {}
+    start, group = "\0", list[str]()
+    for url in links:
+        if not url.startswith(start):
+            start = url[: url.index("/", 8) + 1]
+            group = groups.setdefault(start, [])
+        group.append(url)
+    return groups
+
+
 def suffix_list_version() -> str:
     """The version of the public suffix list in use; a crawl records it (spec §12.15)."""
     if (told := getattr(publicsuffixlist, "__version__", None)) is not None:

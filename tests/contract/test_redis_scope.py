@@ -62,7 +62,7 @@ def let_in(crawl: RunningCrawl, lease: Lease, hrefs: list[str]) -> list[str]:
     """What becomes of a page's links, by the way that the parser takes."""
     assert crawl.familiar is not None
     fresh = crawl.familiar.fresh(lease.url, hrefs)
-    return [found.url for found in crawl.links(fresh, dict.fromkeys(fresh, lease))]
+    return [url for links in crawl.links(fresh, lease) for url in links.urls]
 
 
 def test_a_link_that_was_refused_is_let_in_once_its_place_joined_the_scope_elsewhere(start: Any) -> None:

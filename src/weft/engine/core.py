@@ -95,8 +95,8 @@ class Core:
         self._loop = parts.start(SLOT.name, [self._turn], serves=True, after_commit=self._committed)
         self._committer = parts.committer
         crawls = self._crawls
-        self._frontier.forbids = lambda number, record, origin, url: (
-            crawls[number].book.forbids(record, origin, url) if number in crawls else ""
+        self._frontier.forbids = lambda number, record, origin, urls: (
+            crawls[number].book.forbids(record, origin, urls) if number in crawls else {}
         )
         self._loop.touched.update(self._crawls)
         self._server: Server | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from weft import urls
 from weft.config import FetchSection, PolitenessSection, ScopeSection
@@ -18,7 +18,7 @@ from weft.fetch.contract import Way
 from weft.fetch.cookies import CookieJar
 from weft.fetch.robots import product_token
 from weft.frontier.admission import Rules
-from weft.frontier.contract import Admission, Frontier
+from weft.frontier.contract import Admission, Frontier, PageLinks
 from weft.frontier.names import NameSet
 from weft.records import Found, Lease, Purpose, Reason
 
@@ -151,29 +151,39 @@ class RunningCrawl:
         """Whether the depth of a URL decides if it is wanted, so that a shorter way to it matters."""
         return self.scope.max_depth is not None
 
-    def links(self, urls_found: Iterable[str], pages: Mapping[str, Lease], *, are_new: bool = True) -> list[Found]:
-        """What the rules let in of URLs that pages link to; the others are counted by reason.
+    def links(self, found: Iterable[str], page: Lease, *, are_new: bool = True) -> list[PageLinks]:
+        """What the rules let in of URLs that a page links to; the others are counted by reason.
 
         `are_new`: none of them is in the seen set.
         """
-        rules, refused, found = self.rules, self.progress.refused, []
-        sameness = rules.sameness
-        for url in urls_found:
-            page = pages[url]
-            reason = rules.refusal(url, page.depth + 1, offsite=page.offsite, page=page.url)
-            if reason is None and are_new:
-                sameness.leads(page.url, url)
-            if reason is not None:
-                refused[reason] += 1
-                if self.familiar is not None:
-                    self.familiar.refused(page.url, url, reason)
-                if reason is Reason.TRAP and not rules.looks_like_a_trap(url):
-                    self._frontier.refused(self.number, reason, url, page.item)  # by counting: the URL does not show it
-            elif self.scope.offsite_hops and not rules.in_scope(url):
-                found.append(Found(url, page.depth + 1, page.item, offsite=page.offsite + 1))
-            else:
-                found.append(Found(url, page.depth + 1, page.item))
-        return found
+        let_in, refused = self.rules.sift(found, page)
+        for url, reason in refused:
+            self._refuse(url, reason, page)
+        if are_new and self.rules.sameness.counts(page.url):
+            self._led(let_in, page)
+        return let_in
+
+    def _refuse(self, url: str, reason: Reason, page: Lease) -> None:
+        self.progress.refused[reason] += 1
+        if self.familiar is not None:
+            self.familiar.refused(page.url, url, reason)
+        if reason is Reason.TRAP and not self.rules.looks_like_a_trap(url):
+            self._frontier.refused(self.number, reason, url, page.item)  # by counting: the URL does not show it
+
+    def _led(self, let_in: list[PageLinks], page: Lease) -> None:
+        """Records that a page led to new URLs; if that stops its pattern, the links that follow are refused."""
+        sameness, own = self.rules.sameness, urls.origin_of(page.url)
+        for links in let_in:
+            if links.origin != own:
+                continue
+            for at, url in enumerate(links.urls, 1):
+                if not sameness.counts(page.url):
+                    return
+                if sameness.leads(page.url, url):
+                    for stopped in [one for one in links.urls[at:] if sameness.stops(one, page.url)]:
+                        links.urls.remove(stopped)
+                        self._refuse(stopped, Reason.TRAP, page)
+                    return
 
     def extend(self, url: str) -> None:
         """Makes a URL's place a part of the scope."""

@@ -1,22 +1,24 @@
 """Whether a URL is admitted: one crawl's rules of scope, exclusions, patterns, extensions, depth and traps.
 
-Pure, but for the scope that a seed's redirect extends. Everything that depends on the URL's origin alone is worked out
-once for each origin; a page's links cost a dict look-up each.
+Pure, but for the scope that a seed's redirect extends and the counts of the trap guards. `refusal` judges one URL.
+`sift` judges a page's links: what depends on the origin alone is decided once for all links to it, and a quick look
+finds the few that must be judged one by one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from fnmatch import translate
 from pathlib import Path
 
 from weft import urls
 from weft.config import ScopeSection
 from weft.errors import BadInput
+from weft.frontier.contract import PageLinks
 from weft.frontier.names import NameSet
-from weft.frontier.traps import ParameterGuard, SamenessGuard, trap, without_parameters, without_session
-from weft.records import Reason
+from weft.frontier.traps import ParameterGuard, SamenessGuard, suspects, trap, without_parameters, without_session
+from weft.records import Lease, Reason
 
 _MOST_ORIGINS = 200_000  # remembered; then it begins anew
 
@@ -69,6 +71,13 @@ class Rules:
         url = without_session(url)
         return without_parameters(url, self._section.strip_query) if self._section.strip_query else url
 
+    def rewritten_all(self, links: list[str]) -> list[str]:
+        """A page's links as this crawl stores them, each once."""
+        text = "\n".join(links)
+        if "?" in text or ";" in text:
+            return list(dict.fromkeys(map(self.rewritten, links)))
+        return list(dict.fromkeys(links))
+
     def in_scope(self, url: str) -> bool:
         """Whether a URL lies within the scope that the seeds set."""
         if self._section.scope == "prefix":
@@ -112,6 +121,62 @@ class Rules:
         if page is not None and self.sameness.stops(url, page):
             return Reason.TRAP
         return None
+
+    def sift(self, links: Iterable[str], page: Lease) -> tuple[list[PageLinks], list[tuple[str, Reason]]]:
+        """What is let in of a page's links, by origin, and what is not, with the reasons."""
+        let_in: list[PageLinks] = []
+        refused: list[tuple[str, Reason]] = []
+        is_simple = self._is_simple(page)
+        for start, there in urls.by_origin(links).items():
+            origin = start[:-1]
+            verdict = self._of_origin(origin)
+            if verdict is Reason.EXCLUDED:
+                refused += [(url, verdict) for url in there]
+                continue
+            if verdict is Reason.SCOPE and page.offsite >= self._section.offsite_hops:
+                refused += [(url, Reason.EXTENSION if urls.skipped_extension(url) else verdict) for url in there]
+                continue
+            odd = set(there)
+            if is_simple:
+                odd = suspects(origin, there, self._this_year)
+                odd.update(urls.with_skipped_extension(there))
+            good = self._good(there, odd, page, refused) if odd else there
+            inside, outside = self._parted(good)
+            if inside:
+                let_in.append(PageLinks(origin, inside, page.depth + 1, page.item))
+            if outside:
+                let_in.append(PageLinks(origin, outside, page.depth + 1, page.item, page.offsite + 1))
+        return let_in, refused
+
+    def _good(self, links: list[str], odd: Container[str], page: Lease, refused: list[tuple[str, Reason]]) -> list[str]:
+        """Judges the odd ones of a page's links one by one; what is refused is added to `refused`."""
+        good = []
+        for url in links:
+            reason = None
+            if url in odd:
+                reason = self.refusal(url, page.depth + 1, offsite=page.offsite, page=page.url)
+            if reason is None:
+                good.append(url)
+            else:
+                refused.append((url, reason))
+        return good
+
+    def _parted(self, links: list[str]) -> tuple[list[str], list[str]]:
+        """An origin's links within the scope, and beyond it: the latter are counted as hops."""
+        if not self._section.offsite_hops or not links:
+            return links, []
+        if self._section.scope != "prefix":
+            return (links, []) if self.in_scope(links[0]) else ([], links)
+        return [url for url in links if self.in_scope(url)], [url for url in links if not self.in_scope(url)]
+
+    def _is_simple(self, page: Lease) -> bool:
+        """Whether nothing but its origin, its extension and its form decides about a link of this page."""
+        limit = self._section.max_depth
+        return (
+            not (self._prefixes or self._exclude or self._include)
+            and (limit is None or page.depth < limit)
+            and not self.sameness.has_stopped(page.url)
+        )
 
     def _of_origin(self, origin: str) -> Reason | None:
         try:

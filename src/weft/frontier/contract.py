@@ -44,6 +44,20 @@ class Item(Struct, frozen=True, gc=False):
     offsite: int = 0
 
 
+class PageLinks(Struct, frozen=True, gc=False):
+    """What one page links to at one origin, as the rules have let it in: canonical URLs, each once."""
+
+    origin: str
+    urls: list[str]
+    depth: int
+    parent: int = 0
+    offsite: int = 0
+
+    def found(self) -> list[Found]:
+        """One by one."""
+        return [Found(url, self.depth, self.parent, offsite=self.offsite) for url in self.urls]
+
+
 class Ended(Struct, frozen=True, gc=False):
     """A transfer that is over."""
 
@@ -168,6 +182,9 @@ class Frontier(Protocol):
 
     def admit(self, crawl: int, found: Sequence[Found]) -> Admission:
         """Queues what is new."""
+
+    def admit_links(self, crawl: int, links: Sequence[PageLinks]) -> Admission:
+        """The same for what pages link to, as one batch: most of what a crawl admits."""
 
     def unseen(self, crawl: int, candidates: Iterable[str]) -> list[str]:
         """Those of the URLs that are not in the crawl's seen set."""

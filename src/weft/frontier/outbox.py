@@ -140,6 +140,10 @@ class Outbox:
         """A URL for another pod."""
         self._message(pod, crawl).add(crawl, one)
 
+    def add_links(self, pod: int, links: Links) -> None:
+        """Links of one page, for another pod."""
+        self._message(pod, links.crawl).links.append(links)
+
     def add_scope(self, crawl: int, url: str) -> None:
         """To all pods: this place is a part of the scope from now on."""
         for pod in self._numbers:

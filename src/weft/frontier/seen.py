@@ -6,6 +6,9 @@ at a thousand URLs as at a hundred million, and there is no pause in which every
 byte equals that of its bucket's number, so seven are kept.
 
 The hash is seeded for each crawl, so that a site cannot construct URLs that collide with those of another.
+
+A new link is looked up first and added when the rules have let it in. The second time its bucket need not be searched
+again: what a look-up did not find is remembered with its fingerprint until it is added.
 """
 
 from __future__ import annotations
@@ -16,16 +19,17 @@ from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
 from weft.records import Found, Purpose
 
-_ENTRIES = 128  # fingerprints a bucket holds on average: fewer are faster to search, more waste less memory
+_ENTRIES = 48  # fingerprints a bucket holds on average: fewer are faster to search and to copy, more waste less memory
 _FIRST = 256  # buckets at the start: with fewer, the bucket number would not determine a fingerprint's last byte
 _KEPT = 7  # bytes of a fingerprint that are stored in its bucket
 _PIECE = 1024  # buckets dumped together
+_MISSED = 4096  # URLs remembered as missing: more than the pages of a round link to
 
 
 class SeenSet:
     """A set of URLs, by fingerprint."""
 
-    __slots__ = ("_buckets", "_count", "_mask", "_seed", "_split")
+    __slots__ = ("_buckets", "_count", "_mask", "_missed", "_seed", "_split")
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -33,6 +37,7 @@ class SeenSet:
         self._mask = _FIRST - 1  # for the buckets that are not split yet in this round
         self._split = 0  # the next bucket to split
         self._count = 0
+        self._missed: dict[str, bytes] = {}  # fingerprints of URLs that were looked up, and are not in the set
 
     def __len__(self) -> int:
         return self._count
@@ -44,7 +49,9 @@ class SeenSet:
     def unknown(self, urls: Iterable[str]) -> list[str]:
         """Those that are not in the set, in order."""
         seed, buckets, mask, split = self._seed, self._buckets, self._mask, self._split
-        new = []
+        if len(self._missed) > _MISSED:
+            self.forget_missed()
+        new, missed = [], self._missed
         for url in urls:
             fingerprint = xxh3_64_digest(url.encode(), seed)
             number = int.from_bytes(fingerprint[4:], "big")
@@ -53,9 +60,15 @@ class SeenSet:
                 place = number & (mask * 2 + 1)
             bucket, entry = buckets[place], fingerprint[:7]
             at = bucket.find(entry)
+            # A hit that is not at a multiple of 7 straddles two fingerprints: search entry by entry.
             if at < 0 or (at % 7 and not _has(bucket, entry)):
                 new.append(url)
+                missed[url] = fingerprint
         return new
+
+    def forget_missed(self) -> None:
+        """Lets go of what was looked up and not added."""
+        self._missed = {}
 
     def fingerprint(self, url: str) -> int:
         """The fingerprint as a number."""
@@ -68,23 +81,27 @@ class SeenSet:
     def add_new(self, urls: Iterable[str]) -> list[str]:
         """Adds all, and returns those that were new, in order and once each."""
         new = []
-        seed, buckets = self._seed, self._buckets
+        seed, buckets, take_missed = self._seed, self._buckets, self._missed.pop
+        mask, split, room = self._mask, self._split, len(self._buckets) * _ENTRIES - self._count
         for url in urls:
-            fingerprint = xxh3_64_digest(url.encode(), seed)
+            fingerprint = take_missed(url, None)
+            is_missed = fingerprint is not None
+            if fingerprint is None:
+                fingerprint = xxh3_64_digest(url.encode(), seed)
             number = int.from_bytes(fingerprint[4:], "big")
-            place = number & self._mask
-            if place < self._split:
-                place = number & (self._mask * 2 + 1)
+            place = number & mask
+            if place < split:
+                place = number & (mask * 2 + 1)
             bucket, entry = buckets[place], fingerprint[:7]
-            at = bucket.find(entry)
-            # A hit that is not at a multiple of 7 straddles two fingerprints: search entry by entry.
-            if at >= 0 and (not at % 7 or _has(bucket, entry)):
+            if not is_missed and (at := bucket.find(entry)) >= 0 and (not at % 7 or _has(bucket, entry)):
                 continue
             buckets[place] = bucket + entry
             new.append(url)
-            self._count += 1
-            if self._count > len(buckets) * _ENTRIES:
+            room -= 1
+            if room < 0:
                 self._split_one()
+                mask, split, room = self._mask, self._split, room + _ENTRIES
+        self._count += len(new)
         return new
 
     def discard(self, url: str) -> None:
@@ -110,6 +127,7 @@ class SeenSet:
         self._mask, self._split, buckets = shape
         self._buckets.clear()
         self._count = 0
+        self.forget_missed()
         return -(-buckets // _PIECE)
 
     def load(self, piece: tuple[list[int], bytes]) -> None:
@@ -127,13 +145,15 @@ class SeenSet:
         return place if place >= self._split else number & (self._mask * 2 + 1)
 
     def _split_one(self) -> None:
-        bit = (self._mask + 1) >> 8  # the bit that the split decides by, within the seven stored bytes
-        stay: list[bytes] = []
-        move: list[bytes] = []
-        for entry in _entries(self._buckets[self._split]):
-            (move if int.from_bytes(entry[4:], "big") & bit else stay).append(entry)
-        self._buckets[self._split] = b"".join(stay)
-        self._buckets.append(b"".join(move))
+        # The bit that the split decides by lies within the seven stored bytes: in which of them, and where.
+        shift = (self._mask + 1).bit_length() - 1
+        column, bit = 7 - shift // 8, 1 << shift % 8
+        bucket = self._buckets[self._split]
+        moves = bucket[column::_KEPT]
+        self._buckets[self._split] = b"".join(
+            [bucket[at * 7 : at * 7 + 7] for at, byte in enumerate(moves) if not byte & bit]
+        )
+        self._buckets.append(b"".join([bucket[at * 7 : at * 7 + 7] for at, byte in enumerate(moves) if byte & bit]))
         self._split += 1
         if self._split > self._mask:
             self._mask, self._split = self._mask * 2 + 1, 0

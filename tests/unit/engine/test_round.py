@@ -17,7 +17,7 @@ from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.round import Round
 from weft.engine.loop.rows import Rows
 from weft.frontier.admission import Rules
-from weft.frontier.contract import Admission, CrawlLimits, Ended, Outcome, RobotsRecord
+from weft.frontier.contract import Admission, CrawlLimits, Ended, Outcome, PageLinks, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import FetchResult, Found, Lease
 from weft.store.pages import PageStore
@@ -36,6 +36,10 @@ class Watched(EmbeddedFrontier):
     def admit(self, crawl: int, found: Sequence[Found]) -> Admission:
         self.told.append(f"admit {len(found)}")
         return super().admit(crawl, found)
+
+    def admit_links(self, crawl: int, links: Sequence[PageLinks]) -> Admission:
+        self.told.append(f"links {sum(len(some.urls) for some in links)}")
+        return super().admit_links(crawl, links)
 
     def cool(self, ended: Iterable[Ended]) -> None:
         ended = list(ended)
@@ -108,7 +112,7 @@ def test_a_round_is_one_call_of_each_kind_and_links_come_before_ends(parts: Part
         parts.rows.record(parts.answer(lease), error="")
     assert parts.frontier.told == [], "nothing is told before the round is over"
     parts.round.flush()
-    assert parts.frontier.told == ["cool 3", "admit 4", "finish 3 1"]
+    assert parts.frontier.told == ["cool 3", "links 4", "finish 3 1"]
     queued = {item.url: item.parent for item in parts.frontier.items(parts.crawl.number)}
     assert queued["http://shared.test/"] == leases[0].item, "the first of several that link to a URL is its parent"
     assert parts.progress.refused["duplicate"] == 2

@@ -28,7 +28,9 @@ class Bench:
     def open(self, limits: CrawlLimits | None = None) -> EmbeddedFrontier:
         section = PolitenessSection(delay_s=0.0, places=1)
         frontier = EmbeddedFrontier(self.folder, section, clock=lambda: 1000.0, wall=lambda: self.wall)
-        frontier.forbids = lambda _crawl, _record, origin, url: RULE if url.startswith(origin + "/private") else ""
+        frontier.forbids = lambda _crawl, _record, origin, urls: {
+            url: RULE for url in urls if url.startswith(origin + "/private")
+        }
         self.crawl = frontier.open_crawl("test", limits or CrawlLimits())
         frontier.recover()
         self.frontier = frontier

@@ -71,7 +71,7 @@ class EmbeddedBackend:
 
     def chores(self, parts: Fetching, crawl: RunningCrawl) -> Sequence[Chore]:
         """Of a pod: messages from and to the others, and permits for pages."""
-        self.frontier.forbids = lambda _number, record, origin, url: crawl.book.forbids(record, origin, url)
+        self.frontier.forbids = lambda _number, record, origin, urls: crawl.book.forbids(record, origin, urls)
         order, frontier, folder = self._order, self._routed, self._folder
         if frontier is None:
             return []

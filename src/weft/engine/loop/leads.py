@@ -20,7 +20,7 @@ from weft.extract.page import extract
 from weft.extract.robots_meta import robots_tag
 from weft.fetch.decode import decode
 from weft.frontier.contract import Frontier
-from weft.records import Found, Lease, Purpose, Reason
+from weft.records import Lease, Purpose, Reason
 from weft.store.errors import Unreadable
 from weft.store.pages import PageStore
 from weft.telemetry import Log
@@ -115,14 +115,26 @@ class Leads:
             near = Lease(
                 item, crawl.number, url, "", depth, 0, hops.get(item, 0), Purpose.PAGE, "", 0, 0, "", 0, 0.0, 0.0
             )
-            is_last = bool(lead.redirect) and near.hops >= crawl.fetch.max_redirects
-            found = [] if is_last else _found(crawl, near, lead)
-            if found:
-                again = self._frontier.admit(crawl.number, found)
-                crawl.count(len(found), again)
-                waiting += again.expand
+            waiting += self._let_in(crawl, near, lead)
         if damaged is not None:
             raise damaged
+
+    def _let_in(self, crawl: RunningCrawl, near: Lease, lead: _Lead) -> Iterable[tuple[int, str, int]]:
+        """Lets in what one page leads to; gives what is to be expanded in turn."""
+        if lead.redirect:
+            if near.hops >= crawl.fetch.max_redirects:
+                return ()
+            target = crawl.redirect(near, lead.redirect)
+            if isinstance(target, Reason):
+                return ()
+            count, again = 1, self._frontier.admit(crawl.number, [target])
+        elif crawl.scope.seeded_urls_only:
+            return ()
+        else:
+            links = crawl.links(crawl.rules.rewritten_all(lead.links), near)
+            count, again = sum(len(some.urls) for some in links), self._frontier.admit_links(crawl.number, links)
+        crawl.count(count, again)
+        return again.expand
 
     def _stored(self, url: str, crawl: RunningCrawl) -> _Lead | None:
         """What a stored answer leads to; None where there is none."""
@@ -143,13 +155,3 @@ class Leads:
         if robots_tag(tags, crawl.agent)[1]:
             return _Lead([])
         return _Lead(urls.join_all(page.base, page.hrefs, page.charset or "utf-8"))
-
-
-def _found(crawl: RunningCrawl, near: Lease, lead: _Lead) -> list[Found]:
-    if lead.redirect:
-        target = crawl.redirect(near, lead.redirect)
-        return [] if isinstance(target, Reason) else [target]
-    if crawl.scope.seeded_urls_only:
-        return []
-    links = dict.fromkeys(map(crawl.rules.rewritten, lead.links), near)
-    return crawl.links(links, links)

@@ -7,6 +7,7 @@ becomes a record: 2xx is read, 4xx allows all, 5xx and network failures allow no
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 from weft.fetch.decode import decode
 from weft.fetch.headers import Head
@@ -50,12 +51,13 @@ class RobotsBook:
         verdict = robots.verdict(self.agent, url)
         return f"{verdict.rule} (line {verdict.line})"
 
-    def forbids(self, record: RobotsRecord, origin: str, url: str) -> str:
-        """The same for a URL that was just found, if its rules are cached; else they are checked at the claim."""
+    def forbids(self, record: RobotsRecord, origin: str, found: Sequence[str]) -> dict[str, str]:
+        """The same for URLs that were just found, if the rules are cached; else they are checked at the claim."""
         entry = self._parsed.get(origin)
         if entry is None or entry[0] is not record or record.status != "ok":
-            return ""
-        return self.rule_against(url, entry[1])
+            return {}
+        forbidden = entry[1].for_agent(self.agent).forbidden(origin, found)
+        return {url: self.rule_against(url, entry[1]) for url in forbidden}
 
     def learn(self, origin: str, record: RobotsRecord) -> Robots:
         """Reports the record and its Crawl-delay to the frontier; `origin` with its trust prefix, as in the lease."""

@@ -8,28 +8,28 @@ An end that the frontier refuses (the lease was over) removes its row from the s
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import chain
 
 from weft.engine.crawls import RunningCrawl
 from weft.engine.loop.handoff import Handoff
 from weft.engine.loop.leads import Leads
 from weft.errors import ServerAway
-from weft.frontier.contract import End, Ended, Frontier, Outcome
+from weft.frontier.contract import Admission, End, Ended, Frontier, Outcome, PageLinks
 from weft.records import Found, Lease, Purpose, Reason
 from weft.store.pages import PageStore
 from weft.telemetry import Log
 
-_Entry = tuple[Lease, dict[str, Lease]]  # a page and what it links to, each with the page that it was found on
+_Entry = tuple[Lease, list[str]]  # a page and what it links to
 log = Log("weft.engine.loop.round")
 
 
 class _Admitting:
     """What is to be let in for one crawl."""
 
-    __slots__ = ("asides", "found", "pages")
+    __slots__ = ("asides", "found", "links", "pages")
 
     def __init__(self) -> None:
         self.pages: list[_Entry] = []
+        self.links: list[PageLinks] = []  # of those pages, when they are judged
         self.found: list[Found] = []
         self.asides: list[Found] = []
 
@@ -63,8 +63,7 @@ class Round:
     def links(self, crawl: RunningCrawl, lease: Lease, links: list[str]) -> None:
         """What a page links to, canonical."""
         if not crawl.scope.seeded_urls_only:
-            candidates = dict.fromkeys(map(crawl.rules.rewritten, links), lease)
-            self._of(crawl).pages.append((lease, candidates))
+            self._of(crawl).pages.append((lease, crawl.rules.rewritten_all(links)))
 
     def found(self, crawl: RunningCrawl, found: list[Found]) -> None:
         """URLs that the rules let in."""
@@ -136,47 +135,55 @@ class Round:
         return waiting
 
     def _admit(self, crawl: RunningCrawl, waiting: _Admitting) -> None:
-        if waiting.pages:
-            find = self._near if crawl.finds_depth else self._new
-            waiting.found += find(crawl, waiting.pages)
-            waiting.pages = []
         if waiting.found:
             found = waiting.found
             admission = self._frontier.admit(crawl.number, found)
             waiting.found = []
-            crawl.count(len(found) - len(admission.full), admission)
-            if admission.expand:
-                self.expand(crawl, admission.expand)
+            self._count(crawl, len(found), admission)
+        if waiting.pages:
+            waiting.links += (self._near if crawl.finds_depth else self._new)(crawl, waiting.pages)
+            waiting.pages = []
+        if waiting.links:
+            links = waiting.links
+            admission = self._frontier.admit_links(crawl.number, links)
+            waiting.links = []
+            self._count(crawl, sum(len(some.urls) for some in links), admission)
         if waiting.asides:
             sitemaps = sum(one.purpose is Purpose.SITEMAP for one in waiting.asides)
             admission = self._frontier.admit(crawl.number, waiting.asides)
             crawl.progress.refused[Reason.BUDGET] += max(0, sitemaps - admission.new - admission.duplicates)
 
-    def _new(self, crawl: RunningCrawl, pages: list[_Entry]) -> list[Found]:
-        """What is not known yet; the first page of several that link to it is its parent."""
-        candidates = pages[0][1]
-        count = len(candidates)
-        if len(pages) > 1:
-            count = sum(len(links) for _, links in pages)
-            candidates = dict.fromkeys(chain.from_iterable(links for _, links in pages), pages[0][0])
-            for _, links in reversed(pages):
-                candidates.update(links)
-        new = self._frontier.unseen(crawl.number, candidates)
-        crawl.progress.refused[Reason.DUPLICATE] += count - len(new)
-        return crawl.links(new, candidates) if new else []
+    def _count(self, crawl: RunningCrawl, found: int, admission: Admission) -> None:
+        crawl.count(found - len(admission.full), admission)
+        if admission.expand:
+            self.expand(crawl, admission.expand)
 
-    def _near(self, crawl: RunningCrawl, pages: list[_Entry]) -> list[Found]:
-        """With a depth limit a known URL may be found by a shorter way, so it must be reported again."""
-        found, sameness = list[Found](), crawl.rules.sameness
+    def _new(self, crawl: RunningCrawl, pages: list[_Entry]) -> list[PageLinks]:
+        """What is not known yet; the first page of several that link to it is its parent."""
+        let_in, taken, duplicates = list[PageLinks](), set[str](), 0
         for page, links in pages:
-            let_in = crawl.links(links, links, are_new=False)
+            new = self._frontier.unseen(crawl.number, links)
+            if taken:
+                new = [url for url in new if url not in taken]
+            if len(pages) > 1:
+                taken.update(new)
+            duplicates += len(links) - len(new)
+            if new:
+                let_in += crawl.links(new, page)
+        crawl.progress.refused[Reason.DUPLICATE] += duplicates
+        return let_in
+
+    def _near(self, crawl: RunningCrawl, pages: list[_Entry]) -> list[PageLinks]:
+        """With a depth limit a known URL may be found by a shorter way, so it must be reported again."""
+        near, sameness = list[PageLinks](), crawl.rules.sameness
+        for page, links in pages:
+            let_in = crawl.links(links, page, are_new=False)
             if sameness.counts(page.url):
                 new = set(self._frontier.unseen(crawl.number, links))
-                for one in let_in:
-                    if one.url in new:
-                        sameness.leads(page.url, one.url)
-            found += let_in
-        return found
+                for url in (url for some in let_in for url in some.urls if url in new):
+                    sameness.leads(page.url, url)
+            near += let_in
+        return near
 
     def _finish(self, rows: list[Outcome]) -> None:
         accepted = self._frontier.finish(rows, self._store.batch + 1)

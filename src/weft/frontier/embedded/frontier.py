@@ -20,6 +20,7 @@ from weft.errors import Damaged
 from weft.frontier.contract import (
     Admission,
     Item,
+    PageLinks,
     Rejection,
 )
 from weft.frontier.embedded.checkpoint import OpenItem
@@ -185,6 +186,53 @@ class EmbeddedFrontier(Crawls):
                 self._queues.enqueue(owner, one, item)
         return Admission(new, duplicates, tuple(expand))
 
+    def admit_links(self, crawl: int, links: Sequence[PageLinks]) -> Admission:
+        """The same for what pages link to: there is no object for a link, and what depends on its origin alone (site,
+        room, robots.txt) is looked up once for all of a page's links to it."""
+        owner = self._queues.crawls[crawl]
+        new = duplicates = 0
+        expand: tuple[tuple[int, str, int], ...] = ()
+        for some in links:
+            if owner.depths is not None or not self._has_room(owner, some):
+                admission = EmbeddedFrontier.admit(self, crawl, some.found())
+                new, duplicates = new + admission.new, duplicates + admission.duplicates
+                expand += admission.expand
+                continue
+            fresh = owner.seen.add_new(some.urls)
+            new, duplicates = new + len(fresh), duplicates + len(some.urls) - len(fresh)
+            if fresh:
+                self._take_in(owner, some, fresh)
+        owner.seen.forget_missed()
+        return Admission(new, duplicates, expand)
+
+    def _take_in(self, crawl: Crawl, links: PageLinks, fresh: list[str]) -> None:
+        """Numbers, writes down and queues new URLs; those that robots.txt forbids are rejected at once."""
+        first = self._counts.next_item
+        self._counts.next_item += len(fresh)
+        self._counts.admitted += len(fresh)
+        middle = f" {links.depth} {links.parent} 0 {links.offsite} {crawl.number} {LETTER[Purpose.PAGE]} "
+        self._journal.admitted[crawl.number] += [f"{item}{middle}{url}" for item, url in enumerate(fresh, first)]
+        record = self._robots.in_memory(crawl.trust + links.origin)
+        forbidden = self.forbids(crawl.number, record, links.origin, fresh) if record is not None else {}
+        if not forbidden:
+            self._queues.enqueue_links(crawl, links, fresh, first)
+            return
+        for item, url in enumerate(fresh, first):
+            found = Found(url, links.depth, links.parent, offsite=links.offsite)
+            if url in forbidden:
+                self._turn_away(crawl, found, item, forbidden[url])
+            else:
+                self._queues.enqueue(crawl, found, item)
+
+    def _has_room(self, crawl: Crawl, links: PageLinks) -> bool:
+        """Whether all of these fit into the queue of their site; False where they must be admitted one by one."""
+        cap = crawl.limits.max_pages_per_domain
+        if cap is None:
+            return True
+        site = self._queues.site_at(links.origin)
+        lane = crawl.sites.get(site) if site is not None else None
+        return lane is not None and lane.queued + lane.pages + len(links.urls) <= _OVERFLOW * cap + 1000
+
     def recrawl(self, crawl: int, run: str, known: Iterable[Found], begin: Callable[[int], None]) -> None:
         """Queues known pages again, all or none, and once for each run; `begin` is called with the last item before."""
         if self._journal.meta(f"recrawl:{crawl}") == run:
@@ -244,7 +292,7 @@ class EmbeddedFrontier(Crawls):
         """The rule that forbids a page, as far as the robots.txt is in memory; it is checked again after the claim."""
         origin = url[: url.index("/", 8)]
         record = self._robots.in_memory(self._queues.crawls[crawl].trust + origin)
-        return self.forbids(crawl, record, origin, url) if record is not None else ""
+        return self.forbids(crawl, record, origin, [url]).get(url, "") if record is not None else ""
 
     def _turn_away(self, crawl: Crawl, found: Found, number: int, rule: str) -> None:
         """Rejects a new item at once that would be claimed only to be refused."""

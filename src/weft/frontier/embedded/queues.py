@@ -19,7 +19,7 @@ import msgspec
 
 from weft import urls
 from weft.config import PolitenessSection
-from weft.frontier.contract import Item
+from weft.frontier.contract import Item, PageLinks
 from weft.frontier.embedded.fairness import Fairness
 from weft.frontier.embedded.packing import SITE, packed_page, packed_site, unpacked_page, unpacked_site
 from weft.frontier.embedded.resting import Resting
@@ -254,6 +254,36 @@ class Queues:
         crawl.queued += 1
         if was_empty:
             self.schedule(site)
+
+    def enqueue_links(self, crawl: Crawl, links: PageLinks, urls_there: list[str], first: int) -> None:
+        """Queues a page's links to one origin, numbered from `first` on: one look-up, one text for all of them."""
+        site, at = self.site_at(links.origin), 0
+        while site is None:  # until the origin is known here
+            if at == len(urls_there):
+                return
+            found = Found(urls_there[at], links.depth, links.parent, offsite=links.offsite)
+            self.enqueue(crawl, found, first + at)
+            site, at = self.site_at(links.origin), at + 1
+        count = len(urls_there) - at
+        if not count:
+            return
+        lane = site.lane(crawl)
+        if was_empty := not lane.queued:
+            lane.served_at = max(lane.served_at, self._now())  # before, it did not wait
+        hops = f".{links.offsite}" if links.offsite else ""
+        middle, cut = f" {links.parent} {lane.place_of(links.origin)}{hops} ", len(links.origin)
+        lines = [f"{item}{middle}{url[cut:]}\n" for item, url in enumerate(urls_there[at:], first + at)]
+        lane.queue(links.depth).push_all("".join(lines).encode(), count)
+        lane.queued += count
+        self.queued += count
+        crawl.queued += count
+        if was_empty:
+            self.schedule(site)
+
+    def site_at(self, origin: str) -> Site | None:
+        """The site of an origin of which pages were queued lately; None where it must be looked up."""
+        site = self._by_origin.get(origin)
+        return None if site is None or site.gone else site
 
     def push_urgent(self, lane: Lane, item: Item, not_before: float = 0.0, *, first: bool = False) -> None:
         """Queues an item before the others of its lane."""

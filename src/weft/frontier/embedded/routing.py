@@ -21,10 +21,10 @@ import msgspec
 
 from weft import urls
 from weft.config import PolitenessSection, checks_pod_assignment
-from weft.frontier.contract import Admission, FrontierStats, RobotsRecord
+from weft.frontier.contract import Admission, FrontierStats, PageLinks, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.embedded.sites import Lane
-from weft.frontier.outbox import Outbox, PodMessage, Recent, RobotsNotice, read_message
+from weft.frontier.outbox import Links, Outbox, PodMessage, Recent, RobotsNotice, read_message
 from weft.frontier.requests import boot_id
 from weft.records import Found, Purpose, Reason
 from weft.telemetry import Log
@@ -133,6 +133,21 @@ class RoutedFrontier(EmbeddedFrontier):
         known = admission.duplicates + len(found) - len(own) - sent
         return Admission(admission.new + sent, known, admission.expand)
 
+    def admit_links(self, crawl: int, links: Sequence[PageLinks]) -> Admission:
+        """The same for what pages link to."""
+        own, elsewhere, sent = list[PageLinks](), 0, 0
+        for some in links:
+            pod = self.pod_of(some.origin + "/")
+            if pod == self._pod:
+                own.append(some)
+                continue
+            elsewhere += len(some.urls)
+            if going := self._to_be_sent(crawl, some):
+                self.outbox.add_links(pod, Links(crawl, some.depth, some.parent, some.offsite, going))
+                sent += len(going)
+        admission = self._admit_own_links(crawl, own)
+        return Admission(admission.new + sent, admission.duplicates + elsewhere - sent, admission.expand)
+
     def scope_extended(self, crawl: int, url: str) -> None:
         """Kept here, and sent to all pods."""
         super().scope_extended(crawl, url)
@@ -154,8 +169,11 @@ class RoutedFrontier(EmbeddedFrontier):
         admissions = []
         for links in message.links:
             if (crawl := self._crawl_of(message, links.crawl)) is not None:
-                found = [Found(url, links.depth, links.parent, offsite=links.offsite) for url in links.urls]
-                admissions.append((crawl, len(found), self._admit_own(crawl, found)))
+                groups = [
+                    PageLinks(start[:-1], there, links.depth, links.parent, links.offsite)
+                    for start, there in urls.by_origin(links.urls).items()
+                ]
+                admissions.append((crawl, len(links.urls), self._admit_own_links(crawl, groups)))
         for special in message.special_urls:
             if (crawl := self._crawl_of(message, special.crawl)) is None:
                 continue
@@ -200,11 +218,26 @@ class RoutedFrontier(EmbeddedFrontier):
 
     def _admit_own(self, crawl: int, found: Sequence[Found]) -> Admission:
         if self._checks:
-            for one in found:
-                right = urls.pod_of(urls.domain_of(one.url), self._pods)
-                if right != self._pod:
-                    log.error("a URL went to the wrong pod", url=one.url, pod=self._pod, right=right)
+            self._check(one.url for one in found)
         return super().admit(crawl, found)
+
+    def _admit_own_links(self, crawl: int, links: Sequence[PageLinks]) -> Admission:
+        if self._checks:
+            self._check(url for some in links for url in some.urls)
+        return super().admit_links(crawl, links)
+
+    def _check(self, own: Iterable[str]) -> None:
+        for url in own:
+            right = urls.pod_of(urls.domain_of(url), self._pods)
+            if right != self._pod:
+                log.error("a URL went to the wrong pod", url=url, pod=self._pod, right=right)
+
+    def _to_be_sent(self, crawl: int, links: PageLinks) -> list[str]:
+        """Those of a page's links to another pod that were not sent recently, or not at such a depth."""
+        recent = self._sent_to(crawl)
+        if self._queues.crawls[crawl].limits.max_depth is not None:
+            return [url for url in links.urls if recent.add(f"{links.depth} {url}")]
+        return [url for url in links.urls if recent.add(url)]
 
     def _is_to_be_sent(self, crawl: int, one: Found) -> bool:
         """Whether a URL must be sent: not if it was recently, unless it was found at a smaller depth that may matter.

@@ -48,13 +48,17 @@ class SpillQueue(ABC):
 
     def push(self, text: str) -> None:
         """Adds one at the end."""
-        self._count += 1
+        self.push_all(f"{text}\n".encode(), 1)
+
+    def push_all(self, lines: bytes, count: int) -> None:
+        """Adds several at the end, each with its newline."""
+        self._count += count
         if self._tail is None and not self._spilled and len(self._head) - self._head_at < PIECE:
-            self._head += f"{text}\n".encode()
+            self._head += lines
             return
         if self._tail is None:
             self._tail = bytearray()
-        self._tail += f"{text}\n".encode()
+        self._tail += lines
         if len(self._tail) >= PIECE:
             self._spill(self._tail)
 

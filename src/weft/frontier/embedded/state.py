@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -103,8 +103,8 @@ class State:
         self.missing_log_bytes = missing_bytes(folder / "requests", self._journal.meta("request_log"))
         self._requests = RequestLog(folder / "requests", self.now())
         self._log_place = ("", 0)
-        # Set by the engine, which can read robots.txt: returns the rule that forbids a URL, or "".
-        self.forbids: Callable[[int, RobotsRecord, str, str], str] = lambda _crawl, _record, _origin, _url: ""
+        # Set by the engine, which can read robots.txt: of an origin's URLs those that it forbids, with the rules.
+        self.forbids: Callable[[int, RobotsRecord, str, Sequence[str]], Mapping[str, str]] = lambda *_: {}
 
     def now(self) -> float:
         """Never runs backwards."""

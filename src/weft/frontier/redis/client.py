@@ -16,7 +16,7 @@ from xxhash import xxh3_64_intdigest
 from weft import urls
 from weft.config import PolitenessSection, checks_pod_assignment
 from weft.errors import Busy, ServerAway, ServerFull
-from weft.frontier.contract import Admission, CrawlLimits, FrontierStats
+from weft.frontier.contract import Admission, CrawlLimits, FrontierStats, PageLinks
 from weft.frontier.politeness import log_change
 from weft.frontier.redis.connection import asking
 from weft.frontier.redis.known import KnownUrls
@@ -162,6 +162,10 @@ class PodClient:
     def admit(self, crawl: int, found: Sequence[Found]) -> Admission:
         """Queues what is new; redirect targets, robots.txt and sitemaps before the rest."""
         return self._admit(crawl, found, mode=self.mode)
+
+    def admit_links(self, crawl: int, links: Sequence[PageLinks]) -> Admission:
+        """The same for what pages link to: one call for all of it."""
+        return self.admit(crawl, [one for some in links for one in some.found()])
 
     def deliver(self, crawl: int, sender: str, number: int, found: Sequence[Found], after: int = 0) -> Admission:
         """Admits a batch from an outbox. A repeated one changes nothing; one with `full` URLs must be delivered again.
