@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from weft.fetch.robots import MAX_AGENTS_CACHED, MAX_BODY_BYTES, MAX_LINE_BYTES, Robots
+from weft.fetch.robots import FEW_RULES, MAX_AGENTS_CACHED, MAX_BODY_BYTES, MAX_LINE_BYTES, Robots
 
 
 def filled(size: int, newline: bytes = b"\n") -> bytes:
@@ -73,3 +75,22 @@ def test_few_agents_are_remembered_and_all_are_answered() -> None:
 def test_the_rule_that_decides_is_quoted_with_its_line(rules: bytes, path: str, rule: str, line: int) -> None:
     verdict = Robots.parse(b"User-agent: *\n" + rules).verdict("weft", f"https://h{path}")
     assert (verdict.rule, verdict.line, verdict.allowed) == (rule, line, rule.startswith("Allow"))
+
+
+PARTS = st.sampled_from(["/", "/a", "/b/", "*", "?", "x=", ".php", "$", "a", "%41", "é"])
+RULES = st.lists(
+    st.tuples(st.sampled_from(["Allow", "Disallow"]), st.lists(PARTS, max_size=4).map("".join)), max_size=FEW_RULES + 4
+)
+PATHS = st.lists(
+    st.lists(st.sampled_from(["/", "a", "b", "/b/", "?", "x=", ".php", "%41", "%c3%a9"]), max_size=5), max_size=6
+)
+
+
+@given(RULES, PATHS)
+def test_of_several_urls_those_are_forbidden_that_are_one_by_one(
+    lines: list[tuple[str, str]], paths: list[list[str]]
+) -> None:
+    body = "User-agent: *\n" + "".join(f"{key}: {pattern}\n" for key, pattern in lines)
+    rules = Robots.parse(body.encode()).for_agent("weft")
+    urls = [f"http://a.test/{''.join(path)}" for path in paths]
+    assert rules.forbidden("http://a.test", urls) == [url for url in urls if not rules.allows(url)]

@@ -10,7 +10,7 @@ from xxhash import xxh3_64_digest
 from weft.frontier.seen import SeenSet, seen_key
 from weft.records import Found, Purpose
 
-COUNT = 150_000  # the table is doubled at 32,768, 65,536 and 131,072
+COUNT = 150_000  # the table is doubled at 12,288, 24,576, 49,152 and 98,304
 URLS = [f"https://example.com/page/{number}" for number in range(COUNT)]
 OTHERS = [f"https://example.org/page/{number}" for number in range(COUNT)]
 
@@ -43,8 +43,8 @@ def test_the_table_grows_with_what_is_in_it(grown: SeenSet) -> None:
     """A bucket is searched from end to end: with a table that stays small, or is filled unevenly, that takes long."""
     entries = [size // 7 for size in sizes(grown)]
     assert sum(entries) == COUNT
-    assert 100 < COUNT / len(entries) <= 128
-    assert max(entries) < 3 * 128
+    assert 40 < COUNT / len(entries) <= 48
+    assert max(entries) < 3 * 48
 
 
 def test_a_dump_in_several_pieces_is_loaded_as_it_was(grown: SeenSet) -> None:
@@ -143,3 +143,28 @@ def test_a_fingerprint_is_found_on_the_grid_alone(at: int) -> None:
     assert filled.unknown([url]) == ([] if is_there else [url])
     assert filled.add(url) != is_there
     assert url in filled and filled.unknown([url]) == []
+
+
+def test_what_was_looked_up_and_is_new_is_added_once() -> None:
+    seen = SeenSet(5)
+    seen.add_new(URLS[:300])
+    assert seen.unknown([*URLS[298:302], URLS[301]]) == [URLS[300], URLS[301], URLS[301]]
+    assert seen.add(URLS[301])
+    assert seen.add_new([URLS[300], URLS[300], URLS[301], URLS[302]]) == [URLS[300], URLS[302]]
+    assert len(seen) == 303
+    seen.discard(URLS[300])
+    assert (len(seen), seen.unknown([URLS[300]]), seen.add(URLS[300]), seen.add(URLS[300])) == (
+        302,
+        [URLS[300]],
+        True,
+        False,
+    )
+
+
+def test_what_was_looked_up_is_not_remembered_for_ever() -> None:
+    seen = SeenSet(5)
+    for start in range(0, 50_000, 500):
+        assert len(seen.unknown(URLS[start : start + 500])) == 500
+        assert len(seen._missed) <= 4096 + 500
+    seen.forget_missed()
+    assert (len(seen._missed), seen.add_new(URLS[49_990:50_010]), len(seen)) == (0, URLS[49_990:50_010], 20)

@@ -268,8 +268,9 @@ class Queues:
         if not count:
             return
         lane = site.lane(crawl)
-        if was_empty := not lane.queued:
+        if not lane.queued:
             lane.served_at = max(lane.served_at, self._now())  # before, it did not wait
+        was_empty = not lane.queues  # what is urgent may have to wait
         hops = f".{links.offsite}" if links.offsite else ""
         middle, cut = f" {links.parent} {lane.place_of(links.origin)}{hops} ", len(links.origin)
         lines = [f"{item}{middle}{url[cut:]}\n" for item, url in enumerate(urls_there[at:], first + at)]
