@@ -1,10 +1,11 @@
 """Weft beside its peers and the bound: pages/s, CPU per page and peak memory on the same web, one core each.
 
-    python benchmarks/compare.py keep-alive|gzip|tls [--rounds N] [--pages N] [--only NAME/NAME...] [--add]
+    python benchmarks/compare.py keep-alive|half-new|gzip|tls [--rounds N] [--pages N] [--only NAME/NAME...] [--add]
 
 Every round runs every crawler once, one after the other, on the first core; nginx has the last one. A run on a page
 that links to nothing tells the start and the end of a crawler from its crawl: figures are what is left without them.
-The server's own count says whether a crawler has fetched every page, and none of those that robots.txt forbids.
+The server's own count says whether a crawler has fetched every page, and none of those that robots.txt forbids. The web
+of `half-new` never ends: there a crawler is told to stop after so many pages, and is measured by those that it has.
 """
 
 from __future__ import annotations
@@ -16,15 +17,20 @@ import sys
 from harness import results
 from harness.crawlers import CRAWLERS, ROOT, SCRATCH, Crawler
 from harness.measure import Cost, Failed, cores, run
-from harness.web import Server, Web, make, served
+from harness.web import Server, Web, make, make_half_new, served
 
 SECTIONS = {
     "keep-alive": (list(CRAWLERS), None),
+    "half-new": (["weft", "bound", "bound, Weft's parts", "spider-rs", "scrapy"], None),
     "gzip": (["weft", "bound", "bound, Weft's parts", "aiohttp loop"], None),
     "tls": (["weft", "bound", "bound, Weft's parts", "aiohttp loop"], "medium"),
 }
 FETCHED = 1.01
 """Requests a page, at most: robots.txt files and probes are few, pages fetched twice would be more."""
+LIMIT_REACHED = 3
+"""The exit code of a crawl that `--max-pages` has ended."""
+UNDER_WAY = 250
+"""Pages that may come in addition where a crawler is told to stop: those that it had asked for."""
 
 
 def main() -> int:
@@ -39,8 +45,9 @@ def main() -> int:
     names, size = SECTIONS[args.section]
     names = args.only.split("/") if args.only else names
     crawlers = [CRAWLERS[name] for name in names]
-    folder = ROOT / ".bench" / f"web-{args.port}"
-    webs = make(folder, args.pages, args.port)
+    is_endless = args.section == "half-new"
+    folder = ROOT / ".bench" / (f"half-new-{args.port}" if is_endless else f"web-{args.port}")
+    webs = (make_half_new if is_endless else make)(folder, args.pages, args.port)
     section = results.section(args.section) if args.add else {}
     with served(folder, args.section, args.port, cores()[1]) as server:
         for number in range(args.rounds):
@@ -66,10 +73,11 @@ def one_round(section: dict, crawler: Crawler, web: Web, start: Web, server: Ser
         record["missing"] = str(error).partition("\n")[0][:200]
         return
     record["pages"] = web.pages
-    record["rounds"].append(cost.as_dict())
+    pages = crawler.pages(cost.said)
+    record["rounds"].append({**cost.as_dict(), "pages": pages})
     line = results.line(record)
     print(
-        f"{crawler.name:22} {web.pages / cost.wall_s:8.0f} pages/s  {1000 * cost.cpu_s / web.pages:6.3f} ms | {line}",
+        f"{crawler.name:22} {pages / cost.wall_s:8.0f} pages/s  {1000 * cost.cpu_s / pages:6.3f} ms | {line}",
         flush=True,
     )
 
@@ -80,10 +88,12 @@ def measure(crawler: Crawler, web: Web, server: Server) -> Cost:
     SCRATCH.mkdir(parents=True)
     before, forbidden = server.requests(), server.forbidden()
     env = {**crawler.env, **({"SSL_CERT_FILE": server.ca_file} if server.ca_file else {})}
-    cost = run(crawler.command(web, server), cores()[0], env=env, cwd=SCRATCH)
+    codes = (0, LIMIT_REACHED) if web.is_endless else (0,)
+    cost = run(crawler.command(web, server), cores()[0], env=env, cwd=SCRATCH, good_codes=codes)
     asked = server.requests() - before
     pages = crawler.pages(cost.said)
-    if pages != web.pages or not pages <= asked <= pages * FETCHED + 3 * web.hosts:
+    more = UNDER_WAY if web.is_endless else 0
+    if not web.pages <= pages <= web.pages + more or not pages <= asked <= pages * FETCHED + 3 * web.hosts + more:
         raise Failed(f"{pages} of {web.pages} pages said, {asked} requests at the server")
     if server.forbidden() > forbidden:
         raise Failed("it asked for what robots.txt forbids")

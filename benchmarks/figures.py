@@ -91,6 +91,7 @@ def queued(section: dict[str, Any]) -> float | None:
     return section["queued"]["bytes"] - section["seen"]["bytes"] if "queued" in section else None
 
 
+HALF_NEW = ["compare", "half-new", "--rounds", "5"]
 ALIVE, TLS = ["compare", "keep-alive"], ["compare", "tls", "--rounds", "3"]
 FIGURES = {
     "scrapy": Figure("keep-alive", ALIVE, "times as fast as Scrapy", times_faster("scrapy"), "x", least=20),
@@ -98,6 +99,21 @@ FIGURES = {
     "bound": Figure("keep-alive", ALIVE, "of the stripped bound", times_faster("bound"), "", least=0.9),
     "cpu": Figure("keep-alive", ALIVE, "CPU a page", cpu, " ms", most=0.85),
     "tls": Figure("tls", TLS, "CPU a page with a new TLS connection", cpu, " ms", most=1.8),
+    "half-new": Figure("half-new", HALF_NEW, "of the bound, half of the links new", times_faster("bound"), least=0.75),
+    "half-new-spider-rs": Figure(
+        "half-new",
+        HALF_NEW,
+        "times as fast as spider-rs, half of the links new",
+        times_faster("spider-rs"),
+        "x",
+        least=2,
+    ),
+    "half-new-scrapy": Figure(
+        "half-new", HALF_NEW, "times as fast as Scrapy, half of the links new", times_faster("scrapy"), "x", least=14
+    ),
+    "fresh-links": Figure(
+        "fresh links", ["fresh_links"], "for a link to a new URL, all in, at worst", key("worst_us"), " µs", most=8
+    ),
     "slow-hosts": Figure(
         "slow hosts", ["slow_hosts"], "of what the delay allows on slow hosts", key("share"), least=0.95
     ),

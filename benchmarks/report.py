@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 TITLES = {
     "keep-alive": "Plain HTTP, connections kept",
+    "half-new": "A web that never ends, half of the links of each page new",
     "gzip": "The same pages, gzipped by the server",
     "tls": "TLS, a new connection for every page",
 }

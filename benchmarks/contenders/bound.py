@@ -1,6 +1,6 @@
 """The stripped bound: what Python can do on this web when a crawler keeps nothing but its pages.
 
-    python bound.py SEED FILE [--parts lexbor|weft] [--ca FILE]
+    python bound.py SEED FILE [--parts lexbor|weft] [--ca FILE] [--pages N]
 
 libcurl multi on its own epoll loop, one thread; a parser in C; pages compressed to one file. No politeness, no
 durability, no records, no index, no retries, no limits, URLs joined by concatenation. robots.txt is read once per host
@@ -43,11 +43,13 @@ class Bound:
         self._multi.setopt(pycurl.M_TIMERFUNCTION, self._on_timer)
         self._multi.setopt(pycurl.M_MAXCONNECTS, 1000)
 
-    def run(self, ca_file: str | None) -> None:
-        """Crawls until nothing is left."""
+    def run(self, ca_file: str | None, most: int | None) -> None:
+        """Crawls until nothing is left, or there are so many pages."""
         free = [self._handle(ca_file) for _ in range(HANDLES)]
         active = 0
         while self._queue or active:
+            if most is not None and self.pages >= most:
+                self._queue.clear()
             while self._queue and free:
                 handle = free.pop()
                 handle.body = []
@@ -185,12 +187,13 @@ def main() -> int:
     parser.add_argument("file")
     parser.add_argument("--parts", choices=["lexbor", "weft"], default="lexbor")
     parser.add_argument("--ca")
+    parser.add_argument("--pages", type=int)
     args = parser.parse_args()
     links, pack = lexbor_parts() if args.parts == "lexbor" else weft_parts()
     start = time.perf_counter()
     with open(args.file, "wb", buffering=1 << 20) as out:  # noqa: PTH123
         bound = Bound(args.seed, out, links, pack)
-        bound.run(args.ca)
+        bound.run(args.ca, args.pages)
     print(json.dumps({"pages": bound.pages, "seconds": time.perf_counter() - start}))
     return 0
 

@@ -1,6 +1,6 @@
 """Scrapy, set as its documentation advises for speed on broad crawls.
 
-    python scrapy_crawl.py SEED
+    python scrapy_crawl.py SEED [--pages N]
 
 robots.txt obeyed, no delay, many requests at once (also to one host), no logs, cookies, retries, redirects or telnet.
 Nothing is stored: the pages are parsed for links with the stock LinkExtractor.
@@ -56,7 +56,8 @@ class Follow(scrapy.Spider):
 
 
 def main() -> int:
-    process = CrawlerProcess(SETTINGS)
+    limit = int(sys.argv[3]) if "--pages" in sys.argv else 0
+    process = CrawlerProcess({**SETTINGS, "CLOSESPIDER_PAGECOUNT": limit})
     process.crawl(Follow)
     start = time.perf_counter()
     process.start()

@@ -1,10 +1,13 @@
 // spider-rs through its npm package: robots.txt on, no delay, no callback a page, so that nothing crosses into Node.
-// Usage: node spider.js SEED HOST...
+// Usage: node spider.js [--pages=N] SEED HOST...
 'use strict'
 const { Website } = require('@spider-rs/spider-rs')
 
-async function main([seed, ...hosts]) {
+async function main(words) {
+  const limit = words[0].startsWith('--pages=') ? Number(words.shift().slice(8)) : 0
+  const [seed, ...hosts] = words
   const website = new Website(seed)
+    .withBudget(limit ? { '*': limit } : null)
     .withRespectRobotsTxt(true)
     .withUserAgent('bench')
     .withDelay(0)

@@ -45,6 +45,8 @@ def _peer(
             said.append(str(SCRATCH / "bound.bin"))
         if ca and server.ca_file:
             said += ["--ca", server.ca_file]
+        if web.is_endless:
+            said += ["--pages", str(web.pages)]
         return [*said, *extra]
 
     return command
@@ -54,12 +56,15 @@ def _weft(web: Web, server: Server) -> list[str]:
     folder = SCRATCH / "weft"
     shutil.rmtree(folder, ignore_errors=True)
     flags = ["--scope", "any", "--delay", "0", "--allow-private", "--data-dir", str(folder), "--json", "--quiet"]
+    if web.is_endless:
+        flags += ["--max-pages", str(web.pages)]
     return [sys.executable, "-m", "weft", "crawl", web.seed(server.port, server.scheme), *flags]
 
 
 def _spider(web: Web, server: Server) -> list[str]:
     others = [f"{server.scheme}://{host}:{server.port}" for host in web.addresses]
-    return ["node", str(HERE / "spider.js"), web.seed(server.port, server.scheme), *others]
+    limit = [f"--pages={web.pages}"] if web.is_endless else []
+    return ["node", str(HERE / "spider.js"), *limit, web.seed(server.port, server.scheme), *others]
 
 
 CRAWLERS = {

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -65,6 +65,7 @@ def run(
     env: Mapping[str, str] | None = None,
     limit_s: float = 120.0,
     cwd: Path | None = None,
+    good_codes: Collection[int] = (0,),
 ) -> Cost:
     """Runs a command to its end on one core. CPU is the tree's: what its ended children used is in it."""
     start = time.monotonic()
@@ -90,7 +91,7 @@ def run(
     watch.done.set()
     watch.join()
     drain.join(5)
-    if process.returncode != 0:
+    if process.returncode not in good_codes:
         what = "ran too long" if watch.late else f"exit code {process.returncode}"
         raise Failed(f"{' '.join(command[:6])} …: {what}: {b''.join(errors)[-800:].decode(errors='replace')}")
     return Cost(

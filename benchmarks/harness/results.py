@@ -41,11 +41,12 @@ def figures(record: dict[str, Any]) -> dict[str, float] | None:
     pages = record["pages"]
     start_s = median(one["wall_s"] for one in record["starts"])
     start_cpu_s = median(one["cpu_s"] for one in record["starts"])
+    runs = [(one.get("pages", pages), one["wall_s"], one["cpu_s"]) for one in record["rounds"]]
     return {
-        "pages_per_s": median(pages / (one["wall_s"] - start_s) for one in record["rounds"]),
-        "cpu_ms": median(1000 * (one["cpu_s"] - start_cpu_s) / pages for one in record["rounds"]),
-        "whole_pages_per_s": median(pages / one["wall_s"] for one in record["rounds"]),
-        "whole_cpu_ms": median(1000 * one["cpu_s"] / pages for one in record["rounds"]),
+        "pages_per_s": median(done / (wall_s - start_s) for done, wall_s, _ in runs),
+        "cpu_ms": median(1000 * (cpu_s - start_cpu_s) / done for done, _, cpu_s in runs),
+        "whole_pages_per_s": median(done / wall_s for done, wall_s, _ in runs),
+        "whole_cpu_ms": median(1000 * cpu_s / done for done, _, cpu_s in runs),
         "peak_rss_mb": median(one["peak_rss_mb"] for one in record["rounds"]),
         "start_cpu_s": start_cpu_s,
         "rounds": len(record["rounds"]),
@@ -69,12 +70,12 @@ def per_round(record: dict[str, Any], figure: str) -> list[float]:
     """pages/s or CPU-ms per page of each round, without start and end."""
     if not record.get("rounds"):
         return []
-    pages = record["pages"]
+    runs = [(one.get("pages", record["pages"]), one) for one in record["rounds"]]
     if figure == "pages_per_s":
         start = median(one["wall_s"] for one in record["starts"])
-        return [pages / (one["wall_s"] - start) for one in record["rounds"]]
+        return [pages / (one["wall_s"] - start) for pages, one in runs]
     start = median(one["cpu_s"] for one in record["starts"])
-    return [1000 * (one["cpu_s"] - start) / pages for one in record["rounds"]]
+    return [1000 * (one["cpu_s"] - start) / pages for pages, one in runs]
 
 
 def line(record: dict[str, Any]) -> str:

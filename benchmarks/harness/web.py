@@ -8,6 +8,9 @@ home page; 3 links in 100 lead to /private/, and the server counts who goes ther
 There are three of them beside each other (20 hosts each, the slow crawlers get a smaller one) and a page that links to
 nothing, by which a crawler's start and end are told from its crawl. Links carry the port but no scheme, so that the
 same files serve plain HTTP, gzip and TLS, one nginx at a time.
+
+`half-new` is another web: half of a page's links lead to URLs that nobody has met, so that it never ends, and a crawl
+of it is one of so many pages. nginx serves one of 256 pages for every URL and puts its own number into the new ones.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ from weft.testing.sites import Site, WorldSpec, address
 from weft.testing.tls import CA_FILE, CERTS
 from weft.testing.world import World
 
-Flavour = Literal["keep-alive", "gzip", "tls"]
+Flavour = Literal["keep-alive", "half-new", "gzip", "tls"]
 HOSTS = 20
 FAN = 3
 SIZES = (14_000, 70_000)
@@ -46,6 +49,10 @@ DEGREES = (20, 81)
 ROBOTS = b"User-agent: *\nDisallow: /private/\n"
 VERSION = 3
 START = 30.0
+TEMPLATES = 256
+KNOWN = 200  # URLs of a host that are met again and again
+FRESH = "0fresh0"  # in a link: a number of the server's own, another for each answer
+SLUGS = ("archive", "report", "weaving", "catalogue", "letters", "review", "journal", "pictures")
 ADDRESSES = [address(number) for number in range(3 * HOSTS + 1)]
 
 
@@ -57,6 +64,7 @@ class Web:
     pages: int
     first: int
     hosts: int = HOSTS
+    is_endless: bool = False  # a crawler must be told to stop after so many pages
 
     def seed(self, port: int, scheme: str = "http") -> str:
         """Everything is reachable from here."""
@@ -77,6 +85,12 @@ def webs(large: int) -> dict[str, Web]:
     }
 
 
+def half_new_webs(large: int) -> dict[str, Web]:
+    """The same, for the web that never ends; all of them are one, and differ in the number of pages to be crawled."""
+    found = {name: Web(name, web.pages, 0, is_endless=True) for name, web in webs(large).items()}
+    return {**found, "start": Web("start", 1, 0, is_endless=True)}
+
+
 # ── making ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -90,6 +104,38 @@ def make(folder: Path, large: int, port: int) -> dict[str, Web]:
             _write_web(web, folder / "www", port)
         done.touch()
     return all_webs
+
+
+def make_half_new(folder: Path, large: int, port: int) -> dict[str, Web]:
+    """Writes the pages of the web that never ends, unless they are there already."""
+    done = folder / f"made-half-new-{VERSION}-{port}"
+    if not done.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        world = World(WorldSpec(hosts=HOSTS, pages=HOSTS, port=port))
+        _write(os.fsencode(folder / "www" / "robots.txt"), ROBOTS)
+        for number in range(TEMPLATES):
+            page = _half_new_page(world.ordinary[:HOSTS], number)
+            _write(os.fsencode(folder / "www" / f"{number:02x}.page"), markup.render(page, world.texts))
+        done.touch()
+    return half_new_webs(large)
+
+
+def _half_new_page(sites: list[Site], number: int) -> Resource:
+    random = Random(number)
+    known = [f"/read/{random.randrange(KNOWN)}.html" for _ in range(random.randrange(*DEGREES) // 2)]
+    new = [f"/{place}/{random.choice(SLUGS)}-{FRESH}-{place:x}.html" for place in range(len(known))]
+    hrefs = [
+        href if random.random() > 0.1 else random.choice(sites).origin.partition(":")[2] + href for href in known + new
+    ]
+    random.shuffle(hrefs)
+    return Resource(
+        "/",
+        references=[Reference(href, None) for href in hrefs],
+        language="en",
+        title=f"Page {number}",
+        key=mix(number, 43, 41),
+        size=random.randrange(*SIZES),
+    )
 
 
 def _write_web(web: Web, root: Path, port: int) -> None:
@@ -244,13 +290,13 @@ http {{
   gzip_static {"on" if flavour == "gzip" else "off"};
   server_tokens off;
   types {{ }}
+  map $request_id $template {{ "~(?<last>..)$" $last; }}
   default_type "text/html; charset=utf-8";
   server {{
 {listen}
 {certificate}    root {folder}/www;
     location /private/ {{ access_log {folder}/private.log; return 403; }}
-    location = /robots.txt {{ default_type text/plain; try_files /$server_addr$uri.page =404; }}
-    location / {{ try_files /$server_addr$uri$is_args$args.page =404; }}
+{_locations(flavour)}
   }}
   server {{
     listen 127.0.0.1:{port};
@@ -259,3 +305,11 @@ http {{
   }}
 }}
 """
+
+
+def _locations(flavour: Flavour) -> str:
+    if flavour == "half-new":
+        return f"""    location = /robots.txt {{ default_type text/plain; }}
+    location / {{ sub_filter {FRESH} $request_id; sub_filter_once off; rewrite ^ /$template.page break; }}"""
+    return """    location = /robots.txt { default_type text/plain; try_files /$server_addr$uri.page =404; }
+    location / { try_files /$server_addr$uri$is_args$args.page =404; }"""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from weft import urls
 from weft.errors import BadUrl
@@ -181,3 +183,34 @@ def test_only_a_query_that_is_not_ascii_is_written_in_the_pages_encoding(href: s
 def test_a_host_under_no_known_suffix_is_its_own_domain() -> None:
     assert urls.domain("a.b.no-such-suffix") == "a.b.no-such-suffix"
     assert (urls.suffix("a.b.no-such-suffix"), urls.registered("a.b.no-such-suffix")) == ("", ("", ""))
+
+
+def _rooted(parts: list[str]) -> str:
+    return "/" + "".join(parts)
+
+
+HREFS = st.lists(
+    st.one_of(
+        st.lists(st.sampled_from(["/", "a", "b.html", "?x=1", "#f", "~", "%41", ".", "*"]), max_size=6).map(_rooted),
+        st.lists(
+            st.sampled_from(
+                ["/", "//h.test", "http://", "a", ".", "..", "%2e", "?", "#", "\n", "\t", " ", "é", "\\", ":", "@"]
+            ),
+            max_size=5,
+        ).map("".join),
+    ),
+    max_size=4,
+)
+
+
+@given(HREFS)
+def test_references_of_a_page_are_joined_as_one_by_one(hrefs: list[str]) -> None:
+    base, expected, bad = "http://a.test/d/e?q", list[str](), list[tuple[str, str]]()
+    for href in hrefs:
+        try:
+            expected.append(urls.canonical(href, base))
+        except BadUrl as error:
+            bad.append((href, error.reason))
+    refused = list[tuple[str, str]]()
+    assert urls.join_all(base, hrefs, refused=lambda href, reason: refused.append((href, reason))) == expected
+    assert refused == bad
