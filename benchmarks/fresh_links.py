@@ -138,7 +138,7 @@ class Crawl:
         self._committer = Committer(self.frontier, self._store, lambda _step: None)
         self._texts = Texts(0)
         self._next = 0
-        self._used: dict[str, deque[list[str]]] = {}
+        self._used: deque[list[str]] = deque()
         self.frontier.forbids = lambda _number, record, origin, urls: book.forbids(record, origin, urls)
         for host in range(HOSTS):
             book.learn(origin(host), RobotsRecord("ok", ROBOTS, 9e12))
@@ -169,14 +169,12 @@ class Crawl:
 
     def _hrefs(self, lease: Lease, size: int, again: bool) -> list[str]:
         """A page's links."""
-        host = urls.origin_of(lease.url)
         if again:
-            used = self._used[host]
-            used.rotate()
-            return used[0]
+            self._used.rotate(-1)
+            return self._used[0]
         hrefs = [href(self._next + at) for at in range(size)]
         self._next += size
-        self._used.setdefault(host, deque()).append(hrefs)
+        self._used.append(urls.join_all(lease.url, hrefs))
         return hrefs
 
     def _answer(self, lease: Lease, hrefs: list[str]) -> Answer:
