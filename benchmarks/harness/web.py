@@ -238,6 +238,8 @@ def served(folder: Path, flavour: Flavour, port: int, core: int) -> Iterator[Ser
         )
         try:
             _wait(process, port)
+            if flavour == "half-new":
+                _check_fresh(port)
             yield Server(flavour, port, folder)
         finally:
             process.send_signal(signal.SIGTERM)
@@ -262,6 +264,12 @@ def _wait(process: subprocess.Popen[bytes], port: int) -> None:
             if process.poll() is not None or time.monotonic() > until:
                 sys.exit(f"benchmarks: nginx did not start on port {port}; is something else there?")
             time.sleep(0.05)
+
+
+def _check_fresh(port: int) -> None:
+    with urllib.request.urlopen(f"http://{ADDRESSES[0]}:{port}/") as answer:
+        if FRESH.encode() in answer.read():
+            sys.exit("benchmarks: this nginx puts nothing into the pages, so that no link would be new")
 
 
 def _config(folder: Path, flavour: Flavour, port: int) -> str:
@@ -310,6 +318,11 @@ http {{
 def _locations(flavour: Flavour) -> str:
     if flavour == "half-new":
         return f"""    location = /robots.txt {{ default_type text/plain; }}
-    location / {{ sub_filter {FRESH} $request_id; sub_filter_once off; rewrite ^ /$template.page break; }}"""
+    location / {{
+      sub_filter_types *;
+      sub_filter_once off;
+      sub_filter {FRESH} $request_id;
+      rewrite ^ /$template.page break;
+    }}"""
     return """    location = /robots.txt { default_type text/plain; try_files /$server_addr$uri.page =404; }
     location / { try_files /$server_addr$uri$is_args$args.page =404; }"""
