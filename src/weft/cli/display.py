@@ -116,8 +116,10 @@ class Display:
             "sites": f"{status.sites:,}",
             "MB": f"{status.body_bytes / 1e6:,.1f}",
         }
+        if status.seeds_read < 1.0:
+            figures["seeds"] = f"{status.seeds_read:.0%}"
         if self._console.width < NARROW:
-            figures = {name: figures[name] for name in ("pages", "pages/s", "queued", "MB")}
+            figures = {name: figures[name] for name in ("pages", "pages/s", "queued", "MB", "seeds") if name in figures}
         for name in figures:
             table.add_column(name, justify="center", no_wrap=True)
         table.add_row(*(Text(value, style="bold") for value in figures.values()))

@@ -40,7 +40,8 @@ class Fetcher:
         )  # fmt: skip
         if parts.suspects.died_on:
             log.error("a page killed its parser", item=parts.suspects.died_on)
-        crawl = Opening(order, folder, backend, parts).open()
+        opening = Opening(order, folder, backend, parts)
+        crawl = opening.open()
         backend.await_seeds(parts.suspects.beat)
         chores = list(backend.chores(parts, crawl))
 
@@ -54,6 +55,7 @@ class Fetcher:
             until=None if order.until is None else time.monotonic() + order.until - time.time(),
             ends_alone=folder.is_one_process,
             gather_s=backend.gather_s,
+            feed=opening.feeding,
         )
 
     def run(self) -> int:

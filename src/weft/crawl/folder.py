@@ -2,7 +2,8 @@
 
     DATA/crawl.json     what the crawl is: layout, id, when, the public suffix list it was sharded with
     DATA/config.json    the settings that it was started with, for when it is resumed
-    DATA/seeds.txt      its seeds, canonical, one a line
+    DATA/seeds.txt      its seeds, canonical, one a line; large seed files by name
+    DATA/seeds-N.pack   large seed files (see seed_streams.py)
     DATA/status.json    how it stands; read by displays
     DATA/status/        how each process stands, where there are several
     DATA/recrawl.json   where the last recrawl began
@@ -27,7 +28,7 @@ import shutil
 import socket
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ import msgspec
 from weft import __version__, urls
 from weft.config import numbers
 from weft.crawl.files import open_json, open_lines, read_sealed, replace_file, sealed_json, sealed_lines
+from weft.crawl.seed_streams import Piece, Stream, check_stream, read_pieces, streams_in, write_stream
+from weft.crawl.seeds import SeedFile, all_seeds
 from weft.errors import BadInput, Busy, Damaged, NoCrawl
 from weft.store.pages import PageStore
 from weft.telemetry import Slot
@@ -231,8 +234,13 @@ class CrawlFolder:
         settings: Mapping[str, Any] | None = None,
         on_redis: bool = False,
         crawl_id: str | None = None,
+        large: SeedFile | None = None,
+        tell: Callable[[str], None] = lambda _: None,
     ) -> Identity:
-        """Makes a new crawl, or this node's part of the one that has that id: all of it, or none."""
+        """Makes a new crawl, or this node's part of the one that has that id: all of it, or none.
+
+        `large`: a seed file that is read while the crawl runs; `tell` hears how far its copy is.
+        """
         identity = Identity(
             LAYOUT,
             crawl_id or new_crawl_id(),
@@ -247,7 +255,7 @@ class CrawlFolder:
         )
         self._pods = pods, on_redis
         self.keep_settings(settings or {})
-        self._write_seeds(seeds)
+        self._write_seeds(seeds, [self._copy(large, tell, [])] if large is not None else [])
         replace_file(self._identity, sealed_json(msgspec.to_builtins(identity)))
         return identity
 
@@ -270,7 +278,7 @@ class CrawlFolder:
                     shutil.rmtree(path)
                 else:
                     path.unlink(missing_ok=True)
-            for path in folder.glob("index-*"):
+            for path in (*folder.glob("index-*"), *folder.glob("seeds-*.pack")):
                 path.unlink()
 
     def settings(self) -> dict[str, Any]:
@@ -315,17 +323,52 @@ class CrawlFolder:
 
     def seeds(self) -> list[str]:
         """The crawl's seeds, canonical; Damaged where they are not what was written."""
+        return [line for line in self._seed_lines() if not line.startswith("#")]
+
+    def streams(self) -> list[Stream]:
+        """The large seed files, which are read while the crawl runs."""
+        return streams_in(self._seed_lines())
+
+    def check_streams(self) -> None:
+        """Damaged where a large seed file is not what was written; reads them through."""
+        for stream in self.streams():
+            check_stream(self.home, stream, _SEEDS_REMEDY)
+
+    def pieces(self, stream: Stream, at: int = 0) -> Iterator[Piece]:
+        """The pieces of a large seed file."""
+        return read_pieces(self.home, stream, _SEEDS_REMEDY, at)
+
+    def all_seeds(self) -> Iterator[str]:
+        """Every seed, canonical; those of large files, too."""
+        yield from self.seeds()
+        for stream in self.streams():
+            for piece in self.pieces(stream):
+                yield from all_seeds(piece.lines)
+
+    def add_seeds(
+        self, seeds: Iterable[str], large: SeedFile | None = None, tell: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """Adds seeds to those that are there, and a large file unless it was added before."""
+        known, streams = self.seeds(), self.streams()
+        together = list(dict.fromkeys([*known, *seeds]))
+        added = self._copy(large, tell, streams) if large is not None else None
+        if added is not None and added.text in {stream.text for stream in streams}:
+            (self.home / added.name).unlink()
+            added = None
+        if together != known or added is not None:
+            self._write_seeds(together, [*streams, *([added] if added is not None else [])])
+
+    def _seed_lines(self) -> list[str]:
         begun = self.exists()
         if not begun and not self._seeds.exists():
             return []
         return open_lines(self._seeds, _SEEDS_REMEDY, must_be_sealed=begun and self.identity().sealed)
 
-    def add_seeds(self, seeds: Iterable[str]) -> None:
-        """Adds seeds to those that are there."""
-        known = self.seeds()
-        together = list(dict.fromkeys([*known, *seeds]))
-        if together != known:
-            self._write_seeds(together)
+    def _copy(self, large: SeedFile, tell: Callable[[str], None], others: Sequence[Stream]) -> Stream:
+        """Under a name that no stream has."""
+        number = 1 + max((int(stream.name.split("-")[1].split(".")[0]) for stream in others), default=0)
+        return write_stream(self.home / f"seeds-{number}.pack", large.pieces(tell))
 
-    def _write_seeds(self, seeds: Iterable[str]) -> None:
-        replace_file(self._seeds, sealed_lines(list(dict.fromkeys(seeds))))
+    def _write_seeds(self, seeds: Iterable[str], streams: Iterable[Stream] = ()) -> None:
+        lines = [*dict.fromkeys(seeds), *(stream.line() for stream in streams)]
+        replace_file(self._seeds, sealed_lines(lines))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
+from weft.crawl.feeding import Feeding, learn_scope
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.frontier_settings import CRAWL
 from weft.crawl.order import ProcessOrder
@@ -14,8 +15,11 @@ from weft.engine.crawls import RunningCrawl
 from weft.engine.limits import limits_of
 from weft.engine.loop.leads import Leads
 from weft.engine.loop.revisits import Revisits
+from weft.engine.loop.suspects import beat
 from weft.engine.loop.verdict import RETRYABLE
 from weft.engine.recovery import take_up
+from weft.frontier.admission import Rules
+from weft.frontier.contract import Admission
 from weft.records import Found, Reason, Row
 from weft.store.pages import PageStore
 from weft.store.query import Where
@@ -35,23 +39,46 @@ class Opening:
         self._frontier = backend.frontier
         self._owns = backend.owns
         self._parts = parts
+        self.feeding: Feeding | None = None
         self._store = parts.store
 
     def open(self) -> RunningCrawl:
         """The crawl, ready to run; what its pod as a whole must do is done by the pod's first fetcher."""
         frontier, seeds = self._frontier, self._folder.seeds()
         restore = partial(self._backend.restore_links, self._parts)
-        crawl = take_up(self._parts, frontier, CRAWL, seeds, restore, self._parts.ways)
+        crawl = take_up(self._parts, frontier, CRAWL, seeds, restore, self._parts.ways, self.learn_scope)
         if self._order.index == 0:
             self._admit_seeds(crawl, seeds)
             self._visit_again(crawl.number)
             self._ask_refused_addresses(crawl.number)
             self._offer_left_sitemaps(crawl)
-            self._backend.seeded()
+            self._feed(crawl)
+        elif self._folder.streams():
+            self.feeding = self._feeding(crawl, admits=False, ended=lambda: None)
         if frontier.is_recrawled(crawl.number):
             crawl.revisits = Revisits(self._store)
         frontier.commit()
         return crawl
+
+    def learn_scope(self, rules: Rules) -> None:
+        """What large seed files say of it."""
+        if self._order.config.scope.scope != "any":
+            alive = partial(beat, self._folder.pulse_of(self._order.slot))
+            learn_scope(rules, self._folder, self._parts.progress, alive)
+
+    def _feed(self, crawl: RunningCrawl) -> None:
+        """The pod's seeds are admitted, or the first of a large file: the others while the crawl runs."""
+        self.feeding = self._feeding(crawl, admits=True, ended=self._backend.seeded)
+        self.feeding()
+        self._backend.begun()
+
+    def _feeding(self, crawl: RunningCrawl, *, admits: bool, ended: Callable[[], None]) -> Feeding:
+        def expand(admission: Admission) -> None:
+            Leads(self._frontier, self._store).expand_readable(crawl, admission.expand)
+
+        return Feeding(
+            self._folder, self._frontier, crawl, self._owns, admits=admits, expand=expand, ended=ended
+        )  # fmt: skip
 
     def _ask_refused_addresses(self, number: int) -> None:
         """What was refused for its address is asked again once the settings let more addresses in than before."""

@@ -1,33 +1,144 @@
-"""Where a crawl begins: the URLs that a person gave, on the command line or in a file."""
+"""Where a crawl begins: the URLs that a person gave, on the command line or in a file.
+
+A small file is read at once, and its mistakes are told at once. A large one (millions of lines, gzip too) is copied
+into the crawl's folder (`seed_streams`), and read while the crawl runs (`feeding`); only its beginning is looked at
+here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gzip
+import os
+import stat
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from weft import urls
 from weft.errors import BadInput, BadUrl
 
+SMALL = 1024 * 1024  # bytes of a file that is read at once
+LONGEST_LINE = 1024 * 1024
+_FIRST = 64 * 1024  # of a larger one: looked at before the crawl begins
+_READ = 256 * 1024
+_TOLD_EVERY_S = 2.0
+_GZIP = b"\x1f\x8b"
 
-def read_seed_file(path: str, complain: Callable[[str], None]) -> list[str]:
-    """The canonical seeds of a file; a line that is no URL is told with its number, and the others count."""
-    try:
-        with Path(path).open("rb") as file:
-            raw = file.read(65536)  # the rest when this is text: a device may have no end
-            if b"\0" in raw:
-                raise BadInput(f"seed file {path}: is not text; write one URL a line")
-            raw += file.read()
-    except OSError as error:
-        raise BadInput(f"seed file {path}: cannot be read: {error.strerror}") from None
-    seeds = []
-    for number, line in enumerate(raw.decode("utf-8-sig", "replace").splitlines(), 1):
-        text = line.strip()
-        if not text or text.startswith("#"):
-            continue
+
+class SeedFile:
+    """A file of seeds, open; its first bytes are read. Close it."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
         try:
-            seeds.append(urls.seed(text))
-        except BadUrl as bad:
-            complain(f"{path}:{number}: {bad}")
-    if not seeds:
-        raise BadInput(f"seed file {path}: holds no URL; write one a line")
-    return list(dict.fromkeys(seeds))
+            raw = Path(path).open("rb")  # noqa: SIM115
+            is_gzip = raw.peek(2)[:2] == _GZIP
+            status = os.fstat(raw.fileno())
+            # Of a file that grows what is there now, to the end of its last line; a pipe has no size.
+            self.bytes = status.st_size if stat.S_ISREG(status.st_mode) else None
+            self._raw = raw
+            self._file = cast(BinaryIO, gzip.open(raw)) if is_gzip else raw  # noqa: SIM115
+            self._is_gzip = is_gzip
+            self._head = self._read(_FIRST)  # the rest when this is text: a device may have no end
+            if b"\0" in self._head:
+                raise BadInput(f"seed file {path}: is not text; write one URL a line")
+            while len(self._head) <= SMALL and (more := self._read(SMALL + 1 - len(self._head))):
+                self._head += more
+        except OSError as error:
+            raise BadInput(f"seed file {path}: cannot be read: {error.strerror or error}") from None
+
+    @property
+    def is_small(self) -> bool:
+        """Whether all of it is read."""
+        return len(self._head) <= SMALL
+
+    def close(self) -> None:
+        """Closes it."""
+        self._file.close()
+        self._raw.close()
+
+    def seeds(self, complain: Callable[[str], None]) -> list[str]:
+        """The canonical seeds of a small file; a line that is no URL is told with its number, and the others count.
+
+        Of a large one those at its beginning.
+        """
+        head = self._head if self.is_small else self._head[:_FIRST]
+        lines = head.decode("utf-8-sig", "replace").splitlines()
+        if not self.is_small:
+            lines.pop()  # the last one may be cut
+        seeds = []
+        for number, line in enumerate(lines, 1):
+            try:
+                if (seed := seed_of(line)) is not None:
+                    seeds.append(seed)
+            except BadUrl as bad:
+                complain(f"{self.path}:{number}: {bad}")
+        if not seeds:
+            where = "" if self.is_small else f" in its first {_FIRST:,} bytes"
+            raise BadInput(f"seed file {self.path}: holds no URL{where}; write one a line")
+        return list(dict.fromkeys(seeds))
+
+    def pieces(self, tell: Callable[[str], None]) -> Iterator[bytes]:
+        """All of it in pieces of whole lines; `tell` hears how far it is, every two seconds."""
+        left, next_at = b"", time.monotonic() + _TOLD_EVERY_S
+        for block in self._blocks():
+            end = block.rfind(b"\n") + 1
+            if not end and len(left) + len(block) > LONGEST_LINE:
+                raise BadInput(f"seed file {self.path}: has a line of over a million bytes; write one URL a line")
+            if end:
+                yield left + block[:end]
+                left = b""
+            left += block[end:]
+            if time.monotonic() >= next_at:
+                next_at = time.monotonic() + _TOLD_EVERY_S
+                tell(f"seed file {self.path}: {self._progress()} read")
+        if left:
+            yield left + b"\n"
+
+    def _blocks(self) -> Iterator[bytes]:
+        yield from (self._head[at : at + _READ] for at in range(0, len(self._head), _READ))
+        done, last = len(self._head), self._head[-1:]
+        while block := self._read(_READ):
+            if self.bytes is not None and not self._is_gzip and done + len(block) > self.bytes:
+                # What was written since it was opened: up to the end of the line that was being written then.
+                kept = max(0, self.bytes - done)
+                is_whole = (block[kept - 1 : kept] if kept else last) == b"\n"
+                end = kept if is_whole else block.find(b"\n", kept) + 1
+                if end or is_whole:
+                    yield block[:end]
+                    return
+            done += len(block)
+            last = block[-1:]
+            yield block
+
+    def _read(self, size: int) -> bytes:
+        try:
+            return self._file.read(size)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise BadInput(
+                f"seed file {self.path}: its gzip data cannot be read to the end ({error}); is it whole?"
+            ) from None
+        except OSError as error:
+            raise BadInput(f"seed file {self.path}: cannot be read: {error.strerror or error}") from None
+
+    def _progress(self) -> str:
+        read = self._raw.tell() / 1e9
+        return f"{read:.1f} GB" if self.bytes is None else f"{read:.1f} of {self.bytes / 1e9:.1f} GB"
+
+
+def seed_of(line: str) -> str | None:
+    """The canonical URL of a line; None for an empty one or a comment, BadUrl for what is no URL."""
+    text = line.strip()
+    return None if not text or text.startswith("#") else urls.seed(text)
+
+
+def all_seeds(lines: Iterable[str]) -> Iterator[str]:
+    """The canonical URLs of lines, without those that are none."""
+    for line in lines:
+        try:
+            if (seed := seed_of(line)) is not None:
+                yield seed
+        except BadUrl:
+            continue

@@ -21,7 +21,7 @@ from weft.crawl.pods.nodes import Shared, check_nodes, is_part, join
 from weft.crawl.pods.places import check_cores
 from weft.crawl.pods.servers import forget_pods
 from weft.crawl.reports.outcome import Outcome, outcome_of
-from weft.crawl.seeds import read_seed_file
+from weft.crawl.seeds import SeedFile
 from weft.engine.extraction import extraction_of
 from weft.engine.limits import check_email
 from weft.engine.machine import check_clock
@@ -85,16 +85,41 @@ def prepare(
     resume = asked.config.run.resume
     loaded = load(config_file, environment, flags, _kept(folder, asked) if resume and folder.exists() else None)
     if resume:
-        identity = folder.identity()
+        folder.identity()
     config = loaded.config
     seeds = [urls.seed(text) for text in typed]
-    if config.scope.seed_file:
-        seeds += read_seed_file(config.scope.seed_file, complain)
-    if not seeds and not resume:
+    given = SeedFile(config.scope.seed_file) if config.scope.seed_file else None
+    try:
+        return _prepare(loaded, folder, seeds, given, environment, complain, announce)
+    finally:
+        if given is not None:
+            given.close()
+
+
+def _prepare(
+    loaded: Loaded,
+    folder: CrawlFolder,
+    seeds: list[str],
+    given: SeedFile | None,
+    environment: Mapping[str, str] | None,
+    complain: Callable[[str], None],
+    announce: Callable[[str], None],
+) -> Prepared:
+    config, resume = loaded.config, loaded.config.run.resume
+    large = given if given is not None and not given.is_small else None
+    first = given.seeds(complain) if given is not None else []
+    if large is None:
+        seeds = seeds + first
+    elif config.scope.scope == "prefix":
+        raise BadInput(
+            f"seed file {large.path}: is larger than a megabyte, and with `scope='prefix'` every link would be held "
+            "against each of its lines: use `scope` domain, host or any"
+        )
+    if not (seeds or large) and not resume:
         raise BadInput(
             "no seeds: give URLs, or `seed_file=FILE` with one a line, or `resume=True` to go on with a crawl"
         )
-    check_email(seeds, config.fetch)
+    check_email([*seeds, *first], config.fetch)
     extraction_of(config.extract)
     if config.scope.exclude_file:
         read_domains(config.scope.exclude_file)
@@ -111,7 +136,7 @@ def prepare(
     try:
         if resume:
             identity = folder.go_on()
-            folder.seeds()  # what is damaged is refused before anything is started
+            folder.check_streams()  # what is damaged is refused before anything is started
             _check_pods(folder, loaded)
             _check_suffixes(folder, identity.suffix_list)
             _check_seen_filter(folder, loaded)
@@ -125,6 +150,8 @@ def prepare(
                 settings=loaded.given(),
                 on_redis=config.pods.on_redis,
                 crawl_id=crawl_id,
+                large=large,
+                tell=complain,
             )
         log_file = open_log(loaded, folder, identity)
         endpoint = _endpoint(folder, loaded, complain)
@@ -132,7 +159,7 @@ def prepare(
         pods = _open_pods(folder, loaded, identity.crawl_id, seeds, complain)
         if resume:
             folder.keep_settings(loaded.given())
-            folder.add_seeds(seeds)
+            folder.add_seeds(seeds, large, complain)
         if endpoint is not None and pods is not None:
             endpoint.add(pods.metrics())
             endpoint.talks_to(peers(pods.urls))
@@ -177,7 +204,8 @@ def _open_pods(
     from weft.crawl.pods.redis_pods import RedisPods
 
     pods = RedisPods(loaded.config, folder, crawl_id)
-    shared = Shared.of(loaded, [*folder.seeds(), *seeds]) if is_part(loaded.config) else None
+    listed = [*folder.seeds(), *seeds, *(stream.text for stream in folder.streams())]
+    shared = Shared.of(loaded, listed) if is_part(loaded.config) else None
     pods.start(complain, shared)
     return pods
 

@@ -249,9 +249,9 @@ class RunningCrawl:
             if self.rules.refusal(url, lease.depth, is_link=False, included=True) is None
         ]
 
-    def add_seed_origin(self, url: str) -> None:
-        """An origin that holds a seed: its sitemap is looked for at the usual place."""
-        self._seed_origins.add(urls.origin_of(url))
+    def add_seed_origin(self, url: str) -> bool:
+        """An origin that holds a seed: its sitemap is looked for at the usual place. False if it was known."""
+        return self._seed_origins.add(urls.origin_of(url))
 
     def too_many(self, found: Sequence[Found]) -> None:
         """Refuses what lies beyond a bound."""

@@ -83,10 +83,12 @@ def take_up(
     seeds: Sequence[str],
     restore_links: Callable[[RunningCrawl], None],
     ways: Ways | None = None,
+    learn_scope: Callable[[Rules], None] = lambda _: None,
 ) -> RunningCrawl:
     """A process's part of a crawl, where it was left; `ways` are for one that fetches.
 
-    `restore_links` brings back what the frontier may have lost of the links of stored pages.
+    `learn_scope` extends the rules by seeds that are not among `seeds`; `restore_links` brings back what the frontier
+    may have lost of the links of stored pages.
     """
     config, store, progress = parts.config, parts.store, parts.progress
     limits, own = limits_of(config), f"{parts.slot.name}."
@@ -97,9 +99,11 @@ def take_up(
     by_site = pages_by_site(frontier, store, limits, slots=own)
     frontier.recover(late, {number: stats.pages}, by_site, batch=store.durable)
     year, extensions = datetime.now(UTC).year, frontier.scope_extensions(number)
+    rules = Rules(config.scope, seeds, this_year=year, extensions=extensions)
+    learn_scope(rules)
     crawl = parts.crawls[number] = RunningCrawl(
         number,
-        Rules(config.scope, seeds, this_year=year, extensions=extensions),
+        rules,
         config.scope,
         config.fetch,
         frontier,

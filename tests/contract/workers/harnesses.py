@@ -92,9 +92,18 @@ class CheckpointedHarness(EmbeddedHarness):
 
 
 class CrowdedHarness(CheckpointedHarness):
-    """One site is awake unless more are needed: the others are at rest."""
+    """One site is awake unless more are needed: the others are at rest. Checkpoints are written by a fork."""
 
     most_awake = 1
+
+    def _make(self, **clocks: Any) -> EmbeddedFrontier:
+        frontier = super()._make(**clocks)
+        frontier.saved_beside_from = 0
+        return frontier
+
+    def crash(self, done: tuple[int, ...] = (), pages: int = 0) -> EmbeddedFrontier:
+        self.frontier._is_saving(wait=True)
+        return super().crash(done, pages)
 
 
 class PodHarness(EmbeddedHarness):

@@ -13,7 +13,7 @@ from xxhash import xxh3_64_digest
 
 from weft.config import PolitenessSection
 from weft.frontier import names
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord, Wanted
 from weft.frontier.embedded import rows as rows_module
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.embedded.packed import PackedMap
@@ -268,3 +268,31 @@ def test_what_is_at_rest_of_a_paused_crawl_stays_there(bench: Bench) -> None:
     assert bench.claim() == [] and bench.frontier.next_due() is None
     bench.frontier.pause(bench.crawl, False)
     assert sorted(lease.key for lease in bench.claim()) == ["a", "b", "c"]
+
+
+def test_many_hosts_on_one_address_wait_for_its_one_place(tmp_path: Path) -> None:
+    """Whatever is at rest or parked: one request at a time, a delay between two, and each host has its turn."""
+    time = 1000.0
+    section = PolitenessSection(delay_s=1.0, places=1, key_scope="ip")
+    frontier = EmbeddedFrontier(tmp_path, section, most_awake=10, clock=lambda: time, wall=lambda: WALL + time)
+    crawl = frontier.open_crawl("test", CrawlLimits())
+    frontier.recover()
+    hosts = [f"h{number}.test" for number in range(150)]
+    for host in hosts:
+        frontier.robots_known(f"http://{host}", RobotsRecord("allow", b"", WALL * 2), None)
+    frontier.admit(crawl, [Found(f"http://{host}/", 0) for host in hosts])
+    asked: dict[str, float] = {}
+    while len(asked) < len(hosts) and time < 2000.0:
+        while leases := frontier.claim("me", 20):
+            granted = frontier.take_places([Wanted(lease, "10.0.0.1", 0.0) for lease in leases])
+            for lease, has_place in zip(leases, granted, strict=True):
+                if has_place:
+                    assert lease.key not in asked
+                    asked[lease.key] = time
+                    frontier.cool([Ended(lease, time, ok=True)])
+                    frontier.finish([Outcome(lease, End.PAGE)])
+        time += 0.5
+    frontier.close()
+    times = sorted(asked.values())
+    assert sorted(asked) == sorted(hosts)
+    assert all(later - earlier >= 1.0 for earlier, later in pairwise(times))

@@ -43,8 +43,11 @@ class Backend(Protocol):
     def restore_links(self, parts: Fetching, crawl: RunningCrawl) -> None:
         """Lets in the links of stored pages that the frontier may have lost."""
 
+    def begun(self) -> None:
+        """The pod's seeds are admitted, or of large files the first."""
+
     def seeded(self) -> None:
-        """The pod's seeds are admitted."""
+        """All of the pod's seeds are admitted."""
 
     def await_seeds(self, beat: Callable[[], None]) -> None:
         """Waits until another process has admitted them, where that is its work."""

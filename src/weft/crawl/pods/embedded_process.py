@@ -63,6 +63,9 @@ class EmbeddedBackend:
             progress.repaired("links_read_again", read)
             progress.repaired("visited_again", again)
 
+    def begun(self) -> None:
+        """Nobody waits for it."""
+
     def seeded(self) -> None:
         """Nobody waits for it."""
 

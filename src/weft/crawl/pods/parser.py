@@ -18,6 +18,7 @@ if __name__ == "__main__":
 
 from weft.config import Config
 from weft.crawl.child import progress_of, run_child
+from weft.crawl.feeding import learn_scope
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.frontier_settings import CRAWL
 from weft.crawl.order import Control, ProcessOrder
@@ -27,6 +28,7 @@ from weft.engine.crawls import RunningCrawl
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.suspects import beat, take_suspect
 from weft.engine.recovery import Losing, Recovering, read_lost, take_up
+from weft.frontier.admission import Rules
 from weft.frontier.redis.connection import peers
 from weft.telemetry import Log, Peer, Slot
 
@@ -65,7 +67,11 @@ class Parser:
         def restore_links(crawl: RunningCrawl) -> None:
             progress.repaired("links_read_again", read_lost(frontier, parts.store, crawl, partial(beat, pulse)))
 
-        self.crawl = take_up(parts, frontier, CRAWL, folder.seeds(), restore_links)
+        def learn(rules: Rules) -> None:
+            if config.scope.scope != "any":
+                learn_scope(rules, folder, progress, partial(beat, pulse))
+
+        self.crawl = take_up(parts, frontier, CRAWL, folder.seeds(), restore_links, learn_scope=learn)
         self.metrics, self.round = parts.metrics, parts.round
         self.loop = parts.start(at_a_time, chores(self))
 

@@ -7,7 +7,8 @@ twice, and says in pod 0 when the crawl is over; all nodes read it there. A serv
 wait, and nothing else: once the crawl runs, no pod's answer is waited for longer than PATIENCE_S, or one that hangs
 would keep the dead of the others from being replaced.
 
-    meta   hash   `end`: why the crawl is over, in pod 0; `seeded`: the pod has its seeds and revisits
+    meta   hash   `end`: why the crawl is over, in pod 0; `begun`: the pod has its seeds and revisits, or of large seed
+                  files the first; `seeded`: it has all
 """
 
 from __future__ import annotations
@@ -178,7 +179,11 @@ class RedisPods:
     def _open(self, pod: int) -> None:
         frontier = self._frontiers[pod]
         frontier.open_crawl(CRAWL, limits_of(self._config))
-        frontier.note("seeded", "")  # until this run's first fetcher has brought in seeds, and what is visited again
+        for name in (
+            "begun",
+            "seeded",
+        ):  # until this run's first fetcher has brought in seeds, and what is visited again
+            frontier.note(name, "")
         frontier.crew(self._slots(pod))
         for slot in self._slots(pod):
             frontier.release_owner(slot + "#")

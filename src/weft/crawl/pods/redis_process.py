@@ -67,14 +67,18 @@ class RedisBackend:
         alive = partial(beat, self._folder.pulse_of(self._order.slot))
         parts.progress.repaired("links_read_again", read_lost(self.frontier, parts.store, crawl, alive))
 
-    def seeded(self) -> None:
+    def begun(self) -> None:
         """The other fetchers may begin."""
+        self.frontier.note("begun", "1")
+
+    def seeded(self) -> None:
+        """The crawl may end."""
         self.frontier.note("seeded", "1")
 
     def await_seeds(self, beat: Callable[[], None]) -> None:
         """The pod's first fetcher admits them. A seed that was fetched before that as some page's link would be a step
         too deep, and what it leads to with it."""
-        while self._order.index and not self.frontier.note("seeded"):
+        while self._order.index and not self.frontier.note("begun"):
             beat()
             time.sleep(SEEDS_EVERY_S)
 

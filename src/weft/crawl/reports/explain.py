@@ -72,7 +72,8 @@ class Explainer:
         self._store = PageStore.open(folder.data_dirs, read_only=True)
         self._seeds = folder.seeds()
         year = datetime.now(UTC).year
-        self._rules = Rules(config.scope, self._seeds, this_year=year, extensions=self._view.scope_extensions())
+        roots = self._seeds if config.scope.scope == "any" else folder.all_seeds()
+        self._rules = Rules(config.scope, roots, this_year=year, extensions=self._view.scope_extensions())
         self._agent = product_token(config.fetch.user_agent())
 
     def close(self) -> None:
@@ -159,7 +160,7 @@ class Explainer:
         return Explanation(url, False, "error", f"it was asked for and failed: {what}", evidence)
 
     def _found_on(self, url: str, row: Row) -> str:
-        if url in self._seeds or url in map(self._rules.rewritten, self._seeds):
+        if url in self._seeds or url in map(self._rules.rewritten, self._seeds) or not (row.parent or row.depth):
             return "a seed"
         if not row.parent:
             return "listed in a sitemap"

@@ -55,7 +55,7 @@ def rebuild_frontier(data_dirs: Sequence[str | Path]) -> list[Path]:
     folder = CrawlFolder(data_dirs)
     folder.go_on()
     folder.settings()
-    folder.seeds()
+    folder.check_streams()
     if folder.on_redis:
         raise BadInput(f"{folder.home}: the crawl's frontier is on Redis, and cannot be made of what is stored here")
     folder.hold()

@@ -77,6 +77,8 @@ class Standing:
             for _, status in reports:
                 counts.update(getattr(status, kind))
             setattr(total, kind, dict(counts))
+        total.seeds = sum(status.seeds for _, status in reports)
+        total.seeds_read = min((status.seeds_read for _, status in reports), default=1.0)
         total.matched = sorted({pattern for _, status in reports for pattern in status.matched})
         for process, status in reports:
             self._take_pages(total, process, status)

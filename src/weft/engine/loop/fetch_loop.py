@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from weft import urls
 from weft.engine.crawls import RunningCrawl
@@ -43,6 +44,14 @@ log = Log("weft.engine.loop.fetch_loop")
 _LIMITS = (Stop.MAX_PAGES, Stop.BUDGET, Stop.MAX_DURATION)
 
 
+class Feed(Protocol):
+    """What brings the loop URLs from outside, a little at each call."""
+
+    is_over: bool
+
+    def __call__(self) -> None: ...
+
+
 class Loop:
     """Runs crawls until they end or `drain` is called."""
 
@@ -66,6 +75,7 @@ class Loop:
         serves: bool = False,
         pressure: Pressure | None = None,
         gather_s: float = 0.0,
+        feed: Feed | None = None,
         after_commit: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -87,6 +97,7 @@ class Loop:
         self._serves = serves  # crawls come and go: it goes on when there is nothing to do
         self._pressure = pressure
         self._gather_s = gather_s  # how long ended transfers are batched, where reporting them is a network round trip
+        self._feed = feed
         self._clock = clock
         self._after_commit = after_commit
         self._leases: dict[int, Lease] = {}
@@ -138,6 +149,8 @@ class Loop:
             if self._reason is None and self._blocked is None:
                 self._claim()
             self._do_chores(now)
+            if self._is_fed:
+                self._take_feed()
             ended = self._ending(now)
             if ended is not None:
                 if self._ends_alone or self._reason is not None:
@@ -191,6 +204,18 @@ class Loop:
         until = self._clock() + self._gather_s
         while self._ways.in_flight and (left_s := until - self._clock()) > 0:
             results += self._ways.poll(left_s)
+
+    @property
+    def _is_fed(self) -> bool:
+        """Whether more is to come from whoever feeds it."""
+        return self._feed is not None and not self._feed.is_over and self._reason is None and self._blocked is None
+
+    def _take_feed(self) -> None:
+        assert self._feed is not None
+        try:
+            self._feed()
+        except BLOCKING as why:
+            self._pause(why)
 
     def _do_chores(self, now: float) -> None:
         try:
@@ -347,7 +372,7 @@ class Loop:
 
     def _wait_s(self, now: float) -> float:
         """How long nothing needs to be done but the transfers."""
-        if self._results.is_readable:
+        if self._results.is_readable or self._is_fed:
             return 0.0
         wake = min(self._next_commit, self._next_progress, now + IDLE_S)
         if self._pressure is not None and self._pressure.level is Level.HARD:
@@ -374,6 +399,8 @@ class Loop:
     def _nothing_left(self) -> Stop | None:
         if self._frontier.exhausted():
             return Stop.MAX_PAGES
+        if self._is_fed:
+            return None
         if self._frontier.next_due() is None:
             return Stop.DONE if self._frontier.stats().queued == 0 else Stop.BUDGET
         return None

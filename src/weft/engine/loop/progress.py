@@ -57,6 +57,8 @@ class CrawlStatus(msgspec.Struct):
     live_pages: int | None = None  # URLs that have a page now: counted when a run has ended
     requests: int = 0
     body_bytes: int = 0
+    seeds: int = 0  # of large seed files, which are read while the crawl runs
+    seeds_read: float = 1.0  # how much of those files is read
     queued: int = 0
     in_flight: int = 0
     sites: int = 0

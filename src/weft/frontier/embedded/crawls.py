@@ -102,9 +102,7 @@ class Crawls(Leases):
         owner = self._queues.crawls.pop(crawl)
         owner.is_closed = True
         self._queues.fairness.leave(owner)
-        for lane in self._queues.take_out(owner):
-            self._queues.queued -= lane.queued
-            lane.clear()
+        self._queues.drop_at_rest(owner)
         for site, lane in owner.sites.items():
             self._release_robots(lane)
             self._queues.queued -= lane.queued

@@ -464,6 +464,20 @@ class Queues:
             else:
                 crawl.sites.pop(site, None)
 
+    def drop_at_rest(self, crawl: Crawl) -> None:
+        """A crawl has ended: what it has at sites that are at rest is gone."""
+        while (rows := self.resting.take_due(crawl.number, float("inf"))) is not None:
+            if not rows[0].startswith(SITE):
+                self.queued -= len(rows)  # nobody has asked there
+                continue
+            site, lane = self._unpacked(crawl, rows)
+            self.queued -= lane.queued
+            lane.clear()
+            if self._is_waited_for(site.clock, self._now()):
+                self.sites[site.key] = site
+            else:
+                del crawl.sites[site]
+
     def _wake(self, crawl: Crawl, rows: list[bytes]) -> Site:
         site, _ = self._unpacked(crawl, rows)
         self.sites[site.key] = site

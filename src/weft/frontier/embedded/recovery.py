@@ -15,8 +15,10 @@ from msgspec import Struct
 
 from weft.frontier.embedded.checkpoint import LAYOUT, Header, OpenItem, Reader, Writer
 from weft.frontier.embedded.queues import Queues
+from weft.frontier.embedded.saving import Saving
 from weft.frontier.embedded.sites import Crawl, KnownDepth
-from weft.frontier.journal import Journal
+from weft.frontier.embedded.spill import SpillQueue
+from weft.frontier.journal import Journal, sync_log
 from weft.frontier.seen import seen_key
 from weft.records import Found, Purpose
 
@@ -48,11 +50,40 @@ class Recovery:
         """Whether the checkpoint or the journal has an item; valid after `restore(remember=True)`."""
         return item < self._before or item in self._replayed
 
-    def save(self, counts: Counts, out: list[OpenItem], now: float) -> None:
+    def save(self, counts: Counts, out: Callable[[], list[OpenItem]], now: float) -> None:
         """Writes a checkpoint; everything must be committed to the journal."""
-        self._journal.sync()
-        crawls = [(number, crawl.depths is not None) for number, crawl in self._queues.crawls.items()]
+        self._writing(counts, out, now)()
+
+    def save_beside(self, counts: Counts, out: Callable[[], list[OpenItem]], now: float) -> Saving:
+        """The same in a process of its own; files that it reads are deleted after it (`saved`)."""
+        write = self._writing(counts, out, now)
+        self._queues.resting.rows.keep_files()
+        SpillQueue.unused = set()
+
+        def in_child() -> None:
+            self._queues.resting.rows.reopen()
+            write()
+
+        return Saving(in_child)
+
+    def saved(self) -> None:
+        """The process has ended."""
+        self._queues.resting.rows.delete_kept()
+        for path in SpillQueue.unused or ():
+            path.unlink(missing_ok=True)
+        SpillQueue.unused = None
+
+    def _writing(self, counts: Counts, out: Callable[[], list[OpenItem]], now: float) -> Callable[[], None]:
         seq, wall = self._journal.last_seq(), self._wall()
+
+        def write() -> None:
+            sync_log(self._journal.path)
+            self._write(seq, wall, counts, out(), now)
+
+        return write
+
+    def _write(self, seq: int, wall: float, counts: Counts, out: list[OpenItem], now: float) -> None:
+        crawls = [(number, crawl.depths is not None) for number, crawl in self._queues.crawls.items()]
         header = Header(LAYOUT, seq, wall, counts.next_item, counts.admitted, counts.finished, crawls)
         # Items that ended before this process may still lie in a queue, and the lines that say so will not be replayed.
         ended = self._queues.ended.blocks() if isinstance(self._queues.ended, Bitmap) else {}

@@ -28,7 +28,7 @@ class Rows:
         self._buffer = bytearray(_HEAD.size)
         self._wanted: Counter[int] = Counter()  # rows by segment
         self._open: dict[int, int] = {}  # descriptors by segment, the one that was opened last at the end
-        self.kept: list[Path] | None = None  # where a checkpoint may still read them: files to be deleted after it
+        self._kept: list[Path] | None = None  # files to be deleted later
 
     def append(self, row: bytes, before: int = 0) -> int:
         """Adds a row; returns its place."""
@@ -78,6 +78,20 @@ class Rows:
             del self._buffer[:written]
             self._written += written
 
+    def keep_files(self) -> None:
+        """From now on files are not deleted: another process reads them."""
+        self._kept = []
+
+    def delete_kept(self) -> None:
+        """Deletes what was to be deleted since."""
+        for path in self._kept or ():
+            path.unlink(missing_ok=True)
+        self._kept = None
+
+    def reopen(self) -> None:
+        """In a process that has these rows, but not the descriptors."""
+        self._open.clear()
+
     def close(self) -> None:
         """Closes the files."""
         for fd in self._open.values():
@@ -108,7 +122,7 @@ class Rows:
         del self._wanted[segment]
         if (fd := self._open.pop(segment, None)) is not None:
             os.close(fd)
-        if self.kept is not None:
-            self.kept.append(self._path(segment))
+        if self._kept is not None:
+            self._kept.append(self._path(segment))
         else:
             self._path(segment).unlink(missing_ok=True)

@@ -30,6 +30,7 @@ from weft.frontier.embedded.cookies import KeptCookies
 from weft.frontier.embedded.queues import MOST_AWAKE, Queues
 from weft.frontier.embedded.recovery import Counts, Finished, Recovery
 from weft.frontier.embedded.robots_files import RobotsFiles
+from weft.frontier.embedded.saving import Saving
 from weft.frontier.embedded.sites import Site
 from weft.frontier.journal import Journal, undamaged
 from weft.frontier.requests import RequestLog, missing_bytes
@@ -37,6 +38,7 @@ from weft.records import POD_SHIFT, Found, Purpose, Reason
 
 REMEMBERED_REFUSALS = 100_000
 CHECKPOINT_EVERY = 500_000  # journal lines between checkpoints; a large frontier waits longer, close() less
+SAVED_BESIDE_FROM = 100_000  # URLs, queued and seen: fewer are written down in some milliseconds
 FROM_STORE = "from_store"  # in the journal's meta: the frontier was rebuilt, stored pages' links are yet to be admitted
 
 
@@ -98,6 +100,8 @@ class State:
         self._unacknowledged: list[tuple[int, OpenItem]] = []
         self._checkpoint_every = checkpoint_every
         self._since_checkpoint = 0
+        self.saved_beside_from = SAVED_BESIDE_FROM
+        self._saving: Saving | None = None
         self._refusals_kept: Counter[int] = Counter()  # by crawl
         self.unreadable_requests = 0  # lines of the request log; known after `recover`
         self.missing_log_bytes = missing_bytes(folder / "requests", self._journal.meta("request_log"))
@@ -181,6 +185,7 @@ class State:
             self._log_place = self._requests.place
             self._journal.put_meta("request_log", self._log_place)
         self._journal.commit()
+        self._is_saving()
         size = self._queues.queued + self._counts.admitted // 8
         if self._since_checkpoint > self._checkpoint_every + size // 10:
             self._checkpoint()
@@ -193,8 +198,9 @@ class State:
     def close(self) -> None:
         """Commits, closes, and releases the folder's lock."""
         self.commit()
+        self._is_saving(wait=True)
         if self._since_checkpoint > self._checkpoint_every // 25:
-            self._checkpoint()
+            self._checkpoint(at_once=True)
         self._queues.resting.close()
         self._requests.close()
         self._journal.close()
@@ -237,19 +243,36 @@ class State:
         except DiskFull:
             pass  # the changes stay buffered; the next `commit` raises
 
-    def _checkpoint(self) -> None:
-        """Writes a checkpoint; everything must be committed."""
+    def _checkpoint(self, *, at_once: bool = False) -> None:
+        """Writes a checkpoint, a large one beside the crawl; everything must be committed."""
+        if self._is_saving():
+            return
+        self._since_checkpoint = 0
+        counts = msgspec.structs.replace(self._counts, finished=self._counts.finished - len(self._unacknowledged))
+        size = self._queues.queued + sum(len(crawl.seen) for crawl in self._queues.crawls.values())
+        if size >= self.saved_beside_from and not at_once:
+            self._saving = self._recovery.save_beside(counts, self._out, self.now())
+            return
+        try:
+            self._recovery.save(counts, self._out, self.now())
+        except DiskFull:
+            pass  # the journal has everything
+
+    def _is_saving(self, *, wait: bool = False) -> bool:
+        """Whether a checkpoint is being written."""
+        if self._saving is not None and self._saving.is_over(wait=wait):
+            self._saving = None
+            self._recovery.saved()
+        return self._saving is not None
+
+    def _out(self) -> list[OpenItem]:
+        """What was taken out of its queue, and has not ended for good."""
         out = [OpenItem(state.lane.crawl.number, state.item) for state in self._leases.values() if state.item.item > 0]
         out += [one for _, one in self._unacknowledged]
         out += self._rejected_out.values()
         # Once they are taken back, no line of the journal says so.
         out += [OpenItem(crawl, item) for crawl, items in self._aside.items() for item in items.values()]
-        counts = msgspec.structs.replace(self._counts, finished=self._counts.finished - len(self._unacknowledged))
-        try:
-            self._recovery.save(counts, out, self.now())
-        except DiskFull:
-            pass  # the journal has everything
-        self._since_checkpoint = 0
+        return out
 
     def _transient(self) -> int:
         """A negative number, for an item that is not in the journal: a robots.txt request."""

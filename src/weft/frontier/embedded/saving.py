@@ -1,0 +1,61 @@
+"""A checkpoint that is written beside the crawl: by a fork of the process, which has the working set as it is now.
+
+Writing down five million URLs takes seconds, in which nothing would be fetched; a fork takes milliseconds, and the
+kernel copies what changes meanwhile. The child writes one file, touches nothing else, and dies with the process that it
+comes from. One that fails or is killed leaves the old checkpoint, which is valid: the journal has all that came after.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import signal
+import warnings
+from collections.abc import Callable
+
+from weft.telemetry import Log
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+log = Log("weft.frontier.embedded.saving")
+
+
+class Saving:
+    """One checkpoint that is being written."""
+
+    def __init__(self, write: Callable[[], None]) -> None:
+        """`write` is called in the child, which has no descriptors of its parent."""
+        parent = os.getpid()
+        with warnings.catch_warnings():
+            # Other threads may hold locks for ever in the child: it takes none of theirs, and ends without cleaning up.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._pid = os.fork()
+        if not self._pid:
+            _run(write, parent)
+
+    def is_over(self, *, wait: bool = False) -> bool:
+        """Whether the child has ended."""
+        if not self._pid:
+            return True
+        pid, status = os.waitpid(self._pid, 0 if wait else os.WNOHANG)
+        if not pid:
+            return False
+        self._pid = 0
+        if status:
+            log.warning("a checkpoint was not written: the one before stays", status=status)
+        return True
+
+
+def _run(write: Callable[[], None], parent: int) -> None:
+    code = 1
+    try:
+        gc.disable()
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() == parent:
+            os.nice(5)
+            os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+            write()
+            code = 0
+    finally:
+        os._exit(code)

@@ -1,0 +1,127 @@
+"""Seed files that are read while the crawl runs: from the first second, through kills, each seed once."""
+
+from __future__ import annotations
+
+import gzip
+import http.server
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from crawling import Crawler, until, weft
+
+from weft.frontier.journal import Journal
+
+SEEDS = 30_000
+
+
+class Site(http.server.BaseHTTPRequestHandler):
+    """A page at every path of every host."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        body = b"<title>page</title><p>Words of a page." if not self.path.endswith((".txt", ".xml")) else b""
+        self.send_response(200 if body else 404)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        return None
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Site)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server.server_address[1]
+    server.shutdown()
+    server.server_close()
+
+
+def many(port: int, tmp_path: Path, *flags: object) -> tuple[Crawler, list[str]]:
+    """A crawl of many seeds at few sites, of which each is asked once in half a minute."""
+    seeds = [f"http://h{number % 50}.test:{port}/a/path/of/some/length/{number}" for number in range(SEEDS)]
+    return Crawler(seeds, tmp_path, "--resolve", "*=127.0.0.1", *flags, delay_s=30), seeds
+
+
+def admitted(folder: Path) -> Counter[str]:
+    with closing(Journal(folder / "frontier.db")) as journal:
+        lines = [line for lines in journal.admitted_since(0) for line in lines]
+    return Counter(line.split(" ", 7)[7] for line in lines if " p " in line)
+
+
+def taken_in(crawler: Crawler, seeds: int) -> int:
+    """Waits until so many seeds are taken in."""
+    until(lambda: crawler.status().get("seeds", 0) >= seeds, 60, f"seed {seeds}")
+    return int(crawler.status()["seeds"])
+
+
+def killed_while_seeds_are_taken_in(crawler: Crawler, kills: int) -> None:
+    """Kills run after run in the middle, and lets the last one read to the end."""
+    for run in range(kills + 1):
+        with crawler.running(resume=run > 0, group=True) as running:
+            if run < kills:
+                assert taken_in(crawler, (run + 1) * SEEDS // 20) < SEEDS, "all before the kill"
+                os.killpg(running.pid, signal.SIGKILL)
+            else:
+                taken_in(crawler, SEEDS)
+                running.send_signal(signal.SIGINT)
+                assert running.wait() == 130, crawler.said
+
+
+def test_each_seed_is_admitted_once_however_often_it_is_killed(port: int, tmp_path: Path) -> None:
+    crawler, seeds = many(port, tmp_path)
+    killed_while_seeds_are_taken_in(crawler, 2)
+    assert admitted(crawler.data_dir / "frontier") == Counter(seeds)
+    assert crawler.status()["seeds"] == SEEDS
+
+
+def test_pods_take_in_their_own(port: int, tmp_path: Path) -> None:
+    crawler, seeds = many(port, tmp_path, "--num-pods", 2)
+    killed_while_seeds_are_taken_in(crawler, 1)
+    parts = [admitted(crawler.data_dir / "frontier" / f"pod_{pod}") for pod in range(2)]
+    assert all(parts) and parts[0] + parts[1] == Counter(seeds)
+
+
+def test_pods_on_redis_take_in_their_own(port: int, tmp_path: Path) -> None:
+    crawler, _ = many(port, tmp_path, "--pods", "managed", "--pods", "managed", "--fetchers-per-pod", 2)
+    killed_while_seeds_are_taken_in(crawler, 1)
+    status = crawler.status()
+    assert (status["seeds"], status["seen"]) == (SEEDS, SEEDS)
+
+
+def test_a_gzip_file_is_crawled_to_its_end_and_its_mistakes_are_logged(port: int, tmp_path: Path) -> None:
+    crawler = Crawler([], tmp_path, "--resolve", "*=127.0.0.1", "--scope", "host", delay_s=0)
+    filler = "# a comment that makes it large\n" * 45_000
+    text = f"http://a.test:{port}/1\n{filler}ftp://b.test/\nhttp://b.test:{port}/2\nhttp://a.test:{port}/1\n"
+    crawler.seed_file.write_bytes(gzip.compress(text.encode()))
+    assert crawler.run() == 0, crawler.said
+    assert sorted(row.url for row in crawler.pages()) == [f"http://a.test:{port}/1", f"http://b.test:{port}/2"]
+    logged = (crawler.data_dir / "logs" / "pod_0" / "fetcher_0.log").read_text()
+    assert "a line of a seed file is no URL" in logged and "45002" in logged
+    assert crawler.status()["refused"]["scheme"] == 1
+    assert crawler.run(resume=True) == 0, crawler.said
+    told = weft("explain", crawler.data_dir, f"http://b.test:{port}/2")
+    assert "a seed" in told.stdout, told
+
+
+def test_a_large_file_does_not_go_with_a_scope_of_prefixes(tmp_path: Path) -> None:
+    crawler = Crawler([f"http://127.0.0.1/{number:080d}" for number in range(15_000)], tmp_path, "--scope", "prefix")
+    assert crawler.run() == 2
+    assert "--scope domain, host or any" in crawler.said or "use `scope`" in crawler.said
+    assert not (crawler.data_dir / "crawl.json").exists()
+
+
+def test_seeds_beyond_this_machine_need_an_address_in_a_large_file_too(tmp_path: Path) -> None:
+    lines = [f"http://127.0.0.1:9/{number:080d}" for number in range(15_000)]
+    crawler = Crawler([*lines, "http://example.com/"], tmp_path)
+    assert crawler.run() == 2
+    assert "http://example.com/: tell the sites how to reach you" in crawler.said

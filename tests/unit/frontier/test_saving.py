@@ -1,0 +1,128 @@
+"""Checkpoints that are written beside the crawl: by a fork, of the state at that moment; a killed one leaves none."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft.config import PolitenessSection
+from weft.frontier.contract import CrawlLimits, RobotsRecord
+from weft.frontier.embedded import spill
+from weft.frontier.embedded.checkpoint import Writer
+from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.spill import SpillQueue
+from weft.records import Found
+
+HOSTS = [f"h{number}" for number in range(20)]
+
+
+def opened(folder: Path, *, beside: bool = True) -> EmbeddedFrontier:
+    frontier = EmbeddedFrontier(folder, PolitenessSection(delay_s=0.0, places=1), checkpoint_every=10**9, most_awake=3)
+    frontier.saved_beside_from = 0 if beside else 10**9
+    frontier.open_crawl("test", CrawlLimits())
+    frontier.recover()
+    return frontier
+
+
+def fill(frontier: EmbeddedFrontier, start: int, count: int) -> None:
+    urls = (f"http://{host}/{number:030d}" for number in range(start, start + count) for host in HOSTS)
+    frontier.admit(1, [Found(url, 0) for url in urls])
+    frontier.commit()
+
+
+def queued(frontier: EmbeddedFrontier) -> list[str]:
+    return sorted(item.url for item in frontier.items(1))
+
+
+def restored(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the checkpoint alone says is queued."""
+    frontier = EmbeddedFrontier(folder, PolitenessSection(delay_s=0.0, places=1), checkpoint_every=10**9)
+    frontier.open_crawl("test", CrawlLimits())
+    monkeypatch.setattr(frontier._journal, "admitted_since", lambda *_: iter(()))
+    frontier.recover()
+    found = queued(frontier)
+    frontier.close()
+    return found
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that queues have files."""
+    monkeypatch.setattr(spill, "PIECE", 200)
+
+
+def test_a_checkpoint_is_of_the_moment_of_its_fork_whatever_happens_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_pieces: None
+) -> None:
+    """While the child waits, the queues' files are used up, deleted and begun anew."""
+    frontier = opened(tmp_path)
+    fill(frontier, 0, 30)
+    wanted, (read, write) = queued(frontier), os.pipe()
+    records = Writer._records
+
+    def held_up(self: Writer, *args: Any) -> Iterator[Any]:
+        os.read(gate, 1)
+        return records(self, *args)
+
+    monkeypatch.setattr(Writer, "_records", held_up)
+    monkeypatch.setattr(os, "closerange", lambda *_: None)
+    gate = read
+    frontier._checkpoint()
+    assert frontier._is_saving()
+    for host in HOSTS:
+        frontier.robots_known(f"http://{host}", RobotsRecord("allow", b"", 1e12), None)
+    taken = [lease for _ in range(40) for lease in frontier.claim("me", 20)]
+    frontier.drop(1)
+    fill(frontier, 100, 30)
+    assert not taken or SpillQueue.unused is not None
+    os.write(write, b"x")
+    assert not frontier._is_saving(wait=True)
+    assert SpillQueue.unused is None
+    frontier._since_checkpoint = 0
+    frontier.close()
+    os.close(read)
+    os.close(write)
+    assert restored(tmp_path, monkeypatch) == wanted
+
+
+def test_one_that_is_killed_in_the_middle_leaves_the_old_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frontier = opened(tmp_path)
+    fill(frontier, 0, 5)
+    frontier._checkpoint()
+    frontier._is_saving(wait=True)
+    before = (tmp_path / "checkpoint").read_bytes()
+    fill(frontier, 5, 5)
+
+    def killed(self: Writer, *_: Any) -> Iterator[Any]:
+        yield self._header
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Writer, "_records", killed)
+        frontier._checkpoint()
+        assert not frontier._is_saving(wait=True)
+    assert (tmp_path / "checkpoint").read_bytes() == before
+    wanted = queued(frontier)
+    frontier._since_checkpoint = 0
+    frontier.close()
+    frontier = opened(tmp_path)
+    assert queued(frontier) == wanted
+    frontier.close()
+
+
+def test_only_one_is_written_at_a_time_and_the_end_waits_for_it(tmp_path: Path) -> None:
+    frontier = opened(tmp_path)
+    fill(frontier, 0, 5)
+    frontier._checkpoint()
+    first = frontier._saving
+    frontier._checkpoint()
+    assert frontier._saving in (first, None)
+    frontier.close()
+    assert (tmp_path / "checkpoint").exists() and not (tmp_path / "checkpoint.tmp").exists()
