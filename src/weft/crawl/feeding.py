@@ -28,7 +28,7 @@ from weft.records import Found, Purpose
 from weft.telemetry import Log
 
 SLICE_S = 0.015
-_LINES = 200  # admitted together
+_LINES = 100  # admitted together
 _MOST_TOLD = 100  # lines that are no URL, in the log
 _NOTE = "seeds"
 log = Log("weft.crawl.feeding")
