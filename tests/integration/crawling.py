@@ -37,6 +37,7 @@ from weft.crawl.reports.audit import Report, audit
 from weft.engine.loop.suspects import pulse
 from weft.errors import BadUrl
 from weft.frontier.admission import Rules
+from weft.frontier.clock import FOLDER
 from weft.records import Row
 from weft.store.pages import PageStore
 from weft.supervise import process
@@ -57,8 +58,8 @@ UNREAD_S = patience(0.04)
 
 
 def environment(**more: str) -> dict[str, str]:
-    """This process's environment without Weft's own variables."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
+    """This process's environment without Weft's own variables, but for its machine: other tests have another."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_") or name == FOLDER}
     return kept | {"NO_COLOR": "1"} | more
 
 
