@@ -29,6 +29,7 @@ COMMANDS = {
     "export": ("weft.cli.export", "Write a crawl as JSONL, CSV, Markdown, Parquet, WARC or CDXJ."),
     "get": ("weft.cli.get", "Print a stored page: headers, body, text or links."),
     "rebuild": ("weft.cli.rebuild", "Make a crawl's index and texts again from its WARC files."),
+    "serve": ("weft.cli.serve", "Run the scrape service: tasks over HTTP, in the background."),
     "stats": ("weft.cli.stats", "Show what a crawl holds: pages, statuses, errors, hosts, rate."),
     "url": ("weft.cli.url", "Show what Weft makes of a URL: canonical form, domain, pod."),
     "watch": ("weft.cli.watch", "Attach the live display to a running crawl."),

@@ -41,6 +41,8 @@ _METAVARS = {
     "auth": "HOST=USER:PASSWORD",
     "resolve": "HOST=ADDRESS",
     "data_dirs": "DIR",
+    "data_dir": "DIR",
+    "host": "ADDRESS",
     "log_level": "LEVEL",
     "only_pods": "0-3",
     "pods": "URL",
@@ -51,6 +53,10 @@ _ALL = "weft.help_all"
 class SettingsCommand(click.Command):
     """A command with a flag for every key: `--help` has those that most crawls need, `--help-all` has all."""
 
+    groups = GROUPS
+    product = "crawl"
+    tuning = "What tunes a crawl (retries, breakers, timeouts, processes, Redis)"
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """In groups; what is no setting comes last."""
         settings = [option for option in self.params if isinstance(option, SettingOption)]
@@ -59,7 +65,7 @@ class SettingsCommand(click.Command):
             for option in self.get_params(ctx)
             if isinstance(option, click.Option) and not isinstance(option, SettingOption)
         ]
-        for section, heading in GROUPS.items():
+        for section, heading in self.groups.items():
             shown = [option for option in settings if option.key.section == section]
             shown = [option for option in shown if _ALL in ctx.meta or not option.key.tuning]
             _write(ctx, formatter, heading, shown)
@@ -76,9 +82,7 @@ class SettingsCommand(click.Command):
             )
             if _ALL not in ctx.meta:
                 formatter.write_paragraph()
-                formatter.write_text(
-                    "What tunes a crawl (retries, breakers, timeouts, processes, Redis) is in --help-all."
-                )
+                formatter.write_text(f"{self.tuning} is in --help-all.")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As any command; an unknown flag is answered with the setting that is meant."""
@@ -90,10 +94,10 @@ class SettingsCommand(click.Command):
             ) from None
 
     def _answer(self, flag: str) -> str:
-        from weft.config import keys, own_names
+        from weft.config import keys, own_names, product_named
         from weft.names import answer
 
-        known = keys()
+        known = keys(product_named(self.product))
         own = own_names(known)
         # The command's own flags are no settings, and may be meant as well.
         others = {
@@ -104,7 +108,7 @@ class SettingsCommand(click.Command):
         }
         name = flag.lstrip("-").replace("-", "_").lower()
         told = answer(name, own | others, lambda other: others.get(other) or known[own[other]].flag)
-        return told.replace("the key is", "the flag is").replace("weft config schema", "weft crawl --help-all")
+        return told.replace("the key is", "the flag is").replace("weft config schema", f"weft {self.name} --help-all")
 
 
 class SettingOption(click.Option):
@@ -150,23 +154,23 @@ def _write(
             formatter.write_dl(records)
 
 
-def config_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds a flag for every key; the command gets those that were given as `flags`."""
-    from weft.config import keys
+def config_flags(command: Callable[..., Any], product: str = "crawl") -> Callable[..., Any]:
+    """Adds a flag for every key of a product; the command gets those that were given as `flags`."""
+    from weft.config import keys, product_named
 
-    known = keys()
-    ordered = [*FIRST, *(name for name in known if name not in FIRST)]
+    known = keys(product_named(product))
+    ordered = [*(name for name in FIRST if name in known), *(name for name in known if name not in FIRST)]
     for name in reversed(ordered):
         command = _option(known[name])(command)
     return command
 
 
-def given(values: dict[str, Any]) -> dict[str, Any]:
+def given(values: dict[str, Any], product: str = "crawl") -> dict[str, Any]:
     """The keys that were on the command line, out of all parameters of a command."""
-    from weft.config import PATTERNS, keys
+    from weft.config import PATTERNS, keys, product_named
 
     flags: dict[str, Any] = {}
-    for name, item in keys().items():
+    for name, item in keys(product_named(product)).items():
         value = values.get(name)
         if value is None or value == ():
             continue

@@ -23,7 +23,7 @@ from weft.config.masking import masked
 from weft.config.pods import PodSpec, PodsSection, RedisSection, numbers
 from weft.config.service import JobsSection, ServerSection, ServiceConfig
 from weft.config.sources import DEBUG_PODS, checks_pod_assignment
-from weft.config.tree import COMPUTED, CRAWL, PATTERNS, SERVICE, Config, Product
+from weft.config.tree import COMPUTED, CRAWL, PATTERNS, SERVICE, Config, Product, product_named
 from weft.config.values import place, rules_file, split
 
 __all__ = [
@@ -60,6 +60,7 @@ __all__ = [
     "numbers",
     "own_names",
     "place",
+    "product_named",
     "rules_file",
     "split",
 ]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, get_type_hints
 
 from weft.config.keys import Key, accepted, keys
-from weft.config.tree import CRAWL, Product
+from weft.config.tree import CRAWL, SERVICE, Product
 
 _INTRO = """# Settings
 
@@ -19,6 +19,11 @@ Each setting is a flag of `weft crawl`, a `WEFT_*` variable (`WEFT_` and the key
 (`--config`) and a keyword of `weft.crawl` in Python; the first of these that is given counts. Flags, variables and
 keywords take the flag's name and the key's. How lists and mappings are written: [crawling](crawl.md#settings). Those
 marked * are in `weft crawl --help-all` alone: few crawls need them.
+"""
+_SERVICE = """# Settings of the scrape service
+
+Each is a flag of `weft serve`, a `WEFT_*` variable and a key of a YAML file (`weft serve --config`). Those that
+`weft crawl` has, too, mean the same there. Those marked * are in `weft serve --help-all` alone.
 """
 _KEYWORDS = '''"""The settings that `weft.crawl` takes as keywords, by key and by flag. Made by `make settings`."""
 
@@ -40,7 +45,7 @@ _PATHS = frozenset({"seed_file", "exclude_file", "log_dir"})
 
 def settings_page() -> str:
     """docs/settings.md."""
-    return "\n".join([_INTRO, *_tables(CRAWL)])
+    return "\n".join([_INTRO, *_tables(CRAWL), _SERVICE, *_tables(SERVICE)])
 
 
 def keywords_module() -> str:

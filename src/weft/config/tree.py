@@ -109,6 +109,11 @@ SERVICE = Product(
 PRODUCTS = (CRAWL, SERVICE)
 
 
+def product_named(name: str) -> Product:
+    """The product of that name."""
+    return next(product for product in PRODUCTS if product.name == name)
+
+
 def was_given(origins: Mapping[str, str], *keys: str) -> bool:
     """Whether somebody gave one of these: it is no default."""
     return any(not origins[key].startswith("default") for key in keys)

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from weft.engine.handle import Ending, Engine
-from weft.engine.model import Event, Seeded, Standing
+from weft.engine.model import Blocked, Event, Seeded, Standing
 from weft.engine.stored_page import CrawledPage
 from weft.errors import WeftError
 
@@ -82,6 +82,10 @@ class AsyncEngine:
     async def standings(self) -> list[Standing]:
         """How all crawls stand."""
         return await asyncio.to_thread(self._opened().standings)
+
+    async def blocked(self) -> list[Blocked]:
+        """The sites whose breakers are open, and until when."""
+        return await asyncio.to_thread(self._opened().blocked)
 
     async def wait(self, name: str, timeout: float | None = None) -> Standing:
         """Returns when a crawl has ended."""

@@ -32,7 +32,7 @@ LONGEST_FRAME = 64 << 20
 UNREAD_BYTES = 16 << 20  # replies that a peer has not read: beyond this it is disconnected
 _LONGEST_ADDRESS = 100  # bytes of a Unix socket's path; the kernel takes 107, the rest is margin
 _PIECE = 1 << 16
-_LENGTH = struct.Struct(">I")
+LENGTH = struct.Struct(">I")
 _encode = msgspec.msgpack.Encoder().encode
 log = Log("weft.engine.channel")
 
@@ -53,9 +53,10 @@ def socket_path(data_dir: Path) -> Path:
     return next(folder / name for folder in folders if len(os.fsencode(folder / name)) <= _LONGEST_ADDRESS)
 
 
-def _frame(value: object) -> bytes:
+def framed(value: object) -> bytes:
+    """A value as it goes over the socket."""
     body = _encode(value)
-    return _LENGTH.pack(len(body)) + body
+    return LENGTH.pack(len(body)) + body
 
 
 class Peer:
@@ -121,7 +122,7 @@ class Server:
 
     def seal(self) -> None:
         """What the replies so far promise is committed: the next `reply` sends them. Later ones need another `seal`."""
-        self._sealed += [(peer, _frame(reply)) for peer, reply in self._replies]
+        self._sealed += [(peer, framed(reply)) for peer, reply in self._replies]
         self._replies = []
 
     def reply(self) -> None:
@@ -180,16 +181,16 @@ class Server:
             self._drop(peer)
             return
         peer.received += data
-        while len(peer.received) >= _LENGTH.size:
-            (size,) = _LENGTH.unpack_from(peer.received)
+        while len(peer.received) >= LENGTH.size:
+            (size,) = LENGTH.unpack_from(peer.received)
             if size > LONGEST_FRAME:
                 log.warning("a peer sent a frame that is too long", bytes=size)
                 self._drop(peer)
                 return
-            if len(peer.received) < _LENGTH.size + size:
+            if len(peer.received) < LENGTH.size + size:
                 return
-            body = bytes(peer.received[_LENGTH.size : _LENGTH.size + size])
-            del peer.received[: _LENGTH.size + size]
+            body = bytes(peer.received[LENGTH.size : LENGTH.size + size])
+            del peer.received[: LENGTH.size + size]
             if not self._carry_out(peer, body):
                 return
 
@@ -210,7 +211,7 @@ class Server:
             log.error("a command failed", verb=verb, exc_info=True)
             reply = [number, "error", "WeftError", f"{verb}: internal error: {type(error).__name__}: {error}"]
         if verb in self._at_once:
-            self._answers.append((peer, _frame(reply)))
+            self._answers.append((peer, framed(reply)))
         else:
             self._replies.append((peer, reply))
         return True
@@ -219,7 +220,7 @@ class Server:
         try:
             while peer.unsent or peer.notice is not None:
                 if not peer.unsent:
-                    peer.unsent += _frame([0, "notice", peer.notice])
+                    peer.unsent += framed([0, "notice", peer.notice])
                     peer.notice = None
                 del peer.unsent[: peer.sock.send(peer.unsent[:_PIECE])]
         except BlockingIOError:
@@ -267,7 +268,7 @@ class Connection:
         """The verb's result; raises what the engine has raised, or Gone."""
         self._count += 1
         try:
-            frame = _frame([self._count, verb, arguments])
+            frame = framed([self._count, verb, arguments])
         except (UnicodeEncodeError, OverflowError, TypeError) as error:
             raise BadInput(f"{verb}: a value cannot be sent: {error}") from None
         if len(frame) > LONGEST_FRAME:
@@ -303,7 +304,7 @@ class Connection:
         self._sock.close()
 
     def _next(self, timeout_s: float | None) -> list[Any]:
-        size = _LENGTH.unpack(self._exactly(_LENGTH.size, timeout_s))[0]
+        size = LENGTH.unpack(self._exactly(LENGTH.size, timeout_s))[0]
         found: list[Any] = msgspec.msgpack.decode(self._exactly(size, None))
         return found
 

@@ -33,7 +33,7 @@ from weft.engine.limits import check_email, limits_of
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.robots import RobotsBook
 from weft.engine.machine import open_clock
-from weft.engine.model import EndReason, Seeded, Standing, State, check_name
+from weft.engine.model import Blocked, EndReason, Seeded, Standing, State, check_name
 from weft.engine.notices import Notices
 from weft.engine.recovery import found_of, pages_by_site, read_links_again
 from weft.engine.tenant import Record, Tenant
@@ -265,7 +265,8 @@ class Core:
         tenant.noted()
         record = tenant.record
         record.state, record.reason, record.ended_at = State.ENDED, reason, time.time()
-        record.last = msgspec.structs.replace(tenant.standing(0), queued=0, in_flight=0)
+        last = tenant.standing(0)
+        record.last = msgspec.structs.replace(last, queued=0, in_flight=0, left=last.queued + last.in_flight)
         tenant.add_to(self._progress)
         self._results.drop(number)
         self._frontier.close_crawl(number)
@@ -528,9 +529,17 @@ class Core:
         """How a crawl stands."""
         return self._standing(self._known(name))
 
-    def standings(self) -> list[Standing]:
-        """How all of them stand, in the order in which they were opened."""
-        return [self._standing(number) for number in sorted(self._names.values())]
+    def standings(self, names: Sequence[str] | None = None, live: bool = False) -> list[Standing]:
+        """How all of them stand, in the order in which they were opened; or some, or those that have not ended."""
+        if names is not None:
+            numbers = [self._names[name] for name in names if name in self._names]
+        else:
+            numbers = sorted(self._crawls if live else self._names.values())
+        return [self._standing(number) for number in numbers]
+
+    def blocked(self) -> list[Blocked]:
+        """The sites whose breakers are open."""
+        return [Blocked(site, until) for site, until in self._frontier.open_breakers()]
 
     def settings(self) -> dict[str, Any]:
         """What the engine was started with: its own settings, and its crawls' defaults."""
@@ -614,7 +623,10 @@ _VERBS: dict[str, Callable[..., Any]] = {
     "forget": Core.forget,
     "standing": Core.standing,
     "standings": Core.standings,
+    "blocked": Core.blocked,
     "settings": Core.settings,
     "subscribe": Core._subscribe,
 }
-_READ_ONLY = frozenset({"settings", "standing", "standings", "subscribe"})  # verbs; their replies wait for no commit
+_READ_ONLY = frozenset(
+    {"blocked", "settings", "standing", "standings", "subscribe"}
+)  # verbs; their replies wait for no commit

@@ -26,23 +26,18 @@ from weft.engine.core import SLOT
 from weft.engine.extraction import extraction_of
 from weft.engine.host import HostOrder, identity_of
 from weft.engine.keeper import START_S, EngineKeeper
-from weft.engine.loop.verdict import failure_of, refusal_of
 from weft.engine.machine import check_clock
-from weft.engine.model import EndReason, Event, Seeded, Standing, State, check_name
+from weft.engine.model import Blocked, Event, Seeded, Standing, State, check_name
+from weft.engine.reader import Reader
 from weft.engine.settings import check_deadline, config_of, differing, of_crawl, of_engine, plain
-from weft.engine.stored_page import CrawledPage, read_page
-from weft.engine.tenant import Record
+from weft.engine.stored_page import CrawledPage
 from weft.errors import BadInput, Busy, WeftError
-from weft.records import Row
-from weft.store.pages import PageStore
 
 if TYPE_CHECKING:
     from weft.store.export.job import Done
 
 SEEDS_AT_ONCE = 5_000
-READ_AT_ONCE = 500
 WAIT_S = 5.0  # without a notice for this long a reader polls the index
-_BATCH_BITS = 20  # a cursor over all crawls: the batch, and the place in it
 
 
 class Engine:
@@ -77,6 +72,11 @@ class Engine:
     def pid(self) -> int | None:
         """Of the engine's process, where this handle has started it."""
         return self._keeper.pid if self._keeper is not None else None
+
+    @property
+    def failure(self) -> WeftError | None:
+        """Why the engine's process was given up, where this handle keeps it; None while it is kept running."""
+        return self._keeper.failure if self._keeper is not None else None
 
     def close(self) -> None:
         """Lets the engine go; if this handle has started it, it ends, and every crawl stays where it is."""
@@ -174,6 +174,10 @@ class Engine:
         """How all crawls stand, in the order in which they were opened."""
         return msgspec.convert(self._call("standings"), list[Standing])
 
+    def blocked(self) -> list[Blocked]:
+        """The sites whose breakers are open, and until when."""
+        return msgspec.convert(self._call("blocked"), list[Blocked])
+
     def wait(self, name: str, timeout: float | None = None, *, ends: Ending | None = None) -> Standing:
         """Returns when a crawl has ended; TimeoutError if it has not in so many seconds."""
         until = None if timeout is None else time.monotonic() + timeout
@@ -194,7 +198,7 @@ class Engine:
         from weft.store.export.request import ExportRequest
 
         number = self.standing(name).id
-        with _Reader(self.data_dir) as reader:
+        with Reader(self.data_dir) as reader:
             settings = self._settings | reader.settings(number)
         for key, value in order.items():
             if key not in ExportRequest.__dataclass_fields__:
@@ -223,7 +227,7 @@ class Engine:
         if name is not None:
             yield from self._events_of(self.standing(name), after, follow, progress, ends)
             return
-        with _Reader(self.data_dir) as reader:
+        with Reader(self.data_dir) as reader:
             for notice in self._notices(None, ends=ends) if follow else (None,):
                 del notice
                 for event in reader.everything(after):
@@ -234,7 +238,7 @@ class Engine:
         self, standing: Standing, after: int, follow: bool, progress: bool, ends: Ending | None
     ) -> Iterator[Event]:
         name = standing.name
-        with _Reader(self.data_dir) as reader:
+        with Reader(self.data_dir) as reader:
             for notice in self._notices(name, ends=ends) if follow else (None,):
                 ended = False
                 for event in reader.events(standing.id, name, after):
@@ -261,7 +265,7 @@ class Engine:
     ) -> Iterator[CrawledPage]:
         """A crawl's stored pages in the order of their commits; `page.number` is the cursor to go on from."""
         number = self.standing(name).id
-        with _Reader(self.data_dir) as reader:
+        with Reader(self.data_dir) as reader:
             for event in self.events(name, after, follow=follow, ends=ends):
                 if event.kind == "page" and (page := reader.page(number, event.number)) is not None:
                     yield page
@@ -372,106 +376,6 @@ class Ending:
         self.is_over = True
         if self._connection is not None:
             self._connection.hang_up()
-
-
-class _Reader:
-    """Reads what is stored, from the index itself."""
-
-    def __init__(self, data_dir: Path) -> None:
-        # The engine has checked it; with thousands of crawls there are as many folders of WARC files.
-        self._store = PageStore.open([data_dir], read_only=True, is_checked=True)
-        self._names: dict[int, str] = {}
-
-    def __enter__(self) -> _Reader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._store.abandon()
-
-    def events(self, crawl: int, name: str, after: int) -> Iterator[Event]:
-        """A crawl's rows and changes of state after a number."""
-        while True:
-            some = self._some(crawl, name, after)
-            yield from some
-            if len(some) < READ_AT_ONCE:
-                return
-            after = some[-1].number
-
-    def _some(self, crawl: int, name: str, after: int) -> list[Event]:
-        rows_found, changes_found = self._store.happened(crawl, after, READ_AT_ONCE)
-        rows = [_row_event(name, number, row) for number, row in rows_found]
-        changes = [
-            Event(
-                crawl=name,
-                kind="state",
-                number=number,
-                cursor=number,
-                at=at,
-                state=State(state),
-                reason=EndReason(reason) if reason else None,
-            )
-            for number, at, state, reason in changes_found
-        ]
-        return sorted([*rows, *changes], key=lambda event: event.number)[:READ_AT_ONCE]
-
-    def everything(self, after: int) -> Iterator[Event]:
-        """The events of all crawls behind a cursor, in the order of their commits."""
-        batch, place = after >> _BATCH_BITS, after & ((1 << _BATCH_BITS) - 1)
-        while found := self._store.batches(batch - 1 if place else batch, READ_AT_ONCE):
-            events = self._events_in(found)
-            for at, spot, crawl, number in found:
-                # A crawl that is being forgotten has no events any more.
-                if (at > batch or spot > place) and (event := events.get((crawl, number))) is not None:
-                    yield msgspec.structs.replace(event, cursor=(at << _BATCH_BITS) + spot)
-            batch, place = found[-1][0], 0
-
-    def _events_in(self, found: list[tuple[int, int, int, int]]) -> dict[tuple[int, int], Event]:
-        """The events of some commits, by crawl and number."""
-        spans: dict[int, tuple[int, int]] = {}
-        for _, _, crawl, number in found:
-            first, last = spans.get(crawl, (number, number))
-            spans[crawl] = min(first, number), max(last, number)
-        events: dict[tuple[int, int], Event] = {}
-        for crawl, (first, last) in spans.items():
-            if name := self._name(crawl):
-                for event in self.events(crawl, name, first - 1):
-                    if event.number > last:
-                        break
-                    events[crawl, event.number] = event
-        return events
-
-    def settings(self, crawl: int) -> dict[str, Any]:
-        """What a crawl was opened with."""
-        for number, _, record in self._store.crawls():
-            if number == crawl:
-                return msgspec.msgpack.decode(record, type=Record).settings
-        return {}
-
-    def page(self, crawl: int, number: int) -> CrawledPage | None:
-        """The page behind an event."""
-        for found, row in self._store.numbered(crawl, number - 1, 1):
-            if found == number and (page := read_page(self._store.read(row))) is not None:
-                page.number = number
-                return page
-        return None
-
-    def _name(self, crawl: int) -> str:
-        if crawl not in self._names:
-            self._names = {number: name for number, name, _ in self._store.crawls() if "/" not in name}
-        return self._names.get(crawl, "")
-
-
-def _row_event(name: str, number: int, row: Row) -> Event:
-    if refusal_of(row.status, row.error):
-        kind = "refusal"
-    elif failure_of(row.status, row.error):
-        kind = "failure"
-    else:
-        kind = "redirect" if 300 <= row.status < 400 and row.status != 304 else "page"
-    return Event(
-        crawl=name, kind=kind, number=number, cursor=number, at=row.fetched_at, url=row.url, status=row.status,
-        error=row.error, title=row.title, depth=row.depth, length=row.length,
-    )  # fmt: skip
 
 
 def _listed(seeds: str | Sequence[str]) -> list[str]:

@@ -55,6 +55,11 @@ class EngineKeeper:
         """Of the process that there is now."""
         return self._service.pid
 
+    @property
+    def failure(self) -> WeftError | None:
+        """Why it was given up."""
+        return self._failure() if self._service.has_ended and not self._stopping.is_set() else None
+
     def has_started(self, pid: int) -> bool:
         """Whether this process is one of those started here."""
         return pid in self._pids

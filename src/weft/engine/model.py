@@ -53,6 +53,7 @@ class Standing(Struct, frozen=True, kw_only=True):
     refused: int = 0
     queued: int = 0
     in_flight: int = 0
+    left: int = 0  # of a crawl that has ended: what was queued or in flight then
     set_aside: int = 0  # queued URLs that an edit has excluded: they come back when it is taken back
     requests: int = 0
     retries: int = 0
@@ -66,7 +67,15 @@ class Standing(Struct, frozen=True, kw_only=True):
     statuses: dict[str, int] = {}
     errors: dict[str, int] = {}  # failures by kind
     reasons: dict[str, int] = {}  # refusals by reason
+    ends: dict[str, int] = {}  # URLs that have ended, each once, by status and kind of error: "200", "0 robots"
     note: str = ""  # why the engine as a whole stands still: a full disk, ...
+
+
+class Blocked(Struct, frozen=True):
+    """A site whose breaker is open: nothing is asked of it until a moment of the wall clock, then one request."""
+
+    site: str
+    until: float
 
 
 class Event(Struct, frozen=True, kw_only=True):
@@ -94,6 +103,11 @@ class Seeded(Struct, frozen=True):
     new: int
     known: int
     refused: dict[str, str]  # by URL, the first thousand
+
+
+def end_name(status: int, error: str) -> str:
+    """What an ended URL is counted under in `Standing.ends`."""
+    return f"{status} {error.partition(':')[0]}".rstrip()
 
 
 def check_name(name: object) -> str:

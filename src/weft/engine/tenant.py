@@ -14,7 +14,7 @@ from weft.engine.crawls import RunningCrawl
 from weft.engine.extraction import extraction_of
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.robots import RobotsBook
-from weft.engine.model import EndReason, Standing, State
+from weft.engine.model import EndReason, Standing, State, end_name
 from weft.fetch.contract import Way
 from weft.frontier.admission import Rules
 from weft.frontier.embedded.frontier import EmbeddedFrontier
@@ -185,5 +185,6 @@ class Tenant(RunningCrawl):
             statuses={status: count for status, count in progress.statuses.items() if count},
             errors={kind: count for kind, count in progress.errors.items() if count},
             reasons={str(reason): count for reason, count in progress.refused.items() if count},
+            ends={end_name(*kind): count for kind, count in progress.kinds.items() if count},
             note=note,
         )

@@ -122,6 +122,8 @@ def error_class(status: int, error: str) -> ErrorClass | None:
     kind = error.partition(":")[0]
     if not kind and status < 400:
         return None
+    if kind.startswith("redirect to "):  # a page whose target is refused for a reason
+        return _ERRORS.get(kind.removeprefix("redirect to "), ErrorClass.BLOCKED)
     if status >= 400 and kind in _REASONS | {""}:  # 503 with a Retry-After that nobody waits for is a 503
         return ErrorClass.HTTP_5XX if status >= 500 else ErrorClass.HTTP_4XX
     return _ERRORS.get(kind) or (ErrorClass.BLOCKED if kind in _REASONS else ErrorClass.OTHER)

@@ -206,6 +206,14 @@ class PageStore:
             return self._shards[0].index.crawls()
         return [found for index in self._corpus.indexes() for found in index.crawls()]
 
+    def crawl_named(self, name: str) -> int | None:
+        """The number of the crawl of that name."""
+        return next((one for index in self._corpus.indexes() if (one := index.crawl_named(name)) is not None), None)
+
+    def last_batch(self) -> int:
+        """The last batch that was committed, as a reader finds it."""
+        return max((index.last_batch() for index in self._corpus.indexes()), default=0)
+
     def crawls_with_rows(self) -> set[int]:
         """The crawls that have stored something."""
         return {crawl for index in self._corpus.indexes() for crawl in index.crawls_with_rows()}

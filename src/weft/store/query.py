@@ -148,6 +148,11 @@ class IndexReader:
         """The crawls of an engine: number, name and record."""
         return [(number, name, bytes(record)) for number, name, record in self._all("SELECT * FROM crawls")]
 
+    def crawl_named(self, name: str) -> int | None:
+        """The number of the crawl of that name."""
+        found = self._all("SELECT number FROM crawls WHERE name = ?", name)
+        return int(found[0][0]) if found else None
+
     def for_item(self, item: int) -> Row | None:
         """The row of an item."""
         found = self._all(f"SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.item = ?", item)  # noqa: S608

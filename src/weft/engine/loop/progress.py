@@ -106,6 +106,7 @@ class CrawlProgress:
         self.refused: Counter[str] = Counter(self.status.refused)
         self.errors: Counter[str] = Counter(self.status.errors)
         self.statuses: Counter[str] = Counter(self.status.statuses)
+        self.kinds: Counter[tuple[int, str]] = Counter()  # rows by status and kind of error
         self.slowed: Counter[str] = Counter(self.status.slowed)
         self.matched = set(self.status.matched)
         self._earlier_s = self.status.elapsed_s
@@ -119,6 +120,9 @@ class CrawlProgress:
         if self.is_new_run:
             status.pages_at_start = held.pages
         self.statuses, self.errors = counts_of(held)
+        self.kinds = Counter()
+        for (status_, error), rows in held.kinds.items():
+            self.kinds[status_, error.partition(":")[0]] += rows
         for reason, count in _refusals(held).items():
             self.refused[reason] = max(self.refused[reason], count)
 
@@ -138,6 +142,7 @@ class CrawlProgress:
     def dropped(self, row: Row) -> None:
         """A row that was counted is not kept after all."""
         self.statuses[str(row.status)] -= 1
+        self.kinds[row.status, row.error.partition(":")[0]] -= 1
         if failure := failure_of(row.status, row.error):
             self.errors[failure] -= 1
         if reason := refusal_of(row.status, row.error):

@@ -222,6 +222,7 @@ class Results:
         progress.refused[reason] += 1
         if item.purpose is Purpose.PAGE:
             progress.statuses["0"] += 1  # its row has none
+            progress.kinds[0, str(reason)] += 1
         if self._debugs:
             log.debug("turned away", url=item.url, purpose=item.purpose, reason=reason, detail=detail)
 

@@ -47,6 +47,7 @@ class Rows:
         if is_page:
             progress.page(lease.url, length)
         error = error or result.error or ""
+        progress.kinds[status, error.partition(":")[0]] += 1
         if error or status >= 400:
             if reason := refusal_of(status, error):
                 progress.refused[reason] += 1
@@ -67,6 +68,7 @@ class Rows:
         """A visit that found the page as it was: a row of its own, that refers to the stored copy."""
         lease, result = answer.lease, answer.result
         answer.crawl.progress.statuses["304"] += 1
+        answer.crawl.progress.kinds[304, ""] += 1
         row = msgspec.structs.replace(
             before, item=lease.item, status=304, fetched_at=answer.asked_at, depth=lease.depth,
             parent=lease.parent, hops=lease.hops, error="", warc_file="", warc_offset=0, warc_length=0,

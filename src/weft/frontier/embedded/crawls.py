@@ -143,6 +143,10 @@ class Crawls(Leases):
         self._journal.commit()
         return self._journal.forget(crawl, at_most)
 
+    def open_breakers(self) -> list[tuple[str, float]]:
+        """Sites of which nothing is asked now because they failed, with the end of that on the wall clock."""
+        return sorted(self._queues.open_breakers().items())
+
     def set_trust(self, crawl: int, trust: str) -> None:
         """Robots.txt files and breakers are shared by crawls of equal trust: those that see the same hosts behind the
         same names."""

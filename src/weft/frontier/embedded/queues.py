@@ -76,6 +76,7 @@ class Queues:
         self._by_origin: dict[str, Site] = {}  # a cache that spares most links the look-up by key
         self._saved = SeenSet(0)  # keys that have a row in the journal: spares most look-ups there
         self._saved.add_new(journal.keys("sites"))
+        self._blocked: dict[str, float] | None = None  # sites with an open breaker, until when
         self._idle: deque[tuple[float, Site]] = deque()
         self.most_awake = MOST_AWAKE
         self.resting = Resting(spill / "sites")
@@ -160,6 +161,28 @@ class Queues:
                 breaker.probes, breaker.held_until = probes, now + held_wall - wall
                 breaker.open_until = max(now, breaker.held_until) if is_open else 0.0
 
+    def open_breakers(self) -> dict[str, float]:
+        """Sites, or addresses, with an open breaker, and the wall-clock time at which the next request may go there.
+
+        Kept from the first question on: until then the journal alone knows those that nobody waits for.
+        """
+        if self._blocked is None:
+            self._blocked = {}
+            for key in self._journal.keys("sites"):
+                clock = PolitenessClock()
+                self._recall(clock, key, self._now())
+                self._note_breaker(key, clock)
+        now, wall = self._now(), self._wall()
+        return {key: wall + until - now for key, until in self._blocked.items() if until > now}
+
+    def _note_breaker(self, key: str, clock: PolitenessClock) -> None:
+        breakers = (clock, *(clock.private or {}).values())
+        if self._blocked is None:
+            return
+        self._blocked.pop(key, None)
+        if until := max((one.held_until for one in breakers if one.open_until), default=0.0):
+            self._blocked[key] = until
+
     def wait_s(self, wall: float) -> float:
         """The seconds until a saved wall-clock time; bounded, because that clock may have been set back."""
         return min(max(0.0, wall - self._wall()), self.section.max_retry_after_s + _LONGEST_BACKOFF_S)
@@ -186,6 +209,7 @@ class Queues:
             },
         }
         self._saved.add(key)
+        self._note_breaker(key, clock)
         self._journal.put("sites", key, msgspec.msgpack.encode(record))
 
     def forget_idle(self, now: float) -> list[Site]:

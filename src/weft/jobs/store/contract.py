@@ -133,6 +133,9 @@ class JobStore(Protocol):
     def lease(self, holder: str, ttl_s: float, *, now: float) -> Lease | None:
         """Takes or renews the runner's lease; None while another holds it. Renewing keeps the epoch."""
 
+    def holder(self) -> Lease | None:
+        """The lease as it is, ended or not; None if nobody has it."""
+
     def release(self, holder: str) -> None:
         """Gives the lease back, if this holder has it."""
 

@@ -252,6 +252,11 @@ class SqliteJobStore:
           seq < (SELECT seq FROM tasks WHERE id = ?)"""
         return int(self._read(lambda db: db.execute(sql, (TaskState.PENDING, task.spec.lane, task.id)).fetchone()[0]))
 
+    def holder(self) -> Lease | None:
+        """Who has the lease."""
+        row = self._read(lambda db: db.execute("SELECT holder, epoch, until FROM lease").fetchone())
+        return Lease(*row) if row and row[0] else None
+
     def marker(self) -> object:
         """SQLite's own count of other connections' changes, as one that nobody writes through sees it."""
         with self._watching:

@@ -1,0 +1,165 @@
+"""What an engine has stored, read from its index by whoever wants it: events, rows and pages, behind a number.
+
+The engine does the same work for one reader as for fifty: it only says that there is something new.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from weft.engine.loop.verdict import failure_of, refusal_of
+from weft.engine.model import EndReason, Event, State, end_name
+from weft.engine.stored_page import CrawledPage, read_page
+from weft.engine.tenant import Record
+from weft.records import Row
+from weft.store.pages import PageStore
+
+READ_AT_ONCE = 500
+_BATCH_BITS = 20  # a cursor over all crawls: the batch, and the place in it
+
+
+class Reader:
+    """Reads what is stored, from the index itself."""
+
+    def __init__(self, data_dir: Path) -> None:
+        # The engine has checked it; with thousands of crawls there are as many folders of WARC files.
+        self._store = PageStore.open([data_dir], read_only=True, is_checked=True)
+        self._names: dict[int, str] = {}
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._store.abandon()
+
+    def events(self, crawl: int, name: str, after: int) -> Iterator[Event]:
+        """A crawl's rows and changes of state after a number."""
+        while True:
+            some = self.some(crawl, name, after)
+            yield from some
+            if len(some) < READ_AT_ONCE:
+                return
+            after = some[-1].number
+
+    def some(self, crawl: int, name: str, after: int) -> list[Event]:
+        """The next few events of a crawl."""
+        rows_found, changes_found = self._store.happened(crawl, after, READ_AT_ONCE)
+        rows = [_row_event(name, number, row) for number, row in rows_found]
+        changes = [
+            Event(
+                crawl=name,
+                kind="state",
+                number=number,
+                cursor=number,
+                at=at,
+                state=State(state),
+                reason=EndReason(reason) if reason else None,
+            )
+            for number, at, state, reason in changes_found
+        ]
+        return sorted([*rows, *changes], key=lambda event: event.number)[:READ_AT_ONCE]
+
+    def everything(self, after: int) -> Iterator[Event]:
+        """The events of all crawls behind a cursor, in the order of their commits."""
+        batch, place = after >> _BATCH_BITS, after & ((1 << _BATCH_BITS) - 1)
+        while found := self._store.batches(batch - 1 if place else batch, READ_AT_ONCE):
+            events = self._events_in(found)
+            for at, spot, crawl, number in found:
+                # A crawl that is being forgotten has no events any more.
+                if (at > batch or spot > place) and (event := events.get((crawl, number))) is not None:
+                    yield msgspec.structs.replace(event, cursor=(at << _BATCH_BITS) + spot)
+            batch, place = found[-1][0], 0
+
+    def _events_in(self, found: list[tuple[int, int, int, int]]) -> dict[tuple[int, int], Event]:
+        """The events of some commits, by crawl and number."""
+        spans: dict[int, tuple[int, int]] = {}
+        for _, _, crawl, number in found:
+            first, last = spans.get(crawl, (number, number))
+            spans[crawl] = min(first, number), max(last, number)
+        events: dict[tuple[int, int], Event] = {}
+        for crawl, (first, last) in spans.items():
+            if name := self._name(crawl):
+                for event in self.events(crawl, name, first - 1):
+                    if event.number > last:
+                        break
+                    events[crawl, event.number] = event
+        return events
+
+    def settings(self, crawl: int) -> dict[str, Any]:
+        """What a crawl was opened with."""
+        for number, _, record in self._store.crawls():
+            if number == crawl:
+                return msgspec.msgpack.decode(record, type=Record).settings
+        return {}
+
+    def rows(self, crawl: int, after: int, limit: int) -> list[tuple[int, Row]]:
+        """A crawl's rows after a number, in their order."""
+        return self._store.numbered(crawl, after, limit)
+
+    def read(self, number: int, row: Row) -> CrawledPage | None:
+        """The page of a row; None where no response was stored."""
+        page = read_page(self._store.read(row))
+        if page is not None:
+            page.number = number
+        return page
+
+    def crawl_named(self, name: str) -> int | None:
+        """The id of a crawl; None if there is none."""
+        return self._store.crawl_named(name)
+
+    def last_number(self, crawl: int) -> int:
+        """The number of a crawl's last event."""
+        number = 0
+        while found := self.some(crawl, "", number):
+            number = found[-1].number
+        return number
+
+    def last_batch(self) -> int:
+        """The last commit that there is."""
+        return self._store.last_batch()
+
+    def news(self, after: int) -> tuple[int, dict[int, int]]:
+        """What the commits after one have brought: the last of them, and by crawl its last number."""
+        last: dict[int, int] = {}
+        while found := self._store.batches(after, READ_AT_ONCE):
+            after = found[-1][0]
+            for _, _, crawl, number in found:
+                last[crawl] = max(number, last.get(crawl, 0))
+        return after, last
+
+    def ends(self, crawl: int) -> dict[str, int]:
+        """What `Standing.ends` holds, as far as it was committed."""
+        found: Counter[str] = Counter()
+        for (status, error), count in self._store.stats(0, crawl=crawl).kinds.items():
+            found[end_name(status, error)] += count
+        return dict(found)
+
+    def page(self, crawl: int, number: int) -> CrawledPage | None:
+        """The page behind an event."""
+        for found, row in self._store.numbered(crawl, number - 1, 1):
+            if found == number:
+                return self.read(number, row)
+        return None
+
+    def _name(self, crawl: int) -> str:
+        if crawl not in self._names:
+            self._names = {number: name for number, name, _ in self._store.crawls() if "/" not in name}
+        return self._names.get(crawl, "")
+
+
+def _row_event(name: str, number: int, row: Row) -> Event:
+    if refusal_of(row.status, row.error):
+        kind = "refusal"
+    elif failure_of(row.status, row.error):
+        kind = "failure"
+    else:
+        kind = "redirect" if 300 <= row.status < 400 and row.status != 304 else "page"
+    return Event(
+        crawl=name, kind=kind, number=number, cursor=number, at=row.fetched_at, url=row.url, status=row.status,
+        error=row.error, title=row.title, depth=row.depth, length=row.length,
+    )  # fmt: skip

@@ -1,0 +1,110 @@
+"""How a task becomes a crawl of the engine, and what the crawl's standing says about the task. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from weft.config import FetchSection, JobsSection, ServiceConfig
+from weft.engine.model import EndReason, Standing, State
+from weft.jobs.model import ErrorClass, FinishReason, Outcome, Progress, Task, TaskState, ending, error_class, outcome
+from weft.jobs.store.contract import Finish
+
+_REASONS: Mapping[EndReason, FinishReason] = {
+    EndReason.DONE: FinishReason.DONE,
+    EndReason.BUDGET: FinishReason.DONE,
+    EndReason.MAX_PAGES: FinishReason.MAX_PAGES,
+    EndReason.MAX_DURATION: FinishReason.DEADLINE,
+    EndReason.DEADLINE: FinishReason.DEADLINE,
+    EndReason.CANCELLED: FinishReason.CANCELLED,
+    EndReason.FAILED: FinishReason.ERROR,
+}
+
+
+def engine_settings(config: ServiceConfig) -> dict[str, Any]:
+    """The settings of the service's engine: what all tasks share."""
+    fetch = {
+        name: getattr(config.fetch, attribute)
+        for attribute, name in zip(FetchSection.__struct_fields__, FetchSection.__struct_encode_fields__, strict=True)
+    }
+    return fetch | {
+        "breaker_failures": config.jobs.breaker_failures,
+        "breaker_reset_seconds": config.jobs.breaker_reset_s,
+        "lease_seconds": max(90.0, config.fetch.total_timeout_s + 30.0),
+        "log_dir": config.log.log_dir,
+        "log_level": config.log.log_level,
+    }
+
+
+def crawl_settings(task: Task, jobs: JobsSection) -> dict[str, Any]:
+    """The settings of a task's crawl: the same each time they are asked for, since the engine knows it by them."""
+    spec = task.spec
+    found: dict[str, Any] = {
+        # A batch asks for its own URLs wherever they lead; nothing that they link to is followed.
+        "scope": "any" if spec.is_batch else spec.scope,
+        "seeded_urls_only": spec.is_batch,
+        "politeness_delay_seconds": jobs.delay_s,
+        "per_domain_concurrency": spec.max_concurrent_articles,
+        "max_retries": spec.retry_attempts,
+        "include": list(spec.include),
+        "exclude": list(spec.exclude),
+    }
+    if not spec.is_batch:
+        found["max_depth"] = spec.max_depth
+    if spec.max_pages is not None:
+        found["max_pages"] = spec.max_pages
+    return found
+
+
+def progress_of(standing: Standing) -> tuple[Progress, dict[str, int]]:
+    """How far a crawl is, and its failures and refusals by class: of one snapshot."""
+    left = standing.left if standing.state is State.ENDED else standing.queued
+    return counted(standing.ends, left + standing.set_aside, standing.in_flight)
+
+
+def counted(ends: Mapping[str, int], queued: int, in_flight: int) -> tuple[Progress, dict[str, int]]:
+    """The same of URLs that have ended, by `Standing.ends`."""
+    outcomes: Counter[Outcome] = Counter()
+    classes: Counter[str] = Counter()
+    for name, count in ends.items():
+        status, _, error = name.partition(" ")
+        if (what := outcome(int(status), error)) is not None:
+            outcomes[what] += count
+        if (kind := error_class(int(status), error)) is not None:
+            classes[str(kind)] += count
+    progress = Progress(
+        completed=outcomes[Outcome.COMPLETED],
+        gone=outcomes[Outcome.GONE],
+        failed=outcomes[Outcome.FAILED],
+        refused=outcomes[Outcome.REFUSED],
+        robots_blocked=classes[str(ErrorClass.ROBOTS)],
+        queued=queued,
+        in_flight=in_flight,
+    )
+    return progress, dict(classes)
+
+
+def unstarted(task: Task) -> Progress:
+    """How far a task is that the engine does not know."""
+    return Progress(queued=task.url_count)
+
+
+def finish_of(task: Task, standing: Standing) -> tuple[TaskState, Finish]:
+    """The end of a task whose crawl has ended."""
+    progress, classes = progress_of(standing)
+    reason = _REASONS[standing.reason or EndReason.FAILED]
+    state, reason = ending(progress, reason, task.spec.partial_results_ok)
+    message = "the engine has lost the crawl" if standing.reason is EndReason.FAILED else ""
+    return state, Finish(
+        reason=reason, progress=progress, errors_by_class=classes, last_number=standing.number, message=message
+    )
+
+
+def finish_without(
+    task: Task, reason: FinishReason, progress: Progress | None = None, message: str = "", **more: Any
+) -> tuple[TaskState, Finish]:
+    """The end of a task that the engine does not know, or that it cannot tell about."""
+    progress = progress or unstarted(task)
+    state, reason = ending(progress, reason, task.spec.partial_results_ok)
+    return state, Finish(reason=reason, progress=progress, message=message, **more)

@@ -1,0 +1,348 @@
+"""The scrape service on one machine: tasks in a SQLite file, all of them run by one engine in a process of its own.
+
+Every worker process holds one of these (`open_service`); the runner inside works in the one that has the lease. What a
+caller asks is written to the store first and told to the engine second, so that a kill in between is made good by the
+runner; only a cancel asks the engine first, because the task's last counts are the engine's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from pathlib import Path
+from threading import local
+
+import msgspec
+
+from weft import urls as url_rules
+from weft.config import ServiceConfig
+from weft.engine.channel import Gone
+from weft.engine.limits import check_email
+from weft.engine.link import EngineLink
+from weft.engine.model import Standing, State
+from weft.engine.reader import Reader
+from weft.errors import BadInput
+from weft.fetch.guard import NO_ADDRESS, Guard
+from weft.jobs import documents
+from weft.jobs.crawls import counted, crawl_settings, finish_of, finish_without, progress_of, unstarted
+from weft.jobs.errors import EngineAway, TaskFinished, TaskUnknown
+from weft.jobs.feed import Feeds
+from weft.jobs.health import Monitor
+from weft.jobs.model import STARTED, FinishReason, Task, TaskSpec, TaskState, error_class, new_task_id
+from weft.jobs.runner import Runner
+from weft.jobs.service import Failure, Health, JobEvent, Result, Results, Status, Submission
+from weft.jobs.store.contract import Finish, JobStore, Listing, Submitted
+from weft.jobs.store.sqlite import SqliteJobStore
+
+STORE = "jobs.db"
+ENGINE = "engine"  # the engine's folder in the service's
+FRESH_S = 0.05  # so old may a standing be that is shown
+STATUS_S = 3.0  # so long is an engine waited for that is being started again
+DOCUMENT_BYTES = 8 << 20  # of bodies that go into one answer; one page is always in it
+ROWS_AT_ONCE = 200
+
+
+class EmbeddedJobService:
+    """See `service.JobService`."""
+
+    def __init__(self, config: ServiceConfig, *, clock: Callable[[], float] = time.time) -> None:
+        data_dir = Path(config.server.data_dir)
+        self._config = config
+        self._clock = clock
+        self._engine_dir = data_dir / ENGINE
+        self.store: JobStore = SqliteJobStore(data_dir / STORE)
+        self.engine = EngineLink(self._engine_dir)
+        self._threads, self._local = ThreadPoolExecutor(2, "results"), local()
+        self._feeds = Feeds(self.store, self.engine, self._engine_dir)
+        holder = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self.runner = Runner(self.store, self.engine, config.jobs, holder, committed=self._committed, clock=clock)
+        self._monitor = Monitor(self.store, self.engine, config.jobs, clock)
+        self._running: asyncio.Task[None] | None = None
+        self._standings: dict[str, tuple[float, asyncio.Future[Standing | None]]] = {}
+        self._seen: dict[str, Standing] = {}  # the last standing of each task that was shown
+
+    async def start(self) -> None:
+        """Begins this worker's part: its runner, which may get the lease, and its event streams."""
+        self._running = asyncio.create_task(self.runner.run(), name="runner")
+        self._feeds.start()
+
+    async def close(self) -> None:
+        """Ends it."""
+        await self._feeds.close()
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+        await self.engine.close()
+        self._threads.shutdown(wait=True)
+        await asyncio.to_thread(self.store.close)
+
+    # ── submitting ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def submit(self, submission: Submission) -> Submitted:
+        """Keeps a new task."""
+        found = self._checked(submission.urls)
+        now, spec = self._clock(), submission.spec
+        task = Task(
+            id=new_task_id(), owner=submission.owner, url=found[0], url_count=len(found), spec=spec, created_at=now
+        )
+        done = await asyncio.to_thread(
+            self.store.submit, task, found, idempotency=submission.idempotency,
+            max_pending=self._config.jobs.max_pending,
+        )  # fmt: skip
+        self.runner.wake()
+        return done
+
+    async def append(self, task_id: str, urls: Sequence[str], owner: str | None = None) -> Task:
+        """Adds URLs to a batch."""
+        task = self._task(task_id, owner)
+        if not task.spec.is_batch:
+            raise BadInput("only a batch can be appended to")
+        found = self._checked(urls)
+        if task.state is TaskState.PENDING:
+            if (longer := await asyncio.to_thread(self.store.append, task_id, found)) is not None:
+                return longer
+            task = self._task(task_id, owner)
+        if task.is_terminal:
+            raise TaskFinished(task_id, task.state, "appended to")
+        try:
+            await self._opened(task)
+            await self.engine.seed(task_id, found)
+        except BadInput:
+            standing = await self._find(task_id)
+            if standing is None or standing.state is State.ENDED:
+                raise TaskFinished(task_id, "ended", "appended to") from None
+            raise
+        except Gone as gone:
+            raise EngineAway(str(gone)) from None
+        return self._task(task_id, owner)
+
+    def _checked(self, given: Sequence[str]) -> list[str]:
+        """The URLs in their canonical form, each once; BadInput for the first that cannot be asked for."""
+        found = list(dict.fromkeys(url_rules.seed(url) for url in given))
+        if not found:
+            raise BadInput("urls: give at least one URL")
+        fetch = self._config.fetch
+        check_email(found, fetch)
+        guard = Guard(fetch.allow_private)
+        for url in found:
+            host = url_rules.host_of(url)
+            address = fetch.resolve.get(host) or host.strip("[]")
+            address = "127.0.0.1" if address == "localhost" or address.endswith(".localhost") else address
+            if (why := guard.check(address)) is not None and why != NO_ADDRESS:
+                raise BadInput(f"{url}: {address} is not a public address ({why})")
+        return found
+
+    async def _opened(self, task: Task) -> Standing:
+        """The task's crawl, which the runner may not have opened yet."""
+        if (standing := await self._find(task.id)) is not None:
+            return standing
+        urls = await asyncio.to_thread(self.store.urls, task.id)
+        settings = crawl_settings(task, self._config.jobs)
+        flight = task.spec.max_concurrent_articles
+        return await self.engine.open(task.id, urls, settings, deadline=task.deadline_at, in_flight=flight)
+
+    # ── looking ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def status(self, task_id: str, owner: str | None = None) -> Status:
+        """How it stands."""
+        task = self._task(task_id, owner)
+        standing = None
+        if task.state in STARTED:
+            standing = await self._standing(task_id)
+            task = self._task(task_id, owner)  # it may have ended since: its own counts are final then
+        progress, classes, number = task.progress, task.errors_by_class, task.last_number
+        if not task.is_terminal:
+            progress, classes, number = unstarted(task), {}, 0
+            if standing is not None:
+                (progress, classes), number = progress_of(standing), standing.number
+        now = self._clock()
+        waiting = self.store.waiting_before(task) if task.state is TaskState.PENDING else None
+        return Status(
+            task=task, progress=progress, errors_by_class=classes, duration_s=task.duration_s(now),
+            remaining_s=task.remaining_s(now), waiting_before=waiting, number=number,
+        )  # fmt: skip
+
+    async def results(
+        self,
+        task_id: str,
+        owner: str | None = None,
+        *,
+        cursor: int = 0,
+        limit: int = 100,
+        include_errors: bool = False,
+    ) -> Results:
+        """What it has."""
+        task = self._task(task_id, owner)
+        if cursor < 0 or limit < 1:
+            raise BadInput("cursor: use the next_cursor of an earlier answer, or 0; limit: from 1")
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._results, task, cursor, limit, include_errors)
+
+    def _results(self, task: Task, cursor: int, limit: int, include_errors: bool) -> Results:
+        reader = self._reader()
+        crawl = reader.crawl_named(task.id)
+        results, errors = list[Result](), list[Failure]()
+        room, more = DOCUMENT_BYTES, crawl is not None
+        while more and crawl is not None:
+            rows = reader.rows(crawl, cursor, ROWS_AT_ONCE)
+            more = len(rows) == ROWS_AT_ONCE
+            for number, row in rows:
+                kind = error_class(row.status, row.error)
+                is_result = kind is None and not 300 <= row.status < 400
+                is_full = len(results) + len(errors) >= limit or (room <= 0 and results)
+                if is_full and (is_result or (kind is not None and include_errors)):
+                    return Results(results=tuple(results), errors=tuple(errors), cursor=cursor, next_cursor=cursor)
+                cursor = number
+                if is_result and (page := reader.read(number, row)) is not None:
+                    room -= len(page.body)
+                    results.append(
+                        Result(
+                            number=number, url=row.url, status=row.status, title=row.title, depth=row.depth,
+                            fetched_at=row.fetched_at, document=documents.document(page, task.spec),
+                        )
+                    )  # fmt: skip
+                elif kind is not None and include_errors:
+                    errors.append(
+                        Failure(
+                            number=number, url=row.url, status=row.status, error=row.error, error_class=kind,
+                            depth=row.depth, at=row.fetched_at,
+                        )
+                    )  # fmt: skip
+        return Results(results=tuple(results), errors=tuple(errors), cursor=cursor, next_cursor=None)
+
+    async def events(self, task_id: str, owner: str | None = None, *, after: int = 0) -> AsyncIterator[JobEvent]:
+        """Its events, as they happen."""
+        task = self._task(task_id, owner)
+        async with aclosing(self._feeds.events(task, after)) as found:
+            async for event in found:
+                yield event
+
+    async def list(
+        self,
+        owner: str | None = None,
+        *,
+        states: Collection[TaskState] = (),
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Listing:
+        """Tasks, newest first."""
+        return self.store.listing(owner=owner, states=states, cursor=cursor, limit=limit)
+
+    async def health(self) -> Health:
+        """How the service is."""
+        return await self._monitor.health()
+
+    # ── steering ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def cancel(self, task_id: str, owner: str | None = None) -> Task:
+        """Ends it."""
+        task = self._task(task_id, owner)
+        if task.state is TaskState.PENDING:
+            state, finish = finish_without(task, FinishReason.CANCELLED)
+            ended = await self._move(task, state, {TaskState.PENDING}, finish)
+            task = ended or self._task(task_id, owner)
+        if task.is_terminal:
+            return task
+        try:
+            standing = await self._find(task_id)
+            if standing is not None:
+                standing = await self.engine.cancel(task_id)
+        except Gone as gone:
+            raise EngineAway(str(gone)) from None
+        if standing is None:  # it was given its slot a moment ago: whoever opens its crawl will find it ended
+            state, finish = finish_without(task, FinishReason.CANCELLED)
+        else:
+            state, finish = finish_of(task, standing)
+        return await self._move(task, state, STARTED, finish) or self._task(task_id, owner)
+
+    async def pause(self, task_id: str, owner: str | None = None) -> Task:
+        """RUNNING → PAUSED."""
+        return await self._switch(task_id, owner, TaskState.RUNNING, TaskState.PAUSED, "paused", "pause")
+
+    async def resume(self, task_id: str, owner: str | None = None) -> Task:
+        """PAUSED → RUNNING."""
+        return await self._switch(task_id, owner, TaskState.PAUSED, TaskState.RUNNING, "resumed", "resume")
+
+    async def _switch(
+        self, task_id: str, owner: str | None, before: TaskState, after: TaskState, what: str, verb: str
+    ) -> Task:
+        task = self._task(task_id, owner)
+        if task.state is not after:
+            moved = await self._move(task, after, {before})
+            if moved is None:
+                now = self._task(task_id, owner)
+                raise TaskFinished(task_id, now.state, what)
+            task = moved
+        try:
+            await self.engine.call(verb, name=task_id)
+        except (BadInput, Gone):
+            pass  # not opened yet, or ended, or no engine: the runner sees what the store says, and tells it
+        return task
+
+    async def _move(
+        self, task: Task, to: TaskState, expect: Collection[TaskState], finish: Finish | None = None
+    ) -> Task | None:
+        return await asyncio.to_thread(self.store.move, task.id, to, expect=expect, at=self._clock(), finish=finish)
+
+    # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _task(self, task_id: str, owner: str | None) -> Task:
+        task = self.store.get(task_id, owner)
+        if task is None:
+            raise TaskUnknown(task_id)
+        return task
+
+    async def _find(self, task_id: str) -> Standing | None:
+        try:
+            return await self.engine.find(task_id)
+        except Gone as gone:
+            raise EngineAway(str(gone)) from None
+
+    async def _standing(self, task_id: str) -> Standing | None:
+        """How its crawl stands, asked once for all who want to know at the same time."""
+        now, (asked_at, answer) = time.monotonic(), self._standings.get(task_id, (0.0, None))
+        if answer is None or now - asked_at > FRESH_S:
+            answer = asyncio.ensure_future(self.engine.find(task_id, STATUS_S))
+            answer.add_done_callback(lambda done: done.exception())  # whoever waits for it sees it
+            if len(self._standings) > 1000:
+                self._standings = {name: one for name, one in self._standings.items() if now - one[0] < FRESH_S}
+                self._seen.clear()
+            self._standings[task_id] = now, answer
+        try:
+            standing = await asyncio.shield(answer)
+        except Gone as gone:
+            if task_id in self._seen:
+                return self._seen[task_id]
+            raise EngineAway(str(gone)) from None
+        if standing is not None:
+            self._seen[task_id] = standing
+        return standing
+
+    def _committed(self, task: Task) -> Finish | None:
+        """What a task has on the disk, while no engine can tell."""
+        reader = self._reader()
+        crawl = reader.crawl_named(task.id)
+        if crawl is None:
+            return None
+        progress, classes = counted(reader.ends(crawl), 0, 0)
+        if (seen := self._seen.get(task.id)) is not None:
+            left = progress_of(seen)[0].discovered - progress.ended
+            progress = msgspec.structs.replace(progress, queued=max(0, left))
+        number = reader.last_number(crawl)
+        return Finish(reason=FinishReason.DEADLINE, progress=progress, errors_by_class=classes, last_number=number + 1)
+
+    def _reader(self) -> Reader:
+        if not hasattr(self._local, "reader"):
+            self._local.reader = Reader(self._engine_dir)
+        reader: Reader = self._local.reader
+        return reader
+
+
+def task_spec(**fields: object) -> TaskSpec:
+    """A spec of plain values, checked; for tests and tools that have no front door."""
+    return msgspec.convert(fields, TaskSpec)

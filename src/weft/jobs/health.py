@@ -1,0 +1,110 @@
+"""How the service as a whole is: whether it makes progress, what it does, what it cannot reach.
+
+Healthy means that a runner renews its lease and that the engine answers: a process that is there and does nothing is
+neither. Figures are of the tasks that ended last and of those that run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from weft.config import JobsSection
+from weft.engine.channel import Gone
+from weft.engine.link import EngineLink
+from weft.engine.model import Blocked, Standing
+from weft.jobs.crawls import progress_of
+from weft.jobs.model import TERMINAL, Lane, Progress, Task, TaskState
+from weft.jobs.service import BlockedDomain, Health, LaneHealth
+from weft.jobs.store.contract import JobStore
+
+FRESH_S = 1.0  # so old may an answer be: many may ask
+ANSWER_S = 2.0  # an engine that takes longer is stalled
+LAST_TASKS = 200  # whose figures are told
+
+
+class Monitor:
+    """Looks at store and engine for one worker."""
+
+    def __init__(
+        self, store: JobStore, engine: EngineLink, jobs: JobsSection, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._store = store
+        self._engine = engine
+        self._clock = clock
+        self._slots = {Lane.TASK: jobs.max_tasks, Lane.SCRAPE: jobs.max_scrapes, Lane.SITE: jobs.max_sites}
+        self._lock = asyncio.Lock()
+        self._last: Health | None = None
+        self._looked_at = 0.0
+
+    async def health(self) -> Health:
+        """How it is, or was a moment ago."""
+        async with self._lock:
+            if self._last is None or time.monotonic() - self._looked_at > FRESH_S:
+                self._last = await self._look()
+                self._looked_at = time.monotonic()
+            return self._last
+
+    async def _look(self) -> Health:
+        problems: list[str] = []
+        lease = self._store.holder()
+        if lease is None or lease.until < self._clock():
+            problems.append("no runner: tasks that wait are not started")
+        standings, blocked = await self._engines(problems)
+        ended = self._store.listing(states=TERMINAL, limit=LAST_TASKS).tasks
+        progress, classes = _total(ended, standings)
+        counts = self._store.counts()
+        by_state: Counter[str] = Counter()
+        for (_, state), count in counts.items():
+            by_state[str(state)] += count
+        times = sorted(task.duration_s(self._clock()) for task in ended if task.started_at is not None)
+        pages = sorted(one.running_s / one.pages for one in standings if one.pages)
+        return Health(
+            is_healthy=not problems,
+            problems=tuple(problems),
+            lanes={str(lane): self._lane(lane, slots) for lane, slots in self._slots.items()},
+            active=tuple(task.id for task in self._store.started() if task.state is TaskState.RUNNING),
+            blocked_domains=tuple(BlockedDomain(one.site, one.until) for one in blocked),
+            errors_by_class=dict(classes),
+            tasks_by_state=dict(by_state),
+            success_rate=progress.success_rate,
+            pages_per_s=round(sum(one.rate for one in standings), 2),
+            page_seconds_p50=quantile(pages, 0.5),
+            page_seconds_p95=quantile(pages, 0.95),
+            task_seconds_p50=quantile(times, 0.5),
+            task_seconds_p95=quantile(times, 0.95),
+            runner="" if lease is None else lease.holder,
+        )
+
+    async def _engines(self, problems: list[str]) -> tuple[list[Standing], list[Blocked]]:
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                standings, blocked = await asyncio.gather(self._engine.live(), self._engine.blocked())
+        except (TimeoutError, Gone):
+            problems.append(f"the engine has not answered in {ANSWER_S:g} s")
+            return [], []
+        problems += sorted({f"the engine stands still: {one.note}" for one in standings if one.note})
+        return standings, blocked
+
+    def _lane(self, lane: Lane, slots: int) -> LaneHealth:
+        counts = self._store.counts()
+        running, paused = counts.get((lane, TaskState.RUNNING), 0), counts.get((lane, TaskState.PAUSED), 0)
+        pending = counts.get((lane, TaskState.PENDING), 0)
+        return LaneHealth(slots, max(0, slots - running - paused), running, paused, pending)
+
+
+def _total(ended: Sequence[Task], standings: Sequence[Standing]) -> tuple[Progress, Counter[str]]:
+    completed = failed = 0
+    classes: Counter[str] = Counter()
+    live = [progress_of(standing) for standing in standings]
+    for progress, by_class in (*((task.progress, task.errors_by_class) for task in ended), *live):
+        completed, failed = completed + progress.completed, failed + progress.failed
+        classes.update(by_class)
+    return Progress(completed=completed, failed=failed), classes
+
+
+def quantile(ordered: Sequence[float], share: float) -> float | None:
+    """The value below which a share of them lies; None of none."""
+    return round(ordered[min(len(ordered) - 1, int(share * len(ordered)))], 4) if ordered else None

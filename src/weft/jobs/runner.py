@@ -1,0 +1,312 @@
+"""Gives slots to tasks that wait, and ends those whose crawls have ended: a loop in whichever worker has the lease.
+
+The store is the truth about tasks that wait and that have ended, the engine about those that run; the runner keeps
+nothing that decides anything. After a crash of a worker or of the engine it looks at both, and goes on:
+
+    RUNNING in the store, unknown to the engine      → opened (idempotent), or ended if its deadline has passed
+    RUNNING or PAUSED in the store, ended there      → its terminal state, in one step
+    PAUSED in the store, running there (or converse) → the engine is told again: the store has what the caller wants
+    not running in the store, open in the engine     → cancelled there
+    past its deadline, and no engine answers         → ended with what is committed
+
+Steps carry the lease's epoch, so that a runner that was replaced, and does not know it yet, changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from weft.config import JobsSection
+from weft.engine.channel import Gone
+from weft.engine.model import Standing, State
+from weft.errors import BadInput, WeftError
+from weft.jobs.crawls import crawl_settings, finish_of, finish_without
+from weft.jobs.errors import LeaseLost
+from weft.jobs.model import STARTED, FinishReason, Lane, Task, TaskState
+from weft.jobs.store.contract import Finish, JobStore
+from weft.telemetry import Log
+
+LEASE_S = 3.0
+RENEW_S = 1.0
+TRY_S = 0.5  # between two attempts to get the lease: it is taken over within LEASE_S + TRY_S
+LOOK_S = 0.05  # between two looks whether somebody has submitted something
+STANDINGS_S = 0.2  # between two looks at what runs
+ORPHANS_S = 5.0
+EXPIRY_S = 10.0
+ENGINE_S = 1.0  # the engine may take so long for an answer before others' deadlines are looked at
+OVERDUE_S = 2.5  # past a deadline that the engine has not kept: it is dead or stuck
+DELETED_AT_ONCE = 50
+log = Log("weft.jobs.runner")
+
+
+class Crawling(Protocol):
+    """What the runner needs of an engine: see engine/link.py."""
+
+    async def open(
+        self,
+        name: str,
+        seeds: Sequence[str],
+        settings: dict[str, object],
+        *,
+        deadline: float | None,
+        in_flight: int | None,
+    ) -> Standing:
+        """Opens a crawl, or finds it open."""
+
+    async def standings(self, names: Sequence[str], patience_s: float | None = None) -> dict[str, Standing]:
+        """How some crawls stand; those that are not there are left out."""
+
+    async def live(self) -> list[Standing]:
+        """How the crawls stand that have not ended."""
+
+    async def pause(self, name: str) -> Standing:
+        """Nothing of it is asked for until `resume`."""
+
+    async def resume(self, name: str) -> Standing:
+        """Goes on with a crawl that is paused."""
+
+    async def cancel(self, name: str) -> Standing:
+        """Ends a crawl now."""
+
+    async def forget(self, name: str) -> bool:
+        """Deletes everything of a crawl."""
+
+
+class Runner:
+    """One worker's runner; it does nothing while another has the lease."""
+
+    def __init__(
+        self,
+        store: JobStore,
+        engine: Crawling,
+        jobs: JobsSection,
+        holder: str,
+        *,
+        committed: Callable[[Task], Finish | None] = lambda _: None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`committed`: what a task has on the disk, for when no engine can tell."""
+        self._store = store
+        self._engine = engine
+        self._jobs = jobs
+        self._holder = holder
+        self._committed = committed
+        self._clock = clock
+        self._epoch: int | None = None
+        self._wake = asyncio.Event()
+        self._marker: object = None
+        self._slots = {Lane.TASK: jobs.max_tasks, Lane.SCRAPE: jobs.max_scrapes, Lane.SITE: jobs.max_sites}
+        self._next = dict.fromkeys(("standings", "orphans", "expiry", "cleanup"), 0.0)  # monotonic
+
+    @property
+    def is_holder(self) -> bool:
+        """Whether this worker has the lease."""
+        return self._epoch is not None
+
+    def wake(self) -> None:
+        """Something was submitted here."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until it is cancelled; the lease is given back then."""
+        lease = asyncio.create_task(self._keep_lease(), name="runner-lease")
+        try:
+            while True:
+                if self._epoch is None:
+                    await asyncio.sleep(LOOK_S)
+                    continue
+                try:
+                    await self.turn()
+                except LeaseLost:
+                    log.info("the lease was taken over", holder=self._holder)
+                    self._epoch = None
+                except WeftError as error:  # a full disk, an engine that is away: the next turn tries again
+                    log.error("a turn failed", error=error)
+                    await asyncio.sleep(TRY_S)
+                await self._pause()
+        finally:
+            lease.cancel()
+            await asyncio.gather(lease, return_exceptions=True)
+            await asyncio.to_thread(self._store.release, self._holder)
+
+    async def _keep_lease(self) -> None:
+        while True:
+            try:
+                lease = await asyncio.to_thread(self._store.lease, self._holder, LEASE_S, now=self._clock())
+            except WeftError as error:
+                log.error("the lease cannot be had", error=error)
+                lease = None
+            if lease is not None and self._epoch is None:
+                log.info("runner", holder=self._holder, epoch=lease.epoch)
+                self._next = dict.fromkeys(self._next, 0.0)
+                self._marker = None
+            self._epoch = None if lease is None else lease.epoch
+            await asyncio.sleep(TRY_S if lease is None else RENEW_S)
+
+    async def _pause(self) -> None:
+        try:
+            await asyncio.wait_for(self._wake.wait(), LOOK_S)
+        except TimeoutError:
+            pass
+        self._wake.clear()
+
+    async def take_lease(self) -> bool:
+        """Takes the lease now, for who calls `turn` itself."""
+        lease = await asyncio.to_thread(self._store.lease, self._holder, LEASE_S, now=self._clock())
+        self._epoch = None if lease is None else lease.epoch
+        return lease is not None
+
+    async def turn(self) -> None:
+        """What is due now."""
+        marker = self._store.marker()
+        if marker != self._marker:
+            self._marker = marker
+            await self._start()
+        if self._is_time("standings", STANDINGS_S):
+            await self._look_after()
+        if self._is_time("expiry", EXPIRY_S):
+            await self._expire()
+        if self._is_time("orphans", ORPHANS_S):
+            await self._end_orphans()
+        if self._is_time("cleanup", self._jobs.cleanup_s):
+            await self._clean_up()
+
+    def _is_time(self, what: str, every_s: float) -> bool:
+        now = time.monotonic()
+        if now < self._next[what]:
+            return False
+        self._next[what] = now + every_s
+        return True
+
+    # ── starting ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _start(self) -> None:
+        for lane, slots in self._slots.items():
+            tasks = await asyncio.to_thread(self._store.claim, lane, slots, at=self._clock(), fence=self._fence())
+            await asyncio.gather(*(self._open(task) for task in tasks))
+
+    async def _open(self, task: Task) -> None:
+        """Has the engine run it. If the engine is away the next look finds it missing there, and tries again."""
+        if task.deadline_at is not None and task.deadline_at <= self._clock():
+            await self._end(task, *finish_without(task, FinishReason.DEADLINE))
+            return
+        urls = await asyncio.to_thread(self._store.urls, task.id)
+        try:
+            await self._engine.open(
+                task.id, urls, crawl_settings(task, self._jobs), deadline=task.deadline_at,
+                in_flight=task.spec.max_concurrent_articles,
+            )  # fmt: skip
+        except Gone:
+            log.info("the engine is away", task=task.id)
+        except BadInput as error:
+            if task.deadline_at is not None and task.deadline_at <= self._clock():  # it has passed on the way
+                await self._end(task, *finish_without(task, FinishReason.DEADLINE))
+                return
+            log.error("the engine refuses a task", task=task.id, error=error)
+            await self._end(task, *finish_without(task, FinishReason.ERROR, message=str(error)))
+            return
+        log.info("task started", task=task.id, urls=task.url_count)
+
+    # ── what runs ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _look_after(self) -> None:
+        tasks = await asyncio.to_thread(self._store.started)
+        if not tasks:
+            return
+        try:
+            standings = await self._engine.standings([task.id for task in tasks], ENGINE_S)
+        except Gone:
+            await asyncio.gather(*(self._end_overdue(task) for task in tasks))
+            return
+        await asyncio.gather(*(self._settle(task, standings.get(task.id)) for task in tasks))
+
+    async def _settle(self, task: Task, standing: Standing | None) -> None:
+        if standing is None:
+            if await self._is_still(task):
+                await self._open(task)
+        elif standing.state is State.ENDED:
+            await self._end(task, *finish_of(task, standing))
+        elif (standing.state is State.PAUSED) is not (task.state is TaskState.PAUSED):
+            # The caller's wish is written to the store before the engine is told, so the store is read last.
+            if await self._is_still(task):
+                verb = self._engine.pause if task.state is TaskState.PAUSED else self._engine.resume
+                try:
+                    await verb(task.id)
+                except (BadInput, Gone) as error:  # it has ended meanwhile, or the engine has
+                    log.info("not told", task=task.id, error=error)
+        elif task.deadline_at is not None and self._clock() > task.deadline_at + OVERDUE_S:
+            await self._end_overdue(task)
+
+    async def _is_still(self, task: Task) -> bool:
+        now = await asyncio.to_thread(self._store.get, task.id)
+        return now is not None and now.state is task.state
+
+    async def _end_overdue(self, task: Task) -> None:
+        """Ends a task whose deadline the engine has not kept, with what is on the disk."""
+        if task.deadline_at is None or self._clock() <= task.deadline_at + OVERDUE_S:
+            return
+        log.error("the engine has not kept a deadline", task=task.id)
+        found = await asyncio.to_thread(self._committed, task)
+        if found is None:
+            await self._end(task, *finish_without(task, FinishReason.DEADLINE))
+            return
+        state, finish = finish_without(
+            task, FinishReason.DEADLINE, found.progress, "the engine did not answer at the deadline",
+            errors_by_class=found.errors_by_class, last_number=found.last_number,
+        )  # fmt: skip
+        await self._end(task, state, finish)
+
+    async def _end(self, task: Task, state: TaskState, finish: Finish) -> None:
+        ended = await asyncio.to_thread(
+            self._store.move, task.id, state, expect=STARTED, at=self._clock(), finish=finish, fence=self._fence()
+        )
+        if ended is not None:
+            log.info("task ended", task=task.id, state=state, reason=finish.reason, pages=finish.progress.completed)
+
+    # ── housekeeping ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _expire(self) -> None:
+        before = self._clock() - self._jobs.max_pending_hours * 3600
+        for task in await asyncio.to_thread(self._store.pending_since, before):
+            state, finish = finish_without(
+                task, FinishReason.EXPIRED, message=f"it waited for more than {self._jobs.max_pending_hours:g} hours"
+            )
+            await asyncio.to_thread(
+                self._store.move, task.id, state, expect={TaskState.PENDING}, at=self._clock(), finish=finish,
+                fence=self._fence(),
+            )  # fmt: skip
+
+    async def _end_orphans(self) -> None:
+        """Crawls of tasks that were ended while no engine answered, or while one was being opened."""
+        try:
+            for standing in await self._engine.live():
+                task = await asyncio.to_thread(self._store.get, standing.name)
+                if task is None or task.is_terminal:
+                    log.info("a crawl without a task", crawl=standing.name)
+                    await self._engine.cancel(standing.name)
+                    if task is None:
+                        await self._engine.forget(standing.name)
+        except Gone:
+            self._next["orphans"] = 0.0
+
+    async def _clean_up(self) -> None:
+        """Deletes tasks that were kept for long enough: the crawl first, or a kill would leave one without a row."""
+        before = self._clock() - self._jobs.retention_hours * 3600
+        try:
+            while tasks := await asyncio.to_thread(self._store.finished_since, before, DELETED_AT_ONCE):
+                for task in tasks:
+                    await self._engine.forget(task.id)
+                    await asyncio.to_thread(self._store.delete, task.id, fence=self._fence())
+                log.info("tasks deleted", tasks=len(tasks))
+        except Gone:
+            self._next["cleanup"] = time.monotonic() + EXPIRY_S
+
+    # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _fence(self) -> int:
+        if self._epoch is None:
+            raise LeaseLost(0)
+        return self._epoch

@@ -1,0 +1,264 @@
+"""The scrape service on a real engine: states, counts, results, events, limits, pause and cancel, kills, breaker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jobs import Articles, config_for, ended, everything, home, serving, submit, until
+from pace import patience
+
+from weft.errors import BadInput
+from weft.jobs.errors import KeyReused, QueueFull, TaskFinished, TaskUnknown
+from weft.jobs.model import FinishReason, TaskSpec, TaskState
+from weft.jobs.service import JobEvent, Status, Submission
+from weft.jobs.store.contract import Idempotency
+from weft.testing.web import SyntheticWeb, synthetic_web
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[SyntheticWeb]:
+    with synthetic_web(hosts=4, pages=25, profile="messy", seed=3) as web:
+        yield web
+
+
+def _is_aside(path: str) -> bool:
+    return path == "/robots.txt" or "sitemap" in path
+
+
+def _has_more_than(completed: int) -> Callable[[Status], bool]:
+    return lambda status: status.progress.completed > completed
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(work)
+
+
+def test_a_task_from_submit_to_its_last_event(web: SyntheticWeb, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with serving(config_for(tmp_path, web.resolve)) as (service, _):
+            task = await submit(service, home(web), max_depth=9, scope="host", retry_attempts=1)
+            assert task.state is TaskState.PENDING
+            events: list[JobEvent] = [event async for event in service.events(task.id)]
+            done = await ended(service, task)
+            assert (done.state, done.finish_reason) == (TaskState.PARTIAL, FinishReason.DONE)
+            results, errors = await everything(service, task)
+            progress = done.progress
+            assert len(results) == len({one.url for one in results}) == progress.completed > 10
+            assert len(errors) == progress.gone + progress.failed + progress.refused
+            assert Counter(str(one.error_class) for one in errors) == done.errors_by_class
+            # Against the server's own log, as far as it spells URLs in the same way.
+            asked = [arrival for arrival in web.arrivals() if "?" not in arrival.path]
+            assert {one.url for one in results if "?" not in one.url} <= {arrival.url for arrival in asked}
+            pages = {arrival.url for arrival in asked if arrival.status == 200 and not _is_aside(arrival.path)}
+            assert pages <= {one.url for one in results} | {one.url for one in errors}
+
+            numbers = [event.number for event in events if event.number is not None]
+            assert numbers == sorted(set(numbers)) and numbers[-1] == done.last_number
+            assert [event.data["url"] for event in events if event.kind == "page"] == [one.url for one in results]
+            assert events[0].data["state"] == "PENDING" and events[-1].data["state"] == "PARTIAL"
+            middle = numbers[len(numbers) // 2]
+            again = [event.number async for event in service.events(task.id, after=middle)]
+            assert again == [number for number in numbers if number > middle]
+            assert [event async for event in service.events(task.id, after=numbers[-1])] == []
+
+    run(work())
+
+
+def test_articles_at_once_with_the_delay_between_their_starts(tmp_path: Path) -> None:
+    async def work() -> None:
+        site = Articles([f"/article/{n}" for n in range(25)], article_s=1.0)
+        async with site, serving(config_for(tmp_path, job_delay_seconds=0.1)) as (service, _):
+            began = time.monotonic()
+            tasks = [await submit(service, site.url) for _ in range(2)]
+            for task in tasks:
+                done = await ended(service, task, 30)
+                assert (done.state, done.progress.completed) == (TaskState.COMPLETED, 26)
+            starts = sorted(site.times("/article/"))
+            # Both tasks together are no ruder than one; one after the other would take 50 s.
+            assert min(after - before for before, after in pairwise(starts)) > 0.08
+            assert time.monotonic() - began < patience(50 / 5)
+
+    run(work())
+
+
+def test_the_deadline_ends_a_task_with_what_it_has(tmp_path: Path) -> None:
+    async def work() -> None:
+        site = Articles([*(f"/article/{n}" for n in range(5)), *(f"/hang/{n}" for n in range(3))])
+        async with site, serving(config_for(tmp_path)) as (service, _):
+            task = await submit(service, site.url, timeout_s=3.0)
+            strict = await submit(service, site.url, timeout_s=3.0, partial_results_ok=False)
+            done, failed = await ended(service, task), await ended(service, strict)
+            assert (done.state, done.finish_reason) == (TaskState.PARTIAL, FinishReason.DEADLINE)
+            assert (failed.state, failed.finish_reason) == (TaskState.FAILED, FinishReason.DEADLINE)
+            for one in (done, failed):
+                assert (one.progress.completed, one.progress.queued, one.progress.in_flight) == (6, 3, 0)
+                assert one.finished_at is not None and one.deadline_at is not None
+                assert 0 <= one.finished_at - one.deadline_at < patience(5 / 5)
+                assert len((await everything(service, one))[0]) == 6
+
+    run(work())
+
+
+def test_pause_resume_and_cancel(tmp_path: Path) -> None:
+    async def work() -> None:
+        site = Articles([f"/article/{n}" for n in range(400)])
+        async with site, serving(config_for(tmp_path, job_delay_seconds=0.02, max_concurrent_tasks=1)) as (service, _):
+            task = await submit(service, site.url, scope="host")
+            waiting = await submit(service, site.url)
+            await until(service, task, lambda status: status.progress.completed > 5)
+            assert (await service.status(waiting.id)).waiting_before == 0
+            assert (await service.pause(task.id)).state is TaskState.PAUSED
+            assert (await service.pause(task.id)).state is TaskState.PAUSED
+            await until(service, task, lambda status: not status.progress.in_flight)
+            asked = len(site.asked)
+            await asyncio.sleep(0.5)
+            assert len(site.asked) == asked
+            assert (await service.resume(task.id)).state is TaskState.RUNNING
+            before = (await until(service, task, lambda status: len(site.asked) > asked + 5)).progress.completed
+            cancelled = await service.cancel(task.id)
+            assert (cancelled.state, cancelled.finish_reason) == (TaskState.CANCELLED, FinishReason.CANCELLED)
+            assert cancelled == await service.cancel(task.id)
+            assert cancelled.progress.completed >= before and cancelled.progress.queued > 0
+            asked = len(site.asked)
+            assert len((await everything(service, task))[0]) == cancelled.progress.completed
+            with pytest.raises(TaskFinished):
+                await service.pause(task.id)
+            with pytest.raises(TaskFinished):
+                await service.resume(task.id)
+            # Its slot is free; one that waits can be cancelled, too, and has all of its order left.
+            await until(service, waiting, lambda status: status.task.state is TaskState.RUNNING)
+            third = await submit(service, site.url)
+            assert (await service.cancel(third.id)).progress.queued == 1
+            (last,) = [event async for event in service.events(third.id)]
+            assert (last.number, last.data["state"]) == (1, "CANCELLED")
+
+    run(work())
+
+
+def test_a_batch_is_appended_to_before_and_while_it_runs(tmp_path: Path) -> None:
+    async def work() -> None:
+        site = Articles(["/never"], article_s=0.3)
+        async with site, serving(config_for(tmp_path, max_concurrent_tasks=1)) as (service, _):
+            first = await submit(
+                service, *(f"{site.url}a/{n}" for n in range(8)), is_batch=True, max_concurrent_articles=1
+            )
+            second = await submit(service, f"{site.url}b/0", is_batch=True)
+            assert (await service.append(second.id, [f"{site.url}b/1", f"{site.url}b/0"])).url_count == 3
+            await until(service, first, lambda status: status.task.state is TaskState.RUNNING)
+            await service.append(first.id, [f"{site.url}c/{n}" for n in range(3)])
+            done = await ended(service, first)
+            assert (done.state, done.progress.completed, done.progress.discovered) == (TaskState.COMPLETED, 11, 11)
+            assert (await ended(service, second)).progress.completed == 2
+            with pytest.raises(TaskFinished):
+                await service.append(first.id, [f"{site.url}d"])
+            plain = await submit(service, site.url)
+            with pytest.raises(BadInput, match="batch"):
+                await service.append(plain.id, [f"{site.url}d"])
+
+    run(work())
+
+
+def test_a_site_that_fails_is_blocked_for_all_tasks_and_tried_again_once(tmp_path: Path) -> None:
+    async def work() -> None:
+        config = config_for(tmp_path, breaker_failures=3, breaker_reset_seconds=2)
+        async with Articles([]) as site, serving(config) as (service, _):
+            site.is_broken = True
+            urls = [f"{site.url}{n}" for n in range(12)]
+            task = await submit(service, *urls, is_batch=True, retry_attempts=0, max_concurrent_articles=1)
+            await until(service, task, lambda status: status.progress.failed == 3)
+            before, health = time.time(), await service.health()
+            (blocked,) = health.blocked_domains
+            assert blocked.domain == "127.9.0.1" and before - 3 < blocked.until < before + 3
+            assert health.is_healthy and health.errors_by_class == {"http_5xx": 3}
+            other = await submit(service, f"{site.url}other", is_batch=True)
+            site.is_broken = False
+            asked = len(site.asked)
+            done = await ended(service, task)
+            assert (done.state, done.progress.completed, done.progress.failed) == (TaskState.PARTIAL, 9, 3)
+            assert (await ended(service, other)).state is TaskState.COMPLETED
+            assert site.asked[asked][0] - site.asked[asked - 1][0] > 1.5, "nothing was asked while it was blocked"
+            await asyncio.sleep(1.1)
+            assert (await service.health()).blocked_domains == ()
+
+    run(work())
+
+
+def test_what_cannot_be_submitted(tmp_path: Path) -> None:
+    async def work() -> None:
+        config = config_for(tmp_path, allow_private=False, max_pending_tasks=1, max_concurrent_tasks=1)
+        async with serving(config) as (service, _):
+            for url in (
+                "http://10.0.0.1/",
+                "http://169.254.169.254/",
+                "http://[::1]/",
+                "http://localhost/",
+                "http://2130706433/",
+            ):
+                with pytest.raises(BadInput):
+                    await submit(service, url)
+            for url in ("", "ftp://a.test/", "http://"):
+                with pytest.raises(BadInput):
+                    await submit(service, url)
+            with pytest.raises(BadInput, match="reach you"):
+                await submit(service, "http://example.com/")
+            with pytest.raises(TaskUnknown):
+                await service.status("nothing")
+        async with serving(config_for(tmp_path, max_pending_tasks=1, max_concurrent_tasks=1)) as (service, _):
+            word, spec = Idempotency("k", "d"), TaskSpec(timeout_s=600.0)
+            order = Submission(urls=("http://127.9.9.9:9/",), spec=spec, owner="a", idempotency=word)
+            first = await service.submit(order)
+            assert not (await service.submit(order)).is_new
+            with pytest.raises(KeyReused):
+                await service.submit(
+                    Submission(urls=order.urls, spec=spec, owner="a", idempotency=Idempotency("k", "e"))
+                )
+            with pytest.raises(TaskUnknown):
+                await service.cancel(first.task.id, "b")
+            await until(service, first.task, lambda status: status.task.state is not TaskState.PENDING)
+            await submit(service, "http://127.9.9.9:9/", owner="a")
+            with pytest.raises(QueueFull):
+                await submit(service, "http://127.9.9.9:9/", owner="a")
+
+    run(work())
+
+
+def test_kills_of_engine_and_runner_cost_nothing(tmp_path: Path) -> None:
+    async def work() -> None:
+        site = Articles([f"/article/{n}" for n in range(120)])
+        async with site, serving(config_for(tmp_path, job_delay_seconds=0.01), workers=2) as (service, engine):
+            task = await submit(service, site.url, scope="host")
+            numbers: list[int] = []
+
+            async def follow() -> None:
+                async for event in service.events(task.id):
+                    if event.number is not None:
+                        numbers.append(event.number)
+
+            following = asyncio.create_task(follow())
+            for completed in (20, 50):
+                await until(service, task, _has_more_than(completed))
+                assert engine.pid is not None
+                os.kill(engine.pid, signal.SIGKILL)
+            holder = service.runner
+            assert service._running is not None
+            if holder.is_holder:  # its worker dies: nobody gives the lease back
+                service._running.cancel()
+            done = await ended(service, task, 60)
+            await asyncio.wait_for(following, patience(10))
+            assert (done.state, done.progress.completed) == (TaskState.COMPLETED, 121)
+            results, _ = await everything(service, task)
+            assert len(results) == len({one.url for one in results}) == 121
+            assert numbers == sorted(set(numbers)) and numbers[-1] == done.last_number
+            # An article that was in flight at a kill is asked for again, and no other.
+            assert max(Counter(path for _, path in site.asked).values()) <= 3
+
+    run(work())

@@ -1,0 +1,333 @@
+"""The runner beside a model of an engine, by a clock of its own: slots, deadlines, retention, take-over, repair."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from weft.config import load_service
+from weft.engine.channel import Gone
+from weft.engine.model import EndReason, Standing, State
+from weft.errors import BadInput
+from weft.jobs.model import FinishReason, Lane, Progress, Task, TaskSpec, TaskState, new_task_id
+from weft.jobs.runner import LEASE_S, OVERDUE_S, Runner
+from weft.jobs.store.contract import Finish
+from weft.jobs.store.sqlite import SqliteJobStore
+
+START = 1_800_000_000.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class ModelEngine:
+    """The verbs as an engine carries them out, in memory; it can be away, and forget what it was told last."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.crawls: dict[str, Standing] = {}
+        self.told: list[tuple[str, str]] = []
+        self.settings: dict[str, dict[str, Any]] = {}
+        self.is_away = False
+        self.refuses = ""
+        self._clock = clock
+
+    def _check(self, verb: str, name: str = "") -> None:
+        if self.is_away:
+            raise Gone("no engine")
+        self.told.append((verb, name))
+
+    def _change(self, name: str, **changes: Any) -> Standing:
+        self.crawls[name] = msgspec.structs.replace(self.crawls[name], **changes)
+        return self.crawls[name]
+
+    def end(self, name: str, reason: EndReason, ends: dict[str, int], left: int = 0) -> None:
+        self._change(name, state=State.ENDED, reason=reason, ends=ends, left=left, number=7)
+
+    async def open(
+        self, name: str, seeds: Sequence[str], settings: dict[str, object], *, deadline: float | None,
+        in_flight: int | None,
+    ) -> Standing:  # fmt: skip
+        self._check("open", name)
+        if self.refuses:
+            raise BadInput(self.refuses)
+        self.settings[name] = {"deadline": deadline, "in_flight": in_flight, "seeds": list(seeds), **settings}
+        known = Standing(name=name, id=len(self.crawls) + 1, state=State.RUNNING)
+        return self.crawls.setdefault(name, known)
+
+    async def standings(self, names: Sequence[str], patience_s: float | None = None) -> dict[str, Standing]:
+        self._check("standings")
+        return {name: self.crawls[name] for name in names if name in self.crawls}
+
+    async def live(self) -> list[Standing]:
+        self._check("live")
+        return [one for one in self.crawls.values() if one.state is not State.ENDED]
+
+    async def pause(self, name: str) -> Standing:
+        self._check("pause", name)
+        return self._change(name, state=State.PAUSED)
+
+    async def resume(self, name: str) -> Standing:
+        self._check("resume", name)
+        return self._change(name, state=State.RUNNING)
+
+    async def cancel(self, name: str) -> Standing:
+        self._check("cancel", name)
+        return self._change(name, state=State.ENDED, reason=EndReason.CANCELLED)
+
+    async def forget(self, name: str) -> bool:
+        self._check("forget", name)
+        return self.crawls.pop(name, None) is not None
+
+
+class Stage:
+    """A store, a model of an engine, and runners on both."""
+
+    def __init__(self, path: Path, **flags: Any) -> None:
+        self.clock = Clock()
+        self.store = SqliteJobStore(path / "jobs.db")
+        self.engine = ModelEngine(self.clock)
+        self.jobs = load_service(flags=flags, environment={}).jobs
+        self.committed: Finish | None = None
+        self._runners: dict[str, Runner] = {}
+
+    def submit(self, owner: str = "", **spec: Any) -> Task:
+        made = TaskSpec(**({"timeout_s": 600.0} | spec))
+        task = Task(
+            id=new_task_id(), owner=owner, url="http://a.test/", url_count=1, spec=made, created_at=self.clock()
+        )
+        return self.store.submit(task, ["http://a.test/"]).task
+
+    def turn(self, holder: str = "one", times: int = 2) -> bool:
+        """What a runner does in some turns, all of them due; False if another has the lease."""
+
+        async def work() -> bool:
+            runner = self._runners.setdefault(
+                holder,
+                Runner(
+                    self.store, self.engine, self.jobs, holder, committed=lambda _: self.committed, clock=self.clock
+                ),
+            )
+            if not await runner.take_lease():
+                return False
+            for _ in range(times):
+                runner._next = dict.fromkeys(runner._next, 0.0)
+                await runner.turn()
+            return True
+
+        return asyncio.run(work())
+
+    def state(self, task: Task) -> tuple[str, str | None]:
+        now = self.store.get(task.id)
+        assert now is not None
+        return str(now.state), now.finish_reason
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    stage = Stage(tmp_path, max_concurrent_tasks=2)
+    yield stage
+    stage.store.close()
+
+
+def test_a_task_that_waits_gets_a_slot_and_a_crawl_with_its_deadline(stage: Stage) -> None:
+    task = stage.submit(max_concurrent_articles=7, retry_attempts=1, max_depth=4, max_pages=9, timeout_s=300.0)
+    stage.turn()
+    assert stage.state(task) == ("RUNNING", None)
+    settings = stage.engine.settings[task.id]
+    assert (settings["deadline"], settings["in_flight"], settings["seeds"]) == (START + 300, 7, ["http://a.test/"])
+    assert (settings["max_depth"], settings["max_pages"], settings["max_retries"]) == (4, 9, 1)
+    assert (settings["politeness_delay_seconds"], settings["per_domain_concurrency"]) == (0.2, 7)
+
+
+def test_slots_are_kept_and_filled_as_they_become_free(stage: Stage) -> None:
+    tasks = [stage.submit() for _ in range(3)]
+    scrape = stage.submit(lane=Lane.SCRAPE)
+    stage.turn()
+    assert set(stage.engine.crawls) == {tasks[0].id, tasks[1].id, scrape.id}
+    stage.engine.end(tasks[0].id, EndReason.DONE, {"200": 3})
+    stage.turn()
+    assert stage.state(tasks[0]) == ("COMPLETED", "done")
+    assert stage.state(tasks[2]) == ("RUNNING", None)
+
+
+@pytest.mark.parametrize(
+    ("reason", "ends", "left", "state"),
+    [
+        (EndReason.DONE, {"200": 3, "404": 1, "301": 2, "0 robots": 1}, 0, ("COMPLETED", "done")),
+        (EndReason.DONE, {"200": 3, "0 timeout": 1}, 0, ("PARTIAL", "done")),
+        (EndReason.DONE, {"500": 3, "404": 1}, 0, ("FAILED", "too_many_errors")),
+        (EndReason.BUDGET, {"200": 1}, 4, ("COMPLETED", "done")),
+        (EndReason.MAX_PAGES, {"200": 3}, 4, ("COMPLETED", "max_pages")),
+        (EndReason.DEADLINE, {"200": 3}, 4, ("PARTIAL", "deadline")),
+        (EndReason.CANCELLED, {"200": 3}, 4, ("CANCELLED", "cancelled")),
+        (EndReason.FAILED, {}, 0, ("FAILED", "error")),
+    ],
+)
+def test_a_task_ends_as_its_crawl_did(
+    stage: Stage, reason: EndReason, ends: dict[str, int], left: int, state: tuple[str, str]
+) -> None:
+    task = stage.submit()
+    stage.turn()
+    stage.engine.end(task.id, reason, ends, left)
+    stage.turn()
+    assert stage.state(task) == state
+    ended = stage.store.get(task.id)
+    assert ended is not None and ended.progress.queued == left and ended.last_number == 7
+    assert ended.progress.completed == ends.get("200", 0)
+    assert ended.progress.discovered == sum(count for name, count in ends.items() if name != "301") + left
+
+
+def test_the_engine_is_told_again_what_it_does_not_know(stage: Stage) -> None:
+    task = stage.submit()
+    stage.engine.is_away = True
+    stage.turn()
+    assert stage.state(task) == ("RUNNING", None) and not stage.engine.crawls
+    stage.engine.is_away = False
+    stage.turn()
+    assert set(stage.engine.crawls) == {task.id}
+    assert stage.store.move(task.id, TaskState.PAUSED, expect={TaskState.RUNNING}, at=START) is not None
+    stage.turn()
+    assert stage.engine.crawls[task.id].state is State.PAUSED
+    assert stage.store.move(task.id, TaskState.RUNNING, expect={TaskState.PAUSED}, at=START) is not None
+    stage.turn()
+    assert stage.engine.crawls[task.id].state is State.RUNNING
+
+
+def test_what_the_engine_refuses_has_failed_and_says_why(stage: Stage) -> None:
+    task = stage.submit()
+    stage.engine.refuses = "no such scope"
+    stage.turn()
+    assert stage.state(task) == ("FAILED", "error")
+    failed = stage.store.get(task.id)
+    assert failed is not None and failed.message == "no such scope"
+
+
+def test_a_crawl_whose_task_has_ended_is_cancelled(stage: Stage) -> None:
+    task = stage.submit()
+    stage.turn()
+    stage.store.move(
+        task.id,
+        TaskState.CANCELLED,
+        expect={TaskState.RUNNING},
+        at=START,
+        finish=Finish(reason=FinishReason.CANCELLED),
+    )
+    stage.turn()
+    assert stage.engine.crawls[task.id].reason is EndReason.CANCELLED
+    stage.engine.crawls["stranger"] = Standing(name="stranger", id=99, state=State.RUNNING)
+    stage.turn()
+    assert "stranger" not in stage.engine.crawls
+
+
+# ── clocks ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("ok", [True, False])
+def test_a_deadline_that_passed_while_nothing_ran_ends_the_task_at_the_next_start(stage: Stage, ok: bool) -> None:
+    task = stage.submit(partial_results_ok=ok)
+    stage.engine.is_away = True
+    stage.turn()
+    stage.clock.now += 601
+    stage.engine.is_away = False
+    stage.turn()
+    assert stage.state(task) == ("PARTIAL" if ok else "FAILED", "deadline")
+    assert not stage.engine.crawls
+
+
+def test_a_deadline_that_a_dead_engine_does_not_keep_is_kept_with_what_is_on_the_disk(stage: Stage) -> None:
+    task = stage.submit()
+    stage.turn()
+    stage.engine.is_away = True
+    stage.committed = Finish(
+        reason=FinishReason.DEADLINE,
+        progress=Progress(completed=5, queued=2),
+        last_number=9,
+        errors_by_class={"timeout": 1},
+    )
+    stage.clock.now += 600 + OVERDUE_S
+    stage.turn()
+    assert stage.state(task) == ("RUNNING", None), "the engine has a moment to do it itself"
+    stage.clock.now += 0.1
+    stage.turn()
+    assert stage.state(task) == ("PARTIAL", "deadline")
+    ended = stage.store.get(task.id)
+    assert ended is not None and ended.progress == Progress(completed=5, queued=2) and ended.last_number == 9
+    stage.engine.is_away = False
+    stage.turn()
+    assert stage.engine.crawls[task.id].reason is EndReason.CANCELLED
+
+
+def test_a_paused_task_ends_at_its_deadline(stage: Stage) -> None:
+    task = stage.submit()
+    stage.turn()
+    stage.store.move(task.id, TaskState.PAUSED, expect={TaskState.RUNNING}, at=START)
+    stage.engine.end(task.id, EndReason.DEADLINE, {"200": 1}, 3)
+    stage.turn()
+    assert stage.state(task) == ("PARTIAL", "deadline")
+
+
+def test_what_waits_for_too_long_expires_and_what_runs_never_does(stage: Stage) -> None:
+    running = [stage.submit(timeout_s=10 * 86400) for _ in range(2)]
+    waiting = stage.submit()
+    stage.turn()
+    stage.clock.now += 24 * 3600
+    stage.turn()
+    assert stage.state(waiting) == ("PENDING", None)
+    stage.clock.now += 1
+    stage.turn()
+    assert stage.state(waiting) == ("FAILED", "expired")
+    assert [stage.state(task) for task in running] == [("RUNNING", None)] * 2
+
+
+def test_an_ended_task_is_deleted_after_its_time_the_crawl_first(stage: Stage) -> None:
+    old, running = stage.submit(), stage.submit(timeout_s=10 * 86400)
+    stage.turn()
+    stage.engine.end(old.id, EndReason.DONE, {"200": 1})
+    stage.turn()
+    stage.clock.now += 24 * 3600
+    stage.turn()
+    assert stage.store.get(old.id) is not None
+    stage.clock.now += 1
+    stage.engine.is_away = True
+    stage.turn()
+    assert stage.store.get(old.id) is not None, "its crawl could not be forgotten"
+    stage.engine.is_away = False
+    stage.turn()
+    assert stage.store.get(old.id) is None and set(stage.engine.crawls) == {running.id}
+
+
+# ── the lease ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_one_runner_works_and_another_takes_over_when_its_lease_ends(stage: Stage) -> None:
+    assert stage.turn("one") and not stage.turn("two")
+    task = stage.submit()
+    stage.clock.now += LEASE_S
+    assert stage.turn("two") and not stage.turn("one")
+    assert stage.state(task) == ("RUNNING", None)
+
+
+def test_a_runner_that_runs_gives_its_lease_back(stage: Stage) -> None:
+    async def work() -> None:
+        runner = Runner(stage.store, stage.engine, stage.jobs, "one", clock=stage.clock)
+        running = asyncio.create_task(runner.run())
+        task = stage.submit()
+        runner.wake()
+        while stage.state(task) != ("RUNNING", None):
+            await asyncio.sleep(0.01)
+        assert runner.is_holder
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert stage.store.lease("two", LEASE_S, now=stage.clock()) is not None
+
+    asyncio.run(work())
