@@ -18,10 +18,12 @@ _SETTING = re.compile(r"`([a-z][a-z_]*)(?:=([^`]*))?`")
 
 def as_flags(message: str) -> str:
     """The message, with every setting that it names written as a flag."""
-    from weft.config import keys, own_names
+    from weft.config import CRAWL, SERVICE, keys, own_names
 
-    known = keys()
-    flags = {name: known[key].flag for name, key in own_names(known).items()}
+    flags: dict[str, str] = {}
+    for product in (SERVICE, CRAWL):
+        known = keys(product)
+        flags |= {name: known[key].flag for name, key in own_names(known).items()}
     flags |= {name: "--" + name.replace("_", "-") for name in _NO_SETTINGS}
 
     def flag(found: re.Match[str]) -> str:

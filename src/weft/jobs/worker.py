@@ -1,0 +1,122 @@
+"""One process of `weft serve` that answers requests; the runner works in one of them.
+
+Its order comes on standard input, a length and msgpack; the pipe stays open, and its end is the supervisor's end. The
+listening socket is inherited, so that a worker that dies loses its own connections and no others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from weft import __version__
+from weft.config import ServiceConfig
+from weft.errors import Missing, WeftError
+from weft.jobs.embedded import EmbeddedJobService
+from weft.supervise.process import set_name
+from weft.telemetry import Log, Slot, log_to_file
+
+PULSE_S = 1.0
+log = Log("weft.jobs.worker")
+
+
+class WorkerOrder(msgspec.Struct, frozen=True):
+    """What a supervisor wants run."""
+
+    config: ServiceConfig
+    index: int
+    socket: int  # the descriptor of the listening socket
+    pulse: str  # the file that is touched while it is well
+
+    def framed(self) -> bytes:
+        """As it goes over the pipe."""
+        body = msgspec.msgpack.encode(self)
+        return len(body).to_bytes(4, "big") + body
+
+
+async def serve(order: WorkerOrder, has_gone: Callable[[Callable[[], None]], None]) -> None:
+    """Answers until it is asked to end; `has_gone` is given what to do when the supervisor has."""
+    from weft.jobs.api.app import create_app
+    from weft.jobs.api.server import server_of
+    from weft.jobs.api.settings import ApiSettings
+
+    config = order.config
+    service = EmbeddedJobService(config)
+    data_dir = Path(config.server.data_dir)
+    settings = ApiSettings(
+        data_dir=data_dir, host=config.server.host, workers=config.server.workers, index=order.index,
+        allow_private=config.fetch.allow_private, metrics_dir=data_dir / "metrics",
+    )  # fmt: skip
+    server = server_of(create_app(service, settings))
+
+    def end() -> None:
+        server.should_exit = True
+
+    has_gone(end)
+    beating = asyncio.create_task(_beat(Path(order.pulse)))
+    try:
+        await service.start()
+        await server.serve(sockets=[socket.socket(fileno=order.socket)])
+    finally:
+        beating.cancel()
+        await service.close()
+
+
+async def _beat(pulse: Path) -> None:
+    """A heartbeat of the event loop itself: one that hangs has none."""
+    while True:
+        with suppress(OSError):  # on a full disk this must not be what ends the worker
+            pulse.touch()
+        await asyncio.sleep(PULSE_S)
+
+
+def main() -> int:
+    """The exit code; what went wrong is on standard error, one line."""
+    pipe = sys.stdin.fileno()
+    order = msgspec.msgpack.decode(_read(pipe, int.from_bytes(_read(pipe, 4), "big")), type=WorkerOrder)
+    set_name(f"api{order.index}")
+    os.umask(0o077)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the supervisor's to hear
+    try:
+        log_to_file(Path(order.config.log.log_dir), Slot(order.index, "api"), order.config.log.log_level)
+        log.always("process started", pid=os.getpid(), worker=order.index, weft=__version__)
+        _run(order, pipe)
+    except WeftError as error:
+        log.error("stopped", error=error)
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def _run(order: WorkerOrder, pipe: int) -> None:
+    try:
+        import uvloop
+    except ImportError:
+        raise Missing.of_extra("the HTTP server", "serve") from None
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        await serve(order, lambda end: loop.add_reader(pipe, end))
+
+    uvloop.run(work())
+
+
+def _read(pipe: int, size: int) -> bytes:
+    found = b""
+    while len(found) < size:
+        if not (part := os.read(pipe, size - len(found))):
+            sys.exit(1)
+        found += part
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
