@@ -322,6 +322,14 @@ def test_one_holder_at_a_time_and_a_new_epoch_for_each(store: JobStore, open_sto
     assert store.lease("me", 4.0, now=NOW + 7) is None
 
 
+def test_who_has_the_lease_is_told(store: JobStore, open_store: Open) -> None:
+    other = open_store()
+    assert other.holder() is None
+    assert store.lease("me", 4.0, now=NOW) == other.holder()
+    store.release("me")
+    assert other.holder() is None
+
+
 def test_a_lease_that_was_given_back_is_free_at_once(store: JobStore) -> None:
     first = store.lease("me", 4.0, now=NOW)
     store.release("you")

@@ -2,93 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import signal
 import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pace import patience
+from served_jobs import WEFT, served
 
 from weft.testing.web import SyntheticWeb, synthetic_web
-
-WEFT = [sys.executable, "-m", "weft"]
-
-
-class Served:
-    """A service in processes of its own."""
-
-    def __init__(self, process: subprocess.Popen[str], url: str) -> None:
-        self.process = process
-        self.url = url
-
-    def call(self, path: str, body: object = None, method: str | None = None) -> Any:
-        """An answer's JSON; a worker that dies under a request is asked again, as a client does."""
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"}, method=method)
-        limit = time.monotonic() + patience(10)
-        while True:
-            try:
-                with urllib.request.urlopen(request, timeout=patience(5)) as answer:
-                    return json.load(answer)
-            except urllib.error.HTTPError as error:
-                if error.code != 503 or time.monotonic() > limit:
-                    raise
-            except OSError:
-                if time.monotonic() > limit:
-                    raise
-            time.sleep(0.05)
-
-    def children(self, module: str) -> list[int]:
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                try:
-                    parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                    command = (entry / "cmdline").read_bytes().decode()
-                except OSError:
-                    continue
-                if parent == self.process.pid and module in command:
-                    found.append(int(entry.name))
-        return found
-
-    def until(self, task: str, *states: str) -> Any:
-        limit = time.monotonic() + patience(30)
-        while True:
-            status = self.call(f"/scraping/tasks/{task}/status")
-            progress = status["progress"]
-            parts = ("completed", "gone", "failed", "refused", "queued", "in_flight")
-            assert progress["discovered"] == sum(progress[part] for part in parts)
-            if status["status"] in states:
-                return status
-            assert time.monotonic() < limit, status
-            time.sleep(0.05)
-
-
-@contextmanager
-def served(data_dir: Path, *flags: str) -> Iterator[Served]:
-    arguments = ["serve", "--port", "0", "--data-dir", str(data_dir), "--allow-private", *flags]
-    process = subprocess.Popen([*WEFT, *arguments], stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    try:
-        line = process.stderr.readline()
-        found = re.search(r"listens at (http://\S+)", line)
-        assert found is not None, line + process.stderr.read()
-        yield Served(process, found[1])
-    finally:
-        if process.poll() is None:
-            process.terminate()
-        assert process.wait(patience(10)) in (0, -signal.SIGKILL)
-        process.stderr.close()
 
 
 @pytest.fixture(scope="module")

@@ -100,7 +100,7 @@ SERVICE = Product(
     ServiceConfig,
     "weft serve",
     {
-        # What one caller's page does to its parser must not touch another's: see docs/decisions/0020.
+        # What one caller's page does to its parser must not touch another's.
         "parser_children": lambda _got, _: (1, "the service"),
         "log_dir": lambda got, _: (os.path.join(got["data_dir"], "logs"), "in the data dir"),  # noqa: PTH118
     },

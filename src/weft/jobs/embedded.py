@@ -61,7 +61,7 @@ class EmbeddedJobService:
         self._feeds = Feeds(self.store, self.engine, self._engine_dir)
         holder = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self.runner = Runner(self.store, self.engine, config.jobs, holder, committed=self._committed, clock=clock)
-        self._monitor = Monitor(self.store, self.engine, config.jobs, clock)
+        self._monitor = Monitor(self.store, self.engine, config.jobs, self._engine_dir, clock)
         self._running: asyncio.Task[None] | None = None
         self._standings: dict[str, tuple[float, asyncio.Future[Standing | None]]] = {}
         self._seen: dict[str, Standing] = {}  # the last standing of each task that was shown

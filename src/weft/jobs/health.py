@@ -10,15 +10,18 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from weft.config import JobsSection
 from weft.engine.channel import Gone
+from weft.engine.core import SLOT
 from weft.engine.link import EngineLink
 from weft.engine.model import Blocked, Standing
 from weft.jobs.crawls import progress_of
 from weft.jobs.model import TERMINAL, Lane, Progress, Task, TaskState
 from weft.jobs.service import BlockedDomain, Health, LaneHealth
 from weft.jobs.store.contract import JobStore
+from weft.telemetry import read_snapshot
 
 FRESH_S = 1.0  # so old may an answer be: many may ask
 ANSWER_S = 2.0  # an engine that takes longer is stalled
@@ -29,11 +32,17 @@ class Monitor:
     """Looks at store and engine for one worker."""
 
     def __init__(
-        self, store: JobStore, engine: EngineLink, jobs: JobsSection, clock: Callable[[], float] = time.time
+        self,
+        store: JobStore,
+        engine: EngineLink,
+        jobs: JobsSection,
+        engine_dir: Path,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
         self._engine = engine
         self._clock = clock
+        self._metrics = engine_dir / "metrics" / f"{SLOT.name}.metrics"
         self._slots = {Lane.TASK: jobs.max_tasks, Lane.SCRAPE: jobs.max_scrapes, Lane.SITE: jobs.max_sites}
         self._lock = asyncio.Lock()
         self._last: Health | None = None
@@ -60,7 +69,6 @@ class Monitor:
         for (_, state), count in counts.items():
             by_state[str(state)] += count
         times = sorted(task.duration_s(self._clock()) for task in ended if task.started_at is not None)
-        pages = sorted(one.running_s / one.pages for one in standings if one.pages)
         return Health(
             is_healthy=not problems,
             problems=tuple(problems),
@@ -71,8 +79,8 @@ class Monitor:
             tasks_by_state=dict(by_state),
             success_rate=progress.success_rate,
             pages_per_s=round(sum(one.rate for one in standings), 2),
-            page_seconds_p50=quantile(pages, 0.5),
-            page_seconds_p95=quantile(pages, 0.95),
+            page_seconds_p50=page_seconds(self._metrics, 0.5),
+            page_seconds_p95=page_seconds(self._metrics, 0.95),
             task_seconds_p50=quantile(times, 0.5),
             task_seconds_p95=quantile(times, 0.95),
             runner="" if lease is None else lease.holder,
@@ -103,6 +111,25 @@ def _total(ended: Sequence[Task], standings: Sequence[Standing]) -> tuple[Progre
         completed, failed = completed + progress.completed, failed + progress.failed
         classes.update(by_class)
     return Progress(completed=completed, failed=failed), classes
+
+
+def page_seconds(metrics: Path, share: float) -> float | None:
+    """The time of a page below which a share of them lies, from the engine's figures; None before there are any."""
+    snapshot = read_snapshot(metrics)
+    for series in snapshot.series if snapshot is not None else ():
+        if series.name == "weft_fetch_seconds" and series.labels.get("kind") == "page":
+            return bucketed(series.bounds, series.values[:-1], share)
+    return None
+
+
+def bucketed(bounds: Sequence[float], counts: Sequence[float], share: float) -> float | None:
+    """A quantile of what was counted by size, as if each bucket were filled evenly; the last one has no end."""
+    wanted, below, start = share * sum(counts), 0.0, 0.0
+    for bound, count in zip(bounds, counts, strict=False):
+        if count and below + count >= wanted:
+            return round(start + (bound - start) * (wanted - below) / count, 4)
+        below, start = below + count, bound
+    return start if sum(counts) else None
 
 
 def quantile(ordered: Sequence[float], share: float) -> float | None:

@@ -20,7 +20,7 @@ import msgspec
 from weft import __version__
 from weft.config import ServiceConfig
 from weft.errors import Missing, WeftError
-from weft.jobs.embedded import EmbeddedJobService
+from weft.jobs.embedded import ENGINE, EmbeddedJobService
 from weft.supervise.process import set_name
 from weft.telemetry import Log, Slot, log_to_file
 
@@ -53,7 +53,7 @@ async def serve(order: WorkerOrder, has_gone: Callable[[Callable[[], None]], Non
     data_dir = Path(config.server.data_dir)
     settings = ApiSettings(
         data_dir=data_dir, host=config.server.host, workers=config.server.workers, index=order.index,
-        allow_private=config.fetch.allow_private, metrics_dir=data_dir / "metrics",
+        allow_private=config.fetch.allow_private, metrics_dir=data_dir / ENGINE / "metrics",
     )  # fmt: skip
     server = server_of(create_app(service, settings))
 
