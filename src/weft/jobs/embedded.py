@@ -31,7 +31,7 @@ from weft.fetch.guard import NO_ADDRESS, Guard
 from weft.jobs import documents
 from weft.jobs.crawls import counted, crawl_settings, finish_of, finish_without, progress_of, unstarted
 from weft.jobs.errors import EngineAway, TaskFinished, TaskUnknown
-from weft.jobs.feed import Feeds
+from weft.jobs.feed import Feeds, open_reader
 from weft.jobs.health import Monitor
 from weft.jobs.model import STARTED, FinishReason, Task, TaskSpec, TaskState, error_class, new_task_id
 from weft.jobs.runner import Runner
@@ -308,7 +308,8 @@ class EmbeddedJobService:
         now, (asked_at, answer) = time.monotonic(), self._standings.get(task_id, (0.0, None))
         if answer is None or now - asked_at > FRESH_S:
             answer = asyncio.ensure_future(self.engine.find(task_id, STATUS_S))
-            answer.add_done_callback(lambda done: done.exception())  # whoever waits for it sees it
+            # Whoever waits for it sees what went wrong; nobody may be left who does.
+            answer.add_done_callback(lambda done: None if done.cancelled() else done.exception())
             if len(self._standings) > 1000:
                 self._standings = {name: one for name, one in self._standings.items() if now - one[0] < FRESH_S}
                 self._seen.clear()
@@ -338,7 +339,7 @@ class EmbeddedJobService:
 
     def _reader(self) -> Reader:
         if not hasattr(self._local, "reader"):
-            self._local.reader = Reader(self._engine_dir)
+            self._local.reader = open_reader(self._engine_dir)
         reader: Reader = self._local.reader
         return reader
 

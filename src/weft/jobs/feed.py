@@ -19,8 +19,9 @@ from weft.engine.channel import Gone
 from weft.engine.link import EngineLink
 from weft.engine.model import Event, Standing, State
 from weft.engine.reader import READ_AT_ONCE, Reader
-from weft.errors import WeftError
+from weft.errors import BadInput, WeftError
 from weft.jobs.crawls import progress_of
+from weft.jobs.errors import EngineAway
 from weft.jobs.model import Task, TaskState, error_class
 from weft.jobs.service import JobEvent
 from weft.jobs.store.contract import JobStore
@@ -222,10 +223,18 @@ class Feeds:
     async def _on_thread(self, look: Callable[[Reader], _T]) -> _T:
         def work() -> _T:
             if self._reader is None:
-                self._reader = Reader(self._engine_dir)
+                self._reader = open_reader(self._engine_dir)
             return look(self._reader)
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+def open_reader(engine_dir: Path) -> Reader:
+    """A reader of what the engine has stored; EngineAway before its first start."""
+    try:
+        return Reader(engine_dir)
+    except BadInput as error:
+        raise EngineAway(str(error)) from None
 
 
 async def _wait(changed: asyncio.Event, at_most_s: float) -> None:

@@ -12,15 +12,17 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.config import ServiceConfig
+from weft.engine.channel import Connection, Gone, socket_path
 from weft.engine.handle import Engine
 from weft.errors import BadInput, Busy, Missing, WeftError
 from weft.jobs.crawls import engine_settings
-from weft.jobs.worker import WorkerOrder
+from weft.jobs.worker import WorkerOrder, hold_parts
 from weft.supervise.child import RestartPolicy
 from weft.supervise.process import Exit
 from weft.supervise.service import Ask, Command, Moving, Service, Verdict
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     import socket
 
 LOOK_S = 0.05
+EARLIER_S = 15.0  # for the workers of a supervisor that was killed
+DRAIN_S = 2.0  # for its engine
 STUCK_S = 30.0  # without a heartbeat for this long a worker is killed
 POLICY = RestartPolicy(first_delay_s=0.05, max_delay_s=5.0, start_timeout_s=60.0, max_failures=8, stop_grace_s=10.0)
 REFUSED = 2
@@ -50,6 +54,7 @@ class Serving:
         self._socket: socket.socket | None = None
         self._workers: list[Service] = []
         try:
+            _wait_for_earlier_parts(self._data_dir)
             self._socket = _listening(config)
             self._engine = Engine(self._data_dir / ENGINE, **engine_settings(config))
         except BaseException:
@@ -150,6 +155,37 @@ def _locked(data_dir: Path) -> int:
         os.close(lock)
         raise Busy(f"data dir {data_dir}: another `weft serve` is running there; choose another `data_dir`") from None
     return lock
+
+
+def _wait_for_earlier_parts(data_dir: Path) -> None:
+    """A supervisor that was killed leaves workers and an engine, which end by themselves: the workers hold the port,
+    and the engine has the old settings. The lock is ours, so they are nobody else's; an engine may be killed any time.
+    """
+    until = time.monotonic() + EARLIER_S
+    while True:
+        try:
+            os.close(hold_parts(data_dir, fcntl.LOCK_EX | fcntl.LOCK_NB))
+            break
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise Busy(f"data dir {data_dir}: workers of an earlier `weft serve` are still running") from None
+        time.sleep(LOOK_S)
+    until = time.monotonic() + DRAIN_S
+    while (pid := _engine_there(data_dir / ENGINE)) is not None:
+        if time.monotonic() > until:
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(LOOK_S)
+
+
+def _engine_there(engine_dir: Path) -> int | None:
+    try:
+        connection = Connection(socket_path(engine_dir))
+    except Gone:
+        return None
+    try:
+        return connection.pid
+    finally:
+        connection.close()
 
 
 def _listening(config: ServiceConfig) -> socket.socket:

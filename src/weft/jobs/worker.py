@@ -7,6 +7,7 @@ listening socket is inherited, so that a worker that dies loses its own connecti
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import signal
 import socket
@@ -83,6 +84,7 @@ def main() -> int:
     pipe = sys.stdin.fileno()
     order = msgspec.msgpack.decode(_read(pipe, int.from_bytes(_read(pipe, 4), "big")), type=WorkerOrder)
     set_name(f"api{order.index}")
+    held = hold_parts(Path(order.config.server.data_dir))  # as long as this process lives
     os.umask(0o077)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the supervisor's to hear
     try:
@@ -93,7 +95,20 @@ def main() -> int:
         log.error("stopped", error=error)
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return error.exit_code
+    finally:
+        os.close(held)
     return 0
+
+
+def hold_parts(data_dir: Path, how: int = fcntl.LOCK_SH) -> int:
+    """A lock that all workers of a folder share: a supervisor can tell by it whether an earlier one's are left."""
+    lock = os.open(data_dir / "workers.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, how)
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
 
 
 def _run(order: WorkerOrder, pipe: int) -> None:
