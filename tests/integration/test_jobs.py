@@ -161,6 +161,11 @@ def test_a_batch_is_appended_to_before_and_while_it_runs(tmp_path: Path) -> None
             assert (await ended(service, second)).progress.completed == 2
             with pytest.raises(TaskFinished):
                 await service.append(first.id, [f"{site.url}d"])
+            some = await submit(service, f"{site.url}a", f"{site.url}b/1", is_batch=True, exclude=("/b/*",))
+            left_out = await ended(service, some)
+            assert (left_out.progress.completed, left_out.progress.refused) == (1, 1)
+            none = await ended(service, await submit(service, f"{site.url}b/1", is_batch=True, exclude=("/b/*",)))
+            assert (none.state, none.finish_reason) == (TaskState.FAILED, FinishReason.REFUSED)
             plain = await submit(service, site.url)
             with pytest.raises(BadInput, match="batch"):
                 await service.append(plain.id, [f"{site.url}d"])

@@ -439,6 +439,7 @@ class Core:
         admission = self._frontier.admit(tenant.number, found)
         record = tenant.record
         is_to_be_kept = len(roots) > len(record.roots) or record.expects_more is not more
+        is_to_be_kept = tenant.refuse_seeds(refused) or is_to_be_kept
         record.roots = list(roots)
         self._expect(tenant, more)
         self._loop.touched.add(tenant.number)

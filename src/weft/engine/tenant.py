@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -21,6 +22,8 @@ from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import Lease, Purpose, Reason
 
 RATE_WINDOW = 10  # looks, half a second apart
+MOST_REFUSED_SEEDS = 10_000  # that are remembered
+_REASONS = frozenset(map(str, Reason))
 
 
 class Record(Struct, kw_only=True):
@@ -43,6 +46,7 @@ class Record(Struct, kw_only=True):
     last: Standing | None = None  # of a crawl that has ended
     has_been_edited: bool = False
     expects_more: bool = False  # seeds were announced that have not come
+    refused_seeds: dict[str, str] = {}  # seeds that were not let in, by reason: they have no rows
 
 
 class Tenant(RunningCrawl):
@@ -151,6 +155,22 @@ class Tenant(RunningCrawl):
         copy.status = msgspec.structs.replace(now.status, recent=[], poisoned=[])
         copy.errors, copy.refused, copy.statuses = Counter(now.errors), Counter(now.refused), Counter(now.statuses)
 
+    def refuse_seeds(self, refused: Mapping[str, str]) -> bool:
+        """Counts seeds that were not let in, each once, however often they come; True if there was a new one."""
+        known = self.record.refused_seeds
+        new = {seed: reason for seed, reason in refused.items() if seed not in known}
+        room = MOST_REFUSED_SEEDS - len(known)
+        self.record.refused_seeds = known | dict(list(new.items())[: max(0, room)])
+        return len(self.record.refused_seeds) > len(known)
+
+    def _ends(self) -> dict[str, int]:
+        found: Counter[str] = Counter()
+        for (status, kind), count in self.progress.kinds.items():
+            found[end_name(status, kind)] += count
+        for reason in self.record.refused_seeds.values():
+            found[end_name(0, reason if reason in _REASONS else Reason.SYNTAX)] += 1
+        return {name: count for name, count in found.items() if count}
+
     def look(self, now: float) -> None:
         """For its rate; to be called twice a second while something happens."""
         self._looks = [*self._looks[1 - RATE_WINDOW :], (now, self.progress.status.pages)]
@@ -185,6 +205,6 @@ class Tenant(RunningCrawl):
             statuses={status: count for status, count in progress.statuses.items() if count},
             errors={kind: count for kind, count in progress.errors.items() if count},
             reasons={str(reason): count for reason, count in progress.refused.items() if count},
-            ends={end_name(*kind): count for kind, count in progress.kinds.items() if count},
+            ends=self._ends(),
             note=note,
         )

@@ -508,3 +508,38 @@ def test_tries_of_a_page_that_was_stored_before_a_kill_are_forgotten_and_no_othe
     frontier = bench.open(recover={"done": [again.item]})
     (left,) = {lease.item for lease in leases} - {again.item}
     assert [row[0] for row in frontier._journal.rows("retries")] == [left]
+
+
+# ── open breakers ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("trust", ["", "pinned"])
+def test_sites_with_an_open_breaker_are_told_until_when_also_after_a_restart(bench: Bench, trust: str) -> None:
+    bench.settings |= {"breaker_failures": 5, "breaker_reset_s": 300.0}
+    frontier = bench.open()
+    crawl = frontier.open_crawl("test", CrawlLimits())
+    frontier.set_trust(crawl, trust)
+    allow(frontier, *(f"{trust + ' ' if trust else ''}http://a.test",))
+    frontier.admit(crawl, [Found(f"http://a.test/{n}", 0) for n in range(9)])
+
+    def ask(ok: bool) -> None:
+        (lease,) = frontier.claim("me", 9)
+        fetch(frontier, lease, End.PAGE if ok else End.OTHER, ok=ok)
+        bench.time += 10.0
+
+    for _ in range(4):
+        ask(ok=False)
+    assert frontier.open_breakers() == []
+    ask(ok=False)
+    until = WALL + bench.time - 10 + 300
+    assert frontier.open_breakers() == [("a.test", pytest.approx(until, abs=1))]
+    assert claimed(frontier) == []
+    frontier.commit()
+    bench.kill()
+    frontier = bench.open()
+    assert frontier.open_breakers() == [("a.test", pytest.approx(until, abs=1))]
+    frontier.set_trust(crawl, trust)
+    bench.time += 290.0
+    assert len(frontier.claim("me", 9)) == 1, "one probe"
+    assert claimed(frontier) == []
+    assert frontier.open_breakers() == []
