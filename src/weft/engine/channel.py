@@ -96,7 +96,7 @@ class Server:
         self._peers: dict[int, Peer] = {}
         self._replies: list[tuple[Peer, list[object]]] = []  # values: what the commit gives is still to be put in
         self._sealed: list[tuple[Peer, bytes]] = []  # those that go out with the next `reply`
-        self._answers: list[tuple[Peer, bytes]] = []
+        self._answers: list[tuple[Peer, list[object]]] = []
 
     def fileno(self) -> int:
         """Readable when `turn` has something to do."""
@@ -134,7 +134,7 @@ class Server:
         """Sends the replies to verbs that change nothing."""
         if self._answers:
             answers, self._answers = self._answers, []
-            self._reply(answers)
+            self._reply([(peer, framed(reply)) for peer, reply in answers])
 
     def _reply(self, replies: list[tuple[Peer, bytes]]) -> None:
         for peer, data in replies:
@@ -211,7 +211,7 @@ class Server:
             log.error("a command failed", verb=verb, exc_info=True)
             reply = [number, "error", "WeftError", f"{verb}: internal error: {type(error).__name__}: {error}"]
         if verb in self._at_once:
-            self._answers.append((peer, framed(reply)))
+            self._answers.append((peer, reply))
         else:
             self._replies.append((peer, reply))
         return True

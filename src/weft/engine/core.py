@@ -87,8 +87,8 @@ class Core:
         self._ticket = 0  # of the sync that replies wait for
         self._is_ahead = False  # some state changes are not committed yet: no reply may show them
         self._states: Counter[int] = Counter()  # by crawl: changes of state that are not committed yet
-        # Replies to verbs, with their crawl and how many of its changes belong to them or came before: the commit
-        # gives them their numbers.
+        # Replies, with their crawl and how many of its changes belong to them or came before: the commit gives them
+        # their numbers. Of verbs that change nothing, those that show a change which is not committed yet.
         self._unnumbered: list[tuple[dict[str, Any], int, int]] = []
         self._next_look = self._next_record = self._next_forget = 0.0
         self._recover()
@@ -349,9 +349,10 @@ class Core:
             raise BadInput(f"{verb}: {error}") from None
         self._step(f"did-{verb}")
         reply = msgspec.to_builtins(result)
-        standing = reply[0] if verb == "open" else reply
-        if verb not in _READ_ONLY and isinstance(standing, dict) and "number" in standing:
-            self._unnumbered.append((standing, standing["id"], self._states[standing["id"]]))
+        if verb not in _READ_ONLY or self._is_ahead:
+            for standing in reply if isinstance(reply, list | tuple) else (reply,):
+                if isinstance(standing, dict) and "number" in standing:
+                    self._unnumbered.append((standing, standing["id"], self._states[standing["id"]]))
         return reply
 
     def _subscribe(self, peer: Peer, name: str | None = None) -> Standing | int:
