@@ -116,7 +116,8 @@ class Feeds:
         try:
             while not self._is_closed:
                 changed, task = feed.changed, self._task(feed, task_id)
-                async for event in self._behind(feed, task_id, after):
+                is_last = task is None or task.is_terminal
+                async for event in self._behind(feed, task_id, after, is_last):
                     after = event.number or after
                     has_ended = has_ended or "ended" in event.data
                     if event.kind != "hidden":
@@ -142,10 +143,13 @@ class Feeds:
             feed.looked_at, feed.task = time.monotonic(), self._store.get(task_id)
         return feed.task
 
-    async def _behind(self, feed: Feed, task_id: str, after: int) -> AsyncIterator[JobEvent]:
-        """What there is behind a number: from memory where that has it all, else from the index."""
-        while not 0 < feed.last <= after:
-            if feed.kept and feed.since <= after:
+    async def _behind(self, feed: Feed, task_id: str, after: int, is_last: bool) -> AsyncIterator[JobEvent]:
+        """What there is behind a number: from memory where that has it all, else from the index.
+
+        `is_last`: nobody looks again, so it must be all that there is now, and not all that was heard of.
+        """
+        while is_last or not 0 < feed.last <= after:
+            if feed.kept and feed.since <= after and not is_last:
                 for event in [one for one in feed.kept if (one.number or 0) > after]:
                     yield event
                 return
