@@ -157,7 +157,7 @@ class Feeds:
             for one in found:
                 yield _job_event(one)
             if len(found) < READ_AT_ONCE:
-                feed.last = max(feed.last, found[-1].number if found else after)
+                feed.last = max(feed.last, found[-1].number if found else 0)
                 return
             after = found[-1].number
 
