@@ -164,6 +164,15 @@ def test_a_batch_is_appended_to_before_and_while_it_runs(tmp_path: Path) -> None
             some = await submit(service, f"{site.url}a", f"{site.url}b/1", is_batch=True, exclude=("/b/*",))
             left_out = await ended(service, some)
             assert (left_out.progress.completed, left_out.progress.refused) == (1, 1)
+            fields = {"name": "title", "words": {"css": "p", "type": "number"}}
+            shaped = await submit(service, f"{site.url}a", is_batch=True, extract=fields, formats=("markdown", "links"))
+            await ended(service, shaped)
+            ((result,), _) = await everything(service, shaped)
+            assert result.document["fields"]["name"] == "/a" and "words" in result.document["field_errors"]
+            assert "An article at /a." in result.document["markdown"] and result.document["links"] == []
+            for bad in ({"extract": {"x": "p[["}}, {"formats": ("no such",)}):
+                with pytest.raises(BadInput):
+                    await submit(service, site.url, **bad)
             none = await ended(service, await submit(service, f"{site.url}b/1", is_batch=True, exclude=("/b/*",)))
             assert (none.state, none.finish_reason) == (TaskState.FAILED, FinishReason.REFUSED)
             plain = await submit(service, site.url)

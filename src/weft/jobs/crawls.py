@@ -52,6 +52,8 @@ def crawl_settings(task: Task, jobs: JobsSection) -> dict[str, Any]:
     }
     if not spec.is_batch:
         found["max_depth"] = spec.max_depth
+    if spec.extract:
+        found["extract"] = spec.extract
     if spec.max_pages is not None:
         found["max_pages"] = spec.max_pages
     return found

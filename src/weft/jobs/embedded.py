@@ -11,7 +11,7 @@ import asyncio
 import os
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from pathlib import Path
@@ -26,18 +26,20 @@ from weft.engine.limits import check_email
 from weft.engine.link import EngineLink
 from weft.engine.model import Standing, State
 from weft.engine.reader import Reader
+from weft.engine.stored_page import CrawledPage
 from weft.errors import BadInput
 from weft.fetch.guard import NO_ADDRESS, Guard
-from weft.jobs import documents
 from weft.jobs.crawls import counted, crawl_settings, finish_of, finish_without, progress_of, unstarted
+from weft.jobs.documents import Documents, check_order
 from weft.jobs.errors import EngineAway, TaskFinished, TaskUnknown
 from weft.jobs.feed import Feeds, open_reader
 from weft.jobs.health import Monitor
-from weft.jobs.model import STARTED, FinishReason, Task, TaskSpec, TaskState, error_class, new_task_id
+from weft.jobs.model import STARTED, ErrorClass, FinishReason, Task, TaskSpec, TaskState, error_class, new_task_id
 from weft.jobs.runner import Runner
 from weft.jobs.service import Failure, Health, JobEvent, Result, Results, Status, Submission
 from weft.jobs.store.contract import Finish, JobStore, Listing, Submitted
 from weft.jobs.store.sqlite import SqliteJobStore
+from weft.records import Row
 
 STORE = "jobs.db"
 ENGINE = "engine"  # the engine's folder in the service's
@@ -58,6 +60,7 @@ class EmbeddedJobService:
         self.store: JobStore = SqliteJobStore(data_dir / STORE)
         self.engine = EngineLink(self._engine_dir)
         self._threads, self._local = ThreadPoolExecutor(2, "results"), local()
+        self._documents: list[Documents] = []  # of the threads
         self._feeds = Feeds(self.store, self.engine, self._engine_dir)
         holder = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self.runner = Runner(self.store, self.engine, config.jobs, holder, committed=self._committed, clock=clock)
@@ -79,6 +82,8 @@ class EmbeddedJobService:
             await asyncio.gather(self._running, return_exceptions=True)
         await self.engine.close()
         self._threads.shutdown(wait=True)
+        for documents in self._documents:
+            documents.close()
         await asyncio.to_thread(self.store.close)
 
     # ── submitting ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -86,6 +91,7 @@ class EmbeddedJobService:
     async def submit(self, submission: Submission) -> Submitted:
         """Keeps a new task."""
         found = self._checked(submission.urls)
+        check_order(submission.spec)
         now, spec = self._clock(), submission.spec
         task = Task(
             id=new_task_id(), owner=submission.owner, url=found[0], url_count=len(found), spec=spec, created_at=now
@@ -186,34 +192,39 @@ class EmbeddedJobService:
     def _results(self, task: Task, cursor: int, limit: int, include_errors: bool) -> Results:
         reader = self._reader()
         crawl = reader.crawl_named(task.id)
-        results, errors = list[Result](), list[Failure]()
-        room, more = DOCUMENT_BYTES, crawl is not None
-        while more and crawl is not None:
+        pages, errors = list[CrawledPage](), list[Failure]()
+        room, more, is_full = DOCUMENT_BYTES, crawl is not None, False
+        while more and crawl is not None and not is_full:
             rows = reader.rows(crawl, cursor, ROWS_AT_ONCE)
             more = len(rows) == ROWS_AT_ONCE
             for number, row in rows:
                 kind = error_class(row.status, row.error)
-                is_result = kind is None and not 300 <= row.status < 400
-                is_full = len(results) + len(errors) >= limit or (room <= 0 and results)
-                if is_full and (is_result or (kind is not None and include_errors)):
-                    return Results(results=tuple(results), errors=tuple(errors), cursor=cursor, next_cursor=cursor)
+                is_page = kind is None and not 300 <= row.status < 400
+                is_wanted = is_page or (kind is not None and include_errors)
+                if is_wanted and (len(pages) + len(errors) >= limit or (room <= 0 and pages)):
+                    is_full = True
+                    break
                 cursor = number
-                if is_result and (page := reader.read(number, row)) is not None:
+                if is_page and (page := reader.read(number, row)) is not None:
                     room -= len(page.body)
-                    results.append(
-                        Result(
-                            number=number, url=row.url, status=row.status, title=row.title, depth=row.depth,
-                            fetched_at=row.fetched_at, document=documents.document(page, task.spec),
-                        )
-                    )  # fmt: skip
+                    pages.append(page)
                 elif kind is not None and include_errors:
-                    errors.append(
-                        Failure(
-                            number=number, url=row.url, status=row.status, error=row.error, error_class=kind,
-                            depth=row.depth, at=row.fetched_at,
-                        )
-                    )  # fmt: skip
-        return Results(results=tuple(results), errors=tuple(errors), cursor=cursor, next_cursor=None)
+                    errors.append(_failure(number, row, kind))
+        return Results(
+            results=tuple(self._shown(pages, task.spec)), errors=tuple(errors), cursor=cursor,
+            next_cursor=cursor if is_full else None,
+        )  # fmt: skip
+
+    def _shown(self, pages: Sequence[CrawledPage], spec: TaskSpec) -> Iterator[Result]:
+        if not hasattr(self._local, "documents"):
+            self._local.documents = Documents()
+            self._documents.append(self._local.documents)
+        for page, document in zip(pages, self._local.documents(pages, spec), strict=True):
+            row = page.row
+            yield Result(
+                number=page.number, url=row.url, status=row.status, title=row.title, depth=row.depth,
+                fetched_at=row.fetched_at, document=document,
+            )  # fmt: skip
 
     async def events(self, task_id: str, owner: str | None = None, *, after: int = 0) -> AsyncIterator[JobEvent]:
         """Its events, as they happen."""
@@ -344,6 +355,8 @@ class EmbeddedJobService:
         return reader
 
 
-def task_spec(**fields: object) -> TaskSpec:
-    """A spec of plain values, checked; for tests and tools that have no front door."""
-    return msgspec.convert(fields, TaskSpec)
+def _failure(number: int, row: Row, kind: ErrorClass) -> Failure:
+    return Failure(
+        number=number, url=row.url, status=row.status, error=row.error, error_class=kind, depth=row.depth,
+        at=row.fetched_at,
+    )  # fmt: skip
