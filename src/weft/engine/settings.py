@@ -104,7 +104,7 @@ def same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 def differing(running: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
     """The keys of `wanted` by which an engine that runs would be set otherwise; what is left out may be anything."""
     there = config_of(running)
-    return [key for key, value in wanted.items() if config_of(running, {key: value}) != there]
+    return sorted(key for key, value in wanted.items() if config_of(running, {key: value}) != there)
 
 
 def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
