@@ -1,7 +1,8 @@
-"""What the service says, typed. Times are seconds since 1970, UTC."""
+"""What the service says, typed. Times are UTC."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Literal, TypedDict
 
 from msgspec import Struct
@@ -18,7 +19,7 @@ class ScrapeOptions(TypedDict, total=False):
     max_concurrent_articles: int
     retry_attempts: int
     partial_results_ok: bool
-    export_format: Literal["json", "jsonl", "csv", "markdown", "parquet", "warc"]
+    export_format: Literal["json", "jsonl", "csv", "markdown", "parquet"]
     max_pages: int | None
     include: list[str]
     exclude: list[str]
@@ -73,10 +74,10 @@ class Status(Struct, frozen=True):
     success_rate: float | None
     duration_seconds: float
     remaining_seconds: float | None
-    created_at: float
-    started_at: float | None
-    deadline_at: float | None
-    finished_at: float | None
+    created_at: datetime
+    started_at: datetime | None
+    deadline_at: datetime | None
+    finished_at: datetime | None
     errors_by_class: dict[str, int]
     waiting_before: int | None
     last_event: int
@@ -168,7 +169,7 @@ class PageError(Struct, frozen=True):
     error: str
     error_class: str
     depth: int
-    at: float
+    at: datetime
 
 
 class Results(Struct, frozen=True):
@@ -188,9 +189,9 @@ class Summary(Struct, frozen=True):
     url: str
     status: State
     finish_reason: str | None
-    created_at: float
-    started_at: float | None
-    finished_at: float | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
 
 
 class Listing(Struct, frozen=True):

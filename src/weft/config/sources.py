@@ -15,7 +15,7 @@ from weft.config.values import Value
 
 DEBUG_PODS = "WEFT_DEBUG_POD_ASSIGNMENT"
 # WEFT_ variables that are switches of their own, not keys.
-SWITCHES = re.compile(r"WEFT_(DEBUG.*|REQUIRE_.*|TEST_.*|RUNTIME_DIR)")
+SWITCHES = re.compile(r"WEFT_(DEBUG.*|REQUIRE_.*|TEST_.*|RUNTIME_DIR|SERVER|API_KEY)")
 
 
 def checks_pod_assignment(environment: Mapping[str, str] | None = None) -> bool:

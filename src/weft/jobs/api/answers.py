@@ -9,14 +9,20 @@ from starlette.responses import Response
 
 from weft.jobs.api import cursors
 from weft.jobs.model import Progress, Task
-from weft.jobs.service import Health, Results, Status
+from weft.jobs.service import Failure, Health, Result, Results, Status
 from weft.jobs.store.contract import Listing
+from weft.store.export.facts import iso
 
 
 def json_answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """A JSON document; no cache may keep it."""
     own = {"Cache-Control": "no-store", **(headers or {})}
     return Response(msgspec.json.encode(value), status, own, "application/json")
+
+
+def moment(at: float | None) -> str | None:
+    """A time as all of Weft's JSON has it."""
+    return None if at is None else iso(at)
 
 
 def links(task_id: str) -> dict[str, str]:
@@ -54,10 +60,10 @@ def status_of(status: Status) -> dict[str, Any]:
         "success_rate": status.progress.success_rate,
         "duration_seconds": round(status.duration_s, 3),
         "remaining_seconds": None if status.remaining_s is None else round(status.remaining_s, 3),
-        "created_at": task.created_at,
-        "started_at": task.started_at,
-        "deadline_at": task.deadline_at,
-        "finished_at": task.finished_at,
+        "created_at": moment(task.created_at),
+        "started_at": moment(task.started_at),
+        "deadline_at": moment(task.deadline_at),
+        "finished_at": moment(task.finished_at),
         "errors_by_class": status.errors_by_class,
         "waiting_before": status.waiting_before,
         "last_event": status.number,
@@ -74,14 +80,19 @@ def results_of(task: Task, found: Results, include_errors: bool) -> dict[str, An
         "cursor": cursors.encode(task.id, found.cursor),
     }
     if include_errors:
-        answer["errors"] = found.errors
+        answer["errors"] = [error_of(error) for error in found.errors]
     return answer
 
 
-def page_of(page: Any) -> dict[str, Any]:
+def page_of(page: Result) -> dict[str, Any]:
     """One page: what its row says wins over what its document says."""
-    own = {name: getattr(page, name) for name in ("number", "url", "status", "title", "depth", "fetched_at")}
-    return {**page.document, **own}
+    own = {name: getattr(page, name) for name in ("number", "url", "status", "title", "depth")}
+    return {**page.document, **own, "fetched_at": iso(page.fetched_at)}
+
+
+def error_of(error: Failure) -> dict[str, Any]:
+    """One URL that gave no page."""
+    return {**msgspec.structs.asdict(error), "at": iso(error.at)}
 
 
 def listed(found: Listing) -> dict[str, Any]:
@@ -92,9 +103,9 @@ def listed(found: Listing) -> dict[str, Any]:
             "url": task.url,
             "status": task.state,
             "finish_reason": task.finish_reason,
-            "created_at": task.created_at,
-            "started_at": task.started_at,
-            "finished_at": task.finished_at,
+            "created_at": moment(task.created_at),
+            "started_at": moment(task.started_at),
+            "finished_at": moment(task.finished_at),
             "links": links(task.id),
         }
         for task in found.tasks
@@ -124,7 +135,7 @@ def service_of(health: Health, streams: int) -> dict[str, Any]:
         "active_tasks": health.active,
         "lanes": lanes,
         "tasks_by_status": health.tasks_by_state,
-        "blocked_domains": health.blocked_domains,
+        "blocked_domains": [{"domain": one.domain, "until": iso(one.until)} for one in health.blocked_domains],
         "errors_by_class": health.errors_by_class,
         "success_rate": health.success_rate,
         "pages_per_second": health.pages_per_s,

@@ -1,63 +1,82 @@
-"""A stretch of results in another format than JSON."""
+"""A stretch of results in another format than JSON.
+
+Stretches of JSON lines, CSV and Markdown can be put together: the columns of a task are always the same, and the header
+comes with its first stretch alone.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from starlette.responses import Response
 
+from weft.errors import Missing
 from weft.jobs.api import answers, cursors
+from weft.jobs.api.problems import Refusal
 from weft.jobs.model import Task
 from weft.jobs.service import Results
 from weft.store.export.lines import FORMULA
 
-MEDIA_TYPES = {"jsonl": "application/x-ndjson", "csv": "text/csv", "markdown": "text/markdown"}
+MEDIA_TYPES = {
+    "jsonl": "application/x-ndjson",
+    "csv": "text/csv",
+    "markdown": "text/markdown",
+    "parquet": "application/vnd.apache.parquet",
+}
 Rows = Sequence[dict[str, Any]]
+_COLUMNS = ("number", "url", "status", "title", "depth", "fetched_at", "final_url", "content_type", "length")
+_OF_RULES = ("fields", "field_errors")
+_OF_ERRORS = ("error", "error_class", "at")
 
 
-async def export(task: Task, found: Results, wanted: str, include_errors: bool) -> Response:
+async def export(task: Task, found: Results, wanted: str, *, include_errors: bool, is_first: bool) -> Response:
     """The answer; where there is more, the cursor is in its header `Next-Cursor`."""
     rows: list[dict[str, Any]] = [answers.page_of(page) for page in found.results]
     if include_errors:
-        rows += [msgspec.to_builtins(error) for error in found.errors]
+        rows += [answers.error_of(error) for error in found.errors]
         rows.sort(key=lambda row: row["number"])
     headers = {"Cache-Control": "no-store", "Cursor": cursors.encode(task.id, found.cursor)}
     if found.next_cursor is not None:
         headers["Next-Cursor"] = cursors.encode(task.id, found.next_cursor)
     if wanted != "markdown":
         headers["Content-Disposition"] = f'attachment; filename="{task.id}.{wanted}"'
-    return Response(_WRITERS[wanted](rows), 200, headers, MEDIA_TYPES[wanted])
+    body = await asyncio.to_thread(_written, wanted, rows, _columns(task, include_errors), is_first)
+    return Response(body, 200, headers, MEDIA_TYPES[wanted])
 
 
-def _json_lines(rows: Rows) -> bytes:
-    return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+def _columns(task: Task, include_errors: bool) -> list[str]:
+    rules = _OF_RULES if task.spec.extract else ()
+    return [*_COLUMNS, *task.spec.formats, *rules, *(_OF_ERRORS if include_errors else ())]
 
 
-def _csv(rows: Rows) -> bytes:
-    """What is no plain value is written as JSON, and no cell is a formula."""
-    columns = list(dict.fromkeys(name for row in rows for name in row))
+def _written(wanted: str, rows: Rows, columns: list[str], is_first: bool) -> bytes:
+    if wanted == "jsonl":
+        return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+    if wanted == "markdown":
+        return "".join(map(_section, rows)).encode("utf-8", "replace")
+    return _csv(rows, columns, is_first) if wanted == "csv" else _parquet(rows, columns)
+
+
+def _csv(rows: Rows, columns: list[str], is_first: bool) -> bytes:
+    """RFC 4180; what is no plain value is JSON, and no cell is a formula."""
     out = io.StringIO(newline="")
     writer = csv.writer(out, lineterminator="\r\n")
-    writer.writerow(_cell(name) for name in columns)
+    if is_first:
+        writer.writerow(columns)
     for row in rows:
-        writer.writerow(_cell(row.get(name)) for name in columns)
+        writer.writerow(_cell(_plain(row.get(name))) for name in columns)
     return out.getvalue().encode("utf-8", "replace")
 
 
 def _cell(value: object) -> object:
     if value is None:
         return ""
-    if isinstance(value, dict | list):
-        value = msgspec.json.encode(value).decode()
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
-
-
-def _markdown(rows: Rows) -> bytes:
-    return "".join(_section(row) for row in rows).encode("utf-8", "replace")
 
 
 def _section(row: dict[str, Any]) -> str:
@@ -65,4 +84,18 @@ def _section(row: dict[str, Any]) -> str:
     return f"<!-- {row['url'].replace('--', '%2D%2D')} -->\n\n{said}\n\n"
 
 
-_WRITERS: dict[str, Callable[[Rows], bytes]] = {"jsonl": _json_lines, "csv": _csv, "markdown": _markdown}
+def _parquet(rows: Rows, columns: list[str]) -> bytes:
+    """What is no plain value is JSON."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        missing = Missing.of_extra("pyarrow", "parquet")
+        raise Refusal.of_field("format", f"this service cannot write Parquet: {missing}") from None
+    out = io.BytesIO()
+    parquet.write_table(pyarrow.table({name: [_plain(row.get(name)) for row in rows] for name in columns}), out)
+    return out.getvalue()
+
+
+def _plain(value: object) -> object:
+    return msgspec.json.encode(value).decode() if isinstance(value, dict | list) else value

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator
 
 import msgspec
 
 from weft.jobs.errors import JobError, TaskUnknown
 from weft.jobs.service import JobEvent, JobService
+from weft.store.export.facts import iso
 from weft.telemetry import Log
 
 RING_EVENTS = 2_000
@@ -32,7 +32,8 @@ log = Log("weft.jobs.api")
 
 def frame(event: JobEvent) -> bytes:
     """An event as it goes over the wire; progress has no id, so that nobody resumes behind it."""
-    data = msgspec.json.encode({"at": event.at, **event.data})
+    times = {name: iso(value) for name, value in event.data.items() if name.endswith("_at") and value is not None}
+    data = msgspec.json.encode({"at": iso(event.at), **event.data, **times})
     head = f"id: {event.number}\n" if event.number is not None else ""
     return f"{head}event: {event.kind}\ndata: ".encode() + data + b"\n\n"
 
@@ -162,7 +163,8 @@ class Feeds:
 
         `now_at`: the number of the task's last event.
         """
-        feed = self.open(task_id, now_at)
+        # A new feed begins where its first client does, if that is not far: then nobody needs the disk.
+        feed = self.open(task_id, after if now_at - after < RING_EVENTS else now_at)
         try:
             at, shown = after, -1
             while True:
@@ -186,21 +188,28 @@ class Feeds:
         self, task_id: str, owner: str | None, after: int, feed: Feed
     ) -> AsyncGenerator[tuple[int, bytes], None]:
         """What the ring does not have, up to where it begins."""
-        events = self._service.events(task_id, owner, after=after)
-        pieces, size, at = [], 0, after
+        events, at = aiter(self._service.events(task_id, owner, after=after)), after
+        step: asyncio.Future[JobEvent | None] | None = None
+        pieces: list[bytes] = []
         try:
-            async for event in events:
-                if event.number is None:
-                    continue
-                at = event.number
-                pieces.append(frame(event))
-                size += len(pieces[-1])
-                if at >= feed.first or size > AT_ONCE_BYTES:
+            while at < feed.first:
+                step = step or asyncio.ensure_future(_next(events))
+                # Where the ring begins behind a number that is no event of the task, the next one may be long in
+                # coming: what there is must not wait for it.
+                await asyncio.wait({step}, timeout=GATHER_S if pieces else None)
+                if step.done():
+                    event, step = step.result(), None
+                    at = feed.first if event is None else event.number or at
+                    pieces += [] if event is None else [frame(event)]
+                if step is not None or at >= feed.first or sum(map(len, pieces)) > AT_ONCE_BYTES:
                     yield at, b"".join(pieces)
-                    pieces, size = [], 0
-                    if at >= feed.first:
-                        return
-            yield feed.first, b"".join(pieces)
+                    pieces = []
         finally:
-            with suppress(RuntimeError):
-                await events.aclose()  # type: ignore[attr-defined]
+            if step is not None:
+                step.cancel()
+                await asyncio.gather(step, return_exceptions=True)
+            await events.aclose()  # type: ignore[attr-defined]
+
+
+async def _next(events: AsyncIterator[JobEvent]) -> JobEvent | None:
+    return await anext(events, None)

@@ -3,6 +3,7 @@ unknown one is an error."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, field_validator
@@ -12,11 +13,11 @@ from weft.config import accepted
 from weft.jobs.model import ErrorClass, FinishReason, TaskState
 
 Format = Literal["markdown", "text", "html", "rawHtml", "links", "metadata", "images"]
-ExportFormat = Literal["json", "jsonl", "csv", "markdown", "parquet", "warc"]
+ExportFormat = Literal["json", "jsonl", "csv", "markdown", "parquet"]
 Pattern = Annotated[str, Field(min_length=1, max_length=1000)]
 Tag = Annotated[str, Field(min_length=1, max_length=200)]
 Count = Annotated[int, Field(ge=0)]
-_NULLABLE_TIME = "seconds since 1970, UTC; null until then"
+_NULLABLE_TIME = "null until then"
 
 
 class _Strict(BaseModel):
@@ -67,8 +68,8 @@ class AsyncScrapeRequest(_Strict):
         "markdown",
         "metadata",
     ]
-    include_tags: Annotated[list[Tag], Field(max_length=100, description="only what these CSS selectors match")] = []
-    exclude_tags: Annotated[list[Tag], Field(max_length=100, description="nothing that these match")] = []
+    include_tags: Annotated[list[Tag], Field(max_length=50, description="only what these CSS selectors match")] = []
+    exclude_tags: Annotated[list[Tag], Field(max_length=50, description="nothing that these match")] = []
     only_main_content: Annotated[
         StrictBool, Field(description="without navigation, footers and the like; false: the whole page")
     ] = True
@@ -118,7 +119,7 @@ class TaskProgress(BaseModel):
 
 
 class TaskStatus(BaseModel):
-    """How a task stands. Times are seconds since 1970, UTC."""
+    """How a task stands. Times are UTC."""
 
     task_id: str
     url: str
@@ -129,10 +130,10 @@ class TaskStatus(BaseModel):
     success_rate: Annotated[float | None, Field(description="completed of those completed or failed")]
     duration_seconds: Annotated[float, Field(ge=0)]
     remaining_seconds: Annotated[float | None, Field(description="until the deadline")]
-    created_at: float
-    started_at: Annotated[float | None, Field(description=_NULLABLE_TIME)]
-    deadline_at: Annotated[float | None, Field(description=_NULLABLE_TIME)]
-    finished_at: Annotated[float | None, Field(description=_NULLABLE_TIME)]
+    created_at: datetime
+    started_at: Annotated[datetime | None, Field(description=_NULLABLE_TIME)]
+    deadline_at: Annotated[datetime | None, Field(description=_NULLABLE_TIME)]
+    finished_at: Annotated[datetime | None, Field(description=_NULLABLE_TIME)]
     errors_by_class: dict[str, int]
     waiting_before: Annotated[int | None, Field(description="tasks that get a slot first, while this one is PENDING")]
     last_event: Annotated[int, Field(ge=0, description="the number of its last event")]
@@ -147,7 +148,7 @@ class PageResult(BaseModel):
     status: int
     title: str
     depth: Count
-    fetched_at: float
+    fetched_at: datetime
 
 
 class PageError(BaseModel):
@@ -159,7 +160,7 @@ class PageError(BaseModel):
     error: str
     error_class: ErrorClass
     depth: Count
-    at: float
+    at: datetime
 
 
 class TaskResults(BaseModel):
@@ -180,9 +181,9 @@ class TaskSummary(BaseModel):
     url: str
     status: TaskState
     finish_reason: FinishReason | None
-    created_at: float
-    started_at: float | None
-    finished_at: float | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
     links: TaskLinks
 
 
@@ -215,7 +216,7 @@ class BlockedDomain(BaseModel):
     """A site that is left alone for a while, because it failed too often."""
 
     domain: str
-    until: float
+    until: datetime
 
 
 class ServiceStatus(BaseModel):

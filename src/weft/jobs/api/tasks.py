@@ -11,7 +11,9 @@ from fastapi import APIRouter, Header, Path, Query, Request
 from pydantic import ValidationError
 from starlette.responses import Response
 
-from weft.errors import BadInput, BadUrl
+from weft.errors import BadInput, BadUrl, Missing
+from weft.extract.formats import check_shape
+from weft.extract.rules import BadRules, compile_rules
 from weft.jobs.api import answers, cursors, schemas
 from weft.jobs.api.documented import Responses, answer, problems, scrape_body
 from weft.jobs.api.exporting import MEDIA_TYPES, export
@@ -129,6 +131,7 @@ class TaskRoutes:
             url = check_target(order.url, self._settings.allow_private)
         except BadUrl as error:
             raise Refusal.of_field("url", str(error)) from None
+        check_rules(order)
         return url, TaskSpec(
             max_depth=order.max_depth, timeout_s=order.timeout_minutes * 60.0,
             max_concurrent_articles=order.max_concurrent_articles, retry_attempts=order.retry_attempts,
@@ -175,7 +178,7 @@ class TaskRoutes:
         wanted = query.format or task.spec.export_format
         if wanted == "json":
             return answers.json_answer(answers.results_of(task, found, query.include_errors))
-        return await export(task, found, wanted, query.include_errors)
+        return await export(task, found, wanted, include_errors=query.include_errors, is_first=query.cursor is None)
 
     async def events(
         self,
@@ -247,6 +250,18 @@ class TaskRoutes:
         if not _TASK_ID.fullmatch(task_id):
             raise TaskUnknown(task_id)
         return caller.owner
+
+
+def check_rules(order: schemas.AsyncScrapeRequest) -> None:
+    """Refuses rules and selectors that no page could be read with."""
+    try:
+        compile_rules(order.extract)
+        shape = order.only_main_content, order.include_tags, order.exclude_tags
+        check_shape(*shape, at=("include_tags", "exclude_tags"))
+    except BadRules as error:
+        raise Refusal(422, "; ".join(error.problems[:5]), errors=error.found[:100]) from None
+    except Missing as error:
+        raise Refusal.of_field("extract", f"this service has no patterns: {error}") from None
 
 
 def needs(request: Request, scope: KeyScope) -> Caller:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from asgi_client import Answer, Asgi
+from pyarrow import parquet
 from scripted_service import ScriptedService
 
 from weft.jobs.api.app import create_app
@@ -85,6 +87,9 @@ def test_a_submit_gives_an_id_and_where_everything_is(run: Callable[..., None]) 
         ),
         ({"include": ["re:(a+)+$"]}, "include", "regular expressions are not accepted over HTTP: use globs"),
         ({"include": ["x"] * 101}, "include", "list should have at most 100 items"),
+        ({"extract": {"price": "div["}}, "extract.price", "is not understood"),
+        ({"extract": {"price": {"css": "b", "nonsense": 1}}}, "extract.price", "nonsense"),
+        ({"include_tags": ["a[["]}, "include_tags", "'[[' is not understood"),
         ({"url": None}, "url", "None is not accepted; use a URL of http or https"),
         ({"url": "ftp://example.com/"}, "url", "'ftp://example.com/' is not accepted; use a URL of http or https"),
         ({"url": "https://exa mple.com/"}, "url", "has a space at position 12"),
@@ -264,6 +269,9 @@ def test_results_come_in_other_formats(run: Callable[..., None]) -> None:
         table = await call("GET", path)
         assert table.headers["content-type"].startswith("text/csv")
         assert b"'=HYPERLINK(1)" in table.body, "no cell is a formula"
+        first = await call("GET", f"{path}?limit=1")
+        rest = await call("GET", f"{path}?cursor={first.headers['next-cursor']}")
+        assert first.body + rest.body == table.body, "stretches can be put together"
         lines = await call("GET", f"{path}?format=jsonl&limit=1")
         assert (lines.body.count(b"\n"), lines.headers["content-type"]) == (1, "application/x-ndjson")
         rest = await call("GET", f"{path}?format=jsonl&cursor={lines.headers['next-cursor']}")
@@ -271,6 +279,11 @@ def test_results_come_in_other_formats(run: Callable[..., None]) -> None:
         text = await call("GET", f"{path}?format=markdown")
         assert b"# B" in text.body and b"b--c" not in text.body
         assert (await call("GET", f"{path}?format=json")).json["results"]
+        table = parquet.read_table(io.BytesIO((await call("GET", f"{path}?format=parquet&include_errors=true")).body))
+        assert table.column("url").to_pylist() == [SITE, SITE + "b--c"]
+        empty = f"/scraping/tasks/{await submit(call)}/results"
+        for kind in ("jsonl", "csv", "markdown", "parquet"):
+            assert (await call("GET", f"{empty}?format={kind}")).status == 200
 
     run(test)
 

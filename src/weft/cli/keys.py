@@ -1,0 +1,100 @@
+"""`weft keys`: who may call a scrape service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from weft.cli.output import output_flags, print_document
+
+if TYPE_CHECKING:
+    from weft.jobs.api.keys import ApiKey, Keyring
+
+DATA_DIR = "./weft-service"
+_data_dir = click.option("--data-dir", metavar="DIR", default=DATA_DIR, show_default=True, help="The service's folder.")
+
+
+@click.group()
+def keys() -> None:
+    """Make, list and revoke the API keys of a scrape service.
+
+    A service with keys asks each caller for one; it notices new and revoked ones within a second.
+    """
+
+
+@keys.command()
+@click.argument("name")
+@click.option(
+    "--scope", "scopes", metavar="NAME", multiple=True,
+    help="What it may be used for: submit, read, control, monitor. [default: all]",
+)  # fmt: skip
+@_data_dir
+@output_flags
+def create(name: str, scopes: tuple[str, ...], data_dir: str, as_json: bool, quiet: bool) -> int:
+    """Make a key, and print it: it is kept nowhere."""
+    from weft.errors import BadInput
+    from weft.jobs.api.keys import KeyScope
+
+    for scope in scopes:
+        if scope not in list(KeyScope):
+            raise BadInput(f"--scope: {scope!r} is not accepted; use one of {', '.join(KeyScope)}")
+    text, key = _ring(data_dir).create(name, tuple(map(KeyScope, scopes)) or tuple(KeyScope))
+    if as_json:
+        print_document({"key": text, **_facts(key)})
+        return 0
+    click.echo(text)
+    if not quiet:
+        click.echo("Keep it: it is shown once. Send it as `Authorization: Bearer KEY`.", err=True)
+    return 0
+
+
+@keys.command("list")
+@_data_dir
+@output_flags
+def list_(data_dir: str, as_json: bool, quiet: bool) -> int:
+    """List the keys, revoked ones too."""
+    found = _ring(data_dir).all()
+    if as_json:
+        print_document({"keys": [_facts(key) for key in found]})
+        return 0
+    for key in found:
+        state = "valid" if key.revoked_at is None else "revoked"
+        click.echo(f"{key.id}  {state:7}  {key.name:24}  {','.join(key.scopes)}")
+    if not found and not quiet:
+        click.echo("no keys", err=True)
+    return 0
+
+
+@keys.command()
+@click.argument("which", metavar="ID_OR_NAME")
+@_data_dir
+@output_flags
+def revoke(which: str, data_dir: str, as_json: bool, quiet: bool) -> int:
+    """End a key: the service refuses it within a second."""
+    key = _ring(data_dir).revoke(which)
+    if as_json:
+        print_document(_facts(key))
+    elif not quiet:
+        click.echo(f"{key.id} ({key.name}) is revoked", err=True)
+    return 0
+
+
+def _ring(data_dir: str) -> Keyring:
+    from weft.jobs.api.keys import Keyring
+    from weft.jobs.api.settings import KEYS_FILE
+
+    return Keyring(Path(data_dir) / KEYS_FILE)
+
+
+def _facts(key: ApiKey) -> dict[str, Any]:
+    from weft.jobs.api.answers import moment
+
+    return {
+        "id": key.id,
+        "name": key.name,
+        "scopes": key.scopes,
+        "created_at": moment(key.created_at),
+        "revoked_at": moment(key.revoked_at),
+    }

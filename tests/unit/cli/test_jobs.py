@@ -1,0 +1,161 @@
+"""`weft jobs` and `weft keys`, against the real HTTP server over a service in memory."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripted_service import ScriptedService
+from served import Server, served
+
+from weft.cli.main import run
+from weft.jobs.api.keys import Keyring
+from weft.jobs.model import FinishReason, TaskState
+
+SITE = "https://example.com/"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with served(ScriptedService(), tmp_path_factory.mktemp("service")) as server:
+        yield server
+
+
+class Weft:
+    """Runs command lines against the service."""
+
+    def __init__(self, server: Server, capfd: pytest.CaptureFixture[str]) -> None:
+        self.server = server
+        self._capfd = capfd
+
+    def __call__(self, *words: object, code: int = 0) -> str:
+        assert run(["jobs", *map(str, words), "--server", self.server.url]) == code, self._capfd.readouterr()
+        captured = self._capfd.readouterr()
+        self.said = captured.err
+        return captured.out
+
+    def json(self, *words: object, code: int = 0) -> Any:
+        return json.loads(self(*words, "--json", code=code))
+
+    def submit(self, *words: object) -> str:
+        return self("submit", SITE, *words).strip()
+
+
+@pytest.fixture
+def weft(server: Server, capfd: pytest.CaptureFixture[str]) -> Weft:
+    return Weft(server, capfd)
+
+
+def finish(server: Server, task_id: str, state: TaskState = TaskState.PARTIAL) -> None:
+    def all_of_it() -> None:
+        server.service.move(task_id, TaskState.RUNNING)
+        server.service.page(task_id, SITE, markdown="# A \x1b[31m")
+        server.service.error(task_id, f"{SITE}bad")
+        server.service.move(task_id, state, FinishReason.DONE)
+
+    server.do(all_of_it)
+
+
+def test_a_task_is_submitted_watched_and_taken(weft: Weft, tmp_path: Path) -> None:
+    task_id = weft.submit("--max-depth", 1, "--include", "/docs/*", "--format", "text", "--no-partial")
+    assert weft.said == f"weft jobs watch {task_id}   # shows how far it is\n"
+    spec = weft.server.service.tasks[task_id].spec
+    assert (spec.max_depth, spec.include, spec.formats) == (1, ("/docs/*",), ("text",))
+    assert spec.partial_results_ok is False
+    finish(weft.server, task_id)
+    assert weft("watch", task_id, code=3) == ""
+    assert "PARTIAL 100 % · 1 pages, 1 failed" in weft.said
+    assert weft.json("watch", task_id, code=3)["progress"]["completed"] == 1
+    assert json.loads(weft("results", task_id))["url"] == SITE
+    assert weft("results", task_id, "--out", tmp_path / "out.csv", "--format", "csv") == ""
+    assert (tmp_path / "out.csv").read_text().startswith("number,url,status,title,")
+    found = weft.json("results", task_id, "--errors")
+    assert (len(found["results"]), found["errors"][0]["url"], found["schema"]) == (1, f"{SITE}bad", 1)
+    assert weft("errors", task_id) == f"http_5xx    {SITE}bad  HTTP 500\n"
+    assert weft.json("errors", task_id)["errors"][0]["error_class"] == "http_5xx"
+    assert task_id in weft("list", "--status", "partial")
+    assert weft.json("list", "--limit", 1)["tasks"][0]["task_id"] == task_id
+
+
+def test_a_watch_follows_to_the_end(weft: Weft) -> None:
+    task_id = weft.submit()
+
+    def soon() -> None:
+        time.sleep(0.2)
+        finish(weft.server, task_id, TaskState.COMPLETED)
+
+    thread = threading.Thread(target=soon)
+    thread.start()
+    weft("watch", task_id)
+    thread.join()
+    assert weft.said.startswith("PENDING") and "COMPLETED" in weft.said.splitlines()[-1]
+
+
+def test_a_task_is_paused_resumed_and_cancelled(weft: Weft) -> None:
+    task_id = weft.submit()
+    weft("pause", task_id, code=2)
+    assert "it cannot be paused" in weft.said
+    weft.server.do(lambda: weft.server.service.move(task_id, TaskState.RUNNING))
+    for verb, state in (("pause", "PAUSED"), ("resume", "RUNNING"), ("cancel", "CANCELLED")):
+        weft(verb, task_id)
+        assert weft.said == f"{task_id}: {state}\n"
+    assert weft.json("cancel", task_id)["finish_reason"] == "cancelled"
+    weft("watch", task_id, code=1)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("submit", "ftp://example.com/"), "url: 'ftp://example.com/' is not accepted; use a URL of http or https"),
+        (("submit", SITE, "--timeout-minutes", "4"), "timeout_minutes: 4 is not accepted; use a whole number from 5"),
+        (("submit", SITE, "--max-depth", "x"), "--max-depth: 'x' is not accepted; use a whole number"),
+        (("submit", SITE, "--extract", "/nonsense"), "extract /nonsense: cannot be read"),
+        (("watch", "nonsense"), "there is no task 'nonsense'"),
+        (("results", "0" * 32), "there is no task"),
+        (("list", "--status", "done"), "status: "),
+        (("list", "--key-file", "/nonsense"), "key_file /nonsense: cannot be read"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_message(weft: Weft, words: tuple[str, ...], said: str) -> None:
+    assert weft(*words, code=2) == ""
+    assert weft.said.startswith("weft: ") and said in weft.said, weft.said
+
+
+def test_a_result_file_that_cannot_be_written_is_named(weft: Weft, tmp_path: Path) -> None:
+    weft("results", weft.submit(), "--out", tmp_path / "no" / "file", code=2)
+    assert "No such file or directory" in weft.said
+
+
+def test_a_service_that_is_away_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["jobs", "list", "--server", "http://127.0.0.1:1"]) == 1
+    assert "does not answer: Connection refused; is it running? `weft serve` starts one" in capfd.readouterr().err
+    assert run(["jobs", "list", "--server", "nonsense:x"]) == 2
+
+
+def test_keys_are_made_listed_and_revoked(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = ["--data-dir", str(tmp_path)]
+    assert run(["keys", "create", "ci", "--scope", "read", *folder]) == 0
+    made = capfd.readouterr()
+    key = Keyring(tmp_path / "api-keys.json").check(made.out.strip())
+    assert key is not None and key.scopes == ("read",) and "shown once" in made.err
+    assert run(["keys", "list", *folder]) == 0
+    assert capfd.readouterr().out == f"{key.id}  valid    {'ci':24}  read\n"
+    with served(ScriptedService(), tmp_path) as server:
+        monkeypatch.setenv("WEFT_API_KEY", made.out.strip())
+        monkeypatch.setenv("WEFT_SERVER", server.url)
+        assert run(["jobs", "list"]) == 0
+        assert run(["jobs", "submit", SITE]) == 2
+        assert "lacks the scope 'submit'" in capfd.readouterr().err
+        (tmp_path / "key").write_text("weft_nonsense\n")
+        assert run(["jobs", "list", "--key-file", str(tmp_path / "key")]) == 2
+    assert run(["keys", "revoke", "ci", "--json", *folder]) == 0
+    assert json.loads(capfd.readouterr().out)["revoked_at"].endswith("Z")
+    for words in (["revoke", "ci"], ["create", "a\nb"], ["create", "x", "--scope", "nonsense"]):
+        assert run(["keys", *words, *folder]) == 2
