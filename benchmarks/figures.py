@@ -68,6 +68,11 @@ def key(name: str) -> Callable[[dict[str, Any]], float | None]:
     return lambda section: section.get(name)
 
 
+def p99(name: str) -> Callable[[dict[str, Any]], float | None]:
+    """The 99th percentile of what stands in the section."""
+    return lambda section: section[name]["p99"] if name in section else None
+
+
 def whole(name: str, of: str, least: float) -> Callable[[dict[str, Any]], float | None]:
     """A number that counts only where the run was as large as the goal says: a small one proves nothing."""
     return lambda section: section.get(name) if section.get(of, 0) >= least else None
@@ -214,6 +219,31 @@ FIGURES = {
         most=1,
     ),
     "cancel": Figure("engine", ["engine"], "to cancel a million queued URLs", key("cancel_s"), " s", most=2),
+    "service-idle": Figure(
+        "service", ["service", "idle"], "of memory for the idle service", key("idle_mb"), " MB", most=150
+    ),
+    "submit": Figure("service", ["service", "submit"], "for a submit at 200/s (p99)", p99("submit_ms"), " ms", most=50),
+    "submits-lost": Figure("service", ["service", "submit"], "acknowledged tasks lost", key("submits_lost"), most=0),
+    "status": Figure(
+        "service", ["service", "status"], "for a status at 1,000/s (p99)", p99("status_ms"), " ms", most=25
+    ),
+    "streams": Figure(
+        "service", ["service", "streams"], "late with 2,000 streams (p99)", p99("stream_lag_ms"), " ms", most=250
+    ),
+    "streams-wrong": Figure(
+        "service", ["service", "streams"], "streams with a gap or a repeat", key("streams_wrong"), most=0
+    ),
+    "queue": Figure(
+        "service",
+        ["service", "queue"],
+        "for a status beside 200 running and 10,000 waiting tasks (p99)",
+        p99("queue_status_ms"),
+        " ms",
+        most=25,
+    ),
+    "job-cancel": Figure(
+        "service", ["service", "cancel"], "to cancel a task (p99)", p99("cancel_ms"), " ms", most=2000
+    ),
     "first-fetch": Figure("start", ["startup"], "to the first fetch", key("first_fetch_s"), " s", most=1.5),
     "help": Figure("start", ["startup"], "for `weft --help`", key("help_s"), " s", most=0.3),
     "web-page": Figure("parts", ["parts"], "of CPU a page of the synthetic web", key("web_page_ms"), " ms", most=0.333),

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 import yaml
 from crawling import environment, weft
 from pace import patience
+from served_http import service_in
 
 from weft.config import load
 from weft.crawl.pods.places import places, slots
@@ -177,6 +179,23 @@ def test_async_engine(web: SyntheticWeb, tmp_path: Path) -> None:
     seeds = [f"http://{name}:{web.port}/" for name in names]
     lines = run("async_engine.py", tmp_path / "engine", "me@example.com", *seeds)
     assert {name: sum(line.startswith(f"{name} ") for line in lines) for name in names} == dict.fromkeys(names, 5)
+
+
+def test_jobs_demo(web: SyntheticWeb, tmp_path: Path) -> None:
+    with service_in(tmp_path / "service") as service:
+        lines = run("jobs_demo.py", service.url, f"http://127.1.0.2:{web.port}/")
+        assert re.fullmatch(r"task [0-9a-f]{32}: PENDING", lines[0])
+        assert lines[-1].startswith("COMPLETED, max_pages: 10 pages of "), lines
+        assert sum(": 200 " in line for line in lines) == 10
+        if shutil.which("curl") is None:
+            pytest.skip("no curl is here")
+        with_curl = subprocess.run(
+            ["sh", str(EXAMPLES / "jobs_curl.sh"), service.url, f"http://127.1.0.2:{web.port}/"],
+            capture_output=True, text=True, timeout=patience(60),
+        )  # fmt: skip
+        assert with_curl.returncode == 0, with_curl
+        pages = [json.loads(line) for line in with_curl.stdout.splitlines() if line.startswith("{")]
+        assert len({page["url"] for page in pages}) == 10
 
 
 def test_search_corpus(corpus: Path, seed: str) -> None:

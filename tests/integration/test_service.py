@@ -151,24 +151,6 @@ def test_the_client_scrapes_and_shows_how_far_it_is(service: Service, site: str)
     assert any("a text" in (page.markdown or "") for page in pages)
 
 
-def test_the_examples_run(service: Service, site: str) -> None:
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / "jobs_demo.py"), service.url, f"{site}/quick/"],
-        capture_output=True, text=True, timeout=patience(60), env=environment(),
-    )  # fmt: skip
-    lines = done.stdout.splitlines()
-    assert (done.returncode, lines[-1]) == (0, f"COMPLETED, max_pages: 10 pages of {PAGES + 1} URLs"), done
-    assert sum(": 200 " in line for line in lines) == 10
-    if shutil.which("curl") is None:
-        pytest.skip("no curl is here")
-    done = subprocess.run(
-        ["sh", str(EXAMPLES / "jobs_curl.sh"), service.url, f"{site}/quick/"],
-        capture_output=True, text=True, timeout=patience(60),
-    )  # fmt: skip
-    assert done.returncode == 0, done
-    assert len([json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]) == 10
-
-
 def test_the_command_line_submits_watches_and_takes(service: Service, site: str, tmp_path: Path) -> None:
     where = ("--server", service.url)
     done = weft("jobs", "submit", f"{site}/quick/", "--max-depth", 1, "--watch", "--json", *where)

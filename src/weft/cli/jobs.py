@@ -48,7 +48,7 @@ def jobs() -> None:
 @click.option("--scope", metavar="NAME", help="Where links may lead: any, domain, host or prefix.")
 @click.option("--include", metavar="GLOB", multiple=True, help="Only URLs that match.")
 @click.option("--exclude", metavar="GLOB", multiple=True, help="No URLs that match.")
-@click.option("--format", "formats", metavar="NAME", multiple=True, help="What is kept of a page: markdown, text, ...")
+@click.option("--format", "formats", metavar="NAME", multiple=True, help="What is kept of a page: markdown, text or another.")
 @click.option("--extract", metavar="FILE", help="JSON file with the fields to take from every page.")
 @click.option("--no-partial", is_flag=True, help="A task that could not do all of it has failed.")
 @click.option("--idempotency-key", metavar="TEXT", help="The same text again gives the first task again.")
@@ -158,7 +158,7 @@ _changing("resume", "Go on with a task that is paused.")
 
 
 @jobs.command("list")
-@click.option("--status", metavar="NAME", help="Only those in this state: PENDING, RUNNING, PAUSED, COMPLETED, ...")
+@click.option("--status", metavar="NAME", help="Only those in this state, like RUNNING.")
 @click.option("--limit", metavar="N", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
 @service_flags
 def list_(status: Any, limit: int, server: str | None, key_file: str | None, as_json: bool, quiet: bool) -> int:
