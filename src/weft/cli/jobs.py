@@ -48,7 +48,9 @@ def jobs() -> None:
 @click.option("--scope", metavar="NAME", help="Where links may lead: any, domain, host or prefix.")
 @click.option("--include", metavar="GLOB", multiple=True, help="Only URLs that match.")
 @click.option("--exclude", metavar="GLOB", multiple=True, help="No URLs that match.")
-@click.option("--format", "formats", metavar="NAME", multiple=True, help="What is kept of a page: markdown, text or another.")
+@click.option(
+    "--format", "formats", metavar="NAME", multiple=True, help="What is kept of a page: markdown, text or another."
+)
 @click.option("--extract", metavar="FILE", help="JSON file with the fields to take from every page.")
 @click.option("--no-partial", is_flag=True, help="A task that could not do all of it has failed.")
 @click.option("--idempotency-key", metavar="TEXT", help="The same text again gives the first task again.")
@@ -153,7 +155,7 @@ def _changing(name: str, said: str) -> None:
 
 
 _changing("cancel", "End a task; what was scraped is kept.")
-_changing("pause", "Ask for nothing more until `weft jobs resume`; the deadline runs on.")
+_changing("pause", "Ask for nothing more; the deadline runs on.")
 _changing("resume", "Go on with a task that is paused.")
 
 

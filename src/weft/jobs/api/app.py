@@ -40,7 +40,9 @@ log = Log("weft.jobs.api")
 def create_app(service: JobService, settings: ApiSettings) -> ASGIApp:
     """The application of one worker."""
     feeds, places = Feeds(service, settings.heartbeat_s), Places(settings)
-    figures = WorkerFigures(settings.metrics_dir or settings.data_dir / "metrics", settings.index)
+    figures = WorkerFigures(
+        settings.metrics_dir or settings.data_dir / "metrics", settings.index, settings.data_dir / "engine" / "metrics"
+    )
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
