@@ -87,7 +87,7 @@ def test_a_submit_gives_an_id_and_where_everything_is(run: Callable[..., None]) 
         ),
         ({"include": ["re:(a+)+$"]}, "include", "regular expressions are not accepted over HTTP: use globs"),
         ({"include": ["x"] * 101}, "include", "list should have at most 100 items"),
-        ({"extract": {"price": "div["}}, "extract.price", "is not understood"),
+        ({"extract": {"price": "div["}}, "extract.price.css", "is not understood"),
         ({"extract": {"price": {"css": "b", "nonsense": 1}}}, "extract.price", "nonsense"),
         ({"include_tags": ["a[["]}, "include_tags", "'[[' is not understood"),
         ({"url": None}, "url", "None is not accepted; use a URL of http or https"),
