@@ -89,12 +89,12 @@ def _ring(data_dir: str) -> Keyring:
 
 
 def _facts(key: ApiKey) -> dict[str, Any]:
-    from weft.jobs.api.answers import moment
+    from weft.store.export.facts import iso
 
     return {
         "id": key.id,
         "name": key.name,
         "scopes": key.scopes,
-        "created_at": moment(key.created_at),
-        "revoked_at": moment(key.revoked_at),
+        "created_at": iso(key.created_at),
+        "revoked_at": None if key.revoked_at is None else iso(key.revoked_at),
     }
