@@ -12,16 +12,17 @@ import argparse
 import asyncio
 import http.server
 import json
+import multiprocessing
 import os
 import re
 import resource
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +34,15 @@ from weft.client import Weft
 SUBMITS_PER_S, STATUSES_PER_S, STREAMS, WAITING, RUNNING = 200, 1000, 2000, 10_000, 200
 
 
-class Slow(http.server.BaseHTTPRequestHandler):
-    """Articles that take a while, and link to the next hundred."""
+class Site(http.server.BaseHTTPRequestHandler):
+    """Articles that take a while, each with links to all of its section."""
 
     protocol_version = "HTTP/1.1"
+    article_s = 0.1
 
     def do_GET(self) -> None:
         found = re.fullmatch(r"/(\d+)/(\d+)", self.path)
-        time.sleep(0.1 if found else 0)
+        time.sleep(self.article_s if found else 0)
         links = "".join(f'<a href="/{found[1]}/{number}">x</a>' for number in range(150)) if found else ""
         body = f"<title>{self.path}</title>{links}".encode()
         self.send_response(200 if found else 404)
@@ -53,15 +55,30 @@ class Slow(http.server.BaseHTTPRequestHandler):
         pass
 
 
+class SiteServer(http.server.ThreadingHTTPServer):
+    """Says nothing about clients that go: cancelled tasks do."""
+
+    def handle_error(self, *_: object) -> None:
+        pass
+
+
+def _site(said: Connection, article_s: float) -> None:
+    Site.article_s = article_s
+    server = SiteServer(("127.0.0.1", 0), Site)
+    said.send(server.server_port)
+    server.serve_forever()
+
+
 @contextmanager
-def slow_site() -> Iterator[str]:
-    """A site of slow articles."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Slow)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+def slow_site(article_s: float = 0.1) -> Iterator[str]:
+    """A site in a process of its own: it must not share the load generator's."""
+    here, there = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=_site, args=(there, article_s), daemon=True)
+    process.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield f"http://127.0.0.1:{here.recv()}"
     finally:
-        server.shutdown()
+        process.kill()
 
 
 @contextmanager
@@ -80,7 +97,7 @@ def served(*flags: object) -> Iterator[tuple[Weft, int, int]]:
             "--data-dir",
             folder,
         ]
-        command += ["--job-delay-seconds", "0", *map(str, flags)]
+        command += [*([] if "--job-delay-seconds" in flags else ["--job-delay-seconds", "0"]), *map(str, flags)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             said = b""
@@ -129,7 +146,7 @@ async def status(seconds: float) -> dict[str, Any]:
 
 async def streams(_: float) -> dict[str, Any]:
     """Many clients of one running task's events: how late each numbered event is, counted from its fetch."""
-    with slow_site() as site, served() as (client, port, _):
+    with slow_site(0.0) as site, served("--job-delay-seconds", 0.1) as (client, port, _):
         task_id = client.submit(f"{site}/1/0", max_depth=1, max_concurrent_articles=1).task_id
         loop, readers = asyncio.get_running_loop(), []
         for _number in range(STREAMS):
