@@ -145,10 +145,16 @@ def test_a_redirect_to_a_metadata_address_is_not_followed(service: Service, site
 
 def test_the_client_scrapes_and_shows_how_far_it_is(service: Service, site: str) -> None:
     seen: list[Status] = []
-    pages = service.client.scrape(f"{site}/quick/", max_depth=1, progress=seen.append)
+    order = {"name": "title", "body": {"css": "p", "required": True}}
+    pages = service.client.scrape(
+        f"{site}/quick/", max_depth=1, formats=["markdown"], extract=order, progress=seen.append
+    )
     assert len(pages) == len({page.url for page in pages}) == PAGES + 1
     assert [check_sum(status).status for status in seen][-1] == "COMPLETED"
     assert {page.title for page in pages} == {"quick", *(f"/quick/{number}" for number in range(PAGES))}
+    assert all(page.fields["name"] == page.title for page in pages)
+    articles = [page for page in pages if page.title != "quick"]
+    assert all("a text" in (page.markdown or "") and "a text" in page.fields["body"] for page in articles)
 
 
 def test_the_command_line_submits_watches_and_takes(service: Service, site: str, tmp_path: Path) -> None:
