@@ -26,6 +26,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Tests that run at the same time crawl hosts of the same names: each process of theirs has a machine to itself.
 os.environ["WEFT_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="weft-tests-")
+# Many webs of the tests have a robots.txt that is never well: three tries are enough where nobody says otherwise.
+os.environ.setdefault("WEFT_ROBOTS_PATIENCE_SECONDS", "0")
 
 import pace
 import progress

@@ -153,7 +153,7 @@ def test_the_documented_defaults_are_the_defaults() -> None:
         "robots_cache_ttl_seconds": 86400, "max_body_bytes": 10 * 2**20, "max_redirects": 5, "connect_timeout": 10,
         "read_timeout": 15, "total_timeout": 60, "max_retries": 3, "retry_backoff_seconds": 1, "breaker_failures": 5,
         "breaker_reset_seconds": 300, "prometheus_port": 8001, "metrics_update_seconds": 10, "lease_seconds": 90,
-        "max_retry_after_seconds": 600, "breaker_max_probes": 3, "fetcher_workers": 200, "politeness_scope": "domain",
+        "max_retry_after_seconds": 600, "breaker_max_probes": 3, "fetcher_workers": None, "politeness_scope": "domain",
         "user_agent_template": "Weft/{version} (+{email})", "store": ("warc",), "data_dirs": ("./weft-data",),
     }  # fmt: skip
     assert {name: values[name] for name in documented} == documented

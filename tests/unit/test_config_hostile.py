@@ -67,7 +67,7 @@ def test_any_other_key_has_an_answer_to_it_too(value: Any) -> None:
 def test_the_message_names_the_range() -> None:
     huge = "99999999999999999999999"
     assert said(fetcher_workers=huge) == (
-        f"`fetcher_workers`: '{huge}' is not accepted; use a whole number from 1 to 10,000"
+        f"`fetcher_workers`: '{huge}' is not accepted; use a whole number from 1 to 10,000 or nothing"
     )
     assert said(max_pages=huge) == (
         f"`max_pages`: '{huge}' is not accepted; use a whole number from 1 up or nothing, at most 1,000,000,000,000,000"

@@ -52,6 +52,7 @@ def demo(hosts: int, pages: int, seed: int, data_dir: str, no_progress: bool, as
         "allow_private": True,
         "data_dirs": folders,
         "prometheus_port": 0,
+        "robots_patience_seconds": 2.0,  # some are ill for good, and nobody should have to wait for them here
         "fresh": folder.exists(),
     }
     if not quiet and not as_json:

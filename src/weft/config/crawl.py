@@ -46,6 +46,9 @@ class PolitenessSection(Section, frozen=True, kw_only=True):
     robots_ttl_s: Annotated[Timeout, Tuning("seconds a robots.txt is kept")] = field(
         default=86400.0, name="robots_cache_ttl_seconds"
     )
+    robots_patience_s: Annotated[
+        Seconds, Tuning("seconds, about, that a robots.txt which fails (5xx, 429) is tried again while its pages wait")
+    ] = field(default=120.0, name="robots_patience_seconds")
     max_retries: Annotated[Count, Help("tries after the first, for what may succeed later")] = 3
     retry_backoff_s: Annotated[Seconds, Tuning("seconds before the first retry; they double, to at most 60")] = field(
         default=1.0, name="retry_backoff_seconds"
@@ -70,9 +73,10 @@ class FetchSection(Section, frozen=True, kw_only=True):
     user_agent_template: Annotated[str, Tuning("the user agent, with {version} and {email}")] = (
         "Weft/{version} (+{email})"
     )
-    workers: Annotated[Annotated[int, Meta(ge=1, le=10_000)], Tuning("transfers in flight in a fetcher process")] = (
-        field(default=200, name="fetcher_workers")
-    )
+    workers: Annotated[
+        Annotated[int, Meta(ge=1, le=10_000)] | None,
+        Tuning("transfers in flight in a fetcher process, at most; by default what memory and descriptors allow"),
+    ] = field(default=None, name="fetcher_workers")
     parser_children: Annotated[
         Annotated[int, Meta(ge=0, le=64)],
         Tuning("processes that parse pages for a fetcher process; a page that kills one then costs itself alone"),
@@ -80,6 +84,9 @@ class FetchSection(Section, frozen=True, kw_only=True):
     max_body_bytes: Annotated[Positive, Help("bytes of a body, at most; after decompression, too")] = 10 * 1024 * 1024
     max_redirects: Annotated[Count, Tuning("redirects in a chain, at most")] = 5
     connect_timeout_s: Annotated[Timeout, Tuning("seconds to connect")] = field(default=10.0, name="connect_timeout")
+    first_connect_s: Annotated[
+        Timeout, Tuning("seconds to connect to a site for the first time; the second try has connect_timeout")
+    ] = field(default=3.0, name="first_connect_timeout")
     read_timeout_s: Annotated[Timeout, Tuning("seconds without a byte")] = field(default=15.0, name="read_timeout")
     total_timeout_s: Annotated[Timeout, Help("seconds for a whole transfer")] = field(
         default=60.0, name="total_timeout"

@@ -27,6 +27,7 @@ class Settings(TypedDict, total=False):
     politeness_scope: Literal["domain", "host", "ip"]
     machine_clock: bool
     robots_cache_ttl_seconds: float
+    robots_patience_seconds: float
     max_retries: int
     retry_backoff_seconds: float
     max_retry_after_seconds: float
@@ -36,11 +37,12 @@ class Settings(TypedDict, total=False):
     lease_seconds: float
     email: str | None
     user_agent_template: str
-    fetcher_workers: int
+    fetcher_workers: int | None
     parser_children: int
     max_body_bytes: int
     max_redirects: int
     connect_timeout: float
+    first_connect_timeout: float
     read_timeout: float
     total_timeout: float
     cookies: Literal["jar", "off"]

@@ -14,6 +14,7 @@ from weft import __version__
 from weft.config import Config
 from weft.engine.loop.commit import Committer
 from weft.engine.loop.fetch_loop import Loop
+from weft.engine.loop.flight import Flight, most_in_flight
 from weft.engine.loop.halves import fetching, fused, parsers_of, reading
 from weft.engine.loop.handoff import Outlet
 from weft.engine.loop.metrics import EngineMetrics
@@ -99,8 +100,9 @@ class Fetching(Parts):
 
     def __init__(self, frontier: OpenFrontier, *args: Any, outlet: Outlet | None = None, **kwargs: Any) -> None:
         super().__init__(frontier, *args, **kwargs)
-        workers = self.config.fetch.workers
-        self.ways = Ways(client_for(workers), workers)
+        most = most_in_flight(self.config.fetch.workers)
+        self.ways = Ways(client_for(most), most)
+        self._flight = Flight(most)
         self.outlet = outlet
         store, crawls = self.store, self.crawls
         if outlet is not None:
@@ -115,8 +117,8 @@ class Fetching(Parts):
         self.committer = Committer(frontier, self.store, self.step, outlet.spool.sync if outlet else lambda: None)
         self.loop = Loop(
             frontier, self.ways, self.results, self.committer, self.crawls, self.progress, self.suspects, self.metrics,
-            owner=owner, step=self.step, chores=chores, by_address=self.config.politeness.key_scope == "ip",
-            pressure=outlet.pressure if outlet else None, **how,
+            owner=owner, step=self.step, flight=self._flight, chores=chores,
+            by_address=self.config.politeness.key_scope == "ip", pressure=outlet.pressure if outlet else None, **how,
         )  # fmt: skip
         return self.loop
 

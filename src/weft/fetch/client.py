@@ -84,7 +84,8 @@ class Client:
         self._watched: dict[int, int] = {}  # libcurl's sockets, and the events that it waits for
         self._raw = RawReads(self._epoll, section.max_body_bytes)
         self._due: float | None = None  # when libcurl wants to be called
-        limits = (section.connect_timeout_s, section.read_timeout_s, section.total_timeout_s)
+        self._connect_s = (section.connect_timeout_s, min(section.first_connect_s, section.connect_timeout_s))
+        limits = (self._connect_s[True], section.read_timeout_s, section.total_timeout_s)
         self._sweep_every_s = min(0.5, min(limits) / SWEEPS)
         self._next_sweep = 0.0
         self._done: Done = []
@@ -130,20 +131,23 @@ class Client:
         keep_bytes: int = 0,
         until: float = math.inf,
         address: str | None = None,
+        is_first: bool = False,
     ) -> None:
         """Begins one GET; `headers` are added to the usual ones, and replace those of the same name.
 
         With `keep_bytes` a body is read up to that size; a longer one ends as too large, with the bytes read. `until`:
         a deadline in the client's clock, after which nothing is sent and a transfer in flight is aborted, also when
         this process was stopped meanwhile. `address`: the result of `address_of`; the request goes there and nowhere
-        else, or ends with the reason if it is empty.
+        else, or ends with the reason if it is empty. `is_first`: nothing is known of the host, which has less time to
+        take a connection than others.
         """
         transfer = self._free.pop() if self._free else self._make_transfer()
         transfer.url, transfer.tag = url, tag
         transfer.keep(keep_bytes, self._section.max_body_bytes)
         transfer.started = transfer.moved = now = self._clock()
         transfer.until = until
-        transfer.connect_by = now + self._section.connect_timeout_s
+        transfer.connect_s = self._connect_s[is_first]
+        transfer.connect_by = now + transfer.connect_s
         if not self._active:
             self._next_sweep = now + self._sweep_every_s
         self._active[transfer.curl] = transfer
@@ -279,7 +283,7 @@ class Client:
         """Hands the transfer to libcurl, pinned to its next address; the addresses left share the time to connect."""
         address, transfer.addresses = transfer.addresses[0], transfer.addresses[1:]
         transfer.pin(address)
-        transfer.connect_by = transfer.started + self._section.connect_timeout_s
+        transfer.connect_by = transfer.started + transfer.connect_s
         if transfer.addresses:
             now = self._clock()
             transfer.connect_by = now + (transfer.connect_by - now) / (len(transfer.addresses) + 1)

@@ -63,6 +63,7 @@ class Transfer:
         "asked",
         "chunks",
         "connect_by",
+        "connect_s",
         "curl",
         "cuts",
         "host",
@@ -108,7 +109,7 @@ class Transfer:
         self.tag: object = None
         self.request_head = b""
         self.addresses: tuple[str, ...] = ()  # those still to try
-        self.started = self.moved = self.connect_by = 0.0
+        self.started = self.moved = self.connect_by = self.connect_s = 0.0
         self.until = math.inf  # nothing is sent from then on
         self.mark = self.keep_bytes = self._kept = 0
         self.asked = False  # the request was sent

@@ -67,6 +67,8 @@ class Ended(Struct, frozen=True, gc=False):
     slow_down: bool = False  # the site asked for fewer requests (429, 503)
     retry_after_s: float | None = None
     outcome: str = ""  # for the request log: the status, or the kind of failure
+    in_trouble: bool = False  # of a slow-down: by a fault of the site (503), not by a limit that it has set
+    took_s: float | None = None  # until the answer was there; None where there was none, or nobody looked
 
 
 class End(StrEnum):
@@ -76,6 +78,13 @@ class End(StrEnum):
     OTHER = "other"  # redirect, error, refusal: the item is done, the permit is given back
     RETRY = "retry"  # queued again after a wait, counted as an attempt
     RELEASE = "release"  # queued again at once, as if it had not been claimed
+
+
+class Slots(Struct, frozen=True, gc=False):
+    """How many leases may be out at a time to sites that have shown little good: the others may have all there are."""
+
+    unknown: int  # sites that have never answered, or not the last time
+    slow: int
 
 
 class Outcome(Struct, frozen=True, gc=False):
@@ -195,8 +204,9 @@ class Frontier(Protocol):
     def scope_extensions(self, crawl: int) -> list[str]:
         """The URLs that extended the scope, from all processes."""
 
-    def claim(self, owner: str, limit: int) -> list[Lease]:
-        """Leases for items that are due; durable before it returns."""
+    def claim(self, owner: str, limit: int, slots: Slots | None = None) -> list[Lease]:
+        """Leases for items that are due; durable before it returns. `slots`: what sites that hang may have of them; a
+        frontier that does not know what a site has shown may give them more."""
 
     def take_places(self, wanted: Sequence[Wanted]) -> list[bool]:
         """Politeness by address: whether each request may be sent now. False: the lease has ended, and its item is

@@ -1,4 +1,5 @@
-"""When the next request may go to a site: its due time, its places, its circuit breaker, and its slowdown after a 429.
+"""When the next request may go to a site: its due time, its places, its circuit breaker, its slowdown after a 429; and
+what it has shown of itself, by which requests to sites that hang cannot take the slots of those that answer.
 
 A PolitenessClock is what politeness is kept for: a domain, a host or an address. All crawls share it. What the site
 asked for binds all of them (`due`: Retry-After, a Crawl-delay); a crawl's own delay counts from anyone's last request
@@ -9,6 +10,7 @@ its name, other certificates, a proxy) may fail where others do not. Invariant: 
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from weft.config import PolitenessSection
@@ -18,8 +20,12 @@ if TYPE_CHECKING:
     from weft.frontier.embedded.sites import Site
 
 SLOWEST_S = 60.0
-NEVER = float("-inf")
+_NEVER = float("-inf")
 EASE_AFTER = 20  # good answers in a row after which a slowed site is trusted with half the delay again
+SLOW_S = 2.0  # a site that takes longer to answer is slow
+LAG_S = 1.0  # answers that take less are never held against a site, whatever it took before
+LAG_TIMES = 3.0  # times its usual time, from which on a site is said to have slowed down
+_RECENT, _USUAL = 1 / 4, 1 / 64  # the weight of the last answer in the two averages
 log = Log("weft.frontier.politeness")
 # Log lines about sites: event → message, and the field that its number goes into. All frontiers log the same.
 CHANGES = {
@@ -39,6 +45,14 @@ def log_change(what: str, site: str, number: float) -> None:
         message, field = CHANGES[what]
         reason = {"reason": what} if field == "urls" else {}
         log.info(message, site=site, **reason, **{field: number})
+
+
+class Shown(IntEnum):
+    """What a site has shown of itself. Each class has its own share of a process's slots."""
+
+    FINE = 0
+    SLOW = 1
+    UNKNOWN = 2  # it has never answered, or not the last time
 
 
 class Breaker:
@@ -72,25 +86,38 @@ class PolitenessClock(Breaker):
     those without a trust of their own."""
 
     __slots__ = (
-        "active", "crawl_delay_s", "due", "extra_s", "forced_single", "good", "last_end", "last_start", "parked",
-        "private",
+        "active", "crawl_delay_s", "due", "extra_s", "forced_single", "good", "in_trouble", "lag_s", "last_end",
+        "last_start", "parked", "private", "recent_s", "usual_s",
     )  # fmt: skip
 
     def __init__(self, due: float = 0.0) -> None:
         super().__init__()
         self.due = due  # not before this, whoever asks
-        self.last_start = self.last_end = NEVER  # of requests, whosever they were
+        self.last_start = self.last_end = _NEVER  # of requests, whosever they were
         self.active = 0  # places taken
         self.crawl_delay_s = 0.0
         self.extra_s = 0.0  # delay added after a 429 or 503
         self.good = 0  # successes since then
         self.forced_single = False  # a Crawl-delay or Retry-After was seen
+        self.in_trouble = False  # what slowed it down was a fault of its own (503), not a limit (429)
+        self.recent_s = -1.0  # how long it takes to answer, lately; negative: it has not answered
+        self.usual_s = -1.0  # the same over a longer time
+        self.lag_s = 0.0  # delay added while it answers much later than usual
         self.private: dict[str, Breaker] | None = None  # of crawls with a trust of their own, by it
         self.parked: dict[Site, None] | None = None  # of a shared clock: the sites that wait for a place, in order
 
     def delay_s(self, section: PolitenessSection) -> float:
         """The current minimum time between two requests."""
+        if self.lag_s and section.delay_s:
+            return max(section.delay_s, self.crawl_delay_s, self.extra_s, self.lag_s)
         return max(section.delay_s, self.crawl_delay_s, self.extra_s)
+
+    @property
+    def shown(self) -> Shown:
+        """By what it did with its last requests."""
+        if self.recent_s < 0.0:
+            return Shown.UNKNOWN
+        return Shown.FINE if self.recent_s < SLOW_S else Shown.SLOW
 
     def places(self, section: PolitenessSection, trust: str = "") -> int:
         """How many requests may be in flight."""
@@ -140,21 +167,45 @@ class PolitenessClock(Breaker):
         """A request is over."""
         self.last_end = max(self.last_end, at)
 
-    def slow_down(self, at: float, retry_after_s: float | None, section: PolitenessSection) -> None:
+    def took(self, seconds: float | None, section: PolitenessSection) -> None:
+        """How long an answer took; None: there was none.
+
+        A site whose answers take several times as long as they used to has more to do than it can: it gets a request no
+        more often than it answers, until that has passed or has become usual.
+        """
+        if seconds is None:
+            self.recent_s = -1.0
+            return
+        if self.usual_s < 0.0:
+            self.usual_s = seconds
+        self.usual_s += _USUAL * (seconds - self.usual_s)
+        self.recent_s = seconds if self.recent_s < 0.0 else self.recent_s + _RECENT * (seconds - self.recent_s)
+        lags = self.recent_s > LAG_S and self.recent_s > LAG_TIMES * self.usual_s
+        lag_s = min(SLOWEST_S, self.recent_s) if lags else 0.0
+        if lag_s < self.lag_s:
+            self.due = max(self.due, self.due_for(section))  # the shorter delay counts from the next request on
+        self.lag_s = lag_s
+
+    def slow_down(
+        self, at: float, retry_after_s: float | None, section: PolitenessSection, *, in_trouble: bool = False
+    ) -> None:
         """The site asked for fewer requests: doubles the delay, and allows one at a time."""
         self.good = 0
         self.forced_single = True
+        self.in_trouble = in_trouble
         self.extra_s = min(SLOWEST_S, max(2 * self.delay_s(section), 1.0))
         self.due = max(self.due, at + self.extra_s, at + (retry_after_s or 0.0))
 
     def answered(self, item: int, ok: bool, at: float, section: PolitenessSection, trust: str = "") -> None:
-        """Counts a success or failure for the breaker; successes reduce a slowed site's extra delay."""
+        """Counts a success or failure for the breaker; successes reduce a slowed site's extra delay: to half after
+        twenty where it has a limit, to a quarter after each where it had a fault that has passed."""
         self.breaker(trust).count(item, ok, at, section)
         if ok:
             self.good += 1
-            if self.extra_s and self.good % EASE_AFTER == 0:
+            if self.extra_s and (self.in_trouble or self.good % EASE_AFTER == 0):
                 self.due = max(self.due, self.due_for(section))  # the shorter delay counts from the next request on
-                self.extra_s = self.extra_s / 2 if self.extra_s > 2 * section.delay_s else 0.0
+                times = 4 if self.in_trouble else 2
+                self.extra_s = self.extra_s / times if self.extra_s > times * section.delay_s else 0.0
 
     def broken(self, section: PolitenessSection, trust: str = "") -> bool:
         """Whether as many probes have failed as are made: the site is given up."""
@@ -195,12 +246,14 @@ class AddressClock(PolitenessClock):
         self.long_until = 0.0  # it has asked for longer than anyone waits: what is queued for it is rejected
         self.parked = {}
 
-    def slow_down(self, at: float, retry_after_s: float | None, section: PolitenessSection) -> None:
+    def slow_down(
+        self, at: float, retry_after_s: float | None, section: PolitenessSection, *, in_trouble: bool = False
+    ) -> None:
         """A Retry-After above the maximum is not waited for: until its end, items for this address are rejected."""
         if (retry_after_s or 0.0) > section.max_retry_after_s:
             self.long_until = at + (retry_after_s or 0.0)
             retry_after_s = None
-        super().slow_down(at, retry_after_s, section)
+        super().slow_down(at, retry_after_s, section, in_trouble=in_trouble)
 
     def wants(self, crawl_delay_s: float) -> None:
         """Raises the Crawl-delay to that of a site at this address."""

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from weft.config import PolitenessSection
 from weft.engine.loop.progress import CrawlProgress, read_status
-from weft.engine.loop.robots import record_of
+from weft.engine.loop.robots import MOST_TRIES, TRIES, is_worth_another, record_of
 from weft.engine.loop.steps import STEPS, crash_point
 from weft.engine.loop.suspects import Suspects, pulse
 from weft.engine.loop.verdict import Kind, backoff_s, error_kind, kind_of, site_health
@@ -48,6 +49,27 @@ def result(status: int = 0, error: str | None = None, body: bytes = b"", head: b
 )
 def test_what_a_result_means(status: int, error: str | None, kind: Kind) -> None:
     assert kind_of(result(status, error)) is kind
+
+
+def tries(answer: FetchResult, *, known: bool = False, backoff_s: float = 1.0, patience_s: float = 120.0) -> int:
+    """How often a robots.txt is asked for that always answers so."""
+    section = PolitenessSection(delay_s=1.0, places=1, retry_backoff_s=backoff_s, robots_patience_s=patience_s)
+    attempt = 0
+    while is_worth_another(answer, attempt, section, known=known):
+        attempt += 1
+    return attempt + 1
+
+
+def test_a_robots_txt_is_waited_for_where_somebody_answers() -> None:
+    ill, dead = result(503), result(0, "timeout")
+    assert tries(ill) == 8, "after waits of 1 + 2 + 4 + 8 + 16 + 32 + 60 seconds"
+    assert tries(result(500)) == tries(result(429)) == 8
+    assert tries(ill, patience_s=0.0) == TRIES
+    assert tries(ill, patience_s=20.0) == 6
+    assert tries(ill, patience_s=600.0) > tries(ill)
+    assert tries(dead) == TRIES, "it is more likely dead than ill"
+    assert tries(dead, known=True) == 8, "it was read before"
+    assert tries(ill, backoff_s=0.0) == MOST_TRIES + 1
 
 
 def test_what_a_result_says_of_its_site() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from weft.config import PolitenessSection
-from weft.frontier.politeness import EASE_AFTER, SLOWEST_S, AddressClock, PolitenessClock
+from weft.frontier.politeness import EASE_AFTER, SLOWEST_S, AddressClock, PolitenessClock, Shown
 
 
 def section(**settings: Any) -> PolitenessSection:
@@ -245,3 +245,83 @@ def test_sites_that_asked_for_nothing_leave_an_address_its_places() -> None:
     address, rules = AddressClock("192.0.2.1"), section(places=3)
     address.joined(PolitenessClock())
     assert (address.places(rules), address.delay_s(rules), address.due) == (3, 4.0, 0.0)
+
+
+# ── what a site has shown ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_fault_that_has_passed_is_forgotten_sooner_than_a_limit() -> None:
+    rules = section(delay_s=1.0)
+    ill, limited = PolitenessClock(), PolitenessClock()
+    for clock in (ill, limited):
+        for at in range(5):
+            clock.slow_down(float(at), None, rules, in_trouble=clock is ill)
+        assert clock.delay_s(rules) == 32.0
+    assert good_answers(ill, 3, rules) == [8.0, 2.0, 1.0]
+    assert good_answers(limited, EASE_AFTER, rules) == [32.0] * (EASE_AFTER - 1) + [16.0]
+    ill.slow_down(9.0, None, rules, in_trouble=True)
+    ill.slow_down(9.0, None, rules)
+    assert good_answers(ill, 3, rules) == [4.0] * 3, "what it said last counts"
+
+
+def test_a_site_is_what_its_last_answers_were() -> None:
+    clock, rules = PolitenessClock(), section()
+    assert clock.shown is Shown.UNKNOWN
+    clock.took(0.2, rules)
+    assert clock.shown is Shown.FINE
+    for _ in range(20):
+        clock.took(9.0, rules)
+    assert clock.shown is Shown.SLOW
+    clock.took(None, rules)
+    assert clock.shown is Shown.UNKNOWN
+    clock.took(0.1, rules)
+    assert clock.shown is Shown.FINE, "it begins anew"
+
+
+def test_a_site_that_slows_down_is_asked_no_more_often_than_it_answers() -> None:
+    clock, rules = PolitenessClock(), section(delay_s=1.0)
+    for _ in range(50):
+        clock.took(0.2, rules)
+    assert clock.delay_s(rules) == 1.0
+    delays = []
+    for _ in range(12):
+        clock.took(6.0, rules)
+        delays.append(clock.delay_s(rules))
+    assert delays[0] == pytest.approx(1.65) and delays == sorted(delays) and 5.5 < delays[-1] < 6.0
+    clock.ended(500.0)
+    due = clock.due_for(rules)
+    for _ in range(20):
+        clock.took(0.2, rules)
+        assert clock.due_for(rules) >= due, "a time that was set is never taken back"
+    assert clock.delay_s(rules) == 1.0
+
+
+def test_a_site_that_was_always_slow_has_not_slowed_down_and_small_times_do_not_count() -> None:
+    rules = section(delay_s=1.0)
+    steady, quick = PolitenessClock(), PolitenessClock()
+    for _ in range(9):
+        steady.took(8.0, rules)
+    steady.took(14.0, rules)
+    quick.took(0.01, rules)
+    for _ in range(9):
+        quick.took(0.9, rules)
+    assert (steady.delay_s(rules), quick.delay_s(rules)) == (1.0, 1.0)
+
+
+def test_what_lasts_becomes_usual_and_no_delay_is_longer_than_the_longest() -> None:
+    clock, rules = PolitenessClock(), section(delay_s=1.0)
+    clock.took(0.1, rules)
+    for _ in range(30):
+        clock.took(500.0, rules)
+    assert clock.delay_s(rules) <= SLOWEST_S
+    for _ in range(200):
+        clock.took(500.0, rules)
+    assert clock.delay_s(rules) == 1.0
+
+
+def test_a_crawl_without_a_delay_is_not_slowed_by_late_answers() -> None:
+    clock, rules = PolitenessClock(), section(delay_s=0.0)
+    clock.took(0.1, rules)
+    for _ in range(5):
+        clock.took(9.0, rules)
+    assert clock.delay_s(rules) == 0.0

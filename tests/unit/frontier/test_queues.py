@@ -16,6 +16,7 @@ from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.embedded.queues import FORGET_AFTER_S, Queues
 from weft.frontier.embedded.sites import Crawl
 from weft.frontier.journal import Journal
+from weft.frontier.politeness import Shown
 from weft.records import Found, Lease, Purpose
 
 WALL = 1_700_000_000.0
@@ -441,7 +442,7 @@ def test_as_many_parked_sites_are_woken_as_there_are_places_in_the_order_they_ca
     clock.active = active
     queues.wake(clock)
     woken = []
-    while (site := queues.wheel.pop(bench.time)) is not None:
+    while (site := queues.wheel.pop(bench.time, Shown.UNKNOWN)) is not None:
         woken.append(site.key)
     assert woken == keys[: places - active]
     assert [site.key for site in clock.parked or ()] == keys[places - active :]
@@ -457,7 +458,7 @@ def test_a_parked_site_whose_item_must_wait_does_not_take_the_place(bench: Bench
         queues.enqueue(crawl, Found(f"http://{key}/", 0, hops=1), number, not_before=not_before)
     clock.active = 0
     queues.wake(clock)
-    site = queues.wheel.pop(bench.time)
+    site = queues.wheel.pop(bench.time, Shown.UNKNOWN)
     assert site is not None and site.key == "now"
     assert queues.wheel.next_due() == bench.time + 50
     assert [site.key for site in clock.parked or ()] == ["then"]
@@ -468,11 +469,11 @@ def test_as_many_blocked_sites_go_on_as_there_are_permits(bench: Bench) -> None:
     crawl = crawl_of(queues, in_flight=2)
     for number in range(5):
         queues.enqueue(crawl, Found(f"http://h{number}/", 0), number + 1)
-        site = queues.wheel.pop(bench.time)
+        site = queues.wheel.pop(bench.time, Shown.UNKNOWN)
         assert site is not None
         crawl.blocked[site] = None
     queues.unblock(crawl)
-    woken = [site.key for _ in range(5) if (site := queues.wheel.pop(bench.time)) is not None]
+    woken = [site.key for _ in range(5) if (site := queues.wheel.pop(bench.time, Shown.UNKNOWN)) is not None]
     assert woken == ["h0", "h1"]
     crawl.flight = 3
     queues.unblock(crawl)

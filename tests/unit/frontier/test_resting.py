@@ -19,7 +19,10 @@ from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.embedded.packed import PackedMap
 from weft.frontier.embedded.resting import Order, Resting
 from weft.frontier.embedded.rows import Rows
-from weft.frontier.embedded.wheel import KNOWN_TURNS, Wheel
+from weft.frontier.embedded.sites import Site
+from weft.frontier.embedded.turns import KNOWN_TURNS, Turns
+from weft.frontier.embedded.wheel import Wheel
+from weft.frontier.politeness import PolitenessClock, Shown
 from weft.records import Found, Lease, Purpose
 
 WALL = 1_700_000_000.0
@@ -115,23 +118,20 @@ def test_a_site_at_rest_takes_less_than_a_hundred_bytes(tmp_path: Path) -> None:
     resting.close()
 
 
-class Thing:
-    def __init__(self, *, is_new: bool) -> None:
-        self.tick = -1
-        self.is_new = is_new
-
-
-def test_new_entries_of_a_wheel_have_a_share_of_the_turns_and_no_more() -> None:
-    wheel = Wheel[Thing]()
-    for _ in range(100):
-        wheel.put(Thing(is_new=True), 1.0)
+def test_sites_that_nobody_knows_have_a_share_of_the_turns_and_no_more() -> None:
+    wheel, turns = Wheel[Site](len(Shown)), Turns()
     for number in range(100):
-        wheel.put(Thing(is_new=False), 2.0 + number / 1000)
-    out = [thing.is_new for _ in range(80) if (thing := wheel.pop(3.0)) is not None]
-    assert out.count(True) == 80 // (KNOWN_TURNS + 1), "those that became due later do not wait for all of the new ones"
+        wheel.put(Site(f"new{number}", PolitenessClock()), 1.0)
+    for number in range(100):
+        known = Site(f"known{number}", PolitenessClock())
+        known.clock.recent_s = 0.1
+        wheel.put(known, 2.0 + number / 1000)
+    out = [site.rank for _ in range(80) if (site := turns.pop(wheel, 3.0)) is not None]
+    share = 80 // (KNOWN_TURNS + 1)
+    assert out.count(Shown.UNKNOWN) == share, "those that became due later do not wait for all of the new ones"
     rest = []
-    while (thing := wheel.pop(3.0)) is not None:
-        rest.append(thing.is_new)
+    while (site := turns.pop(wheel, 3.0)) is not None:
+        rest.append(site.rank)
     assert len(rest) == 120
 
 

@@ -105,9 +105,22 @@ def test_a_long_queue_is_on_disk_and_its_file_goes_with_it(tmp_path: Path) -> No
 
 
 class Thing:
-    def __init__(self, *, is_new: bool = False) -> None:
+    def __init__(self, rank: int = 0) -> None:
         self.tick = IDLE
-        self.is_new = is_new
+        self.rank = rank
+
+
+def test_the_wheel_has_a_queue_for_each_rank_and_tells_of_those_that_are_wanted() -> None:
+    wheel = Wheel[Thing](2)
+    first, second, third = Thing(1), Thing(0), Thing(1)
+    wheel.put(first, 1.0)
+    wheel.put(second, 2.0)
+    wheel.put(third, 9.0, 9.0)
+    assert wheel.next_due([0]) == 1.0, "whatever its rank, until its time has come"
+    assert wheel.pop(5.0) is second
+    assert (wheel.next_due([0]), wheel.next_due([1]), wheel.next_due()) == (None, 0.0, 0.0)
+    assert wheel.due(5.0) == 2
+    assert [wheel.pop(5.0, 1), wheel.pop(5.0, 1), wheel.pop(5.0, 1)] == [third, first, None]
 
 
 def test_the_wheel_tells_how_many_are_due() -> None:

@@ -17,6 +17,7 @@ from typing import Protocol
 from weft import urls
 from weft.engine.crawls import RunningCrawl
 from weft.engine.loop.commit import Committer
+from weft.engine.loop.flight import Flight
 from weft.engine.loop.metrics import EngineMetrics
 from weft.engine.loop.pressure import LOOK_EVERY_S, Level, Pressure
 from weft.engine.loop.progress import CrawlProgress
@@ -68,6 +69,7 @@ class Loop:
         *,
         owner: str,
         step: Callable[[str], None],
+        flight: Flight,
         until: float | None = None,
         by_address: bool = False,
         chores: Sequence[Callable[[float], None]] = (),
@@ -90,6 +92,7 @@ class Loop:
         self._metrics = metrics
         self._owner = owner
         self._step = step
+        self._flight = flight
         self._until = until
         self._by_address = by_address
         self._chores = chores
@@ -105,6 +108,7 @@ class Loop:
         self._wanted: list[Wanted] = []  # the address is known; a place at it is requested with `take_places`
         self._reason: Stop | None = None
         self._drain_until = 0.0
+        self._polled = clock()
         self._next_commit = self._next_progress = self._next_idle = 0.0
         self._stats = FrontierStats(0, 0, 0, 0, 0, 0, 0)  # the last that could be read
         self._blocked: DiskFull | ServerAway | ServerFull | None = None  # the condition that has paused it
@@ -166,7 +170,9 @@ class Loop:
 
     def _work(self, now: float) -> None:
         wait_s = self._wait_s(now)
+        self._results.turned(self._clock() - self._polled)
         results = self._ways.poll(min(0.02, wait_s) if self._resolving else wait_s)
+        self._polled = self._clock()
         if results and self._gather_s:
             self._gather(results)
         if self._resolving:
@@ -248,7 +254,7 @@ class Loop:
         """Starts as many transfers as there is room for; refusals cost no request, so others take their place."""
         while room := self._room():
             try:
-                leases = self._frontier.claim(self._owner, room)
+                leases = self._frontier.claim(self._owner, room, self._flight.slots)
             except BLOCKING as why:
                 self._pause(why)
                 return
@@ -282,7 +288,7 @@ class Loop:
         """How many transfers may be begun now."""
         if self._results.is_full:
             return 0
-        free = self._ways.free - len(self._resolving)
+        free = min(self._ways.free - len(self._resolving), self._flight.room(len(self._leases)))
         if self._pressure is None:
             return free
         try:
@@ -307,9 +313,16 @@ class Loop:
     def _submit(self, lease: Lease, now: float, address: str | None = None) -> None:
         crawl = self._crawls[lease.crawl]
         headers = crawl.headers(lease, now)
-        keep_bytes = ROBOTS_BYTES if lease.purpose is Purpose.ROBOTS else 0
-        # Not after the lease's deadline: another process may have leased the site by then.
-        crawl.way.submit(lease.url, headers, lease, keep_bytes=keep_bytes, until=lease.deadline, address=address)
+        is_robots = lease.purpose is Purpose.ROBOTS
+        crawl.way.submit(
+            lease.url,
+            headers,
+            lease,
+            keep_bytes=ROBOTS_BYTES if is_robots else 0,
+            until=lease.deadline,  # another process may have leased the site by then
+            address=address,
+            is_first=is_robots and not lease.attempt,  # a robots.txt comes before all else of a site
+        )
 
     def _find_address(self, lease: Lease, now: float) -> None:
         """Politeness by address: the request waits for its name, then for the address's place."""
@@ -377,7 +390,7 @@ class Loop:
         wake = min(self._next_commit, self._next_progress, now + IDLE_S)
         if self._pressure is not None and self._pressure.level is Level.HARD:
             return min(max(0.0, wake - now), LOOK_EVERY_S)
-        if self._reason is None and self._ways.free and self._blocked is None:
+        if self._reason is None and self._flight.room(len(self._leases)) and self._blocked is None:
             due = self._frontier.next_due()
             if due is not None:
                 wake = min(wake, due)
@@ -448,6 +461,7 @@ class Loop:
             self._stats = stats = self._frontier.stats()
         except BLOCKING as away:
             self._blocked, stats = self._blocked or away, self._stats
+        self._flight.look(self._clock(), stats.due, len(self._leases))
         status.idle, status.told_at = str(idle or ""), time.monotonic()
         self._progress.stands(stats, len(self._leases))
         if self._blocked is not None:

@@ -32,6 +32,7 @@ from weft.telemetry import Log
 
 UNREAD_BYTES = 16 << 20  # more than this is not kept waiting
 UNREAD_ANSWERS = 400  # nor so many: the last of them, another crawl's perhaps, would wait for long
+USUAL_BYTES = 256 << 10  # a larger body takes long without its site being slow
 BYTES_AT_ONCE = 1 << 20  # with this many, those read together are enough: large ones take long
 log = Log("weft.engine.loop.results")
 
@@ -61,6 +62,7 @@ class Results:
         self._chance = chance
         self._unread: deque[Answer] = deque()
         self._unread_bytes = 0
+        self._turn_s = 0.0
         self._debugs = log.debugs
 
     @property
@@ -147,6 +149,17 @@ class Results:
         for lease in (*sent, *(answer.lease for answer in dropped)):
             self.round.end(lease, End.OTHER)  # one of them may be a robots.txt that others wait for
 
+    def turned(self, seconds: float) -> None:
+        """The loop was away from its transfers for so long: answers of that time seem late, and are not."""
+        self._turn_s = max(seconds, 0.9 * self._turn_s)
+
+    def _took_s(self, result: FetchResult) -> float | None:
+        """How long a site took to answer, as far as that is its own doing; None: it did not."""
+        if not result.status:
+            return None
+        took_s = max(0.0, result.ended - result.started - self._turn_s)
+        return took_s if len(result.body) <= USUAL_BYTES else took_s * USUAL_BYTES / len(result.body)
+
     def _answer(self, lease: Lease, result: FetchResult) -> Answer:
         crawl, spent_s, wall = self._crawls[lease.crawl], result.ended - result.started, self._wall()
         crawl.progress.status.requests += 1
@@ -157,7 +170,9 @@ class Results:
             crawl.progress.slowed[str(result.status)] += 1
         wait_s = answer.head.retry_after_s(wall) if slow else None
         outcome = result.error or str(result.status)
-        answer.ended = Ended(lease, result.ended, site_health(result), slow, wait_s, outcome)
+        answer.ended = Ended(
+            lease, result.ended, site_health(result), slow, wait_s, outcome, result.status == 503, self._took_s(result)
+        )
         if self._debugs:
             log.debug(
                 "fetched",
@@ -263,7 +278,8 @@ class Results:
                 return
         politeness = answer.crawl.politeness
         record = robots_txt.record_of(result, self._wall(), politeness.robots_ttl_s)
-        if record is None and lease.attempt + 1 < robots_txt.TRIES:
+        known = answer.crawl.book.was_known(lease.about)
+        if record is None and robots_txt.is_worth_another(result, lease.attempt, politeness, known=known):
             wait_s = backoff_s(politeness.retry_backoff_s, lease.attempt, self._chance())
             self.round.end(lease, End.RETRY, max(wait_s, head.retry_after_s(self._wall()) or 0.0))
             return

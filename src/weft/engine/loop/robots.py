@@ -1,7 +1,8 @@
 """What robots.txt says, as the engine asks it: parsed once and kept, from the records that the frontier holds.
 
 An origin's robots.txt is a request like any other; the frontier hands it out before the origin's pages. Here its result
-becomes a record: 2xx is read, 4xx allows all, 5xx and network failures allow nothing for a while (RFC 9309 §2.3).
+becomes a record: 2xx is read, 4xx allows all, 5xx and network failures allow nothing for a while (RFC 9309 §2.3). Until
+then it is tried again: a few times where nothing answers, for minutes where a server does; the pages wait meanwhile.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
+from weft.config import PolitenessSection
+from weft.engine.loop.verdict import LONGEST_BACKOFF_S
 from weft.fetch.decode import decode
 from weft.fetch.headers import Head
 from weft.fetch.robots import MAX_BODY_BYTES, Robots, product_token
@@ -16,7 +19,8 @@ from weft.frontier.contract import Frontier, RobotsRecord
 from weft.records import FetchResult, Reason
 
 ROBOTS_BYTES = MAX_BODY_BYTES + 1  # one more than `Robots.parse` uses: by it that sees that the file was cut
-TRIES = 3
+TRIES = 3  # at least; all there are where nobody answers
+MOST_TRIES = 50  # however short the waits are
 MAX_HOPS = 5
 ASK_AGAIN_S = 600.0  # an unreachable robots.txt is requested again after this
 _KEPT = 10_000
@@ -43,6 +47,11 @@ class RobotsBook:
             if len(self._parsed) > _KEPT:
                 self._parsed.popitem(last=False)
         return entry
+
+    def was_known(self, about: str) -> bool:
+        """Whether an origin's robots.txt was read before; `about` with its trust prefix, as in the lease."""
+        record = self._frontier.robots(about)
+        return record is not None and record.status in ("ok", "allow")
 
     def rule_against(self, url: str, robots: Robots) -> str:
         """The rule that forbids a URL, with its line; nothing where it is allowed."""
@@ -78,6 +87,18 @@ def record_of(result: FetchResult, wall: float, ttl_s: float) -> RobotsRecord | 
         body = decode(result.body, encoding, ROBOTS_BYTES).body if encoding else result.body
         return RobotsRecord("ok", body[:ROBOTS_BYTES], wall + ttl_s)
     return RobotsRecord("allow", b"", wall + ttl_s, f"HTTP {result.status}")
+
+
+def is_worth_another(result: FetchResult, attempt: int, section: PolitenessSection, *, known: bool) -> bool:
+    """Whether a robots.txt that failed is tried again.
+
+    A server that answers with a fault will be well again, and one whose file was read before too: for as long as the
+    patience lasts, by the waits between the tries. A site that nobody has ever had an answer from is more likely dead.
+    """
+    if attempt + 1 < TRIES:
+        return True
+    waited_s = sum(min(LONGEST_BACKOFF_S, section.retry_backoff_s * 2**one) for one in range(min(attempt, 64)))
+    return (bool(result.status) or known) and waited_s < section.robots_patience_s and attempt < MOST_TRIES
 
 
 def unreachable(result: FetchResult, wall: float) -> RobotsRecord:

@@ -11,6 +11,7 @@ RETRYABLE = frozenset({"timeout", "connect", "dns", "reset", "truncated", "proto
 # What says something about the site, not about one page of it.
 SITE_FAILURES = frozenset({"timeout", "connect", "dns", "reset", "tls"})
 _REASONS = frozenset(Reason)
+LONGEST_BACKOFF_S = 60.0
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
@@ -76,4 +77,4 @@ def refusal_of(status: int, error: str) -> str:
 
 def backoff_s(first_s: float, attempt: int, chance: float) -> float:
     """The wait before a retry: doubling from the first, at most a minute, jittered by up to half."""
-    return float(min(60.0, first_s * 2 ** min(attempt, 64))) * (0.5 + chance / 2)
+    return float(min(LONGEST_BACKOFF_S, first_s * 2 ** min(attempt, 64))) * (0.5 + chance / 2)

@@ -172,7 +172,7 @@ class Crawls(Leases):
             if state is None:
                 continue
             self._take_home(state)
-            state.clock.active -= 1
+            self._free_place(state)
             self._machine.ended([(state.noted, self.now(), 0.0)])
             self._requests.end(lease.item, self.now(), "unasked")
             self._free_permit(state.lane)

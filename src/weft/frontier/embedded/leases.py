@@ -18,19 +18,20 @@ from weft.frontier.contract import (
     Outcome,
     Rejection,
     RobotsRecord,
+    Slots,
     Wanted,
 )
 from weft.frontier.embedded.checkpoint import OpenItem
 from weft.frontier.embedded.sites import Crawl, Lane, Site
 from weft.frontier.embedded.state import State
-from weft.frontier.politeness import AddressClock, PolitenessClock, log_change
+from weft.frontier.politeness import AddressClock, PolitenessClock, Shown, log_change
 from weft.records import Lease, Purpose, Reason
 
 
 class Live:
     """A live lease."""
 
-    __slots__ = ("clock", "cooled", "item", "lane", "lease", "noted", "site")
+    __slots__ = ("clock", "cooled", "item", "lane", "lease", "noted", "rank", "site")
 
     def __init__(self, lease: Lease, site: Site, lane: Lane, item: Item) -> None:
         self.lease = lease
@@ -40,6 +41,7 @@ class Live:
         self.item = item
         self.cooled = False
         self.noted = ""  # the key under which the machine's clock counts it
+        self.rank = site.clock.shown  # whose slot it has
 
 
 _LONG_WAIT = 10  # of its own delays, after which a crawl is next at a site that several want
@@ -48,13 +50,14 @@ _LONG_WAIT = 10  # of its own delays, after which a crawl is next at a site that
 class Leases(State):
     """Claiming and ending."""
 
-    def claim(self, owner: str, limit: int) -> list[Lease]:
+    def claim(self, owner: str, limit: int, slots: Slots | None = None) -> list[Lease]:
         """Leases for what is due, in the request log before it returns."""
         now = self.now()
+        self._turns.limit(slots)
         self._expire(now)
         self._forget_idle(now)
         self._rest(now)
-        self._queues.wake_due(limit, now)
+        self._queues.wake_due(limit, now, is_stuck=not self._turns.has_room(Shown.UNKNOWN))
         with self._machine.locked() as may_claim:
             leases = self._claim(owner, limit, now) if may_claim else []
         if leases:
@@ -110,7 +113,7 @@ class Leases(State):
                 continue
             self._take_home(state)
             if not state.cooled:
-                state.clock.active -= 1
+                self._free_place(state)
                 self._machine.ended([(state.noted, self.now(), 0.0)])
                 self._requests.end(outcome.lease.item, self.now(), "unasked")
                 unasked = True
@@ -134,7 +137,7 @@ class Leases(State):
 
     def next_due(self) -> float | None:
         """When claiming may give something next."""
-        return 0.0 if self._queues.fairness else self._queues.next_due()
+        return 0.0 if self._queues.fairness else self._queues.next_due(self._turns.with_room())
 
     def cookies_of(self, lease: Lease) -> tuple[int, bytes] | None:
         """What an earlier process has kept of a lease's site."""
@@ -182,6 +185,7 @@ class Leases(State):
             self._note_start(state, now)
         else:
             self._take_home(state)
+            self._turns.out[state.rank] -= 1
             self._requests.end(wanted.lease.item, now, "unasked")
             self._give_back(state, state.item.attempt, 0.0, first=True)
         if clock.long_until > now:
@@ -199,13 +203,16 @@ class Leases(State):
         """What to try next: of one crawl the site that has been due longest, of several by turns."""
         queues = self._queues
         if len(queues.crawls) == 1 and not queues.fairness:
-            while (site := queues.wheel.pop(now)) is not None:
+            while (site := self._turns.pop(queues.wheel, now)) is not None:
                 if site.lanes:
                     return site.lanes[0]
             return None
-        while (site := queues.wheel.pop(now)) is not None:
-            queues.fairness.offer(site, now)
-        return queues.fairness.next()
+        for rank in self._turns.with_room():
+            while (site := queues.wheel.pop(now, rank)) is not None:
+                queues.fairness.offer(site, now)
+        while (lane := queues.fairness.next()) is not None and not self._turns.has_room(lane.site.rank):
+            queues.wheel.put(lane.site, now, now)
+        return lane
 
     def _claim_at(self, lane: Lane, owner: str, now: float) -> Lease | None:
         site = lane.site
@@ -309,6 +316,7 @@ class Leases(State):
             item.about, item.offsite, item.attempt, owner, self.epoch, now + section.lease_s, delay_s,
         )  # fmt: skip
         live = self._leases[item.item] = Live(lease, site, lane, item)
+        self._turns.out[live.rank] += 1
         site.clock.started(now)
         site.out += 1
         site.served += 1
@@ -331,11 +339,10 @@ class Leases(State):
             if state.lease.deadline > now:
                 return
             self._take_home(state)
-            clock = state.clock
             if not state.cooled:
-                clock.active -= 1
+                self._free_place(state)
                 self._requests.end(state.lease.item, now, "expired")
-                clock.ended(now)
+                state.clock.ended(now)
                 self._machine.ended([(state.noted, now, 0.0)])
             self._give_back(state, state.item.attempt, 0.0, first=True)
             self._schedule(state)
@@ -357,13 +364,19 @@ class Leases(State):
         if state.clock is not state.site.clock and state.clock.parked:
             self._queues.wake(state.clock)
 
+    def _free_place(self, state: Live) -> None:
+        state.clock.active -= 1
+        self._turns.out[state.rank] -= 1
+
     def _end_request(self, state: Live, ended: Ended) -> None:
         clock, section, trust = state.clock, state.lane.crawl.section, state.lane.crawl.trust
-        clock.active -= 1
+        self._free_place(state)
         clock.ended(ended.at)
         before = clock.logged_state(trust)
+        if ended.took_s is not None or ended.ok is not None:
+            clock.took(ended.took_s if ended.took_s is not None or not ended.ok else 0.0, section)
         if ended.slow_down:
-            clock.slow_down(ended.at, ended.retry_after_s, section)
+            clock.slow_down(ended.at, ended.retry_after_s, section, in_trouble=ended.in_trouble)
             if (ended.retry_after_s or 0.0) > section.max_retry_after_s:
                 for lane in state.site.all_lanes():
                     self._reject(lane, Reason.RETRY_AFTER)

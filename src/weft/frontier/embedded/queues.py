@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -24,9 +24,10 @@ from weft.frontier.embedded.fairness import Fairness
 from weft.frontier.embedded.packing import SITE, packed_page, packed_site, unpacked_page, unpacked_site
 from weft.frontier.embedded.resting import Resting
 from weft.frontier.embedded.sites import Crawl, Lane, Site
-from weft.frontier.embedded.wheel import IDLE, KNOWN_TURNS, Wheel
+from weft.frontier.embedded.turns import KNOWN_TURNS
+from weft.frontier.embedded.wheel import IDLE, Wheel
 from weft.frontier.journal import Journal, undamaged
-from weft.frontier.politeness import AddressClock, PolitenessClock
+from weft.frontier.politeness import AddressClock, PolitenessClock, Shown
 from weft.frontier.seen import SeenSet
 from weft.records import Found, Purpose
 
@@ -61,7 +62,7 @@ class Queues:
         self.sites: dict[str, Site] = {}
         self._address_clocks: dict[str, AddressClock] = {}  # filled where politeness is by address
         self._most_clocks = _KEPT_CLOCKS
-        self.wheel: Wheel[Site] = Wheel()
+        self.wheel: Wheel[Site] = Wheel(len(Shown))
         self.fairness = Fairness()
         self.longest_delay_s = section.delay_s  # of all crawls
         self.blocked: dict[int, Crawl] = {}  # those that run, and have sites which wait for a permit
@@ -424,12 +425,16 @@ class Queues:
         taken = self.resting.take(key) if self.resting else None
         return None if taken is None else self._wake(self.crawls[taken[0]], taken[1])
 
-    def wake_due(self, limit: int, now: float) -> None:
-        """Wakes as many sites as a claim of `limit` needs; where there is room, some in any case: each has its turn."""
+    def wake_due(self, limit: int, now: float, *, is_stuck: bool = False) -> None:
+        """Wakes as many sites as a claim of `limit` needs; where there is room, some in any case: each has its turn.
+
+        `is_stuck`: those that nobody knows wait for a slot. What is woken behind them may be others.
+        """
         if not self.resting:
             return
         due, is_roomy = self.wheel.due(now), len(self.sites) < self.most_awake
-        share = limit // (KNOWN_TURNS + 1) + 1 - self.wheel.new if is_roomy else 0
+        unknown = 0 if is_stuck else self.wheel.waiting(Shown.UNKNOWN)
+        share = limit // (KNOWN_TURNS + 1) + 1 - unknown if is_roomy else 0
         for crawl in self.crawls.values():
             count = 0 if crawl.paused else min(max(limit - due - len(crawl.ready), share), crawl.permits())
             while count > 0 and (rows := self.resting.take_due(crawl.number, now)) is not None:
@@ -458,14 +463,17 @@ class Queues:
         if len(self.sites) > self.most_awake and self._lane_to_rest(site) is lane:
             self._bring_to_rest(site, lane, self._now())
 
-    def next_due(self) -> float | None:
-        """When something may be due."""
+    def next_due(self, ranks: Sequence[int] = tuple(Shown)) -> float | None:
+        """When something of these ranks may be due."""
         if self._drowsy:
             return 0.0
-        first = self.wheel.next_due()
+        first = self.wheel.next_due(ranks)
         if self.resting:
+            # While nobody that is unknown has a slot, those at rest are woken by the way, and are no reason to claim.
+            now = -1.0 if Shown.UNKNOWN in ranks else self._now()
             for crawl in self.crawls.values():
                 at = self.resting.next_due(crawl.number) if self.resting.count(crawl.number) else None
+                at = None if at is not None and at <= now else at
                 if at is not None and (first is None or at < first) and not crawl.paused and crawl.permits() > 0:
                     first = at
         return first

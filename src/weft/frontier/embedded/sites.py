@@ -19,7 +19,7 @@ from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, Item
 from weft.frontier.embedded.spill import SpillQueue, spill_name
 from weft.frontier.embedded.wheel import IDLE
-from weft.frontier.politeness import NEVER, PolitenessClock
+from weft.frontier.politeness import PolitenessClock
 from weft.frontier.seen import SeenSet
 from weft.records import Purpose
 
@@ -297,9 +297,9 @@ class Site:
         self.served = 0  # leases since it was woken
 
     @property
-    def is_new(self) -> bool:
-        """Whether nothing was asked there, as far as is known."""
-        return self.clock.last_start == NEVER
+    def rank(self) -> int:
+        """What it has shown of itself: where it waits once it is due."""
+        return self.clock.shown
 
     def lane(self, crawl: Crawl) -> Lane:
         """The crawl's lane, made when it is first needed."""

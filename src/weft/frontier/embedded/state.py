@@ -32,6 +32,7 @@ from weft.frontier.embedded.recovery import Counts, Finished, Recovery
 from weft.frontier.embedded.robots_files import RobotsFiles
 from weft.frontier.embedded.saving import Saving
 from weft.frontier.embedded.sites import Site
+from weft.frontier.embedded.turns import Turns
 from weft.frontier.journal import Journal, undamaged
 from weft.frontier.requests import RequestLog, missing_bytes
 from weft.records import POD_SHIFT, Found, Purpose, Reason
@@ -89,6 +90,7 @@ class State:
         self._namesakes: Counter[str] = Counter()  # open crawls by name: seldom more than one
         self._recovery = Recovery(folder, self._journal, self._queues, wall)
         self._leases: dict[int, Live] = {}
+        self._turns = Turns()
         self._aside: dict[int, dict[int, Item]] = {}  # by crawl and number: what an edit has excluded
         self._is_recovered = False
         self._robots = RobotsFiles(self._journal, wall)

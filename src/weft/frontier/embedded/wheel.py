@@ -4,20 +4,19 @@ A heap of all sites would cost more the more sites wait. Here a site is put into
 only the ticks themselves, a few thousand at most, are ordered. A site is never returned before its time: its tick is
 the first that begins at or after it.
 
-What is due comes out in the order of its time, in two lines: sites that nobody has asked yet, and the others. While
-both wait, the others have most of the turns: a first contact brings a robots.txt and no page, and of a million new
-hosts every robots.txt would go before any page.
+What is due comes out in the order of its time, in a line for each rank: who asks decides which is next, so that sites
+which must wait for something else (a slot) stand in nobody's way.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from heapq import heappop, heappush
 from math import ceil
 from typing import Generic, Protocol, TypeVar
 
 TICKS_A_SECOND = 128  # a power of two: no rounding between a time and its tick
-KNOWN_TURNS = 3  # of entries that are known, for each one that is new
 
 
 class Scheduled(Protocol):
@@ -26,8 +25,8 @@ class Scheduled(Protocol):
     tick: int
 
     @property
-    def is_new(self) -> bool:
-        """Whether it was never asked."""
+    def rank(self) -> int:
+        """Which line it waits in once it is due."""
 
 
 S = TypeVar("S", bound=Scheduled)
@@ -38,19 +37,17 @@ READY = 0
 class Wheel(Generic[S]):
     """Entries by the time at which they are due."""
 
-    def __init__(self) -> None:
+    def __init__(self, ranks: int = 1) -> None:
         self._ticks: dict[int, list[S]] = {}
         self._order: list[int] = []
-        self._known: deque[S] = deque()  # that are due
-        self._new: deque[S] = deque()
-        self._turns = 0  # of known ones since a new one had its turn
+        self._ready: list[deque[S]] = [deque() for _ in range(ranks)]
 
     def put(self, thing: S, due: float, now: float = -1.0) -> None:
         """Schedules an entry, or moves it to a new time. One that is due `now` does not wait for the next tick."""
         if due <= now:
             if thing.tick != READY:
                 thing.tick = READY
-                (self._new if thing.is_new else self._known).append(thing)
+                self._ready[thing.rank].append(thing)
             return
         tick = ceil(due * TICKS_A_SECOND)
         if thing.tick == tick:
@@ -66,32 +63,26 @@ class Wheel(Generic[S]):
         """Removes an entry; its place in the tick's list is skipped later."""
         thing.tick = IDLE
 
-    def pop(self, now: float) -> S | None:
-        """The next entry that is due, in order of time, new ones in between; None if there is none."""
-        current = int(now * TICKS_A_SECOND)
-        if self._order and self._order[0] <= current:
-            self._collect(current)
-        while self._known or self._new:
-            is_known = bool(self._known) and (not self._new or self._turns < KNOWN_TURNS)
-            thing = (self._known if is_known else self._new).popleft()
-            if READY <= thing.tick <= current:
-                thing.tick = IDLE
-                self._turns = self._turns + 1 if is_known else 0
-                return thing
-        return None
-
-    def _collect(self, current: int) -> None:
-        """Puts what has become due into the two lines."""
-        while self._order and self._order[0] <= current:
+    def pop(self, now: float, rank: int = 0) -> S | None:
+        """The next entry of a rank that is due, in order of time; None if there is none."""
+        current, ready = int(now * TICKS_A_SECOND), self._ready[rank]
+        while True:
+            while ready:
+                thing = ready.popleft()
+                if READY <= thing.tick <= current:
+                    thing.tick = IDLE
+                    return thing
+            if not self._order or self._order[0] > current:
+                return None
             tick = heappop(self._order)
             for thing in self._ticks.pop(tick):
                 if thing.tick == tick:
-                    (self._new if thing.is_new else self._known).append(thing)
+                    self._ready[thing.rank].append(thing)
 
     def due(self, now: float) -> int:
         """About how many are due: one that was moved may be counted twice. Costs nothing for those not due."""
         current, order = int(now * TICKS_A_SECOND), self._order
-        count, places = len(self._known) + len(self._new), [0]
+        count, places = sum(map(len, self._ready)), [0]
         while places:
             place = places.pop()
             if place < len(order) and order[place] <= current:  # a heap: the children of a later tick are later too
@@ -99,14 +90,14 @@ class Wheel(Generic[S]):
                 places += (2 * place + 1, 2 * place + 2)
         return count
 
-    @property
-    def new(self) -> int:
-        """About how many are due that are new."""
-        return len(self._new)
+    def waiting(self, rank: int) -> int:
+        """About how many of a rank are known to be due."""
+        return len(self._ready[rank])
 
-    def next_due(self) -> float | None:
-        """When the next entry may be due; None if none is scheduled."""
-        if self._known or self._new:
+    def next_due(self, ranks: Iterable[int] | None = None) -> float | None:
+        """When the next entry may be due, of those of some ranks; None if none is scheduled. One whose time has not
+        come is told whatever its rank."""
+        if any(self._ready if ranks is None else (self._ready[rank] for rank in ranks)):
             return 0.0
         while self._order:
             tick = self._order[0]

@@ -29,6 +29,7 @@ from weft.frontier.contract import (
     Outcome,
     Rejection,
     RobotsRecord,
+    Slots,
     Taken,
     Wanted,
 )
@@ -263,8 +264,8 @@ class RedisFrontier(RedisCrawls):
         """Whether known pages of this crawl are being visited again."""
         return bool(self._meta(f"recrawl:{crawl}"))
 
-    def claim(self, owner: str, limit: int) -> list[Lease]:
-        """Leases for what is due, in the request log before it returns."""
+    def claim(self, owner: str, limit: int, slots: Slots | None = None) -> list[Lease]:  # noqa: ARG002
+        """Leases for what is due, in the request log before it returns. What sites have shown is not kept in Redis."""
         if limit <= 0 or self.now() < self._idle_until:
             return []
         due, deadline, expired, taken = self._call(
@@ -638,7 +639,8 @@ class RedisFrontier(RedisCrawls):
         age = max(0, int((self.now() - ended.at) * 1e6))
         retry_after = "" if ended.retry_after_s is None else int(ended.retry_after_s * 1e6)
         ok = "" if ended.ok is None else int(ended.ok)
-        return [self._number(out.lease.item), out.stamp, age, ok, int(ended.slow_down), retry_after, reference]
+        slow = (2 if ended.in_trouble else 1) if ended.slow_down else 0
+        return [self._number(out.lease.item), out.stamp, age, ok, slow, retry_after, reference]
 
     def _lease(self, fields: list[Any], owner: str, deadline: float, delay_s: float) -> Lease:
         number, _, crawl, site, depth, hops, letter, attempt, about, rest = fields[:10]

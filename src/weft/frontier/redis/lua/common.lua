@@ -298,7 +298,7 @@ local function delay_of(s, d)
 end
 
 local function places(s, d)
-  if s.single == 1 or s.open > 0 then return 1 end
+  if s.single > 0 or s.open > 0 then return 1 end
   return d.places
 end
 

@@ -1,6 +1,7 @@
 -- Transfers have ended: their places are free, and their sites are due again a delay after the end.
 --
--- ARGV: (item stamp age ok slow retry_after reference)*; ok: 1, 0 or empty; retry_after: microseconds or empty. With a
+-- ARGV: (item stamp age ok slow retry_after reference)*; ok: 1, 0 or empty; slow: 1 a limit of the site, 2 a fault of its
+-- own, 0 neither; retry_after: microseconds or empty. With a
 -- reference (to the page in the spool) the item goes to the parse queue, and has no deadline there.
 -- Reply: 1 or 0 for each, whether the lease was valid. A lease that has cooled already is left as it is.
 local SLOWEST, EASE_AFTER = 60000000, 20
@@ -18,9 +19,10 @@ local function answered(s, d, n, ok, at)
     s.failing, s.open, s.probes = '', 0, 0
     if s.x > 0 then
       s.good = s.good + 1
-      if s.good % EASE_AFTER == 0 then
+      if s.single == 2 or s.good % EASE_AFTER == 0 then -- a fault passes at once, a limit stays
         s.due = math.max(s.due, due_for(s, d)) -- the shorter delay counts from the next request on
-        s.x = s.x > 2 * d.delay and s.x / 2 or 0
+        local times = s.single == 2 and 4 or 2
+        s.x = s.x > times * d.delay and s.x / times or 0
         happens('eased', s.site, delay_of(s, d))
       end
     end
@@ -43,9 +45,9 @@ end
 local function end_request(s, d, n, at, ok, slow, retry_after)
   s.active = s.active - 1
   ended(s, at)
-  if slow then
+  if slow > 0 then
     local before = s.x
-    s.good, s.single = 0, 1
+    s.good, s.single = 0, slow
     s.x = math.min(SLOWEST, math.max(2 * delay_of(s, d), 1000000))
     if s.x > before then happens('slowed', s.site, delay_of(s, d)) end
     s.due = math.max(s.due, at + retry_after) -- the delay counts from the end anyway
@@ -70,7 +72,7 @@ for i = 3, #ARGV, 7 do
     if rec[5] == 0 then
       local s = load(rec[3])
       rec[5] = 1
-      end_request(s, crawl(rec[4]).D, n, now - tonumber(ARGV[i + 2]), ARGV[i + 3], ARGV[i + 4] == '1',
+      end_request(s, crawl(rec[4]).D, n, now - tonumber(ARGV[i + 2]), ARGV[i + 3], tonumber(ARGV[i + 4]),
         tonumber(ARGV[i + 5]) or 0)
       save_clock(s)
       schedule(s, #happened > 0) -- an eased site is due earlier for all
