@@ -166,24 +166,32 @@ def test_a_slowed_site_waits_twice_as_long_each_time_up_to_a_minute(make: Callab
     assert waits == [16.0, 32.0, SLOWEST_S, SLOWEST_S, SLOWEST_S]
 
 
+def waits_for_a_lease(harness: Harness) -> tuple[float, Lease]:
+    """How long nothing is due, and what is then. A frontier may name a time that turns out to be too early."""
+    began = harness.time
+    while not (leases := harness.frontier.claim("me", 9)):
+        due = harness.frontier.next_due()
+        assert due is not None
+        harness.advance(max(TICK_S, due - harness.time + TICK_S))
+    (lease,) = leases
+    return harness.time - began, lease
+
+
 @each
 def test_a_site_whose_fault_has_passed_is_asked_as_before_after_a_few_answers(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=1.0)
     harness.start()
     no_robots(harness, "a")
     harness.frontier.admit(harness.crawl, [page(f"http://a/{number}") for number in range(20)])
+    _, lease = waits_for_a_lease(harness)
     waits = []
     for facts in (*[{"ok": False, "slow_down": True, "in_trouble": True}] * 4, *[{"ok": True}] * 4):
-        (lease,) = harness.frontier.claim("me", 9)
         cool(harness, lease, **facts)
         harness.frontier.finish([Outcome(lease, End.PAGE)])
-        harness.frontier.claim("me", 9)
-        due = harness.frontier.next_due()
-        assert due is not None
-        waits.append(round(due - harness.time, 1))
-        harness.advance(due - harness.time + 0.1)
+        wait_s, lease = waits_for_a_lease(harness)
+        waits.append(wait_s)
     # A shorter delay counts from the next request on.
-    assert waits == [2.0, 4.0, 8.0, 16.0, 16.0, 4.0, 1.0, 1.0]
+    assert waits == pytest.approx([2.0, 4.0, 8.0, 16.0, 16.0, 4.0, 1.0, 1.0], abs=0.5)
 
 
 # ── limits ─────────────────────────────────────────────────────────────────────────────────────────────────────────

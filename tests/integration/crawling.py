@@ -94,7 +94,9 @@ class Crawler:
         self.seed_file.write_text("".join(f"{seed}\n" for seed in seeds))
         self.stderr = folder / "stderr.txt"
         self.delay_s = delay_s
-        self._flags = ["--scope", "any", "--delay", delay_s, "--allow-private", "--prometheus-port", 0, *flags]
+        usual = ["--scope", "any", "--delay", delay_s, "--allow-private", "--prometheus-port", 0]
+        # Many of the webs have a robots.txt that is never well: three tries are enough.
+        self._flags = [*usual, "--robots-patience-seconds", 0, *flags]
 
     def start(
         self, *more: object, resume: bool = False, group: bool = False, **variables: Any

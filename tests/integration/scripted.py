@@ -44,6 +44,7 @@ USUAL: dict[str, Any] = {
     "politeness_delay_seconds": 0.02,
     "retry_backoff_seconds": 0.05,
     "max_retries": 1,
+    "robots_patience_seconds": 0,
     "breaker_failures": 50,
     "resolve": {"*": "127.0.0.1"},
     "allow_private": True,

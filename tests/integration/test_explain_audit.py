@@ -23,7 +23,7 @@ def crawled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prepared
     folder = tmp_path_factory.mktemp("explained") / "crawl"
     settings = {
         "scope": "any", "politeness_delay_seconds": 0.03, "allow_private": True, "data_dirs": [str(folder)],
-        "prometheus_port": 0, "retry_backoff_seconds": 0.2,
+        "prometheus_port": 0, "retry_backoff_seconds": 0.2, "robots_patience_seconds": 0,
     }  # fmt: skip
     with synthetic_web(hosts=10, pages=60, seed=12, profile="messy") as web:
         prepared = prepare(web.seeds, settings, environment={})

@@ -32,6 +32,7 @@ SETTINGS = {
     "fetchers_per_pod": 1,
     "parsers_per_pod": 1,
     "scope": "any",
+    "robots_patience_seconds": 0,
     "politeness_delay_seconds": 0.3,
     "allow_private": True,
     "metrics_update_seconds": 0.2,

@@ -212,20 +212,20 @@ class PolitenessClock(Breaker):
         probes = self.probes if not trust else self.breaker(trust).probes
         return probes >= section.breaker_max_probes
 
-    def logged_state(self, trust: str = "") -> tuple[float, float, int]:
-        """The part whose changes are saved and logged."""
+    def logged_state(self, trust: str = "") -> tuple[float, float, int, int]:
+        """The part whose changes are saved and logged: of a lag that it began, doubled, halved or ended."""
         breaker = self.breaker(trust)
-        return self.extra_s, breaker.open_until, breaker.probes
+        return self.extra_s, breaker.open_until, breaker.probes, int(self.lag_s).bit_length()
 
     def log_changes(
-        self, before: tuple[float, float, int], site: str, section: PolitenessSection, trust: str = ""
+        self, before: tuple[float, float, int, int], site: str, section: PolitenessSection, trust: str = ""
     ) -> None:
         """Logs what has changed since `logged_state` was `before`."""
-        extra_s, open_until, probes = before
-        breaker = self.breaker(trust)
-        if self.extra_s > extra_s:
+        extra_s, open_until, probes, lag = before
+        breaker, lags = self.breaker(trust), int(self.lag_s).bit_length()
+        if self.extra_s > extra_s or lags > lag:
             log_change("slowed", site, self.delay_s(section))
-        elif self.extra_s < extra_s:
+        elif self.extra_s < extra_s or lags < lag:
             log_change("eased", site, self.delay_s(section))
         if breaker.open_until and not open_until:
             log_change("opened", site, section.breaker_reset_s)

@@ -34,6 +34,18 @@ class Entry(Struct, frozen=True):
     sitemap: bool
 
 
+class SitePace(Struct, frozen=True):
+    """What a frontier has written down of a site's politeness clock: seconds, and times of the wall clock."""
+
+    crawl_delay: float = 0.0
+    extra: float = 0.0  # after 429 or 503
+    lag: float = 0.0  # while it answers later than usual
+    recent: float = 0.0
+    usual: float = 0.0
+    open: bool = False
+    held_wall: float = 0.0
+
+
 class FrontierView:
     """Questions to the files of a crawl's frontiers, one for each pod."""
 
@@ -69,6 +81,14 @@ class FrontierView:
     def scope_extensions(self) -> list[str]:
         """The URLs by which redirects of seeds extended the scope."""
         return list(dict.fromkeys(url for pod in self._pods for url in pod.scope_extensions()))
+
+    def site(self, key: str) -> SitePace:
+        """What slows requests to a site down; of a site that nothing is known of, nothing does."""
+        return next((pace for pod in self._pods if (pace := pod.site(key)) is not None), SitePace())
+
+    def robots_tries(self, origin: str) -> tuple[int, float] | None:
+        """How often an origin's robots.txt was asked for in vain so far, and when it will be again (wall clock)."""
+        return next((tries for pod in self._pods if (tries := pod.robots_tries(origin)) is not None), None)
 
     def robots(self, origin: str) -> RobotsRecord | None:
         """The robots.txt that is in force."""
@@ -206,6 +226,19 @@ class _PodDatabase:
         rows = self._all("SELECT value FROM meta WHERE name LIKE 'scope:%'")
         with undamaged(self._path):
             return [str(url) for (value,) in rows for url in msgspec.msgpack.decode(value)]
+
+    def site(self, key: str) -> SitePace | None:
+        if "sites" not in self._tables:
+            return None
+        row = next(self._all("SELECT record FROM sites WHERE key = ?", key), None)
+        with undamaged(self._path):
+            return msgspec.msgpack.decode(row[0], type=SitePace) if row else None
+
+    def robots_tries(self, origin: str) -> tuple[int, float] | None:
+        if "robots_tries" not in self._tables:
+            return None
+        row = next(self._all("SELECT attempt, wall FROM robots_tries WHERE origin = ?", origin), None)
+        return (int(row[0]), float(row[1])) if row else None
 
     def robots(self, origin: str) -> RobotsRecord | None:
         row = next(self._all("SELECT record FROM robots WHERE origin = ?", origin), None)

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 from pace import patience
 
@@ -135,6 +136,19 @@ def test_a_connection_that_does_not_come_is_a_connect_timeout(client: Client, bl
     result = fetch(client, f"http://127.0.0.1:{black_hole}/")
     assert outcome(result) == (0, "timeout", b"") and result.detail.startswith("connect")
     assert result.ended - result.started >= READ_S
+
+
+def test_a_host_that_nobody_knows_has_less_time_to_take_a_connection(black_hole: int) -> None:
+    section = msgspec.structs.replace(SECTION, connect_timeout_s=3600.0, first_connect_s=READ_S, total_timeout_s=3700.0)
+    made = Client(section, refusal=lambda _: None, handles=2)
+    made.submit(f"http://127.0.0.1:{black_hole}/again", (), "known")
+    made.submit(f"http://127.0.0.1:{black_hole}/", (), "first", is_first=True)
+    limit, ended = time.monotonic() + patience(5), list[tuple[object, FetchResult]]()
+    while not ended and time.monotonic() < limit:
+        ended += made.poll(0.1)
+    assert [(tag, result.error, result.detail[:7]) for tag, result in ended] == [("first", "timeout", "connect")]
+    assert made.in_flight == 1, "the other one still has its time"
+    made.close()
 
 
 def test_the_next_address_gets_its_share_of_the_time_to_connect(black_hole: int) -> None:

@@ -266,16 +266,12 @@ def test_a_fault_that_has_passed_is_forgotten_sooner_than_a_limit() -> None:
 
 def test_a_site_is_what_its_last_answers_were() -> None:
     clock, rules = PolitenessClock(), section()
-    assert clock.shown is Shown.UNKNOWN
-    clock.took(0.2, rules)
-    assert clock.shown is Shown.FINE
-    for _ in range(20):
-        clock.took(9.0, rules)
-    assert clock.shown is Shown.SLOW
-    clock.took(None, rules)
-    assert clock.shown is Shown.UNKNOWN
-    clock.took(0.1, rules)
-    assert clock.shown is Shown.FINE, "it begins anew"
+    seen = [clock.shown]
+    for seconds in (0.2, *[9.0] * 20, None, 0.1):
+        clock.took(seconds, rules)
+        seen.append(clock.shown)
+    assert (seen[0], seen[1], seen[21], seen[22]) == (Shown.UNKNOWN, Shown.FINE, Shown.SLOW, Shown.UNKNOWN)
+    assert seen[23] is Shown.FINE, "it begins anew"
 
 
 def test_a_site_that_slows_down_is_asked_no_more_often_than_it_answers() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from weft.config import PolitenessSection
-from weft.frontier.contract import CrawlLimits
+from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.view import FrontierView
 from weft.records import Found
@@ -44,6 +44,38 @@ def test_an_end_whose_number_begins_as_a_sealed_record_does_is_read(tmp_path: Pa
     view = FrontierView([tmp_path])
     try:
         assert {view.entries(url)[0].ended for url in urls} == {False, True}
+    finally:
+        view.close()
+        frontier.close()
+
+
+def test_what_slows_a_site_down_is_told(tmp_path: Path) -> None:
+    time = [1000.0]
+    section = PolitenessSection(delay_s=1.0, places=1)
+    frontier = EmbeddedFrontier(tmp_path, section, clock=lambda: time[0], wall=lambda: 1e9 + time[0])
+    crawl = frontier.open_crawl("crawl", CrawlLimits())
+    frontier.recover()
+    frontier.robots_known("http://a.com", RobotsRecord("allow", b"", 9e12), 7.0)
+    frontier.admit(crawl, [Found(f"http://a.com/{number}", 0) for number in range(9)])
+    for took_s in (0.2, 0.2, 9.0, 9.0, 9.0):
+        time[0] += 100.0
+        (lease,) = frontier.claim("me", 1)
+        frontier.cool([Ended(lease, time[0], ok=True, took_s=took_s)])
+        frontier.finish([Outcome(lease, End.PAGE)])
+    frontier.admit(crawl, [Found("http://b.com/", 0)])
+    (robots,) = frontier.claim("me", 1)
+    frontier.cool([Ended(robots, time[0], ok=False, outcome="503", slow_down=True, in_trouble=True)])
+    frontier.finish([Outcome(robots, End.RETRY, 30.0)])
+    frontier.commit()
+    view = FrontierView([tmp_path])
+    try:
+        slowed = view.site("a.com")
+        assert (slowed.crawl_delay, slowed.extra, slowed.open) == (7.0, 0.0, False)
+        assert slowed.lag > 2.0 > slowed.usual
+        assert (view.site("b.com").extra, view.site("b.com").lag) == (2.0, 0.0)
+        assert view.site("nobody.com").lag == 0.0
+        assert view.robots_tries("http://b.com") == (1, 1e9 + time[0] + 30.0)
+        assert view.robots_tries("http://a.com") is None
     finally:
         view.close()
         frontier.close()

@@ -216,9 +216,29 @@ class Explainer:
             place = self._view.place_of(entry, key_of(url))
         evidence = [f"depth {entry.depth}; {ahead:,} URLs of its site come before it", f"it is {place}"]
         evidence += [f"found on {self._store.url_of(entry.parent)}"] if entry.parent else []
+        evidence += self._pace(url)
         if entry.attempt:
             evidence += [f"tried {entry.attempt} times, to be tried again", *self._tries(entry.item)]
         return Explanation(url, False, "queued", "it is queued and has not ended yet", evidence)
+
+    def _pace(self, url: str) -> Iterator[str]:
+        """What makes requests to the URL's site rarer than the crawl's own delay."""
+        by_domain = self._config.politeness.key_scope == "domain"
+        pace = self._view.site(urls.domain_of(url) if by_domain else urls.host_of(url))
+        tries = self._view.robots_tries(urls.origin_of(url))
+        if tries is not None:
+            yield f"it waits for its robots.txt, which was tried {tries[0]} times; again at {iso(tries[1])}"
+        if pace.open and pace.held_wall > time.time():
+            yield f"its site fails: nothing is asked there before {iso(pace.held_wall)}"
+        if pace.lag:
+            yield (
+                f"its site slows down (an answer takes {pace.recent:.1f} s, {pace.usual:.1f} s as a rule): "
+                f"{pace.lag:.1f} s between two requests"
+            )
+        if pace.extra:
+            yield f"its site asked for fewer requests (429, 503): {pace.extra:g} s between two"
+        if pace.crawl_delay:
+            yield f"its robots.txt asks for {pace.crawl_delay:g} s between two requests"
 
     # ── what the rules say ─────────────────────────────────────────────────────────────────────────────────────────
 

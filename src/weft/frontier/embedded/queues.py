@@ -198,6 +198,9 @@ class Queues:
         record = {
             "crawl_delay": clock.crawl_delay_s,
             "extra": clock.extra_s,
+            "lag": clock.lag_s,
+            "recent": max(0.0, clock.recent_s),
+            "usual": max(0.0, clock.usual_s),
             "single": clock.forced_single,
             "probes": clock.probes,
             "open": bool(clock.open_until),
