@@ -125,7 +125,7 @@ class Articles:
                 status, body = await self._answer(path)
                 writer.write(f"HTTP/1.1 {status} X\r\nContent-Type: text/html\r\n".encode())
                 writer.write(f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):  # the test is over
             pass
         finally:
             writer.close()

@@ -53,6 +53,7 @@ class Serving:
         self._engine: Engine | None = None
         self._socket: socket.socket | None = None
         self._workers: list[Service] = []
+        self._pulses = [self._data_dir / f"worker{index}.pulse" for index in range(config.server.workers)]
         try:
             _wait_for_earlier_parts(self._data_dir)
             self._socket = _listening(config)
@@ -74,7 +75,9 @@ class Serving:
 
     def run(self, is_ready: Callable[[], None] = lambda: None) -> None:
         """Returns after `stop`, when all has ended in good order; raises why a part cannot be kept running."""
-        self._workers = [self._worker(index) for index in range(self._config.server.workers)]
+        for pulse in self._pulses:
+            pulse.unlink(missing_ok=True)  # of an earlier run
+        self._workers = [self._worker(index, pulse) for index, pulse in enumerate(self._pulses)]
         told = False
         try:
             while not self._stopping.is_set():
@@ -82,7 +85,7 @@ class Serving:
                     worker.act()
                     worker.look()
                 self._check()
-                if not told and all(worker.healthy for worker in self._workers):
+                if not told and all(_touched(pulse) for pulse in self._pulses):
                     told = True
                     is_ready()
                 self._stopping.wait(LOOK_S)
@@ -108,10 +111,9 @@ class Serving:
             self._socket.close()
         os.close(self._lock)
 
-    def _worker(self, index: int) -> Service:
+    def _worker(self, index: int, pulse: Path) -> Service:
         assert self._socket is not None
         listening = self._socket
-        pulse = self._data_dir / f"worker{index}.pulse"
         order = WorkerOrder(self._config, index, listening.fileno(), str(pulse))
 
         def command() -> Command:

@@ -62,9 +62,9 @@ async def serve(order: WorkerOrder, has_gone: Callable[[Callable[[], None]], Non
         server.should_exit = True
 
     has_gone(end)
+    await service.start()
     beating = asyncio.create_task(_beat(Path(order.pulse)))
     try:
-        await service.start()
         await server.serve(sockets=[socket.socket(fileno=order.socket)])
     finally:
         beating.cancel()
