@@ -237,8 +237,7 @@ def data_dir_of(url: str, data_dirs: int) -> int:
 
 def skipped_extension(url: str) -> str | None:
     """The extension that shows that a link does not lead to text, or None."""
-    query = url.find("?")
-    path = url if query < 0 else url[:query]
+    path = url.partition("?")[0]
     dot = path.rfind(".", -_LONGEST_EXTENSION - 1)
     if dot < 0:
         return None

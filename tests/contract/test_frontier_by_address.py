@@ -403,6 +403,21 @@ def test_robots_txt_keeps_its_place_until_it_was_read(make_pods: Callable[..., P
     assert end + 20 <= pods.time < end + 22
 
 
+def test_an_address_that_asked_for_too_long_a_wait_is_asked_again_at_its_end(make: Callable[..., Harness]) -> None:
+    harness = make(key_scope="ip", max_retry_after_s=60.0)
+    frontier = harness.start()
+    (one,) = claimed(harness, "a")
+    assert take(harness, one)
+    frontier.cool([Ended(one, harness.time, slow_down=True, retry_after_s=100.0)])
+    frontier.finish([Outcome(one, End.OTHER)])
+    harness.advance(100)
+    no_robots(harness, "b")
+    frontier.admit(harness.crawl, [page("http://b/1"), page("http://b/2")])
+    (lease,) = frontier.claim("me", 9)
+    assert take(harness, lease)
+    assert (frontier.rejections(), frontier.stats().queued) == ([], 1)
+
+
 def test_places_of_idle_addresses_are_forgotten(make_pods: Callable[..., Pods]) -> None:
     pods = make_pods()
     first, _ = pods.start()

@@ -367,3 +367,29 @@ def test_a_command_is_never_sent_twice(start_server: StartServer) -> None:
 )
 def test_troubles_are_sorted_by_what_to_do(error: Exception, trouble: Trouble) -> None:
     assert classify(error) is trouble
+
+
+def test_a_command_whose_answer_does_not_come_is_not_sent_again() -> None:
+    """The server may have done it: whoever sent it decides."""
+    asked: list[bytes] = []
+
+    def answer(listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                with connection:
+                    while (command := connection.recv(4096)) and b"INCR" not in command:
+                        connection.sendall(b"+OK\r\n" * command.count(b"*"))
+                    asked.append(command)
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        threading.Thread(target=answer, args=(listener,), daemon=True).start()
+        client = connect(f"redis://127.0.0.1:{listener.getsockname()[1]}", QUICK)
+        with pytest.raises(redis.ConnectionError):
+            client.incr("x")
+        assert client.connection_pool.connection_kwargs["retry"].get_retries() == 0
+        client.close()
+        listener.shutdown(socket.SHUT_RDWR)
+    assert len(asked) == 1

@@ -17,6 +17,7 @@ from weft.errors import Busy
 from weft.frontier.contract import CrawlLimits, End, Ended, Handed, Outcome, RobotsRecord, Wanted
 from weft.frontier.redis import bloom, scripts
 from weft.frontier.redis import frontier as frontier_module
+from weft.frontier.redis import marks as marks_module
 from weft.frontier.redis.client import CrawlFacts, Limits, PodClient
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.frontier import RedisFrontier
@@ -139,8 +140,11 @@ def test_a_filter_of_the_servers_own_is_asked_and_filled(pod: Pod, monkeypatch: 
     monkeypatch.setattr(scripts, "source", lambda name: BLOOM_BY_SETS + plain(name))
     monkeypatch.setattr(scripts, "digest", lambda name: sha1(scripts.source(name).encode()).hexdigest())
     monkeypatch.setattr(bloom, "shape", lambda *_: "server")
-    monkeypatch.setattr(bloom, "reserve", lambda *_: None)
+    reserved: list[Any] = []
+    monkeypatch.setattr(bloom, "reserve", lambda _client, _where, *what: reserved.append(what))
     frontier = pod.process(crawl=CrawlLimits(max_pages_per_domain=1), bloom_filter=(10_000, 1e-6))
+    frontier.open_crawl("test", CrawlLimits(max_pages_per_domain=1))
+    assert reserved == [(1, 10_000, 1e-6)], "before anything is added: the server would make a small one"
     assert frontier.admit(1, pages(*range(1020))).new == 1020
     assert (frontier.admit(1, pages(5)).duplicates, frontier.crawl_standing(1).seen) == (1, 1020)
     full = frontier.admit(1, pages(5, 2000, 7))
@@ -646,3 +650,69 @@ def test_a_new_visit_of_a_page_takes_nothing_from_the_one_before(pod: Pod) -> No
 def test_nobody_answers_where_nobody_is(tmp_path: Path) -> None:
     section = PolitenessSection(delay_s=1.0, places=1)
     assert not PodClient(connect(f"unix://{tmp_path}/none.sock"), section, pod=0, pods=1).answers()
+
+
+def test_what_a_store_tells_of_a_page_changes_nothing_that_is_known_of_it(pod: Pod) -> None:
+    frontier = pod.process(crawl=CrawlLimits(max_depth=5), delay_s=0.0)
+    frontier.robots_known("http://a", ALLOW, None)
+    frontier.admit(1, pages(1, depth=1))
+    (lease,) = frontier.claim(frontier.owner, 9)
+    frontier.finish([Outcome(lease, End.OTHER)])
+    frontier.restore_stored(1, [("http://a/1", 3, lease.item), ("http://a/2", 3, lease.item + 1)])
+    assert frontier.admit(1, pages(1, depth=2)).expand == (), "it was expanded from a smaller depth"
+    assert len(frontier.admit(1, pages(2, depth=2)).expand) == 1
+
+
+def test_depths_are_not_kept_of_stored_pages_where_they_decide_nothing(pod: Pod) -> None:
+    frontier = pod.process()
+    frontier.restore_stored(1, [("http://a/1", 3, 5)])
+    assert frontier.admit(1, pages(1)).duplicates == 1
+    assert not pod.client.keys("k:*")
+
+
+def test_the_depth_of_a_lease_whose_crawl_has_ended_is_its_own(pod: Pod) -> None:
+    frontier = pod.process(delay_s=0.0)
+    other = frontier.open_crawl("other", CrawlLimits(max_depth=5))
+    frontier.robots_known("http://a", ALLOW, None)
+    frontier.admit(other, pages(1, depth=2))
+    (lease,) = frontier.claim(frontier.owner, 9)
+    frontier.close_crawl(other)
+    assert frontier.depth_of(lease) == 2
+
+
+def test_a_loss_is_noticed_once_however_often_the_server_is_started_again(pod: Pod) -> None:
+    frontier, watcher = pod.process("pod0-fetcher0"), pod.process("pod0-orchestrator")
+    for _ in range(30):
+        watcher.stats()
+    pod.client.hset("n", "ops", 1)
+    for run in ("second", "third"):
+        pod.client.hset("state", "run", run)
+        frontier = pod.process("pod0-fetcher0")
+        assert pod.client.hget("n", "losses") == b"1", run
+    assert frontier.stats().queued == 0
+
+
+def test_a_server_that_was_started_anew_with_the_machine_is_taken_to_have_lost_data(
+    pod: Pod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod.process().admit(1, pages(1))
+    monkeypatch.setattr(marks_module, "boot_id", lambda: "another")
+    pod.client.hset("state", "run", "another")
+    frontier = pod.process()
+    frontier.robots_known("http://a", ALLOW, None)
+    assert pod.client.hget("n", "losses") == b"1"
+    assert frontier.claim(frontier.owner, 9) == []
+    pod.time += 10.1
+    assert [lease.url for lease in frontier.claim(frontier.owner, 9)] == ["http://a/1"]
+
+
+def test_the_last_item_of_all_is_not_fetched_again_if_it_is_stored(pod: Pod) -> None:
+    frontier = pod.process(delay_s=0.0)
+    frontier.robots_known("http://a", ALLOW, None)
+    frontier.admit(1, pages(1))
+    (lease,) = frontier.claim("x", 9)
+    frontier.finish([Outcome(lease, End.RELEASE)])
+    again = pod.process(delay_s=0.0)
+    again.recover([lease.item, lease.item + 1])
+    assert pod.client.smembers("gone") == {str(lease.item).encode()}, "the other one is nobody's"
+    assert again.claim("x", 9) == []

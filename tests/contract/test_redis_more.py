@@ -181,6 +181,16 @@ def test_a_page_on_its_way_to_a_parser_is_awaited(pod: Pod) -> None:
     assert (parser.stats().pages, parser.stats().to_parse) == (1, 0)
 
 
+def test_a_page_whose_lease_has_ended_hides_no_other_that_was_fetched(pod: Pod) -> None:
+    frontier = pod.process()
+    admit(frontier, "a", "b")
+    gone, kept = claim(frontier)
+    frontier.finish([Outcome(gone, End.OTHER)])
+    handed = [Handed(Ended(lease, frontier.now(), ok=True), b"place") for lease in (gone, kept)]
+    assert frontier.fetched(handed) == [False, True]
+    assert frontier.stats().to_parse == 1
+
+
 def test_a_page_on_its_way_to_a_parser_holds_its_address_no_longer(pod: Pod) -> None:
     frontier = pod.process(key_scope="ip")
     frontier.recover()

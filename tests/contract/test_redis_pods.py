@@ -186,6 +186,18 @@ def test_what_found_its_queue_full_counts_as_new_and_comes_again(make: Callable[
     assert pods.two.stats().queued == 8
 
 
+def test_what_finds_this_pods_own_queue_full_counts_as_new_beside_what_goes_to_others(
+    make: Callable[..., Pods],
+) -> None:
+    pods = make()
+    pods.one._limits = Limits(cap=4, keep=2, low=1, hard=6)
+    mine = [Found(f"http://{MINE}/{number}", 1) for number in range(12)]
+    assert pods.one.admit(1, mine[:8]).new == 8
+    both = pods.one.admit(1, [Found(f"http://{THEIRS}/1", 1), *mine[8:]])
+    assert (both.new, both.duplicates, pods.one.waiting) == (5, 0, 1)
+    assert [frontier.stats().queued for frontier in pods.frontiers] == [8, 1]
+
+
 def test_a_process_tells_at_its_start_that_nothing_of_its_slot_is_on_its_way(make: Callable[..., Pods]) -> None:
     pods = make()
     pods.client.hset("outboxes", "pod0-fetcher0", 9)  # left by an earlier process
@@ -397,3 +409,20 @@ def test_a_crawl_that_begins_anew_under_its_name_gets_its_links(make: Callable[.
             frontier.close_crawl(crawl)
             frontier.closed(crawl)
             frontier.commit()
+
+
+def test_what_waits_for_another_pod_of_a_crawl_that_has_ended_is_new_to_the_next_of_its_name(
+    make: Callable[..., Pods],
+) -> None:
+    pods = make()
+    other = pods.one._others[1]
+    other._here.clear()
+    for _ in range(2):
+        crawl = pods.one.open_crawl("other", CrawlLimits())
+        assert pods.one.unseen(crawl, [f"http://{THEIRS}/1"]) == [f"http://{THEIRS}/1"]
+        admitted = pods.one.admit(crawl, [Found(f"http://{THEIRS}/1", 1)])
+        assert (admitted.new, admitted.duplicates) == (1, 0)
+        pods.one.close_crawl(crawl)
+        pods.one.closed(crawl)
+        pods.one.commit()
+    other._here.set()

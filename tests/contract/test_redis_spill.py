@@ -139,6 +139,15 @@ def test_a_server_that_is_killed_with_queues_on_disk_loses_nothing(pod: Pod) -> 
     assert done + drained(frontier) == names(0, 2000)
 
 
+def test_a_queue_is_long_when_its_tail_is_above_the_cap(pod: Pod) -> None:
+    frontier, crawl = pod.process()
+    frontier.admit(crawl, [Found(url, 1) for url in names(0, SMALL.cap + SMALL.keep)])
+    assert (pod.client.exists("long"), frontier.tend()) == (0, 0)
+    frontier.admit(crawl, [Found(url, 1) for url in names(SMALL.cap + SMALL.keep, SMALL.cap + SMALL.keep + 1)])
+    assert pod.client.exists("long") == 1 and frontier.tend() > 0
+    assert drained(frontier) == names(0, SMALL.cap + SMALL.keep + 1)
+
+
 def test_above_the_hard_cap_the_sender_keeps_its_urls(pod: Pod) -> None:
     frontier, crawl = pod.process(Limits(cap=200, keep=50, low=20, hard=600))
     found = [Found(url, 1) for url in names(0, 600)]

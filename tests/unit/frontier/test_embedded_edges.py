@@ -29,7 +29,7 @@ from weft.frontier.embedded.state import FROM_STORE
 from weft.frontier.journal import Journal, sealed
 from weft.frontier.requests import RequestLog, boot_id, last_requests, read_events
 from weft.frontier.view import FrontierView
-from weft.records import Found, Purpose
+from weft.records import Found, Purpose, Reason
 
 WALL = 1_700_000_000.0
 
@@ -513,3 +513,37 @@ def test_what_has_ended_counts_for_a_checkpoint_like_what_was_admitted(bench: Be
     frontier.commit()
     assert path.exists(), "six and six are more than ten"
     assert path.read_bytes()[5:6] == b"\x03", "the layout that checkpoints on disk have"
+
+
+def test_the_longest_delay_that_a_site_asked_for_is_known_to_the_next_process_however_short(tmp_path: Path) -> None:
+    """As long as that the request log is read back."""
+    frontier = polite(tmp_path, 1000.0, delay_s=0.0)
+    assert frontier._journal.meta("longest_delay") is None
+    frontier.robots_known("http://a", RobotsRecord("ok", b"", WALL + 9e9), 0.5)
+    frontier.robots_known("http://b", RobotsRecord("ok", b"", WALL + 9e9), 0.25)
+    assert frontier._journal.meta("longest_delay") == 0.5
+    frontier.close()
+    frontier = polite(tmp_path, 1000.0, delay_s=0.75)
+    frontier.commit()
+    assert frontier._journal.meta("longest_delay") == 0.75
+    frontier.close()
+
+
+def test_nothing_is_left_in_the_journal_of_a_crawl_that_is_forgotten(bench: Bench) -> None:
+    frontier = bench.open(CrawlLimits(max_sitemaps=1))
+    other = frontier.open_crawl("other", CrawlLimits(max_sitemaps=1))
+    for crawl in (1, other):
+        frontier.admit(crawl, [
+            Found(f"http://a/{crawl}-{number}.xml", 0, purpose=Purpose.SITEMAP, about="http://a") for number in range(3)
+        ])  # fmt: skip
+        frontier.refused(crawl, Reason.SCOPE, "http://b/", 0)
+        frontier.scope_extended(crawl, "http://c/")
+    frontier.commit()
+    frontier.close_crawl(other)
+    frontier.closed(other)
+    while not frontier.forget_crawl(other):
+        pass
+    assert (len(frontier.left_sitemaps(1)), frontier.left_sitemaps(other)) == (2, [])
+    assert (frontier.scope_extensions(1), frontier.scope_extensions(other)) == (["http://c/"], [])
+    assert {row[1] for row in frontier._journal.rows("left_sitemaps")} == {1}
+    assert {site for site, *_ in frontier._journal.rows("sitemaps")} == {"1 a"}

@@ -321,3 +321,15 @@ def test_a_crawl_without_a_delay_is_not_slowed_by_late_answers() -> None:
     for _ in range(5):
         clock.took(9.0, rules)
     assert clock.delay_s(rules) == 0.0
+
+
+@pytest.mark.parametrize("site_last", [True, False])
+def test_an_address_counts_from_the_last_request_of_its_own_and_of_its_site(site_last: bool) -> None:
+    address, site = AddressClock("192.0.2.1"), PolitenessClock()
+    for clock, at in ((address, 100.0), (site, 130.0 if site_last else 70.0)):
+        clock.started(at)
+        clock.ended(at + 5.0)
+    address.joined(site)
+    assert (address.due_for(section(places=2)), address.due_for(section())) == (
+        (134.0, 139.0) if site_last else (104.0, 109.0)
+    )

@@ -3,6 +3,7 @@ woken when a place or a permit becomes free. Through the queues themselves on a 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from weft.config import PolitenessSection
+from weft.frontier.clock import MachineClock
 from weft.frontier.contract import CrawlLimits, End, Ended, Item, Outcome, RobotsRecord
 from weft.frontier.embedded import queues as queues_module
 from weft.frontier.embedded.frontier import EmbeddedFrontier
@@ -478,3 +480,61 @@ def test_as_many_blocked_sites_go_on_as_there_are_permits(bench: Bench) -> None:
     crawl.flight = 3
     queues.unblock(crawl)
     assert len(crawl.blocked) == 3
+
+
+def test_a_site_is_forgotten_at_the_moment_from_which_nobody_waits_for_it(bench: Bench) -> None:
+    queues = bench.queues()
+    site = queues.site("a")
+    site.clock.due = bench.time + FORGET_AFTER_S
+    queues.schedule(site)
+    assert queues.forget_idle(bench.time + FORGET_AFTER_S) == [site]
+
+
+@pytest.mark.parametrize("due_in_s", [7.0, -7.0])
+def test_no_more_parked_sites_are_woken_than_there_are_places_whenever_these_are_due(
+    bench: Bench, due_in_s: float
+) -> None:
+    queues = bench.queues(key_scope="ip")
+    keys = parked(queues, crawl_of(queues), 3)
+    clock = queues.address_clock("192.0.2.1")
+    clock.active, clock.due = 0, bench.time + due_in_s
+    queues.wake(clock)
+    assert [site.key for site in clock.parked or ()] == keys[1:]
+
+
+def test_a_permit_that_a_sitemap_does_not_use_goes_to_another_site_in_the_same_claim(bench: Bench) -> None:
+    frontier = bench.frontier(CrawlLimits(in_flight=1))
+    allow(frontier, "http://a", "http://b", "http://c")
+    frontier.admit(
+        bench.crawl,
+        [
+            Found("http://a/1", 0),
+            Found("http://b/map.xml", 0, purpose=Purpose.SITEMAP, about="http://b"),
+            Found("http://c/1", 0),
+        ],
+    )
+    first = next(lease for lease in frontier.claim("me", 1) if lease.purpose is Purpose.PAGE)
+    assert frontier.claim("me", 9) == [], "all others wait for its permit"
+    fetch(frontier, first)
+    assert sorted(lease.url for lease in frontier.claim("me", 9)) == ["http://b/map.xml", "http://c/1"]
+
+
+@pytest.mark.parametrize("places", [1, 2])
+def test_what_another_process_has_under_way_is_waited_for_where_one_request_at_a_time_is_made(
+    bench: Bench, tmp_path: Path, places: int
+) -> None:
+    mine, theirs = (MachineClock(tmp_path / "clock", me=os.getpid() << 32 | number) for number in (1, 2))
+    section = bench.section(places=places)
+    frontier = EmbeddedFrontier(tmp_path / "f", section, clock=bench.now, wall=bench.wall, machine=mine)
+    crawl = frontier.open_crawl("test", CrawlLimits())
+    frontier.recover()
+    allow(frontier, "http://a")
+    frontier.admit(crawl, [Found("http://a/1", 0)])
+    theirs.started("a", bench.time, 60.0)
+    bench.time += 20.0
+    assert len(frontier.claim("me", 9)) == (0 if places == 1 else 1)
+    theirs.ended([("a", bench.time, 0.0)])
+    bench.time += 20.0
+    assert len(frontier.claim("me", 9)) == (1 if places == 1 else 0)
+    frontier.close()
+    theirs.close()

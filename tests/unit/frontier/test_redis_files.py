@@ -111,6 +111,11 @@ def test_marks_of_an_earlier_boot_tell_that_there_was_something_and_not_how_much
     assert new.known()[0] == 4
 
 
+def test_marks_are_made_in_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
+    Marks(tmp_path / "pod" / "marks", "one").see(5, 70)
+    assert Marks(tmp_path / "pod" / "marks", "two").known() == (5, 70)
+
+
 def test_an_empty_boot_before_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Marks(tmp_path / "marks", "one").see(0, 0)
     monkeypatch.setattr(marks_module, "boot_id", lambda: "another")

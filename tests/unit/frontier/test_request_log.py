@@ -166,6 +166,16 @@ def test_older_files_are_read_where_the_newest_tells_no_time(tmp_path: Path) -> 
     assert set(last_requests(tmp_path, 101.0, NOW).ended) == set(KEYS)
 
 
+def test_older_files_are_not_read_where_the_newest_goes_back_far_enough(tmp_path: Path) -> None:
+    written(tmp_path)
+    with (tmp_path / "requests-00000.log").open("ab") as file:
+        file.write(b"damaged\n")
+    (tmp_path / "requests-00001.log").write_text("S\t70\t400.0\t1.0\tlate\t1\t1\thttp://late/\nE\t70\t401.0\t200\n")
+    for not_before, files in ((400.0, 1), (399.0, 2)):
+        recent = last_requests(tmp_path, not_before, 500.0)
+        assert (recent.ended["late"], recent.unreadable, len(recent.ended) > 1) == (401.0, files - 1, files == 2)
+
+
 def test_a_log_that_is_shorter_than_it_was_is_known(tmp_path: Path) -> None:
     path = written(tmp_path)
     size = path.stat().st_size

@@ -141,3 +141,16 @@ def test_boots_come_in_the_order_in_which_they_were(tmp_path: Path) -> None:
     events = list(read_events(tmp_path / "log"))
     assert [event.item for event in events if isinstance(event, Start)] == [1, 3, 2, 4]
     assert [event.new_boot for event in events if isinstance(event, Opening)] == [True, False, True, False]
+
+
+def test_what_stands_before_the_first_opening_of_a_log_is_of_the_first_boot(tmp_path: Path) -> None:
+    """The line that told the boot was lost."""
+    line = "S\t{0}\t{0}.000000\t{0}.000000\ta\t1\t1\thttp://a/{0}\n"
+    logs = {
+        "one": "lost\n" + line.format(10) + line.format(30),
+        "two": "B\tboot\t1.000000\t1.000\n" + line.format(20) + line.format(40),
+    }
+    for slot, text in logs.items():
+        (tmp_path / "log" / slot).mkdir(parents=True)
+        (tmp_path / "log" / slot / "requests-00000.log").write_text(text)
+    assert told(tmp_path / "log") == [("start", item) for item in (10, 20, 30, 40)]

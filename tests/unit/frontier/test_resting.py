@@ -71,6 +71,7 @@ def test_rows_are_read_from_memory_and_from_their_files_which_go_when_unwanted(
         kept[place], last = (content, last), place
         for some in chance.sample(sorted(kept), min(3, len(kept))):
             assert rows.read(some) == kept[some]
+        assert len(rows._open) <= 2, "no more files are open than may be"
     assert len(list(tmp_path.iterdir())) > 20
     for place in kept:
         rows.forget(place)
@@ -296,3 +297,43 @@ def test_many_hosts_on_one_address_wait_for_its_one_place(tmp_path: Path) -> Non
     times = sorted(asked.values())
     assert sorted(asked) == sorted(hosts)
     assert all(later - earlier >= 1.0 for earlier, later in pairwise(times))
+
+
+def test_a_site_has_its_turns_before_it_leaves_its_place_to_others(bench: Bench) -> None:
+    bench.allow("a")
+    bench.admit(*(f"http://a/{number}" for number in range(9)), "http://b/1")
+    site = bench.queues.sites["a"]
+    rested = []
+    for served in (KNOWN_TURNS, KNOWN_TURNS + 1):
+        site.served = served
+        bench.queues.schedule(site)
+        rested.append([lane.key for lane in bench.queues.rest(bench.time, lambda _lane: None)])
+    assert rested == [[], ["a"]]
+
+
+def test_a_robots_txt_of_a_site_at_rest_is_not_held_in_memory_and_still_known(bench: Bench) -> None:
+    bench.allow("a", "b")
+    bench.admit("http://a/1", "http://a/2", "http://b/1")
+    first = next(lease for lease in bench.claim() if lease.key == "a")
+    bench.end(first, retry_after_s=100.0)
+    assert "http://a" in bench.frontier._robots._expiry
+    bench.claim()
+    assert bench.queues.resting.find("a") == (1, False)
+    assert "http://a" not in bench.frontier._robots._expiry
+    bench.time += 101.0
+    assert [lease.url for lease in bench.claim() if lease.key == "a"] == ["http://a/2"]
+
+
+def test_a_site_that_was_emptied_at_rest_is_forgotten_when_its_wait_is_over(bench: Bench) -> None:
+    bench.allow("a", "b")
+    bench.admit("http://a/1", "http://a/2", "http://b/1")
+    for lease in bench.claim():
+        bench.end(lease, retry_after_s=300.0 if lease.key == "a" else None)
+    bench.claim()
+    assert bench.queues.resting.find("a") == (1, False)
+    bench.frontier.drop(bench.crawl)
+    assert "a" in bench.queues.sites, "whoever asks it next must wait"
+    for _ in range(3):
+        bench.time += 200.0
+        bench.claim()
+    assert bench.frontier.stats().sites == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import pytest
@@ -141,3 +142,28 @@ def test_queues_of_different_sites_and_depths_lie_in_different_files() -> None:
     names = {spill_name(key, depth) for key in ("a", "b", "a/../b") for depth in range(3)}
     assert len(names) == 9
     assert all(name.count("/") == 1 and ".." not in name for name in names)
+
+
+@pytest.mark.parametrize("count", [11, 12, 13])
+def test_an_empty_text_is_a_text_like_others(tmp_path: Path, small: int, count: int) -> None:
+    queue = QueueAt(tmp_path / "q")
+    texts = [f"text{number:03d}" for number in range(count)] + [""] * 40 + ["end"]
+    for text in texts:
+        queue.push(text)
+    assert list(queue.texts()) == texts
+    assert drained(queue) == texts
+
+
+def test_a_queue_as_it_was_is_read_without_what_was_added_to_its_file_since(
+    tmp_path: Path, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a checkpoint is written: by a process that has the queues as they were."""
+    monkeypatch.setattr(spill, "_DUMPED", 64)
+    queue, texts = filled(tmp_path / "q", 42)
+    before = copy.deepcopy(queue)
+    for number in range(50):
+        queue.push(f"more{number}")
+    pieces = list(before.dump())
+    assert b"".join(pieces).decode().split() == list(before.texts()) == texts
+    assert max(map(len, pieces)) <= 64, "however long it is, memory holds little of it"
+    assert drained(queue) == texts + [f"more{number}" for number in range(50)]

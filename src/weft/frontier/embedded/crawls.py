@@ -57,7 +57,6 @@ class Crawls(Leases):
 
     def _open_crawl(self, crawl: Crawl) -> Crawl:
         self._queues.crawls[crawl.number] = crawl
-        self._namesakes[crawl.name] += 1
         self._note_delay(crawl.section.delay_s)
         return crawl
 
@@ -121,13 +120,9 @@ class Crawls(Leases):
             if rejection.crawl == crawl:
                 del self._rejected_out[rejection.item.item]
         self._rejected = [rejection for rejection in self._rejected if rejection.crawl != crawl]
-        self._namesakes[owner.name] -= 1
         if self._by_name.get(owner.name) == crawl:
             del self._by_name[owner.name]
-            if self._namesakes[owner.name]:
-                self._by_name |= {other.name: other.number for other in self._named(owner.name)}
-        if not self._namesakes[owner.name]:
-            del self._namesakes[owner.name]
+            self._by_name |= {other.name: other.number for other in self._named(owner.name)}
 
     def _named(self, name: str) -> list[Crawl]:
         return [crawl for crawl in self._queues.crawls.values() if crawl.name == name]

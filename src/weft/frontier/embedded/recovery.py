@@ -95,13 +95,14 @@ class Recovery:
         done: Iterable[int],
         now: float,
         *,
-        remember: bool = False,
-        aside: Container[int] = (),
-        by_checkpoint: bool = True,
+        remember: bool,
+        aside: Container[int],
+        by_checkpoint: bool,
     ) -> list[int]:
         """Fills the queues and the counts; returns those of `done` whose ends are not in the journal.
 
-        `remember`: keep what `knows` needs. `aside`: items that are not queued.
+        `remember`: keep what `knows` needs. `aside`: items that are not queued. Without
+        `by_checkpoint` the journal alone is read.
         """
         queues, journal = self._queues, self._journal
         queues.retries = {item: (attempt, wall) for item, attempt, wall, _ in journal.rows("retries")}

@@ -248,7 +248,7 @@ class Lane:
 
     def urgents(self) -> list[Urgent]:
         """Everything urgent, in order."""
-        return sorted((entry for heap in self._heaps() for entry in heap), key=lambda entry: entry[:2])
+        return sorted(entry for heap in self._heaps() for entry in heap)
 
     def items(self) -> Iterator[Item]:
         """Everything that waits here."""

@@ -87,7 +87,6 @@ class State:
         with undamaged(self._journal.path):
             records = self._journal.rows("crawls")
             self._by_name: dict[str, int] = {msgspec.msgpack.decode(data)["name"]: number for number, data in records}
-        self._namesakes: Counter[str] = Counter()  # open crawls by name: seldom more than one
         self._recovery = Recovery(folder, self._journal, self._queues, wall)
         self._leases: dict[int, Live] = {}
         self._turns = Turns()
