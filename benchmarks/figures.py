@@ -253,6 +253,7 @@ FIGURES = {
     "address": Figure("parts", ["parts"], "to check an address again", key("address_us"), " µs", most=10),
     "cookies": Figure("parts", ["parts"], "for a host without cookies", key("cookies_us"), " µs", most=20),
     "robots": Figure("parts", ["parts"], "to ask 100,000 rules", key("robots_us"), " µs", most=5000),
+    "names": Figure("names", ["names"], "names looked up a second, 5 % of them dead", key("per_s"), least=2000),
     "own-python": Figure("budget", ["budget"], "of the CPU is our own Python", key("own_python"), most=0.35),
 }
 RATIOS = ("scrapy", "spider-rs", "bound")

@@ -40,6 +40,7 @@ _METAVARS = {
     "email": "ADDRESS",
     "auth": "HOST=USER:PASSWORD",
     "resolve": "HOST=ADDRESS",
+    "dns_servers": "ADDRESS",
     "data_dirs": "DIR",
     "data_dir": "DIR",
     "host": "ADDRESS",

@@ -44,9 +44,28 @@ def _host_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]
             yield "resolve", f"a host is missing before {address!r}: write `resolve={{'HOST': 'ADDRESS'}}`"
         elif not _is_address(address):
             yield "resolve", f"{host}: {address!r} is not an IP address"
+    yield from _name_server_contradictions(values["dns_servers"])
     for host, login in values["auth"].items():
         if ":" not in login:
             yield "auth", f"{host}: write user:password"
+
+
+def _name_server_contradictions(servers: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    if "system" in servers and len(servers) > 1:
+        yield "dns_servers", "`system` stands alone: the C library has name servers of its own"
+    for server in servers:
+        if server != "system" and not _is_server(server):
+            yield "dns_servers", f"{server!r} is no name server: write its address, 192.0.2.1, or 192.0.2.1:53"
+
+
+def _is_server(text: str) -> bool:
+    """Whether it is an address, with a port or without; one of IPv6 is in brackets where there is a port."""
+    found = re.fullmatch(r"\[(.*)\](?::(\d+))?|([^:]*)(?::(\d+))?|(.*)", text)
+    if found is None:
+        return False
+    inside, port, plain, other_port, bare = found.groups()
+    number = int(port or other_port or 53)
+    return _is_address(inside or plain or bare or "") and 0 < number < 65536
 
 
 def _list_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

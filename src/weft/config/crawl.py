@@ -98,6 +98,12 @@ class FetchSection(Section, frozen=True, kw_only=True):
     resolve: Annotated[dict[str, str], Tuning("address of a host, instead of asking DNS; *.HOST for all under it")] = (
         field(default_factory=dict)
     )
+    dns_servers: Annotated[
+        Texts, Tuning("name servers to ask, ADDRESS or ADDRESS:PORT; system for the C library's resolver")
+    ] = ()
+    dns_timeout_s: Annotated[
+        Annotated[float, Meta(ge=0.25, le=60)], Tuning("seconds for a name server to answer the first of three tries")
+    ] = field(default=2.0, name="dns_timeout")
     allow_private: Annotated[bool, Help("crawl loopback and private addresses, too")] = False
 
     def user_agent(self) -> str:

@@ -51,6 +51,8 @@ class Settings(TypedDict, total=False):
     auth: Mapping[str, str]
     tls_verify: bool
     resolve: Mapping[str, str]
+    dns_servers: str | Sequence[str]
+    dns_timeout: float
     allow_private: bool
     max_pages: int | None
     max_duration: float | None

@@ -103,6 +103,7 @@ class Fetching(Parts):
         most = most_in_flight(self.config.fetch.workers)
         self.ways = Ways(client_for(most), most)
         self._flight = Flight(most)
+        self.metrics.before_save.append(lambda: self.metrics.names(self.ways.names()))
         self.outlet = outlet
         store, crawls = self.store, self.crawls
         if outlet is not None:

@@ -115,7 +115,9 @@ def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def trust_of(fetch: FetchSection) -> str:
     """What tells crawls apart that may not share what they have learnt of a host; empty for the usual settings."""
-    unusual = (fetch.resolve, not fetch.tls_verify, fetch.allow_private, fetch.auth)
+    unusual = [fetch.resolve, not fetch.tls_verify, fetch.allow_private, fetch.auth]
+    if fetch.dns_servers:
+        unusual.append(fetch.dns_servers)
     return sha256(_encode([*unusual, bool(fetch.email)])).hexdigest()[:12] if any(unusual) else ""
 
 

@@ -15,6 +15,7 @@ import msgspec
 from weft.config import FetchSection
 from weft.fetch.client import Client
 from weft.fetch.contract import Done, Way
+from weft.fetch.dns import NameCounts
 from weft.fetch.guard import Guard, is_loopback
 
 
@@ -51,6 +52,7 @@ class Ways:
         self._watched: dict[int, Callable[[], None]] = {}
         self._epoll: select.epoll | None = None
         self._early: Done = []  # results of a way that was closed
+        self._closed_names = NameCounts()  # what closed ways had counted
 
     @property
     def in_flight(self) -> int:
@@ -61,6 +63,13 @@ class Ways:
     def free(self) -> int:
         """Transfers that may be begun now."""
         return self._slots - self.in_flight if self._only is None else self._only.free
+
+    def names(self) -> NameCounts:
+        """What was counted of name lookups, over all of them."""
+        total = NameCounts()
+        for counts in (self._closed_names, *(way.names for way in self._ways.values())):
+            total.add(counts)
+        return total
 
     def open(self, section: FetchSection) -> Way:
         """The way for these settings; to be given back with `close`."""
@@ -85,6 +94,8 @@ class Ways:
         if self._epoll is not None:
             self._epoll.unregister(way.fileno())
         self._early += way.poll(0.0)  # what was aborted for it
+        self._closed_names.add(way.names)
+        self._closed_names.running = 0
         way.close()
         self._choose()
 

@@ -31,7 +31,7 @@ import pycurl
 
 from weft.config import FetchSection
 from weft.fetch.contract import Done
-from weft.fetch.dns import Answer, Resolver
+from weft.fetch.dns import Answer, NameCounts, Resolver
 from weft.fetch.handles import OVERDUE, STALE, Transfer, ca_bundle, is_sloppy, kind, session_caches, set_up
 from weft.fetch.headers import final_head, merged, wire
 from weft.fetch.lenient import RawReads
@@ -78,7 +78,9 @@ class Client:
         self._section = section
         self._refusal = lru_cache(4096)(refusal)
         self._clock = clock
-        self._resolver = resolver or Resolver(section.resolve, clock=clock)
+        self._resolver = resolver or Resolver(
+            section.resolve, servers=section.dns_servers, timeout_s=section.dns_timeout_s, clock=clock
+        )
         self._epoll = select.epoll()
         self._epoll.register(self._resolver.fileno(), select.EPOLLIN)
         self._watched: dict[int, int] = {}  # libcurl's sockets, and the events that it waits for
@@ -117,10 +119,13 @@ class Client:
         """In how many seconds `poll` must be called even if `fileno` is not readable; None: not at all."""
         if self._done:
             return 0.0
-        if not self._active:
-            return None
-        due = self._next_sweep if self._due is None else min(self._due, self._next_sweep)
-        return max(0.0, due - self._clock())
+        due = self._wake()
+        return None if due == math.inf else max(0.0, due - self._clock())
+
+    @property
+    def names(self) -> NameCounts:
+        """What was counted of name lookups."""
+        return self._resolver.counts
 
     def submit(
         self,
@@ -385,10 +390,7 @@ class Client:
 
     def _work(self, until: float) -> None:
         """One round: wait for events, hand them to libcurl, end completed transfers, sweep."""
-        wake = until if self._due is None else min(until, self._due)
-        if self._active:
-            wake = min(wake, self._next_sweep)
-        wait_s = 0.0 if self._done else max(0.0, wake - self._clock())
+        wait_s = 0.0 if self._done else max(0.0, min(until, self._wake()) - self._clock())
         act, names = self._multi.socket_action, self._resolver.fileno()
         for fd, events in self._epoll.poll(wait_s, EVENTS):
             if fd == names:
@@ -398,12 +400,21 @@ class Client:
             else:
                 act(fd, (events & _READ and 1) | (events & _WRITE and 2) | (events & _BROKEN and 4))
         now = self._clock()
+        if self._resolver.due <= now:
+            self._on_names()
         if self._due is not None and self._due <= now:
             self._due = None
             act(pycurl.SOCKET_TIMEOUT, 0)
         self._reap()
         if now >= self._next_sweep and self._active:
             self._sweep(now)
+
+    def _wake(self) -> float:
+        """When there is something to do though nothing has come: for libcurl, for the resolver, against slow sites."""
+        due = self._resolver.due
+        if self._active:
+            due = min(due, self._next_sweep)
+        return due if self._due is None else min(due, self._due)
 
     def _on_socket(self, what: int, fd: int, _multi: Any, _data: Any) -> None:
         """Called by libcurl: which sockets to watch, and for what."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from weft.fetch.dns import NameCounts
 from weft.records import FetchResult
 
 Done = list[tuple[object, FetchResult]]
@@ -25,6 +26,10 @@ class Way(Protocol):
     @property
     def in_flight(self) -> int:
         """Transfers begun and not ended."""
+
+    @property
+    def names(self) -> NameCounts:
+        """What it has counted of name lookups."""
 
     def submit(
         self,

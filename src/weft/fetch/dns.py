@@ -1,31 +1,42 @@
-"""Turns host names into addresses: pins first, then a bounded cache, then the system's resolver in a few threads.
+"""Turns host names into addresses: pins first, then a bounded cache, then name servers.
 
 `find` returns what is known, without waiting; `ask` starts a lookup, whose end makes `fileno` readable for the event
-loop, which then calls `take`. No address is checked here: the client checks every one before it connects.
+loop, which then calls `take`, and also when `due` has come. No address is checked here: the client checks every one
+before it connects, and connects to none but those it has checked.
 
-Three things must stay true. Only the loop's thread touches the cache; the lookup threads hand over through a queue. A
-name is looked up once at a time, however many wait for it. Lookup threads are daemons, because `getaddrinfo` cannot be
-interrupted, and a dead name server must not hold up the end of the process.
+Who looks a name up is a `Lookups`: c-ares (`dns_cares`), or the C library's resolver in threads (`dns_system`), which is
+used when it is asked for (`dns_servers: system`) or when pycares cannot be imported, and then that is logged. It is made
+at the first lookup: a crawl of pinned hosts needs none.
+
+What must stay true: only the loop's thread touches the cache, and a name is looked up once at a time, however many wait
+for it. An answer is kept for as long as its records say, but for no less than MIN_TTL_S, so that a name with a TTL of 0
+does not cost a lookup for each page, and for no more than MAX_TTL_S.
 """
 
 from __future__ import annotations
 
-import os
-import socket
-import threading
+import select
 import time
-from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from ipaddress import ip_address
-from queue import SimpleQueue
 
 from msgspec import Struct
 
-TTL_S = 300.0
-NEGATIVE_TTL_S = 30.0
-MAX_NAMES = 20_000
-THREADS = 16
+from weft.errors import BadInput
+from weft.fetch.dns_system import ThreadLookups, lookup
+from weft.fetch.lookups import LookedUp, Lookups
+from weft.telemetry import Log
+
+MIN_TTL_S = 30.0
+MAX_TTL_S = 3600.0
+ABSENT_TTL_S = 300.0  # a name that does not exist
+FAILED_TTL_S = 30.0  # one that nobody could tell anything about
+MAX_NAMES = 100_000
 FOREVER = float("inf")
+SYSTEM = "system"  # in the place of a name server: the C library's resolver
+log = Log("weft.fetch.dns")
 
 Lookup = Callable[[str], tuple[str, ...]]
 
@@ -38,10 +49,23 @@ class Answer(Struct, frozen=True, gc=False):
     expires: float = FOREVER
 
 
-def lookup(host: str) -> tuple[str, ...]:
-    """The addresses the system gives for a name, each once, best first; raises OSError if it gives none."""
-    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    return tuple(dict.fromkeys(str(entry[4][0]) for entry in found if "%" not in str(entry[4][0])))
+class NameCounts:
+    """What a resolver has counted since its start."""
+
+    __slots__ = ("known", "outcomes", "running", "seconds")
+
+    def __init__(self) -> None:
+        self.outcomes: Counter[str] = Counter()  # ended lookups by kind
+        self.seconds = 0.0  # that they took, together
+        self.known = 0  # questions that the cache has answered
+        self.running = 0
+
+    def add(self, other: NameCounts) -> None:
+        """Counts what another one has counted."""
+        self.outcomes.update(other.outcomes)
+        self.seconds += other.seconds
+        self.known += other.known
+        self.running += other.running
 
 
 def literal(host: str) -> str | None:
@@ -61,27 +85,36 @@ class Resolver:
         self,
         pins: Mapping[str, str] | None = None,
         *,
+        servers: Sequence[str] = (),
+        timeout_s: float = 2.0,
         clock: Callable[[], float] = time.monotonic,
-        lookup: Lookup = lookup,
-        threads: int = THREADS,
+        lookup: Lookup | None = None,
+        threads: int | None = None,
         size: int = MAX_NAMES,
     ) -> None:
+        """`lookup`: asked in threads, in the place of name servers."""
         self._pins = {name.lower(): address for name, address in (pins or {}).items()}
         self._clock = clock
-        self._lookup = lookup
+        self._make: Callable[[], Lookups] = (
+            partial(lookups_of, servers, timeout_s) if lookup is None else partial(ThreadLookups, lookup, threads)
+        )
+        self._lookups: Lookups | None = None
         self._size = size
         self._cache: OrderedDict[str, Answer] = OrderedDict()
-        self._running: set[str] = set()
-        self._max_threads = threads
-        self._asked: SimpleQueue[str | None] = SimpleQueue()
-        self._answered: deque[tuple[str, tuple[str, ...], str]] = deque()
-        self._signal = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._lock = threading.Lock()  # guards the signal against a close while a thread is about to raise it
-        self._threads = 0
+        self._running: dict[str, float] = {}  # names, and when each was asked for
+        self._epoll = select.epoll()
+        self._tick_s: float | None = None
+        self._next_tick = FOREVER
+        self.counts = NameCounts()
 
     def fileno(self) -> int:
-        """Readable when lookups have ended."""
-        return self._signal
+        """Readable when lookups have got on."""
+        return self._epoll.fileno()
+
+    @property
+    def due(self) -> float:
+        """When `take` must be called though nothing was readable, by the clock: time limits of lookups."""
+        return self._next_tick
 
     def find(self, host: str) -> Answer | None:
         """The cached answer for a name; None if it must be looked up."""
@@ -92,31 +125,35 @@ class Resolver:
             del self._cache[host]
             return None
         self._cache.move_to_end(host)
+        self.counts.known += 1
         return answer
 
     def ask(self, host: str) -> None:
         """Starts a lookup, unless one for this name is running."""
         if host in self._running:
             return
-        self._running.add(host)
-        if self._threads < self._max_threads:
-            self._threads += 1
-            threading.Thread(target=self._work, name="weft-dns", daemon=True).start()
-        self._asked.put(host)
+        if self._lookups is None:
+            self._lookups = self._make()
+            self._tick_s = self._lookups.tick_s()
+            self._epoll.register(self._lookups.fileno(), select.EPOLLIN)
+        now = self._running[host] = self._clock()
+        if self._tick_s is not None:
+            self._next_tick = min(self._next_tick, now + self._tick_s)
+        self.counts.running = len(self._running)
+        self._lookups.ask(host)
 
     def take(self) -> list[tuple[str, Answer]]:
         """The lookups that have ended since the last call."""
-        try:
-            os.eventfd_read(self._signal)
-        except BlockingIOError:
+        if self._lookups is None:
             return []
-        ended = []
-        while self._answered:
-            host, addresses, error = self._answered.popleft()
-            self._running.discard(host)
-            answer = Answer(addresses, error, self._clock() + (NEGATIVE_TTL_S if error else TTL_S))
-            self._keep(host, answer)
-            ended.append((host, answer))
+        ended, now = [], self._clock()
+        for found in self._lookups.take():
+            answer = Answer(found.addresses, found.error, now + _kept_s(found))
+            self._count(found.kind, now - self._running.pop(found.host, now))
+            self._keep(found.host, answer)
+            ended.append((found.host, answer))
+        self.counts.running = len(self._running)
+        self._next_tick = now + self._tick_s if self._tick_s is not None and self._running else FOREVER
         return ended
 
     def put_last(self, host: str, address: str) -> None:
@@ -127,12 +164,10 @@ class Resolver:
             self._cache[host] = Answer((*others, address), answer.error, answer.expires)
 
     def close(self) -> None:
-        """Lets the idle threads end; busy ones end with their lookup."""
-        for _ in range(self._threads):
-            self._asked.put(None)
-        with self._lock:
-            os.close(self._signal)
-            self._signal = -1
+        """Drops what runs."""
+        if self._lookups is not None:
+            self._lookups.close()
+        self._epoll.close()
 
     def _certain(self, host: str) -> Answer | None:
         """Literals and pins, which need no name server."""
@@ -160,15 +195,26 @@ class Resolver:
         if len(self._cache) > self._size:
             self._cache.popitem(last=False)
 
-    def _work(self) -> None:
-        while (host := self._asked.get()) is not None:
-            try:
-                addresses, error = self._lookup(host), ""
-                if not addresses:
-                    error = "no address"
-            except (OSError, UnicodeError) as failure:
-                addresses, error = (), getattr(failure, "strerror", None) or str(failure)
-            self._answered.append((host, addresses, error))
-            with self._lock:
-                if self._signal >= 0:
-                    os.eventfd_write(self._signal, 1)
+    def _count(self, kind: str, spent_s: float) -> None:
+        self.counts.outcomes[kind] += 1
+        self.counts.seconds += spent_s
+
+
+def lookups_of(servers: Sequence[str], timeout_s: float) -> Lookups:
+    """Whoever looks names up with these settings."""
+    if list(servers) == [SYSTEM]:
+        return ThreadLookups(lookup)
+    try:
+        from weft.fetch.dns_cares import CaresLookups
+    except (ImportError, RuntimeError) as error:  # RuntimeError: c-ares itself could not be started
+        if servers:
+            raise BadInput(f"`dns_servers` needs pycares, which cannot be used here: {error}") from None
+        log.warning("names are looked up by the system, a few at a time: pycares cannot be used", why=error)
+        return ThreadLookups(lookup)
+    return CaresLookups(servers, timeout_s)
+
+
+def _kept_s(found: LookedUp) -> float:
+    if not found.error:
+        return min(MAX_TTL_S, max(MIN_TTL_S, found.ttl_s))
+    return ABSENT_TTL_S if found.kind == "absent" else FAILED_TTL_S

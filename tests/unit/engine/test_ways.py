@@ -14,6 +14,7 @@ from pace import patience
 from weft.config import FetchSection
 from weft.engine.ways import Ways
 from weft.fetch.contract import Done
+from weft.fetch.dns import NameCounts
 
 
 class Recorder:
@@ -25,6 +26,7 @@ class Recorder:
         self.out: list[object] = []
         self.done: Done = []
         self.is_closed = False
+        self.names = NameCounts()
 
     @property
     def free(self) -> int:

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import pytest
 from pace import patience
 
-from weft.fetch.dns import NEGATIVE_TTL_S, TTL_S, Answer, Resolver, literal, lookup
+from weft.fetch.dns import ABSENT_TTL_S, FAILED_TTL_S, Answer, Resolver, literal
+from weft.fetch.dns_system import TTL_S, lookup
 
 
 class Names:
@@ -93,12 +94,13 @@ def test_an_answer_expires(resolver: Resolver, clock: Clock, names: Names) -> No
 
 
 @pytest.mark.parametrize(
-    ("host", "says"), [("no.example", "Name or service not known"), ("none.example", "no address")]
+    ("host", "says", "kept_s"),
+    [("no.example", "Name or service not known", ABSENT_TTL_S), ("none.example", "no address", FAILED_TTL_S)],
 )
-def test_a_failure_is_kept_for_a_shorter_time(resolver: Resolver, clock: Clock, host: str, says: str) -> None:
+def test_a_failure_is_kept_for_a_while(resolver: Resolver, clock: Clock, host: str, says: str, kept_s: float) -> None:
     answer = ask(resolver, host)[host]
     assert (answer.addresses, answer.error) == ((), says)
-    clock.now += NEGATIVE_TTL_S - 1
+    clock.now += kept_s - 1
     assert resolver.find(host) == answer
     clock.now += 2
     assert resolver.find(host) is None

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from weft.engine.loop.progress import CrawlProgress
+from weft.fetch.dns import NameCounts
 from weft.frontier.contract import FrontierStats
 from weft.records import FetchResult, Purpose
 from weft.telemetry import BYTES_BUCKETS, Metrics
@@ -44,6 +45,7 @@ class EngineMetrics:
                 "weft_backpressure_events_total", "Times that the parse queue crossed a limit.", level=level
             )
             self._events[level] = (counter, counter.value)
+        self._before: dict[tuple[str, ...], float] = {}  # counters as they were when this process first set them
         self._outbox = metrics.gauge("weft_outbox_batches", "Batches of links that wait for another pod.")
 
     def fetched(self, purpose: Purpose, result: FetchResult) -> None:
@@ -62,6 +64,20 @@ class EngineMetrics:
         """How often the parse queue has grown over its `soft` and its `hard` limit since this process began."""
         for level, (counter, before) in self._events.items():
             counter.value = before + events.get(level, 0)
+
+    def names(self, counts: NameCounts) -> None:
+        """What this process has counted of name lookups since it began."""
+        for kind, lookups in counts.outcomes.items():
+            self._grown("weft_dns_lookups_total", "Names that were looked up.", lookups, outcome=kind)
+        self._grown("weft_dns_seconds_total", "Time that lookups took, together.", counts.seconds)
+        self._grown("weft_dns_cached_total", "Names that the cache knew.", counts.known)
+        self._metrics.gauge("weft_dns_running", "Lookups that run.").set(counts.running)
+
+    def _grown(self, name: str, help_: str, value: float, **labels: str) -> None:
+        """Sets a counter to what this process has counted, on top of what was there before it."""
+        counter = self._metrics.counter(name, help_, **labels)
+        before = self._before.setdefault((name, *labels.values()), counter.value)
+        counter.value = before + value
 
     def waiting(self, outbox: int) -> None:
         """How many batches wait for another pod now."""
