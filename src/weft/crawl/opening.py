@@ -86,12 +86,9 @@ class Opening:
         allowed = [name for name, on in (("private", fetch.allow_private), ("public", bool(fetch.email))) if on]
         before = self._frontier.note("addresses").split()
         if set(allowed) - set(before):
-            for row in self._store.rows():
-                if (
-                    row.error.partition(":")[0] == Reason.ADDRESS
-                    and self._store.for_url(row.url)[-1].item == row.item
-                    and self._owns(row.url)
-                ):
+            refused = (row for row in self._store.rows() if row.error.partition(":")[0] == Reason.ADDRESS)
+            for row, visits in self._store.with_visits(refused):
+                if visits[-1].item == row.item and self._owns(row.url):
                     self._frontier.readmit(number, Found(row.url, row.depth, row.parent))
             self._frontier.note("addresses", " ".join(sorted({*before, *allowed})))
 
@@ -136,18 +133,18 @@ class Opening:
 
 def _first_pages(store: PageStore) -> Iterator[Found]:
     """Every page that is known, once, as it was first found."""
-    for row in store.rows(Where(stored=True)):
-        if 200 <= row.status < 300 and not any(
-            200 <= other.status < 300 and other.item < row.item for other in store.for_url(row.url)
-        ):
+    pages = (row for row in store.rows(Where(stored=True)) if 200 <= row.status < 300)
+    for row, visits in store.with_visits(pages):
+        if not any(200 <= other.status < 300 and other.item < row.item for other in visits):
             yield Found(row.url, row.depth, row.parent)
 
 
 def _failed(store: PageStore) -> Iterator[Row]:
     """The last rows of URLs that may succeed another time."""
-    for row in store.rows():
-        kind = row.error.partition(":")[0]
-        if (kind in MAY_SUCCEED or row.status in (408, 429) or row.status >= 500) and (
-            store.for_url(row.url)[-1].item == row.item
-        ):
+    for row, visits in store.with_visits(filter(_may_succeed, store.rows())):
+        if visits[-1].item == row.item:
             yield row
+
+
+def _may_succeed(row: Row) -> bool:
+    return row.error.partition(":")[0] in MAY_SUCCEED or row.status in (408, 429) or row.status >= 500

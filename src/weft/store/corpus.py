@@ -21,8 +21,9 @@ from weft.records import Row
 from weft.store import text
 from weft.store.contract import Current, Stats, StoredPage
 from weft.store.errors import remedy
+from weft.store.known import KnownPages
 from weft.store.query import EVERY, IndexReader, Where
-from weft.store.schema import path_of, slot_in
+from weft.store.schema import path_of, slot_in, url_hash
 from weft.store.visits import Visit, repeated, standing
 from weft.store.warc_file import files_in, name_of, serial_of, slot_of
 from weft.store.warc_read import read_record
@@ -89,6 +90,26 @@ class Corpus:
         """Every row of a URL, oldest first; of one crawl, or of all (0)."""
         rows = (row for index in self._in(self._place(url)) for row in index.for_url(url, crawl))
         return sorted(rows, key=attrgetter("fetched_at", "item"))
+
+    def with_visits(self, rows: Iterable[Row]) -> Iterator[tuple[Row, list[Visit]]]:
+        """Rows, each with all visits of its URL, oldest first: read for a thousand rows at a time."""
+        left = iter(rows)
+        while some := list(islice(left, TOGETHER)):
+            by_place: dict[int, set[int]] = {}
+            for row in some:
+                by_place.setdefault(self._place(row.url), set()).add(url_hash(row.url))
+            visits: dict[str, list[Visit]] = {row.url: [] for row in some}
+            for place, hashes in by_place.items():
+                for visit in (visit for index in self._in(place) for visit in index.visits([*hashes])):
+                    if visit.url in visits:
+                        visits[visit.url].append(visit)
+            for found in visits.values():
+                found.sort(key=attrgetter("fetched_at", "item"))
+            yield from ((row, visits[row.url]) for row in some)
+
+    def known(self) -> KnownPages:
+        """The pages that are stored now, for a recrawl."""
+        return KnownPages(self._data_dirs, [self._in(place) for place in range(len(self._data_dirs))])
 
     def read(self, row: Row) -> StoredPage:
         """The page that a row stands for."""

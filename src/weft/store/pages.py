@@ -11,7 +11,7 @@ noted in every data dir, those without a row in it too: so each index by itself 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from hashlib import sha256
 from itertools import count
 from operator import itemgetter
@@ -25,11 +25,13 @@ from weft.store.contract import Current, Stats, StoredPage
 from weft.store.corpus import Corpus
 from weft.store.errors import remedy
 from weft.store.index import Change, Index, Numbers
+from weft.store.known import KnownPages
 from weft.store.masking import Private
 from weft.store.query import EVERY, Where
 from weft.store.repair import Tail
 from weft.store.row_field import field
 from weft.store.shard import Files, Shard
+from weft.store.visits import Visit
 from weft.store.warc import CONFORMS_TO, Page, RecordMaker, payload_digest
 
 
@@ -286,6 +288,14 @@ class PageStore:
     def for_url(self, url: str, crawl: int = 0) -> list[Row]:
         """Every row of a URL, oldest first."""
         return self._corpus.for_url(url, crawl)
+
+    def with_visits(self, rows: Iterable[Row]) -> Iterator[tuple[Row, list[Visit]]]:
+        """Rows, each with all visits of its URL, oldest first."""
+        return self._corpus.with_visits(rows)
+
+    def known(self) -> KnownPages:
+        """The pages that are stored now, for a recrawl."""
+        return self._corpus.known()
 
     def read(self, row: Row) -> StoredPage:
         """The page that a row stands for."""

@@ -27,6 +27,10 @@ _VISIT = tuple[str, int, int, float, str, int, str, int, int, str]
 _FOR_URL = f"""SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.url = ?1 AND ?3 IN (p.crawl, 0) AND p.item IN (
     SELECT item FROM lookup WHERE url_hash = ?2 UNION ALL SELECT item FROM pages
     WHERE batch > (SELECT value FROM meta WHERE key = 'folded') AND url_hash = ?2) ORDER BY p.item"""  # noqa: S608
+# One statement for any number of hashes, so that SQLite compiles it once.
+_BY_HASH = f"""SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.item IN (
+    SELECT item FROM lookup WHERE url_hash IN (SELECT value FROM json_each(?1))
+    UNION SELECT value FROM json_each(?2))"""  # noqa: S608
 _FOLDED = "(SELECT value FROM meta WHERE key = 'folded')"
 _HASHES = f"SELECT url_hash, item FROM lookup WHERE (url_hash, item) > (?, ?) ORDER BY 1, 2 LIMIT {10 * _CHUNK}"  # noqa: S608
 _VISITS = """SELECT p.url, p.item, p.status, p.fetched_at, p.error, p.file IS NOT NULL, p.content_type, p.depth,
@@ -112,6 +116,16 @@ class IndexReader:
     def for_url(self, url: str, crawl: int = 0) -> list[Row]:
         """Every row of a URL, oldest first; of one crawl, or of all (0)."""
         return schema.rows(self._all(_FOR_URL, url, schema.url_hash(url), crawl), self.path)
+
+    def by_hash(self, hashes: Sequence[int], items: Sequence[int] = ()) -> list[Row]:
+        """The rows of URLs with these hashes that the look-up table has, and those of some items."""
+        return schema.rows(
+            self._all(_BY_HASH, f"[{','.join(map(str, hashes))}]", f"[{','.join(map(str, items))}]"), self.path
+        )
+
+    def unfolded(self) -> list[tuple[int, int]]:
+        """Hash and item of the rows that the look-up table does not have yet."""
+        return self._all(f"SELECT url_hash, item FROM pages WHERE batch > {_FOLDED}")  # noqa: S608
 
     def _numbered(self, crawl: int, after: int, limit: int) -> list[tuple[int, Row]]:
         """Rows in the order of their numbers."""

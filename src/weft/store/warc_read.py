@@ -18,6 +18,7 @@ from isal import isal_zlib
 from weft.store.damage import BROKEN, GZIP, Gap, find_runs, own_runs, writer_of
 from weft.store.errors import StoreError, Unreadable
 
+HEAD_BYTES = 1 << 20  # of a record, in which the heads of the record and of the response lie
 _CHUNK = 1 << 18
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
 
@@ -91,6 +92,28 @@ def read_record(path: Path, offset: int, length: int) -> Record:
         return parse(isal_zlib.decompress(member, GZIP))
     except BROKEN as error:
         raise Unreadable(path, f"no WARC record at {offset}: {error}") from error
+
+
+def http_head(path: Path, fd: int, offset: int, length: int) -> bytes:
+    """The head of the response in the record at a place, which is read to its end: Unreadable where it is damaged."""
+    inflate, data, at = isal_zlib.decompressobj(wbits=GZIP), b"", 0
+    try:
+        while not inflate.eof:
+            chunk = os.pread(fd, min(_CHUNK, length - at), offset + at)
+            at += len(chunk)
+            if not chunk:
+                raise ValueError("the member ends early")
+            found = inflate.decompress(chunk)
+            data = data + found if len(data) < HEAD_BYTES else data
+        version, _, rest = data.partition(b"\r\n\r\n")
+        end = _HEAD_END.search(rest)
+        if not version.startswith(b"WARC/") or end is None:
+            raise ValueError("no response")
+    except OSError as error:
+        raise Unreadable(path, f"cannot be read: {error.strerror}") from error
+    except BROKEN as error:
+        raise Unreadable(path, f"no WARC record at {offset}: {error}") from error
+    return rest[: end.end()]
 
 
 def parse(data: bytes) -> Record:

@@ -22,6 +22,7 @@ from weft.engine.loop.metrics import EngineMetrics
 from weft.engine.loop.pressure import LOOK_EVERY_S, Level, Pressure
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.results import Results
+from weft.engine.loop.revisits import foresee
 from weft.engine.loop.robots import REFUSALS, ROBOTS_BYTES
 from weft.engine.loop.stop import BLOCKING, Stop
 from weft.engine.loop.suspects import Suspects
@@ -262,6 +263,7 @@ class Loop:
                 return
             self._step("claimed")
             wall = time.time()
+            foresee(self._crawls, leases)
             for lease in leases:
                 self._begin(lease, wall)
             self._send_wanted(wall)

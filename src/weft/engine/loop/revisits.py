@@ -2,12 +2,19 @@
 
 The stored response says what it was called (ETag, Last-Modified) and what it held (digest). A 304, or a body with the
 same digest, becomes a revisit record and a row with status 304: the old copy stays the page.
+
+The stored pages are looked up for all leases of a claim at once (`foresee`): a look-up for each page took longer than
+fetching it.
 """
 
 from __future__ import annotations
 
-from weft.records import FetchResult, Lease, Row
-from weft.store.errors import Unreadable
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from weft.fetch.headers import Head
+from weft.records import FetchResult, Lease, Purpose, Row
+from weft.store.known import KnownPage
 from weft.store.pages import PageStore
 from weft.store.warc import payload_digest
 
@@ -16,25 +23,46 @@ class Revisits:
     """The known pages among what is in flight."""
 
     def __init__(self, store: PageStore) -> None:
-        self._store = store
+        self._pages = store.known()
+        self._foreseen: dict[int, KnownPage | None] = {}
         self._known: dict[int, Row] = {}
+
+    def foresee(self, leases: Sequence[Lease]) -> None:
+        """Looks up what `conditions` will be asked for."""
+        pages = [lease for lease in leases if lease.purpose is Purpose.PAGE]
+        if not pages:
+            return
+        found = self._pages.find((lease.url for lease in pages), pages[0].crawl)
+        self._foreseen = {lease.item: found.get(lease.url) for lease in pages}
 
     def conditions(self, lease: Lease) -> list[tuple[str, str]]:
         """Headers that let the server answer \"not modified\"; none for a page that is not known, or not whole."""
-        try:
-            stored = self._store.get(lease.url, lease.crawl)
-        except Unreadable:
-            return []  # the copy is damaged: the visit brings a new one
-        http = stored.http if stored is not None else None
-        if stored is None or http is None or not 200 <= stored.row.status < 300 or not stored.row.is_whole:
+        if lease.item not in self._foreseen:
+            self.foresee([lease])
+        known = self._foreseen.pop(lease.item)
+        if known is None:
             return []
-        self._known[lease.item] = stored.row
-        headers = [("If-None-Match", http.get("etag")), ("If-Modified-Since", http.get("last-modified"))]
+        self._known[lease.item] = known.row
+        head = Head(known.head)
+        headers = [("If-None-Match", head.etag), ("If-Modified-Since", head.last_modified)]
         return [(name, value) for name, value in headers if value]
 
     def known(self, lease: Lease) -> Row | None:
         """The page's row of the last visit; asked once, when the result is there."""
         return self._known.pop(lease.item, None)
+
+
+class Revisiting(Protocol):
+    """A crawl, as far as it visits pages again."""
+
+    revisits: Revisits | None
+
+
+def foresee(crawls: Mapping[int, Revisiting], leases: Sequence[Lease]) -> None:
+    """Looks up the known pages among the leases of a claim, for the crawls that visit pages again."""
+    for number in {lease.crawl for lease in leases}:
+        if (revisits := crawls[number].revisits) is not None:
+            revisits.foresee([lease for lease in leases if lease.crawl == number])
 
 
 def is_unchanged(before: Row, result: FetchResult) -> bool:

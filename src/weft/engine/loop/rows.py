@@ -65,13 +65,17 @@ class Rows:
         self._round.row(lease, End.PAGE if is_page else End.OTHER)
 
     def unchanged(self, answer: Answer, before: Row) -> None:
-        """A visit that found the page as it was: a row of its own, that refers to the stored copy."""
+        """A visit that found the page as it was: a row of its own, that refers to the stored copy.
+
+        Its length is that of what came: nothing, with a 304.
+        """
         lease, result = answer.lease, answer.result
         answer.crawl.progress.statuses["304"] += 1
         answer.crawl.progress.kinds[304, ""] += 1
         row = msgspec.structs.replace(
             before, item=lease.item, status=304, fetched_at=answer.asked_at, depth=lease.depth,
-            parent=lease.parent, hops=lease.hops, error="", warc_file="", warc_offset=0, warc_length=0,
+            parent=lease.parent, hops=lease.hops, error="", length=len(result.body), warc_file="", warc_offset=0,
+            warc_length=0,
         )  # fmt: skip
         self._store.add_revisit(row, result, of_date=before.fetched_at, not_modified=result.status == 304)
         self._round.row(lease, End.OTHER)

@@ -1,0 +1,105 @@
+"""The pages of earlier visits, as a recrawl asks for them: several at a time, and of each what the server called it.
+
+Called by the loop with the URLs of each claim. Must stay true: what is found was stored before the recrawl began, is
+whole, and its record can be read to its end; a damaged one is not known, so that the visit brings a new one. Memory
+does not grow with the crawl, but for the rows that a killed process has left out of the look-up tables (up to a
+twentieth).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from pathlib import Path
+from typing import NamedTuple
+
+from weft import urls
+from weft.records import Row
+from weft.store import schema
+from weft.store.errors import Unreadable
+from weft.store.query import IndexReader
+from weft.store.warc_read import http_head
+
+OPEN_FILES = 32
+
+
+class KnownPage(NamedTuple):
+    """A page as it was stored last, and the head of its response."""
+
+    row: Row
+    head: bytes
+
+
+class _Before:
+    """One index as it was when the recrawl began."""
+
+    def __init__(self, index: IndexReader) -> None:
+        self._index = index
+        self._late: dict[int, list[int]] = {}  # items by hash, of rows that the look-up table does not have
+        for hash_, item in index.unfolded():
+            self._late.setdefault(hash_, []).append(item)
+
+    def rows(self, hashes: Sequence[int]) -> list[Row]:
+        """The rows of URLs with these hashes."""
+        late = [item for hash_ in hashes for item in self._late.get(hash_, ())] if self._late else []
+        return self._index.by_hash(hashes, late)
+
+
+class KnownPages:
+    """Finds them. The indexes are those that are there when it is made: later ones have no earlier visits."""
+
+    def __init__(self, data_dirs: Sequence[Path], indexes: Iterable[Iterable[IndexReader]]) -> None:
+        """`indexes`: those of each data dir."""
+        self._data_dirs = data_dirs
+        self._before = [[_Before(index) for index in some] for some in indexes]
+        self._open: OrderedDict[Path, int] = OrderedDict()
+
+    def find(self, wanted: Iterable[str], crawl: int = 0) -> dict[str, KnownPage]:
+        """Those of the URLs that are known, with the latest whole page of each."""
+        places: dict[int, dict[int, str]] = {}
+        for url in wanted:
+            places.setdefault(urls.data_dir_of(url, len(self._data_dirs)), {})[schema.url_hash(url)] = url
+        found = dict[str, KnownPage]()
+        for place, by_hash in places.items():
+            for row in self._latest(place, by_hash, crawl):
+                if (page := self._page(place, row)) is not None:
+                    found[row.url] = page
+        return found
+
+    def close(self) -> None:
+        """Closes the WARC files."""
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+    def _latest(self, place: int, by_hash: dict[int, str], crawl: int) -> Iterable[Row]:
+        latest: dict[str, Row] = {}
+        wanted = set(by_hash.values())
+        for row in (row for before in self._before[place] for row in before.rows([*by_hash])):
+            if row.url not in wanted or not row.warc_file or not 200 <= row.status < 300 or not row.is_whole:
+                continue
+            if crawl in (row.crawl, 0) and (row.url not in latest or _when(row) > _when(latest[row.url])):
+                latest[row.url] = row
+        return latest.values()
+
+    def _page(self, place: int, row: Row) -> KnownPage | None:
+        path = self._data_dirs[place] / "warc" / row.warc_file
+        try:
+            return KnownPage(row, http_head(path, self._fd(path), row.warc_offset, row.warc_length))
+        except Unreadable:
+            return None
+
+    def _fd(self, path: Path) -> int:
+        fd = self._open.get(path)
+        if fd is None:
+            try:
+                fd = self._open[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError as error:
+                raise Unreadable(path, f"cannot be read: {error.strerror}") from error
+            if len(self._open) > OPEN_FILES:
+                os.close(self._open.popitem(last=False)[1])
+        return fd
+
+
+_when = attrgetter("fetched_at", "item")
