@@ -254,6 +254,20 @@ FIGURES = {
     "cookies": Figure("parts", ["parts"], "for a host without cookies", key("cookies_us"), " µs", most=20),
     "robots": Figure("parts", ["parts"], "to ask 100,000 rules", key("robots_us"), " µs", most=5000),
     "names": Figure("names", ["names"], "names looked up a second, 5 % of them dead", key("per_s"), least=2000),
+    "recrawl": Figure(
+        "recrawl", ["recrawl"], "of a first fetch, for a page that has not changed", key("ratio"), most=1
+    ),
+    "large-bodies": Figure(
+        "large bodies",
+        ["large_bodies"],
+        "of memory with 200 transfers of 100 MB",
+        whole("peak_rss_mb", "body_mb", 19_000),
+        " MB",
+        most=500,
+    ),
+    "first-contact": Figure(
+        "connections", ["connections"], "of a first contact by one libcurl handle", key("full_ratio"), most=0.75
+    ),
     "own-python": Figure("budget", ["budget"], "of the CPU is our own Python", key("own_python"), most=0.35),
 }
 RATIOS = ("scrapy", "spider-rs", "bound")

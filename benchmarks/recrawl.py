@@ -2,9 +2,9 @@
 
     python benchmarks/recrawl.py [--pages 8000] [--rounds 5]
 
-Each round crawls the web of the other rows once, then visits every page again (`--resume --recrawl`); nginx answers with
-304. Both on one core, start and end taken out by the same two runs on a single page. The ratio is of CPU time a page, the
-median over the rounds.
+Each round crawls the web of the other rows once, then visits every page again (`--resume --recrawl`); nginx answers
+with 304. Both on one core, start and end taken out by the same two runs on a single page. The ratio is of CPU time a
+page, the median over the rounds.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from weft.bodies import Body
+
 POD_SHIFT = 48  # an item's number holds its pod above this bit
 
 
@@ -43,6 +45,7 @@ class Reason(StrEnum):
     PATTERN = "pattern"
     EXCLUDED = "excluded"
     DROPPED = "dropped"
+    CONTENT_TYPE = "content-type"
 
 
 class Found(Struct, frozen=True, gc=False):
@@ -83,7 +86,7 @@ class FetchResult(Struct, frozen=True, gc=False):
     url: str
     status: int  # 0: there was no response
     head: bytes
-    body: bytes
+    body: Body
     error: str | None  # a kind to count by: timeout, connect, dns, tls, reset, stale, too_large, protocol, ...
     detail: str
     started: float  # monotonic, of the clock that the delays are kept by

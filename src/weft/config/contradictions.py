@@ -44,6 +44,9 @@ def _host_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]
             yield "resolve", f"a host is missing before {address!r}: write `resolve={{'HOST': 'ADDRESS'}}`"
         elif not _is_address(address):
             yield "resolve", f"{host}: {address!r} is not an IP address"
+    for pattern in values["accept"]:
+        if not re.fullmatch(r"[^\s/;,]+/[^\s/;,]+", pattern):
+            yield "accept", f"{pattern!r} is no content type: write text/html, text/*, or */* for everything"
     yield from _name_server_contradictions(values["dns_servers"])
     for host, login in values["auth"].items():
         if ":" not in login:

@@ -81,7 +81,22 @@ class FetchSection(Section, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=0, le=64)],
         Tuning("processes that parse pages for a fetcher process; a page that kills one then costs itself alone"),
     ] = 0
+    accept: Annotated[
+        Texts, Meta(min_length=1), Help("content types to store, globs, */* for all; others are left at their head")
+    ] = (
+        "text/*",
+        "application/xhtml+xml",
+        "application/xml",
+        "application/*+xml",
+        "application/json",
+        "application/*+json",
+        "application/pdf",
+    )
     max_body_bytes: Annotated[Positive, Help("bytes of a body, at most; after decompression, too")] = 10 * 1024 * 1024
+    body_memory_bytes: Annotated[
+        Annotated[int, Meta(ge=1 << 20, le=1 << 40)],
+        Tuning("bytes of bodies that a fetcher process holds in memory while they arrive; more goes to files"),
+    ] = 128 * 1024 * 1024
     max_redirects: Annotated[Count, Tuning("redirects in a chain, at most")] = 5
     connect_timeout_s: Annotated[Timeout, Tuning("seconds to connect")] = field(default=10.0, name="connect_timeout")
     first_connect_s: Annotated[

@@ -39,7 +39,9 @@ class Settings(TypedDict, total=False):
     user_agent_template: str
     fetcher_workers: int | None
     parser_children: int
+    accept: str | Sequence[str]
     max_body_bytes: int
+    body_memory_bytes: int
     max_redirects: int
     connect_timeout: float
     first_connect_timeout: float

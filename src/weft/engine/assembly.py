@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from weft import __version__
+from weft.bodies import Spool
 from weft.config import Config
 from weft.engine.loop.commit import Committer
 from weft.engine.loop.fetch_loop import Loop
@@ -101,9 +102,12 @@ class Fetching(Parts):
     def __init__(self, frontier: OpenFrontier, *args: Any, outlet: Outlet | None = None, **kwargs: Any) -> None:
         super().__init__(frontier, *args, **kwargs)
         most = most_in_flight(self.config.fetch.workers)
-        self.ways = Ways(client_for(most), most)
+        # Its files are made where the pages go: they have no name, and the disk is the one that must have room anyway.
+        self.bodies = Spool(self.config.fetch.body_memory_bytes, Path(self.config.store.data_dirs[0]))
+        self.ways = Ways(client_for(most, self.bodies), most)
         self._flight = Flight(most)
         self.metrics.before_save.append(lambda: self.metrics.names(self.ways.names()))
+        self.metrics.before_save.append(lambda: self.metrics.bodies(self.bodies))
         self.outlet = outlet
         store, crawls = self.store, self.crawls
         if outlet is not None:

@@ -24,7 +24,7 @@ from weft.engine.ways import Ways
 from weft.frontier.admission import Rules
 from weft.frontier.contract import CrawlLimits, Frontier
 from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.records import POD_SHIFT, Found, Row
+from weft.records import POD_SHIFT, Found, Reason, Row
 from weft.store.errors import StoreError
 from weft.store.pages import PageStore
 from weft.telemetry import Log, Slot
@@ -227,6 +227,8 @@ def _unsure_rows(frontier: EmbeddedFrontier, store: PageStore, pod: int) -> Iter
 
 def _lead_on(leads: Leads, crawl: RunningCrawl, row: Row) -> bool:
     """Lets in what a stored answer leads to; False where that is no longer known."""
+    if row.error.partition(":")[0] == Reason.CONTENT_TYPE:
+        return True  # it leads nowhere
     if row.error == "noindex" or (200 <= row.status < 300 and not row.warc_file):
         return False
     try:

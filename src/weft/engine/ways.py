@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from weft.bodies import Spool
 from weft.config import FetchSection
 from weft.fetch.client import Client
 from weft.fetch.contract import Done, Way
@@ -19,8 +20,8 @@ from weft.fetch.dns import NameCounts
 from weft.fetch.guard import Guard, is_loopback
 
 
-def client_for(handles: int) -> Callable[[FetchSection], Way]:
-    """Makes libcurl clients. Without an email address they stay on this machine."""
+def client_for(handles: int, spool: Spool) -> Callable[[FetchSection], Way]:
+    """Makes libcurl clients, which share the memory for bodies. Without an email address they stay on this machine."""
 
     def make(section: FetchSection) -> Way:
         guard = Guard(section.allow_private)
@@ -29,7 +30,7 @@ def client_for(handles: int) -> Callable[[FetchSection], Way]:
             why = guard.check(address)
             return why or (None if is_loopback(address) else "beyond loopback, which needs `email`")
 
-        return Client(section, refusal=guard.check if section.email else check, handles=handles)
+        return Client(section, refusal=guard.check if section.email else check, handles=handles, spool=spool)
 
     return make
 

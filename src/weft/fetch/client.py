@@ -1,14 +1,15 @@
 """Fetches URLs over HTTP/1.1: libcurl's multi interface, driven by an epoll of our own on the caller's thread.
 
 The engine submits and polls; every submit ends in exactly one `FetchResult`, whatever the server does. The handles are
-a fixed pool, and the only callbacks while a page arrives are `list.append`, called by libcurl.
+a fixed pool, and the callbacks while a page arrives do next to nothing: they append a header line, or take a chunk.
 
 What must stay true:
 - No packet leaves for an address that `refusal` objects to. Names are resolved here, each address is checked, the
   transfer is pinned to the checked one, and the check is repeated when libcurl opens the socket.
 - Nothing comes from the environment: no proxy, no netrc. libcurl handles no cookies, redirects or content codings.
-- Memory per transfer is bounded: the body by `max_body_bytes` while it arrives, the head by libcurl (300 KB, 5,000
-  lines). What was too large is dropped; a body that was cut short is kept, with an error that says so.
+- Memory is bounded: that of all bodies that arrive by the spool, which takes what is large, or too much, to files
+  (`bodies`); a body by `max_body_bytes`, a head by libcurl (300 KB, 5,000 lines). What was too large is dropped; a body
+  that was cut short is kept, with an error that says so.
 - No request leaves after its deadline (`until`): the clock is read when libcurl is about to send it, because a process
   that was stopped (SIGSTOP, suspend) resumes where it was.
 - Time limits are enforced here, by a sweep over the transfers in flight: libcurl's low-speed limit is an average over
@@ -19,7 +20,6 @@ from __future__ import annotations
 
 import math
 import re
-import resource
 import select
 import socket
 import time
@@ -29,18 +29,20 @@ from typing import Any
 
 import pycurl
 
+from weft.bodies import Body, Spool, first_of
 from weft.config import FetchSection
+from weft.fetch.accepting import accepting
 from weft.fetch.contract import Done
 from weft.fetch.dns import Answer, NameCounts, Resolver
-from weft.fetch.handles import OVERDUE, STALE, Transfer, ca_bundle, is_sloppy, kind, session_caches, set_up
+from weft.fetch.handles import LEFT_OUT, OVERDUE, STALE, Transfer, ca_bundle, is_sloppy, kind, session_caches, set_up
 from weft.fetch.headers import final_head, merged, wire
 from weft.fetch.lenient import RawReads
+from weft.fetch.pools import Pools
 from weft.fetch.surplus import has_surplus
 from weft.records import FetchResult
 
 Refusal = Callable[[str], str | None]
 
-KEPT_CONNECTIONS = 4000  # so many sites can keep their connection open while their delay passes
 EVENTS = 128  # handled at a time: few, so that ended transfers are reported soon and delays do not grow
 SWEEPS = 10  # time limits are accurate to a tenth of the shortest one
 ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
@@ -54,12 +56,6 @@ _URL = re.compile(
 )
 _UNSENDABLE = re.compile(r"[\r\n\0]")
 _DEFAULT_PORT = {"http": "80", "https": "443"}
-_WATCH = {
-    pycurl.POLL_IN: select.EPOLLIN,
-    pycurl.POLL_OUT: select.EPOLLOUT,
-    pycurl.POLL_INOUT: select.EPOLLIN | select.EPOLLOUT,
-}
-_READ, _WRITE, _BROKEN = select.EPOLLIN, select.EPOLLOUT, select.EPOLLERR | select.EPOLLHUP
 
 
 class Client:
@@ -74,8 +70,11 @@ class Client:
         clock: Callable[[], float] = time.monotonic,
         resolver: Resolver | None = None,
         ca_file: str | None = None,
+        spool: Spool | None = None,
     ) -> None:
+        """`spool`: shared by all clients of a process; it bounds the memory that bodies take while they arrive."""
         self._section = section
+        self._spool = spool or Spool(section.body_memory_bytes)
         self._refusal = lru_cache(4096)(refusal)
         self._clock = clock
         self._resolver = resolver or Resolver(
@@ -83,9 +82,7 @@ class Client:
         )
         self._epoll = select.epoll()
         self._epoll.register(self._resolver.fileno(), select.EPOLLIN)
-        self._watched: dict[int, int] = {}  # libcurl's sockets, and the events that it waits for
         self._raw = RawReads(self._epoll, section.max_body_bytes)
-        self._due: float | None = None  # when libcurl wants to be called
         self._connect_s = (section.connect_timeout_s, min(section.first_connect_s, section.connect_timeout_s))
         limits = (self._connect_s[True], section.read_timeout_s, section.total_timeout_s)
         self._sweep_every_s = min(0.5, min(limits) / SWEEPS)
@@ -93,9 +90,10 @@ class Client:
         self._done: Done = []
         self._waiting: dict[str, list[Transfer]] = {}  # transfers by the host name that is being resolved
         self._active: dict[Any, Transfer] = {}
+        self._accepting = accepting(section.accept)
         self._usual = self._usual_headers()
         self._usual_lines, self._usual_tail = wire(self._usual)
-        self._multi = self._make_multi(handles)
+        self._pools = Pools(self._epoll, clock, handles)
         self._ca_file = ca_file or ca_bundle()
         self._sessions = session_caches()
         self._free: list[Transfer] = []
@@ -136,6 +134,7 @@ class Client:
         keep_bytes: int = 0,
         until: float = math.inf,
         address: str | None = None,
+        filtered: bool = False,
         is_first: bool = False,
     ) -> None:
         """Begins one GET; `headers` are added to the usual ones, and replace those of the same name.
@@ -143,14 +142,16 @@ class Client:
         With `keep_bytes` a body is read up to that size; a longer one ends as too large, with the bytes read. `until`:
         a deadline in the client's clock, after which nothing is sent and a transfer in flight is aborted, also when
         this process was stopped meanwhile. `address`: the result of `address_of`; the request goes there and nowhere
-        else, or ends with the reason if it is empty. `is_first`: nothing is known of the host, which has less time to
-        take a connection than others.
+        else, or ends with the reason if it is empty. `filtered`: a page of a type that `accept` does not name ends at
+        its head, as `content-type`. `is_first`: nothing is known of the host, which has less time to take a connection
+        than others.
         """
         transfer = self._free.pop() if self._free else self._make_transfer()
         transfer.url, transfer.tag = url, tag
         transfer.keep(keep_bytes, self._section.max_body_bytes)
         transfer.started = transfer.moved = now = self._clock()
         transfer.until = until
+        transfer.accepting = self._accepting if filtered else None
         transfer.connect_s = self._connect_s[is_first]
         transfer.connect_by = now + transfer.connect_s
         if not self._active:
@@ -198,7 +199,7 @@ class Client:
         """Aborts what is in flight and frees all resources."""
         for transfer in list(self._active.values()):
             self._end(transfer, "aborted", "the client was closed")
-        self._multi.close()
+        self._pools.close()
         for transfer in self._free:
             transfer.curl.close()
         self._free.clear()
@@ -212,18 +213,9 @@ class Client:
         usual = [agent, ("Accept", ACCEPT), ("Accept-Encoding", ACCEPT_ENCODING)]
         return merged(usual, tuple(self._section.headers.items()))
 
-    def _make_multi(self, handles: int) -> Any:
-        multi = pycurl.CurlMulti()
-        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        multi.setopt(pycurl.M_MAXCONNECTS, max(min(KEPT_CONNECTIONS, files // 4), handles))
-        multi.setopt(pycurl.M_PIPELINING, 0)
-        multi.setopt(pycurl.M_SOCKETFUNCTION, self._on_socket)
-        multi.setopt(pycurl.M_TIMERFUNCTION, self._on_timer)
-        return multi
-
     def _make_transfer(self) -> Transfer:
         self._unmade -= 1
-        transfer = Transfer(self._sessions, self._clock)
+        transfer = Transfer(self._sessions, self._clock, self._spool)
         set_up(transfer, self._section, self._usual_lines, self._ca_file)
         transfer.curl.setopt(pycurl.OPENSOCKETFUNCTION, partial(self._open_socket, transfer))
         return transfer
@@ -293,7 +285,7 @@ class Client:
             now = self._clock()
             transfer.connect_by = now + (transfer.connect_by - now) / (len(transfer.addresses) + 1)
         transfer.running = True
-        self._multi.add_handle(transfer.curl)
+        transfer.pool = self._pools.add(transfer.curl, transfer.host)
 
     def _open_socket(self, transfer: Transfer, _purpose: int, target: Any) -> Any:
         """Called by libcurl for every new connection: the last check of its address."""
@@ -317,19 +309,16 @@ class Client:
 
     def _reap(self) -> None:
         """Ends the transfers that libcurl has completed."""
-        queued = 1
-        while queued:
-            queued, good, bad = self._multi.info_read()
-            for curl in good:
-                transfer = self._active[curl]
-                if not transfer.lenient:
-                    self._end(transfer, None, "")
-                elif self._clock() >= transfer.until:
-                    self._end(transfer, *OVERDUE)
-                elif not self._raw.ask(transfer):
-                    self._end(transfer, "reset", "the request could not be sent")
-            for curl, code, message in bad:
-                self._fail(self._active[curl], code, message)
+        for curl, code, message in self._pools.over():
+            transfer = self._active[curl]
+            if code:
+                self._fail(transfer, code, message)
+            elif not transfer.lenient:
+                self._end(transfer, None, "")
+            elif self._clock() >= transfer.until:
+                self._end(transfer, *OVERDUE)
+            elif not self._raw.ask(transfer):
+                self._end(transfer, "reset", "the request could not be sent")
 
     def _fail(self, transfer: Transfer, code: int, message: str) -> None:
         if transfer.not_sent is not None:
@@ -346,7 +335,7 @@ class Client:
             self._end(transfer, kind(code, message), message)
 
     def _try_next(self, transfer: Transfer) -> None:
-        self._multi.remove_handle(transfer.curl)
+        self._pools.remove(transfer.curl, transfer.pool)
         transfer.moved = self._clock()
         self._start(transfer)
 
@@ -357,19 +346,23 @@ class Client:
             self._raw.forget(transfer)
         if transfer.running:
             dropped = error is None and curl.getinfo(pycurl.ACTIVESOCKET) < 0
-            self._multi.remove_handle(curl)
+            self._pools.remove(curl, transfer.pool)
             status, ip = curl.getinfo(pycurl.RESPONSE_CODE), curl.getinfo(pycurl.PRIMARY_IP)
         elif transfer.host in self._waiting:
             self._stop_waiting(transfer)
-        head, body = b"".join(transfer.lines), b"".join(transfer.chunks)
-        if transfer.lenient and (body or error is None):
+        head = b"".join(transfer.lines)
+        body, error, detail = _body_of(transfer, error, detail)
+        if transfer.lenient and isinstance(body, bytes) and (body or error is None):
             status, head, body, error, detail, surplus = self._raw.read(body, error, detail)
+            transfer.judge(status, head, body)
         elif status < 200 or head.find(b"\r\n\r\n") != len(head) - 4:
             status, head, error, detail = _unusual(transfer.lines, status, error, detail)
         elif dropped and status < 300:
             surplus = has_surplus(head, sum(map(len, transfer.lines)) + len(body), transfer.opened)
-        if error == "too_large":
-            body = body[: transfer.keep_bytes]
+        if transfer.left_out:
+            body, error, detail = b"", LEFT_OUT, transfer.left_out
+        elif error == "too_large":
+            body = first_of(body, transfer.keep_bytes)
         now = self._clock()
         result = FetchResult(
             transfer.url, status, head, body, error, detail, transfer.started, now, ip, transfer.request_head, surplus
@@ -391,47 +384,26 @@ class Client:
     def _work(self, until: float) -> None:
         """One round: wait for events, hand them to libcurl, end completed transfers, sweep."""
         wait_s = 0.0 if self._done else max(0.0, min(until, self._wake()) - self._clock())
-        act, names = self._multi.socket_action, self._resolver.fileno()
+        act, names = self._pools.act, self._resolver.fileno()
         for fd, events in self._epoll.poll(wait_s, EVENTS):
             if fd == names:
                 self._on_names()
             elif fd in self._raw.reading:
                 self._on_raw(fd)
             else:
-                act(fd, (events & _READ and 1) | (events & _WRITE and 2) | (events & _BROKEN and 4))
+                act(fd, events)
         now = self._clock()
         if self._resolver.due <= now:
             self._on_names()
-        if self._due is not None and self._due <= now:
-            self._due = None
-            act(pycurl.SOCKET_TIMEOUT, 0)
+        self._pools.tick(now)
         self._reap()
         if now >= self._next_sweep and self._active:
             self._sweep(now)
 
     def _wake(self) -> float:
         """When there is something to do though nothing has come: for libcurl, for the resolver, against slow sites."""
-        due = self._resolver.due
-        if self._active:
-            due = min(due, self._next_sweep)
-        return due if self._due is None else min(due, self._due)
-
-    def _on_socket(self, what: int, fd: int, _multi: Any, _data: Any) -> None:
-        """Called by libcurl: which sockets to watch, and for what."""
-        if what == pycurl.POLL_REMOVE:
-            if self._watched.pop(fd, None) is not None:
-                self._epoll.unregister(fd)
-            return
-        bits = _WATCH[what]
-        before = self._watched.get(fd)
-        if before is None:
-            self._epoll.register(fd, bits)
-        elif before != bits:
-            self._epoll.modify(fd, bits)
-        self._watched[fd] = bits
-
-    def _on_timer(self, timeout_ms: int) -> None:
-        self._due = None if timeout_ms < 0 else self._clock() + timeout_ms / 1000
+        due = min(self._resolver.due, self._pools.due)
+        return min(due, self._next_sweep) if self._active else due
 
     def _on_names(self) -> None:
         for host, answer in self._resolver.take():
@@ -450,7 +422,7 @@ class Client:
         """Ends the transfers that have run out of time."""
         self._next_sweep = now + self._sweep_every_s
         for transfer in list(self._active.values()):
-            mark = len(transfer.lines) + len(transfer.chunks)
+            mark = transfer.arrived
             if mark != transfer.mark:
                 transfer.mark, transfer.moved = mark, now
             over = self._out_of_time(transfer, now)
@@ -477,6 +449,14 @@ class Client:
         if not transfer.mark:
             quiet -= connected_s
         return f"read: no byte in {section.read_timeout_s:g} s" if quiet >= section.read_timeout_s else ""
+
+
+def _body_of(transfer: Transfer, error: str | None, detail: str) -> tuple[Body, str | None, str]:
+    """What has come of a body, and the error: another one where it does not fit on the disk."""
+    try:
+        return transfer.body.whole(), error, detail
+    except OSError as why:
+        return b"", "other", f"the body could not be kept: {why.strerror or why}"
 
 
 def _unusual(lines: list[bytes], status: int, error: str | None, detail: str) -> tuple[int, bytes, str | None, str]:

@@ -40,6 +40,7 @@ class Way(Protocol):
         keep_bytes: int = 0,
         until: float = ...,
         address: str | None = None,
+        filtered: bool = False,
         is_first: bool = False,
     ) -> None:
         """Begins one transfer; `poll` gives its result with the tag. See `client.Client.submit`."""

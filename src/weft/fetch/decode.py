@@ -25,11 +25,11 @@ MEMBER_BYTES = 64 * 1024  # fed at a time after the first member: the decoder co
 BROTLI_STEP = 1024 * 1024
 ZSTD_WINDOW_LOG = 23  # 8 MiB; RFC 9659: no server may ask for more
 
-_GZIP, _ZLIB, _RAW = 31, 15, -15
-_MAGIC = b"\x1f\x8b"
-_EARLY = "ends early"
+GZIP, ZLIB, RAW = 31, 15, -15
+MAGIC = b"\x1f\x8b"
+EARLY = "ends early"
 # isal's stubs call its exception class an instance
-_BROKEN = cast("tuple[type[Exception], ...]", (isal_zlib.error, brotli.error, zstd.ZstdError))
+BROKEN = cast("tuple[type[Exception], ...]", (isal_zlib.error, brotli.error, zstd.ZstdError))
 _ZSTD_OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: ZSTD_WINDOW_LOG}
 
 
@@ -69,19 +69,19 @@ def _cut(body: bytes, limit: int, error: str | None) -> Decoded:
 
 def _gzip(body: bytes, limit: int) -> Decoded:
     """All members; other data after the last is ignored, as gzip itself does."""
-    if not _MAGIC.startswith(body[:2]):
+    if not MAGIC.startswith(body[:2]):
         return Decoded(body, error="no gzip data")
-    return _inflate(body, _GZIP, limit)
+    return _inflate(body, GZIP, limit)
 
 
 def _deflate(body: bytes, limit: int) -> Decoded:
     """RFC 9110 means zlib's format, many servers send raw deflate, some gzip."""
-    if body.startswith(_MAGIC):
-        return _inflate(body, _GZIP, limit)
+    if body.startswith(MAGIC):
+        return _inflate(body, GZIP, limit)
     wrapped = body[0] & 15 == 8 and int.from_bytes(body[:2], "big") % 31 == 0
-    tries = [_inflate(body, wbits, limit) for wbits in ((_ZLIB,) if wrapped else (_RAW,))]
+    tries = [_inflate(body, wbits, limit) for wbits in ((ZLIB,) if wrapped else (RAW,))]
     if tries[0].error and wrapped:
-        tries.append(_inflate(body, _RAW, limit))
+        tries.append(_inflate(body, RAW, limit))
     return max(tries, key=lambda tried: (tried.error is None, len(tried.body)))
 
 
@@ -91,21 +91,21 @@ def _inflate(body: bytes, wbits: int, limit: int) -> Decoded:
     try:
         out = inflater.decompress(body, limit)
         more = inflater.decompress(inflater.unconsumed_tail, 1) if len(out) == limit and not inflater.eof else b""
-    except _BROKEN as error:
+    except BROKEN as error:
         return _broken(error, body, limit, lambda: isal_zlib.decompressobj(wbits).decompress)
     if more:
         return Decoded(out, truncated=True)
     if not inflater.eof:
-        return Decoded(out, truncated=True, error=_EARLY)
+        return Decoded(out, truncated=True, error=EARLY)
     rest = inflater.unused_data
-    return _members(out, rest, limit, _gzip_member, _MAGIC) if wbits == _GZIP else Decoded(out)
+    return _members(out, rest, limit, _gzip_member, MAGIC) if wbits == GZIP else Decoded(out)
 
 
 def _gzip_member() -> Any:
-    return isal_zlib.decompressobj(_GZIP)
+    return isal_zlib.decompressobj(GZIP)
 
 
-def _zstd_frame() -> Any:
+def zstd_frame() -> Any:
     return zstd.ZstdDecompressor(options=_ZSTD_OPTIONS)
 
 
@@ -134,13 +134,13 @@ def _member(rest: bytes, start: int, room: int, make: Callable[[], Any]) -> tupl
         while not decoder.eof and fed < len(rest) and len(out) <= room:
             out += decoder.decompress(view[fed : fed + MEMBER_BYTES], room + 1 - len(out))
             fed = min(fed + MEMBER_BYTES, len(rest))
-    except _BROKEN as error:
+    except BROKEN as error:
         whole = rest[start : fed + MEMBER_BYTES]
         return _broken(error, whole, room, lambda: make().decompress), fed
     if len(out) > room:
         return Decoded(bytes(out[:room]), truncated=True), fed
     cut = not decoder.eof
-    return Decoded(bytes(out), cut, _EARLY if cut else None), fed - len(decoder.unused_data)
+    return Decoded(bytes(out), cut, EARLY if cut else None), fed - len(decoder.unused_data)
 
 
 def _brotli(body: bytes, limit: int) -> Decoded:
@@ -153,27 +153,27 @@ def _brotli(body: bytes, limit: int) -> Decoded:
             out.append(piece)
             size += len(piece)
             piece = decoder.process(b"", output_buffer_limit=step)
-    except _BROKEN as error:
+    except BROKEN as error:
         return _broken(error, body, limit, lambda: brotli.Decompressor().process)
     if size + len(piece) > limit:
         return Decoded(b"".join((*out, piece[: limit - size])), truncated=True)
     cut = not decoder.is_finished()
-    return Decoded(b"".join((*out, piece)), cut, _EARLY if cut else None)
+    return Decoded(b"".join((*out, piece)), cut, EARLY if cut else None)
 
 
 def _zstd(body: bytes, limit: int) -> Decoded:
     """All frames, skippable ones too."""
-    decoder = _zstd_frame()
+    decoder = zstd_frame()
     try:
         out = decoder.decompress(body, limit)
         more = decoder.decompress(b"", 1) if len(out) == limit and not decoder.eof else b""
-    except _BROKEN as error:
-        return _broken(error, body, limit, lambda: _zstd_frame().decompress)
+    except BROKEN as error:
+        return _broken(error, body, limit, lambda: zstd_frame().decompress)
     if more:
         return Decoded(out, truncated=True)
     if not decoder.eof:
-        return Decoded(out, truncated=True, error=_EARLY)
-    return _members(out, decoder.unused_data, limit, _zstd_frame)
+        return Decoded(out, truncated=True, error=EARLY)
+    return _members(out, decoder.unused_data, limit, zstd_frame)
 
 
 def _broken(error: Exception, body: bytes, limit: int, make: Callable[[], Callable[[bytes], bytes]]) -> Decoded:
@@ -190,7 +190,7 @@ def _broken(error: Exception, body: bytes, limit: int, make: Callable[[], Callab
             while good < len(body):
                 pieces.append(feed(body[good : good + step]))
                 good += step
-        except _BROKEN:
+        except BROKEN:
             continue
     return Decoded(b"".join(pieces)[:limit], truncated=True, error=str(error))
 

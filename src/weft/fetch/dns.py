@@ -4,9 +4,9 @@
 loop, which then calls `take`, and also when `due` has come. No address is checked here: the client checks every one
 before it connects, and connects to none but those it has checked.
 
-Who looks a name up is a `Lookups`: c-ares (`dns_cares`), or the C library's resolver in threads (`dns_system`), which is
-used when it is asked for (`dns_servers: system`) or when pycares cannot be imported, and then that is logged. It is made
-at the first lookup: a crawl of pinned hosts needs none.
+Who looks a name up is a `Lookups`: c-ares (`dns_cares`), or the C library's resolver in threads (`dns_system`), which
+is used when it is asked for (`dns_servers: system`) or when pycares cannot be imported, and then that is logged. It is
+made at the first lookup: a crawl of pinned hosts needs none.
 
 What must stay true: only the loop's thread touches the cache, and a name is looked up once at a time, however many wait
 for it. An answer is kept for as long as its records say, but for no less than MIN_TTL_S, so that a name with a TTL of 0

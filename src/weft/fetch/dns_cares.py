@@ -1,14 +1,15 @@
 """Looks names up by c-ares: thousands at a time, on the loop's thread.
 
-c-ares has the /etc/hosts file, the retries, the second server, the answer over TCP where one over UDP was cut, and the
-checks that an answer is one to our question from the server that was asked. Here are its sockets in an epoll of their
-own, which the client's epoll watches; a look at its time limits every TICK_S while lookups run; and what an error means.
+c-ares has the /etc/hosts file, the retries, the second server, the answer over TCP where one over UDP was cut, and
+the checks that an answer is one to our question from the server that was asked. Here are its sockets in an epoll of
+their own, which the client's epoll watches; a look at its time limits every TICK_S while lookups run; and what an error
+means.
 
 - The search list of resolv.conf is not used: a web's host is a whole name, and a missing one would be asked for again
   under each domain of the list, and be found there if that answers for everything.
 - IPv6 addresses are asked for where this machine has a route for them, and for names that have no other.
-- One answer that is no DNS makes c-ares give up every lookup on its socket. Those are asked again, each over a socket of
-  its own, so that a name server that sends such an answer for one name takes no other along.
+- One answer that is no DNS makes c-ares give up every lookup on its socket. Those are asked again, each over a socket
+  of its own, so that a name server that sends such an answer for one name takes no other along.
 - A channel is replaced after CHANNEL_LOOKUPS: its one UDP port is then another, which makes forged answers harder, its
   own cache of answers begins anew, and a resolv.conf that has changed is read.
 """

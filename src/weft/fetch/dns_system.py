@@ -1,7 +1,7 @@
 """Looks names up by the C library, in a few threads: the slow way, for what only the system's configuration knows.
 
-The lookup threads hand over through a queue, and raise a signal that the event loop waits for. They are daemons, because
-`getaddrinfo` cannot be interrupted, and a dead name server must not hold up the end of the process.
+The lookup threads hand over through a queue, and raise a signal that the event loop waits for. They are daemons,
+because `getaddrinfo` cannot be interrupted, and a dead name server must not hold up the end of the process.
 """
 
 from __future__ import annotations

@@ -16,10 +16,14 @@ from typing import Any
 
 import pycurl
 
+from weft.bodies import Arriving, Spool
 from weft.config import FetchSection
+from weft.fetch.accepting import Accepting
+from weft.fetch.headers import Head, final_head
 
 RECEIVE_BYTES = 128 * 1024
 SESSION_CACHES = 64
+DRAIN_BYTES = 64 * 1024  # of a body that is left out
 CA_BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Arch, Gentoo
     "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora, RHEL
@@ -48,6 +52,7 @@ _SLOPPY = ("header without colon", "nul byte in header", "carriage return found 
 
 
 STALE = ("stale", "the kept connection ended before an answer; another one is needed")
+LEFT_OUT = "content-type"
 OVERDUE = ("aborted", "its deadline has passed")
 
 
@@ -56,18 +61,20 @@ class Transfer:
 
     __slots__ = (
         "_clock",
-        "_kept",
+        "_dropped",
         "_sessions",
         "_shared",
+        "accepting",
         "addresses",
         "asked",
-        "chunks",
+        "body",
         "connect_by",
         "connect_s",
         "curl",
         "cuts",
         "host",
         "keep_bytes",
+        "left_out",
         "lenient",
         "lines",
         "mark",
@@ -76,6 +83,7 @@ class Transfer:
         "opened",
         "origin",
         "pinned",
+        "pool",
         "request_head",
         "running",
         "started",
@@ -86,13 +94,13 @@ class Transfer:
         "usual",
     )  # fmt: skip
 
-    def __init__(self, sessions: Sequence[Any], clock: Callable[[], float]) -> None:
+    def __init__(self, sessions: Sequence[Any], clock: Callable[[], float], spool: Spool) -> None:
         self.curl = pycurl.Curl()
         self._clock = clock
         self._sessions = sessions
         self._shared: Any = None  # the TLS session cache that the handle uses
         self.lines: list[bytes] = []
-        self.chunks: list[bytes] = []
+        self.body = Arriving(spool)
         self.origin = ""  # what the handle is set to: origin, request target, address
         self.target = ""
         self.pinned = ""
@@ -105,17 +113,20 @@ class Transfer:
     def clear(self) -> None:
         """Resets the transfer's state; what the handle is set to stays."""
         self.url = self.host = ""
-        self.not_sent: tuple[str, str] | None = None  # why the request was not sent: error and detail
+        self.not_sent: tuple[str, str] | None = None  # why the request was not sent, or ended here: error and detail
         self.tag: object = None
         self.request_head = b""
         self.addresses: tuple[str, ...] = ()  # those still to try
+        self.pool = 0  # the number of the pool that it runs in
         self.started = self.moved = self.connect_by = self.connect_s = 0.0
         self.until = math.inf  # nothing is sent from then on
-        self.mark = self.keep_bytes = self._kept = 0
+        self.accepting: Accepting | None = None  # which content types are wanted; None: all
+        self.left_out = ""  # the content type, where it is not
+        self.mark = self.keep_bytes = self._dropped = 0
         self.asked = False  # the request was sent
         self.running = False  # the handle is in libcurl's multi
         self.lines.clear()
-        self.chunks.clear()
+        self.body.clear()
         self.hold(None)
 
     def aim(self, origin: str, target: str) -> None:
@@ -162,24 +173,67 @@ class Transfer:
         self.keep_bytes = keep_bytes
         if bool(keep_bytes) != self.cuts:
             self.cuts = bool(keep_bytes)
-            self.curl.setopt(pycurl.WRITEFUNCTION, self._take_some if self.cuts else self.chunks.append)
+            self.curl.setopt(pycurl.WRITEFUNCTION, self._take_some if self.cuts else self.take)
             self.curl.setopt(pycurl.MAXFILESIZE_LARGE, 0 if self.cuts else max_body_bytes)
 
     @property
     def is_full(self) -> bool:
         """Whether `keep_bytes` of the body have arrived."""
-        return self.cuts and self._kept >= self.keep_bytes
+        return self.cuts and self.body.size >= self.keep_bytes
+
+    def take(self, chunk: bytes) -> int:
+        """Called by libcurl with what has come of the body. What it returns other than the length ends the transfer."""
+        if self.left_out or (self.accepting is not None and not self.body.size and self._leaves_out(chunk)):
+            return self._drop(len(chunk))
+        try:
+            self.body.add(chunk)
+        except OSError as error:
+            self.not_sent = ("other", f"the body could not be kept: {error.strerror or error}")
+            return 0
+        return len(chunk)
+
+    def _leaves_out(self, chunk: bytes) -> bool:
+        """Judges the head when the first of the body comes; only a page has a type that matters."""
+        assert self.accepting is not None
+        head, _ = final_head(self.lines)
+        if head[9:10] != b"2":
+            self.accepting = None
+            return False
+        self.left_out = self.accepting.left_out(head, chunk)
+        if self.left_out and _announced(head) > DRAIN_BYTES:
+            self._dropped = DRAIN_BYTES
+        return bool(self.left_out)
+
+    def judge(self, status: int, head: bytes, body: bytes) -> None:
+        """The same for a response that was read to its end."""
+        if self.accepting is not None and 200 <= status < 300 and body:
+            self.left_out = self.accepting.left_out(head, body)
+
+    def _drop(self, size: int) -> int:
+        """A short rest is read and dropped, which keeps the connection; it costs less than another."""
+        self._dropped += size
+        return size if self._dropped <= DRAIN_BYTES else 0
+
+    @property
+    def arrived(self) -> int:
+        """Grows with whatever arrives."""
+        return len(self.lines) + self.body.size + self._dropped
 
     def _take_some(self, chunk: bytes) -> int:
-        self.chunks.append(chunk)
-        self._kept += len(chunk)
-        return 0 if self.is_full else len(chunk)  # 0 makes libcurl end the transfer
+        self.body.add(chunk, may_spool=False)
+        return 0 if self.is_full else len(chunk)
 
     def connect_only(self, lenient: bool) -> None:
         """Whether libcurl stops after connecting."""
         if lenient != self.lenient:
             self.curl.setopt(pycurl.CONNECT_ONLY, int(lenient))
             self.lenient = lenient
+
+
+def _announced(head: bytes) -> int:
+    """The Content-Length; 0 where there is none."""
+    length = Head(head).get("content-length") or ""
+    return int(length) if length.isdecimal() and len(length) < 16 else 0
 
 
 def session_caches() -> list[Any]:
@@ -209,7 +263,7 @@ def set_up(transfer: Transfer, section: FetchSection, headers: Sequence[bytes], 
         (pycurl.HTTPHEADER, list(headers)),
         (pycurl.PREREQFUNCTION, transfer.ask_once),
         (pycurl.HEADERFUNCTION, transfer.lines.append),
-        (pycurl.WRITEFUNCTION, transfer.chunks.append),
+        (pycurl.WRITEFUNCTION, transfer.take),
         (pycurl.SSL_VERIFYPEER, int(section.tls_verify)),
         (pycurl.SSL_VERIFYHOST, 2 if section.tls_verify else 0),
     ]

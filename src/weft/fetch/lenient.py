@@ -20,6 +20,7 @@ from weft.fetch.headers import Head
 ORIGINS = 1000
 READS = 16  # per event, so that no answer holds up the others
 RECEIVE_BYTES = 128 * 1024
+MOST_BYTES = 16 * 1024 * 1024  # of a body: it is read from memory, whatever `max_body_bytes` says
 MAX_HEAD_BYTES = 300 * 1024  # libcurl's limit
 
 _STATUS = re.compile(rb"HTTP/1\.[01] +([0-9]{3})")
@@ -43,7 +44,7 @@ class RawReads:
 
     def __init__(self, epoll: select.epoll, max_body_bytes: int) -> None:
         self._epoll = epoll
-        self._max_body_bytes = max_body_bytes
+        self._max_body_bytes = min(max_body_bytes, MOST_BYTES)
         self.origins: dict[str, None] = {}
         self.reading: dict[int, Transfer] = {}
 
@@ -71,13 +72,13 @@ class RawReads:
                 data = transfer.curl.recv(RECEIVE_BYTES)
                 if not data:
                     return None, ""
-                transfer.chunks.append(data)
+                transfer.body.add(data, may_spool=False)
         except BlockingIOError:
             pass
         except pycurl.error as error:
             return kind(*error.args), str(error.args[1])
         room = (transfer.keep_bytes or self._max_body_bytes) + MAX_HEAD_BYTES
-        return ("too_large", f"more than {room} bytes") if sum(map(len, transfer.chunks)) > room else None
+        return ("too_large", f"more than {room} bytes") if transfer.body.size > room else None
 
     def forget(self, transfer: Transfer) -> None:
         """Stops watching the socket of a transfer that has ended."""

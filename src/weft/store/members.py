@@ -6,7 +6,11 @@ member as stored deflate blocks, after the compressed head. Readers see an ordin
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from isal import isal_zlib
+
+from weft.bodies import FileBody
 
 _LEVEL = 1
 _GZIP, _RAW = 31, -15
@@ -24,17 +28,75 @@ def member(head: bytes, body: bytes, tail: bytes) -> bytes:
     return made
 
 
+class LargeMember:
+    """A member whose body is in a file: made, in pieces, while it is written. Its length is known only then."""
+
+    __slots__ = ("_body", "_head", "_length", "_tail")
+
+    def __init__(self, head: bytes, body: FileBody, tail: bytes) -> None:
+        self._head = head
+        self._body = body
+        self._tail = tail
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __bool__(self) -> bool:
+        return True
+
+    def pieces(self) -> Iterator[bytes]:
+        """The member; may be made again, if what was written had to be taken back."""
+        self._length = 0
+        stored = self._body.first(4).startswith(_COMPRESSED)
+        for piece in self._stored() if stored else self._deflated():
+            self._length += len(piece)
+            yield piece
+
+    def _content(self) -> Iterator[bytes]:
+        yield self._head
+        yield from self._body.chunks()
+        yield self._tail
+
+    def _deflated(self) -> Iterator[bytes]:
+        deflate = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _GZIP)
+        for part in self._content():
+            if made := deflate.compress(part):
+                yield made
+        yield deflate.flush()
+
+    def _stored(self) -> Iterator[bytes]:
+        """See the function of that name: the head compressed, the rest in blocks as it is."""
+        deflate = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _RAW)
+        yield b"".join((_HEADER, deflate.compress(self._head), deflate.flush(isal_zlib.Z_SYNC_FLUSH)))
+        check = isal_zlib.crc32(self._head)
+        for rest in self._body.chunks():
+            check = isal_zlib.crc32(rest, check)
+            yield b"".join(_blocks(rest, is_last=False))
+        check = isal_zlib.crc32(self._tail, check)
+        yield b"".join(_blocks(self._tail, is_last=True))
+        size = len(self._head) + len(self._body) + len(self._tail)
+        yield _le(check, 4) + _le(size & 0xFFFFFFFF, 4)
+
+
 def _stored(head: bytes, rest: bytes) -> bytes:
     """A member of the compressed head and the rest as it is (RFC 1951 §3.2.4, RFC 1952 §2.3)."""
     deflate = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _RAW)
     parts = [_HEADER, deflate.compress(head), deflate.flush(isal_zlib.Z_SYNC_FLUSH)]  # ends at a whole byte
-    for at in range(0, len(rest), _BLOCK):
-        block = rest[at : at + _BLOCK]
-        final = b"\1" if at + len(block) == len(rest) else b"\0"
-        parts += (final, _le(len(block), 2), _le(len(block) ^ 0xFFFF, 2), block)
+    parts += _blocks(rest, is_last=True)
     check = isal_zlib.crc32(rest, isal_zlib.crc32(head))
     parts += (_le(check, 4), _le((len(head) + len(rest)) & 0xFFFFFFFF, 4))
     return b"".join(parts)
+
+
+def _blocks(rest: bytes, *, is_last: bool) -> list[bytes]:
+    """Data as stored deflate blocks; the last of them may end the stream."""
+    parts: list[bytes] = []
+    for at in range(0, len(rest), _BLOCK):
+        block = rest[at : at + _BLOCK]
+        final = b"\1" if is_last and at + len(block) == len(rest) else b"\0"
+        parts += (final, _le(len(block), 2), _le(len(block) ^ 0xFFFF, 2), block)
+    return parts
 
 
 def _le(number: int, size: int) -> bytes:

@@ -24,6 +24,7 @@ from weft.records import Row
 from weft.store import schema
 from weft.store.errors import remedy
 from weft.store.index import Change, FileState, Index, Numbers
+from weft.store.members import LargeMember
 from weft.store.repair import Tail, repair
 from weft.store.schema import values_of
 from weft.store.text import FOLDER, TextFiles, sync_file_system
@@ -201,7 +202,7 @@ class Shard:
         self.index.close()
         os.close(self._lock_fd)
 
-    def _append(self, crawl: int, chunks: Sequence[bytes]) -> int:
+    def _append(self, crawl: int, chunks: Sequence[bytes | LargeMember]) -> int:
         """Appends to a crawl's current file, and returns where the chunks begin."""
         file = self._open.get(crawl)
         if file is None:

@@ -18,14 +18,16 @@ from base64 import b32encode
 from collections.abc import Mapping
 from hashlib import sha1
 
+from weft.bodies import Body, chunks_of
 from weft.records import FetchResult
 from weft.store.masking import Private
-from weft.store.members import member
+from weft.store.members import LargeMember, member
 
 CONFORMS_TO = "http://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.1/"
 SAME_PAYLOAD = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
 NOT_MODIFIED = "http://netpreserve.org/warc/1.1/revisit/server-not-modified"
 
+_END = b"\r\n\r\n"
 _RESPONSE = "application/http; msgtype=response"
 _REQUEST = "application/http; msgtype=request"
 _TRANSFER_ENCODING = re.compile(rb"\n(?=transfer-encoding[ \t]*:)", re.IGNORECASE).sub
@@ -42,7 +44,7 @@ class Page:
 
     __slots__ = ("digest", "note", "request", "response")
 
-    def __init__(self, request: bytes, response: bytes, digest: str, note: bytes = b"") -> None:
+    def __init__(self, request: bytes, response: bytes | LargeMember, digest: str, note: bytes = b"") -> None:
         self.request = request
         self.response = response
         self.digest = digest
@@ -78,7 +80,9 @@ class RecordMaker:
             more += f"WARC-Truncated: {truncated}\r\n"
         more += _protocol(result.head) + named
         where = _where(result) + more
-        response = _record("response", response_id, date, where, _RESPONSE, head, result.body)
+        body = result.body
+        head = _warc_head("response", response_id, date, where, _RESPONSE, len(head) + len(body)) + head
+        response = member(head, body, _END) if isinstance(body, bytes) else LargeMember(head, body, _END)
         return Page(self._request(result, date, response_id), response, digest)
 
     def revisit(
@@ -136,17 +140,24 @@ class RecordMaker:
         return f"{self._stamp}.{micros:06d}Z"
 
 
-def payload_digest(body: bytes) -> str:
+def payload_digest(body: Body) -> str:
     """A payload's digest in WARC's form: `sha1:` and 32 base32 characters."""
-    return "sha1:" + b32encode(sha1(body, usedforsecurity=False).digest()).decode()
+    digest = sha1(usedforsecurity=False)
+    for chunk in chunks_of(body):
+        digest.update(chunk)
+    return "sha1:" + b32encode(digest.digest()).decode()
 
 
-def _record(kind: str, uuid: str, date: str, more: str, content_type: str, block: bytes, body: bytes = b"") -> bytes:
-    head = (
+def _record(kind: str, uuid: str, date: str, more: str, content_type: str, block: bytes) -> bytes:
+    """A record without a body."""
+    return member(_warc_head(kind, uuid, date, more, content_type, len(block)) + block, b"", _END)
+
+
+def _warc_head(kind: str, uuid: str, date: str, more: str, content_type: str, size: int) -> bytes:
+    return (
         f"WARC/1.1\r\nWARC-Type: {kind}\r\nWARC-Record-ID: <urn:uuid:{uuid}>\r\nWARC-Date: {date}\r\n{more}"
-        f"Content-Type: {content_type}\r\nContent-Length: {len(block) + len(body)}\r\n\r\n"
-    )
-    return member(head.encode() + block, body, b"\r\n\r\n")
+        f"Content-Type: {content_type}\r\nContent-Length: {size}\r\n\r\n"
+    ).encode()
 
 
 def _where(result: FetchResult) -> str:

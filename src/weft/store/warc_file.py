@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from weft.errors import BadInput
 from weft.store.errors import StoreError, writing
+from weft.store.members import LargeMember
 
 ROTATE_BYTES = 1 << 30
 
@@ -37,17 +38,18 @@ class WarcFile:
             os.close(self._fd)
             raise
 
-    def append(self, chunks: Iterable[bytes]) -> int:
+    def append(self, chunks: Iterable[bytes | LargeMember]) -> int:
         """Writes all of the chunks and returns where they begin; where that fails, the file is as it was."""
-        data = b"".join(chunks)
-        begin = self.length
+        begin = at = self.length
         try:
             with writing(self.path):
-                self._write(data, begin)
+                for data in _together(chunks):
+                    self._write(data, at)
+                    at += len(data)
         except BaseException:
             os.ftruncate(self._fd, begin)
             raise
-        self.length = begin + len(data)
+        self.length = at
         return begin
 
     def sync(self) -> None:
@@ -71,6 +73,19 @@ class WarcFile:
         done = os.pwrite(self._fd, data, at)
         while done < len(data):  # a disk that fills up accepts a part first, then fails
             done += os.pwrite(self._fd, data[done:], at + done)
+
+
+def _together(chunks: Iterable[bytes | LargeMember]) -> Iterator[bytes]:
+    """The chunks, joined to be written at once; a large member comes in pieces between them."""
+    waiting: list[bytes] = []
+    for chunk in chunks:
+        if isinstance(chunk, bytes):
+            waiting.append(chunk)
+            continue
+        yield b"".join(waiting)
+        waiting.clear()
+        yield from chunk.pieces()
+    yield b"".join(waiting)
 
 
 def name_of(crawl_id: str, slot: str, serial: int) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from weft.bodies import FileBody, chunks_of
 from weft.engine.loop.spool import Spooled, SpoolReader, SpoolWriter, Sweeper, Unreadable, spooled
 from weft.errors import DiskFull
 from weft.records import FetchResult
@@ -45,6 +46,49 @@ def test_entries_come_back_as_they_were(tmp_path: Path) -> None:
         assert (result.body, result.ended - result.started) == (bytes([n]) * 1000, 0.5)
     reader.close()
     writer.close()
+
+
+def large_entry(folder: Path, body: bytes) -> tuple[Spooled, FileBody]:
+    path = folder.with_name("large")
+    path.write_bytes(body)
+    large = FileBody(os.open(path, os.O_RDONLY), 0, len(body))
+    result = FetchResult("http://a/", 200, b"HTTP/1.1 200 OK\r\n\r\n", large, None, "", 5.0, 5.5, "127.0.0.1", b"GET /")
+    return spooled(result, 1_700_000_000.0), large
+
+
+def test_a_large_body_is_copied_and_read_from_the_segment(tmp_path: Path) -> None:
+    folder, body = tmp_path / "spool", os.urandom(1_000_000)
+    writer, reader = SpoolWriter(folder, "fetcher0"), SpoolReader(folder)
+    references = [writer.add(1, entry(1)), writer.add(2, *large_entry(folder, body)), writer.add(3, entry(3))]
+    writer.flush()
+    read = reader.read(references[1], 2)
+    large = reader.large(references[1], read)
+    assert read.body == b"" and large is not None
+    assert b"".join(chunks_of(read.result("http://a/", large).body)) == body
+    assert reader.read(references[2], 3) == entry(3) and reader.large(references[0], entry(1)) is None
+    frontier = Frontier(2)
+    writer.close()
+    sweeper = Sweeper(folder, frontier.awaited)
+    assert sweeper.sweep() == 0
+    frontier.waiting.clear()
+    assert sweeper.sweep() == 1
+    assert b"".join(large.chunks()) == body, "whoever has it keeps it"
+    reader.close()
+
+
+def test_a_large_body_that_is_torn_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    writer, reader = SpoolWriter(folder, "fetcher0"), SpoolReader(folder)
+    reference = writer.add(2, *large_entry(folder, b"x" * 100_000))
+    writer.flush()
+    segment = next(folder.iterdir())
+    whole = segment.read_bytes()
+    for broken in (whole[:-1], whole[:-9] + b"y" + whole[-8:]):
+        segment.write_bytes(broken)
+        with pytest.raises(Unreadable):
+            reader.large(reference, reader.read(reference, 2))
+    writer.close()
+    reader.close()
 
 
 def test_a_torn_a_foreign_and_a_missing_entry_are_told(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pace import patience
 
+from weft.bodies import chunks_of
 from weft.config import FetchSection
 from weft.fetch.client import Client
 from weft.fetch.dns import Resolver
@@ -79,7 +80,7 @@ def test_a_page_comes_whole_with_its_head_and_address(client: Client, server: Se
     before = time.monotonic()
     result = fetch(client, server.on("/page", reply))
     assert (result.status, result.error, result.detail) == (200, None, "")
-    assert result.head + result.body == reply
+    assert result.head + b"".join(chunks_of(result.body)) == reply
     assert result.ip == "127.0.0.1"
     assert before <= result.started <= result.ended <= time.monotonic()
 

@@ -133,6 +133,7 @@ def every_kind() -> bytes:
     revisit = maker.revisit(fetched(b"HTTP/1.1 304 Not Modified\r\n\r\n", b""), payload_digest(b"hello"), 1.0, True)
     parts = [maker.info("f.warc.gz", {"software": "Weft/1", "format": "WARC File Format 1.1", "robots": "obey"})]
     for page in (maker.page(result), maker.page(h2, "disconnect"), revisit):
+        assert isinstance(page.response, bytes)
         parts += [page.request, page.response]
     parts.append(maker.metadata("http://a.test/", 1.5, {"via": "http://b.test/"}))
     return b"".join(parts)

@@ -17,6 +17,7 @@ from weft.config import Config
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.pods.distribution import redis_urls, server_at
 from weft.engine.loop.robots import REFUSALS, rules_of
+from weft.engine.loop.verdict import refusal_of
 from weft.engine.stored_page import read_page
 from weft.errors import BadInput, BadUrl, Missing, ServerAway
 from weft.extract.robots_meta import robots_tag
@@ -44,10 +45,8 @@ _MEANING = {
     Reason.TRAP: "it looks like part of an endless space",
     Reason.BUDGET: "its domain has had its share of pages, or of sitemaps",
     Reason.DROPPED: "its crawl was dropped",
+    Reason.CONTENT_TYPE: "its content type is none of those in `accept`: it was asked for, and left at its head",
 }
-
-
-_REASONS = frozenset(map(str, Reason))
 
 
 class Explanation(Struct):
@@ -148,7 +147,7 @@ class Explainer:
         evidence += [f"depth {row.depth}, ended {iso(row.fetched_at)}"]
         evidence += [again] if again else []
         kind, _, detail = row.error.partition(": ")
-        if row.status == 0 and kind in _REASONS:
+        if refusal_of(row.status, row.error):
             evidence += [detail] if detail else []
             return Explanation(url, False, kind, _MEANING.get(Reason(kind), kind), evidence)
         if 300 <= row.status < 400 and row.final_url != url:

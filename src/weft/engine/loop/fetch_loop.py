@@ -323,6 +323,7 @@ class Loop:
             keep_bytes=ROBOTS_BYTES if is_robots else 0,
             until=lease.deadline,  # another process may have leased the site by then
             address=address,
+            filtered=lease.purpose is Purpose.PAGE,
             is_first=is_robots and not lease.attempt,  # a robots.txt comes before all else of a site
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from weft.bodies import FileBody
 from weft.engine.loop.answer import Answer
 from weft.engine.loop.pressure import Pressure
 from weft.engine.loop.spool import SpoolWriter, spooled
@@ -37,7 +38,9 @@ class Handoff:
         """The ends of the transfers go with them: a site's place is free when the page is handed over."""
         for answer in answers:
             assert answer.ended is not None
-            reference = self._spool.add(answer.lease.item, spooled(answer.result, answer.asked_at))
+            body = answer.result.body
+            large = body if isinstance(body, FileBody) else None
+            reference = self._spool.add(answer.lease.item, spooled(answer.result, answer.asked_at), large)
             self._handed.append(Handed(answer.ended, reference))
             answer.handed = True
 

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+from weft.bodies import Spool
 from weft.engine.loop.progress import CrawlProgress
 from weft.fetch.dns import NameCounts
 from weft.frontier.contract import FrontierStats
@@ -72,6 +73,12 @@ class EngineMetrics:
         self._grown("weft_dns_seconds_total", "Time that lookups took, together.", counts.seconds)
         self._grown("weft_dns_cached_total", "Names that the cache knew.", counts.known)
         self._metrics.gauge("weft_dns_running", "Lookups that run.").set(counts.running)
+
+    def bodies(self, spool: Spool) -> None:
+        """What the bodies that arrive take of memory, and how many went to files."""
+        self._metrics.gauge("weft_body_memory_bytes", "Bodies in memory while they arrive.").set(spool.held)
+        self._grown("weft_bodies_spooled_total", "Bodies that went to files.", spool.files)
+        self._grown("weft_bodies_spooled_bytes_total", "Bytes of them.", spool.spooled_bytes)
 
     def _grown(self, name: str, help_: str, value: float, **labels: str) -> None:
         """Sets a counter to what this process has counted, on top of what was there before it."""

@@ -125,13 +125,14 @@ class ParserLoop:
         lease = page.lease
         try:
             entry = self._spool.read(page.reference, lease.item)
+            large = self._spool.large(page.reference, entry)
         except Unreadable as why:
             log.warning("fetched again", url=lease.url, why=why)
             self._round.end(lease, End.RETRY)
             return None
         self._step("taken")
         self._suspects.set_deaths(lease.item, page.deaths)
-        return Answer(self._crawls[lease.crawl], lease, entry.result(lease.url), entry.asked_at)
+        return Answer(self._crawls[lease.crawl], lease, entry.result(lease.url, large), entry.asked_at)
 
     def _rest(self, began: float, *, busy: bool) -> None:
         self._sleep(max(0.0, (began + TAKE_EVERY_S - self._clock()) if busy else IDLE_S))

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from msgspec import UnsetType
 
 from weft import urls
+from weft.bodies import Body, FileBody, first_of
 from weft.engine.extracted import Extracted
 from weft.engine.extraction import Extraction
 from weft.engine.loop.answer import Answer
@@ -28,10 +29,11 @@ from weft.engine.loop.verdict import Kind
 from weft.engine.parser_child import Marks
 from weft.engine.parsers import CRASH, Parsers, Pending
 from weft.errors import BadUrl, Unparsed
-from weft.extract.page import Page, extract
+from weft.extract.page import MAX_BYTES, Page, extract
 from weft.extract.robots_meta import robots_tag
 from weft.fetch import sitemaps
-from weft.fetch.decode import decode
+from weft.fetch.decode import Decoded, decode
+from weft.fetch.decode_large import decode_file
 from weft.frontier.contract import End
 from weft.records import Lease, Purpose, Reason
 
@@ -188,14 +190,12 @@ class Parsing:
     def _read_page(self, answer: Answer) -> _Read | None:
         """The page, its tree let go; None where it has ended here, or was sent to a parser child."""
         crawl, lease, head = answer.crawl, answer.lease, answer.head
-        encoding = head.content_encoding
-        body, error = answer.result.body, "wrong_length" if answer.result.surplus else ""
-        if encoding:
-            decoded = decode(body, encoding, crawl.fetch.max_body_bytes)
-            if decoded.truncated and decoded.error is None:
-                self._rows.record(answer, error="too_large", stored=False)
-                return None
-            body, error = decoded.body, "decode" if decoded.error else error
+        decoded = _decoded(answer.result.body, head.content_encoding, crawl.fetch.max_body_bytes)
+        if decoded.truncated and decoded.error is None:
+            self._rows.record(answer, error="too_large", stored=False)
+            return None
+        body, error = decoded.body, "wrong_length" if answer.result.surplus else ""
+        error = "decode" if decoded.error else error
         if self._suspects.is_poison(lease.item):
             self._end_unparsed(answer, CRASH)
             return None
@@ -301,13 +301,21 @@ class Parsing:
 
     def _parse_sitemap(self, answer: Answer) -> sitemaps.Sitemap:
         """What it lists; nothing, if reading it has killed a process before."""
-        item, encoding, body = answer.lease.item, answer.head.content_encoding, answer.result.body
+        item, encoding = answer.lease.item, answer.head.content_encoding
+        body = first_of(answer.result.body, sitemaps.MAX_BYTES)
         if self._suspects.is_poison(item):
             return sitemaps.parse(b"")
         self._suspects.parsing(item)
         listed = sitemaps.parse(decode(body, encoding, sitemaps.MAX_BYTES).body if encoding else body)
         self._suspects.parsed()
         return listed
+
+
+def _decoded(body: Body, encoding: str, limit: int) -> Decoded:
+    """A body without its codings; of one in a file no more than is parsed."""
+    if isinstance(body, FileBody):
+        return decode_file(body, encoding, limit, MAX_BYTES + 1)
+    return decode(body, encoding, limit) if encoding else Decoded(body)
 
 
 def _words(page: Page | Extracted) -> frozenset[str]:

@@ -16,13 +16,15 @@ import msgspec
 
 from weft.engine.loop.verdict import failure_of, refusal_of
 from weft.frontier.contract import FrontierStats
-from weft.records import Row
+from weft.records import Reason, Row
 from weft.store.contract import Stats
 from weft.telemetry import Log
 
 LOG_EVERY_S = 60.0
 log = Log("weft.engine.loop.progress")
-UNSTORED = frozenset({"noindex", "too_large"})  # errors of responses that are counted, and not kept
+UNSTORED = frozenset(
+    {"noindex", "too_large", Reason.CONTENT_TYPE}
+)  # errors of responses that are counted, and not kept
 
 
 class PodStatus(msgspec.Struct):
@@ -147,7 +149,7 @@ class CrawlProgress:
             self.errors[failure] -= 1
         if reason := refusal_of(row.status, row.error):
             self.refused[reason] -= 1
-        if 200 <= row.status < 300 and row.error not in UNSTORED:
+        if 200 <= row.status < 300 and row.error.partition(":")[0] not in UNSTORED:
             self.status.pages -= 1
             self.status.body_bytes -= row.length
 

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from weft import urls
+from weft.bodies import held_bytes
 from weft.engine.crawls import RunningCrawl
 from weft.engine.loop import robots as robots_txt
 from weft.engine.loop.answer import Answer
@@ -112,7 +113,7 @@ class Results:
             # A robots.txt is short, and all pages of its origin wait for it: not behind those of other crawls.
             self._take([answer for answer in answers if answer.lease.purpose is Purpose.ROBOTS])
             pages = [answer for answer in answers if answer.lease.purpose is not Purpose.ROBOTS]
-            self._unread_bytes += sum(len(answer.result.body) for answer in pages)
+            self._unread_bytes += sum(held_bytes(answer.result.body) for answer in pages)
             self._unread.extend(pages)
             return
         self._take(answers)
@@ -134,8 +135,9 @@ class Results:
             answers, left_bytes = list[Answer](), BYTES_AT_ONCE
             while unread and len(answers) < AT_ONCE and left_bytes > 0:
                 answers.append(unread.popleft())
-                left_bytes -= len(answers[-1].result.body)
-            self._unread_bytes += left_bytes - BYTES_AT_ONCE
+                held = held_bytes(answers[-1].result.body)
+                left_bytes -= held or len(answers[-1].result.body)
+                self._unread_bytes -= held
             self._take(answers)
 
     def drop(self, crawl: int) -> None:
@@ -144,7 +146,7 @@ class Results:
         dropped = [answer for answer in self._unread if answer.lease.crawl == crawl]
         if dropped:
             self._unread = deque(answer for answer in self._unread if answer.lease.crawl != crawl)
-            self._unread_bytes -= sum(len(answer.result.body) for answer in dropped)
+            self._unread_bytes -= sum(held_bytes(answer.result.body) for answer in dropped)
         sent = self._parsing.drop(crawl) if self._parsing is not None else []
         for lease in (*sent, *(answer.lease for answer in dropped)):
             self.round.end(lease, End.OTHER)  # one of them may be a robots.txt that others wait for
@@ -213,6 +215,8 @@ class Results:
             lease, answer.head.get_all("www-authenticate"), sent=b"\r\nAuthorization: " in result.request_head
         ):
             self.round.end(lease, End.RETRY)
+        elif result.error == Reason.CONTENT_TYPE:
+            self._rows.record(answer, error=f"{result.error}: {result.detail}", stored=False)
         else:
             self._rows.record(answer, error=result.error or "", stored=result.error != "too_large")
         return True

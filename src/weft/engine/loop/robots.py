@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
+from weft.bodies import first_of
 from weft.config import PolitenessSection
 from weft.engine.loop.verdict import LONGEST_BACKOFF_S
 from weft.fetch.decode import decode
@@ -84,7 +85,8 @@ def record_of(result: FetchResult, wall: float, ttl_s: float) -> RobotsRecord | 
         return None
     if 200 <= result.status < 300:
         encoding = Head(result.head).content_encoding
-        body = decode(result.body, encoding, ROBOTS_BYTES).body if encoding else result.body
+        body = first_of(result.body, ROBOTS_BYTES)
+        body = decode(body, encoding, ROBOTS_BYTES).body if encoding else body
         return RobotsRecord("ok", body[:ROBOTS_BYTES], wall + ttl_s)
     return RobotsRecord("allow", b"", wall + ttl_s, f"HTTP {result.status}")
 

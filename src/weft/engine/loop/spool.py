@@ -2,7 +2,8 @@
 
     DATA/spool/pod_N/SLOT-TIME.spool    one writer at a time, which holds a lock on it; at SEGMENT_BYTES the next begins
 
-An entry is a head (length, checksum, item) and the encoded answer. A reference (name, place and length) is given away
+An entry is a head (length, checksum, item), the encoded answer, and the body of one that is large, which is copied from
+its file and read from the segment, never held in memory. A reference (name, place and length) is given away
 only when its entry is in the hands of the operating system, so that a killed fetcher leaves none that leads nowhere;
 after a power cut an entry may be torn, which its checksum tells, and its page is fetched again.
 
@@ -23,8 +24,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64, xxh3_64_intdigest
 
+from weft.bodies import Body, FileBody
 from weft.errors import writing
 from weft.records import FetchResult
 
@@ -52,21 +54,33 @@ class Spooled(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ip: str
     request_head: bytes
     surplus: bool
+    large_bytes: int = 0  # of a body that follows the entry
+    large_checksum: int = 0
 
-    def result(self, url: str) -> FetchResult:
+    def result(self, url: str, large: FileBody | None = None) -> FetchResult:
         """The result again; of its times only the difference is left."""
+        body: Body = self.body if large is None else large
         return FetchResult(
-            url, self.status, self.head, self.body, self.error, self.detail, 0.0, self.spent_s, self.ip,
+            url, self.status, self.head, body, self.error, self.detail, 0.0, self.spent_s, self.ip,
             self.request_head, self.surplus,
         )  # fmt: skip
 
 
 def spooled(result: FetchResult, asked_at: float) -> Spooled:
-    """A result on its way into the spool."""
+    """A result on its way into the spool; a body in a file goes there beside it."""
+    large = result.body if isinstance(result.body, FileBody) else None
+    body = b"" if isinstance(result.body, FileBody) else result.body
     return Spooled(
-        asked_at, result.status, result.head, result.body, result.error, result.detail, result.ended - result.started,
-        result.ip, result.request_head, result.surplus,
+        asked_at, result.status, result.head, body, result.error, result.detail, result.ended - result.started,
+        result.ip, result.request_head, result.surplus, len(large) if large else 0, _checksum(large) if large else 0,
     )  # fmt: skip
+
+
+def _checksum(body: FileBody) -> int:
+    digest = xxh3_64()
+    for chunk in body.chunks():
+        digest.update(chunk)
+    return digest.intdigest()
 
 
 class SpoolWriter:
@@ -83,29 +97,28 @@ class SpoolWriter:
         self._name = ""
         self._size = 0  # written
         self._end = 0  # with what waits to be
-        self._waiting: list[bytes] = []
+        self._waiting: list[Body] = []
 
-    def add(self, item: int, entry: Spooled) -> bytes:
-        """Takes an entry; its reference may be given away after the next `flush`."""
+    def add(self, item: int, entry: Spooled, large: FileBody | None = None) -> bytes:
+        """Takes an entry, and the body that goes with it; its reference may be given away after the next `flush`."""
         if self._fd < 0 or (self._size >= self._segment_bytes and not self._waiting):
             self._next_segment()
         data = self._encoder.encode(entry)
-        head = _HEAD.pack(len(data), xxh3_64_intdigest(data), item)
+        head = _HEAD.pack(len(data) + entry.large_bytes, xxh3_64_intdigest(data), item)
         reference = f"{self._name} {self._end} {len(head) + len(data)}".encode()
-        self._waiting.append(head)
-        self._waiting.append(data)
-        self._end += len(head) + len(data)
+        self._waiting += (head, data) if large is None else (head, data, large)
+        self._end += len(head) + len(data) + entry.large_bytes
         return reference
 
     def flush(self) -> None:
         """Hands everything to the operating system: a kill cannot undo it. DiskFull: call it again."""
         if not self._waiting:
             return
-        data = b"".join(self._waiting)
         with writing(self._folder / self._name):
             try:
-                if os.write(self._fd, data) < len(data):
-                    raise OSError(errno.ENOSPC, "short write")
+                for data in _together(self._waiting):
+                    if os.write(self._fd, data) < len(data):
+                        raise OSError(errno.ENOSPC, "short write")
             except OSError:
                 os.ftruncate(self._fd, self._size)
                 raise
@@ -139,6 +152,19 @@ class SpoolWriter:
         self._name, self._size, self._end = name, 0, 0
 
 
+def _together(parts: list[Body]) -> Iterator[bytes]:
+    """What waits, joined; a large body comes in chunks between."""
+    waiting: list[bytes] = []
+    for part in parts:
+        if isinstance(part, bytes):
+            waiting.append(part)
+            continue
+        yield b"".join(waiting)
+        waiting.clear()
+        yield from part.chunks()
+    yield b"".join(waiting)
+
+
 class SpoolReader:
     """Reads entries by reference."""
 
@@ -156,9 +182,26 @@ class SpoolReader:
         except (OSError, ValueError, struct.error) as error:
             raise Unreadable(f"{reference!r}: {error}") from None
         entry = memoryview(data)[_HEAD.size :]
-        if owner != item or size != len(entry) or xxh3_64_intdigest(entry) != checksum:
+        if owner != item or size < len(entry) or xxh3_64_intdigest(entry) != checksum:
             raise Unreadable(f"{reference!r}: torn")
-        return self._decoder.decode(entry)
+        found = self._decoder.decode(entry)
+        if size != len(entry) + found.large_bytes:
+            raise Unreadable(f"{reference!r}: torn")
+        return found
+
+    def large(self, reference: bytes, entry: Spooled) -> FileBody | None:
+        """The body that lies behind an entry, if it has one and that is whole."""
+        if not entry.large_bytes:
+            return None
+        name, offset, length = reference.decode().split(" ")
+        try:
+            body = FileBody(os.dup(self._fd(name)), int(offset) + int(length), entry.large_bytes)
+            is_whole = _checksum(body) == entry.large_checksum
+        except OSError as error:
+            raise Unreadable(f"{reference!r}: {error}") from None
+        if not is_whole:
+            raise Unreadable(f"{reference!r}: its body is torn")
+        return body
 
     def close(self) -> None:
         """Closes the segments."""

@@ -48,7 +48,7 @@ def kind_of(result: FetchResult) -> Kind:
 def site_health(result: FetchResult) -> bool | None:
     """For the breaker: True if the site is well, False if it failed, None if the result does not tell."""
     if result.error:
-        return False if result.error in SITE_FAILURES else None
+        return False if result.error in SITE_FAILURES else True if result.error == Reason.CONTENT_TYPE else None
     if result.status in (502, 503, 504):
         return False
     return None if result.status == 429 else True
@@ -70,9 +70,9 @@ def failure_of(status: int, error: str) -> str:
 
 
 def refusal_of(status: int, error: str) -> str:
-    """The reason for which an item was turned away without an answer, from its row; empty for any other."""
+    """The reason for which an item was turned away, unasked or at the head of its answer; empty for any other."""
     kind = error.partition(":")[0]
-    return kind if not status and kind in _REASONS else ""
+    return kind if kind in _REASONS and (not status or kind == Reason.CONTENT_TYPE) else ""
 
 
 def backoff_s(first_s: float, attempt: int, chance: float) -> float:
