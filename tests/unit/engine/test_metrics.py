@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from weft.bodies import Spool
 from weft.engine.loop.metrics import EngineMetrics
 from weft.engine.loop.progress import CrawlProgress
+from weft.fetch.dns import NameCounts
 from weft.frontier.contract import FrontierStats
 from weft.records import FetchResult, Purpose
 from weft.telemetry import Metrics, Slot, read_snapshot
@@ -48,6 +50,23 @@ def test_counts_of_pods_and_pressure_go_on_after_a_restart(tmp_path: Path) -> No
     assert figures["weft_due_sites",] == [2]
     assert figures["weft_parse_queue_pages",] == [4]
     assert figures["weft_queue_urls",] == [7]
+
+
+def test_counts_of_names_and_bodies_go_on_after_a_restart(tmp_path: Path) -> None:
+    progress = CrawlProgress(tmp_path / "status.json", 1)
+    for _ in range(2):
+        metrics, counts, spool = EngineMetrics(Metrics(tmp_path, SLOT), 10), NameCounts(), Spool(1 << 20)
+        metrics.before_save += [partial(metrics.names, counts), partial(metrics.bodies, spool)]
+        metrics.update(progress, None, 0)
+        counts.outcomes["timeout"] += 3
+        counts.known, counts.seconds, counts.running, spool.files, spool.held = 5, 1.5, 2, 4, 77
+        metrics.update(progress, None, 0, now=True)
+        metrics.update(progress, None, 0, now=True)
+    figures = saved(tmp_path)
+    assert figures["weft_dns_lookups_total", "timeout"] == [6] and figures["weft_dns_lookups_total", "found"] == [0]
+    assert (figures["weft_dns_cached_total",], figures["weft_dns_seconds_total",]) == ([10], [3.0])
+    assert (figures["weft_dns_running",], figures["weft_body_memory_bytes",]) == ([2], [77])
+    assert figures["weft_bodies_spooled_total",] == [8]
 
 
 def test_errors_of_one_kind_add_up_whatever_their_particulars(tmp_path: Path) -> None:

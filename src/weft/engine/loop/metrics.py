@@ -68,7 +68,8 @@ class EngineMetrics:
 
     def names(self, counts: NameCounts) -> None:
         """What this process has counted of name lookups since it began."""
-        for kind, lookups in counts.outcomes.items():
+        for kind in {"found", *counts.outcomes}:
+            lookups = counts.outcomes[kind]
             self._grown("weft_dns_lookups_total", "Names that were looked up.", lookups, outcome=kind)
         self._grown("weft_dns_seconds_total", "Time that lookups took, together.", counts.seconds)
         self._grown("weft_dns_cached_total", "Names that the cache knew.", counts.known)
