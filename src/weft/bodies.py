@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 CHUNK_BYTES = 256 * 1024
 ALONE_BYTES = 1024 * 1024  # a body that is larger goes to a file, whatever room there is
-LEAST_BYTES = 64 * 1024  # one that is smaller stays in memory, whatever room there is: a file costs more
+LEAST_BYTES = 64 * 1024  # one that is smaller stays in memory, up to twice what there is room for: a file costs more
 
 
 class FileBody:
@@ -106,10 +106,14 @@ class Arriving:
         size = len(chunk)
         self.size += size
         self._held += size
-        spool = self._spool
-        spool.held += size
-        if may_spool and self.size > LEAST_BYTES and (self.size > ALONE_BYTES or spool.held > spool.limit):
+        self._spool.held += size
+        if may_spool and (self.size > ALONE_BYTES or self._spool.held > self._spool.limit) and self._is_worth_a_file:
             self._move()
+
+    @property
+    def _is_worth_a_file(self) -> bool:
+        """A small one only when small ones alone take twice what all may."""
+        return self.size > LEAST_BYTES or self._spool.held > 2 * self._spool.limit
 
     def whole(self) -> Body:
         """The body; the file, if there is one, is handed over with it."""

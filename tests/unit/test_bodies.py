@@ -61,6 +61,16 @@ def test_when_memory_is_short_lesser_bodies_go_to_files_and_the_smallest_stay(tm
     assert spool.held == 0
 
 
+def test_small_bodies_alone_take_no_more_than_twice_the_memory(tmp_path: Path) -> None:
+    spool = Spool(1 << 20, tmp_path)
+    small = [arrived(spool, 2) for _ in range(200)]
+    assert spool.held <= 2 * spool.limit + len(PIECE)
+    assert all(b"".join(chunks_of(one.whole())) == PIECE * 2 for one in small)
+    for one in small:
+        one.clear()
+    assert spool.held == 0
+
+
 def test_an_empty_body_is_empty(tmp_path: Path) -> None:
     assert Arriving(Spool(1 << 20, tmp_path)).whole() == b""
 

@@ -63,6 +63,7 @@ class Parts:
     ) -> None:
         """`pulse` and `metrics` are folders; `is_divided`: the pages of each crawl lie in a folder of their own."""
         self.config = config
+        self.folder = data_dirs[0]
         self.slot = slot
         self.progress = progress
         self.step = crash_point()
@@ -103,7 +104,7 @@ class Fetching(Parts):
         super().__init__(frontier, *args, **kwargs)
         most = most_in_flight(self.config.fetch.workers)
         # Its files are made where the pages go: they have no name, and the disk is the one that must have room anyway.
-        self.bodies = Spool(self.config.fetch.body_memory_bytes, Path(self.config.store.data_dirs[0]))
+        self.bodies = Spool(self.config.fetch.body_memory_bytes, self.folder)
         self.ways = Ways(client_for(most, self.bodies), most)
         self._flight = Flight(most)
         self.metrics.before_save.append(lambda: self.metrics.names(self.ways.names()))

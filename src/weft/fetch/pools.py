@@ -42,9 +42,7 @@ class Pools:
         self._called: set[int] = set()  # those in which something may have ended
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         kept = max(min(KEPT_CONNECTIONS, files // 4), handles)
-        # What is in flight counts as kept, and all of it may be in one pool.
-        most = max(kept // POOLS, min(handles, kept // 2))
-        self._multis = [self._make(number, most) for number in range(POOLS)]
+        self._multis = [self._make(number, -(-kept // POOLS)) for number in range(POOLS)]
 
     @property
     def due(self) -> float:
