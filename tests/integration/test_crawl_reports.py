@@ -240,8 +240,9 @@ def test_a_second_crawl_does_not_write_into_the_same_logs(tmp_path: Path) -> Non
 
 
 def refusal(row: Row) -> bool:
-    """A row of what was never asked for."""
-    return not row.status and row.error.partition(":")[0] in set(Reason)
+    """A row of what was never asked for, or was left at its head."""
+    kind = row.error.partition(":")[0]
+    return kind in set(Reason) and (not row.status or kind == Reason.CONTENT_TYPE)
 
 
 def failures(rows: list[Row]) -> dict[str, int]:
