@@ -83,7 +83,9 @@ WAYS = {
     "login": Way("login", "the page is a login form", {"/": redirect("/enter?next=/"), "/enter": page(LOGIN)}),
     "blank": Way("blank", "the page is empty", {"/": page("")}),
     "no-text": Way("no-text", "it holds no text, and --store text", {"/": page(GIF, "Content-Type: image/gif")}, (
-        "--store", "text")),
+        "--store", "text", "--accept", "*/*")),
+    "content-type": Way("content-type", "its content type is none of those in --accept (image/gif)", {
+        "/": page(GIF, "Content-Type: image/gif")}),
     "too-large": Way("too_large", "larger than --max-body-bytes", {"/": page("x" * 5000)}, (
         "--max-body-bytes", "1000")),
     "circle": Way("too_many_redirects", "its redirects go in a circle", {"/": redirect("/b"), "/b": redirect("/")}),

@@ -89,6 +89,8 @@ def test_five_different_mistakes_are_reported_at_once_with_their_lines(tmp_path:
         ("dns_servers: [192.0.2.1, ns.example]", "F:1: dns_servers: 'ns.example' is no name server: write its address"),
         ("dns_servers: '192.0.2.1:70000'", "F:1: dns_servers: '192.0.2.1:70000' is no name server: write its address"),
         ("dns_servers: [system, 192.0.2.1]", "F:1: dns_servers: `system` stands alone"),
+        ("accept: [html, png]", "F:1: accept: 'png' is no content type: write text, html, xml, json or pdf"),
+        ("accept: []", "F:1: accept: [] is not accepted"),
         ("dns_timeout: 0.1", "F:1: dns_timeout: 0.1 is not accepted"),
         ("resolve: {a: b}", "F:1: resolve: a: 'b' is not an IP address"),
         ("lease_seconds: 10", "F:1: lease_seconds: must be more than total_timeout (60)"),

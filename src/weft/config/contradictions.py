@@ -45,8 +45,9 @@ def _host_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]
         elif not _is_address(address):
             yield "resolve", f"{host}: {address!r} is not an IP address"
     for pattern in values["accept"]:
-        if not re.fullmatch(r"[^\s/;,]+/[^\s/;,]+", pattern):
-            yield "accept", f"{pattern!r} is no content type: write text/html, text/*, or */* for everything"
+        if not re.fullmatch(r"text|html|xml|json|pdf|[^\s/;,]+/[^\s/;,]+", pattern):
+            known = "text, html, xml, json or pdf"
+            yield "accept", f"{pattern!r} is no content type: write {known}, a glob as image/*, or */* for everything"
     yield from _name_server_contradictions(values["dns_servers"])
     for host, login in values["auth"].items():
         if ":" not in login:

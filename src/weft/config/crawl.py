@@ -82,16 +82,12 @@ class FetchSection(Section, frozen=True, kw_only=True):
         Tuning("processes that parse pages for a fetcher process; a page that kills one then costs itself alone"),
     ] = 0
     accept: Annotated[
-        Texts, Meta(min_length=1), Help("content types to store, globs, */* for all; others are left at their head")
-    ] = (
-        "text/*",
-        "application/xhtml+xml",
-        "application/xml",
-        "application/*+xml",
-        "application/json",
-        "application/*+json",
-        "application/pdf",
-    )
+        Texts,
+        Meta(min_length=1),
+        Help(
+            "content types to store: text, html, xml, json, pdf, or globs; */* for all; others are left at their head"
+        ),
+    ] = ("text", "html", "xml", "json", "pdf")
     max_body_bytes: Annotated[Positive, Help("bytes of a body, at most; after decompression, too")] = 10 * 1024 * 1024
     body_memory_bytes: Annotated[
         Annotated[int, Meta(ge=1 << 20, le=1 << 40)],

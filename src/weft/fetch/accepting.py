@@ -17,16 +17,25 @@ SNIFFED_BYTES = 512
 SHOWN_CHARS = 100
 PDF, BINARY, TEXT = "application/pdf", "application/octet-stream", "text/plain"
 
+NAMES = {  # what they stand for in `accept`
+    "text": ("text/*",),
+    "html": ("text/html", "application/xhtml+xml"),
+    "xml": ("text/xml", "application/xml", "application/*+xml"),
+    "json": ("application/json", "application/*+json"),
+    "pdf": (PDF,),
+}
+
 _SAYS_NOTHING = frozenset(("", "unknown/unknown", "application/unknown", "*/*"))
 _NO_TEXT = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]").search
 _WIDE = (b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")  # byte order marks: UTF-16 is text with zeros in it
 
 
 class Accepting:
-    """The content types that are wanted: globs, `*/*` for all."""
+    """The content types that are wanted: names of some, globs, `*/*` for all."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
-        self._match = re.compile("|".join(translate(pattern.strip().lower()) for pattern in patterns)).match
+        globs = [glob for pattern in patterns for glob in NAMES.get(pattern, (pattern.strip().lower(),))]
+        self._match = re.compile("|".join(map(translate, globs))).match
         self._known: dict[str, bool] = {}
 
     def left_out(self, head: bytes, first: bytes) -> str:

@@ -53,6 +53,8 @@ def test_the_last_valid_type_counts() -> None:
 def test_patterns_are_globs_and_everything_is_no_filter() -> None:
     assert Accepting(["image/*"]).left_out(head("Content-Type: image/png"), b"") == ""
     assert Accepting(["image/*"]).left_out(head("Content-Type: text/html"), b"") == "text/html"
+    assert Accepting(["json", "html"]).left_out(head("Content-Type: text/plain"), b"") == "text/plain"
+    assert Accepting(["json", "html"]).left_out(head("Content-Type: application/xhtml+xml"), b"") == ""
     assert accepting(["text/html", "*/*"]) is None and accepting(["text/html"]) is not None
 
 
