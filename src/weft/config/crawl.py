@@ -84,9 +84,7 @@ class FetchSection(Section, frozen=True, kw_only=True):
     accept: Annotated[
         Texts,
         Meta(min_length=1),
-        Help(
-            "content types to store: text, html, xml, json, pdf, or globs; */* for all; others are left at their head"
-        ),
+        Tuning("content types to store: text, html, xml, json, pdf, or globs; */* for all; others end at their head"),
     ] = ("text", "html", "xml", "json", "pdf")
     max_body_bytes: Annotated[Positive, Help("bytes of a body, at most; after decompression, too")] = 10 * 1024 * 1024
     body_memory_bytes: Annotated[
