@@ -2,9 +2,9 @@
 
     python benchmarks/large_bodies.py [--transfers 200] [--mb 100]
 
-A server of our own sends every body at the same pace, so that all of them arrive together: `transfers` x `mb` in all,
-of text that compresses well, as large pages do. The crawl's peak is that of its whole process tree. It needs as much
-room on the disk as the bodies have.
+A server of our own begins every body at once, and sends them at the same pace, so that they arrive together:
+`transfers` x `mb` in all, of text that compresses well, as large pages do. The crawl's peak is that of its whole
+process tree. It needs as much room on the disk as the bodies have.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from harness.crawlers import SCRATCH
 from harness.measure import cores, run
 
 LINE = b"<p>" + b"large bodies hold the same words again and again, " * 20 + b"</p>\n"
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+GATHER_S = 10.0
 BLOCK = LINE * (1 + (1 << 16) // len(LINE))
 
 
@@ -81,6 +83,7 @@ def serve(pipe: Connection, count: int, size: int) -> None:
         one, _ = listener.accept()
         asked = one.recv(4096)
         if asked.startswith(b"GET /large"):
+            one.sendall(HEAD % size + BLOCK)
             waiting.append(one)
             if len(waiting) == count:
                 begun.set()
@@ -96,17 +99,17 @@ def serve(pipe: Connection, count: int, size: int) -> None:
 
 
 def send_all(waiting: list[socket.socket], size: int, count: int, begun: threading.Event) -> None:
-    """A block to each that takes it, round after round, once all have asked."""
-    begun.wait()
-    left = dict.fromkeys(waiting, size)
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % size
+    """A block to each that takes it, round after round, once all have begun; or nearly all, after a while."""
+    begun.wait(GATHER_S)
+    left: dict[socket.socket, int] = {}
     choose = selectors.DefaultSelector()
-    for one in waiting:
-        one.sendall(head)
-        one.setblocking(False)
-        choose.register(one, selectors.EVENT_WRITE)
-    while left:
-        for key, _ in choose.select():
+    while count:
+        while waiting:
+            one = waiting.pop()
+            one.setblocking(False)
+            choose.register(one, selectors.EVENT_WRITE)
+            left[one] = size - len(BLOCK)
+        for key, _ in choose.select(0.5):
             one = key.fileobj
             assert isinstance(one, socket.socket)
             left[one] -= one.send(BLOCK[: left[one]])
@@ -114,6 +117,7 @@ def send_all(waiting: list[socket.socket], size: int, count: int, begun: threadi
                 del left[one]
                 choose.unregister(one)
                 one.close()
+                count -= 1
 
 
 if __name__ == "__main__":
