@@ -216,6 +216,10 @@ class Results:
         ):
             self.round.end(lease, End.RETRY)
         elif result.error == Reason.CONTENT_TYPE:
+            if self._debugs:
+                log.debug(
+                    "turned away", url=lease.url, purpose=lease.purpose, reason=result.error, detail=result.detail
+                )
             self._rows.record(answer, error=f"{result.error}: {result.detail}", stored=False)
         else:
             self._rows.record(answer, error=result.error or "", stored=result.error != "too_large")
