@@ -55,11 +55,14 @@ def main() -> int:
         "--quiet",
     ]
     flags += ["--max-body-bytes", str(2 * args.mb << 20), "--total-timeout", "600", "--lease-seconds", "900"]
+    flags += ["--read-timeout", "300"]
     command = [sys.executable, "-m", "weft", "crawl", f"http://127.0.0.1:{port}/", *flags]
     cost = run(command, cores()[0], cwd=SCRATCH, limit_s=900)
     server.terminate()
     status = cost.said["status"]
-    assert status["pages"] == args.transfers + 1, f"{status['pages']} pages"
+    moved = status["body_bytes"] >> 20
+    assert not status["errors"], status["errors"]
+    assert moved >= args.transfers * args.mb, f"only {moved} MB"
     record = {
         "peak_rss_mb": cost.peak_rss_mb, "transfers": args.transfers, "mb": args.mb, "wall_s": cost.wall_s,
         "cpu_s": cost.cpu_s, "body_mb": status["body_bytes"] / (1 << 20),
@@ -112,7 +115,10 @@ def send_all(waiting: list[socket.socket], size: int, count: int, begun: threadi
         for key, _ in choose.select(0.5):
             one = key.fileobj
             assert isinstance(one, socket.socket)
-            left[one] -= one.send(BLOCK[: left[one]])
+            try:
+                left[one] -= one.send(BLOCK[: left[one]])
+            except ConnectionError:  # it was given up, and is asked for again
+                left[one], count = 0, count + 1
             if not left[one]:
                 del left[one]
                 choose.unregister(one)
