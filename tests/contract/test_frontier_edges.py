@@ -476,3 +476,13 @@ def test_sitemaps_and_redirects_are_seen_apart_from_pages(make: Callable[..., Ha
     assert frontier.admit(harness.crawl, first).new == 0
     assert frontier.admit(harness.crawl, [Found(url, 0, hops=2, about=f"http://a/y {url}")]).new == 1
     assert frontier.admit(harness.crawl, [Found(url, 0, hops=2, about="http://a/xx")]).new == 0, "not in its chain"
+
+
+def test_what_is_not_new_hides_nothing_that_comes_with_it(make: Callable[..., Harness]) -> None:
+    harness = make()
+    frontier = harness.start(CrawlLimits(max_sitemaps=1))
+    maps = [Found(f"http://a/{n}.xml", 0, purpose=Purpose.SITEMAP, about="http://a") for n in range(2)]
+    robots = Found("http://a/moved/robots.txt", 0, hops=1, purpose=Purpose.ROBOTS, about="http://a")
+    frontier.admit(harness.crawl, [page("http://a/1"), maps[0]])
+    admitted = frontier.admit(harness.crawl, [page("http://a/1"), robots, maps[1], page("http://a/2")])
+    assert (admitted.new, admitted.duplicates, frontier.stats().queued) == (1, 1, 4)

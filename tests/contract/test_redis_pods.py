@@ -33,16 +33,17 @@ ALLOW = RobotsRecord("ok", b"User-agent: *\nAllow: /", 9e12)
 
 
 class Pods:
-    """Two pods in two databases of one server, a process each, under one clock."""
+    """Two or more pods in databases of one server, a process each, under one clock."""
 
-    def __init__(self, folder: Path, server: RedisServer, limits: CrawlLimits) -> None:
+    def __init__(self, folder: Path, server: RedisServer, limits: CrawlLimits, count: int = 2) -> None:
         self.time = 1000.0
+        self.count = count
         self.folder, self.server, self.limits = folder, server, limits
         self.connections: list[Any] = []
         self.client: Any = self.connect(0)
         self.client.flushall()
-        self.frontiers = [self.process(pod) for pod in (0, 1)]
-        self.one, self.two = self.frontiers
+        self.frontiers = [self.process(pod) for pod in range(count)]
+        self.one, self.two = self.frontiers[:2]
 
     def connect(self, db: int) -> Any:
         self.connections.append(connect(self.server.url, RedisSettings(db=db)))
@@ -50,14 +51,18 @@ class Pods:
 
     def process(self, pod: int) -> RoutedRedisFrontier:
         section = PolitenessSection(delay_s=10.0, places=1)
-        client = PodClient(
-            self.connect(1 - pod), section, pod=1 - pod, pods=2, clock=lambda: self.time, server_clock=lambda: self.time
-        )
-        other = OtherPod(1 - pod, client, self.folder / str(1 - pod) / "robots.db", "test")
+        others = {}
+        for at in range(self.count):
+            if at != pod:
+                client = PodClient(
+                    self.connect(at), section, pod=at, pods=self.count, clock=lambda: self.time,
+                    server_clock=lambda: self.time,
+                )  # fmt: skip
+                others[at] = OtherPod(at, client, self.folder / str(at) / "robots.db", "test")
         frontier = RoutedRedisFrontier(
-            self.connect(pod), self.folder / str(pod), section, slot=f"pod{pod}-fetcher0", pod=pod, pods=2,
+            self.connect(pod), self.folder / str(pod), section, slot=f"pod{pod}-fetcher0", pod=pod, pods=self.count,
             clock=lambda: self.time, wall=lambda: self.time, server_clock=lambda: self.time, idle_s=0.0,
-            others={1 - pod: other}, outbox=self.folder / f"pod{pod}.db",
+            others=others, outbox=self.folder / f"pod{pod}.db",
         )  # fmt: skip
         assert frontier.open_crawl("test", self.limits) == 1
         frontier.recover()
@@ -74,8 +79,8 @@ class Pods:
 def make(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterator[Callable[..., Pods]]:
     made: list[Pods] = []
 
-    def build(**limits: Any) -> Pods:
-        made.append(Pods(tmp_path, shared_server("redis"), CrawlLimits(**limits)))
+    def build(count: int = 2, **limits: Any) -> Pods:
+        made.append(Pods(tmp_path, shared_server("redis"), CrawlLimits(**limits), count))
         return made[-1]
 
     yield build
@@ -426,3 +431,35 @@ def test_what_waits_for_another_pod_of_a_crawl_that_has_ended_is_new_to_the_next
         pods.one.closed(crawl)
         pods.one.commit()
     other._here.set()
+
+
+@pytest.mark.parametrize("trouble", ["away", "waits", "lost"])
+def test_a_pod_that_does_not_get_its_message_keeps_no_other_from_its_own(
+    make: Callable[..., Pods], trouble: str
+) -> None:
+    pods = make(count=3)
+    other = pods.one._others[1]
+    pods.one.scope_extended(1, "http://first/")
+    if trouble == "lost":
+        pods.connect(1).hdel("senders", "pod0-fetcher0")
+    else:
+        other._here.clear()
+    if trouble == "waits":
+        pods.one.scope_extended(1, "http://second/")
+        other._here.set()
+    pods.one.scope_extended(1, "http://last/")
+    assert "http://last/" in pods.frontiers[2].scope_extensions(1)
+    other._here.set()
+
+
+def test_a_pod_that_is_away_keeps_none_from_what_waits_for_it(make: Callable[..., Pods]) -> None:
+    pods = make()
+    pods.two._limits = Limits(cap=4, keep=2, low=1, hard=6)
+    pods.two.admit(1, [Found(f"http://{THEIRS}/{number}", 1) for number in range(8)])
+    pods.two._others[0]._here.clear()
+    pods.two.admit(1, [Found(f"http://{MINE}/1", 1), Found(f"http://{THEIRS}/8", 1)])
+    assert (pods.two.waiting, pods.two.stats().queued) == (2, 8)
+    pods.two._limits = Limits()
+    assert [one.new for one in pods.two.deliver_waiting()] == [1]
+    assert (pods.two.waiting, pods.two.stats().queued) == (1, 9)
+    pods.two._others[0]._here.set()

@@ -18,8 +18,8 @@ from weft.config import PolitenessSection, ScopeSection
 from weft.errors import DiskFull
 from weft.frontier import admission
 from weft.frontier.admission import Rules
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord, Wanted
-from weft.frontier.embedded import checkpoint, robots_files, routing, spill
+from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, PageLinks, RobotsRecord, Wanted
+from weft.frontier.embedded import checkpoint, robots_files, routing, spill, state
 from weft.frontier.embedded import frontier as embedded
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.embedded.renew import renew
@@ -547,3 +547,39 @@ def test_nothing_is_left_in_the_journal_of_a_crawl_that_is_forgotten(bench: Benc
     assert (frontier.scope_extensions(1), frontier.scope_extensions(other)) == (["http://c/"], [])
     assert {row[1] for row in frontier._journal.rows("left_sitemaps")} == {1}
     assert {site for site, *_ in frontier._journal.rows("sitemaps")} == {"1 a"}
+
+
+def test_cookies_that_this_process_has_kept_are_not_those_of_an_earlier_one(bench: Bench) -> None:
+    frontier = bench.open()
+    for key in ("a", "b"):
+        frontier.keep_cookies(1, key, b"old " + key.encode())
+    frontier = bench.open()
+    for host in ("a", "b"):
+        frontier.robots_known(f"http://{host}", RobotsRecord("ok", b"", WALL + 9e9), None)
+    frontier.admit(1, [Found("http://a/1", 1), Found("http://b/1", 1)])
+    leases = {lease.key: lease for lease in frontier.claim("me", 9)}
+    frontier.keep_cookies(1, "a", b"new")
+    assert [frontier.cookies_of(leases[key]) for key in ("a", "b", "b")] == [None, (1, b"old b"), None]
+
+
+def test_sitemaps_without_room_are_remembered_up_to_a_bound_and_pages_are_not_among_them(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (state, embedded):
+        monkeypatch.setattr(module, "REMEMBERED_REFUSALS", 4)
+    frontier = bench.open(CrawlLimits(max_sitemaps=1, max_pages_per_domain=1))
+    frontier.admit(1, [Found(f"http://a/{number}", 1) for number in range(1022)])
+    maps = [Found(f"http://a/{n}.xml", 0, purpose=Purpose.SITEMAP, about="http://a") for n in range(6)]
+    assert frontier.admit(1, maps).new == 1
+    assert [one.url for one in frontier.left_sitemaps(1)] == []
+    frontier.commit()
+    assert [one.url for one in frontier.left_sitemaps(1)] == ["http://a/1.xml", "http://a/2.xml"], "two pages, two maps"
+
+
+@pytest.mark.parametrize("limits", [CrawlLimits(), CrawlLimits(max_depth=9), CrawlLimits(max_pages_per_domain=1)])
+def test_links_that_are_known_are_counted_whatever_limits_a_crawl_has(bench: Bench, limits: CrawlLimits) -> None:
+    frontier = bench.open(limits)
+    links = [PageLinks("http://a", [f"http://a/{n}" for n in range(start, start + 3)], 1) for start in (0, 1)]
+    both = frontier.admit_links(1, links)
+    again = frontier.admit_links(1, links)
+    assert [(one.new, one.duplicates) for one in (both, again)] == [(4, 2), (0, 6)]

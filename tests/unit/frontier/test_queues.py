@@ -12,7 +12,7 @@ import pytest
 
 from weft.config import PolitenessSection
 from weft.frontier.clock import MachineClock
-from weft.frontier.contract import CrawlLimits, End, Ended, Item, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, Ended, Item, Outcome, RobotsRecord, Wanted
 from weft.frontier.embedded import queues as queues_module
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.embedded.queues import FORGET_AFTER_S, Queues
@@ -519,6 +519,17 @@ def test_a_permit_that_a_sitemap_does_not_use_goes_to_another_site_in_the_same_c
     assert sorted(lease.url for lease in frontier.claim("me", 9)) == ["http://b/map.xml", "http://c/1"]
 
 
+def test_a_permit_that_comes_back_is_told_by_when_to_claim_next(bench: Bench) -> None:
+    frontier = bench.frontier(CrawlLimits(in_flight=1))
+    allow(frontier, "http://a", "http://b")
+    frontier.admit(bench.crawl, [Found("http://a/1", 0), Found("http://b/1", 0)])
+    first = claim_one(frontier)
+    assert (frontier.claim("me", 9), frontier.next_due()) == ([], None)
+    fetch(frontier, first)
+    due = frontier.next_due()
+    assert due is not None and due <= bench.time
+
+
 @pytest.mark.parametrize("places", [1, 2])
 def test_what_another_process_has_under_way_is_waited_for_where_one_request_at_a_time_is_made(
     bench: Bench, tmp_path: Path, places: int
@@ -536,5 +547,34 @@ def test_what_another_process_has_under_way_is_waited_for_where_one_request_at_a
     theirs.ended([("a", bench.time, 0.0)])
     bench.time += 20.0
     assert len(frontier.claim("me", 9)) == (1 if places == 1 else 0)
+    frontier.close()
+    theirs.close()
+
+
+@pytest.mark.parametrize("end", ["released", "set aside", "refused", "expired", "fetched"])
+def test_other_processes_are_told_that_a_request_is_over_however_it_ends(
+    bench: Bench, tmp_path: Path, end: str
+) -> None:
+    mine, theirs = (MachineClock(tmp_path / "clock", me=os.getpid() << 32 | number) for number in (1, 2))
+    section = bench.section(key_scope="ip", lease_s=500.0)
+    frontier = EmbeddedFrontier(tmp_path / "f", section, clock=bench.now, wall=bench.wall, machine=mine)
+    crawl = frontier.open_crawl("test", CrawlLimits())
+    frontier.recover()
+    allow(frontier, "http://a")
+    frontier.admit(crawl, [Found("http://a/1", 0)])
+    lease = claim_one(frontier)
+    bench.time += 500.0 if end == "expired" else 100.0
+    if end == "released":
+        frontier.finish([Outcome(lease, End.RELEASE)])
+    elif end == "set aside":
+        frontier.set_aside([lease])
+    elif end == "refused":
+        frontier._queues.address_clock("192.0.2.1").due = bench.time + 50.0
+        assert frontier.take_places([Wanted(lease, "192.0.2.1", 0.0)]) == [False]
+    elif end == "expired":
+        frontier.claim("me", 0)
+    else:
+        fetch(frontier, lease)
+    assert theirs.due("a", bench.time + 3.0, 10.0, alone=True) == bench.time + 10.0, "a delay after the end"
     frontier.close()
     theirs.close()

@@ -79,6 +79,30 @@ def test_rows_are_read_from_memory_and_from_their_files_which_go_when_unwanted(
     rows.close()
 
 
+def test_a_file_of_rows_is_deleted_with_the_last_that_is_wanted_and_not_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows_module, "SEGMENT", 1000)
+    monkeypatch.setattr(rows_module, "_BUFFER", 1)
+    folder = tmp_path / "spill" / "sites"
+    rows = Rows(folder)
+    first = [rows.append(b"%d" % number * 200) for number in range(4)]
+    (path,) = folder.iterdir()
+    assert path.stat().st_mode & 0o777 == 0o600
+    second = [rows.append(b"%d" % number * 200) for number in range(4, 8)]
+    for place in first[:3]:
+        rows.forget(place)
+    assert path.exists() and rows.read(first[3]) == (b"3" * 200, 0)
+    rows.forget(first[3])
+    assert not path.exists()
+    for place in second:
+        rows.forget(place)
+    assert len(list(folder.iterdir())) == 1, "it is still being written"
+    last = rows.append(b"x" * 300)
+    assert [path.name for path in folder.iterdir()] == ["2.rows"] and rows.read(last)[0] == b"x" * 300
+    rows.close()
+
+
 def test_a_full_disk_leaves_rows_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows_module, "_BUFFER", 10)
     blocked = tmp_path / "rows"
@@ -337,3 +361,12 @@ def test_a_site_that_was_emptied_at_rest_is_forgotten_when_its_wait_is_over(benc
         bench.time += 200.0
         bench.claim()
     assert bench.frontier.stats().sites == 0
+
+
+def test_a_crawl_with_budgets_has_work_while_one_of_its_sites_is_at_rest(bench: Bench) -> None:
+    bench.admit("http://a/1")
+    other = bench.frontier.open_crawl("other", CrawlLimits(max_pages_per_domain=5))
+    bench.frontier.admit(other, [Found("http://b/1", 0)])
+    assert (bench.queues.resting.count(other), bench.frontier.has_work(other)) == (1, True)
+    bench.frontier.drop(other)
+    assert (bench.queues.resting.count(other), bench.frontier.has_work(other)) == (0, False)
