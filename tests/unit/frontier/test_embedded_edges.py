@@ -583,3 +583,14 @@ def test_links_that_are_known_are_counted_whatever_limits_a_crawl_has(bench: Ben
     both = frontier.admit_links(1, links)
     again = frontier.admit_links(1, links)
     assert [(one.new, one.duplicates) for one in (both, again)] == [(4, 2), (0, 6)]
+
+
+@pytest.mark.parametrize("offsite", [0, 2])
+def test_links_keep_how_far_outside_the_scope_they_are(bench: Bench, offsite: int) -> None:
+    frontier = bench.open()
+    frontier.robots_known("http://a", RobotsRecord("ok", b"", WALL + 9e9), None)
+    frontier.admit(1, [Found("http://a/0", 0)])
+    frontier.admit_links(1, [PageLinks("http://a", ["http://a/1", "http://a/2"], 1, 7, offsite)])
+    assert [(lease.url, lease.parent, lease.offsite) for lease in frontier.claim("me", 9)] == [
+        ("http://a/0", 0, 0), ("http://a/1", 7, offsite), ("http://a/2", 7, offsite),
+    ]  # fmt: skip

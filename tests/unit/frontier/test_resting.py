@@ -370,3 +370,31 @@ def test_a_crawl_with_budgets_has_work_while_one_of_its_sites_is_at_rest(bench: 
     assert (bench.queues.resting.count(other), bench.frontier.has_work(other)) == (1, True)
     bench.frontier.drop(other)
     assert (bench.queues.resting.count(other), bench.frontier.has_work(other)) == (0, False)
+
+
+def test_a_site_that_may_not_come_to_rest_is_claimed_from_when_it_is_due(bench: Bench) -> None:
+    other = bench.frontier.open_crawl("other", CrawlLimits())
+    bench.allow("a", "b")
+    bench.admit("http://a/1", "http://a/2", "http://b/1")
+    bench.frontier.admit(other, [Found("http://a/3", 0)])
+    first = next(lease for lease in bench.claim() if lease.key == "a")
+    bench.end(first, retry_after_s=100.0)
+    assert not [lease for lease in bench.claim() if lease.key == "a"]
+    assert "a" in bench.queues.sites, "two crawls wait there"
+    bench.time += 100.1
+    assert len([lease for lease in bench.claim() if lease.key == "a"]) == 1
+
+
+def test_sites_that_a_checkpoint_brings_back_are_at_rest_where_they_are_many(tmp_path: Path) -> None:
+    hosts = [f"h{number}" for number in range(9)]
+    for opening in range(2):
+        frontier = EmbeddedFrontier(
+            tmp_path, PolitenessSection(delay_s=1.0, places=1), most_awake=2, checkpoint_every=-1_000_000,
+            clock=lambda: 1000.0, wall=lambda: WALL,
+        )  # fmt: skip
+        crawl = frontier.open_crawl("test", CrawlLimits())
+        frontier.recover()
+        if not opening:
+            frontier.admit(crawl, [Found(f"http://{host}/", 0) for host in hosts])
+        assert (len(frontier._queues.sites) <= 2, frontier.stats().sites) == (True, 9)
+        frontier.close()
