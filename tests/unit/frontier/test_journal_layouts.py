@@ -109,3 +109,18 @@ def test_a_later_layout_is_refused(tmp_path: Path) -> None:
     path = first_layout(tmp_path / "f", version=SCHEMA_VERSION + 1)
     with pytest.raises(BadInput, match=f"has layout {SCHEMA_VERSION + 1}, this Weft reads {SCHEMA_VERSION}"):
         Journal(path)
+
+
+def test_what_is_forgotten_makes_a_journal_smaller(tmp_path: Path) -> None:
+    path = tmp_path / "frontier.db"
+    journal = Journal(path)
+    for start in range(0, 20_000, 2000):
+        journal.admitted[1] += [f"{number} 0 0 0 0 1 p http://a/{number**5}" for number in range(start, start + 2000)]
+        journal.commit()
+    journal.close()
+    before = path.stat().st_size
+    journal = Journal(path)
+    while not journal.forget(1, 200):
+        pass
+    journal.close()
+    assert path.stat().st_size < before / 2

@@ -578,3 +578,36 @@ def test_other_processes_are_told_that_a_request_is_over_however_it_ends(
     assert theirs.due("a", bench.time + 3.0, 10.0, alone=True) == bench.time + 10.0, "a delay after the end"
     frontier.close()
     theirs.close()
+
+
+def test_the_time_in_which_a_crawl_was_paused_is_not_one_in_which_it_waited(bench: Bench) -> None:
+    """One that has waited ten of its delays at a site is next there, whatever its weight."""
+    frontier = bench.frontier(delay_s=1.0)
+    allow(frontier, "http://a")
+    light = frontier.open_crawl("light", CrawlLimits(), bench.section(delay_s=1.0), weight=0.01)
+    frontier.admit(light, [Found(f"http://a/light{number}", 0) for number in range(3)])
+    fetch(frontier, claim_one(frontier))
+    frontier.pause(light)
+    frontier.admit(bench.crawl, [Found(f"http://a/{number}", 0) for number in range(30)])
+    for _ in range(15):
+        bench.time += 1.1
+        fetch(frontier, claim_one(frontier))
+    frontier.pause(light, False)
+    bench.time += 1.1
+    assert claim_one(frontier).crawl == bench.crawl
+
+
+def test_robots_txt_requests_are_distinguished_by_their_numbers(bench: Bench) -> None:
+    frontier = bench.frontier()
+    frontier.admit(bench.crawl, [Found(f"http://{host}/1", 0) for host in "abc"])
+    leases = frontier.claim("me", 9)
+    assert [lease.purpose for lease in leases] == [Purpose.ROBOTS] * 3
+    assert len({lease.item for lease in leases}) == 3 and all(lease.item < 0 for lease in leases)
+    assert frontier.finish([Outcome(lease, End.RELEASE) for lease in leases]) == [True] * 3
+
+
+def test_sitemaps_are_counted_through_a_restart(bench: Bench) -> None:
+    maps = [Found(f"http://a/{n}.xml", 0, purpose=Purpose.SITEMAP, about="http://a") for n in range(4)]
+    limits = CrawlLimits(max_sitemaps=2)
+    assert bench.frontier(limits).admit(bench.crawl, maps[:1]).new == 1
+    assert bench.frontier(limits).admit(bench.crawl, maps[1:]).new == 1

@@ -56,6 +56,8 @@ def test_a_torn_log_is_opened_and_goes_on(tmp_path: Path, cut: int, caplog: pyte
     assert [record.getMessage() for record in caplog.records] == (
         ["a torn line at the end of the request log is passed over"] if is_torn else []
     )
+    torn = whole[:-cut].rpartition(b"\n")[2]
+    assert [record.fields["bytes"] for record in caplog.records] == ([len(torn)] if is_torn else [])  # type: ignore[attr-defined]
     log.start(4, 201.0, "d.test", 5.0, 1, "http://d.test/")
     log.close()
     gaps = Gaps(files=[])

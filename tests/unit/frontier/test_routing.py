@@ -9,7 +9,7 @@ import pytest
 
 from weft import urls
 from weft.config import PolitenessSection
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, PageLinks, RobotsRecord
 from weft.frontier.embedded.routing import RoutedFrontier
 from weft.frontier.outbox import JUMP, PodMessage, encoded, read_message
 from weft.records import Found, Purpose
@@ -237,3 +237,39 @@ def test_permits_that_come_later_let_a_crawl_go_on(pods: Pods) -> None:
     assert frontier.claim("me", 9) == []
     frontier.allow(1, 1)
     assert len(frontier.claim("me", 9)) == 1
+
+
+@pytest.mark.parametrize("max_depth", [None, 5])
+def test_links_of_both_pods_are_counted_whether_they_are_new_or_known(pods: Pods, max_depth: int | None) -> None:
+    frontier = pods.open(CrawlLimits(max_depth=max_depth))
+    links = [PageLinks(f"http://{host}", [f"http://{host}/{number}" for number in range(3)], 2) for host in THERE[:2]]
+    links.insert(1, PageLinks(f"http://{HERE[0]}", [f"http://{HERE[0]}/1"], 2))
+    counts = []
+    for _ in range(2):
+        admission = frontier.admit_links(1, links)
+        counts.append((admission.new, admission.duplicates))
+    assert counts == [(7, 0), (0, 7)]
+    nearer = frontier.admit_links(1, [PageLinks(links[0].origin, links[0].urls, 1)])
+    assert (nearer.new, nearer.duplicates) == ((0, 3) if max_depth is None else (3, 0))
+    assert [one.url for one in sent(frontier)][:6] == [*links[0].urls, *links[2].urls]
+
+
+def test_a_message_of_several_crawls_is_taken_in_but_for_those_that_have_ended(pods: Pods) -> None:
+    frontier = pods.open()
+    message = PodMessage([], [], [], [], {7: "ended", 8: "test"})
+    for crawl in (7, 8):
+        message.add(crawl, Found(f"http://{HERE[0]}/hop", 1, 5, 1, about="http://x/"))
+        message.add(crawl, Found(f"http://{HERE[1]}/robots.txt", 0, 5, 1, Purpose.ROBOTS, f"http://{THERE[0]}"))
+    received = frontier.receive(1, 1, encoded(message))
+    assert received is not None
+    assert [(crawl, count) for crawl, count, _ in received.admissions] == [(1, 1), (1, 0)]
+    assert frontier.stats().queued == 2
+
+
+def test_a_robots_txt_for_a_crawl_that_is_not_opened_again_hides_none_of_another(pods: Pods) -> None:
+    frontier = pods.open()
+    other = frontier.open_crawl("other", CrawlLimits())
+    for crawl, host, about in ((other, HERE[0], THERE[0]), (1, HERE[1], THERE[1])):
+        frontier.admit(crawl, [Found(f"http://{host}/robots.txt", 0, 5, 1, Purpose.ROBOTS, f"http://{about}")])
+    frontier = pods.open()
+    assert [lease.url for lease in frontier.claim("me", 9)] == [f"http://{HERE[1]}/robots.txt"]
