@@ -611,3 +611,41 @@ def test_sitemaps_are_counted_through_a_restart(bench: Bench) -> None:
     limits = CrawlLimits(max_sitemaps=2)
     assert bench.frontier(limits).admit(bench.crawl, maps[:1]).new == 1
     assert bench.frontier(limits).admit(bench.crawl, maps[1:]).new == 1
+
+
+def test_a_lease_of_a_crawl_that_has_ended_holds_nothing_that_was_queued_behind_it(bench: Bench) -> None:
+    frontier = bench.frontier()
+    other = frontier.open_crawl("other", CrawlLimits())
+    allow(frontier, "http://a")
+    frontier.admit(other, [Found(f"http://a/{number}", 0) for number in range(5)])
+    lane = frontier._leases[claim_one(frontier).item].lane
+    assert lane.queued == 4
+    frontier.close_crawl(other)
+    assert (lane.queued, list(lane.items())) == (0, [])
+
+
+@pytest.mark.parametrize("why", ["flight", "ready", "blocked", "out", "active", "trust", "pages", "queued"])
+def test_a_site_of_which_something_is_in_use_does_not_come_to_rest(bench: Bench, why: str) -> None:
+    queues = bench.queues()
+    crawl, idle = crawl_of(queues), crawl_of(queues, 2)
+    queues.enqueue(crawl, Found("http://a/1", 0), 1)
+    site = queues.sites["a"]
+    lane, other = site.lane(crawl), site.lane(idle)
+    assert queues._lane_to_rest(site) is lane
+    if why == "flight":
+        lane.flight = 1
+    elif why == "ready":
+        lane.is_ready = True
+    elif why == "blocked":
+        queues.block(crawl, site)
+    elif why == "out":
+        site.out = 1
+    elif why == "active":
+        site.clock.active = 1
+    elif why == "trust":
+        site.clock.breaker("others ")
+    elif why == "pages":
+        other.pages = 1
+    else:
+        queues.enqueue(idle, Found("http://a/2", 0), 2)
+    assert queues._lane_to_rest(site) is None

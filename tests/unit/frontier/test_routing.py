@@ -273,3 +273,18 @@ def test_a_robots_txt_for_a_crawl_that_is_not_opened_again_hides_none_of_another
         frontier.admit(crawl, [Found(f"http://{host}/robots.txt", 0, 5, 1, Purpose.ROBOTS, f"http://{about}")])
     frontier = pods.open()
     assert [lease.url for lease in frontier.claim("me", 9)] == [f"http://{HERE[1]}/robots.txt"]
+
+
+@pytest.mark.parametrize("hops", [0, 1])
+def test_what_comes_to_the_wrong_pod_is_told_where_that_is_checked(
+    pods: Pods, caplog: pytest.LogCaptureFixture, hops: int
+) -> None:
+    frontier = pods.open()
+    for number, checks in enumerate((False, True), 1):
+        frontier._checks = checks
+        message = PodMessage([], [], [], [], {1: "test"})
+        for host in (HERE[0], THERE[0]):
+            message.add(1, Found(f"http://{host}/{number}", 1, 5, hops))
+        assert frontier.receive(1, number, encoded(message)) is not None
+        told = [record for record in caplog.records if record.getMessage() == "a URL went to the wrong pod"]
+        assert [record.fields["url"] for record in told] == [f"http://{THERE[0]}/2"] * checks  # type: ignore[attr-defined]
