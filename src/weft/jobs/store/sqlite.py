@@ -9,7 +9,9 @@
     meta     layout
 
 WAL with synchronous=FULL: what a call has returned is on the disk. A commit waits for the disk, so the steps that come
-in meanwhile, from all threads of a process, go into the next one together; each is a savepoint of its own.
+in meanwhile, from all threads of a process, go into the next one together; each is a savepoint of its own. What was
+committed is copied from the log into the file by a thread beside the writer: within a commit it would hold up whoever
+waits for that one, for as long as the disk takes.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,6 +36,7 @@ LAYOUT = 1
 BUSY_S = 30.0
 TOGETHER = 200  # steps in one commit
 RETRY_AFTER_S = 5.0
+COPY_AFTER = 50  # commits
 _TABLES = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS tasks (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL,
@@ -71,11 +75,17 @@ class SqliteJobStore:
         self._watch, self._watching = _connect(path), threading.Lock()
         self._writer = threading.Thread(target=self._write, name="job-store", daemon=True)
         self._writer.start()
+        self._commits, self._to_copy, self._is_closed = 0, threading.Event(), False
+        self._copier = threading.Thread(target=self._copy, name="job-store-copy", daemon=True)
+        self._copier.start()
 
     def close(self) -> None:
         """Finishes what was begun; nothing may be called after it."""
         self._steps.put(None)
         self._writer.join()
+        self._is_closed = True
+        self._to_copy.set()
+        self._copier.join()
         for reader in (self._watch, *self._readers):
             reader.close()
         self._db.close()
@@ -293,8 +303,19 @@ class SqliteJobStore:
                     break
                 some.append(more)
             self._commit(some)
+            self._commits += 1
+            if self._commits % COPY_AFTER == 0:
+                self._to_copy.set()
             if is_last:
                 return
+
+    def _copy(self) -> None:
+        db = _connect(self._path)
+        while self._to_copy.wait() and not self._is_closed:
+            self._to_copy.clear()
+            with suppress(sqlite3.Error):  # it is tried again; closing the file does the same
+                db.execute("PRAGMA wal_checkpoint(PASSIVE)")  # waits for nobody, and nobody waits for it
+        db.close()
 
     def _commit(self, steps: Sequence[tuple[Callable[[sqlite3.Connection], Any], Future[Any]]]) -> None:
         """Several steps in one transaction: one that is refused takes none of the others with it."""
@@ -455,6 +476,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = FULL")
+    db.execute("PRAGMA wal_autocheckpoint = 0")
     return db
 
 
