@@ -118,7 +118,7 @@ COMMANDS = [
     ("get nowhere http://h.test/", "nowhere holds no crawl"),
     ("get nowhere", "missing argument"),
     ("export nowhere --format jsonl --out -", "nowhere holds no crawl"),
-    ("export nowhere --format xml --out -", "--format: 'xml' is not accepted; use one of jsonl, csv"),
+    ("export nowhere --format xml --out -", "--format: 'xml' is not accepted; use one of jsonl, json, csv"),
     ("export nowhere", "missing option"),
     ("explain nowhere http://h.test/", "nowhere holds no crawl"),
     ("explain nowhere http://h.test/ --data-dir a,b", "nowhere holds no crawl"),

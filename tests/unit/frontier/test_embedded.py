@@ -543,3 +543,22 @@ def test_sites_with_an_open_breaker_are_told_until_when_also_after_a_restart(ben
     assert len(frontier.claim("me", 9)) == 1, "one probe"
     assert claimed(frontier) == []
     assert frontier.open_breakers() == []
+
+
+def test_what_comes_due_during_a_claim_is_asked_for_later(bench: Bench) -> None:
+    """A process may be held up in the middle of a claim: a robots.txt whose wait ends then is not forgotten."""
+    frontier = bench.open(("one", CrawlLimits()))
+    frontier.admit(1, [Found("http://a/1", 0, 0)])
+    (robots,) = frontier.claim("me", 1)
+    frontier.cool([Ended(robots, bench.time, ok=False)])
+    frontier.finish([Outcome(robots, End.RETRY, 30.0)])
+    before, after = bench.time + 29.999, bench.time + 30.001
+    bench.time = before
+    clock, times = frontier._clock, iter([before])
+    frontier._clock = lambda: next(times, after)  # it is later at every look but the first
+    assert frontier.claim("me", 1) == []
+    frontier._clock = clock
+    bench.time = after
+    assert frontier.next_due() is not None
+    bench.time += 1.0
+    assert [lease.purpose for lease in frontier.claim("me", 1)] == [Purpose.ROBOTS]

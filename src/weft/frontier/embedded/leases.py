@@ -236,7 +236,7 @@ class Leases(State):
             self._give_up(site, trust)
         item = self._take(site, lane, now)
         if item is None:
-            self._queues.schedule(site, asked=lane)
+            self._queues.schedule(site, asked=lane, at=now)
             return None
         lease = self._lease(site, lane, item, owner, now)
         self._queues.schedule(site)

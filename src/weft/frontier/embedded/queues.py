@@ -338,19 +338,23 @@ class Queues:
                 return item
         return None
 
-    def schedule(self, site: Site, *, asked: Lane | None = None) -> None:
-        """Puts a site on the wheel for when it may be claimed from; `asked`: this lane just was, and gave nothing."""
+    def schedule(self, site: Site, *, asked: Lane | None = None, at: float = 0.0) -> None:
+        """Puts a site on the wheel for when it may be claimed from.
+
+        `asked`: this lane just was, and had nothing that might run `at` that time. By now it may: the claim's time
+        counts, or what came due since would never be asked for.
+        """
         clock, lanes = site.clock, site.lanes
         if asked is not None:
-            asked.stalled_at = self._now()
+            asked.stalled_at = at
         if clock.parked:
             self.wake(clock)
         if asked is None:
             for lane in lanes:
                 lane.stalled_at = None
-        at, is_full = self._time_of(lanes, clock)
-        if at is not None:
-            self._put(site, at)
+        time, is_full = self._time_of(lanes, clock)
+        if time is not None:
+            self._put(site, time, self._now() if asked is None else at)
             return
         if is_full:
             if clock.parked is not None and site.next_time() is not None:
@@ -361,9 +365,8 @@ class Queues:
         if not clock.active:
             self._note_idle(site)
 
-    def _put(self, site: Site, at: float) -> None:
+    def _put(self, site: Site, at: float, now: float) -> None:
         """Puts a site on the wheel; where many are awake, one that is not due soon among those that may rest."""
-        now = self._now()
         if len(self.sites) < self.most_awake * 9 // 10:
             self.wheel.put(site, at, now)
         elif at > now + SOON_S:
