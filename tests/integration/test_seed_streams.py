@@ -17,7 +17,7 @@ from crawling import Crawler, until, weft
 
 from weft.frontier.journal import Journal
 
-SEEDS = 30_000
+SEEDS = 150_000  # more than are taken in between two reports of a fast machine
 
 
 class Site(http.server.BaseHTTPRequestHandler):
