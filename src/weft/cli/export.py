@@ -11,12 +11,12 @@ import click
 from weft.cli.output import VisibleStream, output_flags, print_document, shown
 from weft.cli.settings import several
 from weft.errors import BadInput
+from weft.store.export.request import FORMATS
 
 if TYPE_CHECKING:
     from weft.store.export.job import Done
 
 SHOWN = 10
-FORMATS = ("jsonl", "json", "csv", "markdown", "parquet", "warc", "cdxj")
 SHOW_EVERY_S = 0.2
 
 

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from typing import Any, TypeVar, Unpack
 
 from weft.client import calls
-from weft.client.calls import Call
+from weft.client.calls import LOOK_EVERY_S, SILENT_S, Call
 from weft.client.errors import ClientError
 from weft.client.model import (
     Changed,
@@ -29,8 +29,6 @@ from weft.client.telling import Progress, shower
 from weft.client.wire import Exchange
 
 T = TypeVar("T")
-SILENT_S = 60.0
-LOOK_EVERY_S = 1.0
 
 
 class AsyncWeft:

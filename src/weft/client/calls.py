@@ -16,6 +16,8 @@ from weft.client.model import Changed, Event, Listing, Page, PageError, Results,
 from weft.errors import BadInput
 
 T = TypeVar("T")
+SILENT_S = 60.0  # a stream that says nothing for so long is dead: the service speaks every 15 s
+LOOK_EVERY_S = 1.0  # while there is no stream
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.2, 5.0
 
 

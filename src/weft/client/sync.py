@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import Any, TypeVar, Unpack
 
 from weft.client import calls
-from weft.client.calls import Answer, Call
+from weft.client.calls import LOOK_EVERY_S, SILENT_S, Answer, Call
 from weft.client.errors import ClientError, NoAnswer
 from weft.client.model import (
     Changed,
@@ -28,8 +28,6 @@ from weft.client.sse import EventParser
 from weft.client.telling import Progress, shower
 
 T = TypeVar("T")
-SILENT_S = 60.0  # a stream that says nothing for so long is dead: the service speaks every 15 s
-LOOK_EVERY_S = 1.0  # while there is no stream
 
 
 class Weft:

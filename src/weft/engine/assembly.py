@@ -107,7 +107,7 @@ class Fetching(Parts):
         self.bodies = Spool(self.config.fetch.body_memory_bytes, self.folder)
         self.ways = Ways(client_for(most, self.bodies), most)
         self._flight = Flight(most)
-        self.metrics.before_save.append(lambda: self.metrics.names(self.ways.names()))
+        self.metrics.before_save.append(lambda: self.metrics.names(self.ways.lookups()))
         self.metrics.before_save.append(lambda: self.metrics.bodies(self.bodies))
         self.outlet = outlet
         store, crawls = self.store, self.crawls

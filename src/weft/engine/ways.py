@@ -65,10 +65,10 @@ class Ways:
         """Transfers that may be begun now."""
         return self._slots - self.in_flight if self._only is None else self._only.free
 
-    def names(self) -> NameCounts:
+    def lookups(self) -> NameCounts:
         """What was counted of name lookups, over all of them."""
         total = NameCounts()
-        for counts in (self._closed_names, *(way.names for way in self._ways.values())):
+        for counts in (self._closed_names, *(way.lookups for way in self._ways.values())):
             total.add(counts)
         return total
 
@@ -95,7 +95,7 @@ class Ways:
         if self._epoll is not None:
             self._epoll.unregister(way.fileno())
         self._early += way.poll(0.0)  # what was aborted for it
-        self._closed_names.add(way.names)
+        self._closed_names.add(way.lookups)
         self._closed_names.running = 0
         way.close()
         self._choose()

@@ -39,7 +39,8 @@ class BadRules(BadConfig):
 
 @dataclass(slots=True)
 class Rule:
-    """One field's rule. Of `selector`, `path` and `keys` at most one is there; without any it is about its scope."""
+    """One field's rule. Of `selector`, `path` and `keys` at most one is there; without any it reads
+    the element that it is asked for in, or the whole page."""
 
     selector: css.Selector | None = None
     path: xpath.Path | None = None

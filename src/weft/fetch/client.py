@@ -121,7 +121,7 @@ class Client:
         return None if due == math.inf else max(0.0, due - self._clock())
 
     @property
-    def names(self) -> NameCounts:
+    def lookups(self) -> NameCounts:
         """What was counted of name lookups."""
         return self._resolver.counts
 

@@ -28,7 +28,7 @@ class Way(Protocol):
         """Transfers begun and not ended."""
 
     @property
-    def names(self) -> NameCounts:
+    def lookups(self) -> NameCounts:
         """What it has counted of name lookups."""
 
     def submit(

@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from weft.errors import BadInput
+from weft.frontier.politeness import LONG_WAIT
 
 CELLS = 1 << 16
 _WORDS = 8  # of 8 bytes, in a cell; the first cell is the header
@@ -32,7 +33,6 @@ _SIZE = (CELLS + 1) * _WORDS * 8
 _LAYOUT = 1  # in the file's name: another version may be running
 _LOCK_WAIT_S = 0.05
 TURN_S = 1.0  # how long a turn is kept for a crawl that waits, after the time at which it may ask
-LONG_WAIT = 10  # of its own delays, after which a crawl that waits goes first, as between crawls of one frontier
 LOOK_AGAIN_S = 0.1  # at a site that has another crawl's request in flight
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 FOLDER = "WEFT_RUNTIME_DIR"  # the environment variable that names another folder

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from weft.frontier.embedded.sites import Site
 
 SLOWEST_S = 60.0
+LONG_WAIT = 10  # of its own delays, after which a crawl is next at a site that several want
 _NEVER = float("-inf")
 EASE_AFTER = 20  # good answers in a row after which a slowed site is trusted with half the delay again
 SLOW_S = 2.0  # a site that takes longer to answer is slow

@@ -54,7 +54,8 @@ async def serve(order: WorkerOrder, has_gone: Callable[[Callable[[], None]], Non
     data_dir = Path(config.server.data_dir)
     settings = ApiSettings(
         data_dir=data_dir, host=config.server.host, workers=config.server.workers, index=order.index,
-        allow_private=config.fetch.allow_private, metrics_dir=data_dir / ENGINE / "metrics",
+        allow_private=config.fetch.allow_private, max_articles=config.jobs.max_articles,
+        metrics_dir=data_dir / ENGINE / "metrics",
     )  # fmt: skip
     server = server_of(create_app(service, settings))
 
@@ -80,7 +81,7 @@ async def _beat(pulse: Path) -> None:
 
 
 def main() -> int:
-    """The exit code; what went wrong is on standard error, one line."""
+    """Answers requests until it is told to stop; returns the exit code. What went wrong is one line on stderr."""
     pipe = sys.stdin.fileno()
     order = msgspec.msgpack.decode(_read(pipe, int.from_bytes(_read(pipe, 4), "big")), type=WorkerOrder)
     set_name(f"api{order.index}")

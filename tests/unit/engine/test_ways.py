@@ -26,7 +26,7 @@ class Recorder:
         self.out: list[object] = []
         self.done: Done = []
         self.is_closed = False
-        self.names = NameCounts()
+        self.lookups = NameCounts()
 
     @property
     def free(self) -> int:

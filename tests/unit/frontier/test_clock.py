@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.frontier import clock as clock_module
-from weft.frontier.clock import LONG_WAIT, LOOK_AGAIN_S, TURN_S, MachineClock, Unusable, default_path
+from weft.frontier.clock import LOOK_AGAIN_S, TURN_S, MachineClock, Unusable, default_path
+from weft.frontier.politeness import LONG_WAIT
 
 Open = Callable[[], MachineClock]
 

@@ -64,10 +64,10 @@ class EmbeddedBackend:
             progress.repaired("visited_again", again)
 
     def begun(self) -> None:
-        """Nobody waits for it."""
+        """Nothing to do: its pod has no other fetchers that wait."""
 
     def seeded(self) -> None:
-        """Nobody waits for it."""
+        """Nothing to do: this process knows itself whether it still admits seeds."""
 
     def await_seeds(self, beat: Callable[[], None]) -> None:
         """It has admitted them itself."""

@@ -68,11 +68,11 @@ class RedisBackend:
         parts.progress.repaired("links_read_again", read_lost(self.frontier, parts.store, crawl, alive))
 
     def begun(self) -> None:
-        """The other fetchers may begin."""
+        """What has to be admitted first is: the pod's other fetchers may begin."""
         self.frontier.note("begun", "1")
 
     def seeded(self) -> None:
-        """The crawl may end."""
+        """All seeds are admitted; until then an empty queue does not end the crawl."""
         self.frontier.note("seeded", "1")
 
     def await_seeds(self, beat: Callable[[], None]) -> None:

@@ -13,7 +13,7 @@ from weft.records import POD_SHIFT, Reason, Row
 from weft.store.pages import PageStore
 from weft.store.query import Where
 
-_NOT_KEPT = frozenset(
+_WITHOUT_PAGE = frozenset(
     {"noindex", "too_large", Reason.CONTENT_TYPE}
 )  # errors of responses that are no page of the crawl
 
@@ -78,7 +78,7 @@ def _sort(found: Changes, row: Row, before: Row | None) -> None:
     elif 200 <= row.status < 300:
         if before is not None:
             found.changed.append(row.url)
-        elif row.error.partition(":")[0] not in _NOT_KEPT:
+        elif row.error.partition(":")[0] not in _WITHOUT_PAGE:
             found.new.append(row.url)
     elif before is None:
         return  # never was a page: nothing of it has changed

@@ -11,7 +11,7 @@ from typing import Any
 from weft.engine.loop.progress import CrawlStatus, PodStatus
 from weft.records import Row
 from weft.store.export.facts import iso, read_fields
-from weft.store.export.request import READ
+from weft.store.export.request import RULE_COLUMNS
 from weft.store.pages import PageStore
 
 _ROW = (
@@ -58,7 +58,7 @@ def row_facts(row: Row, store: PageStore) -> dict[str, Any]:
     facts |= {"status": row.status, "depth": row.depth, "length": row.length, "fetched_at": iso(row.fetched_at)}
     facts["parent"] = store.url_of(row.parent) if row.parent else None
     facts["warc_offset"] = row.warc_offset if row.warc_file else None
-    return facts | read_fields(row, READ) if row.fields else facts
+    return facts | read_fields(row, RULE_COLUMNS) if row.fields else facts
 
 
 def rate(status: CrawlStatus) -> float:

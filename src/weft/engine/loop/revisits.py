@@ -53,7 +53,7 @@ class Revisits:
 
 
 class Revisiting(Protocol):
-    """A crawl, as far as it visits pages again."""
+    """What is needed of a crawl here: `revisits` is None unless it visits known pages again."""
 
     revisits: Revisits | None
 

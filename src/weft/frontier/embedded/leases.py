@@ -24,12 +24,12 @@ from weft.frontier.contract import (
 from weft.frontier.embedded.checkpoint import OpenItem
 from weft.frontier.embedded.sites import Crawl, Lane, Site
 from weft.frontier.embedded.state import State
-from weft.frontier.politeness import AddressClock, PolitenessClock, Shown, log_change
+from weft.frontier.politeness import LONG_WAIT, AddressClock, PolitenessClock, Shown, log_change
 from weft.records import Lease, Purpose, Reason
 
 
-class Live:
-    """A live lease."""
+class LiveLease:
+    """A lease that is out, with the site, lane, clock and item that it holds."""
 
     __slots__ = ("clock", "cooled", "item", "lane", "lease", "noted", "rank", "site")
 
@@ -42,9 +42,6 @@ class Live:
         self.cooled = False
         self.noted = ""  # the key under which the machine's clock counts it
         self.rank = site.clock.shown  # whose slot it has
-
-
-_LONG_WAIT = 10  # of its own delays, after which a crawl is next at a site that several want
 
 
 class Leases(State):
@@ -246,7 +243,7 @@ class Leases(State):
         alone = clock.places(crawl.section, crawl.trust) == 1
         return self._machine.due(key, now, clock.delay_s(crawl.section), alone=alone)
 
-    def _note_start(self, state: Live, now: float) -> None:
+    def _note_start(self, state: LiveLease, now: float) -> None:
         state.noted = _machine_key(state.site, state.clock)
         self._machine.started(state.noted, now, state.lane.crawl.section.lease_s)
 
@@ -255,7 +252,7 @@ class Leases(State):
         for other in site.lanes:
             if other.served_at < lane.served_at and other.may_run(now) and other.has_budget():
                 delay_s = other.crawl.section.delay_s
-                if delay_s and now - other.served_at > _LONG_WAIT * delay_s and other.crawl.permits() > 0:
+                if delay_s and now - other.served_at > LONG_WAIT * delay_s and other.crawl.permits() > 0:
                     lane = other
         return lane
 
@@ -315,7 +312,7 @@ class Leases(State):
             item.item, lane.crawl.number, item.url, site.key, item.depth, item.parent, item.hops, item.purpose,
             item.about, item.offsite, item.attempt, owner, self.epoch, now + section.lease_s, delay_s,
         )  # fmt: skip
-        live = self._leases[item.item] = Live(lease, site, lane, item)
+        live = self._leases[item.item] = LiveLease(lease, site, lane, item)
         self._turns.out[live.rank] += 1
         site.clock.started(now)
         site.out += 1
@@ -347,28 +344,28 @@ class Leases(State):
             self._give_back(state, state.item.attempt, 0.0, first=True)
             self._schedule(state)
 
-    def _take_home(self, state: Live) -> None:
+    def _take_home(self, state: LiveLease) -> None:
         """A lease is over."""
         del self._leases[state.lease.item]
         state.lane.crawl.leased -= 1
         state.site.out -= 1
 
-    def _valid(self, lease: Lease) -> Live | None:
+    def _valid(self, lease: Lease) -> LiveLease | None:
         state = self._leases.get(lease.item)
         return state if state is not None and state.lease == lease else None
 
     # ── ending ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _schedule(self, state: Live) -> None:
+    def _schedule(self, state: LiveLease) -> None:
         self._queues.schedule(state.site)
         if state.clock is not state.site.clock and state.clock.parked:
             self._queues.wake(state.clock)
 
-    def _free_place(self, state: Live) -> None:
+    def _free_place(self, state: LiveLease) -> None:
         state.clock.active -= 1
         self._turns.out[state.rank] -= 1
 
-    def _end_request(self, state: Live, ended: Ended) -> None:
+    def _end_request(self, state: LiveLease, ended: Ended) -> None:
         clock, section, trust = state.clock, state.lane.crawl.section, state.lane.crawl.trust
         self._free_place(state)
         clock.ended(ended.at)
@@ -394,7 +391,7 @@ class Leases(State):
             if lane.crawl.trust == trust:
                 self._reject(lane, Reason.BREAKER)
 
-    def _end_lease(self, state: Live, outcome: Outcome, batch: int) -> None:
+    def _end_lease(self, state: LiveLease, outcome: Outcome, batch: int) -> None:
         lane, item = state.lane, state.item
         if lane.crawl.is_closed:
             self._robots.pending.discard(item.about)
@@ -411,7 +408,7 @@ class Leases(State):
                 lane.crawl.pages += 1
         self._end_item(OpenItem(lane.crawl.number, item), batch)
 
-    def _give_back(self, state: Live, attempt: int, not_before: float, *, first: bool) -> None:
+    def _give_back(self, state: LiveLease, attempt: int, not_before: float, *, first: bool) -> None:
         item = state.item
         wall = self._wall() + max(0.0, not_before - self.now())
         if state.lane.crawl.is_closed or (item.purpose is Purpose.ROBOTS and state.lane.crawl.paused):

@@ -44,7 +44,7 @@ FROM_STORE = "from_store"  # in the journal's meta: the frontier was rebuilt, st
 
 
 if TYPE_CHECKING:
-    from weft.frontier.embedded.leases import Live
+    from weft.frontier.embedded.leases import LiveLease
 
 
 class State:
@@ -88,7 +88,7 @@ class State:
             records = self._journal.rows("crawls")
             self._by_name: dict[str, int] = {msgspec.msgpack.decode(data)["name"]: number for number, data in records}
         self._recovery = Recovery(folder, self._journal, self._queues, wall)
-        self._leases: dict[int, Live] = {}
+        self._leases: dict[int, LiveLease] = {}
         self._turns = Turns()
         self._aside: dict[int, dict[int, Item]] = {}  # by crawl and number: what an edit has excluded
         self._is_recovered = False

@@ -9,7 +9,7 @@ MOST_BUCKETS = 10_000
 
 
 class Rate:
-    """`take(owner)`: 0.0 if it may, else the seconds until it may."""
+    """So many tokens a second for each owner; what is not used adds up to a burst."""
 
     def __init__(self, per_s: float, burst: float, clock: Callable[[], float] = monotonic) -> None:
         self._per_s = per_s
@@ -18,7 +18,7 @@ class Rate:
         self._buckets: dict[str, tuple[float, float]] = {}  # owner -> tokens, at a time
 
     def take(self, owner: str) -> float:
-        """Takes one token."""
+        """0.0 if a token was there, which is taken; else the seconds until there is one."""
         now = self._clock()
         tokens, at = self._buckets.pop(owner, (self._burst, now))
         tokens = min(self._burst, tokens + (now - at) * self._per_s)

@@ -37,8 +37,9 @@ class AsyncScrapeRequest(_Strict):
     max_depth: Annotated[StrictInt, Field(ge=0, le=1000, description="links from the URL; 0: it alone")] = 2
     timeout_minutes: Annotated[StrictInt, Field(ge=5, le=120, description="until the task ends, whatever it has")] = 30
     max_concurrent_articles: Annotated[
-        StrictInt, Field(ge=1, le=100, description="pages in flight at a time, over all hosts")
-    ] = 10
+        Annotated[StrictInt, Field(ge=1, le=100)] | None,
+        Field(description="pages in flight at a time, over all hosts; left out: what the service is set to, 10"),
+    ] = None
     retry_attempts: Annotated[StrictInt, Field(ge=0, le=10, description="tries after the first")] = 3
     partial_results_ok: Annotated[
         StrictBool, Field(description="false: a task that could not do all of it is FAILED, not PARTIAL")

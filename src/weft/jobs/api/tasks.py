@@ -132,9 +132,10 @@ class TaskRoutes:
         except BadUrl as error:
             raise Refusal.of_field("url", str(error)) from None
         check_rules(order)
+        articles = order.max_concurrent_articles or self._settings.max_articles
         return url, TaskSpec(
             max_depth=order.max_depth, timeout_s=order.timeout_minutes * 60.0,
-            max_concurrent_articles=order.max_concurrent_articles, retry_attempts=order.retry_attempts,
+            max_concurrent_articles=articles, retry_attempts=order.retry_attempts,
             partial_results_ok=order.partial_results_ok, export_format=order.export_format, max_pages=order.max_pages,
             include=tuple(order.include), exclude=tuple(order.exclude), scope=order.scope, extract=order.extract,
             formats=tuple(dict.fromkeys(order.formats)),

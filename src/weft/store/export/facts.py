@@ -16,7 +16,7 @@ from weft.records import Row
 from weft.store.errors import Unreadable
 from weft.store.export.pages import Pages
 from weft.store.export.part import Unread
-from weft.store.export.request import CONTENTS, ONE, READ
+from weft.store.export.request import CONTENTS, FIELD_PREFIX, RULE_COLUMNS
 from weft.store.export.source import Source
 
 UNREADABLE = "unreadable"  # the `error` of a row whose page was to be read and could not be
@@ -38,7 +38,7 @@ class Facts:
         self._contents = [name for name in columns if name in CONTENTS]
         # A crawl does not detect languages, so the column is filled only where pages are read, or on demand.
         self._reads = bool(self._contents) or "language" in asked
-        self._reads_fields = any(name in READ or name.startswith(ONE) for name in columns)
+        self._reads_fields = any(name in RULE_COLUMNS or name.startswith(FIELD_PREFIX) for name in columns)
         self._getters = [(name, _GETTERS[name]) for name in columns if name in _GETTERS]
 
     def of(self, row: Row) -> dict[str, object]:
@@ -88,9 +88,9 @@ def read_fields(row: Row, columns: tuple[str, ...]) -> dict[str, object]:
     found = msgspec.json.decode(row.fields)
     values = found.get("fields", {})
     return {
-        name: found.get(name) if name in READ else values.get(name.removeprefix(ONE))
+        name: found.get(name) if name in RULE_COLUMNS else values.get(name.removeprefix(FIELD_PREFIX))
         for name in columns
-        if name in READ or name.startswith(ONE)
+        if name in RULE_COLUMNS or name.startswith(FIELD_PREFIX)
     }
 
 

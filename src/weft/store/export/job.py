@@ -28,7 +28,7 @@ from weft.store.export.pages import Pages, Reader
 from weft.store.export.parquet import ParquetPieces, schema
 from weft.store.export.part import Part, State, Unread
 from weft.store.export.pieces import PieceFolder
-from weft.store.export.request import CONTENTS, FIELDS, ONE, READ, ExportRequest, Selection, moment
+from weft.store.export.request import CONTENTS, FIELD_PREFIX, FIELDS, RULE_COLUMNS, ExportRequest, Selection, moment
 from weft.store.export.source import CrawlSource, Source
 from weft.store.export.warc import Places, WarcFiles, WarcStream
 from weft.store.masking import Private
@@ -92,7 +92,7 @@ class Export:
         rules: tuple[str, ...] = (),
     ) -> None:
         """`crawl`: of the crawls of an engine this one alone. `rules`: the fields that it reads from pages."""
-        order.check((COLUMNS if order.format == "parquet" else FIELDS) + CONTENTS + READ)
+        order.check((COLUMNS if order.format == "parquet" else FIELDS) + CONTENTS + RULE_COLUMNS)
         if order.format == "parquet":
             schema(())  # raises now if pyarrow is missing
         self._order = order
@@ -141,10 +141,10 @@ class Export:
     def _usual(self) -> tuple[str, ...]:
         """The columns where none are named: those of all rows, and of the fields where there are rules."""
         if self._order.format == "parquet":
-            return COLUMNS + READ if self._rules else COLUMNS
+            return COLUMNS + RULE_COLUMNS if self._rules else COLUMNS
         if self._order.format == "csv" and self._rules:
-            return (*FIELDS, *(f"{ONE}{name}" for name in self._rules), "field_errors")
-        return FIELDS + READ if self._rules else FIELDS
+            return (*FIELDS, *(f"{FIELD_PREFIX}{name}" for name in self._rules), "field_errors")
+        return FIELDS + RULE_COLUMNS if self._rules else FIELDS
 
     def _state(self, part: Part, source: Source) -> State:
         state = part.state(self._order.plain())

@@ -18,7 +18,7 @@ from weft.store.errors import writing
 from weft.store.export.facts import iso, read_fields
 from weft.store.export.pages import Pages, Readable
 from weft.store.export.part import Part, State
-from weft.store.export.request import READ
+from weft.store.export.request import RULE_COLUMNS
 from weft.store.text import sync_file_system
 
 WORDS_CHARS = 60
@@ -78,6 +78,6 @@ def document(row: Row, page: Readable) -> str:
         "language": row.language or page.language or "",
     }
     if row.fields:
-        facts |= read_fields(row, READ)
+        facts |= read_fields(row, RULE_COLUMNS)
     lines = [f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in facts.items()]
     return "\n".join(["---", *lines, "---", "", page.markdown.strip(), ""])

@@ -15,7 +15,7 @@ from weft.errors import Missing
 from weft.records import Row
 from weft.store.export.columns import TYPES, columns
 from weft.store.export.facts import Facts, read_fields
-from weft.store.export.request import CONTENTS, READ
+from weft.store.export.request import CONTENTS, RULE_COLUMNS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,10 +47,10 @@ class ParquetPieces:
     def __init__(self, facts: Facts, names: tuple[str, ...], crawl_id: str, reads: bool, folder: Path) -> None:
         self._facts, self._names, self._crawl_id, self._reads = facts, names, crawl_id, reads
         self._contents = [name for name in names if name in CONTENTS]
-        self._reads_fields = not set(READ).isdisjoint(names)
+        self._reads_fields = not set(RULE_COLUMNS).isdisjoint(names)
         self._schema = schema(names)
         # A dictionary of values that do not repeat costs memory and saves nothing.
-        self._repeated = [name for name in names if name not in UNIQUE and name not in CONTENTS + READ]
+        self._repeated = [name for name in names if name not in UNIQUE and name not in CONTENTS + RULE_COLUMNS]
         self._rows: list[dict[str, object]] = []
         self._group: list[pa.RecordBatch] = []
         self._piece = folder / "growing"
@@ -66,8 +66,8 @@ class ParquetPieces:
         language, detected = content.pop("language", None), content.pop("mime", None)
         values = columns(row, self._crawl_id, _text(language), _text(detected)) | content
         if self._reads_fields:
-            read = read_fields(row, READ) if row.fields else {}
-            values |= {name: _json(read.get(name)) for name in READ}
+            read = read_fields(row, RULE_COLUMNS) if row.fields else {}
+            values |= {name: _json(read.get(name)) for name in RULE_COLUMNS}
         self._rows.append({name: values[name] for name in self._names})
         self._bytes += 500 + len(row.fields) + sum(len(str(values[name] or "")) for name in self._contents)
         if len(self._rows) >= BATCH_ROWS or self._bytes >= GROUP_BYTES // 4:

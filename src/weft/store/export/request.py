@@ -19,8 +19,8 @@ FIELDS = (
     "url", "final_url", "status", "fetched_at", "content_type", "charset", "language", "title", "depth", "parent",
     "digest", "length", "content_path", "warc_file", "warc_offset", "error",
 )  # fmt: skip
-READ = ("fields", "field_errors")  # what rules have read; columns of every format that has columns
-ONE = "fields."  # before the name of a field: the column of that field alone
+RULE_COLUMNS = ("fields", "field_errors")  # what rules have read; columns of every format that has columns
+FIELD_PREFIX = "fields."  # before the name of a field: the column of that field alone
 
 _STATUS = re.compile(r"[1-5]xx|[0-9]{1,3}").fullmatch
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])").fullmatch
@@ -45,7 +45,9 @@ class ExportRequest:
         _one_of("format", self.format, FORMATS)
         _one_of("content", self.content, (*CONTENTS, "none"))
         for name in self.fields:
-            _one_of("field", name, known + ((name,) if self.format != "parquet" and name.startswith(ONE) else ()))
+            _one_of(
+                "field", name, known + ((name,) if self.format != "parquet" and name.startswith(FIELD_PREFIX) else ())
+            )
         for status in self.statuses:
             if not _STATUS(status):
                 raise BadInput(f"status {status!r}: write a number like 404, or 2xx for all of a kind")
