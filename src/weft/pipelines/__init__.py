@@ -1,4 +1,4 @@
-"""Runs a function over items on a pool of processes that survives the death of its workers.
+"""Runs items through functions and stages on a pool of processes that survives the death of its workers.
 
 Names are imported on first use: a worker needs few of them, and starts faster.
 """
@@ -7,27 +7,54 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from weft.errors import BadInput
+    from weft.pipelines.files import RunFiles
     from weft.pipelines.pool.api import Stream, WorkerPool
     from weft.pipelines.pool.context import Context, Skip
     from weft.pipelines.pool.events import Event
     from weft.pipelines.pool.record import Result, Status
     from weft.pipelines.pool.settings import PoolBroken
+    from weft.pipelines.pool.task import Pause
+    from weft.pipelines.stage import CollectContext, ItemResult, StageContext, StageOutcome
 
-__all__ = ["Context", "Event", "PoolBroken", "Result", "Skip", "Status", "Stream", "WorkerPool"]
+__all__ = [
+    "BadInput",
+    "CollectContext",
+    "Context",
+    "Event",
+    "ItemResult",
+    "Pause",
+    "PoolBroken",
+    "Result",
+    "RunFiles",
+    "Skip",
+    "StageContext",
+    "StageOutcome",
+    "Status",
+    "Stream",
+    "WorkerPool",
+]
 
 _HOMES = {
-    "Context": "pool.context",
-    "Event": "pool.events",
-    "PoolBroken": "pool.settings",
-    "Result": "pool.record",
-    "Skip": "pool.context",
-    "Status": "pool.record",
-    "Stream": "pool.api",
-    "WorkerPool": "pool.api",
+    "BadInput": "weft.errors",
+    "CollectContext": "weft.pipelines.stage",
+    "Context": "weft.pipelines.pool.context",
+    "Event": "weft.pipelines.pool.events",
+    "ItemResult": "weft.pipelines.stage",
+    "Pause": "weft.pipelines.pool.task",
+    "PoolBroken": "weft.pipelines.pool.settings",
+    "Result": "weft.pipelines.pool.record",
+    "RunFiles": "weft.pipelines.files",
+    "Skip": "weft.pipelines.pool.context",
+    "StageContext": "weft.pipelines.stage",
+    "StageOutcome": "weft.pipelines.stage",
+    "Status": "weft.pipelines.pool.record",
+    "Stream": "weft.pipelines.pool.api",
+    "WorkerPool": "weft.pipelines.pool.api",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(_HOMES[name]), name)
