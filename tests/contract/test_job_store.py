@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from weft.errors import BadInput
 from weft.jobs.errors import KeyReused, LeaseLost, QueueFull
@@ -28,6 +29,7 @@ from weft.jobs.model import (
     TaskState,
     new_task_id,
 )
+from weft.jobs.store import listing
 from weft.jobs.store.contract import Finish, Idempotency, JobStore
 from weft.jobs.store.sqlite import SqliteJobStore
 
@@ -283,7 +285,54 @@ def test_a_listing_by_state(store: JobStore) -> None:
     assert [task.id for task in store.listing(states=LIVE, cursor=both.next_cursor).tasks] == [waiting.id]
 
 
-@pytest.mark.parametrize("cursor", ["", "x", "-1", "1.5", "9" * 30, "١"])
+def test_a_listing_goes_back_as_it_went_on(store: JobStore) -> None:
+    tasks = [submit(store).id for _ in range(7)][::-1]
+
+    def ids(cursor: str | None) -> list[str]:
+        return [task.id for task in store.listing(cursor=cursor, limit=2).tasks]
+
+    second = store.listing(cursor=store.listing(limit=2).next_cursor, limit=2)
+    third = store.listing(cursor=second.next_cursor, limit=2)
+    assert [task.id for task in third.tasks] == tasks[4:6]
+    assert ids(third.previous_cursor) == tasks[2:4]
+    assert ids(store.listing(cursor=third.previous_cursor, limit=2).previous_cursor) == tasks[:2]
+    assert ids(store.listing(cursor=third.previous_cursor, limit=2).next_cursor) == tasks[4:6]
+    assert store.listing(limit=2).previous_cursor is None
+
+
+def test_a_listing_by_host_and_text(store: JobStore) -> None:
+    urls = ("http://a.test/One", "http://b.a.test/two", "http://ba.test/a.test")
+    one, two, three = (store.submit(structs.replace(order(), url=url), [url]).task.id for url in urls)
+
+    def ids(**wanted: str) -> list[str]:
+        return [task.id for task in store.listing(**wanted).tasks]  # type: ignore[arg-type]
+
+    assert ids(host="A.test") == [two, one]
+    assert ids(host="b.a.test") == [two]
+    assert ids(text="a.test") == [three, two, one]
+    assert ids(text="ONE") == [one] and ids(text=two[:8]) == [two]
+    assert ids(text="two", host="ba.test") == []
+
+
+def test_a_search_that_is_long_is_gone_on_with(store: JobStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "SCANNED", 3)
+    first = submit(store)
+    for _ in range(5):
+        submit(store)
+    found = store.listing(text=first.id)
+    assert found.tasks == () and found.next_cursor is not None
+    assert [task.id for task in store.listing(text=first.id, cursor=found.next_cursor).tasks] == [first.id]
+
+
+def test_the_counts_of_an_owner(store: JobStore) -> None:
+    run(store)
+    submit(store, "alice")
+    submit(store, "alice")
+    assert store.counts("alice") == {(Lane.TASK, TaskState.PENDING): 2}
+    assert store.counts("bob") == {}
+
+
+@pytest.mark.parametrize("cursor", ["", "n", "x", "-1", "1.5", "9" * 30, "١"])
 def test_a_bad_cursor_is_refused(store: JobStore, cursor: str) -> None:
     with pytest.raises(BadInput, match="cursor"):
         store.listing(cursor=cursor)

@@ -18,9 +18,10 @@ from pace import patience
 
 from weft.errors import BadInput
 from weft.frontier.requests import Start, read_events
-from weft.jobs.embedded import ENGINE
+from weft.jobs import overview
+from weft.jobs.embedded import ENGINE, EmbeddedJobService
 from weft.jobs.errors import KeyReused, QueueFull, TaskFinished, TaskUnknown
-from weft.jobs.model import FinishReason, TaskSpec, TaskState
+from weft.jobs.model import FinishReason, Task, TaskSpec, TaskState
 from weft.jobs.service import JobEvent, Status, Submission
 from weft.jobs.store.contract import Idempotency
 from weft.testing.web import SyntheticWeb, synthetic_web
@@ -74,6 +75,52 @@ def test_a_task_from_submit_to_its_last_event(web: SyntheticWeb, tmp_path: Path)
             assert [event async for event in service.events(task.id, after=numbers[-1])] == []
 
     run(work())
+
+
+def test_what_a_task_did_last_and_over_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overview, "ROWS_AT_ONCE", 4)  # a timeline in stretches
+
+    async def work() -> None:
+        site = Articles([*(f"/article/{n}" for n in range(12)), *(f"/fail/{n}" for n in range(3))])
+        async with site, serving(config_for(tmp_path)) as (service, _):
+            task = await submit(service, site.url, max_depth=1, retry_attempts=0)
+            await until(service, task, lambda status: status.progress.completed > 0)
+            assert [status.task.id for status in await service.started()] in ([task.id], [])
+            done = await ended(service, task)
+            assert await service.started() == () and await service.counts() == {str(done.state): 1}
+            await _check_latest(service, done)
+            await _check_timeline(service, done)
+
+    run(work())
+
+
+async def _check_latest(service: EmbeddedJobService, done: Task) -> None:
+    numbers: list[int | None] = []
+    kinds: Counter[str] = Counter()
+    before = None
+    while True:
+        found = await service.latest(done.id, before=before, limit=3)
+        numbers += [event.number for event in found.events]
+        kinds.update(event.kind for event in found.events)
+        before = found.before
+        if before is None:
+            break
+    assert numbers == sorted(set(numbers), key=lambda number: -(number or 0))
+    assert (kinds["page"], kinds["error"]) == (done.progress.completed, done.progress.failed)
+    errors = await service.latest(done.id, kinds=("error",), error_class="http_5xx")
+    assert len(errors.events) == done.progress.failed and errors.before is None
+    assert (await service.latest(done.id, error_class="dns")).events == ()
+
+
+async def _check_timeline(service: EmbeddedJobService, done: Task) -> None:
+    pages, errors, size, number, is_whole = 0, 0, 0, 0, False
+    while not is_whole:
+        found = await service.timeline(done.id, after=number)
+        number, is_whole = found.number, found.is_whole
+        pages += sum(second.pages for second in found.seconds)
+        errors += sum(second.errors for second in found.seconds)
+        size += sum(second.body_bytes for second in found.seconds)
+    assert (pages, errors) == (done.progress.completed, done.progress.failed) and size > 0
 
 
 def test_articles_at_once_with_the_delay_between_their_starts(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Any
 
@@ -14,9 +15,22 @@ from msgspec.structs import replace
 
 from weft.errors import BadInput
 from weft.jobs.errors import KeyReused, QueueFull, TaskFinished, TaskUnknown
-from weft.jobs.model import ErrorClass, FinishReason, Progress, Task, TaskState, new_task_id
-from weft.jobs.service import Failure, Health, JobEvent, LaneHealth, Result, Results, Status, Submission
+from weft.jobs.model import STARTED, ErrorClass, FinishReason, Progress, Task, TaskState, new_task_id
+from weft.jobs.service import (
+    Failure,
+    Health,
+    JobEvent,
+    LaneHealth,
+    Latest,
+    Result,
+    Results,
+    Second,
+    Status,
+    Submission,
+    Timeline,
+)
 from weft.jobs.store.contract import Listing, Submitted
+from weft.urls import host_of
 
 
 class ScriptedService:
@@ -155,13 +169,48 @@ class ScriptedService:
         states: Collection[TaskState] = (),
         cursor: str | None = None,
         limit: int = 50,
+        text: str = "",
+        host: str = "",
     ) -> Listing:
         if cursor is not None and not cursor.isdigit():
             raise BadInput(f"cursor: {cursor!r} is none")
         mine = [task for task in reversed(self.tasks.values()) if owner in (None, task.owner)]
+        mine = [task for task in mine if text in task.url and host in host_of(task.url)]
         found = [task for task in mine if not states or task.state in states][int(cursor or 0) :]
         more = str(int(cursor or 0) + limit) if len(found) > limit else None
         return Listing(tuple(found[:limit]), more)
+
+    async def started(self) -> tuple[Status, ...]:
+        return tuple([await self.status(task.id) for task in self.tasks.values() if task.state in STARTED])
+
+    async def counts(self, owner: str | None = None) -> dict[str, int]:
+        return dict(Counter(str(task.state) for task in self.tasks.values() if owner in (None, task.owner)))
+
+    async def latest(
+        self,
+        task_id: str,
+        owner: str | None = None,
+        *,
+        before: int | None = None,
+        limit: int = 50,
+        kinds: Collection[str] = (),
+        error_class: str = "",
+    ) -> Latest:
+        self._task(task_id, owner)
+        found = [event for event in reversed(self.log[task_id]) if 0 < (event.number or 0) < (before or 1 << 62)]
+        found = [event for event in found if event.kind in (kinds or ("state", "page", "error"))]
+        found = [event for event in found if error_class in ("", str(event.data.get("error_class")))]
+        return Latest(tuple(found[:limit]), found[limit - 1].number if len(found) > limit else None)
+
+    async def timeline(self, task_id: str, owner: str | None = None, *, after: int = 0) -> Timeline:
+        self._task(task_id, owner)
+        behind = [event for event in self.log[task_id] if (event.number or 0) > after]
+        seconds = [
+            Second(int(event.at), int(event.kind == "page"), int(event.kind == "error"), event.data.get("length", 0))
+            for event in behind
+            if event.kind in ("page", "error")
+        ]
+        return Timeline(tuple(seconds), max([after, *(event.number or 0 for event in behind)]), True)
 
     async def health(self) -> Health:
         self._raise()

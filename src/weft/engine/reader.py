@@ -114,10 +114,11 @@ class Reader:
 
     def last_number(self, crawl: int) -> int:
         """The number of a crawl's last event."""
-        number = 0
-        while found := self.some(crawl, "", number):
-            number = found[-1].number
-        return number
+        return self._store.highest_number(crawl)
+
+    def timeline(self, crawl: int, after: int, upto: int) -> list[tuple[int, int, str, int, int]]:
+        """A crawl's rows between two numbers, counted by second, status and kind of error: with their bytes."""
+        return self._store.timeline(crawl, after, upto)
 
     def last_batch(self) -> int:
         """The last commit that there is."""

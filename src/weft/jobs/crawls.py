@@ -9,6 +9,7 @@ from typing import Any
 from weft.config import FetchSection, JobsSection, ServiceConfig
 from weft.engine.model import EndReason, Standing, State
 from weft.jobs.model import ErrorClass, FinishReason, Outcome, Progress, Task, TaskState, ending, error_class, outcome
+from weft.jobs.service import Status
 from weft.jobs.store.contract import Finish
 
 _REASONS: Mapping[EndReason, FinishReason] = {
@@ -90,6 +91,19 @@ def counted(ends: Mapping[str, int], queued: int, in_flight: int) -> tuple[Progr
 def unstarted(task: Task) -> Progress:
     """How far a task is that the engine does not know."""
     return Progress(queued=task.url_count)
+
+
+def status_of(task: Task, standing: Standing | None, now: float, waiting_before: int | None = None) -> Status:
+    """How a task stands, with its crawl's standing while it runs."""
+    progress, classes, number, rate = task.progress, task.errors_by_class, task.last_number, 0.0
+    if not task.is_terminal:
+        progress, classes, number = unstarted(task), {}, 0
+        if standing is not None:
+            (progress, classes), number, rate = progress_of(standing), standing.number, standing.rate
+    return Status(
+        task=task, progress=progress, errors_by_class=classes, duration_s=task.duration_s(now),
+        remaining_s=task.remaining_s(now), waiting_before=waiting_before, number=number, pages_per_s=round(rate, 2),
+    )  # fmt: skip
 
 
 def finish_of(task: Task, standing: Standing) -> tuple[TaskState, Finish]:

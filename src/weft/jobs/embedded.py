@@ -29,14 +29,15 @@ from weft.engine.reader import Reader
 from weft.engine.stored_page import CrawledPage
 from weft.errors import BadInput
 from weft.fetch.guard import NO_ADDRESS, Guard
-from weft.jobs.crawls import counted, crawl_settings, finish_of, finish_without, progress_of, unstarted
+from weft.jobs.crawls import counted, crawl_settings, finish_of, finish_without, progress_of, status_of
 from weft.jobs.documents import Documents, check_order
 from weft.jobs.errors import EngineAway, TaskFinished, TaskUnknown
 from weft.jobs.feed import Feeds, open_reader
 from weft.jobs.health import Monitor
 from weft.jobs.model import STARTED, ErrorClass, FinishReason, Task, TaskSpec, TaskState, error_class, new_task_id
+from weft.jobs.overview import Overview
 from weft.jobs.runner import Runner
-from weft.jobs.service import Failure, Health, JobEvent, Result, Results, Status, Submission
+from weft.jobs.service import Failure, Health, JobEvent, Latest, Result, Results, Status, Submission, Timeline
 from weft.jobs.store.contract import Finish, JobStore, Listing, Submitted
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.records import Row
@@ -65,6 +66,7 @@ class EmbeddedJobService:
         holder = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self.runner = Runner(self.store, self.engine, config.jobs, holder, committed=self._committed, clock=clock)
         self._monitor = Monitor(self.store, self.engine, config.jobs, self._engine_dir, clock)
+        self._overview = Overview(self.store, self.engine, self._engine_dir, clock)
         self._running: asyncio.Task[None] | None = None
         self._standings: dict[str, tuple[float, asyncio.Future[Standing | None]]] = {}
         self._seen: dict[str, Standing] = {}  # the last standing of each task that was shown
@@ -82,6 +84,7 @@ class EmbeddedJobService:
             await asyncio.gather(self._running, return_exceptions=True)
         await self.engine.close()
         self._threads.shutdown(wait=True)
+        self._overview.close()
         for documents in self._documents:
             documents.close()
         await asyncio.to_thread(self.store.close)
@@ -161,17 +164,8 @@ class EmbeddedJobService:
         if task.state in STARTED:
             standing = await self._standing(task_id)
             task = self._task(task_id, owner)  # it may have ended since: its own counts are final then
-        progress, classes, number = task.progress, task.errors_by_class, task.last_number
-        if not task.is_terminal:
-            progress, classes, number = unstarted(task), {}, 0
-            if standing is not None:
-                (progress, classes), number = progress_of(standing), standing.number
-        now = self._clock()
         waiting = self.store.waiting_before(task) if task.state is TaskState.PENDING else None
-        return Status(
-            task=task, progress=progress, errors_by_class=classes, duration_s=task.duration_s(now),
-            remaining_s=task.remaining_s(now), waiting_before=waiting, number=number,
-        )  # fmt: skip
+        return status_of(task, standing, self._clock(), waiting)
 
     async def results(
         self,
@@ -240,9 +234,36 @@ class EmbeddedJobService:
         states: Collection[TaskState] = (),
         cursor: str | None = None,
         limit: int = 50,
+        text: str = "",
+        host: str = "",
     ) -> Listing:
         """Tasks, newest first."""
-        return self.store.listing(owner=owner, states=states, cursor=cursor, limit=limit)
+        return await self._overview.list(owner, states, cursor, limit, text, host)
+
+    async def started(self) -> tuple[Status, ...]:
+        """What runs, at one moment."""
+        return await self._overview.started()
+
+    async def counts(self, owner: str | None = None) -> dict[str, int]:
+        """Tasks by state."""
+        return await self._overview.counts(owner)
+
+    async def latest(
+        self,
+        task_id: str,
+        owner: str | None = None,
+        *,
+        before: int | None = None,
+        limit: int = 50,
+        kinds: Collection[str] = (),
+        error_class: str = "",
+    ) -> Latest:
+        """What happened to it last."""
+        return await self._overview.latest(self._task(task_id, owner), before, limit, kinds, error_class)
+
+    async def timeline(self, task_id: str, owner: str | None = None, *, after: int = 0) -> Timeline:
+        """What it did over time."""
+        return await self._overview.timeline(self._task(task_id, owner), after)
 
     async def health(self) -> Health:
         """How the service is."""

@@ -155,7 +155,7 @@ class Feeds:
                 return
             found = await self._some(feed.crawl, task_id, after)
             for one in found:
-                yield _job_event(one)
+                yield job_event(one)
             if len(found) < READ_AT_ONCE:
                 feed.last = max(feed.last, found[-1].number if found else 0)
                 return
@@ -197,7 +197,7 @@ class Feeds:
             if len(feed.kept) + len(found) > KEPT:
                 gone = len(feed.kept) + len(found) - KEPT
                 feed.since = feed.kept[gone - 1].number or 0 if gone <= len(feed.kept) else found[-KEPT].number - 1
-            feed.kept.extend(_job_event(one) for one in found)
+            feed.kept.extend(job_event(one) for one in found)
             feed.upto = found[-1].number
         feed.last = max(feed.last, last)
         feed.notify()
@@ -273,7 +273,7 @@ def _ended(task: Task) -> JobEvent:
     return JobEvent(kind="state", number=_last_number(task), at=task.finished_at or 0.0, data=data)
 
 
-def _job_event(event: Event) -> JobEvent:
+def job_event(event: Event) -> JobEvent:
     """An engine's event as a task's; `hidden` ones have a number, and nothing that a caller wants to know."""
     data: dict[str, Any]
     if event.kind == "state":

@@ -37,6 +37,7 @@ class Status(Struct, frozen=True, kw_only=True):
     remaining_s: float | None
     waiting_before: int | None = None  # tasks that get a slot first, while it is PENDING
     number: int = 0  # of its last event
+    pages_per_s: float = 0.0  # lately, while it runs
 
     @property
     def tag(self) -> str:
@@ -92,6 +93,30 @@ class JobEvent(Struct, frozen=True, kw_only=True):
     number: int | None
     at: float
     data: dict[str, Any]
+
+
+class Latest(Struct, frozen=True):
+    """What happened to a task last, newest first."""
+
+    events: tuple[JobEvent, ...]
+    before: int | None  # what is older than these is asked for with this; None when there is nothing
+
+
+class Second(Struct, frozen=True):
+    """What a task did in one second of the wall clock."""
+
+    at: int
+    pages: int
+    errors: int
+    body_bytes: int
+
+
+class Timeline(Struct, frozen=True):
+    """A stretch of what a task did; a second may be in two stretches, and counts in both."""
+
+    seconds: tuple[Second, ...]
+    number: int  # ask for the next stretch behind this
+    is_whole: bool  # whether that was all that there is now
 
 
 class BlockedDomain(Struct, frozen=True):
@@ -188,8 +213,34 @@ class JobService(Protocol):
         states: Collection[TaskState] = (),
         cursor: str | None = None,
         limit: int = 50,
+        text: str = "",
+        host: str = "",
     ) -> Listing:
-        """Tasks, newest first; their `progress` is that of the store: final, or empty for those that have not ended."""
+        """Tasks, newest first; their `progress` is that of the store: final, or empty for those that have not ended.
+
+        `text` and `host`: see `JobStore.listing`.
+        """
+
+    async def started(self) -> tuple[Status, ...]:
+        """Every task that is RUNNING or PAUSED, of all owners, as of one moment; never waits long for the engine."""
+
+    async def counts(self, owner: str | None = None) -> dict[str, int]:
+        """How many tasks there are in each state."""
+
+    async def latest(
+        self,
+        task_id: str,
+        owner: str | None = None,
+        *,
+        before: int | None = None,
+        limit: int = 50,
+        kinds: Collection[str] = (),
+        error_class: str = "",
+    ) -> Latest:
+        """Its numbered events, newest first, of some kinds, and errors of one class; without its terminal state."""
+
+    async def timeline(self, task_id: str, owner: str | None = None, *, after: int = 0) -> Timeline:
+        """What it did over time, behind a number."""
 
     async def health(self) -> Health:
         """How the service is, for `/scraping/status`, `/healthz` and `/metrics`."""

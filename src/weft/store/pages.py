@@ -248,6 +248,14 @@ class PageStore:
             changes += others
         return sorted(rows, key=itemgetter(0))[:limit], sorted(changes)[:limit]
 
+    def timeline(self, crawl: int, after: int, upto: int) -> list[tuple[int, int, str, int, int]]:
+        """A crawl's rows between two numbers by second, status and kind of error: how many, and their bytes."""
+        return [entry for index in self._corpus.indexes() for entry in index.timeline(crawl, after, upto)]
+
+    def highest_number(self, crawl: int) -> int:
+        """The number of a crawl's last row or change of state; 0 if there is none."""
+        return max((index.highest_number(crawl) for index in self._corpus.indexes()), default=0)
+
     def batches(self, after: int, limit: int) -> list[tuple[int, int, int, int]]:
         """What was committed after a batch, of all crawls: batch, place in it, crawl and number, in their order."""
         found = [entry for index in self._corpus.indexes() for entry in index.batches(after, limit)]

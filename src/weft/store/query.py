@@ -45,6 +45,11 @@ _LAST_OF_BATCHES = """SELECT max(batch) FROM (SELECT batch FROM (SELECT batch FR
     UNION SELECT batch FROM changes WHERE batch > ?) ORDER BY batch LIMIT ?)"""
 _BATCHES = """SELECT batch, place, crawl, number FROM pages WHERE batch > ? AND batch <= ? UNION ALL
     SELECT batch, place, crawl, number FROM changes WHERE batch > ? AND batch <= ? ORDER BY batch, place"""
+_TIMELINE = """SELECT CAST(fetched_at AS INTEGER), status,
+    CASE instr(error, ':') WHEN 0 THEN error ELSE substr(error, 1, instr(error, ':') - 1) END, count(*), sum(length)
+    FROM pages WHERE crawl = ? AND number > ? AND number <= ? GROUP BY 1, 2, 3"""
+_HIGHEST_NUMBER = """SELECT max((SELECT coalesce(max(number), 0) FROM pages WHERE crawl = ?1),
+    (SELECT coalesce(max(number), 0) FROM changes WHERE crawl = ?1))"""
 _NEXT_BATCHES = f"SELECT batch FROM pages WHERE batch > ? ORDER BY batch LIMIT {_CHUNK}"  # noqa: S608
 _COMMITTED = f"""SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.batch > ? AND p.batch <= ?
     ORDER BY p.batch, p.item"""  # noqa: S608
@@ -147,6 +152,15 @@ class IndexReader:
         """Number, time, state and reason."""
         sql = "SELECT number, at, state, reason FROM changes WHERE crawl = ? AND number > ? ORDER BY number LIMIT ?"
         return [(number, at, state, reason) for number, at, state, reason in self._all(sql, crawl, after, limit)]
+
+    def timeline(self, crawl: int, after: int, upto: int) -> list[tuple[int, int, str, int, int]]:
+        """A crawl's rows between two numbers, counted by second of the wall clock, status and kind of error: with how
+        many there were, and the bytes of their bodies."""
+        return [tuple(found) for found in self._all(_TIMELINE, crawl, after, upto)]
+
+    def highest_number(self, crawl: int) -> int:
+        """The number of a crawl's last row or change of state; 0 if there is none."""
+        return int(self._all(_HIGHEST_NUMBER, crawl)[0][0])
 
     def batches(self, after: int, limit: int) -> list[tuple[int, int, int, int]]:
         """Of the next few commits of all crawls: batch, place, crawl and number of each row and change, in order."""

@@ -33,10 +33,14 @@ class Submitted(Struct, frozen=True):
 
 
 class Listing(Struct, frozen=True):
-    """Some tasks, newest first; `next_cursor` is None when there are no more."""
+    """Some tasks, newest first; `next_cursor` is None when there are no more.
+
+    With a cursor and no tasks, a search has not come to the end.
+    """
 
     tasks: tuple[Task, ...]
     next_cursor: str | None
+    previous_cursor: str | None = None  # to the newer ones before these; None where these are the newest
 
 
 class Finish(Struct, frozen=True, kw_only=True):
@@ -83,8 +87,13 @@ class JobStore(Protocol):
         states: Collection[TaskState] = (),
         cursor: str | None = None,
         limit: int = 50,
+        text: str = "",
+        host: str = "",
     ) -> Listing:
-        """Tasks, newest first. Those that come later do not shift a listing that goes on; BadInput for a bad cursor."""
+        """Tasks, newest first. Those that come later do not shift a listing that goes on; BadInput for a bad cursor.
+
+        `text`: in their first URL, in any case, or what their id begins with; `host`: that URL's, or a domain above it.
+        """
 
     def append(self, task_id: str, urls: Sequence[str]) -> Task | None:
         """Adds URLs to a task that is PENDING; None if it is not."""
@@ -124,8 +133,8 @@ class JobStore(Protocol):
     def delete(self, task_id: str, *, fence: int) -> bool:
         """Deletes a terminal task, its URLs and its idempotency key; False if there is none, or it still runs."""
 
-    def counts(self) -> Mapping[tuple[Lane, TaskState], int]:
-        """How many tasks there are in each lane and state; without a walk over them."""
+    def counts(self, owner: str | None = None) -> Mapping[tuple[Lane, TaskState], int]:
+        """How many tasks there are in each lane and state; without a walk over them, but for those of an owner."""
 
     def waiting_before(self, task: Task) -> int:
         """How many PENDING tasks of its lane came before this one."""

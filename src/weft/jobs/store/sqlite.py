@@ -31,6 +31,7 @@ from weft.errors import BadInput, Damaged, WeftError, is_damage, writing
 from weft.jobs.errors import KeyReused, LeaseLost, QueueFull
 from weft.jobs.model import NEXT, STARTED, TERMINAL, Lane, Task, TaskState
 from weft.jobs.store.contract import Finish, Idempotency, Lease, Listing, Submitted
+from weft.jobs.store.listing import listing
 
 LAYOUT = 1
 BUSY_S = 30.0
@@ -225,19 +226,11 @@ class SqliteJobStore:
         states: Collection[TaskState] = (),
         cursor: str | None = None,
         limit: int = 50,
+        text: str = "",
+        host: str = "",
     ) -> Listing:
         """Tasks, newest first."""
-        where, values = ["seq < ?"], list[Any]([_seq(cursor)])
-        if owner is not None:
-            where.append("owner = ?")
-            values.append(owner)
-        if states:
-            where.append(f"state IN ({', '.join('?' * len(states))})")
-            values += states
-        sql = f"SELECT seq, record FROM tasks WHERE {' AND '.join(where)} ORDER BY seq DESC LIMIT ?"  # noqa: S608
-        found = self._read(lambda db: db.execute(sql, (*values, limit + 1)).fetchall())
-        more = str(found[limit - 1][0]) if len(found) > limit else None
-        return Listing(tuple(_task(record) for _, record in found[:limit]), more)
+        return self._read(lambda db: listing(db, owner, states, cursor, limit, text, host))
 
     def started(self) -> list[Task]:
         """Those that run or are paused."""
@@ -251,9 +244,12 @@ class SqliteJobStore:
         """Those that have been kept for long enough."""
         return self._tasks("finished_at < ?", before, limit=limit, order="finished_at")
 
-    def counts(self) -> Mapping[tuple[Lane, TaskState], int]:
+    def counts(self, owner: str | None = None) -> Mapping[tuple[Lane, TaskState], int]:
         """Tasks by lane and state."""
-        found = self._read(lambda db: db.execute("SELECT lane, state, tasks FROM counts").fetchall())
+        sql, values = "SELECT lane, state, tasks FROM counts", tuple[str, ...]()
+        if owner is not None:
+            sql, values = "SELECT lane, state, count(*) FROM tasks WHERE owner = ? GROUP BY lane, state", (owner,)
+        found = self._read(lambda db: db.execute(sql, values).fetchall())
         return {(Lane(lane), TaskState(state)): tasks for lane, state, tasks in found if tasks}
 
     def waiting_before(self, task: Task) -> int:
@@ -443,14 +439,6 @@ def _check(db: sqlite3.Connection, fence: int | None) -> None:
     row = db.execute("SELECT epoch, holder FROM lease").fetchone()
     if row is None or row[0] != fence or not row[1]:
         raise LeaseLost(fence)
-
-
-def _seq(cursor: str | None) -> int:
-    if cursor is None:
-        return 1 << 62
-    if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:
-        raise BadInput(f"cursor: {cursor[:40]!r} is none: use the next_cursor of a listing")
-    return int(cursor)
 
 
 def _opened(path: Path) -> sqlite3.Connection:

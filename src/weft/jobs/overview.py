@@ -1,0 +1,129 @@
+"""What people look at: which tasks there are, what runs at this moment, what a task did last and over time.
+
+For front doors that show, like the dashboard: everything here reads, is bounded, and is read on a thread of its own, so
+that somebody who looks holds up nobody who works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from weft.engine.channel import Gone
+from weft.engine.link import EngineLink
+from weft.engine.model import Standing
+from weft.engine.reader import READ_AT_ONCE, Reader
+from weft.jobs.crawls import status_of
+from weft.jobs.feed import job_event, open_reader
+from weft.jobs.model import Outcome, Task, TaskState, outcome
+from weft.jobs.service import JobEvent, Latest, Second, Status, Timeline
+from weft.jobs.store.contract import JobStore, Listing
+
+ENGINE_S = 1.0  # an engine that takes longer is shown as it was
+ROWS_AT_ONCE = 20_000  # of a timeline
+LOOKED_AT = 10_000  # events that are searched for those of some kinds, before the reader must ask again
+_T = TypeVar("_T")
+
+
+class Overview:
+    """Looks at store, engine and index for one worker."""
+
+    def __init__(self, store: JobStore, engine: EngineLink, engine_dir: Path, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._engine = engine
+        self._engine_dir = engine_dir
+        self._clock = clock
+        self._thread = ThreadPoolExecutor(1, "overview")
+        self._reader: Reader | None = None
+        self._standings: dict[str, Standing] = {}  # as the engine has told them last
+
+    def close(self) -> None:
+        """Ends its thread."""
+        self._thread.shutdown(wait=True)
+
+    async def list(
+        self, owner: str | None, states: Collection[TaskState], cursor: str | None, limit: int, text: str, host: str
+    ) -> Listing:
+        """Tasks, newest first."""
+
+        def look() -> Listing:
+            return self._store.listing(owner=owner, states=states, cursor=cursor, limit=limit, text=text, host=host)
+
+        # A search reads many records; a plain list is quicker than the way to another thread.
+        return await self._on_thread(look) if text or host else look()
+
+    async def counts(self, owner: str | None) -> dict[str, int]:
+        """Tasks by state."""
+        found: Counter[str] = Counter()
+        for (_, state), count in (await self._on_thread(lambda: self._store.counts(owner))).items():
+            found[str(state)] += count
+        return dict(found)
+
+    async def started(self) -> tuple[Status, ...]:
+        """What runs, at one moment."""
+        tasks = await self._on_thread(self._store.started)
+        if not tasks:
+            return ()
+        try:
+            self._standings = await self._engine.standings([task.id for task in tasks], ENGINE_S)
+        except Gone:
+            pass  # it is being started again: what was known is what there is
+        now = self._clock()
+        return tuple(status_of(task, self._standings.get(task.id), now) for task in tasks)
+
+    async def latest(
+        self, task: Task, before: int | None, limit: int, kinds: Collection[str], error_class: str
+    ) -> Latest:
+        """What happened to a task last."""
+        return await self._on_thread(lambda: self._latest(task, before, limit, kinds, error_class))
+
+    def _latest(self, task: Task, before: int | None, limit: int, kinds: Collection[str], error_class: str) -> Latest:
+        crawl = self._index().crawl_named(task.id)
+        if crawl is None:
+            return Latest((), None)
+        top = self._index().last_number(crawl) if before is None else before - 1
+        lowest, found = max(0, top - LOOKED_AT), list[JobEvent]()
+        while top > lowest and len(found) < limit:
+            bottom = max(0, top - READ_AT_ONCE)
+            events = map(job_event, self._index().some(crawl, task.id, bottom))
+            found += [
+                event
+                for event in reversed([one for one in events if (one.number or 0) <= top])
+                if event.kind in (kinds or ("state", "page", "error"))
+                and error_class in ("", event.data.get("error_class"))
+            ]
+            top = bottom
+        if len(found) > limit:
+            return Latest(tuple(found[:limit]), found[limit - 1].number)
+        return Latest(tuple(found), top + 1 if top else None)
+
+    async def timeline(self, task: Task, after: int) -> Timeline:
+        """What a task did over time."""
+        return await self._on_thread(lambda: self._timeline(task, after))
+
+    def _timeline(self, task: Task, after: int) -> Timeline:
+        crawl = self._index().crawl_named(task.id)
+        if crawl is None:
+            return Timeline((), after, True)
+        last = self._index().last_number(crawl)
+        upto = min(last, after + ROWS_AT_ONCE)
+        seconds: dict[int, list[int]] = {}
+        for at, status, error, rows, size in self._index().timeline(crawl, after, upto):
+            counts, what = seconds.setdefault(at, [0, 0, 0]), outcome(status, error)
+            counts[0] += rows if what is Outcome.COMPLETED else 0
+            counts[1] += rows if what is Outcome.FAILED else 0
+            counts[2] += size
+        found = tuple(Second(at, *counts) for at, counts in sorted(seconds.items()))
+        return Timeline(found, upto, upto == last)
+
+    def _index(self) -> Reader:
+        if self._reader is None:
+            self._reader = open_reader(self._engine_dir)
+        return self._reader
+
+    async def _on_thread(self, look: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, look)
