@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from time import monotonic
 from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from weft.jobs.api.feeds import Write
 from weft.jobs.api.problems import Refusal
 from weft.jobs.api.settings import ApiSettings
 from weft.telemetry import Log
@@ -19,6 +21,7 @@ from weft.telemetry import Log
 BUFFER_BYTES = 8 * 1024  # in this process, for each reader; the kernel has as much again, a few times
 SOCKET_BYTES = 32 * 1024
 TRANSPORT = "weft.transport"  # where the server (server.py) puts a connection's transport in a request's scope
+_HEARTBEAT = b": \n\n"
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 log = Log("weft.jobs.api")
 
@@ -48,17 +51,22 @@ class Places:
 
 
 class EventStream(Response):
-    """Sends what a generator gives, until it ends, the reader goes or the reader stops reading."""
+    """Sends what a generator gives, until it ends, the reader goes or the reader stops reading.
+
+    The generator is given a function that writes past the server's own `send`, without waiting for anything.
+    """
 
     media_type = "text/event-stream"
 
     def __init__(
-        self, pieces: AsyncGenerator[bytes, None], places: Places, owner: str, settings: ApiSettings,
-        headers: Mapping[str, str] | None = None,
+        self, pieces: Callable[[Write], AsyncGenerator[bytes, None]], places: Places, owner: str,
+        settings: ApiSettings, headers: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(headers={**_HEADERS, **(headers or {})})
         del self.headers["content-length"]
-        self._pieces = pieces
+        self._pieces = pieces(self._write)
+        self._transport: Any = None
+        self._said_at = 0.0
         self._places = places
         self._owner = owner
         self._settings = settings
@@ -71,7 +79,8 @@ class EventStream(Response):
         assert mine is not None
         gone.add_done_callback(lambda ended: None if ended.cancelled() else mine.cancel())
         try:
-            await self._send_all(scope.get(TRANSPORT), send)
+            self._transport = scope.get(TRANSPORT)
+            await self._send_all(send)
         except asyncio.CancelledError:
             if not gone.done():
                 raise
@@ -81,26 +90,44 @@ class EventStream(Response):
             self._places.give_back(self._owner)
             await self._pieces.aclose()
 
-    async def _send_all(self, transport: Any, send: Send) -> None:
-        _bound(transport)
+    async def _send_all(self, send: Send) -> None:
+        _bound(self._transport)
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        piece, said_at = b"retry: 1000\n\n", monotonic()
         try:
-            await self._send(send, piece)
+            await self._send(send, b"retry: 1000\n\n")
             async for piece in self._pieces:
-                if not piece and monotonic() - said_at < self._settings.heartbeat_s / 2:
-                    continue
-                await self._send(send, piece or b": \n\n")
-                said_at = monotonic()
+                if piece or self._is_silent():
+                    await self._send(send, piece or _HEARTBEAT)
             await self._send(send, b"", more=False)
         except TimeoutError:
             log.info("event stream cut off", owner=self._owner, stalled_s=self._settings.stall_s)
-            if transport is not None:
-                transport.abort()  # closing would wait for the reader to take what is buffered
+            if self._transport is not None:
+                self._transport.abort()  # closing would wait for the reader to take what is buffered
 
     async def _send(self, send: Send, piece: bytes, *, more: bool = True) -> None:
+        self._said_at = monotonic()
         async with asyncio.timeout(self._settings.stall_s):
             await send({"type": "http.response.body", "body": piece, "more_body": more})
+
+    def _write(self, piece: bytes) -> bool:
+        """Writes at once, if the reader has taken all that there was; the server's `send` costs as much again for each
+        of thousands of readers."""
+        transport = self._transport
+        if transport is None or transport.is_closing() or transport.get_write_buffer_size():
+            return False
+        if piece or self._is_silent():
+            transport.write(_chunk(piece or _HEARTBEAT))
+            self._said_at = monotonic()
+        return True
+
+    def _is_silent(self) -> bool:
+        return monotonic() - self._said_at >= self._settings.heartbeat_s / 2
+
+
+@lru_cache(8)
+def _chunk(piece: bytes) -> bytes:
+    """A piece of a body as the server sends it whose length is not known before: the same for all readers."""
+    return b"%x\r\n%b\r\n" % (len(piece), piece)
 
 
 def _bound(transport: Any) -> None:

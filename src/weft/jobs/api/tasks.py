@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from hashlib import sha256
 from typing import Annotated, Any
 
@@ -198,7 +199,7 @@ class TaskRoutes:
             raise Refusal.of_field("Last-Event-ID", f"{after} is no event of this task: its last one is {found.number}")
         if found.task.is_terminal and after == found.number:
             return Response(status_code=204)
-        pieces = self._feeds.stream(task_id, owner, after, found.number)
+        pieces = partial(self._feeds.stream, task_id, owner, after, found.number)
         return EventStream(pieces, self._places, _caller(request).owner, self._settings)
 
     async def cancel(

@@ -23,13 +23,29 @@ Test = Callable[[Asgi, ScriptedService, str], Awaitable[None]]
 
 
 class Transport:
-    """What a stream does to its connection."""
+    """What a stream does to its connection; what it writes there comes to the reader as if it had been sent."""
 
     def __init__(self) -> None:
         self.is_aborted = False
+        self.is_full = False
+        self.reader: Call | None = None
+        self.written = 0
 
     def abort(self) -> None:
         self.is_aborted = True
+
+    def is_closing(self) -> bool:
+        return self.is_aborted
+
+    def get_write_buffer_size(self) -> int:
+        return int(self.is_full)
+
+    def write(self, data: bytes) -> None:
+        assert self.reader is not None and not self.is_full
+        size, _, rest = data.partition(b"\r\n")
+        assert rest[int(size, 16) :] == b"\r\n", "one chunk"
+        self.reader.answer.pieces.append(rest[:-2])
+        self.written += 1
 
     def set_write_buffer_limits(self, high: int) -> None:
         assert high <= 64 * 1024
@@ -58,8 +74,11 @@ def numbers(call: Call) -> list[int]:
     return [int(found) for found in re.findall(rb"^id: (\d+)$", call.answer.body, re.MULTILINE)]
 
 
-def watch(call: Asgi, task_id: str, after: int = 0, transport: Any = None) -> Call:
-    return call.begin("GET", f"/scraping/tasks/{task_id}/events", transport=transport, last_event_id=str(after))
+def watch(call: Asgi, task_id: str, after: int = 0, transport: Transport | None = None) -> Call:
+    reader = call.begin("GET", f"/scraping/tasks/{task_id}/events", transport=transport, last_event_id=str(after))
+    if transport is not None:
+        transport.reader = reader
+    return reader
 
 
 async def holds(condition: Callable[[], Any]) -> None:
@@ -71,17 +90,21 @@ def test_readers_from_anywhere_get_every_event_once_and_in_order(tmp_path: Path,
     monkeypatch.setattr(feeds, "RING_EVENTS", 7)  # so that slow readers go to the disk
 
     async def test(call: Asgi, service: ScriptedService, task_id: str) -> None:
-        chance, readers = random.Random(5), []
+        chance, readers, transports = random.Random(5), [], [Transport() for _ in range(3)]
         for number in range(60):
             service.page(task_id, f"https://example.com/{number}")
             if number % 10 == 3:
                 after = chance.randrange(number)
-                readers.append((after, watch(call, task_id, after)))
+                readers.append((after, watch(call, task_id, after, transports[0] if number > 30 else None)))
+                transports += [transports.pop(0)] if number > 30 else []
             for _, reader in readers:
                 reader.reads.set() if chance.random() < 0.5 else reader.reads.clear()
+            for transport in transports:
+                transport.is_full = transport.reader is None or not transport.reader.reads.is_set()
             await asyncio.sleep(chance.choice((0, 0.001, feeds.GATHER_S)))
         for _, reader in readers:
             reader.reads.set()
+        assert all(transport.written for transport in transports), "some of it was written past the server"
         service.move(task_id, TaskState.COMPLETED, FinishReason.DONE)
         await asyncio.gather(*(reader.task for _, reader in readers))
         for after, reader in readers:
@@ -97,6 +120,7 @@ def test_a_reader_that_stops_reading_is_cut_off(tmp_path: Path) -> None:
         reader = watch(call, task_id, transport=transport)
         await holds(lambda: numbers(reader))
         reader.reads.clear()
+        transport.is_full = True
         service.page(task_id, "https://example.com/")
         await reader.task
         assert transport.is_aborted
@@ -112,6 +136,22 @@ def test_a_reader_that_goes_is_forgotten_at_once(tmp_path: Path) -> None:
         reader.hang_up()
         await reader.task
         assert (await call("GET", "/scraping/status")).json["event_streams"] == 0
+
+    run(tmp_path, test)
+
+
+def test_a_reader_that_is_ahead_of_this_worker_waits_for_what_is_new(tmp_path: Path) -> None:
+    async def test(call: Asgi, service: ScriptedService, task_id: str) -> None:
+        first = watch(call, task_id)
+        await holds(lambda: numbers(first) == [1])
+        service.page(task_id, "https://example.com/a")
+        ahead = watch(call, task_id, 2)  # another worker has sent it 2, which this one has not read yet
+        await holds(lambda: numbers(first) == [1, 2])
+        service.page(task_id, "https://example.com/b")
+        await holds(lambda: numbers(ahead) == [3])
+        service.move(task_id, TaskState.COMPLETED, FinishReason.DONE)
+        await asyncio.gather(first.task, ahead.task)
+        assert (numbers(first), numbers(ahead)) == ([1, 2, 3, 4], [3, 4])
 
     run(tmp_path, test)
 
