@@ -17,10 +17,11 @@ from typing import Any, Self
 
 from weft.errors import BadInput
 from weft.pipelines.pool import shared_config
-from weft.pipelines.pool.engine import PoolEngine, RunRequest, WorkerView
+from weft.pipelines.pool.contract import LOCAL, Engine, engine_named
+from weft.pipelines.pool.engine import RunRequest, WorkerView
 from weft.pipelines.pool.events import Counts, Listener
 from weft.pipelines.pool.record import Result
-from weft.pipelines.pool.runs import RunDirectory
+from weft.pipelines.pool.runs import ITEMS, RunDirectory
 from weft.pipelines.pool.settings import Settings, worker_count
 from weft.pipelines.pool.target import Target, refuse_while_loading
 
@@ -39,14 +40,18 @@ class WorkerPool:
         logs: bool | None = None,
         resume: bool = False,
         config: Mapping[str, Any] | None = None,
+        engine: str = LOCAL,
+        items_folder: str = ITEMS,
         **settings: Any,
     ) -> None:
         """`function(item, context)`, or its name as `module:function`. With a `run_dir` results are journalled, can be
         resumed, and each item has a log (unless `logs` is False). `config` is a plain mapping that every worker gets
-        once, as `context.config`; it is kept with the run. The other settings are those of `Settings`."""
+        once, as `context.config`; it is kept with the run. `engine` says what runs the items (contract.py). The logs are
+        in the folder `items_folder` of the run's. The other settings are those of `Settings`."""
+        self._make_engine = engine_named(engine)
         self._target = Target.of(function)
         self._settings = _settings(worker_count(workers), settings)
-        self._directory = RunDirectory(Path(run_dir)) if run_dir is not None else None
+        self._directory = RunDirectory(Path(run_dir), items_folder) if run_dir is not None else None
         self._logs = self._directory is not None if logs is None else logs
         self._resume = resume
         self._config = shared_config.encoded(config)
@@ -81,7 +86,7 @@ class WorkerPool:
             self._target, self._settings, self._directory, self._logs, self._resume, ordered, max_ahead, total,
             self._config,
         )  # fmt: skip
-        return Stream(PoolEngine(order, iter(items), list(self._listeners)))
+        return Stream(self._make_engine(order, iter(items), list(self._listeners)))
 
 
 def _settings(workers: int, given: dict[str, Any]) -> Settings:
@@ -95,7 +100,7 @@ def _settings(workers: int, given: dict[str, Any]) -> Settings:
 class Stream:
     """Results of one run. Iterate it once, either way; leave it early with `close` or a `with` block."""
 
-    def __init__(self, engine: PoolEngine) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._ready = engine.ready
         self._holds_interrupts = _interrupts.begin()

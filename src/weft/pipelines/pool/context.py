@@ -8,6 +8,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, NoReturn
 
 from weft.pipelines.pool.itemlog import ItemLog
+from weft.pipelines.pool.record import Status
 from weft.pipelines.pool.slot import SharedSlot
 
 PROCESS = "process"
@@ -17,6 +18,23 @@ _NO_CONFIG: Mapping[str, Any] = MappingProxyType({})
 
 class Skip(Exception):
     """Raised by a function whose item needs no work: the result is `skipped`, with the reason."""
+
+
+class Ended:
+    """Returned by a function that has a value to give whatever the status: the outcome of each stage, say."""
+
+    __slots__ = ("rest", "status")
+
+    def __init__(
+        self,
+        status: Status,
+        value: Any,
+        phase: str | None = None,
+        error: str | None = None,
+        traceback: str | None = None,
+    ) -> None:
+        self.status = status
+        self.rest = (value, phase, error, traceback)
 
 
 class Context:

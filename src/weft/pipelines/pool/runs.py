@@ -4,7 +4,7 @@ logs/2026-02-04T10-30-45/
   run.json                    what was asked for (written by the command line)
   config                      what all items share (shared_config.py)
   journal                     every result (journal.py)
-  items/NAME.worker-PID.log   a log for each item (itemlog.py)
+  items/NAME.worker-PID.log   a log for each item (itemlog.py); a pipeline may call its items otherwise
   worker-PID.log              what a worker printed while it imported the function
   quarantine/NAME.json        items that killed their workers, with all that is known, ready for a replay
   slots/                      the workers' shared memory during the run (slot.py); empty afterwards
@@ -29,6 +29,7 @@ from weft.pipelines.pool.record import Death, Result
 from weft.pipelines.pool.target import Target
 from weft.telemetry import Log
 
+ITEMS = "items"
 _LOCK_PATIENCE_S = 2.0
 _SWEEP_PATIENCE_S = 10.0
 _log = Log("weft.pipelines")
@@ -65,10 +66,10 @@ class Quarantined(msgspec.Struct, frozen=True):
 class RunDirectory:
     """The paths of one run, and the lock on it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, items: str = ITEMS) -> None:
         self.path = path.absolute()
         self.journal = self.path / "journal"
-        self.items = self.path / "items"
+        self.items = self.path / items
         self.slots = self.path / "slots"
         self.quarantine = self.path / "quarantine"
         self.manifest = self.path / "run.json"

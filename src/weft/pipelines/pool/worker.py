@@ -16,7 +16,6 @@ import socket
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import MappingProxyType
@@ -27,20 +26,18 @@ import msgspec
 from weft.errors import BadInput
 from weft.pipelines.pool import shared_config
 from weft.pipelines.pool.capture import Capture, OutputFile, SignalGuard
-from weft.pipelines.pool.context import PROCESS, Context, Skip
+from weft.pipelines.pool.context import PROCESS, Context, Ended, Skip
 from weft.pipelines.pool.descriptors import Descriptors
+from weft.pipelines.pool.failure import describe, message, traceback_of
 from weft.pipelines.pool.itemlog import ItemLog
 from weft.pipelines.pool.record import (
     FAILED,
-    MAX_ERROR_CHARS,
-    MAX_TRACEBACK_CHARS,
     OK,
     SKIPPED,
     STAGE,
     STARTED,
     STATUSES,
     TIMEOUT,
-    cut,
     over_limit,
 )
 from weft.pipelines.pool.slot import BANK_BYTES, CURRENT, FRAME_START_NS, FRAMES, LIMIT, READY, START_NS, SlotWriter
@@ -108,9 +105,11 @@ class Worker:
         self._guard = SignalGuard()
         try:
             self._function = assignment.target.load()
+            if (worker_start := getattr(self._function, "worker_start", None)) is not None:
+                worker_start(self._config)
         except BaseException as error:
-            why = str(error) if isinstance(error, BadInput) else _describe(error)
-            return self._report_ready(READY_FAILED, (0, "", FAILED, 0, 0, None, "import", why, _traceback(error)))
+            why = str(error) if isinstance(error, BadInput) else describe(error)
+            return self._report_ready(READY_FAILED, (0, "", FAILED, 0, 0, None, "import", why, traceback_of(error)))
         self._after_import(assignment.log_directory)
         self._guard.remember()
         descriptors = Descriptors([1, 2, self._output.fd, self._connection.fileno()])
@@ -171,8 +170,12 @@ class Worker:
             self._broken = True
             self._log.add("WARNING", "The item closed descriptors of its worker, which is replaced")
         ended_ns = time.monotonic_ns()
-        record = (ticket, item_id, status, attempt, (ended_ns - began_ns) // 1000, value)
-        self._finish(context, record if problem is None else (*record, *_tail(context, status, problem)))
+        record: tuple[Any, ...] = (ticket, item_id, status, attempt, (ended_ns - began_ns) // 1000, value)
+        if problem is not None:
+            record = (*record, *_tail(context, status, problem))
+        elif type(value) is Ended:
+            record = (ticket, item_id, STATUSES.index(value.status), attempt, record[4], *value.rest)
+        self._finish(context, record)
         if ended_ns - self._belled_ns > _BELL_EVERY_NS:
             self._ring()
             self._belled_ns = ended_ns
@@ -208,7 +211,7 @@ class Worker:
                 return data, record
             error: str = f"the value is too large: {len(data)} bytes, at most {BANK_BYTES} can be returned"
         except BaseException as problem:
-            error = f"the value cannot be encoded: {_describe(problem)}"
+            error = f"the value cannot be encoded: {describe(problem)}"
         record = (*record[:2], FAILED, record[3], record[4], None, "result", error, None)
         return _encode(record), record
 
@@ -244,33 +247,12 @@ def _tail(context: Context, status: int, problem: BaseException) -> tuple[Any, .
     """Phase, error and traceback."""
     phase = context.failed_phase or context.phase or PROCESS
     if status == SKIPPED:
-        return phase, _quietly(lambda: cut(str(problem), MAX_ERROR_CHARS), ""), None
-    return phase, _describe(problem), _traceback(problem)
+        return phase, message(problem), None
+    return phase, describe(problem), traceback_of(problem)
 
 
 def _over_limit(context: Context, limit_s: float) -> tuple[str, str, None]:
     return context.failed_phase or context.phase or PROCESS, over_limit(limit_s), None
-
-
-def _describe(error: BaseException) -> str:
-    return cut(
-        _quietly(lambda: traceback.format_exception_only(error)[-1].strip(), type(error).__name__), MAX_ERROR_CHARS
-    )
-
-
-def _traceback(error: BaseException) -> str:
-    """As Python prints it, without the worker's own frame."""
-    if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
-        error = error.with_traceback(error.__traceback__.tb_next)
-    return cut(_quietly(lambda: "".join(traceback.format_exception(error)), ""), MAX_TRACEBACK_CHARS)
-
-
-def _quietly(text: Callable[[], str], otherwise: str) -> str:
-    """The text, or `otherwise` if making it raises, as an exception's own `__str__` may."""
-    try:
-        return text().encode(errors="backslashreplace").decode()
-    except BaseException:
-        return otherwise
 
 
 def _leave() -> None:

@@ -1,0 +1,84 @@
+"""The seam between a pool's public face and what runs its items: an engine.
+
+`local` runs worker processes on this machine (engine.py). Others are found by entry point: a distribution registers a
+callable under the group `weft.pool_engines`, and `WorkerPool(..., engine="its-name")` calls it as
+`make(request, items, listeners)`. What every engine must keep is in `tests/contract/test_pool_engine.py`: results, events,
+time limits and crash rules are the same whoever runs the items.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Protocol
+
+from weft.errors import BadInput, Missing
+
+if TYPE_CHECKING:
+    from weft.pipelines.pool.engine import RunRequest, WorkerView
+    from weft.pipelines.pool.events import Listener, PoolProgress
+    from weft.pipelines.pool.record import Result
+
+LOCAL = "local"
+GROUP = "weft.pool_engines"
+_EXTRAS = {"celery": "cluster"}
+"""Engines of Weft itself that come with an extra."""
+
+
+class Engine(Protocol):
+    """One run. Driven by one thread: nothing happens but in `step`, and results wait in `ready`."""
+
+    order: RunRequest
+    progress: PoolProgress
+    closed: bool
+
+    @property
+    def ready(self) -> deque[Result]:
+        """Results for the user: each item once, and only what is in the journal where there is one."""
+
+    @property
+    def finished(self) -> bool:
+        """Everything is done and handed out."""
+
+    def step(self, timeout_s: float) -> None:
+        """Does what there is to do; if there is nothing, waits for it, up to the given time."""
+
+    def fileno(self) -> int:
+        """Readable when there is something to do, for an event loop."""
+
+    def wait_s(self) -> float:
+        """How long until something is due that makes no descriptor readable."""
+
+    def stop(self, grace_s: float) -> None:
+        """Nothing new is begun; what is begun may end within the grace."""
+
+    def finish(self) -> None:
+        """Everything was done: the last event goes out, then all is closed."""
+
+    def close(self) -> None:
+        """Ends everything, whatever state it is in; a second call does nothing."""
+
+    def view(self) -> list[WorkerView]:
+        """The workers as they are now."""
+
+
+MakeEngine = Callable[["RunRequest", Iterator[Any], "list[Listener]"], Engine]
+
+
+def engine_named(name: str) -> MakeEngine:
+    """What makes engines of this name; BadInput if there is none, Missing if what it needs is not installed."""
+    if name == LOCAL:
+        from weft.pipelines.pool.engine import PoolEngine
+
+        return PoolEngine
+    found = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if name not in found:
+        if name in _EXTRAS:
+            raise Missing.of_extra(f"the engine {name!r}", _EXTRAS[name])
+        raise BadInput(f"there is no engine {name!r}; there are: {', '.join([LOCAL, *sorted(found)])}")
+    try:
+        make: MakeEngine = found[name].load()
+    except ImportError as error:
+        raise Missing(f"what the engine {name!r} needs", str(error)) from None
+    return make

@@ -1,0 +1,35 @@
+"""What is said of an exception: its line, and its traceback; whatever the exception itself does when it is asked."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+
+from weft.pipelines.pool.record import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS, cut
+
+
+def describe(error: BaseException) -> str:
+    """Its last line, as Python prints it."""
+    return cut(
+        _quietly(lambda: traceback.format_exception_only(error)[-1].strip(), type(error).__name__), MAX_ERROR_CHARS
+    )
+
+
+def message(error: BaseException) -> str:
+    """Its text alone."""
+    return _quietly(lambda: cut(str(error), MAX_ERROR_CHARS), "")
+
+
+def traceback_of(error: BaseException) -> str:
+    """As Python prints it, without the frame of whoever caught it."""
+    if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+        error = error.with_traceback(error.__traceback__.tb_next)
+    return cut(_quietly(lambda: "".join(traceback.format_exception(error)), ""), MAX_TRACEBACK_CHARS)
+
+
+def _quietly(text: Callable[[], str], otherwise: str) -> str:
+    """The text, or `otherwise` if making it raises, as an exception's own `__str__` may."""
+    try:
+        return text().encode(errors="backslashreplace").decode()
+    except BaseException:
+        return otherwise
