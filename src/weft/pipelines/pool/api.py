@@ -46,8 +46,8 @@ class WorkerPool:
     ) -> None:
         """`function(item, context)`, or its name as `module:function`. With a `run_dir` results are journalled, can be
         resumed, and each item has a log (unless `logs` is False). `config` is a plain mapping that every worker gets
-        once, as `context.config`; it is kept with the run. `engine` says what runs the items (contract.py). The logs are
-        in the folder `items_folder` of the run's. The other settings are those of `Settings`."""
+        once, as `context.config`; it is kept with the run. `engine` says what runs the items (contract.py). The logs
+        are in the folder `items_folder` of the run's. The other settings are those of `Settings`."""
         self._make_engine = engine_named(engine)
         self._target = Target.of(function)
         self._settings = _settings(worker_count(workers), settings)

@@ -2,8 +2,8 @@
 
 `local` runs worker processes on this machine (engine.py). Others are found by entry point: a distribution registers a
 callable under the group `weft.pool_engines`, and `WorkerPool(..., engine="its-name")` calls it as
-`make(request, items, listeners)`. What every engine must keep is in `tests/contract/test_pool_engine.py`: results, events,
-time limits and crash rules are the same whoever runs the items.
+`make(request, items, listeners)`. What every engine must keep is in `tests/contract/test_pool_engine.py`: results,
+events, time limits and crash rules are the same whoever runs the items.
 """
 
 from __future__ import annotations
