@@ -1,4 +1,4 @@
-"""Crawls of one user on one machine: together as polite as one of them, also where an engine is beside them."""
+"""Crawls of one user on one machine: together as polite as one of them, beside an engine and beside the service too."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 from engines import host, shared, until
 from pace import patience
+from served_jobs import TERMINAL, served
 
 import weft
 from weft.config import PolitenessSection
 from weft.engine import machine
+from weft.frontier.requests import Start, read_events
+from weft.testing.arrivals import Arrival
 from weft.testing.web import SyntheticWeb, synthetic_web
 
 DELAY_S = 0.4
@@ -26,10 +29,10 @@ def web() -> Iterator[SyntheticWeb]:
         yield web
 
 
-def crawl(web: SyntheticWeb, folder: Path, delay_s: float) -> subprocess.Popen[bytes]:
+def crawl(web: SyntheticWeb, folder: Path, delay_s: float, number: int = 0, *flags: str) -> subprocess.Popen[bytes]:
     command = [
-        sys.executable, "-m", "weft", "crawl", host(web, 0), "--data-dir", str(folder), "--max-pages", "6", "--quiet",
-        "--allow-private", "--delay", str(delay_s), "--scope", "host", "--prometheus-port", "0",
+        sys.executable, "-m", "weft", "crawl", host(web, number), "--data-dir", str(folder), "--max-pages", "6",
+        "--quiet", "--allow-private", "--delay", str(delay_s), "--scope", "host", "--prometheus-port", "0", *flags,
     ]  # fmt: skip
     return subprocess.Popen(command, stderr=subprocess.PIPE)
 
@@ -47,6 +50,36 @@ def test_two_crawls_and_an_engine_on_one_site_are_no_ruder_than_one(web: Synthet
     until(lambda: len(starts(web, 0)) >= 18)
     found = starts(web, 0)
     assert min(later - earlier for earlier, later in pairwise(found)) >= DELAY_S - 0.02
+
+
+def test_two_tasks_and_a_crawl_on_one_site_each_keep_their_own_delay_from_all_of_them(
+    web: SyntheticWeb, tmp_path: Path
+) -> None:
+    delays_s = {"crawl": DELAY_S, "service/engine": 0.2}
+    with served(tmp_path / "service", "--job-delay-seconds", "0.2") as service:
+        order = {"url": host(web, 1), "max_depth": 5, "scope": "host", "max_pages": 8}
+        tasks = [service.call("/scraping/async-scrape", order)["task_id"] for _ in range(2)]
+        beside = crawl(web, tmp_path / "crawl", DELAY_S, 1, "--email", "crawl@example.org")
+        assert beside.wait(patience(60)) == 3
+        assert [service.until(task, *TERMINAL)["progress"]["completed"] for task in tasks] == [8, 8]
+    sent = sorted((one.at, asker) for asker in delays_s for one in _sent(tmp_path / asker))
+    for (earlier, _), (later, asker) in pairwise(sent):
+        assert later - earlier >= delays_s[asker] - 1e-6
+    until(lambda: len(starts(web, 1)) >= len(sent))
+    # The crawl waits for the end of each request: so much lies between arrivals, too. Tasks wait from start to start,
+    # and of that some may be lost on the way.
+    arrived = sorted((one.t, _asker(one)) for one in web.arrivals() if one.host == "127.1.0.2")
+    gaps = {asker: [b - a for (a, _), (b, who) in pairwise(arrived) if who == asker] for asker in delays_s}
+    assert min(gaps["crawl"]) >= DELAY_S and len(gaps["crawl"]) >= 6
+    assert arrived[-1][0] - arrived[0][0] >= 0.95 * sum(delays_s[asker] for _, asker in arrived[1:])
+
+
+def _sent(folder: Path) -> list[Start]:
+    return [one for one in read_events(folder / "frontier" / "requests") if isinstance(one, Start)]
+
+
+def _asker(arrival: Arrival) -> str:
+    return "crawl" if "crawl@example.org" in dict(arrival.headers)["User-Agent"] else "service/engine"
 
 
 def test_a_clock_that_cannot_be_used_is_said_and_refused_beside_another_crawl(
