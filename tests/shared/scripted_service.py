@@ -22,6 +22,7 @@ from weft.jobs.service import (
     JobEvent,
     LaneHealth,
     Latest,
+    Records,
     Result,
     Results,
     Second,
@@ -133,6 +134,12 @@ class ScriptedService:
             cursor=last,
             next_cursor=last if len(found) > limit else None,
         )
+
+    async def records(self, task_id: str, owner: str | None = None, **stretch: Any) -> Records:
+        """No records: the URLs of the pages that they would be of."""
+        found = await self.results(task_id, owner, **stretch)
+        data = "".join(f"{page.url}\n" for page in found.results).encode()
+        return Records(data=data, cursor=found.cursor, next_cursor=found.next_cursor)
 
     async def events(self, task_id: str, owner: str | None = None, *, after: int = 0) -> AsyncIterator[JobEvent]:
         place = 0

@@ -49,9 +49,9 @@ def jobs() -> None:
 @click.option("--include", metavar="GLOB", multiple=True, help="Only URLs that match.")
 @click.option("--exclude", metavar="GLOB", multiple=True, help="No URLs that match.")
 @click.option(
-    "--format", "formats", metavar="NAME", multiple=True, help="What is kept of a page: markdown, text or another."
+    "--formats", metavar="NAME[,NAME]", multiple=True, help="What is kept of a page: markdown, text, html, links, ..."
 )
-@click.option("--extract", metavar="FILE", help="JSON file with the fields to take from every page.")
+@click.option("--extract", metavar="FILE", help="Rules for the fields of a page, in JSON or YAML.")
 @click.option("--no-partial", is_flag=True, help="A task that could not do all of it has failed.")
 @click.option("--idempotency-key", metavar="TEXT", help="The same text again gives the first task again.")
 @click.option("--watch", "follow", is_flag=True, help="Show how far it is, until it ends.")
@@ -65,6 +65,8 @@ def submit(
     The task runs in the service: this command need not wait for it.
     """
     options: Any = {name: _listed(value) for name, value in given.items() if value not in (None, ())}
+    if "formats" in options:
+        options["formats"] = [name for part in options["formats"] for name in part.split(",")]
     if extract is not None:
         options["extract"] = _rules(extract)
     if no_partial:
@@ -96,7 +98,12 @@ def watch(task_id: str, server: str | None, key_file: str | None, as_json: bool,
 @jobs.command()
 @click.argument("task_id")
 @click.option(
-    "--format", "kind", metavar="NAME", default="jsonl", show_default=True, help="As jsonl, csv, markdown or parquet."
+    "--format",
+    "kind",
+    metavar="NAME",
+    default="jsonl",
+    show_default=True,
+    help="As jsonl, csv, markdown, parquet or warc.",
 )
 @click.option("--errors", "include_errors", is_flag=True, help="With the URLs that gave no page.")
 @click.option("--out", metavar="FILE", help="Where to write. [default: stdout]")
@@ -254,11 +261,9 @@ def _listed(value: Any) -> Any:
 
 
 def _rules(path: str) -> dict[str, Any]:
-    from pathlib import Path
+    from weft.config.values import rules_file
 
     try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=dict[str, Any])
-    except OSError as error:
-        raise BadInput(f"extract {path}: cannot be read: {error.strerror}") from None
-    except (msgspec.DecodeError, ValueError) as error:
-        raise BadInput(f"extract {path}: is no JSON object: {error}") from None
+        return rules_file(path)
+    except ValueError as error:
+        raise BadInput(f"extract: {error}") from None

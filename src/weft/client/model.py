@@ -19,7 +19,7 @@ class ScrapeOptions(TypedDict, total=False):
     max_concurrent_articles: int
     retry_attempts: int
     partial_results_ok: bool
-    export_format: Literal["json", "jsonl", "csv", "markdown", "parquet"]
+    export_format: Literal["json", "jsonl", "csv", "markdown", "parquet", "warc"]
     max_pages: int | None
     include: list[str]
     exclude: list[str]

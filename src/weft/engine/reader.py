@@ -6,7 +6,7 @@ The engine does the same work for one reader as for fifty: it only says that the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from weft.engine.model import EndReason, Event, State, end_name
 from weft.engine.stored_page import CrawledPage, read_page
 from weft.engine.tenant import Record
 from weft.records import Row
+from weft.store.export.warc import Places
+from weft.store.masking import Private
 from weft.store.pages import PageStore
 
 READ_AT_ONCE = 500
@@ -107,6 +109,16 @@ class Reader:
         if page is not None:
             page.number = number
         return page
+
+    def records(self, rows: Iterable[Row]) -> Iterator[bytes]:
+        """The WARC records of rows that have any, request and response, as gzip members; credentials are masked."""
+        places = Places(self._store.warc_path, Private())
+        try:
+            for row in rows:
+                if row.warc_file:
+                    yield places.members(row)
+        finally:
+            places.close()
 
     def crawl_named(self, name: str) -> int | None:
         """The id of a crawl; None if there is none."""

@@ -11,11 +11,9 @@ import asyncio
 import os
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from threading import local
 
 import msgspec
 
@@ -25,29 +23,25 @@ from weft.engine.channel import Gone
 from weft.engine.limits import check_email
 from weft.engine.link import EngineLink
 from weft.engine.model import Standing, State
-from weft.engine.reader import Reader
-from weft.engine.stored_page import CrawledPage
 from weft.errors import BadInput
 from weft.fetch.guard import NO_ADDRESS, Guard
 from weft.jobs.crawls import counted, crawl_settings, finish_of, finish_without, progress_of, status_of
-from weft.jobs.documents import Documents, check_order
+from weft.jobs.documents import check_order
 from weft.jobs.errors import EngineAway, TaskFinished, TaskUnknown
-from weft.jobs.feed import Feeds, open_reader
+from weft.jobs.feed import Feeds
 from weft.jobs.health import Monitor
-from weft.jobs.model import STARTED, ErrorClass, FinishReason, Task, TaskSpec, TaskState, error_class, new_task_id
+from weft.jobs.model import STARTED, FinishReason, Task, TaskState, new_task_id
 from weft.jobs.overview import Overview
+from weft.jobs.results import StoredResults
 from weft.jobs.runner import Runner
-from weft.jobs.service import Failure, Health, JobEvent, Latest, Result, Results, Status, Submission, Timeline
+from weft.jobs.service import Health, JobEvent, Latest, Records, Results, Status, Submission, Timeline
 from weft.jobs.store.contract import Finish, JobStore, Listing, Submitted
 from weft.jobs.store.sqlite import SqliteJobStore
-from weft.records import Row
 
 STORE = "jobs.db"
 ENGINE = "engine"  # the engine's folder in the service's
 FRESH_S = 0.05  # so old may a standing be that is shown
 STATUS_S = 3.0  # so long is an engine waited for that is being started again
-DOCUMENT_BYTES = 8 << 20  # of bodies that go into one answer; one page is always in it
-ROWS_AT_ONCE = 200
 
 
 class EmbeddedJobService:
@@ -60,8 +54,7 @@ class EmbeddedJobService:
         self._engine_dir = data_dir / ENGINE
         self.store: JobStore = SqliteJobStore(data_dir / STORE)
         self.engine = EngineLink(self._engine_dir)
-        self._threads, self._local = ThreadPoolExecutor(2, "results"), local()
-        self._documents: list[Documents] = []  # of the threads
+        self._stored = StoredResults(self._engine_dir)
         self._feeds = Feeds(self.store, self.engine, self._engine_dir)
         holder = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self.runner = Runner(self.store, self.engine, config.jobs, holder, committed=self._committed, clock=clock)
@@ -83,10 +76,8 @@ class EmbeddedJobService:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
         await self.engine.close()
-        self._threads.shutdown(wait=True)
+        self._stored.close()
         self._overview.close()
-        for documents in self._documents:
-            documents.close()
         await asyncio.to_thread(self.store.close)
 
     # ── submitting ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -177,48 +168,19 @@ class EmbeddedJobService:
         include_errors: bool = False,
     ) -> Results:
         """What it has."""
-        task = self._task(task_id, owner)
-        if cursor < 0 or limit < 1:
-            raise BadInput("cursor: use the next_cursor of an earlier answer, or 0; limit: from 1")
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._results, task, cursor, limit, include_errors)
+        return await self._stored.results(self._task(task_id, owner), cursor, limit, include_errors)
 
-    def _results(self, task: Task, cursor: int, limit: int, include_errors: bool) -> Results:
-        reader = self._reader()
-        crawl = reader.crawl_named(task.id)
-        pages, errors = list[CrawledPage](), list[Failure]()
-        room, more, is_full = DOCUMENT_BYTES, crawl is not None, False
-        while more and crawl is not None and not is_full:
-            rows = reader.rows(crawl, cursor, ROWS_AT_ONCE)
-            more = len(rows) == ROWS_AT_ONCE
-            for number, row in rows:
-                kind = error_class(row.status, row.error)
-                is_page = kind is None and not 300 <= row.status < 400
-                is_wanted = is_page or (kind is not None and include_errors)
-                if is_wanted and (len(pages) + len(errors) >= limit or (room <= 0 and pages)):
-                    is_full = True
-                    break
-                cursor = number
-                if is_page and (page := reader.read(number, row)) is not None:
-                    room -= len(page.body)
-                    pages.append(page)
-                elif kind is not None and include_errors:
-                    errors.append(_failure(number, row, kind))
-        return Results(
-            results=tuple(self._shown(pages, task.spec)), errors=tuple(errors), cursor=cursor,
-            next_cursor=cursor if is_full else None,
-        )  # fmt: skip
-
-    def _shown(self, pages: Sequence[CrawledPage], spec: TaskSpec) -> Iterator[Result]:
-        if not hasattr(self._local, "documents"):
-            self._local.documents = Documents()
-            self._documents.append(self._local.documents)
-        for page, document in zip(pages, self._local.documents(pages, spec), strict=True):
-            row = page.row
-            yield Result(
-                number=page.number, url=row.url, status=row.status, title=row.title, depth=row.depth,
-                fetched_at=row.fetched_at, document=document,
-            )  # fmt: skip
+    async def records(
+        self,
+        task_id: str,
+        owner: str | None = None,
+        *,
+        cursor: int = 0,
+        limit: int = 100,
+        include_errors: bool = False,
+    ) -> Records:
+        """The same as it came over the wire."""
+        return await self._stored.records(self._task(task_id, owner), cursor, limit, include_errors)
 
     async def events(self, task_id: str, owner: str | None = None, *, after: int = 0) -> AsyncIterator[JobEvent]:
         """Its events, as they happen."""
@@ -358,7 +320,7 @@ class EmbeddedJobService:
 
     def _committed(self, task: Task) -> Finish | None:
         """What a task has on the disk, while no engine can tell."""
-        reader = self._reader()
+        reader = self._stored.reader()
         crawl = reader.crawl_named(task.id)
         if crawl is None:
             return None
@@ -368,16 +330,3 @@ class EmbeddedJobService:
             progress = msgspec.structs.replace(progress, queued=max(0, left))
         number = reader.last_number(crawl)
         return Finish(reason=FinishReason.DEADLINE, progress=progress, errors_by_class=classes, last_number=number + 1)
-
-    def _reader(self) -> Reader:
-        if not hasattr(self._local, "reader"):
-            self._local.reader = open_reader(self._engine_dir)
-        reader: Reader = self._local.reader
-        return reader
-
-
-def _failure(number: int, row: Row, kind: ErrorClass) -> Failure:
-    return Failure(
-        number=number, url=row.url, status=row.status, error=row.error, error_class=kind, depth=row.depth,
-        at=row.fetched_at,
-    )  # fmt: skip

@@ -79,6 +79,14 @@ class Results(Struct, frozen=True, kw_only=True):
     next_cursor: int | None  # the same while there is more *now*; None when there is no more now
 
 
+class Records(Struct, frozen=True, kw_only=True):
+    """The WARC records of the pages that `Results` would have: gzip members, request and response of each."""
+
+    data: bytes
+    cursor: int
+    next_cursor: int | None
+
+
 class JobEvent(Struct, frozen=True, kw_only=True):
     """Something that has happened to a task. `number` is the id to resume behind; progress has none.
 
@@ -183,6 +191,18 @@ class JobService(Protocol):
 
         `limit` counts results and errors together. A cursor is the number of any event; 0 is the beginning.
         """
+
+    async def records(
+        self,
+        task_id: str,
+        owner: str | None = None,
+        *,
+        cursor: int = 0,
+        limit: int = 100,
+        include_errors: bool = False,
+    ) -> Records:
+        """The same pages as `results` has them, as they came over the wire, with credentials masked; with errors: the
+        responses that came with them. Stretches put together are a WARC file."""
 
     def events(self, task_id: str, owner: str | None = None, *, after: int = 0) -> AsyncIterator[JobEvent]:
         """Its events behind a number, as they happen: numbered ones each once and in order, and progress at most twice

@@ -115,8 +115,11 @@ class Corpus:
         """The page that a row stands for."""
         if not row.warc_file:
             return StoredPage(row, None)
-        path = self._data_dirs[self._place(row.url)] / "warc" / row.warc_file
-        return StoredPage(row, read_record(path, row.warc_offset, row.warc_length))
+        return StoredPage(row, read_record(self.warc_path(row), row.warc_offset, row.warc_length))
+
+    def warc_path(self, row: Row) -> Path:
+        """The file that a row's record is in."""
+        return self._data_dirs[self._place(row.url)] / "warc" / row.warc_file
 
     def text(self, url: str, crawl: int = 0) -> str | None:
         """The text of a URL where it is kept as a file; `crawl`: where each has its own."""

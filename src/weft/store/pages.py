@@ -309,6 +309,10 @@ class PageStore:
         """The page that a row stands for."""
         return self._corpus.read(row)
 
+    def warc_path(self, row: Row) -> Path:
+        """The file that a row's record is in."""
+        return self._corpus.warc_path(row)
+
     def text(self, url: str, crawl: int = 0) -> str | None:
         """The latest text of a URL that is kept as a file; None where there is none."""
         return self._corpus.text(url, crawl)

@@ -1,7 +1,7 @@
 """A stretch of results in another format than JSON.
 
-Stretches of JSON lines, CSV and Markdown can be put together: the columns of a task are always the same, and the header
-comes with its first stretch alone.
+Stretches of JSON lines, CSV, Markdown and WARC can be put together: the columns of a task are always the same, and what
+such a file begins with comes with its first stretch alone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weft.errors import Missing
 from weft.jobs.api import answers, cursors
 from weft.jobs.api.problems import Refusal
 from weft.jobs.model import Task
-from weft.jobs.service import Results
+from weft.jobs.service import Records, Results
 from weft.store.export.lines import FORMULA
 
 MEDIA_TYPES = {
@@ -27,6 +27,7 @@ MEDIA_TYPES = {
     "csv": "text/csv",
     "markdown": "text/markdown",
     "parquet": "application/vnd.apache.parquet",
+    "warc": "application/warc",
 }
 Rows = Sequence[dict[str, Any]]
 _COLUMNS = ("number", "url", "status", "title", "depth", "fetched_at", "final_url", "content_type", "length")
@@ -40,12 +41,22 @@ async def export(task: Task, found: Results, wanted: str, *, include_errors: boo
     if include_errors:
         rows += [answers.error_of(error) for error in found.errors]
         rows.sort(key=lambda row: row["number"])
+    body = await asyncio.to_thread(_written, wanted, rows, _columns(task, include_errors), is_first)
+    return _answer(task, found, wanted, body)
+
+
+def export_records(task: Task, found: Records) -> Response:
+    """The same for WARC."""
+    return _answer(task, found, "warc", found.data)
+
+
+def _answer(task: Task, found: Results | Records, wanted: str, body: bytes) -> Response:
     headers = {"Cache-Control": "no-store", "Cursor": cursors.encode(task.id, found.cursor)}
     if found.next_cursor is not None:
         headers["Next-Cursor"] = cursors.encode(task.id, found.next_cursor)
     if wanted != "markdown":
-        headers["Content-Disposition"] = f'attachment; filename="{task.id}.{wanted}"'
-    body = await asyncio.to_thread(_written, wanted, rows, _columns(task, include_errors), is_first)
+        ending = "warc.gz" if wanted == "warc" else wanted
+        headers["Content-Disposition"] = f'attachment; filename="{task.id}.{ending}"'
     return Response(body, 200, headers, MEDIA_TYPES[wanted])
 
 

@@ -13,7 +13,7 @@ from weft.config import accepted
 from weft.jobs.model import ErrorClass, FinishReason, TaskState
 
 Format = Literal["markdown", "text", "html", "rawHtml", "links", "metadata", "images"]
-ExportFormat = Literal["json", "jsonl", "csv", "markdown", "parquet"]
+ExportFormat = Literal["json", "jsonl", "csv", "markdown", "parquet", "warc"]
 Pattern = Annotated[str, Field(min_length=1, max_length=1000)]
 Tag = Annotated[str, Field(min_length=1, max_length=200)]
 Count = Annotated[int, Field(ge=0)]

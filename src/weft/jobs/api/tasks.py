@@ -17,7 +17,7 @@ from weft.extract.formats import check_shape
 from weft.extract.rules import BadRules, compile_rules
 from weft.jobs.api import answers, cursors, schemas
 from weft.jobs.api.documented import Responses, answer, problems, scrape_body
-from weft.jobs.api.exporting import MEDIA_TYPES, export
+from weft.jobs.api.exporting import MEDIA_TYPES, export, export_records
 from weft.jobs.api.feeds import Feeds
 from weft.jobs.api.gate import Caller
 from weft.jobs.api.keys import KeyScope
@@ -174,13 +174,15 @@ class TaskRoutes:
             except cursors.BadCursor:
                 raise Refusal.of_field("cursor", "is none that an answer about this task has given") from None
         task = (await self._service.status(task_id, owner)).task
-        found = await self._service.results(
-            task_id, owner, cursor=after, limit=query.limit, include_errors=query.include_errors
-        )
         wanted = query.format or task.spec.export_format
+        limit, errors = query.limit, query.include_errors
+        if wanted == "warc":
+            records = await self._service.records(task_id, owner, cursor=after, limit=limit, include_errors=errors)
+            return export_records(task, records)
+        found = await self._service.results(task_id, owner, cursor=after, limit=limit, include_errors=errors)
         if wanted == "json":
-            return answers.json_answer(answers.results_of(task, found, query.include_errors))
-        return await export(task, found, wanted, include_errors=query.include_errors, is_first=query.cursor is None)
+            return answers.json_answer(answers.results_of(task, found, errors))
+        return await export(task, found, wanted, include_errors=errors, is_first=query.cursor is None)
 
     async def events(
         self,

@@ -257,7 +257,7 @@ class _Run:
         for name in sorted(self._source.snapshot):
             if name < name_reached:
                 continue
-            places = Places(self._source, self._private, (file, end) if name == name_reached else ("", 0))
+            places = Places(self._source.warc_path, self._private, (file, end) if name == name_reached else ("", 0))
             try:
                 for rows, reached in self._source.by_place(name, batch if name == name_reached else 0):
                     current = self._current(rows)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,7 +19,6 @@ from weft.records import Row
 from weft.store.damage import BROKEN, GZIP
 from weft.store.errors import Unreadable, writing
 from weft.store.export.part import Part, State, StreamOutput
-from weft.store.export.source import Source
 from weft.store.masking import Private
 from weft.store.members import member
 from weft.store.warc import RecordMaker, payload_digest
@@ -38,8 +37,8 @@ class Places:
     that row's request, and records without a row.
     """
 
-    def __init__(self, source: Source, private: Private, at: tuple[str, int] = ("", 0)) -> None:
-        self._source = source
+    def __init__(self, warc_path: Callable[[Row], Path], private: Private, at: tuple[str, int] = ("", 0)) -> None:
+        self._warc_path = warc_path
         self._private = private
         self.at = at
         self._path: Path | None = None
@@ -53,12 +52,13 @@ class Places:
         """The row's request, if there is one, and its response."""
         file, end = self.at
         begin = min(end if file == row.warc_file else 0, row.warc_offset)
+        begin = max(begin, row.warc_offset - MOST_REQUEST)
         self.skip(row)
         page = self._read(row, row.warc_offset, row.warc_length)
         try:
             parse(isal_zlib.decompress(page, GZIP))
         except BROKEN as error:
-            path = self._source.warc_path(row)
+            path = self._warc_path(row)
             raise Unreadable(path, f"no WARC record at {row.warc_offset}: {error}") from error
         before = self._read(row, begin, row.warc_offset - begin)
         return _last_request(before, self._private) + page
@@ -70,7 +70,7 @@ class Places:
             self._fd, self._path = -1, None
 
     def _read(self, row: Row, offset: int, length: int) -> bytes:
-        path = self._source.warc_path(row)
+        path = self._warc_path(row)
         if path != self._path:
             self.close()
             try:

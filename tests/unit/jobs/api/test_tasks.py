@@ -282,7 +282,12 @@ def test_results_come_in_other_formats(run: Callable[..., None]) -> None:
         table = parquet.read_table(io.BytesIO((await call("GET", f"{path}?format=parquet&include_errors=true")).body))
         assert table.column("url").to_pylist() == [SITE, SITE + "b--c"]
         empty = f"/scraping/tasks/{await submit(call)}/results"
-        for kind in ("jsonl", "csv", "markdown", "parquet"):
+        records = await call("GET", f"{path}?format=warc&limit=1")
+        assert records.headers["content-type"] == "application/warc"
+        assert records.headers["content-disposition"] == f'attachment; filename="{task_id}.warc.gz"'
+        rest = await call("GET", f"{path}?format=warc&cursor={records.headers['next-cursor']}")
+        assert records.body + rest.body == f"{SITE}\n{SITE}b--c\n".encode() and "next-cursor" not in rest.headers
+        for kind in ("jsonl", "csv", "markdown", "parquet", "warc"):
             assert (await call("GET", f"{empty}?format={kind}")).status == 200
 
     run(test)
