@@ -475,3 +475,41 @@ def test_an_edit_that_has_reached_all_sites_is_not_repeated(pod: Pod) -> None:
     for section in (polite(5.0), polite(1.0)):
         frontier.change_crawl(1, CrawlLimits(), section, 1.0)
         assert not pod.client.hexists("c:1", "moving")
+
+
+def test_a_crawl_that_is_opened_again_as_it_was_is_not_scheduled_anew(pod: Pod) -> None:
+    pod.process().admit(1, pages("a", 2))
+    again = pod.process("pod0-fetcher1")
+    called: list[str] = []
+    call = again._scripts.call
+    again._scripts.call = lambda name, arguments: called.append(name) or call(name, arguments)  # type: ignore[method-assign, func-returns-value]
+    again.open_crawl("test", CrawlLimits())
+    assert "crawl" in called and "schedule" not in called
+
+
+@pytest.mark.parametrize("times", [{}, {"a": "inf"}])
+def test_a_crawl_whose_sites_have_no_time_is_not_what_is_due_next(pod: Pod, times: dict[str, str]) -> None:
+    """Its entry among those that are due soon is of before."""
+    frontier = pod.process()
+    other = frontier.open_crawl("other", CrawlLimits(), polite(0.0))
+    frontier.pause(other)
+    if times:
+        pod.client.zadd(f"due:{other}", times)
+    pod.client.zadd("soon", {str(other): (pod.time + 5) * 1e6})
+    assert frontier.claim("me", 9) == []
+    assert pod.client.zscore("soon", str(other)) is None
+    assert frontier.next_due() is None
+
+
+def test_a_page_that_was_parsed_by_one_that_was_killed_before_its_batch_was_safe_is_parsed_again(pod: Pod) -> None:
+    fetcher = pod.process()
+    allow(fetcher, "a")
+    fetcher.admit(1, pages("a", 1))
+    (lease,) = fetcher.claim("me", 9)
+    assert fetcher.fetched([Handed(Ended(lease, fetcher.now(), ok=True), b"place")]) == [True]
+    parser = pod.process("pod0-parser0")
+    (taken,) = parser.take(9)
+    assert parser.finish([Outcome(taken.lease, End.PAGE)], batch=1) == [True]
+    again = pod.process("pod0-parser0")
+    assert [(one.lease.url, one.reference) for one in again.take(9)] == [(lease.url, b"place")]
+    assert fetcher.claim("me", 9) == [], "it was fetched"

@@ -46,7 +46,7 @@ class Pod:
 
     def process(self, slot: str = "pod0-fetcher0", crawl: CrawlLimits | None = None, **more: Any) -> RedisFrontier:
         settings: dict[str, Any] = {"delay_s": 10.0, "places": 1}
-        settings |= {name: more.pop(name) for name in ("delay_s", "places") if name in more}
+        settings |= {name: more.pop(name) for name in ("delay_s", "places", "key_scope") if name in more}
         section = PolitenessSection(**settings)
         frontier = RedisFrontier(
             connect(self.server.url), self.folder, section, slot=slot, incarnation=len(self._opened) + 1,
@@ -575,6 +575,19 @@ def test_an_address_that_is_taken_makes_its_host_wait_and_the_next_be_asked_for(
     assert frontier.take_places([Wanted(lease, "192.0.2.1", 0.0) for lease in leases]) == [True, False]
     assert frontier.next_due() == pytest.approx(pod.time)
     frontier.close()
+
+
+def test_sites_that_have_nothing_any_more_take_no_place_of_their_address(pod: Pod) -> None:
+    frontier = pod.process(key_scope="ip")
+    for host in "abc":
+        frontier.robots_known(f"http://{host}", ALLOW, None)
+    frontier.admit(1, [*pages(1), *pages(1, 2, host="b"), *pages(1, host="c")])
+    leases = frontier.claim("me", 9)
+    for name in range(20):
+        pod.client.sadd("P:192.0.2.1", f"gone{name}")
+    assert frontier.take_places([Wanted(lease, "192.0.2.1", 0.0) for lease in leases]) == [True, False, False]
+    assert frontier.next_due() == pytest.approx(pod.time)
+    assert pod.client.scard("P:192.0.2.1") < 20
 
 
 def test_whoever_has_lost_its_lease_gives_back_no_others_when_its_address_is_taken(pod: Pod) -> None:

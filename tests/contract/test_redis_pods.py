@@ -463,3 +463,19 @@ def test_a_pod_that_is_away_keeps_none_from_what_waits_for_it(make: Callable[...
     assert [one.new for one in pods.two.deliver_waiting()] == [1]
     assert (pods.two.waiting, pods.two.stats().queued) == (1, 9)
     pods.two._others[0]._here.set()
+
+
+def test_a_pod_that_gets_many_messages_is_asked_now_and_then_which_are_safe(
+    make: Callable[..., Pods], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pods = make()
+    asked: list[float] = []
+    arrived = pods.one._arrived
+    monkeypatch.setattr(pods.one, "_arrived", lambda pod: asked.append(pods.time) or arrived(pod))  # type: ignore[func-returns-value]
+    pods.one.deliver_waiting()
+    assert asked == [], "nothing was sent"
+    for number in range(30):
+        pods.one.admit(1, [Found(f"http://{THEIRS}/{number}", 1)])
+        pods.one.deliver_waiting()
+        pods.time += 0.1
+    assert 2 <= len(asked) <= 4

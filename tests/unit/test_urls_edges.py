@@ -180,6 +180,10 @@ def test_only_a_query_that_is_not_ascii_is_written_in_the_pages_encoding(href: s
     assert urls.join_all("http://a/", [href], "iso-8859-1") == [url]
 
 
+def test_an_empty_label_is_no_part_of_a_domain() -> None:
+    assert urls.domain(".a.com") == "a.com"
+
+
 def test_a_host_under_no_known_suffix_is_its_own_domain() -> None:
     assert urls.domain("a.b.no-such-suffix") == "a.b.no-such-suffix"
     assert (urls.suffix("a.b.no-such-suffix"), urls.registered("a.b.no-such-suffix")) == ("", ("", ""))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits
+from weft.frontier.embedded import checkpoint
 from weft.frontier.embedded.checkpoint import Reader
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.embedded.sites import Crawl
@@ -78,3 +80,18 @@ def test_depths_must_be_in_it_where_depth_decides(tmp_path: Path) -> None:
     assert is_used(two, CrawlLimits(), DEEP)
     assert is_used(two, CrawlLimits(), CrawlLimits())
     assert not is_used(two, DEEP, DEEP)
+
+
+def test_all_of_it_is_on_the_disk_before_it_takes_the_old_ones_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[bytes] = []
+
+    def fsync(fd: int) -> None:
+        synced.append(os.pread(fd, 1 << 20, 0))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint, "_private", lambda path, flags: os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        patched.setattr(checkpoint.os, "fsync", fsync)
+        path = written(tmp_path / "f", CrawlLimits())
+    assert path.read_bytes() in synced

@@ -86,6 +86,14 @@ def test_who_waits_goes_first_when_its_time_comes(opened: Open) -> None:
     assert ask(mine, 11.5) == 12.0
 
 
+def test_who_may_ask_at_once_is_not_put_down_for_a_turn(opened: Open) -> None:
+    mine, yours = opened(), opened()
+    mine.started("a", 10.0, 60.0)
+    mine.ended([("a", 10.0, 0.0)])
+    assert ask(yours, 11.0) == 11.0
+    assert ask(mine, 11.0) <= 11.0, "nobody waits"
+
+
 def test_a_turn_that_is_not_taken_lapses(opened: Open) -> None:
     mine, yours = opened(), opened()
     mine.started("a", 10.0, 60.0)

@@ -359,7 +359,8 @@ def test_what_an_earlier_boot_asked_is_forgotten_with_its_clock(tmp_path: Path) 
 def test_an_end_may_be_off_by_what_is_rounded_and_no_more(tmp_path: Path, at: str, is_an_end: bool) -> None:
     folder = lines(tmp_path, f"B\t{boot_id()}\t5.0\t1.0", "S\t1\t60.0\t1.0\ta\t1\t1\thttp://a/", f"E\t1\t{at}\t200")
     recent = last_requests(folder, 0.0, 100.0)
-    assert (recent.ended["a"], recent.unsure_at) == ((float(at), None) if is_an_end else (None, 100.0))
+    told = (recent.ended["a"], recent.unreadable, recent.unsure_at)
+    assert told == ((float(at), 0, None) if is_an_end else (None, 1, 100.0))
 
 
 def test_a_site_with_several_requests_has_ended_with_the_last_of_them(tmp_path: Path) -> None:
@@ -541,8 +542,11 @@ def test_nothing_is_left_in_the_journal_of_a_crawl_that_is_forgotten(bench: Benc
     frontier.commit()
     frontier.close_crawl(other)
     frontier.closed(other)
+    assert not frontier._journal.forget(other, 1)
+    assert len(list(frontier._journal.rows("crawls"))) == 2, "a kill now leaves a crawl that is forgotten, not rows of none"
     while not frontier.forget_crawl(other):
         pass
+    assert len(list(frontier._journal.rows("crawls"))) == 1
     assert (len(frontier.left_sitemaps(1)), frontier.left_sitemaps(other)) == (2, [])
     assert (frontier.scope_extensions(1), frontier.scope_extensions(other)) == (["http://c/"], [])
     assert {row[1] for row in frontier._journal.rows("left_sitemaps")} == {1}
@@ -594,3 +598,21 @@ def test_links_keep_how_far_outside_the_scope_they_are(bench: Bench, offsite: in
     assert [(lease.url, lease.parent, lease.offsite) for lease in frontier.claim("me", 9)] == [
         ("http://a/0", 0, 0), ("http://a/1", 7, offsite), ("http://a/2", 7, offsite),
     ]  # fmt: skip
+
+
+def test_the_request_log_is_read_as_far_back_as_the_longest_delay_of_any_site(tmp_path: Path) -> None:
+    """A site that asked for an hour was last asked files ago."""
+    frontier = polite(tmp_path, 1000.0, delay_s=1.0)
+    frontier.robots_known("http://slow.test", RobotsRecord("ok", b"", WALL + 9e9), 3600.0)
+    frontier.close()
+    folder = tmp_path / "requests"
+    (folder / "requests-00000.log").write_text(
+        f"B\t{boot_id()}\t5.0\t1.0\nS\t1\t1000.0\t1.0\tslow.test\t3600\t1\thttp://slow.test/1\nE\t1\t1001.0\t200\n"
+    )
+    (folder / "requests-00001.log").write_text(
+        "S\t2\t1500.0\t1.0\tb.test\t1\t1\thttp://b.test/\nE\t2\t1501.0\t200\n"
+    )
+    frontier = polite(tmp_path, 3000.0, delay_s=1.0)
+    frontier.admit(1, [Found("http://slow.test/2", 1)])
+    assert frontier.next_due() == pytest.approx(4601.0, abs=0.1)
+    frontier.close()

@@ -28,6 +28,7 @@ def send(outbox: Outbox, journal: Journal) -> None:
 
 LINKS = [
     Found("http://a/1", 1, 5), Found("http://a/2", 1, 5), Found("http://a/3", 2, 5), Found("http://a/4", 2, 6),
+    Found("http://a/4b", 2, 6),
     Found("http://a/5", 2, 6, offsite=1),
 ]  # fmt: skip
 ERRANDS = [
@@ -43,7 +44,7 @@ def test_a_message_carries_links_by_what_they_share_and_the_rest_one_by_one() ->
         message.add(3, one)
     message.add(4, LINKS[0])
     again = read_message(encoded(message))
-    assert [(links.crawl, len(links.urls)) for links in again.links] == [(3, 2), (3, 1), (3, 1), (3, 1), (4, 1)]
+    assert [(links.crawl, len(links.urls)) for links in again.links] == [(3, 2), (3, 1), (3, 2), (3, 1), (4, 1)]
     assert again.found() == [*ERRANDS, *LINKS, LINKS[0]]
     assert again.crawl == 3
 

@@ -398,3 +398,14 @@ def test_sites_that_a_checkpoint_brings_back_are_at_rest_where_they_are_many(tmp
             frontier.admit(crawl, [Found(f"http://{host}/", 0) for host in hosts])
         assert (len(frontier._queues.sites) <= 2, frontier.stats().sites) == (True, 9)
         frontier.close()
+
+
+def test_a_crawl_that_ends_leaves_nothing_queued_at_a_site_that_rests_with_its_wait(bench: Bench) -> None:
+    bench.allow("a", "b")
+    bench.admit("http://a/1", "http://a/2", "http://a/3", "http://b/1")
+    bench.end(next(lease for lease in bench.claim() if lease.key == "a"), End.RETRY, retry_after_s=100.0)
+    bench.claim()
+    assert bench.queues.resting.find("a") == (1, False)
+    bench.frontier.close_crawl(bench.crawl)
+    assert bench.frontier.stats().queued == 0
+    assert bench.queues.sites["a"].clock.due == bench.time + 100.0, "the next crawl waits as well"

@@ -12,7 +12,7 @@ import pytest
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, RobotsRecord
-from weft.frontier.embedded import spill
+from weft.frontier.embedded import rows, spill
 from weft.frontier.embedded.checkpoint import Writer
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.embedded.spill import SpillQueue
@@ -52,8 +52,10 @@ def restored(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that queues have files."""
+    """So that queues, and sites at rest, have files."""
     monkeypatch.setattr(spill, "PIECE", 200)
+    monkeypatch.setattr(rows, "SEGMENT", 400)
+    monkeypatch.setattr(rows, "_BUFFER", 1)
 
 
 def test_a_checkpoint_is_of_the_moment_of_its_fork_whatever_happens_then(

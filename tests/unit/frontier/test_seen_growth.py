@@ -100,6 +100,14 @@ def test_one_at_a_time() -> None:
     assert (seen.add("http://a/"), seen.add("http://a/"), len(seen)) == (True, False, 1)
 
 
+def test_the_table_is_as_large_for_few_at_a_time_as_for_all_at_once() -> None:
+    urls, few, all_ = [f"http://a/{number}" for number in range(9000)], SeenSet(3), SeenSet(3)
+    for at in range(0, len(urls), 90):
+        few.add_new(urls[at : at + 90])
+    all_.add_new(urls)
+    assert few.shape() == all_.shape()
+
+
 def test_the_end_of_one_fingerprint_and_the_start_of_the_next_are_no_third(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fingerprints lie end to end: what is found across a border is none, but one may still come further on."""
     monkeypatch.setattr("weft.frontier.seen.xxh3_64_digest", lambda data, _seed: bytes.fromhex(data.decode()))
