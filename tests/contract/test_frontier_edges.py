@@ -486,3 +486,14 @@ def test_what_is_not_new_hides_nothing_that_comes_with_it(make: Callable[..., Ha
     frontier.admit(harness.crawl, [page("http://a/1"), maps[0]])
     admitted = frontier.admit(harness.crawl, [page("http://a/1"), robots, maps[1], page("http://a/2")])
     assert (admitted.new, admitted.duplicates, frontier.stats().queued) == (1, 1, 4)
+
+
+@each
+def test_what_the_frontier_asks_for_by_itself_is_no_hop_outside_the_scope(make: Callable[..., Harness]) -> None:
+    harness = make()
+    harness.start()
+    harness.frontier.admit(harness.crawl, [Found("https://a.test/1", 3, 7, offsite=2)])
+    (robots,) = harness.frontier.claim("me", 9)
+    assert (robots.url, robots.purpose, robots.offsite) == ("https://a.test/robots.txt", Purpose.ROBOTS, 0)
+    (item,) = harness.frontier.items(harness.crawl)
+    assert (item.depth, item.parent, item.offsite) == (3, 7, 2)

@@ -122,7 +122,7 @@ class Life:
 
     def admit(self) -> None:
         crawl, tenant = self.any_one()
-        urls = [f"http://{self.chance.choice(HOSTS)}/{next(self.names)}" for _ in range(self.chance.randint(1, 6))]
+        urls = [f"https://{self.chance.choice(HOSTS)}/{next(self.names)}" for _ in range(self.chance.randint(1, 6))]
         admission = self.frontier.admit(crawl, [Found(url, self.chance.randrange(3)) for url in urls])
         assert (admission.new, admission.duplicates) == (len(urls), 0)
         assert self.frontier.admit(crawl, [Found(urls[0], 9)]).duplicates == 1
@@ -226,7 +226,7 @@ class Life:
             site.end()
         if is_robots:
             site.robots_out, site.robots_until = False, self.harness.wall + self.chance.choice((30.0, 1e6))
-            self.frontier.robots_known(f"http://{host}", RobotsRecord("allow", b"", site.robots_until), None)
+            self.frontier.robots_known(f"https://{host}", RobotsRecord("allow", b"", site.robots_until), None)
         tenant = self.tenants.get(lease.crawl)
         if tenant is None:
             return

@@ -69,12 +69,12 @@ def polite(delay_s: float, places: int = 1) -> PolitenessSection:
 
 
 def pages(host: str, count: int, depth: int = 0) -> list[Found]:
-    return [Found(f"http://{host}/{number}", depth) for number in range(count)]
+    return [Found(f"https://{host}/{number}", depth) for number in range(count)]
 
 
 def allow(frontier: RedisFrontier, *hosts: str) -> None:
     for host in hosts:
-        frontier.robots_known(f"http://{host}", ALLOW, None)
+        frontier.robots_known(f"https://{host}", ALLOW, None)
 
 
 def finished(frontier: RedisFrontier, *leases: Lease) -> None:
@@ -232,7 +232,7 @@ def a_full_life(pod: Pod, frontier: RedisFrontier, crawl: int) -> list[Lease]:
     leases = {lease.key: lease for lease in frontier.claim("me", 99)}
     frontier.set_aside([leases.pop("b")])
     frontier.keep_cookies(crawl, "hot", b"cookies")
-    frontier.scope_extended(crawl, "http://led.test/")
+    frontier.scope_extended(crawl, "https://led.test/")
     failed = leases.pop("d")
     frontier.cool([Ended(failed, frontier.now(), ok=False)])
     frontier.finish([Outcome(failed, End.RETRY, wait_s=50)])
@@ -380,7 +380,7 @@ def test_what_is_counted_is_what_is_there_whatever_happens(pod: Pod, seed: int) 
             allow(frontier, rng.choice("abcd"))
         elif what in (6, 7):
             count = rng.choice((1, 5, 5, 300))
-            frontier.admit(crawl, [Found(f"http://{rng.choice('abcd')}/{step}-{at}", at % 3) for at in range(count)])
+            frontier.admit(crawl, [Found(f"https://{rng.choice('abcd')}/{step}-{at}", at % 3) for at in range(count)])
         elif what in (8, 9):
             out += frontier.claim("me", rng.randrange(1, 9))
         elif out:

@@ -36,7 +36,7 @@ def pod(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterator
         opened.append(frontier)
         frontier.open_crawl("test", CrawlLimits(**bounds))
         frontier.recover()
-        frontier.robots_known("http://hot", RobotsRecord("allow", b"", 9e12), None)
+        frontier.robots_known("https://hot", RobotsRecord("allow", b"", 9e12), None)
         frontier.note("seeded", "1")
         return frontier
 
@@ -62,7 +62,7 @@ def drained(frontier: RedisFrontier) -> int:
 def test_a_queue_whose_rest_is_on_disk_is_no_end(pod: Callable[..., RedisFrontier]) -> None:
     """Another fetcher has emptied its head, and the lead, which brings more, was killed and is starting again."""
     frontier = pod()
-    frontier.admit(1, [Found(f"http://hot/{number}", 0) for number in range(1500)])
+    frontier.admit(1, [Found(f"https://hot/{number}", 0) for number in range(1500)])
     assert frontier.tend()
     first = drained(frontier)
     facts = frontier.facts()
@@ -79,7 +79,7 @@ def test_a_queue_whose_rest_is_on_disk_is_no_end(pod: Callable[..., RedisFrontie
 def test_a_permit_that_comes_back_goes_to_a_site_that_waits_for_one(pod: Callable[..., RedisFrontier]) -> None:
     """No matter whose it was: pages that are none, leases that are given back, and those of a process that died."""
     frontier = pod(max_pages=3)
-    sites = [f"http://s{number}" for number in range(8)]
+    sites = [f"https://s{number}" for number in range(8)]
     for site in sites:
         frontier.robots_known(site, RobotsRecord("allow", b"", 9e12), None)
     frontier.admit(1, [Found(f"{site}/{number}", 0) for site in sites for number in range(3)])

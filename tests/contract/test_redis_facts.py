@@ -29,8 +29,8 @@ def test_a_url_that_is_claimed_and_given_back_is_always_somewhere(
     server = shared_server("redis")
     connect(server.url).flushall()
     watcher = frontier_of(server.url, tmp_path, "pod0-orchestrator")
-    watcher.admit(1, [Found("http://a.test/", 0)])
-    watcher.robots_known("http://a.test", RobotsRecord("ok", b"", 9e12), None)
+    watcher.admit(1, [Found("https://a.test/", 0)])
+    watcher.robots_known("https://a.test", RobotsRecord("ok", b"", 9e12), None)
     over = threading.Event()
     claimed = []
 

@@ -48,7 +48,7 @@ class Pods:
         self.frontiers = [self.process(0), self.process(1)]
         for pod, frontier in enumerate(self.frontiers):
             for host in HOSTS[pod]:
-                frontier.robots_known(f"http://{host}", ALLOW, None)
+                frontier.robots_known(f"https://{host}", ALLOW, None)
             frontier.commit()
 
     def connection(self, server: RedisServer) -> Any:
@@ -129,7 +129,7 @@ def make_pods(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> It
 def links(first: int, last: int, depth: int = 1) -> list[Found]:
     """Pages of pod 1's hosts."""
     hosts = HOSTS[1][:3]
-    return [Found(f"http://{hosts[number % 3]}/{number}", depth) for number in range(first, last)]
+    return [Found(f"https://{hosts[number % 3]}/{number}", depth) for number in range(first, last)]
 
 
 def names(first: int, last: int) -> list[str]:
@@ -146,7 +146,7 @@ def test_links_that_another_server_has_lost_come_again_once(
     past = [Past(server, tmp_path / f"past{pod}") for pod, server in enumerate(pods.servers)]
     for at in range(10, 40, 10):
         assert pods.frontiers[0].admit(1, links(at - 3, at + 10)).new == 10
-    pods.frontiers[0].scope_extended(1, "http://elsewhere.test/")
+    pods.frontiers[0].scope_extended(1, "https://elsewhere.test/")
     if sender == "lost data too":
         past[0].bring_back()
     past[1].bring_back()
@@ -160,7 +160,7 @@ def test_links_that_another_server_has_lost_come_again_once(
     pods.frontiers[0].admit(1, links(40, 50))
     pods.delivered(0)
     assert pods.crawled(1) == names(0, 50), "each is there, and once"
-    assert pods.frontiers[1].scope_extensions(1) == ["http://elsewhere.test/"]
+    assert pods.frontiers[1].scope_extensions(1) == ["https://elsewhere.test/"]
     stats = pods.frontiers[1].stats()
     assert (stats.admitted, stats.finished, stats.queued, stats.pages) == (50, 50, 0, 50)
     assert pods.waiting() == 0
@@ -281,7 +281,7 @@ def test_what_finds_its_queue_full_comes_again(make_pods: Callable[..., Pods], m
     monkeypatch.setattr(pods.frontiers[0]._others[1]._client, "_limits", tight)
     monkeypatch.setattr(pods.frontiers[1], "_limits", tight)
     host = HOSTS[1][0]
-    many = [Found(f"http://{host}/{number}", 1) for number in range(100)]
+    many = [Found(f"https://{host}/{number}", 1) for number in range(100)]
     for at in range(0, 100, 10):
         pods.frontiers[0].admit(1, many[at : at + 10])
     assert pods.frontiers[0].waiting, "the tail is full, and nobody has spilled it"
@@ -299,7 +299,7 @@ def test_a_permit_is_used_when_the_server_that_gave_it_has_written_so(
     pods = make_pods(CrawlLimits(max_pages=160))
     frontier = pods.frontiers[0]
     frontier.allow(1, 0)
-    frontier.admit(1, [Found(f"http://{HOSTS[0][0]}/{number}", 1) for number in range(20)])
+    frontier.admit(1, [Found(f"https://{HOSTS[0][0]}/{number}", 1) for number in range(20)])
     config = SimpleNamespace(limits=SimpleNamespace(max_pages=160))
     order: Any = SimpleNamespace(config=config, pod=0, pods=2)
     permits = RedisPermits(order, CrawlFolder([tmp_path]), frontier, 1)

@@ -68,8 +68,8 @@ def pod(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterator
 
 def admit(frontier: RedisFrontier, *hosts: str, pages: int = 1) -> None:
     for host in hosts:
-        frontier.robots_known(f"http://{host}", ALLOW, None)
-    frontier.admit(1, [Found(f"http://{host}/{number}", 0) for host in hosts for number in range(pages)])
+        frontier.robots_known(f"https://{host}", ALLOW, None)
+    frontier.admit(1, [Found(f"https://{host}/{number}", 0) for host in hosts for number in range(pages)])
 
 
 def claim(frontier: RedisFrontier, limit: int = 9) -> list[Lease]:
@@ -112,7 +112,7 @@ def test_an_end_is_logged_before_another_process_may_ask(pod: Pod) -> None:
     pod.time += 9.9
     assert claim(other) == []
     pod.time += 0.2
-    assert [found.url for found in claim(other)] == ["http://a/1"]
+    assert [found.url for found in claim(other)] == ["https://a/1"]
 
 
 def test_a_process_among_pods_sends_what_it_has_put_off_when_it_is_closed(pod: Pod) -> None:
@@ -129,7 +129,7 @@ def test_a_process_among_pods_sends_what_it_has_put_off_when_it_is_closed(pod: P
     frontier.close()
     assert log_of(pod, "pod0-fetcher0") == [("start", lease.item), ("200", lease.item)]
     pod.time += 10.1
-    assert [found.url for found in claim(pod.process("pod0-fetcher1"))] == ["http://a/1"]
+    assert [found.url for found in claim(pod.process("pod0-fetcher1"))] == ["https://a/1"]
 
 
 def test_the_delay_counts_from_when_a_request_ended_not_from_when_that_was_reported(pod: Pod) -> None:
@@ -157,7 +157,7 @@ def test_a_process_asks_no_more_for_a_while_when_nothing_was_due(pod: Pod) -> No
     assert len(claim(idle, 1)) == 1
     assert len(claim(idle, 1)) == 1, "as many as were wanted: there may be more"
     assert claim(idle) == []
-    idle.admit(1, [Found("http://c/1", 0)])
+    idle.admit(1, [Found("https://c/1", 0)])
     assert [lease.purpose for lease in claim(idle)] == [Purpose.ROBOTS], "what it has done itself may have made it due"
 
 
@@ -165,7 +165,7 @@ def test_a_page_on_its_way_to_a_parser_is_awaited(pod: Pod) -> None:
     frontier = pod.process()
     admit(frontier, "a", "b", pages=2)
     first, second = claim(frontier)
-    waiting = frontier.admit(1, [Found("http://c/1", 0)])
+    waiting = frontier.admit(1, [Found("https://c/1", 0)])
     assert waiting.new == 1
     assert frontier.fetched([Handed(Ended(first, frontier.now(), ok=True, outcome="200"), b"place")]) == [True]
     assert frontier.fetched([Handed(Ended(first, frontier.now(), ok=True), b"place")]) == [False], "it was told"
@@ -239,11 +239,11 @@ def test_cookies_are_there_at_once_for_whoever_kept_them(pod: Pod) -> None:
 
 def test_items_of_a_pod_are_distinguished_from_anothers(pod: Pod) -> None:
     frontier = pod.process(pod=3)
-    frontier.admit(1, [Found("http://a/1", 0)])
+    frontier.admit(1, [Found("https://a/1", 0)])
     (robots,) = claim(frontier)
     assert robots.item == -(3 << 48) - 1 or robots.item < -(3 << 48)
     frontier.cool([Ended(robots, frontier.now(), ok=True)])
-    frontier.robots_known("http://a", ALLOW, None)
+    frontier.robots_known("https://a", ALLOW, None)
     assert frontier.finish([Outcome(robots, End.OTHER)]) == [True]
     pod.time += 10.1
     (lease,) = claim(frontier)
@@ -257,7 +257,7 @@ def test_items_of_a_pod_are_distinguished_from_anothers(pod: Pod) -> None:
 
 def test_a_recrawl_that_was_cut_off_goes_on_where_it_was(pod: Pod) -> None:
     frontier = pod.process(places=9, delay_s=0.0)
-    known = [Found(f"http://a/{number}", 0) for number in range(2500)]
+    known = [Found(f"https://a/{number}", 0) for number in range(2500)]
     begun: list[int] = []
     frontier.recrawl(1, "run", known, begun.append)
     assert (frontier.stats().queued, begun) == (2500, [0])
@@ -297,12 +297,12 @@ def test_batches_of_another_pod_come_in_their_order_and_once(pod: Pod) -> None:
     with pytest.raises(ServerAway, match="pod 0 has not been opened yet"):
         sender.find_crawl("nobody's")
     assert sender.find_crawl("test") == 1
-    assert sender.deliver(1, "pod1", 1, [Found("http://a/1", 0)]).new == 1
-    again = sender.deliver(1, "pod1", 1, [Found("http://a/1", 0), Found("http://a/2", 0)])
+    assert sender.deliver(1, "pod1", 1, [Found("https://a/1", 0)]).new == 1
+    again = sender.deliver(1, "pod1", 1, [Found("https://a/1", 0), Found("https://a/2", 0)])
     assert (again.new, again.duplicates) == (0, 2), "a batch that came before changes nothing"
     with pytest.raises(Behind):
-        sender.deliver(1, "pod1", 4, [Found("http://a/4", 0)], after=3)
-    assert sender.deliver(1, "pod1", 4, [Found("http://a/4", 0)], after=1).new == 1
+        sender.deliver(1, "pod1", 4, [Found("https://a/4", 0)], after=3)
+    assert sender.deliver(1, "pod1", 4, [Found("https://a/4", 0)], after=1).new == 1
     assert sender.arrived("pod1").last == 4
     assert sender.arrived("nobody").last == 0
     assert frontier.stats().queued == 2
@@ -317,10 +317,10 @@ def test_after_a_loss_the_pods_own_processes_come_before_anothers_batches(pod: P
     pod.client.hset("n", "lost", int(pod.time * 1e6))  # as it stands after data was lost
     pod.client.sadd("settling", "pod0-fetcher0")
     with pytest.raises(ServerAway, match="has lost data and is recovering"):
-        sender.deliver(1, "pod1", 1, [Found("http://a/1", 0)])
+        sender.deliver(1, "pod1", 1, [Found("https://a/1", 0)])
     assert sender.arrived("pod1").last == 0
     pod.client.delete("settling")
-    assert sender.deliver(1, "pod1", 1, [Found("http://a/1", 0)]).new == 1
+    assert sender.deliver(1, "pod1", 1, [Found("https://a/1", 0)]).new == 1
 
 
 # ── figures ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -385,7 +385,7 @@ def test_a_segment_that_was_used_is_kept_for_a_while(pod: Pod) -> None:
     spilled = frontier.tend()
     assert spilled == len(segments(pod)) > 0
     assert frontier.tend() == 0, "nothing is left to move"
-    names = [f"http://hot/{number}" for number in range(100)]
+    names = [f"https://hot/{number}" for number in range(100)]
     claimed: list[str] = []
     moved = 0
     while leases := claim(frontier, 3) or claim(frontier, 3):
@@ -412,7 +412,7 @@ def test_segments_of_what_was_dropped_are_brought_and_counted(pod: Pod) -> None:
     while some := frontier.rejections():
         rejected += [one.item.url for one in some]
         frontier.ended([one.item.item for one in some])
-    assert sorted(rejected) == sorted(f"http://hot/{number}" for number in range(100))
+    assert sorted(rejected) == sorted(f"https://hot/{number}" for number in range(100))
     assert frontier.stats().queued == 0
     assert frontier.facts()[1]["rejects"] == 0, "nobody waits for more"
 

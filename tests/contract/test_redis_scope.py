@@ -21,9 +21,9 @@ from weft.frontier.redis.routing import RoutedRedisFrontier
 from weft.records import Lease, Purpose, Reason
 from weft.supervise.redis_server import RedisServer
 
-SEED, PAGE = "http://one.example/", "http://one.example/page"
-LINKED, LED_TO = "http://two.example/linked", "http://two.example/"
-NEW = "http://two.example/new"
+SEED, PAGE = "https://one.example/", "https://one.example/page"
+LINKED, LED_TO = "https://two.example/linked", "https://two.example/"
+NEW = "https://two.example/new"
 DB = 7
 
 

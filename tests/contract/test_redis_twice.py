@@ -43,8 +43,8 @@ def stored(start: Start, pages: int = 3) -> list[int]:
     """Pages that the store has in its first batch, which was not acknowledged."""
     frontier = start()
     frontier.recover()
-    frontier.robots_known("http://a", RobotsRecord("allow", b"", 9e12), None)
-    frontier.admit(1, [Found(f"http://a/{number}", 0) for number in range(pages + 2)])
+    frontier.robots_known("https://a", RobotsRecord("allow", b"", 9e12), None)
+    frontier.admit(1, [Found(f"https://a/{number}", 0) for number in range(pages + 2)])
     leases = frontier.claim(frontier.owner, pages)
     frontier.finish([Outcome(lease, End.PAGE) for lease in leases], batch=1)
     return [lease.item for lease in leases]

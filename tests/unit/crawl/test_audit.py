@@ -58,7 +58,7 @@ class Crawled:
 @pytest.fixture
 def crawled(tmp_path: Path) -> Crawled:
     made = Crawled(tmp_path / "crawl")
-    made.robots("http://a", (0.0, b"User-agent: *\nDisallow: /private\n"))
+    made.robots("https://a", (0.0, b"User-agent: *\nDisallow: /private\n"))
     return made
 
 
@@ -67,7 +67,7 @@ def begin(at: float = 0.0, boot: str = "boot-1", wall: float | None = None) -> s
 
 
 def start(item: int, at: float, path: str = "/1", *, places: int = 1, delay_s: float = DELAY_S, host: str = "a") -> str:
-    return f"S\t{item}\t{at:.6f}\t{WALL + at:.6f}\t{host}\t{delay_s:g}\t{places}\thttp://{host}{path}\n"
+    return f"S\t{item}\t{at:.6f}\t{WALL + at:.6f}\t{host}\t{delay_s:g}\t{places}\thttps://{host}{path}\n"
 
 
 def end(item: int, at: float, status: str = "200") -> str:
@@ -75,7 +75,7 @@ def end(item: int, at: float, status: str = "200") -> str:
 
 
 def kinds(report: Report) -> list[tuple[str, str]]:
-    return [(one.kind, one.url.removeprefix("http://")) for one in report.violations]
+    return [(one.kind, one.url.removeprefix("https://")) for one in report.violations]
 
 
 def test_requests_that_kept_the_delay_are_counted_and_nothing_is_found(crawled: Crawled, config: Config) -> None:
@@ -83,8 +83,8 @@ def test_requests_that_kept_the_delay_are_counted_and_nothing_is_found(crawled: 
     report = crawled.audit(config)
     assert (report.requests, report.sites, report.cut_off, report.violations) == (3, 1, 0, [])
     assert [(round(waited), needed, url) for waited, needed, url in report.closest[:2]] == [
-        (10, 10.0, "http://a/2"),
-        (13, 10.0, "http://a/3"),
+        (10, 10.0, "https://a/2"),
+        (13, 10.0, "https://a/3"),
     ]
 
 
@@ -96,7 +96,7 @@ def test_a_delay_counts_from_the_end_and_is_judged_to_the_microsecond(crawled: C
     report = crawled.audit(config)
     assert kinds(report) == [("delay", "a/3"), ("delay", "a/4")]
     assert report.violations[1] == Violation(
-        "delay", "http://a/4", "a", WALL + 37.5, "9.500 s after the last request, 10 s required"
+        "delay", "https://a/4", "a", WALL + 37.5, "9.500 s after the last request, 10 s required"
     )
 
 
@@ -119,15 +119,15 @@ def test_never_are_more_requests_open_than_places(crawled: Crawled, config: Conf
 
 
 def test_sites_are_judged_each_for_itself(crawled: Crawled, config: Config) -> None:
-    crawled.robots("http://b", (0.0, b""))
+    crawled.robots("https://b", (0.0, b""))
     crawled.log(begin(), start(1, 5), start(2, 5, host="b"), end(1, 6), end(2, 6), start(3, 7, host="b"), end(3, 8))
     report = crawled.audit(config)
     assert (report.sites, kinds(report)) == (2, [("delay", "b/1")])
 
 
 def test_a_crawl_delay_counts_where_it_is_longer(crawled: Crawled, config: Config) -> None:
-    crawled.robots("http://slow", (0.0, b"User-agent: *\nCrawl-delay: 30\n"))
-    crawled.robots("http://quick", (0.0, b"User-agent: *\nCrawl-delay: 2\n"))
+    crawled.robots("https://slow", (0.0, b"User-agent: *\nCrawl-delay: 30\n"))
+    crawled.robots("https://quick", (0.0, b"User-agent: *\nCrawl-delay: 2\n"))
     lines = []
     for item, host in ((1, "slow"), (11, "quick")):
         lines += [start(item, 5, host=host), end(item, 6), start(item + 1, 20, "/2", host=host), end(item + 1, 21)]
@@ -154,7 +154,7 @@ def test_a_page_needs_a_robots_txt_and_a_robots_txt_none(crawled: Crawled, confi
 
 def test_the_robots_txt_of_that_time_counts(crawled: Crawled, config: Config) -> None:
     forbidden = b"User-agent: *\nDisallow: /\n"
-    crawled.robots("http://b", (50.0, b""), (100.0, forbidden), (150.0, b""))
+    crawled.robots("https://b", (50.0, b""), (100.0, forbidden), (150.0, b""))
     walls = {1: 49.999, 2: 50.0, 3: 99.999, 4: 100.0, 5: 149.999, 6: 150.0}
     # A claim is logged a moment before the record's own time is taken, within what is written down of it.
     lines = [line for item, at in walls.items() for line in (start(item, at, f"/{item}", host="b", delay_s=0.0),
@@ -219,7 +219,7 @@ def test_robots_txt_requests_of_two_pods_are_not_taken_for_one_another(tmp_path:
     """Each pod numbers them from one again."""
     crawled = Crawled(tmp_path / "crawl", pods=2)
     for pod, host in enumerate("ab"):
-        crawled.robots(f"http://{host}", (0.0, b""), pod=pod)
+        crawled.robots(f"https://{host}", (0.0, b""), pod=pod)
     crawled.log(begin(), start(-1, 5, "/robots.txt"), pod=0)
     crawled.log(begin(), start(-1, 6, "/robots.txt", host="b"), end(-1, 7), start(1, 8, host="b"), end(1, 9), pod=1)
     report = crawled.audit(config)

@@ -91,10 +91,10 @@ def test_a_crawl_keeps_its_number_and_what_it_has_seen(bench: Bench) -> None:
     frontier = bench.open(("one", CrawlLimits()), ("two", CrawlLimits()))
     numbers = [frontier.open_crawl(name, CrawlLimits()) for name in ("one", "two", "three")]
     assert len(set(numbers)) == 3
-    frontier.admit(numbers[1], [Found("http://a/1", 0)])
+    frontier.admit(numbers[1], [Found("https://a/1", 0)])
     frontier = bench.open(("two", CrawlLimits()))
     assert frontier.open_crawl("two", CrawlLimits(max_pages=1)) == numbers[1]
-    assert frontier.admit(numbers[1], [Found("http://a/1", 0)]).new == 0
+    assert frontier.admit(numbers[1], [Found("https://a/1", 0)]).new == 0
     assert frontier.open_crawl("four", CrawlLimits()) not in numbers
     assert frontier.open_crawl("one", CrawlLimits()) == numbers[0]
     assert frontier.permits(numbers[1]) == 1
@@ -103,9 +103,9 @@ def test_a_crawl_keeps_its_number_and_what_it_has_seen(bench: Bench) -> None:
 def test_all_crawls_must_have_their_pages_for_all_to_be_done(bench: Bench) -> None:
     frontier = bench.open(("one", CrawlLimits(max_pages=1)), ("two", CrawlLimits(max_pages=1)))
     one, two = (frontier.open_crawl(name, CrawlLimits(max_pages=1)) for name in ("one", "two"))
-    allow(frontier, "http://a", "http://b")
+    allow(frontier, "https://a", "https://b")
     assert not frontier.exhausted()
-    for crawl, url in ((one, "http://a/1"), (two, "http://b/1")):
+    for crawl, url in ((one, "https://a/1"), (two, "https://b/1")):
         frontier.admit(crawl, [Found(url, 0)])
         assert not frontier.exhausted()
         for lease in frontier.claim("me", 9):
@@ -119,12 +119,12 @@ def test_dropping_and_listing_concern_one_crawl(bench: Bench) -> None:
     frontier = bench.open(("one", CrawlLimits()), ("two", CrawlLimits()))
     one, two = (frontier.open_crawl(name, CrawlLimits()) for name in ("one", "two"))
     for crawl in (one, two):
-        frontier.admit(crawl, [Found(f"http://{host}/{crawl}", 0) for host in "ab"])
-    assert [item.url for item in frontier.items(one)] == [f"http://a/{one}", f"http://b/{one}"]
+        frontier.admit(crawl, [Found(f"https://{host}/{crawl}", 0) for host in "ab"])
+    assert [item.url for item in frontier.items(one)] == [f"https://a/{one}", f"https://b/{one}"]
     frontier.drop(one)
     dropped = frontier.rejections()
     assert [(one_.item.url, one_.crawl, one_.reason) for one_ in dropped] == [
-        (f"http://{host}/{one}", one, Reason.DROPPED) for host in "ab"
+        (f"https://{host}/{one}", one, Reason.DROPPED) for host in "ab"
     ]
     assert (list(frontier.items(one)), len(list(frontier.items(two))), frontier.stats().queued) == ([], 2, 2)
     assert frontier.next_due() is not None
@@ -136,8 +136,8 @@ def test_dropping_and_listing_concern_one_crawl(bench: Bench) -> None:
 def test_a_site_with_nothing_left_is_not_looked_at_again(bench: Bench) -> None:
     bench.settings["places"] = 2
     frontier = bench.open()
-    allow(frontier, "http://a")
-    frontier.admit(1, [Found(f"http://a/{number}", 0) for number in range(3)])
+    allow(frontier, "https://a")
+    frontier.admit(1, [Found(f"https://a/{number}", 0) for number in range(3)])
     (lease,) = frontier.claim("me", 9)
     assert frontier.next_due() == bench.time + 10, "the next page may start then"
     frontier.drop(1)
@@ -147,12 +147,12 @@ def test_a_site_with_nothing_left_is_not_looked_at_again(bench: Bench) -> None:
 
 def test_items_are_numbered_from_one_in_each_pod(bench: Bench) -> None:
     frontier = bench.open(pod=3)
-    frontier.admit(1, [Found("http://a/1", 0), Found("http://a/2", 0)])
+    frontier.admit(1, [Found("https://a/1", 0), Found("https://a/2", 0)])
     assert [item.item for item in frontier.items(1)] == [(3 << POD_SHIFT) + 1, (3 << POD_SHIFT) + 2]
     frontier.close()
     bench._opened = None
     frontier = bench.open(pod=3)
-    frontier.admit(1, [Found("http://a/3", 0)])
+    frontier.admit(1, [Found("https://a/3", 0)])
     assert [item.item for item in frontier.items(1)][-1] == (3 << POD_SHIFT) + 3
     assert frontier.epoch == 2
 
@@ -171,22 +171,22 @@ def test_its_clock_never_runs_backwards(bench: Bench) -> None:
 @pytest.mark.parametrize(("boot", "waits"), [("another boot", True), (None, False)])
 def test_after_another_boot_every_site_waits_a_full_delay(bench: Bench, boot: str | None, waits: bool) -> None:
     frontier = bench.open()
-    allow(frontier, "http://a")
-    frontier.admit(1, [Found("http://a/1", 0)])
+    allow(frontier, "https://a")
+    frontier.admit(1, [Found("https://a/1", 0)])
     if boot is not None:
         frontier._journal.put_meta("boot", boot)
     frontier = bench.open()
     bench.time += 9.9
-    assert claimed(frontier) == ([] if waits else ["http://a/1"])
+    assert claimed(frontier) == ([] if waits else ["https://a/1"])
     bench.time += 0.2
-    assert claimed(frontier) == (["http://a/1"] if waits else [])
+    assert claimed(frontier) == (["https://a/1"] if waits else [])
 
 
 def test_by_address_every_site_waits_a_full_delay_after_a_restart(bench: Bench) -> None:
     bench.settings["key_scope"] = "ip"
     frontier = bench.open()
-    allow(frontier, "http://a")
-    frontier.admit(1, [Found("http://a/1", 0)])
+    allow(frontier, "https://a")
+    frontier.admit(1, [Found("https://a/1", 0)])
     assert frontier.next_due() == 0.0 or frontier.next_due() == bench.time, "not at the very first start"
     frontier = bench.open()
     bench.time += 9.9
@@ -199,8 +199,8 @@ def test_by_address_every_site_waits_a_full_delay_after_a_restart(bench: Bench) 
 def test_an_address_that_asks_for_nothing_keeps_its_places(bench: Bench) -> None:
     bench.settings |= {"key_scope": "ip", "places": 2, "delay_s": 0.0}
     frontier = bench.open()
-    allow(frontier, "http://a", "http://b", "http://c")
-    frontier.admit(1, [Found(f"http://{host}/1", 0) for host in "abc"])
+    allow(frontier, "https://a", "https://b", "https://c")
+    frontier.admit(1, [Found(f"https://{host}/1", 0) for host in "abc"])
     leases = frontier.claim("me", 9)
     assert frontier.take_places([Wanted(lease, "192.0.2.1") for lease in leases]) == [True, True, False]
     assert frontier.take_places([Wanted(leases[2], "192.0.2.1")]) == [False], "its lease is over"
@@ -208,10 +208,10 @@ def test_an_address_that_asks_for_nothing_keeps_its_places(bench: Bench) -> None
 
 def test_a_robots_txt_raises_the_delay_and_never_lowers_it(bench: Bench) -> None:
     frontier = bench.open()
-    frontier.admit(1, [Found(f"http://a/{number}", 0) for number in range(5)])
+    frontier.admit(1, [Found(f"https://a/{number}", 0) for number in range(5)])
     delays = []
     for crawl_delay_s in (None, 30.0, 20.0, None):
-        allow(frontier, "http://a", crawl_delay_s=crawl_delay_s)
+        allow(frontier, "https://a", crawl_delay_s=crawl_delay_s)
         bench.time += 100
         (lease,) = frontier.claim("me", 9)
         delays.append(lease.delay_s)
@@ -222,12 +222,12 @@ def test_a_robots_txt_raises_the_delay_and_never_lowers_it(bench: Bench) -> None
 def test_the_news_of_a_longer_delay_counts_from_now(bench: Bench) -> None:
     bench.settings["places"] = 3
     frontier = bench.open()
-    frontier.admit(1, [Found("http://a/1", 0)])
-    allow(frontier, "http://a", crawl_delay_s=30.0)
+    frontier.admit(1, [Found("https://a/1", 0)])
+    allow(frontier, "https://a", crawl_delay_s=30.0)
     bench.time += 29.9
     assert claimed(frontier) == []
     bench.time += 0.2
-    assert claimed(frontier) == ["http://a/1"]
+    assert claimed(frontier) == ["https://a/1"]
 
 
 # ── what is written down ───────────────────────────────────────────────────────────────────────────────────────────
@@ -236,16 +236,16 @@ def test_the_news_of_a_longer_delay_counts_from_now(bench: Bench) -> None:
 def test_a_checkpoint_is_written_when_enough_has_been_and_not_before(bench: Bench) -> None:
     frontier = bench.open(checkpoint_every=100)
     path = bench.folder / "checkpoint"
-    frontier.admit(1, [Found(f"http://a/{number}", 0) for number in range(60)])
+    frontier.admit(1, [Found(f"https://a/{number}", 0) for number in range(60)])
     frontier.commit()
-    frontier.admit(1, [Found(f"http://a/{number}", 0) for number in range(60, 100)])
+    frontier.admit(1, [Found(f"https://a/{number}", 0) for number in range(60, 100)])
     frontier.commit()
     assert not path.exists()
-    frontier.admit(1, [Found(f"http://b/{number}", 0) for number in range(20)])
+    frontier.admit(1, [Found(f"https://b/{number}", 0) for number in range(20)])
     frontier.commit()
     assert path.exists(), "a hundred lines, and a tenth of what it holds"
     path.unlink()
-    frontier.admit(1, [Found(f"http://c/{number}", 0) for number in range(20)])
+    frontier.admit(1, [Found(f"https://c/{number}", 0) for number in range(20)])
     frontier.commit()
     assert not path.exists(), "counted anew from the last one"
 
@@ -253,23 +253,28 @@ def test_a_checkpoint_is_written_when_enough_has_been_and_not_before(bench: Benc
 @pytest.mark.parametrize(("lines", "is_written"), [(4, False), (5, True)])
 def test_closing_writes_a_checkpoint_where_that_saves_something(bench: Bench, lines: int, is_written: bool) -> None:
     frontier = bench.open(checkpoint_every=100)
-    frontier.admit(1, [Found(f"http://a/{number}", 0) for number in range(lines)])
+    frontier.admit(1, [Found(f"https://a/{number}", 0) for number in range(lines)])
     bench.close()
     assert (bench.folder / "checkpoint").exists() == is_written
 
 
 def test_what_is_leased_and_what_is_rejected_is_in_a_checkpoint_and_a_robots_txt_request_is_not(bench: Bench) -> None:
     frontier = bench.open(checkpoint_every=-1_000_000)
-    allow(frontier, "http://a", "http://b")
-    frontier.admit(1, [Found("http://a/1", 0), Found("http://b/1", 0), Found("http://c/1", 0)])
+    allow(frontier, "https://a", "https://b")
+    frontier.admit(1, [Found("https://a/1", 0), Found("https://b/1", 0), Found("https://c/1", 0)])
     leases = frontier.claim("me", 9)
-    assert sorted(lease.url for lease in leases) == ["http://a/1", "http://b/1", "http://c/robots.txt"]
-    frontier.admit(1, [Found("http://d/1", 0)])
+    assert sorted(lease.url for lease in leases) == ["https://a/1", "https://b/1", "https://c/robots.txt"]
+    frontier.admit(1, [Found("https://d/1", 0)])
     frontier.drop(1)
     frontier.commit()
     bench.kill()
     frontier = bench.open()
-    assert sorted(item.url for item in frontier.items(1)) == ["http://a/1", "http://b/1", "http://c/1", "http://d/1"]
+    assert sorted(item.url for item in frontier.items(1)) == [
+        "https://a/1",
+        "https://b/1",
+        "https://c/1",
+        "https://d/1",
+    ]
     assert (frontier.stats().admitted, frontier.stats().finished) == (4, 0)
 
 
@@ -277,8 +282,8 @@ def test_batches_are_over_as_far_as_they_are_acknowledged(bench: Bench) -> None:
     bench.settings |= {"delay_s": 0.0, "places": 9}
     for every in (-1_000_000, 1_000_000):
         frontier = bench.open(checkpoint_every=every)
-        allow(frontier, "http://a")
-        urls = [f"http://a/{every}/{number}" for number in range(4)]
+        allow(frontier, "https://a")
+        urls = [f"https://a/{every}/{number}" for number in range(4)]
         frontier.admit(1, [Found(url, 0) for url in urls])
         for batch, lease in enumerate(frontier.claim("me", 9), 1):
             fetch(frontier, lease, batch=batch)
@@ -288,7 +293,7 @@ def test_batches_are_over_as_far_as_they_are_acknowledged(bench: Bench) -> None:
         bench.kill()
         frontier = bench.open(checkpoint_every=1_000_000)
         assert frontier.acknowledged == 2
-        allow(frontier, "http://a")
+        allow(frontier, "https://a")
         assert frontier.stats().finished == frontier.stats().admitted - 2
         leases = frontier.claim("me", 9)
         assert sorted(lease.url for lease in leases) == urls[2:]
@@ -302,9 +307,9 @@ def test_pages_of_earlier_processes_count_against_the_budgets(bench: Bench) -> N
     limits = CrawlLimits(max_pages=7, max_pages_per_domain=3)
     bench.open(("test", limits))
     frontier = bench.open(("test", limits), recover={"pages": {1: 4, 99: 5}, "by_key": {"a": 2}})
-    allow(frontier, "http://a", "http://b")
+    allow(frontier, "https://a", "https://b")
     assert (frontier.stats().pages, frontier.permits(1)) == (4, 3)
-    frontier.admit(1, [Found(f"http://{host}/{number}", 0) for host in "ab" for number in range(5)])
+    frontier.admit(1, [Found(f"https://{host}/{number}", 0) for host in "ab" for number in range(5)])
     assert sorted(lease.key for lease in frontier.claim("me", 9)) == ["a", "b", "b"]
 
 
@@ -312,14 +317,14 @@ def test_refusals_are_remembered_up_to_a_bound(bench: Bench, monkeypatch: pytest
     monkeypatch.setattr(embedded_module, "REMEMBERED_REFUSALS", 3)
     frontier = bench.open()
     for number in range(5):
-        frontier.refused(1, Reason.SCOPE, f"http://x/{number}", 1)
-    frontier.refused(2, Reason.TRAP, "http://x/4", 1)
+        frontier.refused(1, Reason.SCOPE, f"https://x/{number}", 1)
+    frontier.refused(2, Reason.TRAP, "https://x/4", 1)
     frontier.commit()
     view = FrontierView([bench.folder])
     try:
-        assert [view.refusal(f"http://x/{number}") for number in range(5)] == [Reason.SCOPE] * 3 + [None, Reason.TRAP]
-        assert view.refusal("http://x/4", crawl=1) is None, "another crawl's bound, and another crawl's reason"
-        assert (view.refusal("http://x/4", crawl=2), view.refusal("http://x/0", crawl=1)) == ("trap", "scope")
+        assert [view.refusal(f"https://x/{number}") for number in range(5)] == [Reason.SCOPE] * 3 + [None, Reason.TRAP]
+        assert view.refusal("https://x/4", crawl=1) is None, "another crawl's bound, and another crawl's reason"
+        assert (view.refusal("https://x/4", crawl=2), view.refusal("https://x/0", crawl=1)) == ("trap", "scope")
     finally:
         view.close()
 
@@ -327,10 +332,10 @@ def test_refusals_are_remembered_up_to_a_bound(bench: Bench, monkeypatch: pytest
 def test_every_request_is_logged_with_its_key_its_delay_and_its_places(bench: Bench) -> None:
     bench.settings |= {"delay_s": 2.0, "places": 4, "lease_s": 90.0}
     frontier = bench.open()
-    allow(frontier, "http://a", "http://b")
-    allow(frontier, "http://c", crawl_delay_s=30.0)
+    allow(frontier, "https://a", "https://b")
+    allow(frontier, "https://c", crawl_delay_s=30.0)
     bench.time += 40
-    frontier.admit(1, [Found(f"http://{host}/1", 0) for host in "abc"])
+    frontier.admit(1, [Found(f"https://{host}/1", 0) for host in "abc"])
     leases = {lease.key: lease for lease in frontier.claim("me", 9)}
     bench.time += 1
     fetch(frontier, leases["a"], outcome="200")
@@ -347,7 +352,7 @@ def test_every_request_is_logged_with_its_key_its_delay_and_its_places(bench: Be
 
 def test_tries_of_what_has_ended_are_forgotten(bench: Bench) -> None:
     frontier = bench.open()
-    frontier.admit(1, [Found("http://a/1", 0)])
+    frontier.admit(1, [Found("https://a/1", 0)])
 
     def tried(table: str) -> int:
         frontier.commit()
@@ -360,7 +365,7 @@ def test_tries_of_what_has_ended_are_forgotten(bench: Bench) -> None:
     bench.time += 11
     (robots,) = frontier.claim("me", 9)
     fetch(frontier, robots, End.OTHER)
-    allow(frontier, "http://a")
+    allow(frontier, "https://a")
     assert tried("robots_tries") == 0
     bench.time += 11
     (lease,) = frontier.claim("me", 9)
@@ -380,8 +385,8 @@ def test_a_site_waits_its_delay_also_when_its_last_request_is_many_files_ago(
     bench.settings["delay_s"] = 1000.0
     frontier = bench.open()
     hosts = [f"h{number}" for number in range(40)]
-    allow(frontier, *(f"http://{host}" for host in hosts))
-    frontier.admit(1, [Found(f"http://{host}/{page}", 0) for host in hosts for page in range(2)])
+    allow(frontier, *(f"https://{host}" for host in hosts))
+    frontier.admit(1, [Found(f"https://{host}/{page}", 0) for host in hosts for page in range(2)])
     ends = {}
     for _ in hosts:
         (lease,) = frontier.claim("me", 1)
@@ -392,7 +397,7 @@ def test_a_site_waits_its_delay_also_when_its_last_request_is_many_files_ago(
     assert len(list((bench.folder / "requests").glob("*.log"))) > 5
     bench.kill()
     frontier = bench.open()
-    allow(frontier, *(f"http://{host}" for host in hosts))
+    allow(frontier, *(f"https://{host}" for host in hosts))
     while len(ends) > 30:
         due = frontier.next_due()
         assert due is not None
@@ -427,23 +432,23 @@ def test_the_robots_txt_request_comes_from_the_page_that_waits_for_it(bench: Ben
 def test_a_robots_txt_that_is_being_asked_for_holds_back_its_own_origin_alone(bench: Bench) -> None:
     bench.settings |= {"delay_s": 0.0, "places": 9}
     frontier = bench.open(("one", CrawlLimits()), ("two", CrawlLimits()))
-    allow(frontier, "http://b.a.test")
-    frontier.admit(1, [Found("http://a.a.test/1", 0)])
-    frontier.admit(2, [Found("http://b.a.test/1", 0), Found("http://a.a.test/2", 0)])
-    assert sorted(claimed(frontier)) == ["http://a.a.test/robots.txt", "http://b.a.test/1"]
+    allow(frontier, "https://b.a.test")
+    frontier.admit(1, [Found("https://a.a.test/1", 0)])
+    frontier.admit(2, [Found("https://b.a.test/1", 0), Found("https://a.a.test/2", 0)])
+    assert sorted(claimed(frontier)) == ["https://a.a.test/robots.txt", "https://b.a.test/1"]
 
 
 def test_what_is_rejected_with_its_site_is_asked_for_again_when_there_is_something_new(bench: Bench) -> None:
     frontier = bench.open()
-    frontier.admit(1, [Found("http://a/1", 0)])
+    frontier.admit(1, [Found("https://a/1", 0)])
     (robots,) = frontier.claim("me", 9)
     frontier.cool([Ended(robots, frontier.now(), ok=False)])
     frontier.finish([Outcome(robots, End.RETRY, 20.0)])
     frontier.drop(1)
-    assert [one.item.url for one in frontier.rejections()] == ["http://a/1"], "the robots.txt is nobody's page"
-    frontier.admit(1, [Found("http://a/2", 0)])
+    assert [one.item.url for one in frontier.rejections()] == ["https://a/1"], "the robots.txt is nobody's page"
+    frontier.admit(1, [Found("https://a/2", 0)])
     bench.time += 30
-    assert claimed(frontier) == ["http://a/robots.txt"]
+    assert claimed(frontier) == ["https://a/robots.txt"]
 
 
 def test_the_cookies_of_a_forgotten_crawl_are_gone(bench: Bench) -> None:
@@ -470,8 +475,8 @@ def test_a_journal_that_does_not_tell_the_last_crawl_has_the_highest_number(benc
 def test_a_crawl_delay_that_an_address_was_asked_for_is_known_after_a_kill(bench: Bench) -> None:
     bench.settings |= {"key_scope": "ip", "delay_s": 1.0}
     frontier = bench.open()
-    allow(frontier, "http://a")
-    frontier.admit(1, [Found("http://a/1", 0), Found("http://a/2", 0), Found("http://a/3", 0)])
+    allow(frontier, "https://a")
+    frontier.admit(1, [Found("https://a/1", 0), Found("https://a/2", 0), Found("https://a/3", 0)])
     frontier.commit()
     (lease,) = frontier.claim("me", 9)
     frontier.take_places([Wanted(lease, "192.0.2.1", 50.0)])
@@ -494,8 +499,8 @@ def test_stats_of_one_process_tell_of_no_other(bench: Bench) -> None:
 
 def test_tries_of_a_page_that_was_stored_before_a_kill_are_forgotten_and_no_others(bench: Bench) -> None:
     frontier = bench.open()
-    allow(frontier, "http://a", "http://b")
-    frontier.admit(1, [Found("http://a/1", 0), Found("http://b/1", 0)])
+    allow(frontier, "https://a", "https://b")
+    frontier.admit(1, [Found("https://a/1", 0), Found("https://b/1", 0)])
     leases = frontier.claim("me", 9)
     for lease in leases:
         frontier.cool([Ended(lease, frontier.now(), ok=False)])
@@ -519,8 +524,8 @@ def test_sites_with_an_open_breaker_are_told_until_when_also_after_a_restart(ben
     frontier = bench.open()
     crawl = frontier.open_crawl("test", CrawlLimits())
     frontier.set_trust(crawl, trust)
-    allow(frontier, *(f"{trust + ' ' if trust else ''}http://a.test",))
-    frontier.admit(crawl, [Found(f"http://a.test/{n}", 0) for n in range(9)])
+    allow(frontier, *(f"{trust + ' ' if trust else ''}https://a.test",))
+    frontier.admit(crawl, [Found(f"https://a.test/{n}", 0) for n in range(9)])
 
     def ask(ok: bool) -> None:
         (lease,) = frontier.claim("me", 9)
@@ -548,7 +553,7 @@ def test_sites_with_an_open_breaker_are_told_until_when_also_after_a_restart(ben
 def test_what_comes_due_during_a_claim_is_asked_for_later(bench: Bench) -> None:
     """A process may be held up in the middle of a claim: a robots.txt whose wait ends then is not forgotten."""
     frontier = bench.open(("one", CrawlLimits()))
-    frontier.admit(1, [Found("http://a/1", 0, 0)])
+    frontier.admit(1, [Found("https://a/1", 0, 0)])
     (robots,) = frontier.claim("me", 1)
     frontier.cool([Ended(robots, bench.time, ok=False)])
     frontier.finish([Outcome(robots, End.RETRY, 30.0)])

@@ -543,7 +543,9 @@ def test_nothing_is_left_in_the_journal_of_a_crawl_that_is_forgotten(bench: Benc
     frontier.close_crawl(other)
     frontier.closed(other)
     assert not frontier._journal.forget(other, 1)
-    assert len(list(frontier._journal.rows("crawls"))) == 2, "a kill now leaves a crawl that is forgotten, not rows of none"
+    assert len(list(frontier._journal.rows("crawls"))) == 2, (
+        "a kill now leaves a crawl that is forgotten, not rows of none"
+    )
     while not frontier.forget_crawl(other):
         pass
     assert len(list(frontier._journal.rows("crawls"))) == 1
@@ -609,9 +611,7 @@ def test_the_request_log_is_read_as_far_back_as_the_longest_delay_of_any_site(tm
     (folder / "requests-00000.log").write_text(
         f"B\t{boot_id()}\t5.0\t1.0\nS\t1\t1000.0\t1.0\tslow.test\t3600\t1\thttp://slow.test/1\nE\t1\t1001.0\t200\n"
     )
-    (folder / "requests-00001.log").write_text(
-        "S\t2\t1500.0\t1.0\tb.test\t1\t1\thttp://b.test/\nE\t2\t1501.0\t200\n"
-    )
+    (folder / "requests-00001.log").write_text("S\t2\t1500.0\t1.0\tb.test\t1\t1\thttp://b.test/\nE\t2\t1501.0\t200\n")
     frontier = polite(tmp_path, 3000.0, delay_s=1.0)
     frontier.admit(1, [Found("http://slow.test/2", 1)])
     assert frontier.next_due() == pytest.approx(4601.0, abs=0.1)

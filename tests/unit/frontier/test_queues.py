@@ -94,7 +94,7 @@ def claim_one(frontier: EmbeddedFrontier) -> Lease:
     ("scope", "url", "key"),
     [
         ("domain", "https://www.example.com/", "example.com"),
-        ("domain", "http://example.com:8080/x", "example.com"),
+        ("domain", "https://example.com:8080/x", "example.com"),
         ("host", "https://www.example.com/", "www.example.com"),
         ("ip", "https://b.example.com/x/y", "b.example.com"),
     ],
@@ -109,7 +109,7 @@ def test_keys_are_right_also_after_very_many_of_them(bench: Bench, monkeypatch: 
     monkeypatch.setattr(queues_module, "_KEYS", 5)
     queues = bench.queues()
     for _ in range(2):
-        assert [queues.key_of(f"http://h{n}/x") for n in range(20)] == [f"h{n}" for n in range(20)]
+        assert [queues.key_of(f"https://h{n}/x") for n in range(20)] == [f"h{n}" for n in range(20)]
     assert len(queues._keys) <= 6
 
 
@@ -118,8 +118,8 @@ def test_keys_are_right_also_after_very_many_of_them(bench: Bench, monkeypatch: 
 
 def test_a_site_with_nothing_to_do_is_forgotten_after_a_minute(bench: Bench) -> None:
     frontier = bench.frontier()
-    allow(frontier, "http://a", "http://b")
-    frontier.admit(bench.crawl, [Found("http://a/1", 0), Found("http://b/1", 0), Found("http://b/2", 0)])
+    allow(frontier, "https://a", "https://b")
+    frontier.admit(bench.crawl, [Found("https://a/1", 0), Found("https://b/1", 0), Found("https://b/2", 0)])
     for lease in frontier.claim("me", 9):
         fetch(frontier, lease)
     bench.time += FORGET_AFTER_S - 1
@@ -128,12 +128,12 @@ def test_a_site_with_nothing_to_do_is_forgotten_after_a_minute(bench: Bench) -> 
     bench.time += 1
     frontier.claim("me", 0)
     assert frontier.stats().sites == 1, "the other one has a page to fetch"
-    assert claim_one(frontier).url == "http://b/2"
+    assert claim_one(frontier).url == "https://b/2"
 
 
 def test_few_sites_are_forgotten_at_once(bench: Bench) -> None:
     frontier = bench.frontier()
-    hosts = [f"http://h{number}" for number in range(50)]
+    hosts = [f"https://h{number}" for number in range(50)]
     allow(frontier, *hosts)
     frontier.admit(bench.crawl, [Found(f"{host}/", 0) for host in hosts])
     for lease in frontier.claim("me", 100):
@@ -148,27 +148,27 @@ def test_few_sites_are_forgotten_at_once(bench: Bench) -> None:
 
 def test_a_forgotten_site_keeps_what_it_asked_for(bench: Bench) -> None:
     frontier = bench.frontier(places=3)
-    allow(frontier, "http://a", crawl_delay_s=25.0)
-    frontier.admit(bench.crawl, [Found("http://a/1", 0)])
+    allow(frontier, "https://a", crawl_delay_s=25.0)
+    frontier.admit(bench.crawl, [Found("https://a/1", 0)])
     bench.time += 25
     fetch(frontier, claim_one(frontier))
     bench.time += FORGET_AFTER_S + 30
     frontier.claim("me", 0)
     assert frontier.stats().sites == 0
-    frontier.admit(bench.crawl, [Found(f"http://a/{number}", 0) for number in (2, 3)])
+    frontier.admit(bench.crawl, [Found(f"https://a/{number}", 0) for number in (2, 3)])
     lease = claim_one(frontier)
-    assert (lease.url, lease.delay_s) == ("http://a/2", 25.0)
+    assert (lease.url, lease.delay_s) == ("https://a/2", 25.0)
     fetch(frontier, lease)
     bench.time += 24
     assert frontier.claim("me", 9) == []
     bench.time += 1.1
-    assert claim_one(frontier).url == "http://a/3"
+    assert claim_one(frontier).url == "https://a/3"
 
 
 def test_a_site_whose_wait_is_not_over_is_not_forgotten(bench: Bench) -> None:
     frontier = bench.frontier()
-    allow(frontier, "http://a")
-    frontier.admit(bench.crawl, [Found("http://a/1", 0)])
+    allow(frontier, "https://a")
+    frontier.admit(bench.crawl, [Found("https://a/1", 0)])
     fetch(frontier, claim_one(frontier), slow_down=True, retry_after_s=300.0)
     bench.time += 299
     frontier.claim("me", 0)
@@ -180,16 +180,16 @@ def test_a_site_whose_wait_is_not_over_is_not_forgotten(bench: Bench) -> None:
 
 def test_a_site_that_is_being_asked_is_not_forgotten(bench: Bench) -> None:
     frontier = bench.frontier(lease_s=1000.0)
-    allow(frontier, "http://a")
-    frontier.admit(bench.crawl, [Found("http://a/1", 0)])
+    allow(frontier, "https://a")
+    frontier.admit(bench.crawl, [Found("https://a/1", 0)])
     lease = claim_one(frontier)
     bench.time += 2 * FORGET_AFTER_S
     frontier.claim("me", 0)
-    frontier.admit(bench.crawl, [Found("http://a/2", 0)])
+    frontier.admit(bench.crawl, [Found("https://a/2", 0)])
     assert frontier.claim("me", 9) == []
     fetch(frontier, lease)
     bench.time += 10.1
-    assert claim_one(frontier).url == "http://a/2"
+    assert claim_one(frontier).url == "https://a/2"
 
 
 def test_a_wait_that_is_over_is_none_and_one_of_another_clock_ends(bench: Bench) -> None:
@@ -201,8 +201,8 @@ def test_a_wait_that_is_over_is_none_and_one_of_another_clock_ends(bench: Bench)
 
 def test_a_site_that_waits_for_a_permit_is_not_forgotten(bench: Bench) -> None:
     frontier = bench.frontier(CrawlLimits(max_pages=1), lease_s=1000.0)
-    allow(frontier, "http://a", "http://b")
-    frontier.admit(bench.crawl, [Found("http://a/1", 0), Found("http://b/1", 0)])
+    allow(frontier, "https://a", "https://b")
+    frontier.admit(bench.crawl, [Found("https://a/1", 0), Found("https://b/1", 0)])
     first = claim_one(frontier)
     bench.time += 2 * FORGET_AFTER_S
     assert frontier.claim("me", 9) == []
@@ -212,13 +212,13 @@ def test_a_site_that_waits_for_a_permit_is_not_forgotten(bench: Bench) -> None:
 
 def test_a_domain_keeps_its_budget_however_long_it_is_idle(bench: Bench) -> None:
     frontier = bench.frontier(CrawlLimits(max_pages_per_domain=2))
-    allow(frontier, "http://a")
-    frontier.admit(bench.crawl, [Found("http://a/1", 0)])
+    allow(frontier, "https://a")
+    frontier.admit(bench.crawl, [Found("https://a/1", 0)])
     fetch(frontier, claim_one(frontier))
     for number in (2, 3):
         bench.time += 3 * FORGET_AFTER_S
         assert frontier.claim("me", 9) == []
-        frontier.admit(bench.crawl, [Found(f"http://a/{number}", 0)])
+        frontier.admit(bench.crawl, [Found(f"https://a/{number}", 0)])
         leases = frontier.claim("me", 9)
         assert len(leases) == (1 if number == 2 else 0)
         for lease in leases:
@@ -227,7 +227,7 @@ def test_a_domain_keeps_its_budget_however_long_it_is_idle(bench: Bench) -> None
 
 def test_a_forgotten_site_is_found_again_with_all_its_origins(bench: Bench) -> None:
     frontier = bench.frontier(delay_s=0.0)
-    origins = [f"http://w{number}.example.com" for number in range(12)]
+    origins = [f"https://w{number}.example.com" for number in range(12)]
     allow(frontier, *origins)
     for visit in range(3):
         names = [f"{origin}/{visit}" for origin in origins]
@@ -361,9 +361,9 @@ def crawl_of(queues: Queues, number: int = 1, **limits: int) -> Crawl:
 def test_an_urgent_item_is_due_at_once_and_counted(bench: Bench) -> None:
     queues = bench.queues()
     lane = queues.site("a").lane(crawl_of(queues))
-    queues.push_urgent(lane, Item(1, "http://a/1", 0, 0))
+    queues.push_urgent(lane, Item(1, "https://a/1", 0, 0))
     assert (queues.queued, lane.queued, lane.next_time()) == (1, 1, 0.0)
-    assert queues.pop(lane, 0.0) == Item(1, "http://a/1", 0, 0)
+    assert queues.pop(lane, 0.0) == Item(1, "https://a/1", 0, 0)
     assert (queues.queued, lane.queued) == (0, 0)
 
 
@@ -371,7 +371,7 @@ def test_what_has_ended_since_it_was_written_down_is_passed_over(bench: Bench) -
     queues = bench.queues()
     crawl = crawl_of(queues)
     for number in range(1, 5):
-        queues.enqueue(crawl, Found(f"http://a/{number}", 0), number)
+        queues.enqueue(crawl, Found(f"https://a/{number}", 0), number)
     queues.ended = {1, 3}
     lane = queues.site("a").lane(crawl)
     popped = [item.item for _ in range(2) if (item := queues.pop(lane, bench.time)) is not None]
@@ -382,7 +382,7 @@ def test_what_was_tried_since_it_was_written_down_waits_its_time(bench: Bench) -
     queues = bench.queues()
     crawl = crawl_of(queues)
     for number in range(1, 4):
-        queues.enqueue(crawl, Found(f"http://a/{number}", 0), number)
+        queues.enqueue(crawl, Found(f"https://a/{number}", 0), number)
     queues.retries = {1: (2, bench.wall() + 30.0), 2: (1, bench.wall() - 5.0)}
     lane = queues.site("a").lane(crawl)
     first, second = queues.pop(lane, bench.time), queues.pop(lane, bench.time)
@@ -397,17 +397,17 @@ def test_what_was_tried_since_it_was_written_down_waits_its_time(bench: Bench) -
 def test_robots_txt_redirects_and_retries_go_before_sitemaps_and_pages(bench: Bench) -> None:
     queues = bench.queues()
     crawl = crawl_of(queues)
-    queues.enqueue(crawl, Found("http://a/page", 0), 1)
-    queues.enqueue(crawl, Found("http://a/hop", 0, hops=1, about="http://a/x"), 2)
-    queues.enqueue(crawl, Found("http://a/map.xml", 0, purpose=Purpose.SITEMAP, about="http://a"), 3)
-    queues.enqueue(crawl, Found("http://a/robots.txt", 0, purpose=Purpose.ROBOTS, about="http://a"), -1)
-    queues.enqueue(crawl, Found("http://a/tried", 0, offsite=1), 4, attempt=1, not_before=0.0)
+    queues.enqueue(crawl, Found("https://a/page", 0), 1)
+    queues.enqueue(crawl, Found("https://a/hop", 0, hops=1, about="https://a/x"), 2)
+    queues.enqueue(crawl, Found("https://a/map.xml", 0, purpose=Purpose.SITEMAP, about="https://a"), 3)
+    queues.enqueue(crawl, Found("https://a/robots.txt", 0, purpose=Purpose.ROBOTS, about="https://a"), -1)
+    queues.enqueue(crawl, Found("https://a/tried", 0, offsite=1), 4, attempt=1, not_before=0.0)
     lane = queues.site("a").lane(crawl)
     popped = []
     while (item := queues.pop(lane, bench.time)) is not None:
         popped.append((item.item, item.hops, item.about, item.attempt, item.offsite))
     assert popped == [
-        (-1, 0, "http://a", 0, 0), (2, 1, "http://a/x", 0, 0), (4, 0, "", 1, 1), (3, 0, "http://a", 0, 0),
+        (-1, 0, "https://a", 0, 0), (2, 1, "https://a/x", 0, 0), (4, 0, "", 1, 1), (3, 0, "https://a", 0, 0),
         (1, 0, "", 0, 0),
     ]  # fmt: skip
 
@@ -416,9 +416,9 @@ def test_a_site_is_scheduled_for_its_first_item_and_not_before_its_turn(bench: B
     queues = bench.queues()
     crawl = crawl_of(queues)
     queues.site("a").clock.due = bench.time + 5
-    queues.enqueue(crawl, Found("http://a/1", 0), 1)
+    queues.enqueue(crawl, Found("https://a/1", 0), 1)
     assert queues.wheel.next_due() == bench.time + 5
-    queues.enqueue(crawl, Found("http://b/1", 0, hops=1), 2, not_before=bench.time + 3)
+    queues.enqueue(crawl, Found("https://b/1", 0, hops=1), 2, not_before=bench.time + 3)
     assert queues.wheel.next_due() == bench.time + 3
 
 
@@ -429,7 +429,7 @@ def parked(queues: Queues, crawl: Crawl, count: int) -> list[str]:
     keys = [f"h{number}" for number in range(count)]
     for number, key in enumerate(keys, 1):
         queues.site(key).clock = clock
-        queues.enqueue(crawl, Found(f"http://{key}/", 0), number)
+        queues.enqueue(crawl, Found(f"https://{key}/", 0), number)
     return keys
 
 
@@ -457,7 +457,7 @@ def test_a_parked_site_whose_item_must_wait_does_not_take_the_place(bench: Bench
     clock.active = 1
     for number, (key, not_before) in enumerate((("later", bench.time + 50), ("now", 0.0), ("then", 0.0)), 1):
         queues.site(key).clock = clock
-        queues.enqueue(crawl, Found(f"http://{key}/", 0, hops=1), number, not_before=not_before)
+        queues.enqueue(crawl, Found(f"https://{key}/", 0, hops=1), number, not_before=not_before)
     clock.active = 0
     queues.wake(clock)
     site = queues.wheel.pop(bench.time, Shown.UNKNOWN)
@@ -470,7 +470,7 @@ def test_as_many_blocked_sites_go_on_as_there_are_permits(bench: Bench) -> None:
     queues = bench.queues()
     crawl = crawl_of(queues, in_flight=2)
     for number in range(5):
-        queues.enqueue(crawl, Found(f"http://h{number}/", 0), number + 1)
+        queues.enqueue(crawl, Found(f"https://h{number}/", 0), number + 1)
         site = queues.wheel.pop(bench.time, Shown.UNKNOWN)
         assert site is not None
         crawl.blocked[site] = None
@@ -504,25 +504,25 @@ def test_no_more_parked_sites_are_woken_than_there_are_places_whenever_these_are
 
 def test_a_permit_that_a_sitemap_does_not_use_goes_to_another_site_in_the_same_claim(bench: Bench) -> None:
     frontier = bench.frontier(CrawlLimits(in_flight=1))
-    allow(frontier, "http://a", "http://b", "http://c")
+    allow(frontier, "https://a", "https://b", "https://c")
     frontier.admit(
         bench.crawl,
         [
-            Found("http://a/1", 0),
-            Found("http://b/map.xml", 0, purpose=Purpose.SITEMAP, about="http://b"),
-            Found("http://c/1", 0),
+            Found("https://a/1", 0),
+            Found("https://b/map.xml", 0, purpose=Purpose.SITEMAP, about="https://b"),
+            Found("https://c/1", 0),
         ],
     )
     first = next(lease for lease in frontier.claim("me", 1) if lease.purpose is Purpose.PAGE)
     assert frontier.claim("me", 9) == [], "all others wait for its permit"
     fetch(frontier, first)
-    assert sorted(lease.url for lease in frontier.claim("me", 9)) == ["http://b/map.xml", "http://c/1"]
+    assert sorted(lease.url for lease in frontier.claim("me", 9)) == ["https://b/map.xml", "https://c/1"]
 
 
 def test_a_permit_that_comes_back_is_told_by_when_to_claim_next(bench: Bench) -> None:
     frontier = bench.frontier(CrawlLimits(in_flight=1))
-    allow(frontier, "http://a", "http://b")
-    frontier.admit(bench.crawl, [Found("http://a/1", 0), Found("http://b/1", 0)])
+    allow(frontier, "https://a", "https://b")
+    frontier.admit(bench.crawl, [Found("https://a/1", 0), Found("https://b/1", 0)])
     first = claim_one(frontier)
     assert (frontier.claim("me", 9), frontier.next_due()) == ([], None)
     fetch(frontier, first)
@@ -539,8 +539,8 @@ def test_what_another_process_has_under_way_is_waited_for_where_one_request_at_a
     frontier = EmbeddedFrontier(tmp_path / "f", section, clock=bench.now, wall=bench.wall, machine=mine)
     crawl = frontier.open_crawl("test", CrawlLimits())
     frontier.recover()
-    allow(frontier, "http://a")
-    frontier.admit(crawl, [Found("http://a/1", 0)])
+    allow(frontier, "https://a")
+    frontier.admit(crawl, [Found("https://a/1", 0)])
     theirs.started("a", bench.time, 60.0)
     bench.time += 20.0
     assert len(frontier.claim("me", 9)) == (0 if places == 1 else 1)
@@ -560,8 +560,8 @@ def test_other_processes_are_told_that_a_request_is_over_however_it_ends(
     frontier = EmbeddedFrontier(tmp_path / "f", section, clock=bench.now, wall=bench.wall, machine=mine)
     crawl = frontier.open_crawl("test", CrawlLimits())
     frontier.recover()
-    allow(frontier, "http://a")
-    frontier.admit(crawl, [Found("http://a/1", 0)])
+    allow(frontier, "https://a")
+    frontier.admit(crawl, [Found("https://a/1", 0)])
     lease = claim_one(frontier)
     bench.time += 500.0 if end == "expired" else 100.0
     if end == "released":
@@ -583,12 +583,12 @@ def test_other_processes_are_told_that_a_request_is_over_however_it_ends(
 def test_the_time_in_which_a_crawl_was_paused_is_not_one_in_which_it_waited(bench: Bench) -> None:
     """One that has waited ten of its delays at a site is next there, whatever its weight."""
     frontier = bench.frontier(delay_s=1.0)
-    allow(frontier, "http://a")
+    allow(frontier, "https://a")
     light = frontier.open_crawl("light", CrawlLimits(), bench.section(delay_s=1.0), weight=0.01)
-    frontier.admit(light, [Found(f"http://a/light{number}", 0) for number in range(3)])
+    frontier.admit(light, [Found(f"https://a/light{number}", 0) for number in range(3)])
     fetch(frontier, claim_one(frontier))
     frontier.pause(light)
-    frontier.admit(bench.crawl, [Found(f"http://a/{number}", 0) for number in range(30)])
+    frontier.admit(bench.crawl, [Found(f"https://a/{number}", 0) for number in range(30)])
     for _ in range(15):
         bench.time += 1.1
         fetch(frontier, claim_one(frontier))
@@ -599,7 +599,7 @@ def test_the_time_in_which_a_crawl_was_paused_is_not_one_in_which_it_waited(benc
 
 def test_robots_txt_requests_are_distinguished_by_their_numbers(bench: Bench) -> None:
     frontier = bench.frontier()
-    frontier.admit(bench.crawl, [Found(f"http://{host}/1", 0) for host in "abc"])
+    frontier.admit(bench.crawl, [Found(f"https://{host}/1", 0) for host in "abc"])
     leases = frontier.claim("me", 9)
     assert [lease.purpose for lease in leases] == [Purpose.ROBOTS] * 3
     assert len({lease.item for lease in leases}) == 3 and all(lease.item < 0 for lease in leases)
@@ -607,7 +607,7 @@ def test_robots_txt_requests_are_distinguished_by_their_numbers(bench: Bench) ->
 
 
 def test_sitemaps_are_counted_through_a_restart(bench: Bench) -> None:
-    maps = [Found(f"http://a/{n}.xml", 0, purpose=Purpose.SITEMAP, about="http://a") for n in range(4)]
+    maps = [Found(f"https://a/{n}.xml", 0, purpose=Purpose.SITEMAP, about="https://a") for n in range(4)]
     limits = CrawlLimits(max_sitemaps=2)
     assert bench.frontier(limits).admit(bench.crawl, maps[:1]).new == 1
     assert bench.frontier(limits).admit(bench.crawl, maps[1:]).new == 1
@@ -616,8 +616,8 @@ def test_sitemaps_are_counted_through_a_restart(bench: Bench) -> None:
 def test_a_lease_of_a_crawl_that_has_ended_holds_nothing_that_was_queued_behind_it(bench: Bench) -> None:
     frontier = bench.frontier()
     other = frontier.open_crawl("other", CrawlLimits())
-    allow(frontier, "http://a")
-    frontier.admit(other, [Found(f"http://a/{number}", 0) for number in range(5)])
+    allow(frontier, "https://a")
+    frontier.admit(other, [Found(f"https://a/{number}", 0) for number in range(5)])
     lane = frontier._leases[claim_one(frontier).item].lane
     assert lane.queued == 4
     frontier.close_crawl(other)
@@ -628,7 +628,7 @@ def test_a_lease_of_a_crawl_that_has_ended_holds_nothing_that_was_queued_behind_
 def test_a_site_of_which_something_is_in_use_does_not_come_to_rest(bench: Bench, why: str) -> None:
     queues = bench.queues()
     crawl, idle = crawl_of(queues), crawl_of(queues, 2)
-    queues.enqueue(crawl, Found("http://a/1", 0), 1)
+    queues.enqueue(crawl, Found("https://a/1", 0), 1)
     site = queues.sites["a"]
     lane, other = site.lane(crawl), site.lane(idle)
     assert queues._lane_to_rest(site) is lane
@@ -647,5 +647,5 @@ def test_a_site_of_which_something_is_in_use_does_not_come_to_rest(bench: Bench,
     elif why == "pages":
         other.pages = 1
     else:
-        queues.enqueue(idle, Found("http://a/2", 0), 2)
+        queues.enqueue(idle, Found("https://a/2", 0), 2)
     assert queues._lane_to_rest(site) is None

@@ -41,7 +41,7 @@ class Lives:
         )  # fmt: skip
         self.crawl = frontier.open_crawl("test", limits or CrawlLimits())
         frontier.recover()
-        frontier.robots_known("http://a", RobotsRecord("allow", b"", 9e12), None)
+        frontier.robots_known("https://a", RobotsRecord("allow", b"", 9e12), None)
         self._frontier = frontier
         return frontier
 
@@ -69,39 +69,39 @@ def urls(leases: list[Lease]) -> list[str]:
 
 def test_what_ended_before_a_restart_stays_ended_over_the_next_checkpoint_and_restart(lives: Lives) -> None:
     frontier = lives.next(ALWAYS)
-    frontier.admit(lives.crawl, [Found(f"http://a/{number}", 0) for number in range(6)])
+    frontier.admit(lives.crawl, [Found(f"https://a/{number}", 0) for number in range(6)])
     frontier.commit()
     frontier = lives.next(NEVER)
     end(frontier, frontier.claim("me", 3))
     frontier = lives.next(ALWAYS)
-    frontier.admit(lives.crawl, [Found("http://a/6", 0)])
+    frontier.admit(lives.crawl, [Found("https://a/6", 0)])
     frontier.commit()  # a checkpoint, before anyone has come across those that have ended
     frontier = lives.next(NEVER)
     assert frontier.stats().finished == 3
-    assert urls(frontier.claim("me", 50)) == [f"http://a/{number}" for number in range(3, 7)]
+    assert urls(frontier.claim("me", 50)) == [f"https://a/{number}" for number in range(3, 7)]
     lives.close()
 
 
 def test_a_page_whose_batch_was_never_safe_comes_back_also_where_depth_decides(lives: Lives) -> None:
     limits = CrawlLimits(max_depth=5)
     frontier = lives.next(ALWAYS, limits)
-    frontier.admit(lives.crawl, [Found("http://a/1", 0)])
+    frontier.admit(lives.crawl, [Found("https://a/1", 0)])
     end(frontier, frontier.claim("me", 1), batch=1)
     frontier = lives.next(NEVER, limits)
     assert frontier.stats().finished == 0
-    assert urls(frontier.claim("me", 50)) == ["http://a/1"]
+    assert urls(frontier.claim("me", 50)) == ["https://a/1"]
     lives.close()
 
 
 def test_a_page_that_was_found_by_a_shorter_way_while_it_was_leased_comes_back_there(lives: Lives) -> None:
     limits = CrawlLimits(max_depth=5)
     frontier = lives.next(ALWAYS, limits)
-    frontier.admit(lives.crawl, [Found("http://a/1", 4)])
+    frontier.admit(lives.crawl, [Found("https://a/1", 4)])
     frontier.claim("me", 1)
-    frontier.admit(lives.crawl, [Found("http://a/1", 2)])
+    frontier.admit(lives.crawl, [Found("https://a/1", 2)])
     frontier.commit()
     frontier = lives.next(NEVER, limits)
-    assert [(lease.url, lease.depth) for lease in frontier.claim("me", 50)] == [("http://a/1", 2)]
+    assert [(lease.url, lease.depth) for lease in frontier.claim("me", 50)] == [("https://a/1", 2)]
     assert frontier.stats().queued == 0
     lives.close()
 
@@ -110,10 +110,10 @@ def test_a_page_that_was_found_by_a_shorter_way_while_it_was_leased_comes_back_t
 def test_a_page_that_moved_up_and_was_tried_waits_its_time_after_a_restart(lives: Lives, hops: int) -> None:
     limits = CrawlLimits(max_depth=5)
     frontier = lives.next(ALWAYS, limits)
-    frontier.admit(lives.crawl, [Found("http://a/1", 4, hops=hops)])
+    frontier.admit(lives.crawl, [Found("https://a/1", 4, hops=hops)])
     frontier.commit()
     frontier = lives.next(NEVER, limits)
-    frontier.admit(lives.crawl, [Found("http://a/1", 2, hops=hops)])
+    frontier.admit(lives.crawl, [Found("https://a/1", 2, hops=hops)])
     end(frontier, frontier.claim("me", 1), End.RETRY, wait_s=30.0)
     frontier = lives.next(NEVER, limits)
     lives.time += 29
@@ -127,11 +127,11 @@ def test_the_first_page_after_a_checkpoint_of_nothing_is_not_lost(lives: Lives) 
     frontier = lives.next(ALWAYS)
     frontier.commit()
     frontier = lives.next(NEVER)
-    frontier.admit(lives.crawl, [Found("http://a/1", 0)])
+    frontier.admit(lives.crawl, [Found("https://a/1", 0)])
     frontier.commit()
     frontier = lives.next(NEVER)
     leases = frontier.claim("me", 50)
-    assert urls(leases) == ["http://a/1"]
+    assert urls(leases) == ["https://a/1"]
     end(frontier, leases)
     frontier = lives.next(NEVER)
     assert frontier.stats().finished == 1

@@ -21,7 +21,9 @@ from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import Found, Lease, Purpose
 
 WALL = 1_700_000_000.0
-HOSTS = [f"http://{name}.example{number % 4}.com" for number, name in enumerate("abcdefgh")] + ["https://s.example.org"]
+HOSTS = [f"https://{name}.example{number % 4}.com" for number, name in enumerate("abcdefgh")] + [
+    "https://s.example.org"
+]
 ALWAYS, NEVER = -1_000_000, 1_000_000_000
 
 

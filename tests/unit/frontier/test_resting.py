@@ -175,7 +175,7 @@ class Bench:
 
     def allow(self, *hosts: str) -> None:
         for host in hosts:
-            self.frontier.robots_known(f"http://{host}", RobotsRecord("allow", b"", WALL * 2), None)
+            self.frontier.robots_known(f"https://{host}", RobotsRecord("allow", b"", WALL * 2), None)
 
     def admit(self, *urls: str) -> None:
         self.frontier.admit(self.crawl, [Found(url, 0) for url in urls])
@@ -197,14 +197,14 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 def test_new_sites_begin_at_rest_and_are_woken_by_the_claim_that_needs_them(bench: Bench) -> None:
-    bench.admit(*(f"http://{host}/{number}" for host in "abcde" for number in range(2)))
+    bench.admit(*(f"https://{host}/{number}" for host in "abcde" for number in range(2)))
     assert (len(bench.queues.sites), len(bench.queues.resting)) == (1, 4)
     assert (bench.frontier.stats().sites, bench.frontier.stats().queued) == (5, 10)
-    assert sorted(item.url for item in bench.frontier.items(1)) == [f"http://{h}/{n}" for h in "abcde" for n in (0, 1)]
+    assert sorted(item.url for item in bench.frontier.items(1)) == [f"https://{h}/{n}" for h in "abcde" for n in (0, 1)]
     assert [lease.url for lease in bench.claim(3)] == [
-        "http://a/robots.txt",
-        "http://b/robots.txt",
-        "http://c/robots.txt",
+        "https://a/robots.txt",
+        "https://b/robots.txt",
+        "https://c/robots.txt",
     ]
     assert len(bench.queues.resting) == 2, "no more are woken than are asked for"
 
@@ -212,55 +212,55 @@ def test_new_sites_begin_at_rest_and_are_woken_by_the_claim_that_needs_them(benc
 def test_a_site_comes_back_as_it_was_and_never_early(bench: Bench) -> None:
     """One that asked for a long wait rests with its whole clock."""
     bench.allow("a", "b")
-    bench.admit("http://a/1", "http://a/2", "http://a/3", "http://b/1")
+    bench.admit("https://a/1", "https://a/2", "https://a/3", "https://b/1")
     first = next(lease for lease in bench.claim() if lease.key == "a")
     bench.end(first, End.RETRY, retry_after_s=100.0)
     before, due = bench.queues.sites["a"].clock, bench.time + 100.0
     told = [getattr(before, name) for name in ("due", "last_start", "last_end", "extra_s", "forced_single", "failing")]
     bench.claim()
     assert (bench.queues.resting.find("a"), "a" in bench.queues.sites) == ((1, False), False)
-    bench.admit("http://a/4")
+    bench.admit("https://a/4")
     assert "a" not in bench.queues.sites, "a page for the end of its queue does not wake it"
     while bench.time < due:
         assert not [lease for lease in bench.claim() if lease.key == "a"], bench.time
         bench.time += 0.25
     lease = next(lease for lease in bench.claim() if lease.key == "a")
     clock = bench.queues.sites["a"].clock
-    assert lease.url == "http://a/1", "what is urgent is first"
+    assert lease.url == "https://a/1", "what is urgent is first"
     assert [getattr(clock, name) for name in ("due", "last_end", "extra_s", "forced_single", "failing")] == [
         told[0], *told[2:]
     ]  # fmt: skip
     assert clock.last_start == bench.time
-    assert [item.url for item in bench.frontier.items(1) if item.url.startswith("http://a")] == [
-        "http://a/2", "http://a/3", "http://a/4",
+    assert [item.url for item in bench.frontier.items(1) if item.url.startswith("https://a")] == [
+        "https://a/2", "https://a/3", "https://a/4",
     ]  # fmt: skip
 
 
 def test_what_is_urgent_wakes_a_site(bench: Bench) -> None:
-    bench.admit("http://a/1", "http://b/1")
+    bench.admit("https://a/1", "https://b/1")
     assert bench.queues.resting.find("b") == (1, False)
-    bench.frontier.admit(1, [Found("http://b/2", 0, 7, 1, Purpose.PAGE, "http://x/")])
-    assert [item.url for item in bench.queues.sites["b"].lanes[0].items()] == ["http://b/2", "http://b/1"]
+    bench.frontier.admit(1, [Found("https://b/2", 0, 7, 1, Purpose.PAGE, "https://x/")])
+    assert [item.url for item in bench.queues.sites["b"].lanes[0].items()] == ["https://b/2", "https://b/1"]
 
 
 def test_a_page_wakes_a_site_where_only_a_retry_waits(bench: Bench) -> None:
     bench.allow("a", "b")
-    bench.admit("http://a/1", "http://b/1")
+    bench.admit("https://a/1", "https://b/1")
     lease = next(lease for lease in bench.claim() if lease.key == "a")
     bench.frontier.cool([Ended(lease, bench.time, ok=False)])
     bench.frontier.finish([Outcome(lease, End.RETRY, 500.0)])
     bench.claim()
     assert bench.queues.resting.find("a") == (1, True)
-    bench.admit("http://a/2")
+    bench.admit("https://a/2")
     bench.time += 2.0
-    assert [lease.url for lease in bench.claim()] == ["http://a/2"]
+    assert [lease.url for lease in bench.claim()] == ["https://a/2"]
 
 
 def test_many_sites_have_turns_and_each_keeps_its_delay(bench: Bench) -> None:
     """Forty sites of five pages with room for one: all are asked, none twice within its delay, and each page once."""
     hosts = [f"h{number}" for number in range(40)]
     bench.allow(*hosts)
-    bench.admit(*(f"http://{host}/{number}" for number in range(5) for host in hosts))
+    bench.admit(*(f"https://{host}/{number}" for number in range(5) for host in hosts))
     asked: dict[str, list[float]] = {}
     urls: list[str] = []
     while bench.frontier.next_due() is not None:
@@ -269,18 +269,18 @@ def test_many_sites_have_turns_and_each_keeps_its_delay(bench: Bench) -> None:
             urls.append(lease.url)
             bench.end(lease)
         bench.time += 0.1
-    assert sorted(urls) == sorted(f"http://{host}/{number}" for number in range(5) for host in hosts)
+    assert sorted(urls) == sorted(f"https://{host}/{number}" for number in range(5) for host in hosts)
     assert all(later - earlier >= 1.0 for times in asked.values() for earlier, later in pairwise(times))
     assert bench.frontier.stats().queued == 0
 
 
 def test_a_crawl_that_is_dropped_or_closed_takes_its_sites_at_rest_with_it(bench: Bench) -> None:
     other = bench.frontier.open_crawl("other", CrawlLimits())
-    bench.admit("http://a/1", "http://b/1", "http://c/1")
-    bench.frontier.admit(other, [Found("http://d/1", 0), Found("http://b/2", 0)])
+    bench.admit("https://a/1", "https://b/1", "https://c/1")
+    bench.frontier.admit(other, [Found("https://d/1", 0), Found("https://b/2", 0)])
     assert sorted(bench.queues.sites) == ["a", "b"], "two crawls have something there"
     bench.frontier.drop(bench.crawl)
-    assert sorted(one.item.url for one in bench.frontier.rejections()) == [f"http://{host}/1" for host in "abc"]
+    assert sorted(one.item.url for one in bench.frontier.rejections()) == [f"https://{host}/1" for host in "abc"]
     assert bench.frontier.has_work(other) and not bench.frontier.has_work(bench.crawl)
     bench.frontier.close_crawl(other)
     assert (len(bench.queues.resting), bench.frontier.stats().queued) == (0, 0)
@@ -288,7 +288,7 @@ def test_a_crawl_that_is_dropped_or_closed_takes_its_sites_at_rest_with_it(bench
 
 def test_what_is_at_rest_of_a_paused_crawl_stays_there(bench: Bench) -> None:
     bench.allow("a", "b", "c")
-    bench.admit("http://a/1", "http://b/1", "http://c/1")
+    bench.admit("https://a/1", "https://b/1", "https://c/1")
     bench.frontier.pause(bench.crawl)
     assert bench.claim() == [] and bench.frontier.next_due() is None
     bench.frontier.pause(bench.crawl, False)
@@ -304,8 +304,8 @@ def test_many_hosts_on_one_address_wait_for_its_one_place(tmp_path: Path) -> Non
     frontier.recover()
     hosts = [f"h{number}.test" for number in range(150)]
     for host in hosts:
-        frontier.robots_known(f"http://{host}", RobotsRecord("allow", b"", WALL * 2), None)
-    frontier.admit(crawl, [Found(f"http://{host}/", 0) for host in hosts])
+        frontier.robots_known(f"https://{host}", RobotsRecord("allow", b"", WALL * 2), None)
+    frontier.admit(crawl, [Found(f"https://{host}/", 0) for host in hosts])
     asked: dict[str, float] = {}
     while len(asked) < len(hosts) and time < 2000.0:
         while leases := frontier.claim("me", 20):
@@ -325,7 +325,7 @@ def test_many_hosts_on_one_address_wait_for_its_one_place(tmp_path: Path) -> Non
 
 def test_a_site_has_its_turns_before_it_leaves_its_place_to_others(bench: Bench) -> None:
     bench.allow("a")
-    bench.admit(*(f"http://a/{number}" for number in range(9)), "http://b/1")
+    bench.admit(*(f"https://a/{number}" for number in range(9)), "https://b/1")
     site = bench.queues.sites["a"]
     rested = []
     for served in (KNOWN_TURNS, KNOWN_TURNS + 1):
@@ -337,20 +337,20 @@ def test_a_site_has_its_turns_before_it_leaves_its_place_to_others(bench: Bench)
 
 def test_a_robots_txt_of_a_site_at_rest_is_not_held_in_memory_and_still_known(bench: Bench) -> None:
     bench.allow("a", "b")
-    bench.admit("http://a/1", "http://a/2", "http://b/1")
+    bench.admit("https://a/1", "https://a/2", "https://b/1")
     first = next(lease for lease in bench.claim() if lease.key == "a")
     bench.end(first, retry_after_s=100.0)
-    assert "http://a" in bench.frontier._robots._expiry
+    assert "https://a" in bench.frontier._robots._expiry
     bench.claim()
     assert bench.queues.resting.find("a") == (1, False)
-    assert "http://a" not in bench.frontier._robots._expiry
+    assert "https://a" not in bench.frontier._robots._expiry
     bench.time += 101.0
-    assert [lease.url for lease in bench.claim() if lease.key == "a"] == ["http://a/2"]
+    assert [lease.url for lease in bench.claim() if lease.key == "a"] == ["https://a/2"]
 
 
 def test_a_site_that_was_emptied_at_rest_is_forgotten_when_its_wait_is_over(bench: Bench) -> None:
     bench.allow("a", "b")
-    bench.admit("http://a/1", "http://a/2", "http://b/1")
+    bench.admit("https://a/1", "https://a/2", "https://b/1")
     for lease in bench.claim():
         bench.end(lease, retry_after_s=300.0 if lease.key == "a" else None)
     bench.claim()
@@ -364,9 +364,9 @@ def test_a_site_that_was_emptied_at_rest_is_forgotten_when_its_wait_is_over(benc
 
 
 def test_a_crawl_with_budgets_has_work_while_one_of_its_sites_is_at_rest(bench: Bench) -> None:
-    bench.admit("http://a/1")
+    bench.admit("https://a/1")
     other = bench.frontier.open_crawl("other", CrawlLimits(max_pages_per_domain=5))
-    bench.frontier.admit(other, [Found("http://b/1", 0)])
+    bench.frontier.admit(other, [Found("https://b/1", 0)])
     assert (bench.queues.resting.count(other), bench.frontier.has_work(other)) == (1, True)
     bench.frontier.drop(other)
     assert (bench.queues.resting.count(other), bench.frontier.has_work(other)) == (0, False)
@@ -375,8 +375,8 @@ def test_a_crawl_with_budgets_has_work_while_one_of_its_sites_is_at_rest(bench: 
 def test_a_site_that_may_not_come_to_rest_is_claimed_from_when_it_is_due(bench: Bench) -> None:
     other = bench.frontier.open_crawl("other", CrawlLimits())
     bench.allow("a", "b")
-    bench.admit("http://a/1", "http://a/2", "http://b/1")
-    bench.frontier.admit(other, [Found("http://a/3", 0)])
+    bench.admit("https://a/1", "https://a/2", "https://b/1")
+    bench.frontier.admit(other, [Found("https://a/3", 0)])
     first = next(lease for lease in bench.claim() if lease.key == "a")
     bench.end(first, retry_after_s=100.0)
     assert not [lease for lease in bench.claim() if lease.key == "a"]
@@ -395,14 +395,14 @@ def test_sites_that_a_checkpoint_brings_back_are_at_rest_where_they_are_many(tmp
         crawl = frontier.open_crawl("test", CrawlLimits())
         frontier.recover()
         if not opening:
-            frontier.admit(crawl, [Found(f"http://{host}/", 0) for host in hosts])
+            frontier.admit(crawl, [Found(f"https://{host}/", 0) for host in hosts])
         assert (len(frontier._queues.sites) <= 2, frontier.stats().sites) == (True, 9)
         frontier.close()
 
 
 def test_a_crawl_that_ends_leaves_nothing_queued_at_a_site_that_rests_with_its_wait(bench: Bench) -> None:
     bench.allow("a", "b")
-    bench.admit("http://a/1", "http://a/2", "http://a/3", "http://b/1")
+    bench.admit("https://a/1", "https://a/2", "https://a/3", "https://b/1")
     bench.end(next(lease for lease in bench.claim() if lease.key == "a"), End.RETRY, retry_after_s=100.0)
     bench.claim()
     assert bench.queues.resting.find("a") == (1, False)

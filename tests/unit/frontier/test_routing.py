@@ -89,7 +89,7 @@ def test_what_is_anothers_is_sent_once_and_counts_as_new(pods: Pods) -> None:
 
 def test_redirects_and_sitemaps_are_sent_whenever_they_come(pods: Pods) -> None:
     frontier = pods.open()
-    hop = Found(f"https://{THERE[0]}/1", 1, 5, 1, about="http://x/")
+    hop = Found(f"https://{THERE[0]}/1", 1, 5, 1, about="https://x/")
     sitemap = Found(f"https://{THERE[0]}/map.xml", 0, purpose=Purpose.SITEMAP, about=f"https://{THERE[0]}")
     for _ in range(2):
         assert frontier.admit(1, [hop, sitemap]).new == 2
@@ -98,7 +98,7 @@ def test_redirects_and_sitemaps_are_sent_whenever_they_come(pods: Pods) -> None:
 
 def test_where_depth_decides_a_shorter_way_is_sent_too(pods: Pods) -> None:
     frontier = pods.open(CrawlLimits(max_depth=5))
-    news = [frontier.admit(1, [Found(f"http://{THERE[0]}/1", depth)]).new for depth in (3, 3, 2, 3)]
+    news = [frontier.admit(1, [Found(f"https://{THERE[0]}/1", depth)]).new for depth in (3, 3, 2, 3)]
     assert news == [1, 0, 1, 0]
 
 
@@ -107,23 +107,23 @@ def test_a_message_is_taken_in_once_and_what_is_on_disk_need_not_come_again(pods
     other = RoutedFrontier(pods.folder.with_name("other"), PolitenessSection(delay_s=0.0, places=9), pod=1, pods=PODS)
     other.open_crawl("test", CrawlLimits())
     other.recover()
-    links = [Found(f"http://{HERE[0]}/{number}", 2, 7, offsite=1) for number in range(3)]
-    hop = Found(f"http://{HERE[1]}/hop", 1, 5, 1, about="http://x/")
+    links = [Found(f"https://{HERE[0]}/{number}", 2, 7, offsite=1) for number in range(3)]
+    hop = Found(f"https://{HERE[1]}/hop", 1, 5, 1, about="https://x/")
     other.admit(1, [*links, hop])
-    other.scope_extended(1, "http://new/")
-    other.robots_known(f"http://{HERE[0]}", RobotsRecord("ok", b"body", 9e12), None)
+    other.scope_extended(1, "https://new/")
+    other.robots_known(f"https://{HERE[0]}", RobotsRecord("ok", b"body", 9e12), None)
     other.commit()
     message = other.outbox.next(0, 0)
     assert message is not None
     number, body = message
     received = frontier.receive(1, number, body)
     assert received is not None
-    assert (received.scopes, [count for _, count, _ in received.admissions]) == ([(1, "http://new/")], [3, 1])
+    assert (received.scopes, [count for _, count, _ in received.admissions]) == ([(1, "https://new/")], [3, 1])
     assert [admission.new for *_, admission in received.admissions] == [3, 1]
     assert frontier.receive(1, number, body) is None
     assert (frontier.last_received(1), frontier.last_received(0), frontier.stats().received) == (number, 0, number)
-    assert frontier.scope_extensions(1) == ["http://new/"]
-    record = frontier.robots(f"http://{HERE[0]}")
+    assert frontier.scope_extensions(1) == ["https://new/"]
+    record = frontier.robots(f"https://{HERE[0]}")
     assert record is not None and record.body == b"body"
     queued = sorted(frontier.items(1), key=lambda item: item.url)
     assert [(one.url, one.depth, one.parent, one.hops, one.about, one.offsite) for one in queued] == sorted(
@@ -142,9 +142,9 @@ def test_a_message_is_taken_in_once_and_what_is_on_disk_need_not_come_again(pods
 def test_a_robots_txt_that_another_pod_waits_for_is_asked_for_through_a_restart_and_reported(pods: Pods) -> None:
     frontier = pods.open()
     # Its robots.txt leads to a place of this pod.
-    request = Found(f"http://{HERE[0]}/robots-of-other", 0, 3, 1, Purpose.ROBOTS, f"http://{THERE[0]}")
+    request = Found(f"https://{HERE[0]}/robots-of-other", 0, 3, 1, Purpose.ROBOTS, f"https://{THERE[0]}")
     frontier.admit(1, [request])
-    frontier.robots_known(f"http://{HERE[0]}", RobotsRecord("allow", b"", 9e12), None)
+    frontier.robots_known(f"https://{HERE[0]}", RobotsRecord("allow", b"", 9e12), None)
     frontier = pods.open()
     (lease,) = frontier.claim("me", 9)
     assert (lease.url, lease.purpose, lease.about, lease.hops) == (request.url, Purpose.ROBOTS, request.about, 1)
@@ -162,18 +162,18 @@ def test_a_robots_txt_that_another_pod_waits_for_is_asked_for_through_a_restart_
 @pytest.mark.parametrize("goes_on", [False, True])
 def test_a_robots_txt_that_led_to_another_pod_is_not_asked_for_here_again(pods: Pods, goes_on: bool) -> None:
     frontier = pods.open()
-    about = f"http://{THERE[0]}"
-    frontier.admit(1, [Found(f"http://{HERE[0]}/robots.txt", 0, hops=1, purpose=Purpose.ROBOTS, about=about)])
+    about = f"https://{THERE[0]}"
+    frontier.admit(1, [Found(f"https://{HERE[0]}/robots.txt", 0, hops=1, purpose=Purpose.ROBOTS, about=about)])
     if goes_on:
-        frontier.admit(1, [Found(f"http://{THERE[1]}/robots.txt", 0, hops=2, purpose=Purpose.ROBOTS, about=about)])
+        frontier.admit(1, [Found(f"https://{THERE[1]}/robots.txt", 0, hops=2, purpose=Purpose.ROBOTS, about=about)])
     frontier = pods.open()
     asked = [lease.url for lease in frontier.claim("me", 9)]
-    assert asked == ([] if goes_on else [f"http://{HERE[0]}/robots.txt"])
+    assert asked == ([] if goes_on else [f"https://{HERE[0]}/robots.txt"])
 
 
 def test_what_is_queued_is_told_when_a_pod_comes_back(pods: Pods) -> None:
     frontier = pods.open()
-    frontier.admit(1, [Found(f"http://{host}/{number}", 1) for host in (HERE[0], THERE[0]) for number in range(3)])
+    frontier.admit(1, [Found(f"https://{host}/{number}", 1) for host in (HERE[0], THERE[0]) for number in range(3)])
     pods.close()
     again = RoutedFrontier(pods.folder, PolitenessSection(delay_s=0.0, places=9), pod=0, pods=PODS)
     again.open_crawl("test", CrawlLimits())
@@ -192,8 +192,8 @@ def test_a_robots_txt_of_its_own_is_kept_here(pods: Pods) -> None:
 
 def test_an_errand_that_cannot_be_done_is_answered(pods: Pods) -> None:
     frontier = pods.open()
-    own = Found(f"http://{HERE[0]}/robots.txt", 0, 3, 0, Purpose.ROBOTS, f"http://{HERE[0]}")
-    request = Found(f"http://{HERE[0]}/robots-of-other", 0, 3, 1, Purpose.ROBOTS, f"http://{THERE[0]}")
+    own = Found(f"https://{HERE[0]}/robots.txt", 0, 3, 0, Purpose.ROBOTS, f"https://{HERE[0]}")
+    request = Found(f"https://{HERE[0]}/robots-of-other", 0, 3, 1, Purpose.ROBOTS, f"https://{THERE[0]}")
     frontier.admit(1, [own, request])
     frontier.drop(1)
     frontier.commit()
@@ -206,12 +206,12 @@ def test_an_errand_that_cannot_be_done_is_answered(pods: Pods) -> None:
 @pytest.mark.parametrize(("boot", "leaps"), [("another boot", True), (None, False)])
 def test_after_another_boot_messages_are_numbered_from_far_on(pods: Pods, boot: str | None, leaps: bool) -> None:
     frontier = pods.open()
-    frontier.admit(1, [Found(f"http://{THERE[0]}/1", 0)])
+    frontier.admit(1, [Found(f"https://{THERE[0]}/1", 0)])
     frontier.commit()
     if boot is not None:
         frontier._journal.put_meta("boot", boot)
     frontier = pods.open()
-    frontier.admit(1, [Found(f"http://{THERE[0]}/2", 0)])
+    frontier.admit(1, [Found(f"https://{THERE[0]}/2", 0)])
     frontier.commit()
     assert frontier.stats().sent == (JUMP + 2 if leaps else 2)
 
@@ -242,8 +242,8 @@ def test_permits_that_come_later_let_a_crawl_go_on(pods: Pods) -> None:
 @pytest.mark.parametrize("max_depth", [None, 5])
 def test_links_of_both_pods_are_counted_whether_they_are_new_or_known(pods: Pods, max_depth: int | None) -> None:
     frontier = pods.open(CrawlLimits(max_depth=max_depth))
-    links = [PageLinks(f"http://{host}", [f"http://{host}/{number}" for number in range(3)], 2) for host in THERE[:2]]
-    links.insert(1, PageLinks(f"http://{HERE[0]}", [f"http://{HERE[0]}/1"], 2))
+    links = [PageLinks(f"https://{host}", [f"https://{host}/{number}" for number in range(3)], 2) for host in THERE[:2]]
+    links.insert(1, PageLinks(f"https://{HERE[0]}", [f"https://{HERE[0]}/1"], 2))
     counts = []
     for _ in range(2):
         admission = frontier.admit_links(1, links)
@@ -258,8 +258,8 @@ def test_a_message_of_several_crawls_is_taken_in_but_for_those_that_have_ended(p
     frontier = pods.open()
     message = PodMessage([], [], [], [], {7: "ended", 8: "test"})
     for crawl in (7, 8):
-        message.add(crawl, Found(f"http://{HERE[0]}/hop", 1, 5, 1, about="http://x/"))
-        message.add(crawl, Found(f"http://{HERE[1]}/robots.txt", 0, 5, 1, Purpose.ROBOTS, f"http://{THERE[0]}"))
+        message.add(crawl, Found(f"https://{HERE[0]}/hop", 1, 5, 1, about="https://x/"))
+        message.add(crawl, Found(f"https://{HERE[1]}/robots.txt", 0, 5, 1, Purpose.ROBOTS, f"https://{THERE[0]}"))
     received = frontier.receive(1, 1, encoded(message))
     assert received is not None
     assert [(crawl, count) for crawl, count, _ in received.admissions] == [(1, 1), (1, 0)]
@@ -270,9 +270,9 @@ def test_a_robots_txt_for_a_crawl_that_is_not_opened_again_hides_none_of_another
     frontier = pods.open()
     other = frontier.open_crawl("other", CrawlLimits())
     for crawl, host, about in ((other, HERE[0], THERE[0]), (1, HERE[1], THERE[1])):
-        frontier.admit(crawl, [Found(f"http://{host}/robots.txt", 0, 5, 1, Purpose.ROBOTS, f"http://{about}")])
+        frontier.admit(crawl, [Found(f"https://{host}/robots.txt", 0, 5, 1, Purpose.ROBOTS, f"https://{about}")])
     frontier = pods.open()
-    assert [lease.url for lease in frontier.claim("me", 9)] == [f"http://{HERE[1]}/robots.txt"]
+    assert [lease.url for lease in frontier.claim("me", 9)] == [f"https://{HERE[1]}/robots.txt"]
 
 
 @pytest.mark.parametrize("hops", [0, 1])
@@ -284,7 +284,7 @@ def test_what_comes_to_the_wrong_pod_is_told_where_that_is_checked(
         frontier._checks = checks
         message = PodMessage([], [], [], [], {1: "test"})
         for host in (HERE[0], THERE[0]):
-            message.add(1, Found(f"http://{host}/{number}", 1, 5, hops))
+            message.add(1, Found(f"https://{host}/{number}", 1, 5, hops))
         assert frontier.receive(1, number, encoded(message)) is not None
         told = [record for record in caplog.records if record.getMessage() == "a URL went to the wrong pod"]
-        assert [record.fields["url"] for record in told] == [f"http://{THERE[0]}/2"] * checks  # type: ignore[attr-defined]
+        assert [record.fields["url"] for record in told] == [f"https://{THERE[0]}/2"] * checks  # type: ignore[attr-defined]

@@ -30,7 +30,7 @@ def opened(folder: Path, *, beside: bool = True) -> EmbeddedFrontier:
 
 
 def fill(frontier: EmbeddedFrontier, start: int, count: int) -> None:
-    urls = (f"http://{host}/{number:030d}" for number in range(start, start + count) for host in HOSTS)
+    urls = (f"https://{host}/{number:030d}" for number in range(start, start + count) for host in HOSTS)
     frontier.admit(1, [Found(url, 0) for url in urls])
     frontier.commit()
 
@@ -77,7 +77,7 @@ def test_a_checkpoint_is_of_the_moment_of_its_fork_whatever_happens_then(
     frontier._checkpoint()
     assert frontier._is_saving()
     for host in HOSTS:
-        frontier.robots_known(f"http://{host}", RobotsRecord("allow", b"", 1e12), None)
+        frontier.robots_known(f"https://{host}", RobotsRecord("allow", b"", 1e12), None)
     taken = [lease for _ in range(40) for lease in frontier.claim("me", 20)]
     frontier.drop(1)
     fill(frontier, 100, 30)

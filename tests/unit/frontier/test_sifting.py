@@ -13,7 +13,7 @@ from weft.frontier.admission import Rules
 from weft.frontier.traps import MAX_SEGMENTS, MAX_VARIANTS, suspects, trap
 from weft.records import Lease, Purpose, Reason
 
-ORIGINS = ("http://a.test", "http://www.a.test", "https://b.test:8443", "http://127.0.0.1")
+ORIGINS = ("https://a.test", "https://www.a.test", "https://b.test:8443", "https://127.0.0.1")
 SEGMENTS = st.sampled_from(
     ["x", "x", "y", "ab", "2031", "1850", "2019", "05", "12-", "2031-05", "", "x.pdf", "x.html", "X.JPG", "&y=1850"]
 )  # fmt: skip
@@ -38,12 +38,12 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 
 
-def lease(url: str = "http://a.test/x/1", depth: int = 2, offsite: int = 0) -> Lease:
+def lease(url: str = "https://a.test/x/1", depth: int = 2, offsite: int = 0) -> Lease:
     return Lease(9, 1, url, "", depth, 0, 0, Purpose.PAGE, "", offsite, 0, "", 0, 0.0, 0.0)
 
 
 def rules_of(settings: dict[str, Any]) -> Rules:
-    return Rules(ScopeSection(**settings), ["http://a.test/x/start"], this_year=2026)
+    return Rules(ScopeSection(**settings), ["https://a.test/x/start"], this_year=2026)
 
 
 @given(LINKS)
@@ -58,9 +58,9 @@ def test_what_looks_like_a_trap_is_always_looked_at(links: list[str]) -> None:
 
 def test_plain_links_are_no_suspects() -> None:
     plain = ["", "x", "2019/05/title", "a/b/c/", "a/b/c/d", "1999/12/x", "shop/12345-thing.html", "en/docs/en/start"]
-    assert suspects("http://a.test", [f"http://a.test/{path}" for path in plain], 2026) == set()
+    assert suspects("https://a.test", [f"https://a.test/{path}" for path in plain], 2026) == set()
     odd = ["/".join(map(str, range(100, 101 + MAX_SEGMENTS))), "x/x/x", "1850/05/x", "q?a=1", "x/y/x/z/x", "a=b"]
-    assert len(suspects("http://a.test", [f"http://a.test/{path}" for path in odd], 2026)) == len(odd)
+    assert len(suspects("https://a.test", [f"https://a.test/{path}" for path in odd], 2026)) == len(odd)
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
@@ -84,7 +84,7 @@ def test_judged_together_as_one_by_one(settings: dict[str, Any], links: list[str
 
 def test_variants_of_a_path_are_counted_once_each() -> None:
     rules = rules_of({"scope": "any"})
-    links = [f"http://a.test/p?a={number}&b=1&c=1" for number in range(MAX_VARIANTS + 2)]
+    links = [f"https://a.test/p?a={number}&b=1&c=1" for number in range(MAX_VARIANTS + 2)]
     let_in, refused = rules.sift(links, lease())
     assert [len(some.urls) for some in let_in] == [MAX_VARIANTS]
     assert [reason for _, reason in refused] == [Reason.TRAP, Reason.TRAP]

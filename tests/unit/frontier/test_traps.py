@@ -19,7 +19,7 @@ from weft.frontier.traps import (
     without_session,
 )
 
-ORIGINS = ("http://a", "https://www.example.com:8443")
+ORIGINS = ("https://a", "https://www.example.com:8443")
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
@@ -58,7 +58,7 @@ def test_a_calendar_has_its_years(form: str, year: int, is_trap: bool) -> None:
 
 def test_a_number_that_is_no_year_and_month_is_no_calendar() -> None:
     for path in ("/2099/13/", "/20990/05", "/?id=2099", "/?years=2099", "/2099", "/4099/05"):
-        assert trap(f"http://a{path}", 2026) is None, path
+        assert trap(f"https://a{path}", 2026) is None, path
 
 
 def test_variants_are_counted_by_path_and_by_the_names_of_their_parameters() -> None:
@@ -76,26 +76,26 @@ def test_variants_are_counted_by_path_and_by_the_names_of_their_parameters() -> 
 def test_the_count_of_what_has_not_been_seen_for_longest_is_forgotten() -> None:
     guard = ParameterGuard(kept=3)
     for _ in range(MAX_VARIANTS):
-        assert not guard.explodes("http://x/0?a=&b=&c=")
+        assert not guard.explodes("https://x/0?a=&b=&c=")
     for number in (1, 2):
-        guard.explodes(f"http://x/{number}?a=&b=&c=")
-    assert guard.explodes("http://x/0?a=&b=&c=")
+        guard.explodes(f"https://x/{number}?a=&b=&c=")
+    assert guard.explodes("https://x/0?a=&b=&c=")
     for number in (3, 4):
-        guard.explodes(f"http://x/{number}?a=&b=&c=")
-    assert guard.explodes("http://x/0?a=&b=&c="), "it was seen between the others"
+        guard.explodes(f"https://x/{number}?a=&b=&c=")
+    assert guard.explodes("https://x/0?a=&b=&c="), "it was seen between the others"
     for number in (5, 6, 7):
-        guard.explodes(f"http://x/{number}?a=&b=&c=")
-    assert not guard.explodes("http://x/0?a=&b=&c=")
+        guard.explodes(f"https://x/{number}?a=&b=&c=")
+    assert not guard.explodes("https://x/0?a=&b=&c=")
 
 
 @pytest.mark.parametrize(
     ("url", "pattern"),
     [
         ("https://h1.example/a/12/b34", "https://h1.example/a/0/b0"),
-        ("http://a/about", None),
-        ("http://a/about?b=1&a=2&b=3", "http://a/about?a&b&b"),
-        ("http://a/about?", "http://a/about?"),
-        ("http://10.0.0.1:8080/x", None),
+        ("https://a/about", None),
+        ("https://a/about?b=1&a=2&b=3", "https://a/about?a&b&b"),
+        ("https://a/about?", "https://a/about?"),
+        ("https://10.0.0.1:8080/x", None),
     ],
 )
 def test_the_pattern_of_a_url_leaves_its_host_alone(url: str, pattern: str | None) -> None:
@@ -109,9 +109,9 @@ def observed(
     guard: SamenessGuard, count: int, words: frozenset[str] = WORDS, *, title: str = "T {0}", links: int = 5
 ) -> bool:
     for number in range(count):
-        guard.observe(f"http://a/{number}", title.format(number), links, lambda: words)
-        guard.leads(f"http://a/{number}", f"http://a/{1000 + number}")
-    return guard.stops("http://a/99", "http://a/98")
+        guard.observe(f"https://a/{number}", title.format(number), links, lambda: words)
+        guard.leads(f"https://a/{number}", f"https://a/{1000 + number}")
+    return guard.stops("https://a/99", "https://a/98")
 
 
 def test_so_many_pages_that_are_the_same_stop_their_pattern() -> None:
@@ -135,9 +135,9 @@ def test_pages_are_the_same_that_share_nearly_all_their_words(left_out: int, is_
     fewer = frozenset(sorted(WORDS)[left_out:])
     guard = SamenessGuard()
     for number in range(SAME_PAGES):
-        guard.observe(f"http://a/{number}", "T", 5, lambda number=number: (WORDS, fewer)[number % 2])  # type: ignore[misc]
-        guard.leads(f"http://a/{number}", f"http://a/{1000 + number}")
-    assert guard.stops("http://a/99", "http://a/98") == is_same
+        guard.observe(f"https://a/{number}", "T", 5, lambda number=number: (WORDS, fewer)[number % 2])  # type: ignore[misc]
+        guard.leads(f"https://a/{number}", f"https://a/{1000 + number}")
+    assert guard.stops("https://a/99", "https://a/98") == is_same
 
 
 def test_a_page_of_other_words_is_the_first_of_a_new_row() -> None:
@@ -148,20 +148,28 @@ def test_a_page_of_other_words_is_the_first_of_a_new_row() -> None:
     assert observed(guard, 1, others)
 
 
+def test_links_to_other_hosts_lead_nowhere_here() -> None:
+    guard = SamenessGuard()
+    for number in range(SAME_PAGES + 1):
+        guard.observe(f"https://a/{number}", "T", 5, lambda: WORDS)
+        assert not guard.leads(f"https://a/{number}", f"https://b/{1000 + number}")
+    assert not guard.stops("https://a/99", "https://a/98")
+
+
 def test_pages_without_a_number_are_never_taken_for_a_pattern() -> None:
     guard = SamenessGuard()
     for letter in "abcdefghijklmnopqrstuvwxyz":
-        guard.observe(f"http://a/{letter}", "T", 5, lambda: WORDS)
-        guard.leads(f"http://a/{letter}", f"http://a/{letter}{letter}")
-    assert not guard.stops("http://a/zz", "http://a/z")
-    assert not guard.stops("http://a/1", "http://a/z")
+        guard.observe(f"https://a/{letter}", "T", 5, lambda: WORDS)
+        guard.leads(f"https://a/{letter}", f"https://a/{letter}{letter}")
+    assert not guard.stops("https://a/zz", "https://a/z")
+    assert not guard.stops("https://a/1", "https://a/z")
 
 
 def test_patterns_that_have_not_been_met_for_longest_are_forgotten() -> None:
     guard = SamenessGuard(kept=2)
     observed(guard, SAME_PAGES - 1)
     for host in ("b", "c"):
-        guard.observe(f"http://{host}/1", "T", 5, frozenset)
+        guard.observe(f"https://{host}/1", "T", 5, frozenset)
     assert not observed(guard, 1)
     assert not observed(guard, SAME_PAGES - 2)
     assert observed(guard, 1)
@@ -177,7 +185,7 @@ def test_only_what_names_a_visitor_is_taken_out() -> None:
 
 def test_parameters_go_by_their_names() -> None:
     patterns = ("utm_*", "ref")
-    assert without_parameters("http://a/x", patterns) == "http://a/x"
-    assert without_parameters("http://a/x?utm_a=1&b=2&ref&c", patterns) == "http://a/x?b=2&c"
-    assert without_parameters("http://a/x?ref=1", patterns) == "http://a/x"
-    assert without_parameters("http://a/x?REF=1&reference=2", patterns) == "http://a/x?REF=1&reference=2"
+    assert without_parameters("https://a/x", patterns) == "https://a/x"
+    assert without_parameters("https://a/x?utm_a=1&b=2&ref&c", patterns) == "https://a/x?b=2&c"
+    assert without_parameters("https://a/x?ref=1", patterns) == "https://a/x"
+    assert without_parameters("https://a/x?REF=1&reference=2", patterns) == "https://a/x?REF=1&reference=2"
