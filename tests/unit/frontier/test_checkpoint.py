@@ -92,6 +92,6 @@ def test_all_of_it_is_on_the_disk_before_it_takes_the_old_ones_place(
 
     with monkeypatch.context() as patched:
         patched.setattr(checkpoint, "_private", lambda path, flags: os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        patched.setattr(checkpoint.os, "fsync", fsync)
+        patched.setattr(os, "fsync", fsync)
         path = written(tmp_path / "f", CrawlLimits())
     assert path.read_bytes() in synced
