@@ -32,6 +32,7 @@ from weft.jobs.model import (
 from weft.jobs.store import listing
 from weft.jobs.store.contract import Finish, Idempotency, JobStore
 from weft.jobs.store.sqlite import SqliteJobStore
+from weft.jobs.webhooks.model import Attempt, Hook, HookEvent, HookState
 
 NOW = 1_800_000_000.0
 DONE = Finish(reason=FinishReason.DONE, progress=Progress(completed=2, gone=1), errors_by_class={"http_4xx": 1})
@@ -417,6 +418,68 @@ def test_a_change_by_anybody_moves_the_marker(store: JobStore, open_store: Open)
     assert after != before
     submit(store)
     assert store.marker() != after
+
+
+# ── webhooks ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+HOOK = {"url": "http://hooks.test/"}
+
+
+def attempt(number: int, status: int = 200) -> Attempt:
+    return Attempt(number=number, event=HookEvent.PAGE, at=NOW, status=status)
+
+
+def test_a_hook_is_due_from_the_moment_its_task_has_left_the_queue(store: JobStore, open_store: Open) -> None:
+    plain, task = submit(store), submit(store, webhook=HOOK)
+    assert store.hooks.get(plain.id) is None and store.hooks.due(NOW + 1e6, 10) == []
+    fenced = fence(store)
+    store.claim(Lane.TASK, 5, at=NOW, fence=fenced)
+    other = open_store()
+    assert [hook.task for hook in other.hooks.due(NOW, 10)] == [task.id] and other.hooks.due(NOW - 1, 10) == []
+    waits = Hook(task=task.id, cursor=3, attempts=1, next_at=NOW + 60)
+    assert store.hooks.record(waits, [attempt(4, 500)], fence=fenced) == waits
+    assert other.hooks.due(NOW + 59, 10) == [] and other.hooks.due(NOW + 60, 10) == [waits]
+    other.hooks.record(Hook(task=task.id, cursor=9, state=HookState.DONE), [], fence=fenced)
+    assert store.hooks.due(NOW + 1e6, 10) == []
+
+
+def test_a_task_is_not_old_while_its_hook_is_open(store: JobStore) -> None:
+    task, fenced = submit(store, webhook=HOOK), fence(store)
+    store.move(task.id, TaskState.FAILED, expect={TaskState.PENDING}, at=NOW, finish=DONE)
+    assert store.finished_since(NOW + 1) == []
+    store.hooks.record(Hook(task=task.id, state=HookState.GONE), [attempt(1, 410)], fence=fenced)
+    assert [one.id for one in store.finished_since(NOW + 1)] == [task.id]
+    assert store.delete(task.id, fence=fenced)
+    assert store.hooks.get(task.id) is None and store.hooks.deliveries(task.id, -1, 10) == []
+    store.hooks.record(Hook(task=task.id), [attempt(1)], fence=fenced)  # one that was under way
+    assert store.hooks.get(task.id) is None and store.hooks.deliveries(task.id, -1, 10) == []
+
+
+def test_a_replay_holds_against_what_a_dispatcher_knew_before(store: JobStore) -> None:
+    task, fenced = submit(store, webhook=HOOK), fence(store)
+    store.hooks.record(Hook(task=task.id, cursor=7, state=HookState.GIVEN_UP), [attempt(7)], fence=fenced)
+    back = store.hooks.replay(task.id, 2, (), NOW)
+    assert back is not None and (back.cursor, back.state) == (2, HookState.OPEN)
+    stale = Hook(task=task.id, cursor=9, state=HookState.DONE)
+    assert store.hooks.record(stale, [attempt(9)], fence=fenced) == back == store.hooks.get(task.id)
+    assert [line.number for line in store.hooks.deliveries(task.id, -1, 10)] == [7, 9], "it was sent all the same"
+    assert [line.number for line in store.hooks.deliveries(task.id, 7, 10)] == [9]
+    some = store.hooks.replay(task.id, None, (5, 3), NOW)
+    assert some is not None and (some.cursor, some.resend) == (2, (3, 5))
+    assert store.hooks.replay("no such task", None, (), NOW) is None
+
+
+def test_a_hook_is_not_moved_by_a_runner_that_was_replaced(store: JobStore) -> None:
+    task, old = submit(store, webhook=HOOK), fence(store)
+    store.release("me")
+    with pytest.raises(LeaseLost):
+        store.hooks.record(Hook(task=task.id, cursor=5), [attempt(5)], fence=old)
+    assert store.hooks.get(task.id) == Hook(task=task.id) and store.hooks.deliveries(task.id, -1, 10) == []
+
+
+def test_the_secret_is_made_once(store: JobStore, open_store: Open) -> None:
+    secret = store.hooks.secret()
+    assert len(secret) == 32 and open_store().hooks.secret() == secret == store.hooks.secret()
 
 
 # ── kills ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -26,11 +26,13 @@ def config_for(data_dir: Path, resolve: Mapping[str, str] = {}, **flags: Any) ->
 
 
 @asynccontextmanager
-async def serving(config: ServiceConfig, workers: int = 1) -> AsyncIterator[tuple[EmbeddedJobService, weft.Engine]]:
+async def serving(
+    config: ServiceConfig, workers: int = 1, clock: Callable[[], float] = time.time
+) -> AsyncIterator[tuple[EmbeddedJobService, weft.Engine]]:
     """The first of some workers, and the engine that they share."""
     folder = Path(config.server.data_dir) / ENGINE
     engine = await asyncio.to_thread(weft.Engine, folder, **engine_settings(config))
-    services = [EmbeddedJobService(config) for _ in range(workers)]
+    services = [EmbeddedJobService(config, clock=clock) for _ in range(workers)]
     try:
         for service in services:
             await service.start()

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from weft.errors import BadInput
-from weft.jobs.errors import KeyReused, QueueFull, TaskFinished, TaskUnknown
+from weft.jobs.errors import KeyReused, NoWebhook, QueueFull, TaskFinished, TaskUnknown
 from weft.jobs.model import STARTED, ErrorClass, FinishReason, Progress, Task, TaskState, new_task_id
 from weft.jobs.service import (
     Failure,
@@ -31,6 +31,8 @@ from weft.jobs.service import (
     Timeline,
 )
 from weft.jobs.store.contract import Listing, Submitted
+from weft.jobs.webhooks.model import Delivery, Hook, order_of
+from weft.jobs.webhooks.service import Deliveries, HookStatus
 from weft.urls import host_of
 
 
@@ -44,6 +46,7 @@ class ScriptedService:
         self.max_pending = max_pending
         self.fails: Exception | None = None  # what the next calls raise
         self.problems: tuple[str, ...] = ()
+        self.webhooks = ScriptedWebhooks(self)
         self._news = asyncio.Event()
 
     # ── what a test makes happen ───────────────────────────────────────────────────────────────────────────────────
@@ -253,6 +256,38 @@ class ScriptedService:
 
     def _numbered(self, task_id: str) -> int:
         return max((event.number or 0 for event in self.log[task_id]), default=0)
+
+
+class ScriptedWebhooks:
+    """See `WebhookService`: a log that a test fills, and what was asked to be sent again."""
+
+    def __init__(self, service: ScriptedService) -> None:
+        self._service = service
+        self.log: dict[str, list[Delivery]] = {}
+        self.hooks: dict[str, Hook] = {}
+
+    async def status(self, task_id: str, owner: str | None = None) -> HookStatus:
+        order = order_of(self._service._task(task_id, owner))
+        if order is None:
+            raise NoWebhook(task_id)
+        return HookStatus(order, self.hooks.get(task_id, Hook(task=task_id)))
+
+    async def deliveries(
+        self, task_id: str, owner: str | None = None, *, after: int = -1, limit: int = 100
+    ) -> Deliveries:
+        await self.status(task_id, owner)
+        found = [one for one in self.log.get(task_id, []) if one.number > after]
+        return Deliveries(tuple(found[:limit]), found[limit - 1].number if len(found) > limit else None)
+
+    async def replay(
+        self, task_id: str, owner: str | None = None, *, after: int | None = None, numbers: Sequence[int] = ()
+    ) -> HookStatus:
+        order = (await self.status(task_id, owner)).order
+        self.hooks[task_id] = Hook(task=task_id, cursor=-1 if after is None else after, resend=tuple(numbers))
+        return HookStatus(order, self.hooks[task_id])
+
+    async def secret(self, owner: str = "") -> str:
+        return f"whsec_{owner}"
 
 
 def _result(event: JobEvent) -> Result:

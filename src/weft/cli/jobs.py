@@ -10,24 +10,16 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from weft.cli.output import output_flags, print_document, shown
+from weft.cli.job_webhooks import webhooks
+from weft.cli.output import print_document, shown
+from weft.cli.service_flags import client, service_flags
 from weft.errors import BadInput
 
 if TYPE_CHECKING:
     from weft.client import Weft
     from weft.client.model import Status
 
-DEFAULT_URL = "http://127.0.0.1:8000"
 EXIT_CODES = {"COMPLETED": 0, "PARTIAL": 3}  # FAILED and CANCELLED: 1
-
-
-def service_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds what every command needs to reach a service."""
-    url = click.option(
-        "--server", metavar="ADDRESS", help=f"Where the service is. [default: WEFT_SERVER, else {DEFAULT_URL}]"
-    )
-    key = click.option("--key-file", metavar="FILE", help="File with an API key. [default: the key in WEFT_API_KEY]")
-    return url(key(output_flags(command)))
 
 
 @click.group()
@@ -36,6 +28,9 @@ def jobs() -> None:
 
     `weft serve` runs one. An API key, where the service needs one, comes from the variable WEFT_API_KEY or from a file.
     """
+
+
+jobs.add_command(webhooks)
 
 
 @jobs.command()
@@ -52,6 +47,7 @@ def jobs() -> None:
     "--formats", metavar="NAME[,NAME]", multiple=True, help="What is kept of a page: markdown, text, html, links, ..."
 )
 @click.option("--extract", metavar="FILE", help="Rules for the fields of a page, in JSON or YAML.")
+@click.option("--webhook", metavar="URL", help="Where to tell what happens, signed.")
 @click.option("--no-partial", is_flag=True, help="A task that could not do all of it has failed.")
 @click.option("--idempotency-key", metavar="TEXT", help="The same text again gives the first task again.")
 @click.option("--watch", "follow", is_flag=True, help="Show how far it is, until it ends.")
@@ -184,21 +180,6 @@ def list_(status: Any, limit: int, server: str | None, key_file: str | None, as_
     if not found and not quiet:
         click.echo("no tasks", err=True)
     return 0
-
-
-def client(server: str | None, key_file: str | None) -> Weft:
-    """The service that is meant."""
-    from pathlib import Path
-
-    from weft.client import Weft
-
-    key = os.environ.get("WEFT_API_KEY") or None
-    if key_file is not None:
-        try:
-            key = Path(key_file).read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadInput(f"key_file {key_file}: cannot be read: {getattr(error, 'strerror', 'no text')}") from None
-    return Weft(server or os.environ.get("WEFT_SERVER") or DEFAULT_URL, key=key, patience=2.0)
 
 
 def _watch(weft: Weft, task_id: str, as_json: bool, quiet: bool) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any, TypeVar, Unpack
 
@@ -13,6 +13,7 @@ from weft.client.calls import LOOK_EVERY_S, SILENT_S, Call
 from weft.client.errors import ClientError
 from weft.client.model import (
     Changed,
+    Delivery,
     Event,
     Page,
     PageError,
@@ -23,6 +24,7 @@ from weft.client.model import (
     Status,
     Submitted,
     Summary,
+    Webhook,
 )  # fmt: skip
 from weft.client.sse import EventParser
 from weft.client.telling import Progress, shower
@@ -150,6 +152,30 @@ class AsyncWeft:
     async def health(self) -> dict[str, Any]:
         """How the service as a whole is."""
         return await self._call(calls.health())
+
+    async def webhook(self, task_id: str) -> Webhook:
+        """How far a task's webhook is."""
+        return await self._call(calls.webhook(task_id))
+
+    async def deliveries(self, task_id: str) -> AsyncIterator[Delivery]:
+        """What became of each event of a task's webhook, in the order of the events."""
+        cursor: str | None = None
+        while True:
+            found = await self._call(calls.deliveries(task_id, 1000, cursor))
+            for delivery in found.deliveries:
+                yield delivery
+            cursor = found.next_cursor
+            if cursor is None:
+                return
+
+    async def replay(self, task_id: str, *, after: int | None = None, numbers: Sequence[int] = ()) -> Webhook:
+        """Has a webhook's events sent again: everything behind a number (-1: all), or some; else it goes on where it
+        has stopped."""
+        return await self._call(calls.replay(task_id, after, numbers))
+
+    async def webhook_secret(self) -> str:
+        """What this key's deliveries are signed with."""
+        return (await self._call(calls.webhook_secret()))["secret"]
 
     async def _stretches(self, task_id: str, include_errors: bool) -> AsyncIterator[Results]:
         cursor: str | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -12,7 +12,18 @@ from msgspec import Struct
 
 from weft import __version__
 from weft.client.errors import ClientError, NotWeft, Refused
-from weft.client.model import Changed, Event, Listing, Page, PageError, Results, Status, Submitted
+from weft.client.model import (
+    Changed,
+    Deliveries,
+    Event,
+    Listing,
+    Page,
+    PageError,
+    Results,
+    Status,
+    Submitted,
+    Webhook,
+)
 from weft.errors import BadInput
 
 T = TypeVar("T")
@@ -155,6 +166,28 @@ def tasks(state: str | None, limit: int, cursor: str | None) -> Call[Listing]:
 def health() -> Call[dict[str, Any]]:
     """How the service is."""
     return Call("GET", "/scraping/status", typed(dict[str, Any]))
+
+
+def webhook(task_id: str) -> Call[Webhook]:
+    """How far a task's webhook is."""
+    return Call("GET", f"{_task(task_id)}/webhook", typed(Webhook))
+
+
+def deliveries(task_id: str, limit: int, cursor: str | None) -> Call[Deliveries]:
+    """A stretch of a webhook's delivery log."""
+    query = {"limit": limit} | ({"cursor": cursor} if cursor is not None else {})
+    return Call("GET", f"{_task(task_id)}/webhook/deliveries?{urlencode(query)}", typed(Deliveries))
+
+
+def replay(task_id: str, after: int | None, numbers: Sequence[int]) -> Call[Webhook]:
+    """Sends a webhook's events again."""
+    body = msgspec.json.encode({"after": after, "numbers": list(numbers)})
+    return Call("POST", f"{_task(task_id)}/webhook/replay", typed(Webhook), body)
+
+
+def webhook_secret() -> Call[dict[str, str]]:
+    """What the caller's deliveries are signed with."""
+    return Call("GET", "/scraping/webhook-secret", typed(dict[str, str]))
 
 
 def events(task_id: str, after: int) -> Call[None]:

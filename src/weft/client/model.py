@@ -30,6 +30,7 @@ class ScrapeOptions(TypedDict, total=False):
     exclude_tags: list[str]
     only_main_content: bool
     render: Literal["never"]
+    webhook: str | dict[str, Any]
     respect_robots: Literal[True]
 
 
@@ -216,3 +217,38 @@ class Scrape(list[Page]):
         super().__init__(pages)
         self.status = status
         self.errors = errors
+
+
+class Webhook(Struct, frozen=True):
+    """How far a task's webhook is; `delivered_up_to` is -1 while nothing was delivered."""
+
+    task_id: str
+    url: str
+    events: list[str]
+    state: Literal["open", "done", "gone", "given_up"]
+    delivered_up_to: int
+    to_send_again: list[int]
+    failed_attempts: int
+    next_attempt_at: datetime | None
+    last_error: str
+
+
+class Delivery(Struct, frozen=True):
+    """What became of one event of a webhook."""
+
+    id: str
+    number: int
+    event: str
+    attempts: int
+    status: int
+    error: str
+    first_at: datetime
+    last_at: datetime
+    delivered_at: datetime | None
+
+
+class Deliveries(Struct, frozen=True):
+    """A stretch of a delivery log."""
+
+    deliveries: list[Delivery]
+    next_cursor: str | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.client
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, TypeVar, Unpack
 
@@ -13,6 +13,7 @@ from weft.client.calls import LOOK_EVERY_S, SILENT_S, Answer, Call
 from weft.client.errors import ClientError, NoAnswer
 from weft.client.model import (
     Changed,
+    Delivery,
     Event,
     Page,
     PageError,
@@ -23,6 +24,7 @@ from weft.client.model import (
     Status,
     Submitted,
     Summary,
+    Webhook,
 )  # fmt: skip
 from weft.client.sse import EventParser
 from weft.client.telling import Progress, shower
@@ -144,6 +146,29 @@ class Weft:
     def health(self) -> dict[str, Any]:
         """How the service as a whole is."""
         return self._call(calls.health())
+
+    def webhook(self, task_id: str) -> Webhook:
+        """How far a task's webhook is."""
+        return self._call(calls.webhook(task_id))
+
+    def deliveries(self, task_id: str) -> Iterator[Delivery]:
+        """What became of each event of a task's webhook, in the order of the events."""
+        cursor: str | None = None
+        while True:
+            found = self._call(calls.deliveries(task_id, 1000, cursor))
+            yield from found.deliveries
+            cursor = found.next_cursor
+            if cursor is None:
+                return
+
+    def replay(self, task_id: str, *, after: int | None = None, numbers: Sequence[int] = ()) -> Webhook:
+        """Has a webhook's events sent again: everything behind a number (-1: all), or some; else it goes on where it
+        has stopped."""
+        return self._call(calls.replay(task_id, after, numbers))
+
+    def webhook_secret(self) -> str:
+        """What this key's deliveries are signed with."""
+        return (self._call(calls.webhook_secret()))["secret"]
 
     def _stretches(self, task_id: str, include_errors: bool) -> Iterator[Results]:
         cursor: str | None = None

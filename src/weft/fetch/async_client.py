@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from weft.config import FetchSection
 from weft.fetch.client import Client, Refusal
@@ -19,7 +19,7 @@ from weft.records import FetchResult
 
 
 class AsyncClient:
-    """GETs URLs from coroutines."""
+    """Asks for URLs from coroutines."""
 
     def __init__(
         self,
@@ -48,12 +48,21 @@ class AsyncClient:
 
     async def get(self, url: str, headers: Sequence[tuple[str, str]] = ()) -> FetchResult:
         """Fetches one URL; errors of the transfer are in the result."""
+        return await self._ask(url, headers, {})
+
+    async def post(
+        self, url: str, body: bytes, headers: Sequence[tuple[str, str]] = (), *, keep_bytes: int = 0
+    ) -> FetchResult:
+        """Sends a body; of the answer's at most `keep_bytes` are read. No redirect is followed."""
+        return await self._ask(url, headers, {"body": body, "keep_bytes": keep_bytes})
+
+    async def _ask(self, url: str, headers: Sequence[tuple[str, str]], more: dict[str, Any]) -> FetchResult:
         async with self._places:
             if self._closed:
                 raise RuntimeError("the client is closed")
             ended: asyncio.Future[FetchResult] = self._loop.create_future()
             self._pending.add(ended)
-            self._client.submit(url, headers, ended)
+            self._client.submit(url, headers, ended, **more)
             self._set_timer()
             try:
                 return await ended

@@ -136,8 +136,10 @@ class Client:
         address: str | None = None,
         filtered: bool = False,
         is_first: bool = False,
+        body: bytes | None = None,
     ) -> None:
-        """Begins one GET; `headers` are added to the usual ones, and replace those of the same name.
+        """Begins one GET, or the POST of a body; `headers` are added to the usual ones, and replace those of the same
+        name.
 
         With `keep_bytes` a body is read up to that size; a longer one ends as too large, with the bytes read. `until`:
         a deadline in the client's clock, after which nothing is sent and a transfer in flight is aborted, also when
@@ -165,7 +167,7 @@ class Client:
         elif now >= until:
             self._end(transfer, *OVERDUE)
         else:
-            self._prepare(transfer, found, headers)
+            self._prepare(transfer, found, headers, body)
             if address is None:
                 self._resolve(transfer)
             else:
@@ -222,27 +224,34 @@ class Client:
 
     # -- the beginning of a transfer
 
-    def _prepare(self, transfer: Transfer, found: re.Match[str], headers: Sequence[tuple[str, str]]) -> None:
-        """Sets URL and headers, and records the request head as it will be sent."""
+    def _prepare(
+        self, transfer: Transfer, found: re.Match[str], headers: Sequence[tuple[str, str]], body: bytes | None
+    ) -> None:
+        """Sets URL, body and headers, and records the request head as it will be sent."""
         scheme, authority, host, port, target = found.groups()
         origin = f"{scheme}://{authority}"
         transfer.host = host
         transfer.aim(origin, target if target and target[0] == "/" else "/" + (target or ""))
-        transfer.connect_only(bool(self._raw.origins) and origin in self._raw.origins)
+        transfer.post(body)
+        # What is read leniently is asked for by us, in one piece: a GET alone.
+        transfer.connect_only(body is None and bool(self._raw.origins) and origin in self._raw.origins)
         tail = self._usual_tail
-        if headers or not transfer.usual or transfer.lenient:
+        if headers or not transfer.usual or transfer.lenient or transfer.posts:
             tail = self._set_headers(transfer, headers)
         if port is not None and port == _DEFAULT_PORT[scheme]:
             authority = host
-        transfer.request_head = f"GET {transfer.target} HTTP/1.1\r\nHost: {authority}\r\n".encode() + tail
+        method = "GET" if body is None else "POST"
+        transfer.request_head = f"{method} {transfer.target} HTTP/1.1\r\nHost: {authority}\r\n".encode() + tail
 
     def _set_headers(self, transfer: Transfer, headers: Sequence[tuple[str, str]]) -> bytes:
         chosen = merged(self._usual, headers) if headers else self._usual
         if transfer.lenient:
             chosen = [*chosen, ("Connection", "close")]
         lines, tail = wire(chosen)
+        if transfer.posts:
+            lines.append(b"Expect:")  # libcurl would wait a second for leave to send a large body
         transfer.curl.setopt(pycurl.HTTPHEADER, lines)
-        transfer.usual = chosen is self._usual
+        transfer.usual = chosen is self._usual and not transfer.posts
         return tail
 
     def _resolve(self, transfer: Transfer) -> None:

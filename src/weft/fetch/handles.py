@@ -84,6 +84,7 @@ class Transfer:
         "origin",
         "pinned",
         "pool",
+        "posts",
         "request_head",
         "running",
         "started",
@@ -106,6 +107,7 @@ class Transfer:
         self.pinned = ""
         self.usual = True  # the handle is set to the usual headers
         self.lenient = False  # libcurl only connects; the answer is read by us
+        self.posts = False  # the handle is set to send a body
         self.cuts = False  # the handle is set to end a body after `keep_bytes`
         self.opened: socket.socket | None = None  # the connection, if it was opened for this transfer
         self.clear()
@@ -152,6 +154,14 @@ class Transfer:
             shown = f"[{address}]" if ":" in address else address
             self.curl.setopt(pycurl.CONNECT_TO, [f"::{shown}:"])
             self.pinned = address
+
+    def post(self, body: bytes | None) -> None:
+        """Makes the next request a POST of this body; None: a GET."""
+        if body is not None:
+            self.curl.setopt(pycurl.POSTFIELDS, body)
+        elif self.posts:
+            self.curl.setopt(pycurl.HTTPGET, 1)
+        self.posts = body is not None
 
     def hold(self, opened: socket.socket | None) -> None:
         """Keeps a connection's socket for `has_surplus`, which needs it for plain HTTP only."""

@@ -37,6 +37,8 @@ from weft.jobs.runner import Runner
 from weft.jobs.service import Health, JobEvent, Latest, Records, Results, Status, Submission, Timeline
 from weft.jobs.store.contract import Finish, JobStore, Listing, Submitted
 from weft.jobs.store.sqlite import SqliteJobStore
+from weft.jobs.webhooks.dispatcher import Dispatcher
+from weft.jobs.webhooks.service import Webhooks
 
 STORE = "jobs.db"
 ENGINE = "engine"  # the engine's folder in the service's
@@ -60,21 +62,28 @@ class EmbeddedJobService:
         self.runner = Runner(self.store, self.engine, config.jobs, holder, committed=self._committed, clock=clock)
         self._monitor = Monitor(self.store, self.engine, config.jobs, self._engine_dir, clock)
         self._overview = Overview(self.store, self.engine, self._engine_dir, clock)
-        self._running: asyncio.Task[None] | None = None
+        self.webhooks = Webhooks(self.store, clock)
+        self._dispatcher = Dispatcher(
+            self.store, self._engine_dir, config.fetch, lambda: self.runner.epoch, clock=clock
+        )
+        self._running: list[asyncio.Task[None]] = []
         self._standings: dict[str, tuple[float, asyncio.Future[Standing | None]]] = {}
         self._seen: dict[str, Standing] = {}  # the last standing of each task that was shown
 
     async def start(self) -> None:
-        """Begins this worker's part: its runner, which may get the lease, and its event streams."""
-        self._running = asyncio.create_task(self.runner.run(), name="runner")
+        """Begins this worker's part: its runner, which may get the lease, its webhooks and its event streams."""
+        self._running = [
+            asyncio.create_task(self._dispatcher.run(), name="webhooks"),
+            asyncio.create_task(self.runner.run(), name="runner"),
+        ]
         self._feeds.start()
 
     async def close(self) -> None:
         """Ends it."""
         await self._feeds.close()
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
+        for running in self._running:  # webhooks first: they need the lease to write down how far they are
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
         await self.engine.close()
         self._stored.close()
         self._overview.close()

@@ -3,6 +3,7 @@
 WeftError
 └── JobError
     ├── TaskUnknown      no such task, or another key's: 404
+    ├── NoWebhook        the task was ordered without one: 404
     ├── TaskFinished     the task has ended, or is in a state that does not allow this: 409
     ├── KeyReused        the idempotency key stands for another request: 409
     ├── QueueFull        as many tasks wait as may: 429, again after `retry_after_s`
@@ -24,6 +25,14 @@ class TaskUnknown(JobError):
 
     def __init__(self, task_id: str) -> None:
         super().__init__(f"there is no task {task_id[:64]!r}")
+        self.task_id = task_id
+
+
+class NoWebhook(JobError):
+    """The task was ordered without a webhook."""
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(f"the task {task_id[:64]} was ordered without a webhook")
         self.task_id = task_id
 
 

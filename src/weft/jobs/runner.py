@@ -106,6 +106,11 @@ class Runner:
         """Whether this worker has the lease."""
         return self._epoch is not None
 
+    @property
+    def epoch(self) -> int | None:
+        """The epoch of this worker's lease; None while it has none."""
+        return self._epoch
+
     def wake(self) -> None:
         """Something was submitted here."""
         self._wake.set()

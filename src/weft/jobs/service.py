@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from weft.jobs.model import ErrorClass, Progress, Task, TaskSpec, TaskState
 from weft.jobs.store.contract import Idempotency, Listing, Submitted
+from weft.jobs.webhooks.service import WebhookService
 
 
 class Submission(Struct, frozen=True, kw_only=True):
@@ -166,6 +167,10 @@ class Health(Struct, frozen=True, kw_only=True):
 
 class JobService(Protocol):
     """What a front door calls."""
+
+    @property
+    def webhooks(self) -> WebhookService:
+        """The webhooks of tasks, and their delivery logs."""
 
     async def submit(self, submission: Submission) -> Submitted:
         """Keeps a new task; it is durable when this returns. The same idempotency key of the same owner gives the first

@@ -16,6 +16,7 @@ from served import Server, served
 from weft.cli.main import run
 from weft.jobs.api.keys import Keyring
 from weft.jobs.model import FinishReason, TaskState
+from weft.jobs.webhooks.model import Delivery, HookEvent
 
 SITE = "https://example.com/"
 
@@ -159,3 +160,24 @@ def test_keys_are_made_listed_and_revoked(
     assert json.loads(capfd.readouterr().out)["revoked_at"].endswith("Z")
     for words in (["revoke", "ci"], ["create", "a\nb"], ["create", "x", "--scope", "nonsense"]):
         assert run(["keys", *words, *folder]) == 2
+
+
+def test_webhooks_are_listed_and_sent_again(weft: Weft) -> None:
+    task = weft.submit("--webhook", "https://hooks.example/x")
+    line: Any = {"event": HookEvent.PAGE, "first_at": 0.0, "last_at": 0.0}
+    weft.server.service.webhooks.log[task] = [
+        Delivery(number=1, attempts=1, delivered_at=0.0, status=200, error="", **line),
+        Delivery(number=2, attempts=7, delivered_at=None, status=500, error="HTTP 500", **line),
+    ]
+    out = weft("webhooks", "list", task)
+    assert out.splitlines()[1].split() == ["2", "page", "1970-01-01", "00:00:00", "HTTP", "500", "7", "attempts"]
+    assert "https://hooks.example/x: open" in weft.said
+    assert [one["number"] for one in weft.json("webhooks", "list", task, "--failed")["deliveries"]] == [2]
+    assert weft.json("webhooks", "replay", task, "--number", 2)["to_send_again"] == [2]
+    assert weft("webhooks", "secret").startswith("whsec_")
+    assert "without a webhook" in _said(weft, "webhooks", "list", weft.submit())
+
+
+def _said(weft: Weft, *words: object) -> str:
+    weft(*words, code=2)
+    return weft.said

@@ -29,6 +29,7 @@ from weft.jobs.api.problems import Refusal, invalid_fields, problem_of
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.api.streams import Places
 from weft.jobs.api.tasks import TaskRoutes
+from weft.jobs.api.webhooks import WebhookReplay, WebhookRoutes
 from weft.jobs.service import JobService
 from weft.telemetry import Log
 
@@ -57,6 +58,7 @@ def create_app(service: JobService, settings: ApiSettings) -> ASGIApp:
         lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False,
     )  # fmt: skip
     app.include_router(TaskRoutes(service, settings, feeds, places).router())
+    app.include_router(WebhookRoutes(service).router())
     app.include_router(HealthRoutes(service, places, figures).router())
     for error, handler in _HANDLERS.items():
         app.add_exception_handler(error, handler)
@@ -87,7 +89,7 @@ def document(app: FastAPI, has_keys: bool) -> dict[str, Any]:
     """The OpenAPI document, as it holds for this service now."""
     found = dict(app.openapi())
     components = found["components"] = {**found["components"]}
-    models = {model.__name__: model for model in (schemas.Problem, schemas.AsyncScrapeRequest)}
+    models = {model.__name__: model for model in (schemas.Problem, schemas.AsyncScrapeRequest, WebhookReplay)}
     components["schemas"] = {**components["schemas"]}
     for name, model in models.items():
         schema = model.model_json_schema(ref_template="#/components/schemas/{model}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.jobs.api import schemas
 from weft.jobs.api.problems import MEDIA_TYPE
 
 Responses = dict[int | str, dict[str, Any]]
@@ -47,7 +46,7 @@ def answer(model: type, status: int = 200, description: str = "As asked for.", *
     return {status: {"model": model, "description": description, **more}}
 
 
-def scrape_body() -> dict[str, Any]:
-    """The body of a submit, which a route reads by itself: within limits, and with our own messages."""
-    reference = {"$ref": f"#/components/schemas/{schemas.AsyncScrapeRequest.__name__}"}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": reference}}}}
+def body_of(model: type, *, required: bool = True) -> dict[str, Any]:
+    """The body of a route that reads it by itself: within limits, and with our own messages."""
+    reference = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {"requestBody": {"required": required, "content": {"application/json": {"schema": reference}}}}

@@ -10,11 +10,11 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from weft.jobs.api import answers, schemas
+from weft.jobs.api.callers import needs
 from weft.jobs.api.documented import Responses, answer, problems
 from weft.jobs.api.figures import WorkerFigures
 from weft.jobs.api.keys import KeyScope
 from weft.jobs.api.streams import Places
-from weft.jobs.api.tasks import needs
 from weft.jobs.errors import JobError
 from weft.jobs.service import Health, JobService
 

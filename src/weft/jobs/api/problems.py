@@ -14,7 +14,7 @@ import msgspec
 from starlette.responses import Response
 
 from weft.errors import BadInput, DiskFull, ServerAway, ServerFull, WeftError
-from weft.jobs.errors import EngineAway, KeyReused, QueueFull, TaskFinished, TaskUnknown
+from weft.jobs.errors import EngineAway, KeyReused, NoWebhook, QueueFull, TaskFinished, TaskUnknown
 
 MEDIA_TYPE = "application/problem+json"
 _PHRASES = {status.value: status.phrase for status in HTTPStatus} | {
@@ -65,7 +65,7 @@ def problem_of(error: WeftError) -> Refusal:
     """The answer for an error that the service raises."""
     said = str(error)
     match error:
-        case TaskUnknown():
+        case TaskUnknown() | NoWebhook():
             return Refusal(404, said)
         case TaskFinished() | KeyReused():
             return Refusal(409, said)
@@ -89,7 +89,8 @@ def invalid_fields(found: Sequence[Mapping[str, Any]], accepts: Mapping[str, str
 
     errors: dict[str, str] = {}
     for one in found:
-        field = ".".join(str(part) for part in one["loc"])[:200] or "body"
+        # Of a field that takes a text or an object pydantic says which was meant: no part of its name.
+        field = ".".join(str(part) for part in one["loc"] if part not in ("text", "object"))[:200] or "body"
         if one["type"] == "extra_forbidden":
             near = get_close_matches(field, known, n=1)
             said = f"there is no such field; did you mean {near[0]!r}?" if near else "there is no such field"

@@ -6,22 +6,45 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, field_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictBool, StrictInt, Tag, field_validator
 
 from weft import urls
 from weft.config import accepted
 from weft.jobs.model import ErrorClass, FinishReason, TaskState
+from weft.jobs.webhooks.model import HookEvent
 
 Format = Literal["markdown", "text", "html", "rawHtml", "links", "metadata", "images"]
 ExportFormat = Literal["json", "jsonl", "csv", "markdown", "parquet", "warc"]
 Pattern = Annotated[str, Field(min_length=1, max_length=1000)]
-Tag = Annotated[str, Field(min_length=1, max_length=200)]
+Selector = Annotated[str, Field(min_length=1, max_length=200)]
 Count = Annotated[int, Field(ge=0)]
 _NULLABLE_TIME = "null until then"
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class WebhookOrder(_Strict):
+    """Where to tell what happens to a task."""
+
+    url: Annotated[str, Field(min_length=8, max_length=urls.MAX_LENGTH, pattern=r"^[hH][tT][tT][pP][sS]?://")]
+    events: Annotated[
+        list[HookEvent], Field(min_length=1, max_length=len(HookEvent), description="what is told; all unless given")
+    ] = list(HookEvent)
+    headers: Annotated[
+        dict[str, Annotated[str, Field(max_length=4000)]],
+        Field(max_length=20, description="sent with every delivery, and never shown again"),
+    ] = {}
+    metadata: Annotated[dict[str, Any], Field(max_length=50, description="handed back in every body")] = {}
+
+
+HookUrl = Annotated[str, Field(min_length=8, max_length=urls.MAX_LENGTH)]
+# Told apart by hand, so that a mistake is told of the one that was meant.
+Hooked = Annotated[
+    Annotated[HookUrl, Tag("text")] | Annotated[WebhookOrder, Tag("object")],
+    Discriminator(lambda given: "text" if isinstance(given, str) else "object"),
+]
 
 
 class AsyncScrapeRequest(_Strict):
@@ -69,15 +92,20 @@ class AsyncScrapeRequest(_Strict):
         "markdown",
         "metadata",
     ]
-    include_tags: Annotated[list[Tag], Field(max_length=50, description="only what these CSS selectors match")] = []
-    exclude_tags: Annotated[list[Tag], Field(max_length=50, description="nothing that these match")] = []
+    include_tags: Annotated[
+        list[Selector], Field(max_length=50, description="only what these CSS selectors match")
+    ] = []
+    exclude_tags: Annotated[list[Selector], Field(max_length=50, description="nothing that these match")] = []
     only_main_content: Annotated[
         StrictBool, Field(description="without navigation, footers and the like; false: the whole page")
     ] = True
     render: Annotated[
         Literal["never"], Field(description="pages are not loaded in a browser yet: `auto` and `always` are refused")
     ] = "never"
-    webhook: Annotated[None, Field(description="not available yet: anything but null is refused")] = None
+    webhook: Annotated[
+        Hooked | None,
+        Field(description="a URL that is told what happens, signed; or an object with url, events, headers, metadata"),
+    ] = None
     respect_robots: Annotated[Literal[True], Field(description="robots.txt is always obeyed: false is refused")] = True
 
     @field_validator("include", "exclude")

@@ -16,17 +16,17 @@ from weft.errors import BadInput, BadUrl, Missing
 from weft.extract.formats import check_shape
 from weft.extract.rules import BadRules, compile_rules
 from weft.jobs.api import answers, cursors, schemas
-from weft.jobs.api.documented import Responses, answer, problems, scrape_body
+from weft.jobs.api.callers import caller_of, needs, task_owner
+from weft.jobs.api.documented import Responses, answer, body_of, problems
 from weft.jobs.api.exporting import MEDIA_TYPES, export, export_records
 from weft.jobs.api.feeds import Feeds
-from weft.jobs.api.gate import Caller
+from weft.jobs.api.hook_orders import webhook_of
 from weft.jobs.api.keys import KeyScope
 from weft.jobs.api.problems import Refusal, invalid_fields
 from weft.jobs.api.rates import Rate
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.api.streams import EventStream, Places
 from weft.jobs.api.targets import check_target
-from weft.jobs.errors import TaskUnknown
 from weft.jobs.model import Task, TaskSpec
 from weft.jobs.service import JobService, Submission
 from weft.jobs.store.contract import Idempotency
@@ -34,7 +34,6 @@ from weft.jobs.store.contract import Idempotency
 _ACCEPTS = schemas.accepts(schemas.AsyncScrapeRequest)
 _FIELDS = tuple(schemas.AsyncScrapeRequest.model_fields)
 _IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,200}")
-_TASK_ID = re.compile(r"[0-9a-f]{32}")
 _PREFIX = "/scraping"
 
 _EVENTS_DOCUMENTED: Responses = {
@@ -67,7 +66,7 @@ class TaskRoutes:
             "/async-scrape", self.submit, methods=["POST"], status_code=202, operation_id="submit",
             responses=answer(schemas.TaskSubmitted, 202, "Accepted, and on the disk.", headers=replayed)
             | problems(409, 429, body=True),
-            openapi_extra=scrape_body(), summary="Start a task",
+            openapi_extra=body_of(schemas.AsyncScrapeRequest), summary="Start a task",
         )  # fmt: skip
         router.add_api_route(
             "/tasks", self.list, methods=["GET"], operation_id="list", summary="List tasks, newest first",
@@ -144,6 +143,7 @@ class TaskRoutes:
                 "include_tags": order.include_tags, "exclude_tags": order.exclude_tags,
                 "only_main_content": order.only_main_content,
             },
+            webhook=webhook_of(order.webhook, self._settings.allow_private),
         )  # fmt: skip
 
     async def status(
@@ -154,7 +154,7 @@ class TaskRoutes:
         if_none_match: Annotated[str | None, Header(description="the ETag of an answer before")] = None,
     ) -> Response:
         """One consistent answer, O(1); 304 where nothing but the clock has moved since."""
-        owner = self._owner(request, task_id, KeyScope.READ)
+        owner = task_owner(request, task_id, KeyScope.READ)
         found = await self._service.status(task_id, owner)
         tag = f'W/"{sha256(found.tag.encode()).hexdigest()[:20]}"'
         headers = {"ETag": tag, "Cache-Control": "no-cache"}
@@ -166,7 +166,7 @@ class TaskRoutes:
         self, request: Request, task_id: TaskId, query: Annotated[schemas.ResultsQuery, Query()]
     ) -> Response:
         """A stretch of pages in the order in which they were stored; go on with `next_cursor`."""
-        owner = self._owner(request, task_id, KeyScope.READ)
+        owner = task_owner(request, task_id, KeyScope.READ)
         after = 0
         if query.cursor is not None:
             try:
@@ -194,7 +194,7 @@ class TaskRoutes:
         ] = None,
     ) -> Response:
         """Each numbered event once and in order, from the one after `Last-Event-ID`; ends with the task."""
-        owner = self._owner(request, task_id, KeyScope.READ)
+        owner = task_owner(request, task_id, KeyScope.READ)
         after = int(last_event_id) if last_event_id is not None else query.after or 0
         found = await self._service.status(task_id, owner)
         if after > found.number:
@@ -202,7 +202,7 @@ class TaskRoutes:
         if found.task.is_terminal and after == found.number:
             return Response(status_code=204)
         pieces = partial(self._feeds.stream, task_id, owner, after, found.number)
-        return EventStream(pieces, self._places, _caller(request).owner, self._settings)
+        return EventStream(pieces, self._places, caller_of(request).owner, self._settings)
 
     async def cancel(
         self,
@@ -243,17 +243,11 @@ class TaskRoutes:
         return answers.json_answer(answers.listed(found))
 
     async def _change(self, request: Request, task_id: str, doing: Any) -> Response:
-        owner = self._owner(request, task_id, KeyScope.CONTROL)
+        owner = task_owner(request, task_id, KeyScope.CONTROL)
         if await request.body():
             raise Refusal.of_field("body", "this route takes none")
         task: Task = await doing(task_id, owner)
         return answers.json_answer(answers.changed(task))
-
-    def _owner(self, request: Request, task_id: str, scope: KeyScope) -> str:
-        caller = needs(request, scope)
-        if not _TASK_ID.fullmatch(task_id):
-            raise TaskUnknown(task_id)
-        return caller.owner
 
 
 def check_rules(order: schemas.AsyncScrapeRequest) -> None:
@@ -266,20 +260,6 @@ def check_rules(order: schemas.AsyncScrapeRequest) -> None:
         raise Refusal(422, "; ".join(error.problems[:5]), errors=error.found[:100]) from None
     except Missing as error:
         raise Refusal.of_field("extract", f"this service has no patterns: {error}") from None
-
-
-def needs(request: Request, scope: KeyScope) -> Caller:
-    """The caller, who may do this; else a Refusal."""
-    caller = _caller(request)
-    if scope not in caller.scopes:
-        raise Refusal(403, f"this API key may not do this: it lacks the scope {str(scope)!r}")
-    return caller
-
-
-def _caller(request: Request) -> Caller:
-    found = request.scope["caller"]
-    assert isinstance(found, Caller)
-    return found
 
 
 def parse_order(body: bytes) -> schemas.AsyncScrapeRequest:

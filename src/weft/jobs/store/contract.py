@@ -15,6 +15,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from weft.jobs.model import FinishReason, Lane, Progress, Task, TaskState
+from weft.jobs.webhooks.model import Attempt, Delivery, Hook
 
 
 class Idempotency(Struct, frozen=True):
@@ -61,8 +62,36 @@ class Lease(Struct, frozen=True):
     until: float
 
 
+class HookStore(Protocol):
+    """How far the webhooks of tasks are, and their delivery logs."""
+
+    def get(self, task_id: str) -> Hook | None:
+        """The hook of a task; None if it has none, or there is no such task."""
+
+    def due(self, now: float, limit: int) -> list[Hook]:
+        """Open hooks of tasks that have left PENDING, whose next attempt is not later than now; longest due first."""
+
+    def record(self, hook: Hook, attempts: Sequence[Attempt], *, fence: int) -> Hook:
+        """Keeps how far a hook is and logs attempts, in one step; the hook as it is then: another one if a replay came
+        in between (its `version` is higher), which holds."""
+
+    def replay(self, task_id: str, after: int | None, numbers: Sequence[int], at: float) -> Hook | None:
+        """Opens a hook again: with its cursor back behind an event, with some numbers to be sent again, or just where
+        it stopped. None if the task has none."""
+
+    def deliveries(self, task_id: str, after: int, limit: int) -> list[Delivery]:
+        """A stretch of the log, in the order of the events."""
+
+    def secret(self) -> bytes:
+        """The service's own secret for signatures: random, made the first time, the same ever after."""
+
+
 class JobStore(Protocol):
     """The durable store of tasks."""
+
+    @property
+    def hooks(self) -> HookStore:
+        """The webhooks: a hook is written and deleted in one step with its task."""
 
     def submit(
         self,
@@ -128,7 +157,7 @@ class JobStore(Protocol):
         """PENDING tasks that were submitted before a moment, oldest first."""
 
     def finished_since(self, before: float, limit: int = 100) -> list[Task]:
-        """Terminal tasks that ended before a moment, oldest first."""
+        """Terminal tasks that ended before a moment, oldest first; without those whose webhook is still open."""
 
     def delete(self, task_id: str, *, fence: int) -> bool:
         """Deletes a terminal task, its URLs and its idempotency key; False if there is none, or it still runs."""

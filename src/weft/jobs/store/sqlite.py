@@ -6,7 +6,8 @@
     counts   lane, state → how many tasks; kept in the step that changes a state
     served   lane, owner → the turn in which an owner was last given a slot
     lease    one row: the runner's holder, epoch and end
-    meta     layout
+    meta     layout, and the secret of webhooks
+    hooks, deliveries: see sqlite_hooks.py
 
 WAL with synchronous=FULL: what a call has returned is on the disk. A commit waits for the disk, so the steps that come
 in meanwhile, from all threads of a process, go into the next one together; each is a savepoint of its own. What was
@@ -23,13 +24,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from weft.errors import BadInput, Damaged, WeftError, is_damage, writing
 from weft.jobs.errors import KeyReused, LeaseLost, QueueFull
 from weft.jobs.model import NEXT, STARTED, TERMINAL, Lane, Task, TaskState
+from weft.jobs.store import sqlite_hooks
 from weft.jobs.store.contract import Finish, Idempotency, Lease, Listing, Submitted
 from weft.jobs.store.listing import listing
 
@@ -38,7 +40,8 @@ BUSY_S = 30.0
 TOGETHER = 200  # steps in one commit
 RETRY_AFTER_S = 5.0
 COPY_AFTER = 50  # commits
-_TABLES = """
+_TABLES = (
+    """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS tasks (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL,
   lane TEXT NOT NULL, state TEXT NOT NULL, created_at REAL NOT NULL, finished_at REAL, record BLOB NOT NULL);
@@ -56,6 +59,8 @@ CREATE TABLE IF NOT EXISTS served (lane TEXT, owner TEXT, turn INTEGER NOT NULL,
 CREATE TABLE IF NOT EXISTS lease (only INTEGER PRIMARY KEY CHECK (only = 1), holder TEXT NOT NULL,
   epoch INTEGER NOT NULL, until REAL NOT NULL);
 """
+    + sqlite_hooks.TABLES
+)
 _T = TypeVar("_T")
 _encode = msgspec.msgpack.Encoder().encode
 _task = msgspec.msgpack.Decoder(Task).decode
@@ -79,6 +84,7 @@ class SqliteJobStore:
         self._commits, self._to_copy, self._is_closed = 0, threading.Event(), False
         self._copier = threading.Thread(target=self._copy, name="job-store-copy", daemon=True)
         self._copier.start()
+        self.hooks = sqlite_hooks.SqliteHooks(_Access(self._do, self._read))
 
     def close(self) -> None:
         """Finishes what was begun; nothing may be called after it."""
@@ -114,6 +120,8 @@ class SqliteJobStore:
             )
             _add_urls(db, task.id, urls)
             _shift(db, task.spec.lane, None, task.state)
+            if task.spec.webhook is not None:
+                sqlite_hooks.opened(db, task.id)
             if idempotency is not None:
                 word = (task.owner, idempotency.key, task.id, idempotency.digest, idempotency.until)
                 db.execute("INSERT OR REPLACE INTO words VALUES (?, ?, ?, ?, ?)", word)
@@ -180,6 +188,7 @@ class SqliteJobStore:
                 return False
             for table, column in (("tasks", "id"), ("urls", "task"), ("words", "task")):
                 db.execute(f"DELETE FROM {table} WHERE {column} = ?", (task_id,))  # noqa: S608
+            sqlite_hooks.deleted(db, task_id)
             _shift(db, task.spec.lane, task.state, None)
             return True
 
@@ -242,7 +251,8 @@ class SqliteJobStore:
 
     def finished_since(self, before: float, limit: int = 100) -> list[Task]:
         """Those that have been kept for long enough."""
-        return self._tasks("finished_at < ?", before, limit=limit, order="finished_at")
+        told = "NOT EXISTS (SELECT 1 FROM hooks WHERE task = tasks.id AND due IS NOT NULL)"
+        return self._tasks(f"finished_at < ? AND {told}", before, limit=limit, order="finished_at")
 
     def counts(self, owner: str | None = None) -> Mapping[tuple[Lane, TaskState], int]:
         """Tasks by lane and state."""
@@ -344,6 +354,18 @@ class SqliteJobStore:
         return result, problem
 
 
+class _Access(NamedTuple):
+    """The file, for parts of the store that have a module of their own."""
+
+    do: Callable[[Callable[[sqlite3.Connection], Any]], Any]
+    read: Callable[[Callable[[sqlite3.Connection], Any]], Any]
+
+    @staticmethod
+    def check(db: sqlite3.Connection, fence: int | None) -> None:
+        """Refuses a step of a runner that is none any more."""
+        _check(db, fence)
+
+
 # ── what steps are made of ─────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -373,6 +395,8 @@ def _moved(db: sqlite3.Connection, task: Task, to: TaskState, at: float, finish:
             "errors_by_class": finish.errors_by_class, "last_number": finish.last_number,
         }  # fmt: skip
     _shift(db, task.spec.lane, task.state, to)
+    if task.state is TaskState.PENDING and task.spec.webhook is not None:
+        sqlite_hooks.left_queue(db, task.id, at)
     return _put(db, msgspec.structs.replace(task, **changes))
 
 

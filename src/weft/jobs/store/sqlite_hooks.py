@@ -1,0 +1,141 @@
+"""Webhooks in the file of the tasks: how far each is, and its delivery log. Part of `SqliteJobStore`.
+
+    hooks        task → due (null: nothing to do), record (msgpack of `Hook`); written with its task, deleted with it
+    deliveries   task, number → record (msgpack of `Delivery`)
+    meta         webhook_secret
+
+A hook is due from the moment its task leaves PENDING until it is done; while its receiver fails, from the next attempt.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from weft.jobs.webhooks.model import Attempt, Delivery, Hook, HookState, logged
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS hooks (task TEXT PRIMARY KEY, due REAL, record BLOB NOT NULL) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS hooks_by_due ON hooks (due) WHERE due IS NOT NULL;
+CREATE TABLE IF NOT EXISTS deliveries (task TEXT, number INTEGER, record BLOB NOT NULL,
+  PRIMARY KEY (task, number)) WITHOUT ROWID;
+"""
+_T = TypeVar("_T")
+_encode = msgspec.msgpack.Encoder().encode
+_hook = msgspec.msgpack.Decoder(Hook).decode
+_delivery = msgspec.msgpack.Decoder(Delivery).decode
+
+
+class _File(Protocol):
+    def do(self, step: Callable[[sqlite3.Connection], _T]) -> _T: ...
+    def read(self, look: Callable[[sqlite3.Connection], _T]) -> _T: ...
+    def check(self, db: sqlite3.Connection, fence: int | None) -> None: ...
+
+
+class SqliteHooks:
+    """See `contract.HookStore`."""
+
+    def __init__(self, file: _File) -> None:
+        self._file = file
+
+    def get(self, task_id: str) -> Hook | None:
+        """How far a task's webhook is."""
+        return self._file.read(lambda db: _get(db, task_id))
+
+    def due(self, now: float, limit: int) -> list[Hook]:
+        """Those with something to do."""
+        sql = "SELECT record FROM hooks WHERE due <= ? ORDER BY due LIMIT ?"
+        return [_hook(record) for (record,) in self._file.read(lambda db: db.execute(sql, (now, limit)).fetchall())]
+
+    def record(self, hook: Hook, attempts: Sequence[Attempt], *, fence: int) -> Hook:
+        """Keeps how far a hook is, and logs attempts."""
+
+        def step(db: sqlite3.Connection) -> Hook:
+            self._file.check(db, fence)
+            now = _get(db, hook.task)
+            if now is None:
+                return hook  # deleted with its task: nothing is kept of it
+            for attempt in attempts:
+                _log(db, hook.task, attempt)
+            if now.version != hook.version:
+                return now
+            _put(db, hook, 0.0 if hook.next_at is None else hook.next_at)
+            return hook
+
+        return self._file.do(step)
+
+    def replay(self, task_id: str, after: int | None, numbers: Sequence[int], at: float) -> Hook | None:
+        """Opens a hook again."""
+
+        def step(db: sqlite3.Connection) -> Hook | None:
+            hook = _get(db, task_id)
+            if hook is None:
+                return None
+            hook = Hook(
+                task=task_id, cursor=hook.cursor if after is None else min(after, hook.cursor),
+                resend=tuple(sorted({*hook.resend, *numbers})), version=hook.version + 1,
+            )  # fmt: skip
+            _put(db, hook, at)
+            return hook
+
+        return self._file.do(step)
+
+    def deliveries(self, task_id: str, after: int, limit: int) -> list[Delivery]:
+        """A stretch of the log."""
+        sql = "SELECT record FROM deliveries WHERE task = ? AND number > ? ORDER BY number LIMIT ?"
+        found = self._file.read(lambda db: db.execute(sql, (task_id, after, limit)).fetchall())
+        return [_delivery(record) for (record,) in found]
+
+    def secret(self) -> bytes:
+        """The service's own, made the first time."""
+
+        def step(db: sqlite3.Connection) -> bytes:
+            db.execute("INSERT OR IGNORE INTO meta VALUES ('webhook_secret', ?)", (secrets.token_bytes(32),))
+            return _secret(db)
+
+        return self._file.read(_secret) or self._file.do(step)
+
+
+# ── what steps of tasks call ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def opened(db: sqlite3.Connection, task_id: str) -> None:
+    """A task with a webhook was submitted."""
+    db.execute("INSERT INTO hooks VALUES (?, NULL, ?)", (task_id, _encode(Hook(task=task_id))))
+
+
+def left_queue(db: sqlite3.Connection, task_id: str, at: float) -> None:
+    """A task has left PENDING: there is something to tell."""
+    db.execute("UPDATE hooks SET due = ? WHERE task = ?", (at, task_id))
+
+
+def deleted(db: sqlite3.Connection, task_id: str) -> None:
+    """A task was deleted."""
+    for table in ("hooks", "deliveries"):
+        db.execute(f"DELETE FROM {table} WHERE task = ?", (task_id,))  # noqa: S608
+
+
+def _get(db: sqlite3.Connection, task_id: str) -> Hook | None:
+    row = db.execute("SELECT record FROM hooks WHERE task = ?", (task_id,)).fetchone()
+    return _hook(row[0]) if row else None
+
+
+def _put(db: sqlite3.Connection, hook: Hook, due: float) -> None:
+    values = (due if hook.state is HookState.OPEN else None, _encode(hook), hook.task)
+    db.execute("UPDATE hooks SET due = ?, record = ? WHERE task = ?", values)
+
+
+def _log(db: sqlite3.Connection, task_id: str, attempt: Attempt) -> None:
+    sql = "SELECT record FROM deliveries WHERE task = ? AND number = ?"
+    row: Any = db.execute(sql, (task_id, attempt.number)).fetchone()
+    line = logged(_delivery(row[0]) if row else None, attempt)
+    db.execute("INSERT OR REPLACE INTO deliveries VALUES (?, ?, ?)", (task_id, attempt.number, _encode(line)))
+
+
+def _secret(db: sqlite3.Connection) -> bytes:
+    row = db.execute("SELECT value FROM meta WHERE name = 'webhook_secret'").fetchone()
+    return bytes(row[0]) if row else b""

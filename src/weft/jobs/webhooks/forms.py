@@ -1,0 +1,95 @@
+"""The bodies of deliveries, made of what is stored: the same bytes for every attempt. Pure.
+
+A form is a function of what is told; `FORMS` has them by the name that an order carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from weft.jobs.model import Task
+from weft.jobs.service import Result
+from weft.jobs.webhooks.model import HookEvent, HookOrder, event_id
+from weft.jobs.webhooks.signing import body_signature, signature
+from weft.store.export.facts import iso
+
+LARGEST_BODY = 8 << 20  # a page that is larger is told without its document
+
+
+class Telling(Struct, frozen=True, kw_only=True):
+    """One event, with all that a body may need."""
+
+    task: Task
+    order: HookOrder
+    event: HookEvent
+    number: int
+    at: float
+    result: Result | None = None  # of a page
+
+    @property
+    def id(self) -> str:
+        """The same for every attempt."""
+        return event_id(self.task.id, self.number)
+
+
+Form = Callable[[Telling], dict[str, Any]]
+
+
+def page_data(result: Result) -> dict[str, Any]:
+    """A page as `/results` has it: what its row says wins over what its document says."""
+    own = {name: getattr(result, name) for name in ("number", "url", "status", "title", "depth")}
+    return {**result.document, **own, "fetched_at": iso(result.fetched_at)}
+
+
+def weft_form(told: Telling) -> dict[str, Any]:
+    """Weft's own."""
+    task = told.task
+    if told.result is not None:
+        data = page_data(told.result)
+    elif told.event is HookEvent.STARTED:
+        data = {"url": task.url, "status": "RUNNING", "urls": task.url_count}
+    else:
+        progress = {name: getattr(task.progress, name) for name in task.progress.__struct_fields__}
+        data = {
+            "url": task.url, "status": task.state, "finish_reason": task.finish_reason, "message": task.message,
+            "progress": {"discovered": task.progress.discovered, **progress}, "errors_by_class": task.errors_by_class,
+        }  # fmt: skip
+    body = {"type": told.event, "id": told.id, "task_id": task.id, "number": told.number, "at": iso(told.at)}
+    return body | {"data": data, "metadata": told.order.metadata}
+
+
+def forms() -> Mapping[str, Form]:
+    """All that there are, by name."""
+    return {"weft": weft_form}
+
+
+def body_of(told: Telling) -> bytes:
+    """What is sent."""
+    form = forms()[told.order.form]
+    body = msgspec.json.encode(form(told))
+    if len(body) > LARGEST_BODY and told.result is not None:
+        brief = {"url": told.result.url, "omitted": f"{len(body):,} bytes are too many: ask for the task's results"}
+        body = msgspec.json.encode(form(msgspec.structs.replace(told, result=_with_document(told.result, brief))))
+    return body
+
+
+def headers_of(told: Telling, secret: str, body: bytes, timestamp: int) -> list[tuple[str, str]]:
+    """What is sent with it; a caller's own headers cannot replace ours."""
+    ours = [
+        ("Content-Type", "application/json"),
+        ("webhook-id", told.id),
+        ("webhook-timestamp", str(timestamp)),
+        ("webhook-signature", signature(secret, told.id, timestamp, body)),
+    ]
+    if told.order.form != "weft":
+        ours.append(("X-Firecrawl-Signature", body_signature(secret, body)))
+    names = {name.lower() for name, _ in ours}
+    return [pair for pair in told.order.headers.items() if pair[0].lower() not in names] + ours
+
+
+def _with_document(result: Result, document: dict[str, Any]) -> Result:
+    return msgspec.structs.replace(result, document=document)

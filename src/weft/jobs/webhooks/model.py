@@ -1,0 +1,161 @@
+"""What a webhook is: where it goes, which events it tells, how far it is, and what became of each delivery. No I/O.
+
+Events have the numbers of their task's event stream: 0 is its start, a page has the number of its row, the end has the
+task's last one. So a hook is a cursor over what is stored already, and an event's id and body are the same however
+often they are made: after a kill they are made again.
+
+    OPEN ──► DONE       everything was delivered, and the task has ended
+      │ └──► GONE       the receiver has answered 410
+      └────► GIVEN_UP   it has failed for a day
+    DONE, GONE, GIVEN_UP ──► OPEN by a replay
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from weft.jobs.model import Task, TaskState
+
+NOTHING = -1  # the cursor of a hook that has delivered nothing
+STARTED = 0  # the number of a task's start
+MOST_RESENT = 100  # deliveries that one replay may name
+_HOUR_S = 3600.0
+# After each failure in a row; the last one is repeated.
+DELAYS_S = (5.0, 30.0, 120.0, 600.0, 1800.0, _HOUR_S, 2 * _HOUR_S, 4 * _HOUR_S)
+TRIED_S = 24 * _HOUR_S  # for so long one delivery is tried
+KEPT_S = 72 * _HOUR_S  # so long after its task's end a hook ends, however it went
+
+
+class HookEvent(StrEnum):
+    """What a receiver can be told."""
+
+    STARTED = "started"
+    PAGE = "page"
+    COMPLETED = "completed"  # COMPLETED or PARTIAL: the body's `status` says which
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+ENDS = {
+    TaskState.COMPLETED: HookEvent.COMPLETED,
+    TaskState.PARTIAL: HookEvent.COMPLETED,
+    TaskState.FAILED: HookEvent.FAILED,
+    TaskState.CANCELLED: HookEvent.CANCELLED,
+}
+
+
+class HookState(StrEnum):
+    """Where a hook is in its life."""
+
+    OPEN = "open"
+    DONE = "done"
+    GONE = "gone"
+    GIVEN_UP = "given_up"
+
+
+class HookOrder(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a caller has ordered; kept as `TaskSpec.webhook`. `headers` may hold secrets: they are never shown."""
+
+    url: str
+    events: tuple[HookEvent, ...] = tuple(HookEvent)
+    headers: dict[str, str] = {}
+    metadata: dict[str, Any] = {}  # handed back in every body
+    form: str = "weft"  # how bodies are written: see forms.py
+
+
+class Hook(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far the webhook of a task is."""
+
+    task: str
+    cursor: int = NOTHING  # the number of the last event that was delivered, or was not wanted
+    resend: tuple[int, ...] = ()  # numbers to be delivered once more, before what lies behind the cursor
+    state: HookState = HookState.OPEN
+    attempts: int = 0  # that have failed in a row
+    failing_since: float | None = None
+    next_at: float | None = None  # of the next attempt, while it fails
+    last_error: str = ""
+    version: int = 0  # grows with every replay: what a dispatcher knew before is void then
+
+
+class Attempt(Struct, frozen=True, kw_only=True):
+    """One request to a receiver, and its outcome."""
+
+    number: int
+    event: HookEvent
+    at: float
+    status: int = 0  # 0: there was no answer
+    error: str = ""
+
+    @property
+    def is_delivered(self) -> bool:
+        """Whether the receiver has taken it."""
+        return 200 <= self.status < 300
+
+
+class Delivery(Struct, frozen=True, kw_only=True):
+    """What became of one event: a line of the delivery log."""
+
+    number: int
+    event: HookEvent
+    attempts: int
+    first_at: float
+    last_at: float
+    delivered_at: float | None  # the last time that it was
+    status: int  # of the last attempt
+    error: str
+
+
+def order_of(task: Task) -> HookOrder | None:
+    """The webhook that a task was ordered with."""
+    return None if task.spec.webhook is None else msgspec.convert(task.spec.webhook, HookOrder)
+
+
+def event_id(task_id: str, number: int) -> str:
+    """The same for every attempt at one event."""
+    return f"{task_id}-{number}"
+
+
+def end_number(task: Task) -> int:
+    """The number of a terminal task's end; one that never ran has that event alone."""
+    return max(1, task.last_number)
+
+
+def logged(before: Delivery | None, attempt: Attempt) -> Delivery:
+    """The log's line after one more attempt."""
+    delivered_at = attempt.at if attempt.is_delivered else before.delivered_at if before else None
+    return Delivery(
+        number=attempt.number, event=attempt.event, attempts=1 + (before.attempts if before else 0),
+        first_at=before.first_at if before else attempt.at, last_at=attempt.at, delivered_at=delivered_at,
+        status=attempt.status, error=attempt.error,
+    )  # fmt: skip
+
+
+def succeeded(hook: Hook, number: int) -> Hook:
+    """The hook behind an event that was delivered, or is not wanted."""
+    done = {"attempts": 0, "failing_since": None, "next_at": None, "last_error": ""}
+    if number in hook.resend:
+        return msgspec.structs.replace(hook, resend=tuple(one for one in hook.resend if one != number), **done)
+    return msgspec.structs.replace(hook, cursor=max(hook.cursor, number), **done)
+
+
+def failed(hook: Hook, attempt: Attempt, retry_after_s: float, ended_at: float | None) -> Hook:
+    """The hook after an attempt that has failed: when it is tried again, or that it is not.
+
+    `ended_at`: of its task. A receiver may ask for patience, for an hour at most.
+    """
+    at = attempt.at
+    since = hook.failing_since if hook.failing_since is not None else at
+    wait_s = max(DELAYS_S[min(hook.attempts, len(DELAYS_S) - 1)], min(retry_after_s, _HOUR_S))
+    state = HookState.OPEN
+    if attempt.status == 410:
+        state = HookState.GONE
+    elif at - since >= TRIED_S or (ended_at is not None and at - ended_at >= KEPT_S):
+        state = HookState.GIVEN_UP
+    next_at = min(at + wait_s, since + TRIED_S) if state is HookState.OPEN else None
+    return msgspec.structs.replace(
+        hook, state=state, attempts=hook.attempts + 1, failing_since=since, next_at=next_at, last_error=attempt.error
+    )

@@ -1,0 +1,132 @@
+"""What a hook has still to tell, read from where it is stored: a task's row, and its rows in the engine's index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from weft.engine.model import Event
+from weft.engine.reader import Reader
+from weft.engine.stored_page import CrawledPage
+from weft.jobs.documents import Documents
+from weft.jobs.feed import open_reader
+from weft.jobs.model import Task, error_class
+from weft.jobs.service import Result
+from weft.jobs.webhooks.forms import Telling
+from weft.jobs.webhooks.model import ENDS, STARTED, Hook, HookEvent, HookOrder, end_number
+
+AT_ONCE = 20  # pages that are read and rendered together
+
+
+class Stretch(Struct, frozen=True):
+    """What comes next, in order."""
+
+    told: tuple[Telling, ...]
+    upto: int  # how far has been looked: what is not told up to there is not wanted
+    is_last: bool = False  # nothing comes behind it
+    again: tuple[int, ...] = ()  # instead of what lies behind the cursor: numbers to be sent once more
+
+
+class Source:
+    """Reads for one dispatcher, on one thread."""
+
+    def __init__(self, engine_dir: Path) -> None:
+        self._engine_dir = engine_dir
+        self._reader: Reader | None = None
+        self._documents = Documents()
+
+    def close(self) -> None:
+        """Ends its parser child."""
+        self._documents.close()
+
+    def next(self, task: Task, order: HookOrder, hook: Hook) -> Stretch:
+        """The next few events behind a hook's cursor, or those that are to be sent again. `task` must be read first: an
+        end that it does not know of yet comes with a later look."""
+        if hook.resend:
+            numbers = hook.resend[:AT_ONCE]
+            return Stretch(tuple(self._again(task, order, numbers)), hook.cursor, again=numbers)
+        if hook.cursor < STARTED:
+            is_wanted = task.started_at is not None and HookEvent.STARTED in order.events
+            return Stretch((self._started(task, order),) if is_wanted else (), STARTED)
+        events, upto, is_all = self._pages(task, hook.cursor)
+        wanted = events if HookEvent.PAGE in order.events else []
+        told = tuple(self._of_pages(task, order, wanted))
+        if not is_all or not task.is_terminal:
+            return Stretch(told, upto)
+        end = end_number(task)
+        if hook.cursor < end and ENDS[task.state] in order.events:
+            told = (*told, self._ended(task, order))
+        return Stretch(told, max(upto, end), is_last=True)
+
+    def _pages(self, task: Task, after: int) -> tuple[list[Event], int, bool]:
+        """Some page events behind a number, how far was looked, and whether that was all there is now."""
+        if task.started_at is None:
+            return [], after, True
+        reader = self._open()
+        crawl = reader.crawl_named(task.id)
+        if crawl is None:
+            return [], after, True
+        found: list[Event] = []
+        for event in reader.events(crawl, task.id, after):
+            if task.last_number and event.number >= task.last_number:
+                break
+            if _is_page(event):
+                if len(found) == AT_ONCE:
+                    return found, after, False
+                found.append(event)
+            after = event.number
+        return found, after, True
+
+    def _of_pages(self, task: Task, order: HookOrder, events: Sequence[Event]) -> Iterator[Telling]:
+        if not events:
+            return
+        reader = self._open()
+        crawl = reader.crawl_named(task.id)
+        found = [reader.page(crawl, event.number) if crawl is not None else None for event in events]
+        pages = [page for page in found if page is not None]
+        documents = dict(zip((page.number for page in pages), self._documents(pages, task.spec), strict=True))
+        for page in pages:
+            yield Telling(
+                task=task, order=order, event=HookEvent.PAGE, number=page.number, at=page.row.fetched_at,
+                result=_result(page, documents[page.number]),
+            )  # fmt: skip
+
+    def _again(self, task: Task, order: HookOrder, numbers: Sequence[int]) -> Iterator[Telling]:
+        reader = self._open()
+        crawl = reader.crawl_named(task.id)
+        for number in numbers:
+            if number == STARTED:
+                yield self._started(task, order)
+            elif task.is_terminal and number == end_number(task):
+                yield self._ended(task, order)
+            elif crawl is not None:
+                events = [one for one in reader.some(crawl, task.id, number - 1)[:1] if one.number == number]
+                yield from self._of_pages(task, order, [one for one in events if _is_page(one)])
+
+    def _started(self, task: Task, order: HookOrder) -> Telling:
+        at = task.started_at or task.created_at
+        return Telling(task=task, order=order, event=HookEvent.STARTED, number=STARTED, at=at)
+
+    def _ended(self, task: Task, order: HookOrder) -> Telling:
+        at = task.finished_at or 0.0
+        return Telling(task=task, order=order, event=ENDS[task.state], number=end_number(task), at=at)
+
+    def _open(self) -> Reader:
+        if self._reader is None:
+            self._reader = open_reader(self._engine_dir)
+        return self._reader
+
+
+def _is_page(event: Event) -> bool:
+    return event.kind == "page" and error_class(event.status, event.error) is None
+
+
+def _result(page: CrawledPage, document: dict[str, Any]) -> Result:
+    row = page.row
+    return Result(
+        number=page.number, url=row.url, status=row.status, title=row.title, depth=row.depth,
+        fetched_at=row.fetched_at, document=document,
+    )  # fmt: skip
