@@ -1,7 +1,7 @@
 """The robots directives in `<meta>` and in the X-Robots-Tag header.
 
-Only noindex and nofollow (and `none`, which is both) are used. Where several directives disagree the most restrictive
-one applies, as at Google.
+Only noindex and nofollow (and `none`, which is both) are used by a crawl; see preferences.py for others. Where
+several directives disagree the most restrictive one applies, as at Google.
 """
 
 from __future__ import annotations
@@ -28,9 +28,13 @@ def robots_tag(values: Iterable[str], agent: str = PRODUCT) -> tuple[bool, bool]
 
     A name with a colon makes what follows it in that header count for that agent only.
     """
+    return directives(",".join(words_for(values, agent)))
+
+
+def words_for(values: Iterable[str], agent: str) -> list[str]:
+    """Every directive of X-Robots-Tag headers that is for everyone or for `agent`."""
     product = agent.partition("/")[0].strip().lower()
-    words = [word for value in values for word in _meant_for(value, product)]
-    return directives(",".join(words))
+    return [word for value in values for word in _meant_for(value, product)]
 
 
 def _meant_for(value: str, product: str) -> Iterable[str]:

@@ -14,7 +14,10 @@ WITHOUT_TREES = (
     "test_encodings",
     "test_kind",
     "test_parsers_alike",
+    "test_quality",
     "test_robots_meta",
+    "test_similar",
+    "test_words",
 )
 
 

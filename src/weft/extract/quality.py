@@ -1,0 +1,113 @@
+"""What tells prose from lists, menus, spam and debris: the signals of Gopher and C4, as numbers. Pure; needs numpy.
+
+Gopher: Rae et al. 2021, appendix A. C4: Raffel et al. 2020, section 2.2. Shares are 0 to 1. Nothing is judged here;
+what is kept is the affair of whoever has the limits.
+
+C4 drops lines first, and then pages of which too few sentences are left. Texts are not changed here: `c4_sentences`
+counts the sentences of those lines that C4 would keep, which end in a terminal mark and have at least five words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from weft.extract.arrays import np
+from weft.extract.repetition import repetition
+from weft.extract.words import Text
+
+if TYPE_CHECKING:
+    from weft.extract.words import Numbers
+
+LINE_WORDS = 5
+_STOP_WORDS = "the be to of and that have with"
+_ELLIPSES = ("...", "…")
+_BULLETS = ("- ", "* ", "+ ", "•", "‣", "▪", "▫", "●", "◦", "○", "■", "□", "–", "·", "∙", "►", "➤")
+_TERMINAL = (*".!?", '"', "”", "’", "»", *"。！？」』؟۔।॥")
+_SENTENCE_ENDS = (". ", "! ", "? ", "؟ ", "۔ ", "। ", "。", "！", "？")
+_ENDED_BY_ONE = ("。\n", "！\n", "？\n")  # which end a line and a sentence: counted once
+_UNWANTED = re.compile(
+    "javascript|terms of use|privacy policy|cookie policy|(?:uses|use of|use) cookies", re.IGNORECASE
+)
+_SUSPECTS = ("javascript", "terms of use", " policy", " cookies")  # one of which is in every unwanted line
+
+Signals = dict[str, int | float | bool | None]
+
+
+def signals(source: str, text: Text | None = None) -> Signals:
+    """Every signal of a text, by name; None where one says nothing about this text. `text`: the same, taken apart."""
+    text = text or Text(source)
+    lines = [line for raw in source.split("\n") if (line := raw.strip())]
+    paragraphs = [block for raw in re.split(r"\n\s*\n", source) if (block := raw.strip())]
+    return (
+        _of_words(source, text)
+        | _of_lines(lines)
+        | _duplicates("line", lines)
+        | _duplicates("paragraph", paragraphs)
+        | repetition(text)
+        | _as_c4(text, lines)
+    )
+
+
+def _of_words(source: str, text: Text) -> Signals:
+    words = text.spaced
+    count = len(words)
+    with_letters = np.count_nonzero(text.letters[words.ends] > text.letters[words.starts])
+    return {
+        "words": count,
+        "mean_word_length": int(words.lengths.sum()) / count if count and not text.is_unspaced else None,
+        "hash_ratio": _ratio(source.count("#"), count),
+        "ellipsis_ratio": _ratio(sum(map(source.count, _ELLIPSES)), count),
+        "alphabetic_words": _ratio(int(with_letters), count),
+        "stop_words": sum(bool((text.bare.numbers == word).any()) for word in _stop_words()),
+    }
+
+
+@lru_cache(maxsize=1)
+def _stop_words() -> Numbers:
+    return Text(_STOP_WORDS).bare.numbers
+
+
+def _of_lines(lines: Sequence[str]) -> Signals:
+    return {
+        "lines": len(lines),
+        "bullet_lines": _ratio(sum(line.startswith(_BULLETS) for line in lines), len(lines)),
+        "ellipsis_lines": _ratio(sum(line.endswith(_ELLIPSES) for line in lines), len(lines)),
+    }
+
+
+def _duplicates(name: str, parts: Sequence[str]) -> Signals:
+    """The share of parts that occurred before, and the share of the characters in them."""
+    unique = dict.fromkeys(parts)
+    chars, unique_chars = sum(map(len, parts)), sum(map(len, unique))
+    return {
+        f"duplicate_{name}s": _ratio(len(parts) - len(unique), len(parts)),
+        f"duplicate_{name}_chars": _ratio(chars - unique_chars, chars),
+    }
+
+
+def _as_c4(text: Text, lines: Sequence[str]) -> Signals:
+    lowered = text.lowered
+    suspects = [word for word in _SUSPECTS if word in lowered]
+    ended = [line for line in lines if line.endswith(_TERMINAL)]
+    kept = "".join(f"{line}\n" for line in ended if _is_kept(line, suspects, text.is_unspaced))
+    inside = sum(map(kept.count, _SENTENCE_ENDS)) - sum(map(kept.count, _ENDED_BY_ONE))
+    return {
+        "c4_sentences": inside + kept.count("\n"),
+        "punctuated_lines": _ratio(len(ended), len(lines)),
+        "lorem_ipsum": "lorem ipsum" in lowered,
+        "curly_brackets": lowered.count("{"),
+    }
+
+
+def _is_kept(line: str, suspects: Sequence[str], is_unspaced: bool) -> bool:
+    """Whether C4 keeps a line that ends in a terminal mark."""
+    if line.endswith(_ELLIPSES) or (suspects and _UNWANTED.search(line)):
+        return False
+    return (len(line) if is_unspaced else line.count(" ") + 1) >= LINE_WORDS
+
+
+def _ratio(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0
