@@ -92,13 +92,18 @@ class Served:
                     found.append(int(entry.name))
         return found
 
+    def status(self, task: str) -> Any:
+        """How a task stands; the sum holds in every answer."""
+        status = self.call(f"/scraping/tasks/{task}/status")
+        progress = status["progress"]
+        parts = ("completed", "gone", "failed", "refused", "queued", "in_flight")
+        assert progress["discovered"] == sum(progress[part] for part in parts), status
+        return status
+
     def until(self, task: str, *states: str) -> Any:
         limit = time.monotonic() + patience(30)
         while True:
-            status = self.call(f"/scraping/tasks/{task}/status")
-            progress = status["progress"]
-            parts = ("completed", "gone", "failed", "refused", "queued", "in_flight")
-            assert progress["discovered"] == sum(progress[part] for part in parts)
+            status = self.status(task)
             if status["status"] in states:
                 return status
             assert time.monotonic() < limit, status
