@@ -40,6 +40,7 @@ class Served:
                     return json.load(answer)
             except urllib.error.HTTPError as error:
                 if error.code != 503 or time.monotonic() > limit:
+                    error.add_note(error.read().decode(errors="replace"))
                     raise
             except OSError:
                 if time.monotonic() > limit:

@@ -136,7 +136,13 @@ class EmbeddedJobService:
         if not found:
             raise BadInput("urls: give at least one URL")
         fetch = self._config.fetch
-        check_email(found, fetch)
+        try:
+            check_email(found, fetch)
+        except BadInput:  # it speaks to whoever starts a crawl, and a caller of the service cannot do anything
+            raise BadInput(
+                f"{found[0]}: the service has no address at which sites can reach you: start it with `weft serve "
+                "--email you@example.com`"
+            ) from None
         guard = Guard(fetch.allow_private)
         for url in found:
             host = url_rules.host_of(url)

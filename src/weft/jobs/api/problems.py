@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -109,5 +110,5 @@ def invalid_fields(found: Sequence[Mapping[str, Any]], accepts: Mapping[str, str
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    text = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
     return text if len(text) <= 60 else text[:50] + "…"
