@@ -24,6 +24,7 @@ from weft.jobs.errors import KeyReused, QueueFull, TaskFinished, TaskUnknown
 from weft.jobs.model import FinishReason, Task, TaskSpec, TaskState
 from weft.jobs.service import JobEvent, Status, Submission
 from weft.jobs.store.contract import Idempotency
+from weft.testing.arrivals import Arrival
 from weft.testing.web import SyntheticWeb, synthetic_web
 
 
@@ -59,8 +60,7 @@ def test_a_task_from_submit_to_its_last_event(web: SyntheticWeb, tmp_path: Path)
             assert len(errors) == progress.gone + progress.failed + progress.refused
             assert Counter(str(one.error_class) for one in errors) == done.errors_by_class
             # Against the server's own log, as far as it spells URLs in the same way.
-            asked = [arrival for arrival in web.arrivals() if "?" not in arrival.path]
-            assert {one.url for one in results if "?" not in one.url} <= {arrival.url for arrival in asked}
+            asked = await _asked(web, {one.url for one in results if "?" not in one.url})
             pages = {arrival.url for arrival in asked if arrival.status == 200 and not _is_aside(arrival.path)}
             untold = pages - {one.url for one in results} - {one.url for one in errors}
             assert not untold, (progress, [arrival for arrival in asked if arrival.url in untold])
@@ -75,6 +75,17 @@ def test_a_task_from_submit_to_its_last_event(web: SyntheticWeb, tmp_path: Path)
             assert [event async for event in service.events(task.id, after=numbers[-1])] == []
 
     run(work())
+
+
+async def _asked(web: SyntheticWeb, told: set[str]) -> list[Arrival]:
+    """The server's log without queries, once it has all that was told: it is written a little later."""
+    limit = time.monotonic() + patience(5)
+    while True:
+        asked = [arrival for arrival in web.arrivals() if "?" not in arrival.path]
+        if told <= {arrival.url for arrival in asked}:
+            return asked
+        assert time.monotonic() < limit, told - {arrival.url for arrival in asked}
+        await asyncio.sleep(0.05)
 
 
 def test_what_a_task_did_last_and_over_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
