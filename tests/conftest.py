@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from hypothesis import settings
 
 from weft.supervise import redis_server
 from weft.supervise.redis_server import RedisServer
@@ -28,6 +29,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ["WEFT_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="weft-tests-")
 # Many webs of the tests have a robots.txt that is never well: three tries are enough where nobody says otherwise.
 os.environ.setdefault("WEFT_ROBOTS_PATIENCE_SECONDS", "0")
+
+# How long a generated case takes is the machine's affair.
+settings.register_profile("weft", deadline=None)
+settings.load_profile("weft")
 
 import pace
 import progress

@@ -20,7 +20,6 @@ from weft.extract.tree import NO_ELEMENT, Tree
 
 _GENERATED = settings(
     max_examples=300,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much],
 )
 _sources = st.one_of(

@@ -110,7 +110,7 @@ def slow_repetition(words: list[str]) -> dict[str, set[float]]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.sampled_from(["a", "bb", "ccc", "dd,", "e"]), min_size=1, max_size=60))
 def test_repetition_agrees_with_its_definition(words: list[str]) -> None:
     found, expected = repetition(Text(" ".join(words))), slow_repetition(words)

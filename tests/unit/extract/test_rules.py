@@ -66,7 +66,7 @@ _junk = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(spec=_junk)
 def test_whatever_is_given_is_refused_by_name_or_applied(spec: Any) -> None:
     said: list[tuple[str, str]] = []

@@ -38,7 +38,7 @@ def test_words(source: str, spaced: list[str], bare: list[str]) -> None:
     assert cut(text, text.bare) == bare
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(st.characters(codec="utf-8")))
 def test_words_between_spaces_are_those_of_python_where_scripts_have_spaces(source: str) -> None:
     text = Text(source)
@@ -47,7 +47,7 @@ def test_words_between_spaces_are_those_of_python_where_scripts_have_spaces(sour
     assert "".join(cut(text, text.bare)) == "".join(char for char in together if len(Text(char).bare))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.sampled_from(["a", "b", "ab", "ba", "aab", "ß", "你", "word", "words"]), max_size=40))
 def test_a_word_has_one_number_and_different_words_have_different_ones(words: list[str]) -> None:
     numbers = Text(" ".join(words)).spaced.numbers.tolist()

@@ -162,7 +162,7 @@ NAMES = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(path=TEXT, headers=st.lists(st.tuples(NAMES, TEXT), max_size=4))
 def test_whatever_is_requested_the_request_head_is_reported(
     client: Client, server: Server, path: str, headers: list[tuple[str, str]]

@@ -273,7 +273,7 @@ def test_a_zstd_window_above_eight_mebibytes_is_refused() -> None:
 # ── anything
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.binary(max_size=400),
     st.sampled_from(["gzip", "deflate", "br", "zstd", "gzip, br", "zstd, gzip"]),
@@ -283,7 +283,7 @@ def test_any_body_gives_an_answer_within_the_limit(body: bytes, header: str, lim
     assert len(decode(body, header, limit).body) <= limit
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=3000), st.sampled_from(CODERS), st.data())
 def test_a_damaged_body_gives_an_answer(
     data: bytes, coder: tuple[str, Callable[[bytes], bytes]], draw: st.DataObject

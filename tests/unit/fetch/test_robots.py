@@ -522,7 +522,7 @@ PATTERNS = st.builds("/".__add__, st.text("ab/*$", max_size=8)) | st.text("ab/*$
 PATHS = st.builds("/".__add__, st.text("ab/$", max_size=10))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.tuples(st.booleans(), PATTERNS), max_size=12), st.lists(PATHS, min_size=1, max_size=8))
 def test_the_compiled_rules_agree_with_the_definition(rules: list[tuple[bool, str]], paths: list[str]) -> None:
     robots = Robots.parse(
@@ -534,7 +534,7 @@ def test_the_compiled_rules_agree_with_the_definition(rules: list[tuple[bool, st
         assert verdict.rule is None or slow_match(verdict.rule.partition(": ")[2], path)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.booleans(), st.text("abc*", max_size=7)), min_size=65, max_size=120),
     st.text("abc", max_size=12),
@@ -545,7 +545,7 @@ def test_very_many_wildcards_agree_with_the_definition(rules: list[tuple[bool, s
     assert allows(body, "/" + tail) == slow_allows(rules, "/" + tail)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=200), st.text(max_size=20), st.text(max_size=40))
 def test_any_bytes_parse_and_any_question_is_answered(body: bytes, agent: str, url: str) -> None:
     robots = Robots.parse(b"User-agent: *\nDisallow: " + body)

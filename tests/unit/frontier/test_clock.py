@@ -122,7 +122,7 @@ def test_one_without_a_delay_is_held_up_only_by_one_that_has_waited_long(opened:
     assert fast_asks > 500, "until then it went on nearly undisturbed"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 2), st.floats(0.01, 0.4)), min_size=20, max_size=120), st.data())
 def test_no_gap_is_shorter_than_the_askers_delay(steps: list[tuple[int, float]], data: st.DataObject) -> None:
     folder = Path(os.environ["WEFT_RUNTIME_DIR"]) / f"t{next(_NUMBERS)}"

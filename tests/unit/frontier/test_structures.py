@@ -71,7 +71,7 @@ def test_fingerprints_of_two_crawls_differ() -> None:
     assert SeenSet(1).fingerprint("http://a/") != SeenSet(2).fingerprint("http://a/")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(operations=st.lists(st.booleans(), max_size=400), size=st.integers(20, 200))
 def test_a_spilling_queue_keeps_its_order(
     operations: list[bool], size: int, tmp_path_factory: pytest.TempPathFactory

@@ -101,7 +101,7 @@ def test_full_disk_is_reported_with_what_is_safe(tmp_path: Path) -> None:
         journal.flush()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.sampled_from((0, 1, 2, 3, 4)),
     st.none() | st.text(),

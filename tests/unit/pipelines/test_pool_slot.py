@@ -46,7 +46,7 @@ def test_records_come_out_once_and_in_order(fd: int) -> None:
     assert records(reader.take()) == [3]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.sampled_from([0, 10, 5_000, 70_000, 140_000, 3_000_000]), st.booleans()), max_size=40))
 def test_any_sizes_and_any_reading_rhythm(steps: list[tuple[int, bool]]) -> None:
     fd = slots.create(None)
