@@ -30,13 +30,13 @@ os.environ["WEFT_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="weft-tests-")
 # Many webs of the tests have a robots.txt that is never well: three tries are enough where nobody says otherwise.
 os.environ.setdefault("WEFT_ROBOTS_PATIENCE_SECONDS", "0")
 
-# How long a generated case takes is the machine's affair.
-settings.register_profile("weft", deadline=None)
-settings.load_profile("weft")
-
 import pace
 import progress
 import schedule
+
+# How long a generated case takes is the machine's affair.
+settings.register_profile("weft", deadline=None)
+settings.load_profile("weft")
 
 KINDS = ("redis", "valkey")
 StartServer = Callable[..., RedisServer]
