@@ -1,0 +1,22 @@
+"""What can be wrong with one repository, by what the caller does about it.
+
+WeftError
+├── Refused      its address or what is in it: trying again changes nothing
+└── GitFailed    git could not do it: a clone that was to be updated is made anew, anything else fails the item
+"""
+
+from __future__ import annotations
+
+from weft.errors import WeftError
+
+
+class Refused(WeftError):
+    """A repository that is not taken, and why."""
+
+
+class GitFailed(WeftError):
+    """Git ended with an error. `kind` is a word to count by."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind

@@ -1,0 +1,104 @@
+"""What JavaScript and TypeScript code imports, read from its syntax tree by tree-sitter. Pure; no code is run.
+
+`import`, `export … from`, `import()`, `require()`, `require.resolve()`, `import x = require()`: with one plain text as
+their argument. A tree is made of any text, mistakes and all, so that one odd line does not hide the others.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+SCRIPTS = (".js", ".mjs", ".cjs", ".jsx")
+TYPED = (".ts", ".mts", ".cts")
+TYPED_JSX = (".tsx",)
+SUFFIXES = SCRIPTS + TYPED + TYPED_JSX
+MAX_BYTES = 500_000  # larger ones are bundles of what others wrote
+BUILT_IN = frozenset(
+    "assert async_hooks buffer child_process cluster console constants crypto dgram diagnostics_channel dns domain "
+    "events fs http http2 https inspector module net os path perf_hooks process punycode querystring readline repl "
+    "stream string_decoder sys timers tls trace_events tty url util v8 vm wasi worker_threads zlib".split()
+)
+_PACKAGE = re.compile(r"(@[a-z0-9~-][\w.~-]*/[a-z0-9~-][\w.~-]*|[A-Za-z0-9~][\w.~-]*)(?:/.*)?")
+_FROM = {"import_statement", "export_statement", "import_require_clause"}
+
+
+@dataclass(slots=True)
+class Imports:
+    """The packages that files import, and how many files could not be read in full."""
+
+    needed: set[str] = field(default_factory=set)
+    optional: set[str] = field(default_factory=set)  # within `try`
+    unreadable: int = 0
+
+
+def read(source: bytes, suffix: str, into: Imports) -> None:
+    """Adds what one file imports."""
+    tree = _parser(_grammar_of(suffix)).parse(source[:MAX_BYTES])
+    into.unreadable += bool(tree.root_node.has_error)
+    for text, is_optional in _texts(tree.root_node):
+        if (package := package_of(text)) is not None:
+            (into.optional if is_optional else into.needed).add(package)
+
+
+def package_of(specifier: str) -> str | None:
+    """The package that a specifier is of; None for files of the repository, addresses, and what node brings."""
+    if specifier.startswith((".", "/", "#", "node:", "~/", "@/")) or ":" in specifier:
+        return None
+    found = _PACKAGE.fullmatch(specifier)
+    return None if found is None or found[1] in BUILT_IN else found[1]
+
+
+def _texts(root: Any) -> list[tuple[str, bool]]:
+    """Every specifier, and whether it stands within `try`. A stack, not recursion: code may be nested deeply."""
+    found, stack = [], [(root, False)]
+    while stack:
+        node, is_optional = stack.pop()
+        if (text := _specifier(node)) is not None:
+            found.append((text, is_optional))
+        inside = is_optional or node.type == "try_statement"
+        stack += [(child, inside) for child in node.named_children]
+    return found
+
+
+def _specifier(node: Any) -> str | None:
+    if node.type in _FROM:
+        return _plain(node.child_by_field_name("source"))
+    if node.type == "call_expression" and _loads(node.child_by_field_name("function")):
+        arguments = node.child_by_field_name("arguments")
+        given = [child for child in arguments.named_children if child.type != "comment"] if arguments else []
+        return _plain(given[0]) if given else None
+    return None
+
+
+def _loads(function: Any) -> bool:
+    return function is not None and (function.type == "import" or function.text in (b"require", b"require.resolve"))
+
+
+def _plain(node: Any) -> str | None:
+    """The content of a text without escapes or placeholders."""
+    if node is None or node.type not in ("string", "template_string"):
+        return None
+    if any(child.type not in ("string_fragment", "template_chars") for child in node.named_children):
+        return None
+    return str(node.text.decode(errors="replace"))[1:-1]
+
+
+def _grammar_of(suffix: str) -> str:
+    return "typescript" if suffix in TYPED else "tsx" if suffix in TYPED_JSX else "javascript"
+
+
+@cache
+def _parser(grammar: str) -> Any:
+    import tree_sitter
+    import tree_sitter_javascript
+    import tree_sitter_typescript
+
+    languages = {
+        "javascript": tree_sitter_javascript.language,
+        "typescript": tree_sitter_typescript.language_typescript,
+        "tsx": tree_sitter_typescript.language_tsx,
+    }
+    return tree_sitter.Parser(tree_sitter.Language(languages[grammar]()))
