@@ -266,6 +266,7 @@ def set_up(transfer: Transfer, section: FetchSection, headers: Sequence[bytes], 
         (pycurl.NETRC, pycurl.NETRC_IGNORED),
         (pycurl.HTTP09_ALLOWED, 0),
         (pycurl.NOSIGNAL, 1),
+        (pycurl.DNS_CACHE_TIMEOUT, 0),  # it is given addresses; with each request it would look through all it had
         (pycurl.TCP_NODELAY, 1),
         (pycurl.TCP_KEEPALIVE, 1),
         (pycurl.BUFFERSIZE, RECEIVE_BYTES),
