@@ -83,7 +83,6 @@ def decode(body: bytes, content_type: str | None = None, url: str = "") -> Decod
     return _undeclared(body, url)
 
 
-@lru_cache(maxsize=512)
 def as_text(body: bytes, charset: str | None) -> str:
     """A body as text in a charset that `decode` has named; nothing where there is none."""
     if charset is None:
@@ -94,6 +93,7 @@ def as_text(body: bytes, charset: str | None) -> str:
         return body.decode("latin-1")
 
 
+@lru_cache(maxsize=512)
 def _in_header(content_type: str) -> str | None:
     """The encoding a Content-Type names."""
     match = _CHARSET.search(content_type)
