@@ -48,9 +48,15 @@ class Run:
         """Of what politeness allows."""
         return self.verdict.rate / self.allowed
 
+    @property
+    def cpu_ms(self) -> float:
+        """Of an answer: what it costs, also where others use the machine and the rate says little."""
+        return 1000 * self.cpu_share / max(1.0, self.verdict.rate)
+
     def record(self) -> dict[str, Any]:
         """For the results."""
         own = {"allowed": self.allowed, "share": self.share, "cpu": self.cpu_share, "rss_mb": self.rss_mb}
+        own |= {"cpu_ms": self.cpu_ms}
         return {**asdict(self.verdict), **own, "alive": self.alive}
 
     def line(self) -> str:
@@ -59,7 +65,8 @@ class Run:
         return (
             f"{of.rate:.0f} answers/s of {self.allowed:.0f} ({self.share:.0%}), {of.pages_rate:.0f} pages/s; first "
             f"page {of.first_page_s:.1f} s; late p50 {of.late_p50_s:.2f} s, p99 {of.late_p99_s:.2f} s; {of.reached} of "
-            f"{self.alive} hosts; {of.violations} early; CPU {self.cpu_share:.0%}, {self.rss_mb:.0f} MB"
+            f"{self.alive} hosts; {of.violations} early; CPU {self.cpu_share:.0%}, {self.cpu_ms:.2f} ms an "
+            f"answer, {self.rss_mb:.0f} MB"
         )
 
 
