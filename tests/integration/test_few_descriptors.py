@@ -39,8 +39,7 @@ def test_every_page_comes_with_256_descriptors(tmp_path: Path) -> None:
     server = Server(("127.0.0.1", 0), Site)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     seeds = [f"http://h{number}.test:{server.server_address[1]}/" for number in range(HOSTS)]
-    # With the default of 200 transfers some hosts would be given up: too many open files.
-    crawler = Crawler(seeds, tmp_path, "--resolve", "*=127.0.0.1", "--fetcher-workers", 60, delay_s=0)
+    crawler = Crawler(seeds, tmp_path, "--resolve", "*=127.0.0.1", delay_s=0)
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     running = crawler.start()
     resource.prlimit(running.pid, resource.RLIMIT_NOFILE, (FILES, FILES))
