@@ -122,8 +122,12 @@ def join_all(
     plain_base = bool(origin) and _ROOTED(directory[len(origin) :]) is not None
     ascii_queries = encoding in ("utf-8", "utf8", "UTF-8")
     hrefs = hrefs if isinstance(hrefs, list) else list(hrefs)
-    are_plain, have_fragments = _look(hrefs)
-    joined: list[str] = []
+    are_plain, have_fragments, are_rooted = _look(hrefs)
+    if are_plain and are_rooted and not have_fragments:  # most pages of most sites
+        joined = [origin + href for href in hrefs]
+        if not joined or len(max(joined, key=len)) <= MAX_LENGTH:
+            return joined
+    joined = []
     append = joined.append
     for href in hrefs:
         if are_plain and href[:1] == "/" and href[1:2] != "/":
@@ -151,9 +155,9 @@ def join_all(
     return joined
 
 
-def _look(hrefs: list[str]) -> tuple[bool, bool]:
+def _look(hrefs: list[str]) -> tuple[bool, bool, bool]:
     """Whether all references are made of characters that need no parser, with no step (`.`, `..`, `%2e`) among their
-    segments; and whether one of them may have a fragment."""
+    segments; whether one of them may have a fragment; and whether all begin with one slash."""
     text = "\n".join(hrefs)
     is_plain = (
         text.isascii()
@@ -162,7 +166,9 @@ def _look(hrefs: list[str]) -> tuple[bool, bool]:
         and "/%" not in text
         and text.count("\n") == len(hrefs) - 1  # none within a reference
     )
-    return is_plain, "#" in text
+    lines = "\n" + text
+    are_rooted = lines.count("\n/") == len(hrefs) and "\n//" not in lines
+    return is_plain, "#" in text, are_rooted
 
 
 def join(base: str, href: str, encoding: str = "utf-8") -> str:
@@ -245,8 +251,10 @@ def skipped_extension(url: str) -> str | None:
     return extension if extension in SKIPPED_EXTENSIONS else None
 
 
-def with_skipped_extension(links: Iterable[str]) -> list[str]:
-    """Those of them that have such an extension; of those with a query, not all."""
+def with_skipped_extension(origin: str, links: list[str]) -> list[str]:
+    """Those of an origin's URLs that have such an extension; of those with a query, not all."""
+    if "".join(links).count(".") == len(links) * origin.count("."):
+        return []  # no path has a dot
     longest = -_LONGEST_EXTENSION - 1
     return [
         url for url in links if (dot := url.rfind(".", longest)) >= 0 and url[dot + 1 :].lower() in SKIPPED_EXTENSIONS

@@ -139,7 +139,7 @@ class Rules:
             odd = set(there)
             if is_simple:
                 odd = suspects(origin, there, self._this_year)
-                odd.update(urls.with_skipped_extension(there))
+                odd.update(urls.with_skipped_extension(origin, there))
             good = self._good(there, odd, page, refused) if odd else there
             inside, outside = self._parted(good)
             if inside:

@@ -37,7 +37,7 @@ class SeenSet:
         self._mask = _FIRST - 1  # for the buckets that are not split yet in this round
         self._split = 0  # the next bucket to split
         self._count = 0
-        self._missed: dict[str, bytes] = {}  # fingerprints of URLs that were looked up, and are not in the set
+        self._missed: dict[str, int] = {}  # fingerprints of URLs that were looked up, and are not in the set
 
     def __len__(self) -> int:
         return self._count
@@ -54,7 +54,7 @@ class SeenSet:
         new, missed = [], self._missed
         for url in urls:
             fingerprint = xxh3_64_digest(url.encode(), seed)
-            number = int.from_bytes(fingerprint[4:], "big")
+            number = int.from_bytes(fingerprint, "big")
             place = number & mask
             if place < split:
                 place = number & (mask * 2 + 1)
@@ -63,7 +63,7 @@ class SeenSet:
             # A hit that is not at a multiple of 7 straddles two fingerprints: search entry by entry.
             if at < 0 or (at % 7 and not _has(bucket, entry)):
                 new.append(url)
-                missed[url] = fingerprint
+                missed[url] = number
         return new
 
     def forget_missed(self) -> None:
@@ -84,15 +84,14 @@ class SeenSet:
         seed, buckets, take_missed = self._seed, self._buckets, self._missed.pop
         mask, split, room = self._mask, self._split, len(self._buckets) * _ENTRIES - self._count
         for url in urls:
-            fingerprint = take_missed(url, None)
-            is_missed = fingerprint is not None
-            if fingerprint is None:
-                fingerprint = xxh3_64_digest(url.encode(), seed)
-            number = int.from_bytes(fingerprint[4:], "big")
+            number = take_missed(url, None)
+            is_missed = number is not None
+            if number is None:
+                number = int.from_bytes(xxh3_64_digest(url.encode(), seed), "big")
             place = number & mask
             if place < split:
                 place = number & (mask * 2 + 1)
-            bucket, entry = buckets[place], fingerprint[:7]
+            bucket, entry = buckets[place], (number >> 8).to_bytes(7, "big")
             if not is_missed and (at := bucket.find(entry)) >= 0 and (not at % 7 or _has(bucket, entry)):
                 continue
             buckets[place] = bucket + entry

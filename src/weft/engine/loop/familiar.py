@@ -49,6 +49,11 @@ class Familiar:
     def _learn(self, fates: dict[str, str], folder: str, hrefs: list[str], met: list[str | None]) -> list[str]:
         """Looks again at those that were not met as they are written, since some mean another page on another page;
         the rest is fresh, and familiar from now on."""
+        if met.count(None) == len(met) and [href[:1] for href in hrefs].count("/") == len(hrefs):
+            # None of them was met, and all mean the same on every page of the site.
+            fates.update(dict.fromkeys(hrefs, Reason.DUPLICATE))
+            self._kept += len(hrefs)
+            return hrefs
         fresh = []
         for at, href in enumerate(hrefs):
             if met[at] is not None:
