@@ -52,7 +52,8 @@ class EngineLink:
         until = time.monotonic() + (self._patience_s if patience_s is None else patience_s)
         while True:
             try:
-                wire = await self._connected(until)
+                # The first who asks connects for all; nobody waits longer for that than its own patience lasts.
+                wire = await asyncio.wait_for(self._connected(until), max(0.01, until - time.monotonic()))
                 return await asyncio.wait_for(wire.call(verb, arguments), max(0.01, until - time.monotonic()))
             except TimeoutError:
                 raise Gone(f"the engine has not answered to {verb!r} in time") from None

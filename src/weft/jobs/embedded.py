@@ -33,7 +33,7 @@ from weft.jobs.health import Monitor
 from weft.jobs.model import STARTED, FinishReason, Task, TaskState, new_task_id
 from weft.jobs.overview import Overview
 from weft.jobs.results import StoredResults
-from weft.jobs.runner import Runner
+from weft.jobs.runner import ENGINE_S, Runner
 from weft.jobs.service import Health, JobEvent, Latest, Records, Results, Status, Submission, Timeline
 from weft.jobs.store.contract import Finish, JobStore, Listing, Submitted
 from weft.jobs.store.sqlite import SqliteJobStore
@@ -59,7 +59,11 @@ class EmbeddedJobService:
         self._stored = StoredResults(self._engine_dir)
         self._feeds = Feeds(self.store, self.engine, self._engine_dir)
         holder = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        self.runner = Runner(self.store, self.engine, config.jobs, holder, committed=self._committed, clock=clock)
+        # A link of its own: while the runner waits for an engine it cannot look at the deadlines of other tasks.
+        self._runners_engine = EngineLink(self._engine_dir, patience_s=ENGINE_S)
+        self.runner = Runner(
+            self.store, self._runners_engine, config.jobs, holder, committed=self._committed, clock=clock
+        )
         self._monitor = Monitor(self.store, self.engine, config.jobs, self._engine_dir, clock)
         self._overview = Overview(self.store, self.engine, self._engine_dir, clock)
         self.webhooks = Webhooks(self.store, clock)
@@ -85,6 +89,7 @@ class EmbeddedJobService:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
         await self.engine.close()
+        await self._runners_engine.close()
         self._stored.close()
         self._overview.close()
         await asyncio.to_thread(self.store.close)

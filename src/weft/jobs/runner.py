@@ -43,7 +43,7 @@ log = Log("weft.jobs.runner")
 
 
 class Crawling(Protocol):
-    """What the runner needs of an engine: see engine/link.py."""
+    """What the runner needs of an engine: see engine/link.py. No call takes longer than ENGINE_S."""
 
     async def open(
         self,
@@ -56,7 +56,7 @@ class Crawling(Protocol):
     ) -> Standing:
         """Opens a crawl, or finds it open."""
 
-    async def standings(self, names: Sequence[str], patience_s: float | None = None) -> dict[str, Standing]:
+    async def standings(self, names: Sequence[str]) -> dict[str, Standing]:
         """How some crawls stand; those that are not there are left out."""
 
     async def live(self) -> list[Standing]:
@@ -222,7 +222,7 @@ class Runner:
         if not tasks:
             return
         try:
-            standings = await self._engine.standings([task.id for task in tasks], ENGINE_S)
+            standings = await self._engine.standings([task.id for task in tasks])
         except Gone:
             await asyncio.gather(*(self._end_overdue(task) for task in tasks))
             return

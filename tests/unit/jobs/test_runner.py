@@ -64,7 +64,7 @@ class ModelEngine:
         known = Standing(name=name, id=len(self.crawls) + 1, state=State.RUNNING)
         return self.crawls.setdefault(name, known)
 
-    async def standings(self, names: Sequence[str], patience_s: float | None = None) -> dict[str, Standing]:
+    async def standings(self, names: Sequence[str]) -> dict[str, Standing]:
         self._check("standings")
         return {name: self.crawls[name] for name in names if name in self.crawls}
 
