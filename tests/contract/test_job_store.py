@@ -30,7 +30,7 @@ from weft.jobs.model import (
     new_task_id,
 )
 from weft.jobs.store import listing
-from weft.jobs.store.contract import Finish, Idempotency, JobStore
+from weft.jobs.store.contract import Finish, Idempotency, JobStore, Totals
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.jobs.webhooks.model import Attempt, Hook, HookEvent, HookState
 
@@ -123,6 +123,27 @@ def test_beyond_the_limit_nothing_is_kept(store: JobStore) -> None:
     assert full.value.retry_after_s > 0
     assert store.counts() == {(Lane.TASK, TaskState.PENDING): 2}
     assert store.submit(order(lane=Lane.SCRAPE), ["http://a.test/"], max_pending=2).is_new
+
+
+def test_totals_keep_what_is_deleted(store: JobStore) -> None:
+    lease = store.lease("runner", 60.0, now=NOW)
+    assert lease is not None and store.totals() == Totals()
+    ends = [
+        (TaskState.PARTIAL, Progress(completed=5, failed=2, gone=1, queued=9), {"timeout": 2, "http_4xx": 1}),
+        (TaskState.COMPLETED, Progress(completed=3), {}),
+        (TaskState.PARTIAL, Progress(failed=1), {"timeout": 1}),
+    ]
+    for state, progress, errors in ends:
+        task = submit(store)
+        store.claim(Lane.TASK, 1, at=NOW, fence=lease.epoch)
+        finish = Finish(reason=FinishReason.DONE, progress=progress, errors_by_class=errors)
+        for _ in range(2):  # a task ends once
+            store.move(task.id, state, expect=STARTED, at=NOW, finish=finish)
+        assert store.delete(task.id, fence=lease.epoch)
+    assert store.totals() == Totals(
+        tasks={"PARTIAL": 2, "COMPLETED": 1}, urls={"completed": 8, "failed": 3, "gone": 1},
+        errors={"timeout": 3, "http_4xx": 1},
+    )  # fmt: skip
 
 
 def test_one_of_many_submits_with_one_key_makes_the_task(store: JobStore, open_store: Open) -> None:

@@ -83,6 +83,7 @@ class Monitor:
             page_seconds_p95=page_seconds(self._metrics, 0.95),
             task_seconds_p50=quantile(times, 0.5),
             task_seconds_p95=quantile(times, 0.95),
+            totals=self._store.totals(),
             runner="" if lease is None else lease.holder,
         )
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from weft.jobs.model import ErrorClass, Progress, Task, TaskSpec, TaskState
-from weft.jobs.store.contract import Idempotency, Listing, Submitted
+from weft.jobs.store.contract import Idempotency, Listing, Submitted, Totals
 from weft.jobs.webhooks.service import WebhookService
 
 
@@ -161,6 +161,7 @@ class Health(Struct, frozen=True, kw_only=True):
     page_seconds_p95: float | None
     task_seconds_p50: float | None
     task_seconds_p95: float | None
+    totals: Totals = Totals()
     engine_pid: int | None = None
     runner: str = ""  # the holder of the lease
 

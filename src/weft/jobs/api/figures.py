@@ -62,8 +62,8 @@ class HealthCollector:
         self._health = health
 
     def collect(self) -> Iterable[Metric]:
-        """As gauges: they are what is kept now."""
-        from prometheus_client.core import GaugeMetricFamily
+        """Gauges for what there is now, counters for what became of all tasks there ever were."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         health = self._health
         yield GaugeMetricFamily("weft_jobs_healthy", "1 while the service makes progress.", float(health.is_healthy))
@@ -78,10 +78,16 @@ class HealthCollector:
             for lane, figures in health.lanes.items():
                 lanes.add_metric([str(lane)], getattr(figures, attribute))
             yield lanes
-        errors = GaugeMetricFamily("weft_jobs_errors", "Failed URLs of the tasks that are kept.", labels=["class"])
-        for kind, number in health.errors_by_class.items():
-            errors.add_metric([str(kind)], number)
-        yield errors
+        totals = health.totals
+        for name, said, label, numbers in (
+            ("weft_jobs_tasks_ended", "Tasks that have ended, by state.", "state", totals.tasks),
+            ("weft_jobs_urls", "URLs of tasks that have ended, by what became of them.", "outcome", totals.urls),
+            ("weft_jobs_errors", "URLs of tasks that have ended that gave no page.", "class", totals.errors),
+        ):
+            counter = CounterMetricFamily(name, said, labels=[label])
+            for value, number in numbers.items():
+                counter.add_metric([value], number)
+            yield counter
 
 
 def _known(method: str) -> str:

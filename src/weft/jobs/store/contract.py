@@ -54,6 +54,14 @@ class Finish(Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
+class Totals(Struct, frozen=True, kw_only=True):
+    """What became of all tasks that have ended since the store was made: numbers that only grow."""
+
+    tasks: dict[str, int] = {}  # by their last state
+    urls: dict[str, int] = {}  # of theirs: completed, gone, failed, refused
+    errors: dict[str, int] = {}  # of theirs, by class
+
+
 class Lease(Struct, frozen=True):
     """The runner's: held until a moment of the wall clock; `epoch` grows with every new holder."""
 
@@ -164,6 +172,9 @@ class JobStore(Protocol):
 
     def counts(self, owner: str | None = None) -> Mapping[tuple[Lane, TaskState], int]:
         """How many tasks there are in each lane and state; without a walk over them, but for those of an owner."""
+
+    def totals(self) -> Totals:
+        """What became of all that have ended, those that were deleted since among them."""
 
     def waiting_before(self, task: Task) -> int:
         """How many PENDING tasks of its lane came before this one."""

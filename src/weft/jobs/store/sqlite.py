@@ -32,7 +32,7 @@ from weft.errors import BadInput, Damaged, WeftError, is_damage, writing
 from weft.jobs.errors import KeyReused, LeaseLost, QueueFull
 from weft.jobs.model import NEXT, STARTED, TERMINAL, Lane, Task, TaskState
 from weft.jobs.store import sqlite_hooks
-from weft.jobs.store.contract import Finish, Idempotency, Lease, Listing, Submitted
+from weft.jobs.store.contract import Finish, Idempotency, Lease, Listing, Submitted, Totals
 from weft.jobs.store.listing import listing
 
 LAYOUT = 1
@@ -54,6 +54,8 @@ CREATE TABLE IF NOT EXISTS words (owner TEXT, key TEXT, task TEXT NOT NULL, dige
 CREATE INDEX IF NOT EXISTS words_by_task ON words (task);
 CREATE TABLE IF NOT EXISTS counts (lane TEXT, state TEXT, tasks INTEGER NOT NULL,
   PRIMARY KEY (lane, state)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS totals (kind TEXT, name TEXT, value INTEGER NOT NULL,
+  PRIMARY KEY (kind, name)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS served (lane TEXT, owner TEXT, turn INTEGER NOT NULL,
   PRIMARY KEY (lane, owner)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS lease (only INTEGER PRIMARY KEY CHECK (only = 1), holder TEXT NOT NULL,
@@ -262,6 +264,13 @@ class SqliteJobStore:
         found = self._read(lambda db: db.execute(sql, values).fetchall())
         return {(Lane(lane), TaskState(state)): tasks for lane, state, tasks in found if tasks}
 
+    def totals(self) -> Totals:
+        """What became of all that have ended."""
+        found: dict[str, dict[str, int]] = {}
+        for kind, name, value in self._read(lambda db: db.execute("SELECT * FROM totals").fetchall()):
+            found.setdefault(kind, {})[name] = value
+        return Totals(**found)
+
     def waiting_before(self, task: Task) -> int:
         """How many wait in front of it."""
         sql = """SELECT count(*) FROM tasks WHERE state = ? AND lane = ? AND
@@ -394,10 +403,18 @@ def _moved(db: sqlite3.Connection, task: Task, to: TaskState, at: float, finish:
             "finished_at": at, "finish_reason": finish.reason, "progress": finish.progress, "message": finish.message,
             "errors_by_class": finish.errors_by_class, "last_number": finish.last_number,
         }  # fmt: skip
+        _add_up(db, to, finish)
     _shift(db, task.spec.lane, task.state, to)
     if task.state is TaskState.PENDING and task.spec.webhook is not None:
         sqlite_hooks.left_queue(db, task.id, at)
     return _put(db, msgspec.structs.replace(task, **changes))
+
+
+def _add_up(db: sqlite3.Connection, state: TaskState, finish: Finish) -> None:
+    ends = {name: getattr(finish.progress, name) for name in ("completed", "gone", "failed", "refused")}
+    news = {"tasks": {str(state): 1}, "urls": ends, "errors": finish.errors_by_class}
+    sql = "INSERT INTO totals VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = value + excluded.value"
+    db.executemany(sql, [(kind, name, more) for kind, some in news.items() for name, more in some.items() if more])
 
 
 def _known(db: sqlite3.Connection, task: Task, idempotency: Idempotency) -> Task | None:
