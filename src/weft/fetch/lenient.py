@@ -124,7 +124,7 @@ def _headless(raw: bytes, is_http: bool) -> Read:
 
 def _body(head: Head, rest: bytes) -> tuple[bytes, str | None, str]:
     if "chunked" in (head.get("transfer-encoding") or "").lower():
-        return _dechunked(rest)
+        return dechunked(rest)
     lengths = set(head.get_all("content-length"))
     if not lengths:
         return rest, None, ""
@@ -137,7 +137,8 @@ def _body(head: Head, rest: bytes) -> tuple[bytes, str | None, str]:
     return rest[: int(length)], None, ""
 
 
-def _dechunked(rest: bytes) -> tuple[bytes, str | None, str]:
+def dechunked(rest: bytes) -> tuple[bytes, str | None, str]:
+    """A body without its chunked coding, as far as it goes; what is wrong with it, and a word about it."""
     parts, at = list[bytes](), 0
     while (size := _CHUNK.match(rest, at)) is not None:
         length = int(size[1], 16)

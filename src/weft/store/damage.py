@@ -24,7 +24,7 @@ GZIP = 31
 # isal's stubs wrongly declare its exception class as an instance.
 BROKEN = (cast(type[Exception], isal_zlib.error), EOFError, ValueError)
 
-_MAGIC = b"\x1f\x8b\x08"
+MAGIC = b"\x1f\x8b\x08"
 _WARC = b"WARC/1."
 _CHUNK = 1 << 18
 _FIRST, _STEP = 512, 1 << 14  # bytes read first, and further: most false members fail within the first few
@@ -79,7 +79,7 @@ def own_runs(runs: list[Run], writers: Set[str], size: int) -> list[Run]:
 
 
 def _next_run(file: BinaryIO, start: int, known: Callable[[int], bool]) -> Run | None:
-    for place in _candidates(file, start):
+    for place in member_starts(file, start):
         found = measure(file, place)
         if found is None:
             continue
@@ -94,18 +94,18 @@ def _next_run(file: BinaryIO, start: int, known: Callable[[int], bool]) -> Run |
     return None
 
 
-def _candidates(file: BinaryIO, start: int) -> Iterator[int]:
+def member_starts(file: BinaryIO, start: int) -> Iterator[int]:
     """The offsets of the first bytes of a gzip member."""
     while True:
         file.seek(start)
         chunk = file.read(_CHUNK)
-        found = chunk.find(_MAGIC)
+        found = chunk.find(MAGIC)
         while found >= 0:
             yield start + found
-            found = chunk.find(_MAGIC, found + 1)
+            found = chunk.find(MAGIC, found + 1)
         if len(chunk) < _CHUNK:
             return
-        start += len(chunk) - len(_MAGIC) + 1  # they may span two chunks
+        start += len(chunk) - len(MAGIC) + 1  # they may span two chunks
 
 
 def measure(file: BinaryIO, place: int) -> tuple[int, str] | None:

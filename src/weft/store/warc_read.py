@@ -119,15 +119,19 @@ def http_head(path: Path, fd: int, offset: int, length: int) -> bytes:
 def parse(data: bytes) -> Record:
     """Parses a decompressed record; ValueError where it is not one."""
     head, found, rest = data.partition(b"\r\n\r\n")
-    version, *lines = head.decode("utf-8", "replace").split("\r\n")
-    if not found or not version.startswith("WARC/"):
+    if not found or not head.startswith(b"WARC/"):
         raise ValueError("no WARC header")
-    pairs = (line.partition(":") for line in lines)
-    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    headers = headers_of(head)
     length = int(headers.get("content-length", "-1"))
     if length < 0 or len(rest) < length:
         raise ValueError("the block is shorter than its Content-Length")
     return Record(headers, rest[:length])
+
+
+def headers_of(head: bytes) -> dict[str, str]:
+    """The headers of a record by their names in lower case; its first line is the version."""
+    pairs = (line.partition(":") for line in head.decode("utf-8", "replace").split("\n")[1:])
+    return {name.strip().lower(): value.strip() for name, _, value in pairs}
 
 
 class WarcScan:
