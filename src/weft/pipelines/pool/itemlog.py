@@ -75,6 +75,11 @@ class ItemLog:
         self.path: str | None = None
         self.phase = "process"
 
+    @property
+    def open(self) -> bool:
+        """Whether anything that is logged is kept."""
+        return self._fd >= 0
+
     def begin(self, item_id: str | int) -> None:
         """A new item, a new file."""
         self._entries = self._bytes = self._dropped = 0

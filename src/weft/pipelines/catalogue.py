@@ -1,0 +1,91 @@
+"""Finds pipelines by name: in `pipelines/` and `stage-graph.json` of the current directory, then those that ship.
+
+A name is that of a pipeline, or FILE for a file with one, or FILE:NAME for a file with several.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
+from typing import NamedTuple
+
+from weft.errors import BadConfig, BadInput
+from weft.pipelines.definition import Pipeline, load
+
+BUILTIN = Path(__file__).with_name("builtin")
+FOLDER = Path("pipelines")
+SEVERAL = Path("stage-graph.json")
+_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+class Listed(NamedTuple):
+    """A pipeline in a list; one whose file is no good has only that to say."""
+
+    name: str
+    path: Path
+    pipeline: Pipeline | None
+    problem: str | None
+    ships: bool
+
+
+def files() -> Iterator[Path]:
+    """The files that pipelines are looked for in, those of the user first."""
+    if SEVERAL.is_file():
+        yield SEVERAL
+    for folder in (FOLDER, BUILTIN):
+        if folder.is_dir():
+            yield from sorted(path for path in folder.iterdir() if path.suffix in _SUFFIXES and path.is_file())
+
+
+def listed() -> Iterator[Listed]:
+    """Every pipeline there is; of two with one name only the first counts, and is listed."""
+    met: set[str] = set()
+    for path in files():
+        ships = path.parent == BUILTIN
+        try:
+            found = load(path, os.environ)
+        except BadConfig as error:
+            yield Listed(path.stem, path, None, error.problems[0], ships)
+            continue
+        for name, pipeline in found.items():
+            if name not in met:
+                met.add(name)
+                yield Listed(name, path, pipeline, None, ships)
+
+
+def find(name: str) -> Pipeline:
+    """A pipeline by its name; BadInput where there is none, or its file is no good."""
+    file, colon, inner = name.rpartition(":") if ":" in name else (name, "", "")
+    if Path(file).suffix in _SUFFIXES:
+        return _in_file(Path(file), inner if colon else None)
+    # the files that may hold it by their names first: one that is broken should not hide another
+    for path in sorted(files(), key=lambda path: path.stem != name):
+        if path.stem == name or _mentions(path, name):
+            found = load(path, os.environ)
+            if name in found:
+                return found[name]
+    known = [one.name for one in listed()]
+    near = get_close_matches(name, known, 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known) or 'none'}"
+    raise BadInput(f"there is no pipeline {name!r} in {FOLDER}/, {SEVERAL}, or among those that ship; {hint}")
+
+
+def _in_file(path: Path, name: str | None) -> Pipeline:
+    found = load(path, os.environ)
+    if name is None and len(found) == 1:
+        return next(iter(found.values()))
+    if name is None:
+        raise BadInput(f"{path} holds several pipelines: write {path}:NAME with one of {', '.join(found)}")
+    if name not in found:
+        raise BadInput(f"{path} has no pipeline {name!r}; it has: {', '.join(found)}")
+    return found[name]
+
+
+def _mentions(path: Path, name: str) -> bool:
+    """Whether a file may hold a pipeline of this name."""
+    try:
+        return name in path.read_text(errors="replace")
+    except OSError:
+        return False

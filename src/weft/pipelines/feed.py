@@ -1,0 +1,130 @@
+"""The items of a run on their way to the pool, each with its place in the source.
+
+Invariants: places count what the source gives, good or bad, so that a place means the same in every run over the same
+source; an item that an earlier try of this run has ended is not given to the pool again; no more items are under way
+than the output, which goes in order, can wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from weft.errors import BadInput
+from weft.pipelines.pool.record import Result
+from weft.pipelines.pool.seen import SeenIds
+from weft.pipelines.pool.task import BadItem, Pause, id_problem
+
+_MAX_AHEAD = 20_000
+_AT_ONCE = 1_000
+"""How many known items are passed over before the pool gets its turn."""
+
+
+class Pending(NamedTuple):
+    """An item that the pool has."""
+
+    place: int
+    item_id: str | int
+    kept: dict[str, Any]
+
+
+class Known:
+    """What earlier tries of this run have ended: up to `places` everything is in the output, the rest by place, or by id
+    where only the pool's parent knew of it (timeouts, crashes)."""
+
+    def __init__(self, places: int = 0) -> None:
+        self.places = places
+        self.by_place: dict[int, Result] = {}
+        self.by_id: dict[str, Result] = {}
+
+
+class Feed:
+    """An iterator for the pool."""
+
+    def __init__(
+        self,
+        items: Iterator[Any],
+        keep: list[str],
+        known: Known,
+        *,
+        only: set[str] | None,
+        written: Callable[[], int],
+        ended: Callable[[Pending, Result], None],
+    ) -> None:
+        self._items = items
+        self._keep = keep
+        self._known = known
+        self._only = only
+        self._written = written
+        self._ended = ended
+        self._seen = SeenIds()
+        self.pending: dict[str, Pending] = {}
+        self.place = 0
+        """How many items the source has given."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        for _ in range(_AT_ONCE):
+            if self.place - self._written() > _MAX_AHEAD:
+                return Pause.LATER
+            item = next(self._items)
+            if item is Pause.LATER:
+                return item
+            if self._only is not None and not self._wanted(item):
+                if not self._only:
+                    raise StopIteration
+                continue
+            self.place += 1
+            given = self._judge(self.place - 1, item)
+            if given is not None:
+                return given
+        return Pause.LATER
+
+    def _wanted(self, item: Any) -> bool:
+        assert self._only is not None
+        name = str(item.get("id")) if isinstance(item, Mapping) else None
+        if name not in self._only:
+            return False
+        self._only.discard(name)
+        return True
+
+    def _judge(self, place: int, item: Any) -> Any:
+        """What the pool gets for it; None if it has ended before."""
+        fields, item_id, problem = _read(place, item)
+        if problem is None and not self._seen.add(str(item_id)):
+            problem = "there was an item with this id before"
+        if place < self._known.places:
+            return None
+        kept = {name: fields[name] for name in self._keep if name in fields}
+        pending = Pending(place, item_id, kept)
+        if problem is not None:
+            name = f"\0{place}"  # the id may be that of an item that is under way
+            self.pending[name] = pending
+            return BadItem(name, problem)
+        if (result := self._known.by_place.pop(place, None)) is not None:
+            if str(result.item_id) != str(item_id):
+                raise BadInput(
+                    f"the source has changed since the run began: item {place + 1} was {result.item_id!r} and is "
+                    f"{item_id!r} now; start a new run, what has not changed is cached"
+                )
+            return self._ended(pending, result)
+        if (result := self._known.by_id.pop(str(item_id), None)) is not None:
+            return self._ended(pending, result)
+        self.pending[str(item_id)] = pending
+        return {"id": item_id, "n": place, "item": fields}
+
+
+def _read(place: int, item: Any) -> tuple[dict[str, Any], str | int, str | None]:
+    """Fields, id and what is wrong with an item; one without an id is called by its place."""
+    if isinstance(item, BadItem):
+        return {}, item.name, item.error
+    if not isinstance(item, Mapping):
+        return {}, f"#{place}", f"an item must be a mapping with an id, this is {type(item).__name__}"
+    try:
+        fields = dict(item)
+    except Exception as error:
+        return {}, f"#{place}", f"the item cannot be read: {type(error).__name__}: {error}"
+    problem = id_problem(fields.get("id"))
+    return (fields, fields["id"], None) if problem is None else ({}, f"#{place}", problem)

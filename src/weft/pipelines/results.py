@@ -1,0 +1,173 @@
+"""The results of a run in the order of the source: `results.jsonl`, a line for each item, with what each stage did.
+
+Values are not in it but their keys, under which the cache has them. It is written as far as the output is, and cut back to
+the last checkpoint when a run is resumed. `checkpoints` has a line for each finished range of the source: what is needed to
+go on behind it without reading anything before it again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from weft.errors import BadInput, WeftError, writing
+from weft.pipelines.files import WrittenFile
+from weft.pipelines.outcome import Entry, SentStage
+from weft.pipelines.sink import Shard
+from weft.pipelines.stage import ItemResult, StageOutcome
+from weft.pipelines.stats import RunStats
+
+_decode = msgspec.msgpack.decode
+_decode_entry = msgspec.msgpack.Decoder(Entry).decode
+_ROOM_BYTES = 1 << 18
+
+
+class EndedItem(msgspec.Struct):
+    """An item that has ended, as the parent knows it."""
+
+    place: int
+    item: dict[str, Any]
+    """The id, and the fields that are kept."""
+    status: str
+    failure_phase: str | None = None
+    error: str | None = None
+    attempts: int = 1
+    duration_ms: float = 0.0
+    log: str | None = None
+    stages: list[SentStage] = []
+
+
+class StageLine(StageOutcome, frozen=True, omit_defaults=True):
+    """One stage in a line of the results."""
+
+    key: str | None = None
+
+
+class ResultLine(msgspec.Struct, omit_defaults=True):
+    """A line of the results."""
+
+    id: str | int
+    status: str
+    failure_phase: str | None = None
+    error: str | None = None
+    attempts: int = 1
+    duration_ms: float = 0.0
+    log: str | None = None
+    item: dict[str, Any] = {}
+    stages: dict[str, StageLine] = {}
+
+
+class Checkpoint(msgspec.Struct):
+    """The end of a range of the source: everything before it is done, and written."""
+
+    items: int
+    results_bytes: int
+    shards: list[Shard]
+    """Of this range."""
+    files: list[WrittenFile]
+    stats: RunStats
+    """Of everything up to here."""
+    complete: bool = False
+    """The source ends here."""
+
+
+class ResultsFile:
+    """Writes results and checkpoints."""
+
+    def __init__(self, folder: Path, stages: list[str]) -> None:
+        self._path = folder / "results.jsonl"
+        self._checkpoints = folder / "checkpoints"
+        self._stages = stages
+        self._file: BinaryIO | None = None
+        self._encode = msgspec.json.Encoder().encode
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Those of earlier tries of this run; a torn last line does not count."""
+        try:
+            lines = self._checkpoints.read_bytes().split(b"\n")[:-1]
+        except FileNotFoundError:
+            return []
+        try:
+            return [msgspec.json.decode(line, type=Checkpoint) for line in lines]
+        except ValueError as error:
+            raise BadInput(f"{self._checkpoints} is damaged: {error}; start a new run") from None
+
+    def open(self, results_bytes: int) -> None:
+        """Goes on behind so many bytes."""
+        with writing(self._path):
+            self._file = self._path.open("r+b" if self._path.exists() else "w+b", buffering=_ROOM_BYTES)
+            if self._file.seek(0, os.SEEK_END) < results_bytes:
+                self._file.close()
+                raise BadInput(f"{self._path} is shorter than the run left it; start a new run")
+            self._file.truncate(results_bytes)
+            self._file.seek(results_bytes)
+
+    def add(self, ended: EndedItem) -> None:
+        """One line."""
+        assert self._file is not None
+        line = ResultLine(
+            ended.item["id"], ended.status, ended.failure_phase, ended.error, ended.attempts, ended.duration_ms,
+            ended.log, {key: value for key, value in ended.item.items() if key != "id"},
+            {name: _stage_line(stage) for name, stage in zip(self._stages, ended.stages, strict=False)},
+        )  # fmt: skip
+        with writing(self._path):
+            self._file.write(self._encode(line) + b"\n")
+
+    def commit(self, checkpoint: Callable[[int], Checkpoint]) -> None:
+        """Makes the lines durable, then the checkpoint, which is told how many bytes they are."""
+        assert self._file is not None
+        with writing(self._path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            line = self._encode(checkpoint(self._file.tell())) + b"\n"
+            fd = os.open(self._checkpoints, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                at = _whole_bytes(self._checkpoints)
+                os.ftruncate(fd, at)
+                os.pwrite(fd, line, at)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._file is not None:
+            self._file.close()
+
+
+def _whole_bytes(path: Path) -> int:
+    """How long the file is up to the end of its last whole line."""
+    return path.read_bytes().rfind(b"\n") + 1
+
+
+def _stage_line(stage: SentStage) -> StageLine:
+    outcome = stage.outcome()
+    key = stage.key.hex() if stage.key is not None else None
+    return StageLine(outcome.status, outcome.duration_ms, outcome.cached, outcome.reason, outcome.error, key)
+
+
+def value_of(entry: bytes | None, name: str) -> Any:
+    """The value in a cache entry."""
+    if entry is None:
+        raise WeftError(f"the cache has lost the value of a stage, {name}, during the run; run it again")
+    return _decode(_decode_entry(entry).body)
+
+
+def read_results(folder: Path, find: Callable[[bytes], bytes | None]) -> Iterator[ItemResult]:
+    """The results of a run, in the order of the source, one at a time; values are read as they are asked for."""
+    decode = msgspec.json.Decoder(ResultLine).decode
+    with (folder / "results.jsonl").open("rb") as file:
+        for place, text in enumerate(file):
+            line = decode(text)
+
+            def value(name: str, stages: dict[str, StageLine] = line.stages) -> Any:
+                key = stages[name].key
+                return value_of(find(bytes.fromhex(key)) if key is not None else None, name)
+
+            yield ItemResult(
+                {"id": line.id} | line.item, place, line.status, line.failure_phase, line.error, line.stages, value
+            )

@@ -1,0 +1,314 @@
+"""One run of a pipeline, in its parent process: source → pool → cache and ordered output → collector → publication.
+
+Invariants: whatever is killed, a resume ends with the output that an undisturbed run would have made, and does nothing
+again that had ended; the output changes only when everything is done; a run holds its cache and its output alone.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from weft.engine.loop.steps import crash_point
+from weft.errors import BadInput, WeftError
+from weft.pipelines import run_facts
+from weft.pipelines.cache import Cache
+from weft.pipelines.definition import Pipeline
+from weft.pipelines.feed import Feed, Known
+from weft.pipelines.outcome import item_record
+from weft.pipelines.plan import Plan, import_from, make_plan, module_file
+from weft.pipelines.pool import shared_config
+from weft.pipelines.pool.api import Stream, WorkerPool
+from weft.pipelines.pool.contract import LOCAL
+from weft.pipelines.pool.failure import describe
+from weft.pipelines.pool.record import Result
+from weft.pipelines.pool.runs import RunDirectory
+from weft.pipelines.pool.target import Target
+from weft.pipelines.pool.view import NoView, View
+from weft.pipelines.report import write_report
+from weft.pipelines.results import read_results
+from weft.pipelines.run_facts import RunFacts
+from weft.pipelines.sink import Sink
+from weft.pipelines.sources import open_source
+from weft.pipelines.stage import CollectContext
+from weft.pipelines.stats import RunStats
+from weft.pipelines.writer import OrderedWriter, plain_row
+
+RUNNER = "weft.pipelines.runner:run_item"
+CACHE = Path(".weft/cache")
+OUTPUT = Path("output")
+_UPDATE_EVERY_S = 0.1
+
+
+class RunOptions(msgspec.Struct, frozen=True):
+    """How a run is made; what is None is as the pipeline's file has it."""
+
+    logs: Path = Path("logs")
+    workers: int | None = None
+    batch_size: int | None = None
+    engine: str | None = None
+    cache: Path | None = None
+    item_logs: bool = True
+    only: list[str] = []
+    fresh: bool = False
+    from_stage: str | None = None
+    settings: list[str] = []
+    items: str | None = None
+    directory: str | None = None
+
+
+class RunSummary(msgspec.Struct, frozen=True):
+    """How a run ended."""
+
+    run_id: str
+    pipeline: str
+    path: str
+    output: str
+    finished: bool
+    seconds: float
+    rows: int | None
+    stats: RunStats
+
+
+def prepare(pipeline: Pipeline) -> None:
+    """What can be known to be wrong before any work: callables that are not there, settings that its check refuses."""
+    import_from([Path.cwd(), pipeline.path.parent])
+    spec = pipeline.spec
+    for where, name in (("items", spec.items.source), ("collect", spec.collect.run if spec.collect else None)):
+        if name is not None:
+            module_file(name, where)
+    if "parquet" in spec.output.formats:
+        from weft.pipelines.parquet import check_columns
+
+        check_columns(spec.output.columns)
+    if spec.check is not None:
+        settings = {name: stage.settings for name, stage in spec.stages.items()}
+        settings |= {"items": spec.items.settings, "collect": spec.collect.settings if spec.collect else {}}
+        _call(spec.check, "check", settings)
+
+
+def _call(name: str, where: str, *arguments: Any) -> Any:
+    try:
+        return Target.of(name).load()(*arguments)
+    except WeftError:
+        raise
+    except Exception as error:
+        raise BadInput(f"{where}: {name} cannot be used: {describe(error)}") from error
+
+
+class PipelineRun:
+    """A run, new or resumed."""
+
+    def __init__(self, pipeline: Pipeline, options: RunOptions, resume: RunDirectory | None = None) -> None:
+        self._pipeline = pipeline
+        self._options = options
+        self._resumed = resume is not None
+        self._step = crash_point()
+        self._began_s = time.monotonic()
+        prepare(pipeline)
+        spec, name = pipeline.spec, pipeline.name
+        self._home = Path(spec.output.directory or OUTPUT / name).absolute()
+        cache = options.cache or Path(spec.cache.directory or CACHE / name)
+        plan = make_plan(
+            pipeline, run_id="", cache=cache.absolute(), files=self._home, fresh=options.fresh,
+            from_stage=options.from_stage,
+        )  # fmt: skip
+        self._cache = Cache(cache)
+        try:
+            self.directory = RunDirectory((resume or RunDirectory.create(options.logs)).path, spec.item_name)
+            self._open(plan)
+        except BaseException:
+            self._cache.close()
+            if not self._resumed and hasattr(self, "directory"):
+                shutil.rmtree(self.directory.path, ignore_errors=True)  # nothing was begun
+            raise
+
+    def _open(self, plan: Plan) -> None:
+        pipeline, spec = self._pipeline, self._pipeline.spec
+        self.facts = self._facts()
+        self._plan = self._settled(plan)
+        self._pool = self._make_pool()
+        output = self.directory.path / "output" if self.facts.only else self._home
+        self._sink = Sink(output, pipeline.name, spec.output.formats, spec.output.columns, self._step)
+        self._writer = OrderedWriter(
+            self.directory.path, pipeline.order, pipeline.output_stages, self._cache, self._sink,
+            spec.output.shard_items, makes_rows=spec.collect is None, step=self._step,
+        )  # fmt: skip
+
+    def _facts(self) -> RunFacts:
+        options, pipeline = self._options, self._pipeline
+        if self._resumed:
+            return run_facts.load(self.directory.path)
+        output = self.directory.path / "output" if options.only else self._home
+        return RunFacts(
+            self.directory.run_id, pipeline.name, str(pipeline.path.absolute()), run_facts.now_text(), str(output),
+            options.settings, options.items, options.directory, options.only, options.fresh, options.from_stage,
+            pipeline.spec.item_name,
+        )  # fmt: skip
+
+    def _settled(self, plan: Plan) -> Plan:
+        """The plan of this run. A resumed one goes on with its own, if code and settings are as they were."""
+        plan = msgspec.structs.replace(plan, run_id=self.directory.run_id)
+        if self._resumed and (kept := shared_config.of_run(self.directory.path)):
+            before = Plan.of(kept)
+            if msgspec.structs.replace(before, run_id="") != msgspec.structs.replace(plan, run_id=""):
+                changed = [new.name for old, new in zip(before.stages, plan.stages, strict=False) if old != new]
+                what = f"stage {changed[0]!r}" if changed else "the pipeline"
+                raise BadInput(
+                    f"run {self.directory.run_id} cannot go on: {what} has changed since it began (code or settings); "
+                    "start a new run, what has not changed is cached"
+                )
+        return plan
+
+    def _make_pool(self) -> WorkerPool:
+        settings = dict(self._pipeline.spec.pool)
+        options = self._options
+        engine = options.engine or settings.pop("engine", LOCAL)
+        workers = options.workers if options.workers is not None else settings.pop("workers", None)
+        settings.pop("workers", None)
+        settings.pop("engine", None)
+        if options.batch_size is not None:
+            settings["batch_size"] = options.batch_size
+        return WorkerPool(
+            RUNNER, workers=workers, run_dir=self.directory.path, logs=options.item_logs, resume=self._resumed,
+            config=self._plan.plain(), engine=engine, items_folder=self._pipeline.spec.item_name, **settings,
+        )  # fmt: skip
+
+    def run(self, view: View | None = None) -> RunSummary:
+        """To the end; KeyboardInterrupt leaves everything so that a resume goes on."""
+        try:
+            run_facts.save(self.directory.path, self.facts)
+            self._sink.begin(resumed=self._resumed)
+            self._writer.open()
+            if not self._writer.complete:
+                self._run_items(view or NoView())
+            self._step("items-done")
+            rows = self._finish()
+            return self._summary(rows)
+        except BadInput as error:
+            if not self._resumed and not self._writer.stats.items:
+                shutil.rmtree(self.directory.path, ignore_errors=True)  # nothing was begun
+            raise BadInput(str(error).removeprefix(f"{RUNNER} cannot be used in a worker: ")) from None
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Gives up everything; what was counted is kept."""
+        try:
+            self._writer.close()
+            self._cache.close()
+        finally:
+            self._sink.close()
+
+    def _run_items(self, view: View) -> None:
+        spec, known = self._pipeline.spec, Known(self._writer.next)
+        source = open_source(spec.items)
+        only = set(self.facts.only) if self.facts.only else None
+        feed = Feed(
+            source.items, spec.items.keep, known, only=only, written=lambda: self._writer.next, ended=self._writer.add
+        )
+        total = len(only) if only is not None else source.total
+        with self._pool.stream(feed, total=total) as stream:
+            try:
+                self._drive(stream, feed, known, view)
+            finally:
+                view.close(stream)
+                self._save_counts()
+        if only:
+            raise BadInput(f"the source has no item {', '.join(map(repr, sorted(only)))}")
+        self._writer.finish(feed.place)
+
+    def _drive(self, stream: Stream, feed: Feed, known: Known, view: View) -> None:
+        """Every result to the writer, the view beside it."""
+        updated_s = 0.0
+        while not stream.finished:
+            result = stream.poll(_UPDATE_EVERY_S)
+            if result is not None:
+                self._take(result, feed, known, view)
+            if result is None or time.monotonic() - updated_s > _UPDATE_EVERY_S:
+                updated_s = time.monotonic()
+                view.update(stream)
+
+    def _take(self, result: Result, feed: Feed, known: Known, view: View) -> None:
+        pending = feed.pending.pop(str(result.item_id), None)
+        if pending is None:
+            return self._take_earlier(result, known)
+        if str(pending.item_id) != str(result.item_id):
+            result = msgspec.structs.replace(result, item_id=pending.item_id)
+        if not result.good:
+            view.failed(result)
+        return self._writer.add(pending, result)
+
+    def _take_earlier(self, result: Result, known: Known) -> None:
+        """A result of an earlier try of this run."""
+        record = item_record(result.value)
+        if record is None:
+            known.by_id[str(result.item_id)] = result
+            return
+        self._writer.keep_values(record)
+        if record.place >= known.places:
+            value = (record.place, record.kept, record.marks, [msgspec.structs.astuple(one) for one in record.stages])
+            known.by_place[record.place] = msgspec.structs.replace(result, value=value)
+
+    def _finish(self) -> int:
+        """Rows of a collector, publication, report."""
+        writer, spec = self._writer, self._pipeline.spec
+        shards, files = writer.shards, writer.files
+        if spec.collect is not None:
+            self._sink.begin(resumed=False)
+            shards = self._collect(spec.collect.run, spec.collect.settings)
+            files = [*files, *self._sink.files.written.values()]
+        self._step("collected")
+        manifest = self._sink.publish(writer.next, shards, files)
+        self._step("published")
+        max_mb = spec.cache.max_mb
+        self._cache.tidy(None if max_mb is None else max_mb << 20)
+        self.facts.finished = True
+        self._save_counts()
+        write_report(self.directory.path, self.facts, self._pipeline, writer.stats, manifest.rows)
+        self._step("reported")
+        return manifest.rows
+
+    def _collect(self, name: str, settings: Mapping[str, Any]) -> list[Any]:
+        """The rows of the collector in shards; made from the beginning, whatever an earlier try had made."""
+        context = CollectContext(settings, self._plan.config, self._sink.files, self._writer.next)
+        results = read_results(self.directory.path, self._cache.find)
+        rows = _call(name, "collect", results, context)
+        size, count = self._pipeline.spec.output.shard_items, 0
+        shards: list[Any] = []
+        try:
+            for row in rows if rows is not None else ():
+                self._sink.add(count // size, plain_row(row, f"collect: {name}"))
+                count += 1
+                if count % size == 0:
+                    shards += self._sink.commit(count // size - 1)
+        except WeftError:
+            raise
+        except Exception as error:
+            raise WeftError(f"the collector {name} failed: {describe(error)}; --resume runs it again") from error
+        if count % size or not count:
+            shards += self._sink.commit(count // size)
+        return shards
+
+    def _save_counts(self) -> None:
+        self.facts.by_status, self.facts.unchanged = self._writer.stats.by_status, self._writer.stats.unchanged
+        self.facts.seconds += time.monotonic() - self._began_s
+        self._began_s = time.monotonic()
+        run_facts.save(self.directory.path, self.facts)
+
+    def _summary(self, rows: int | None) -> RunSummary:
+        facts = self.facts
+        return RunSummary(
+            facts.run_id, facts.pipeline, str(self.directory.path), facts.output, facts.finished, facts.seconds, rows,
+            self._writer.stats,
+        )  # fmt: skip
+
+
+def run_pipeline(pipeline: Pipeline, view: View | None = None, **options: Any) -> RunSummary:
+    """Runs a pipeline; the options are those of RunOptions."""
+    return PipelineRun(pipeline, RunOptions(**options)).run(view)

@@ -1,0 +1,115 @@
+"""A pipeline's run on the disk: where it is, what it was asked to do, how it ended (`pipeline.json` in its directory).
+
+logs/2026-02-04T10-30-45/
+  pipeline.json               what is here
+  journal, config, items/ …   the pool's (pool/runs.py); config holds the plan
+  results.jsonl, checkpoints  results.py
+  report.json, report.html    report.py
+  output/                     the rows of a run over chosen items (--only)
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from weft.errors import BadInput, writing
+from weft.pipelines.pool.runs import ITEMS, RunDirectory
+
+
+class RunFacts(msgspec.Struct):
+    """pipeline.json."""
+
+    run_id: str
+    pipeline: str
+    file: str
+    started_at: str
+    output: str
+    settings: list[str] = []
+    """As `--set` had them."""
+    items: str | None = None
+    """Another items file than the pipeline's."""
+    directory: str | None = None
+    """Another output directory than the pipeline's."""
+    only: list[str] = []
+    fresh: bool = False
+    from_stage: str | None = None
+    item_name: str = ITEMS
+    finished: bool = False
+    seconds: float = 0.0
+    by_status: dict[str, int] = {}
+    unchanged: int = 0
+
+    @property
+    def done(self) -> int:
+        """How many items have ended."""
+        return sum(self.by_status.values())
+
+
+def facts_path(folder: Path) -> Path:
+    """Where a run's facts are."""
+    return folder / "pipeline.json"
+
+
+def save(folder: Path, facts: RunFacts) -> None:
+    """Writes them, whole or not at all."""
+    new = folder / "pipeline.json.new"
+    with writing(new):
+        with new.open("wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(facts)) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(facts_path(folder))
+
+
+def load(folder: Path) -> RunFacts:
+    """Reads them; BadInput where that cannot be."""
+    try:
+        return msgspec.json.decode(facts_path(folder).read_bytes(), type=RunFacts)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{facts_path(folder)} cannot be read: {error}") from None
+
+
+def runs(root: Path) -> Iterator[tuple[RunDirectory, RunFacts]]:
+    """The runs of pipelines under a folder, newest first; what is damaged is left out."""
+    for path in sorted(root.glob("*/pipeline.json"), reverse=True):
+        try:
+            facts = load(path.parent)
+        except BadInput:
+            continue
+        yield RunDirectory(path.parent, facts.item_name), facts
+
+
+def find(root: Path, name: str) -> tuple[RunDirectory, RunFacts]:
+    """A run by its id, by its path, or `latest`."""
+    if name == "latest":
+        for found in runs(root):
+            return found
+        raise BadInput(f"there are no runs of pipelines in {root}")
+    for folder in (root / name, Path(name)):
+        if facts_path(folder).is_file():
+            facts = load(folder)
+            return RunDirectory(folder, facts.item_name), facts
+    known = ", ".join(facts.run_id for _, facts in list(runs(root))[:5])
+    raise BadInput(f"no run {name!r} of a pipeline in {root}" + (f"; the last ones: {known}" if known else ""))
+
+
+def state_of(directory: RunDirectory, facts: RunFacts) -> str:
+    """finished, running or interrupted."""
+    return "finished" if facts.finished else "running" if directory.is_running() else "interrupted"
+
+
+def now_text() -> str:
+    """The time, for a run's facts."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def plain(directory: RunDirectory, facts: RunFacts) -> dict[str, Any]:
+    """For a list of runs."""
+    found: dict[str, Any] = msgspec.to_builtins(facts)
+    return found | {"state": state_of(directory, facts), "path": str(directory.path)}

@@ -1,0 +1,98 @@
+"""Where a pipeline's items come from: a callable, or a file of them (.jsonl, .json, .csv).
+
+What is wrong with one item becomes a BadItem in its place; what is wrong with the source itself is one error before any
+work, or, if it shows later, ends the run with its own message.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from weft.errors import BadInput, WeftError
+from weft.pipelines.definition import ItemsSpec
+from weft.pipelines.pool.failure import describe
+from weft.pipelines.pool.items import check_items, count_lines, read_items
+from weft.pipelines.pool.target import Target
+from weft.pipelines.pool.task import BadItem
+
+_MAX_JSON_BYTES = 1 << 30
+
+
+class Source(NamedTuple):
+    """The items, and how many there are, where that is known."""
+
+    items: Iterator[Any]
+    total: int | None
+
+
+def open_source(spec: ItemsSpec) -> Source:
+    """The items of a pipeline; BadInput where there can be none."""
+    if spec.source is not None:
+        return _called(spec.source, spec.settings)
+    assert spec.file is not None
+    path = Path(spec.file)
+    check_items(path)
+    opened = {".jsonl": _lines, ".ndjson": _lines, ".json": _document, ".csv": _table}.get(path.suffix)
+    if opened is None:
+        raise BadInput(f"the items file {path} must be .jsonl, .json or .csv")
+    return opened(path)
+
+
+def _called(name: str, settings: dict[str, Any]) -> Source:
+    try:
+        items = Target.of(name).load()(settings)
+        return Source(_guarded(iter(items), name), len(items) if hasattr(items, "__len__") else None)
+    except WeftError:
+        raise
+    except Exception as error:
+        raise BadInput(f"the source {name} gives no items: {describe(error)}") from None
+
+
+def _guarded(items: Iterator[Any], name: str) -> Iterator[Any]:
+    try:
+        yield from items
+    except WeftError:
+        raise
+    except Exception as error:
+        raise WeftError(f"the source {name} failed: {describe(error)}; what is done is kept") from error
+
+
+def _lines(path: Path) -> Source:
+    def items() -> Iterator[Any]:
+        with path.open("rb") as file:
+            yield from read_items(file)
+
+    return Source(items(), count_lines(path) if path.is_file() else None)
+
+
+def _document(path: Path) -> Source:
+    try:
+        if path.stat().st_size > _MAX_JSON_BYTES:
+            raise BadInput(f"the items file {path} is larger than 1 GiB: write it as .jsonl, one item on a line")
+        found = msgspec.json.decode(path.read_bytes(), type=list[Any])
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadInput(f"the items file {path} must be a JSON list of objects: {error}") from None
+    return Source(iter(found), len(found))
+
+
+def _table(path: Path) -> Source:
+    def items() -> Iterator[Any]:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = csv.DictReader(file, strict=True)
+            try:
+                for row in rows:
+                    extra = row.pop(None, None)
+                    yield BadItem(f"line {rows.line_num}", "the row has more cells than the header") if extra else row
+            except (csv.Error, UnicodeDecodeError) as error:
+                raise WeftError(f"the items file {path} cannot be read after line {rows.line_num}: {error}") from None
+
+    with path.open("rb") as file:
+        head = file.readline(1 << 20).decode(errors="replace")
+    if "id" not in next(csv.reader([head.lstrip("\ufeff")]), []):
+        raise BadInput(f"the items file {path} has no column `id`")
+    return Source(items(), None)

@@ -1,0 +1,118 @@
+"""What a run's stages did and how long they took, counted as items end, in a few kilobytes however many there are."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from typing import Any
+
+import msgspec
+
+from weft.pipelines.outcome import CACHED, FAILED, RAN, SKIPPED_CACHED, SentStage
+
+_STEPS = 4
+"""Buckets of durations for each doubling: a percentile is right to a fifth."""
+_BUCKETS = 40 * _STEPS
+_FAILURES_KEPT = 500
+_SLOWEST_KEPT = 20
+
+
+class StageStats(msgspec.Struct):
+    """One stage over all items."""
+
+    ran: int = 0
+    cached: int = 0
+    skipped: int = 0
+    failed: int = 0
+    total_ms: float = 0.0
+    """Of the times that it was run."""
+    max_ms: float = 0.0
+    buckets: dict[int, int] = {}
+
+    def add(self, stage: SentStage) -> None:
+        """One item more."""
+        code = stage.code
+        if code == CACHED or code == SKIPPED_CACHED:
+            self.cached += 1
+            return
+        if code == RAN:
+            self.ran += 1
+        elif code >= FAILED:
+            self.failed += 1
+        else:
+            self.skipped += 1
+        if stage.key is None and code != FAILED:
+            return
+        us = stage.duration_us
+        self.total_ms += us / 1000
+        self.max_ms = max(self.max_ms, us / 1000)
+        bucket = min(_BUCKETS, int(_STEPS * math.log2(us + 1)))
+        self.buckets[bucket] = self.buckets.get(bucket, 0) + 1
+
+    def percentile_ms(self, share: float) -> float:
+        """The duration that this share of the runs did not exceed, roughly."""
+        wanted, seen = share * sum(self.buckets.values()), 0
+        for bucket in sorted(self.buckets):
+            seen += self.buckets[bucket]
+            if seen >= wanted:
+                return float(min(self.max_ms, 2 ** ((bucket + 1) / _STEPS) / 1000))
+        return 0.0
+
+
+class Failure(msgspec.Struct):
+    """An item that did not end well."""
+
+    id: str | int
+    status: str
+    phase: str | None
+    error: str | None
+    log: str | None = None
+
+
+class RunStats(msgspec.Struct):
+    """A run over all items."""
+
+    stages: dict[str, StageStats]
+    items: int = 0
+    by_status: dict[str, int] = {}
+    unchanged: int = 0
+    """Of the skipped: those for which nothing had to be done."""
+    by_phase: dict[str, int] = {}
+    """Failures by the stage that failed."""
+    failures: list[Failure] = []
+    """The first ones."""
+    slowest: list[tuple[float, str]] = []
+    """Milliseconds and id."""
+
+    def add(self, status: str, unchanged: bool, duration_ms: float, name: str) -> None:
+        """One item more."""
+        self.items += 1
+        self.by_status[status] = self.by_status.get(status, 0) + 1
+        self.unchanged += unchanged
+        if len(self.slowest) < _SLOWEST_KEPT:
+            heapq.heappush(self.slowest, (duration_ms, name))
+        elif duration_ms > self.slowest[0][0]:
+            heapq.heapreplace(self.slowest, (duration_ms, name))
+
+    def add_failure(self, failure: Failure) -> None:
+        """An item that did not end well."""
+        phase = failure.phase or "?"
+        self.by_phase[phase] = self.by_phase.get(phase, 0) + 1
+        if len(self.failures) < _FAILURES_KEPT:
+            self.failures.append(failure)
+
+    @property
+    def bad(self) -> int:
+        """How many did not end well."""
+        return sum(self.by_status.get(status, 0) for status in ("failed", "timeout", "crashed"))
+
+    def plain(self) -> dict[str, Any]:
+        """For a report."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        for name, stage in self.stages.items():
+            found["stages"][name] |= {
+                "p50_ms": stage.percentile_ms(0.5), "p95_ms": stage.percentile_ms(0.95), "buckets": None,
+            }  # fmt: skip
+            del found["stages"][name]["buckets"]
+        found["slowest"] = [{"id": name, "duration_ms": ms} for ms, name in sorted(self.slowest, reverse=True)]
+        return found

@@ -1,0 +1,178 @@
+"""Takes results as the pool gives them, in any order, and writes them in the order of the source.
+
+Values go to the cache as they come; rows go to shards, each of which is committed with a checkpoint when its range of the
+source is complete. With a collector the items make no rows here: it reads the results when all have ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from weft.errors import BadInput
+from weft.pipelines.cache import Cache
+from weft.pipelines.feed import Pending
+from weft.pipelines.files import WrittenFile
+from weft.pipelines.outcome import GOOD, ItemRecord, item_record
+from weft.pipelines.pool.record import Result, Status
+from weft.pipelines.results import Checkpoint, EndedItem, ResultsFile, value_of
+from weft.pipelines.runner import UNCHANGED
+from weft.pipelines.sink import Shard, Sink
+from weft.pipelines.stats import Failure, RunStats, StageStats
+
+_ERROR_CHARS = 500
+
+
+class OrderedWriter:
+    """Results in, output out."""
+
+    def __init__(
+        self,
+        folder: Path,
+        stages: list[str],
+        output_stages: list[str],
+        cache: Cache,
+        sink: Sink,
+        shard_items: int,
+        *,
+        makes_rows: bool,
+        step: Callable[[str], None],
+    ) -> None:
+        self._folder = folder
+        self._output_stages = [(stages.index(name), name) for name in output_stages]
+        self._stages = stages
+        self._cache = cache
+        self._sink = sink
+        self._shard_items = shard_items
+        self._makes_rows = makes_rows
+        self._step = step
+        self._results = ResultsFile(folder, stages)
+        self._early: dict[int, EndedItem] = {}
+        self._range_files: list[WrittenFile] = []
+        self.stats = RunStats({name: StageStats() for name in stages})
+        self.shards: list[Shard] = []
+        self.files: list[WrittenFile] = []
+        self.next = 0
+        """The place that is written next: everything before it is."""
+        self.complete = False
+        """All of the source is written."""
+
+    def open(self) -> None:
+        """Goes on behind the last checkpoint, if there is one."""
+        checkpoints = self._results.checkpoints()
+        for checkpoint in checkpoints:
+            self.shards += checkpoint.shards
+            self.files += checkpoint.files
+        if checkpoints:
+            last = checkpoints[-1]
+            self.next, self.stats, self.complete = last.items, last.stats, last.complete
+        self._results.open(checkpoints[-1].results_bytes if checkpoints else 0)
+
+    def keep_values(self, record: ItemRecord) -> bool:
+        """Puts the values that a result brings into the cache; False if one that it only names is not there."""
+        whole = True
+        for stage in record.stages:
+            if stage.entry is not None and stage.key is not None:
+                self._cache.put(stage.key, stage.entry)
+                stage.entry = None
+            elif stage.key is not None and not self._cache.touch(stage.key):
+                whole = False
+        return whole
+
+    def add(self, pending: Pending, result: Result) -> None:
+        """The result of an item that has its place."""
+        record = item_record(result.value)
+        self._step("result-read")
+        if record is not None and not self.keep_values(record):
+            raise BadInput(
+                f"the cache {self._cache.folder} has lost values that this run had found there; start a new run"
+            )
+        self._step("result-cached")
+        log = result.log
+        if log is not None:
+            log = log.removeprefix(f"{self._folder}/")
+        self._early[pending.place] = EndedItem(
+            pending.place, {"id": pending.item_id} | pending.kept, result.status.value, result.failure_phase,
+            result.error, result.attempts, result.duration_ms, log, record.stages if record is not None else [],
+        )  # fmt: skip
+        while (ended := self._early.pop(self.next, None)) is not None:
+            self._write(ended)
+
+    def _write(self, ended: EndedItem) -> None:
+        """The next item in the source's order."""
+        self._count(ended)
+        self._results.add(ended)
+        if self._makes_rows and (row := self._row(ended)) is not None:
+            self._sink.add(ended.place // self._shard_items, row)
+        self.next += 1
+        if self.next % self._shard_items == 0:
+            self._commit(complete=False)
+
+    def _count(self, ended: EndedItem) -> None:
+        stats = self.stats
+        name = str(ended.item["id"])
+        unchanged = ended.status == Status.SKIPPED and ended.error == UNCHANGED
+        stats.add(ended.status, unchanged, ended.duration_ms, name)
+        for stage_name, stage in zip(self._stages, ended.stages, strict=False):
+            stats.stages[stage_name].add(stage)
+            if stage.files:
+                self._range_files += stage.files
+        if ended.status not in (Status.OK, Status.SKIPPED):
+            if not ended.stages and ended.failure_phase in stats.stages:
+                stats.stages[ended.failure_phase].failed += 1
+            error = ended.error[:_ERROR_CHARS] if ended.error else None
+            stats.add_failure(Failure(ended.item["id"], ended.status, ended.failure_phase, error, ended.log))
+
+    def _row(self, ended: EndedItem) -> Mapping[str, Any] | None:
+        """The item's row; None if it did not end well, or if the stages that make rows were skipped."""
+        if ended.status not in (Status.OK, Status.SKIPPED):
+            return None
+        values = {}
+        for number, name in self._output_stages:
+            stage = ended.stages[number]
+            if stage.code in GOOD and stage.key is not None:
+                values[name] = value_of(self._cache.find(stage.key), name)
+        return row_of(ended.item, values, [name for _, name in self._output_stages])
+
+    def finish(self, total: int) -> None:
+        """The source has ended: the last range, however short."""
+        assert self.next == total, f"{total - self.next} results are missing"
+        self._commit(complete=True)
+        self.complete = True
+
+    def _commit(self, *, complete: bool) -> None:
+        self._cache.flush()  # a checkpoint promises that values can be found
+        shards: list[Shard] = []
+        if self._makes_rows and (self.next % self._shard_items or not complete):
+            shards = self._sink.commit((self.next - 1) // self._shard_items)
+        files, self._range_files = self._range_files, []
+
+        def checkpoint(results_bytes: int) -> Checkpoint:
+            return Checkpoint(self.next, results_bytes, shards, files, self.stats, complete)
+
+        self._results.commit(checkpoint)
+        self.shards += shards
+        self.files += files
+        self._step("checkpointed")
+
+    def close(self) -> None:
+        """Closes its files."""
+        self._results.close()
+
+
+def row_of(item: Mapping[str, Any], values: Mapping[str, Any], stages: list[str]) -> Mapping[str, Any] | None:
+    """The row of an item: the value of the one stage that makes it, or the values of several by name."""
+    if not values:
+        return None
+    if len(stages) > 1:
+        return dict(item) | {name: values.get(name) for name in stages}
+    value = values[stages[0]]
+    return dict(item) | (value if isinstance(value, dict) else {"value": value})
+
+
+def plain_row(row: Any, where: str) -> Mapping[str, Any]:
+    """A row of a collector; BadInput for what is none."""
+    if not isinstance(row, Mapping):
+        raise BadInput(f"{where} must give mappings, this is {type(row).__name__}")
+    return row
