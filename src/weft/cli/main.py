@@ -23,6 +23,7 @@ COMMANDS = {
     "crawl": ("weft.cli.crawl", "Start or resume a crawl."),
     "completion": ("weft.cli.completion", "Print the shell completion script for bash, zsh or fish."),
     "config": ("weft.cli.config", "Show, check and describe the configuration."),
+    "pipeline": ("weft.cli.pipeline", "Run items through stages; what has not changed is not done again."),
     "pool": ("weft.cli.pool", "Run a Python function over many items in processes that may die."),
     "demo": ("weft.cli.demo", "Serve a small synthetic web on loopback and crawl it, live."),
     "explain": ("weft.cli.explain", "Say why a URL was, or was not, crawled, with the evidence."),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -20,9 +19,10 @@ import click
 import msgspec
 
 from weft.cli.output import output_flags, print_document
+from weft.cli.running import LATEST, stdout_to_stderr, terminate_like_interrupt
 from weft.errors import BadInput, WeftError
 from weft.pipelines.pool import shared_config
-from weft.pipelines.pool.api import Stream, WorkerPool, handle_interrupt
+from weft.pipelines.pool.api import Stream, WorkerPool
 from weft.pipelines.pool.events import Counts
 from weft.pipelines.pool.items import Feeder, check_items, count_lines, read_items
 from weft.pipelines.pool.record import Result
@@ -33,7 +33,6 @@ from weft.pipelines.pool.view import View, failure_line, make_view, sentence
 from weft.supervise import process
 
 _FLUSH_EVERY_S = 0.5
-_LATEST = "latest"
 _CLOSED = "weft.pool.closed"
 """Key in click's shared `meta`: which of the standard descriptors were closed at the start."""
 
@@ -108,7 +107,7 @@ def pool(ctx: click.Context) -> None:
 @click.option(
     "--resume",
     is_flag=False,
-    flag_value=_LATEST,
+    flag_value=LATEST,
     metavar="[RUN_ID]",
     help="Go on with a run: what is done is not done again. Without an id, the latest of this function and file.",
 )
@@ -182,7 +181,7 @@ def replay(run_id: str, item: str, logs: str, as_json: bool, quiet: bool) -> int
     function, found, settings = _find_item(directory, item)
     function = _full_name(function)
     kept = {key: settings[key] for key in ("item_timeout", "memory_limit_mb") if key in settings}
-    with _stdout_to_stderr():
+    with stdout_to_stderr():
         config = shared_config.of_run(directory.path)
         (result,) = WorkerPool(function, workers=1, crash_tries=1, config=config, **kept).run([found])
     if as_json:
@@ -269,7 +268,7 @@ def _warn(text: str) -> None:
 
 
 def _to_resume(root: Path, run_id: str, function: str, items: str) -> tuple[RunDirectory, Manifest]:
-    if run_id != _LATEST:
+    if run_id != LATEST:
         directory = RunDirectory.find(root, run_id)
         try:
             manifest = _load(directory)
@@ -318,10 +317,10 @@ def _run(directory: RunDirectory, manifest: Manifest, options: dict[str, Any], *
     )
     with (
         _items(options["items"]) as (items, total),
-        _stdout_to_stderr() as stdout,
+        stdout_to_stderr() as stdout,
         pool.stream(items, ordered=options["ordered"], total=total) as stream,  # holds the run's lock
         _results_file(manifest.out, stdout) as out,
-        _terminate_like_interrupt(),
+        terminate_like_interrupt(),
     ):
         view = make_view(f"weft pool {manifest.function}  run {directory.run_id}", quiet=quiet)
         manifest.finished = False
@@ -410,28 +409,6 @@ def _results_file(name: str, stdout: int) -> Iterator[IO[bytes]]:
         raise WeftError(
             f"the results cannot be written to {name}: {error.strerror}; what is done is safe, --resume goes on"
         ) from None
-
-
-@contextmanager
-def _terminate_like_interrupt() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does: in good order, and to be resumed."""
-    before = signal.signal(signal.SIGTERM, handle_interrupt)  # SIGINT itself may be ignored, in a script's background
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _stdout_to_stderr() -> Iterator[int]:
-    """Redirects what items print to stderr; yields a descriptor of the real stdout."""
-    kept = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        yield kept
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
 
 
 def _find_item(directory: RunDirectory, item_id: str) -> tuple[str, dict[str, Any], dict[str, Any]]:

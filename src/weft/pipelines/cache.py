@@ -4,9 +4,9 @@
     DIR/index   where each key is (cache_index.py)
     DIR/lock    held by the process that writes
 
-Invariants: what is found is what was put under that key, or nothing: an entry that is torn or damaged is a miss. Entries
-are appended; a kill between the data and the index is made up for by reading the end of the data again. What no run
-used lately is left out when the file is written anew (`tidy`).
+Invariants: what is found is what was put under that key, or nothing: an entry that is torn or damaged is a miss.
+Entries are appended; a kill between the data and the index is made up for by reading the end of the data again. What no
+run used lately is left out when the file is written anew (`tidy`).
 """
 
 from __future__ import annotations

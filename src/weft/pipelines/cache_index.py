@@ -1,7 +1,7 @@
 """The index of the cache: a hash table in a file, shared by mapping, from a key to the place of its entry.
 
     head (64 bytes)   "WEFTIDX1" | generation of the data file | number of slots | slots used | data bytes covered | run
-    slots (32 bytes)  key, 16 bytes | offset u64 | length u32 | last run that used it u32; an offset of 0 is an empty slot
+    slots (32 bytes)  key, 16 bytes | offset u64 | length u32 | last run that used it u32; offset 0: empty
 
 One process writes, any number read while it does. Nothing here needs to be durable: an entry carries its own key and
 checksum, so that a slot which is wrong leads to a miss and never to a wrong value, and the whole can be made again.

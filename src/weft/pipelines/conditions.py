@@ -1,9 +1,10 @@
-"""Conditions of stages: small expressions over `item`, `results`, `settings` and `config`. Nothing is evaluated as code.
+"""Conditions of stages: small expressions over `item`, `results`, `settings` and `config`. Nothing is evaluated as
+code.
 
     results.clone.changed and item.branch != "gh-pages" and len(item["tags"]) > 0
 
-The text is parsed as a Python expression and turned into closures; only what is listed here is accepted. A field that is
-missing is None; a comparison of values that have no order is false.
+The text is parsed as a Python expression and turned into closures; only what is listed here is accepted. A field that
+is missing is None; a comparison of values that have no order is false.
 """
 
 from __future__ import annotations

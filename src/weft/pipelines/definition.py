@@ -128,6 +128,11 @@ class Pipeline(msgspec.Struct, frozen=True):
         return [name for name in self.order if name not in needed]
 
 
+def is_callable(text: str) -> bool:
+    """Whether a text names a function, and is no condition."""
+    return _CALLABLE.fullmatch(text) is not None
+
+
 def load(path: Path, environment: Mapping[str, str]) -> dict[str, Pipeline]:
     """The pipelines of a file by name; BadConfig with every problem."""
     from weft.config.yaml_file import entries
@@ -245,9 +250,9 @@ def _stage_problems(stages: dict[str, StageSpec]) -> Iterator[str]:
         if not _NAME.fullmatch(name) or name in _RESERVED:
             yield f"stages.{name}: {name!r} cannot be a stage's name: letters, digits, _ and -, and not {_RESERVED}"
         for key in ("run", "fingerprint"):
-            if (text := getattr(stage, key)) is not None and not _CALLABLE.fullmatch(text):
+            if (text := getattr(stage, key)) is not None and not is_callable(text):
                 yield f"stages.{name}.{key}: {text!r} does not name a function; write package.module:function"
-        if stage.when is not None and not _CALLABLE.fullmatch(stage.when):
+        if stage.when is not None and not is_callable(stage.when):
             try:
                 compile_condition(stage.when, stage.before)
             except BadInput as error:
@@ -261,7 +266,7 @@ def _pipeline_problems(spec: PipelineSpec) -> Iterator[str]:
     named = {"items.source": spec.items.source, "check": spec.check}
     named["collect.run"] = spec.collect.run if spec.collect is not None else None
     for where, text in named.items():
-        if text is not None and not _CALLABLE.fullmatch(text):
+        if text is not None and not is_callable(text):
             yield f"{where}: {text!r} does not name a function; write package.module:function"
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", spec.item_name) or spec.item_name in ("slots", "quarantine"):
         yield f"item_name: {spec.item_name!r} cannot be the name of a folder of logs"

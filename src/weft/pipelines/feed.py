@@ -29,8 +29,8 @@ class Pending(NamedTuple):
 
 
 class Known:
-    """What earlier tries of this run have ended: up to `places` everything is in the output, the rest by place, or by id
-    where only the pool's parent knew of it (timeouts, crashes)."""
+    """What earlier tries of this run have ended: up to `places` everything is in the output, the rest by place, or by
+    id where only the pool's parent knew of it (timeouts, crashes)."""
 
     def __init__(self, places: int = 0) -> None:
         self.places = places

@@ -1,7 +1,7 @@
 """How the stages of an item ended, as a worker sends it, the journal keeps it and the parent reads it.
 
-The value of a pool's result is an array: the item's place in the source, the fields that are kept, a mark for each field
-(for `why`), and a StageRecord for each stage in the plan's order.
+The value of a pool's result is an array: the item's place in the source, the fields that are kept, a mark for each
+field (for `why`), and a StageRecord for each stage in the plan's order.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a run does, in the form that its workers get and that is kept with it: the stages with their code versions.
 
-`make_plan` is the parent's: it finds the code of every stage and works out the part of its cache key that is the same for
-all items. Invariant: two plans whose stage has the same `key` run the same code with the same settings and config.
+`make_plan` is the parent's: it finds the code of every stage and works out the part of its cache key that is the same
+for all items. Invariant: two plans whose stage has the same `key` run the same code with the same settings and config.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The report of a run: `report.json` for programs, `report.html` for people; one file each, nothing loaded from elsewhere."""
+"""The report of a run: `report.json` for programs, `report.html` for people, which loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 from weft.errors import writing
 from weft.pipelines.definition import Pipeline
 from weft.pipelines.graph import picture
-from weft.pipelines.run_facts import RunFacts
+from weft.pipelines.run_facts import RunFacts, shown
 from weft.pipelines.stats import Failure, RunStats, StageStats
 
 _WIDTH, _BAR, _GAP, _LABEL = 720, 22, 10, 150
@@ -36,8 +36,8 @@ svg .bar { fill: var(--bar) } svg .axis { stroke: var(--line) }
 """
 
 
-def write_report(folder: Path, facts: RunFacts, pipeline: Pipeline, stats: RunStats, rows: int) -> None:
-    """Both files, each whole or not at all."""
+def write_report(folder: Path, facts: RunFacts, pipeline: Pipeline, stats: RunStats, rows: int | None) -> None:
+    """Both files, each whole or not at all; without rows for a run that was interrupted."""
     document = report(facts, stats, rows)
     _write(folder / "report.json", msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
     _write(folder / "report.html", html(facts, pipeline, stats, rows).encode(errors="backslashreplace"))
@@ -45,18 +45,18 @@ def write_report(folder: Path, facts: RunFacts, pipeline: Pipeline, stats: RunSt
 
 def report(facts: RunFacts, stats: RunStats, rows: int | None) -> dict[str, Any]:
     """What report.json has."""
-    found: dict[str, Any] = msgspec.to_builtins(facts)
-    return found | {"rows": rows} | stats.plain()
+    return shown(facts) | {"rows": rows} | stats.plain()
 
 
-def html(facts: RunFacts, pipeline: Pipeline, stats: RunStats, rows: int) -> str:
+def html(facts: RunFacts, pipeline: Pipeline, stats: RunStats, rows: int | None) -> str:
     """The page."""
     title = f"{escape(facts.pipeline)}, run {escape(facts.run_id)}"
     graph = escape("\n".join(picture(pipeline.spec.stages, pipeline.order)))
     parts = [
         f"<h1>{title}</h1>",
         f'<p class="dim">{escape(pipeline.spec.description)} Began {escape(facts.started_at)}, '
-        f"took {_time(facts.seconds * 1000)}. Output: {escape(facts.output)}</p>",
+        f"took {_time(facts.seconds * 1000)}{'' if facts.finished else ', interrupted'}. "
+        f"Output: {escape(facts.output)}</p>",
         _tiles(stats, rows),
         "<h2>Time per stage</h2>", _chart(stats.stages), _table(stats.stages),
         "<h2>Stages</h2>", f"<pre>{graph}</pre>",
@@ -71,12 +71,14 @@ def html(facts: RunFacts, pipeline: Pipeline, stats: RunStats, rows: int) -> str
     )
 
 
-def _tiles(stats: RunStats, rows: int) -> str:
-    shown = [("items", stats.items), ("ok", stats.by_status.get("ok", 0)), ("unchanged", stats.unchanged)]
-    shown.append(("skipped otherwise", stats.by_status.get("skipped", 0) - stats.unchanged))
-    shown += [(name, stats.by_status.get(name, 0)) for name in ("failed", "timeout", "crashed")]
+def _tiles(stats: RunStats, rows: int | None) -> str:
+    counted = [("items", stats.items), ("ok", stats.by_status.get("ok", 0)), ("unchanged", stats.unchanged)]
+    counted.append(("skipped otherwise", stats.by_status.get("skipped", 0) - stats.unchanged))
+    counted += [(name, stats.by_status.get(name, 0)) for name in ("failed", "timeout", "crashed")]
     tiles = [
-        f"<div><b>{count:,}</b>{name}</div>" for name, count in [*shown, ("rows", rows)] if count or name == "items"
+        f"<div><b>{count:,}</b>{name}</div>"
+        for name, count in [*counted, ("rows", rows or 0)]
+        if count or name == "items"
     ]
     return f'<div class="tiles">{"".join(tiles)}</div>'
 

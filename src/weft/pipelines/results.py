@@ -1,8 +1,8 @@
 """The results of a run in the order of the source: `results.jsonl`, a line for each item, with what each stage did.
 
-Values are not in it but their keys, under which the cache has them. It is written as far as the output is, and cut back to
-the last checkpoint when a run is resumed. `checkpoints` has a line for each finished range of the source: what is needed to
-go on behind it without reading anything before it again.
+Values are not in it but their keys, under which the cache has them. It is written as far as the output is, and cut back
+to the last checkpoint when a run is resumed. `checkpoints` has a line for each finished range of the source: what is
+needed to go on behind it without reading anything before it again.
 """
 
 from __future__ import annotations

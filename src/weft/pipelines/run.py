@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from weft.engine.loop.steps import crash_point
 from weft.errors import BadInput, WeftError
 from weft.pipelines import run_facts
 from weft.pipelines.cache import Cache
-from weft.pipelines.definition import Pipeline
+from weft.pipelines.definition import Pipeline, is_callable
 from weft.pipelines.feed import Feed, Known
 from weft.pipelines.outcome import item_record
 from weft.pipelines.plan import Plan, import_from, make_plan, module_file
@@ -90,6 +90,37 @@ def prepare(pipeline: Pipeline) -> None:
         settings = {name: stage.settings for name, stage in spec.stages.items()}
         settings |= {"items": spec.items.settings, "collect": spec.collect.settings if spec.collect else {}}
         _call(spec.check, "check", settings)
+
+
+def check_callables(pipeline: Pipeline) -> list[str]:
+    """What is wrong with the callables that a pipeline names; they are imported here."""
+    problems = []
+    try:
+        prepare(pipeline)
+        make_plan(pipeline, run_id="", cache=Path(), files=Path())
+    except WeftError as error:
+        problems += str(error).splitlines()
+    for where, name in _callables(pipeline):
+        try:
+            Target.of(name).load()
+        except BaseException as error:
+            why = str(error) if isinstance(error, BadInput) else f"{name} cannot be imported: {describe(error)}"
+            problems.append(f"{where}: {why}")
+    return problems
+
+
+def _callables(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
+    spec = pipeline.spec
+    if spec.items.source is not None:
+        yield "items.source", spec.items.source
+    if spec.collect is not None:
+        yield "collect.run", spec.collect.run
+    for name, stage in spec.stages.items():
+        yield f"stages.{name}.run", stage.run
+        if stage.fingerprint is not None:
+            yield f"stages.{name}.fingerprint", stage.fingerprint
+        if stage.when is not None and is_callable(stage.when):
+            yield f"stages.{name}.when", stage.when
 
 
 def _call(name: str, where: str, *arguments: Any) -> Any:
@@ -190,6 +221,9 @@ class PipelineRun:
             self._step("items-done")
             rows = self._finish()
             return self._summary(rows)
+        except KeyboardInterrupt:
+            write_report(self.directory.path, self.facts, self._pipeline, self._writer.stats, None)
+            raise
         except BadInput as error:
             if not self._resumed and not self._writer.stats.items:
                 shutil.rmtree(self.directory.path, ignore_errors=True)  # nothing was begun

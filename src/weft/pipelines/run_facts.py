@@ -57,10 +57,10 @@ def facts_path(folder: Path) -> Path:
 
 
 def save(folder: Path, facts: RunFacts) -> None:
-    """Writes them, whole or not at all."""
+    """Writes them, whole or not at all; settings may be secrets, so that they are their owner's alone."""
     new = folder / "pipeline.json.new"
     with writing(new):
-        with new.open("wb") as file:
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
             file.write(msgspec.json.format(msgspec.json.encode(facts)) + b"\n")
             file.flush()
             os.fsync(file.fileno())
@@ -109,7 +109,13 @@ def now_text() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
+def shown(facts: RunFacts) -> dict[str, Any]:
+    """What anybody may see: not the settings of the command line."""
+    found: dict[str, Any] = msgspec.to_builtins(facts)
+    del found["settings"]
+    return found
+
+
 def plain(directory: RunDirectory, facts: RunFacts) -> dict[str, Any]:
     """For a list of runs."""
-    found: dict[str, Any] = msgspec.to_builtins(facts)
-    return found | {"state": state_of(directory, facts), "path": str(directory.path)}
+    return shown(facts) | {"state": state_of(directory, facts), "path": str(directory.path)}

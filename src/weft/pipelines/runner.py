@@ -1,8 +1,8 @@
 """Runs all stages of one item, in a worker: the function that a pipeline's pool has.
 
-`run_item` gets `{"id", "n": place in the source, "item"}` and returns an ItemRecord whatever happened. Invariants: each stage
-has its own error boundary; a stage sees only what is in its cache key; its dependents see its value as the cache would
-give it, decoded anew for each, so that a run with a cache and one without cannot differ.
+`run_item` gets `{"id", "n": place in the source, "item"}` and returns an ItemRecord whatever happened. Invariants: each
+stage has its own error boundary; a stage sees only what is in its cache key; its dependents see its value as the cache
+would give it, decoded anew for each, so that a run with a cache and one without cannot differ.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ def _made(
 
 def _ended(place: int, kept: dict[str, Any], marks: dict[str, int], done: dict[str, StageRecord]) -> Ended:
     """What the pool is told: failed with the first stage that failed, skipped where no stage had to run."""
-    records = [(name, record) for name, record in done.items()]
+    records = list(done.items())
     value = (place, kept, marks, [record.plain() for _, record in records])
     for name, record in records:
         if record.code == FAILED:

@@ -5,8 +5,8 @@
     OUT/.new/                       what the run in progress has finished, and the shard it is writing (*.part)
     OUT/.lock                       held by the run
 
-Invariants: a shard gets its name when it is whole and on the disk; readers of OUT see the shards of one finished run, but
-for the moment of `publish`, which can be repeated; the same rows make the same bytes.
+Invariants: a shard gets its name when it is whole and on the disk; readers of OUT see the shards of one finished run,
+but for the moment of `publish`, which can be repeated; the same rows make the same bytes.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class StageStats(msgspec.Struct):
     def add(self, stage: SentStage) -> None:
         """One item more."""
         code = stage.code
-        if code == CACHED or code == SKIPPED_CACHED:
+        if code in (CACHED, SKIPPED_CACHED):
             self.cached += 1
             return
         if code == RAN:

@@ -1,7 +1,7 @@
 """Takes results as the pool gives them, in any order, and writes them in the order of the source.
 
-Values go to the cache as they come; rows go to shards, each of which is committed with a checkpoint when its range of the
-source is complete. With a collector the items make no rows here: it reads the results when all have ended.
+Values go to the cache as they come; rows go to shards, each of which is committed with a checkpoint when its range of
+the source is complete. With a collector the items make no rows here: it reads the results when all have ended.
 """
 
 from __future__ import annotations

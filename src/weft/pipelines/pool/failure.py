@@ -21,9 +21,13 @@ def message(error: BaseException) -> str:
 
 
 def traceback_of(error: BaseException) -> str:
-    """As Python prints it, without the frame of whoever caught it."""
-    if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
-        error = error.with_traceback(error.__traceback__.tb_next)
+    """As Python prints it, without the frames of the module that caught it."""
+    first = error.__traceback__
+    if first is not None:
+        own, found = first.tb_frame.f_code.co_filename, first
+        while found.tb_next is not None and found.tb_frame.f_code.co_filename == own:
+            found = found.tb_next
+        error = error.with_traceback(found)
     return cut(_quietly(lambda: "".join(traceback.format_exception(error)), ""), MAX_TRACEBACK_CHARS)
 
 

@@ -46,10 +46,12 @@ class Block(NamedTuple):
 class ResultJournal:
     """One run's journal. Read to the end first (`read`), then append."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
+        self._read_only = read_only
         try:
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            flags = os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT
+            self._fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise BadInput(f"{path} cannot be used as a journal: {error.strerror}") from None
         self._waiting: list[bytes] = []
@@ -59,9 +61,9 @@ class ResultJournal:
         head = os.pread(self._fd, len(_MAGIC), 0)
         self.new = len(head) < len(_MAGIC) and _MAGIC.startswith(head)
         """Whether it was just created, or torn before its first bytes were written."""
-        if self.new:
+        if self.new and not read_only:
             self._begin()
-        elif head != _MAGIC:
+        elif head != _MAGIC and not self.new:
             os.close(self._fd)
             raise BadInput(f"{path} is not a journal of Weft, or one of another version")
 
@@ -84,7 +86,7 @@ class ResultJournal:
         return self.size <= len(_MAGIC)
 
     def read(self) -> Iterator[Block]:
-        """Every complete block. What follows the last one is cut off."""
+        """Every complete block. What follows the last one is cut off, unless this only reads."""
         at, size = len(_MAGIC), self.size
         while at < size:
             if (block := self.block(at)) is not None:
@@ -93,6 +95,8 @@ class ResultJournal:
             elif (found := self._whole_block_behind(at, size)) is not None:
                 self._warn_of_damage(at, found - at)
                 at = found
+            elif self._read_only:
+                return  # the run may be writing it now
             else:
                 _log.warning(
                     f"{self.path}: its last {size - at} bytes were torn and were cut off; their items are done again"
@@ -162,7 +166,7 @@ class ResultJournal:
         """Makes everything durable, unless that has failed before, and closes the file."""
         if self._fd >= 0:
             try:
-                if not self._failed:
+                if not self._failed and not self._read_only:
                     self.flush()
                     self.sync()
             finally:

@@ -1,0 +1,47 @@
+"""One item of a run again, by itself: one that failed, or that was given up because workers died of it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from weft.errors import BadInput
+from weft.pipelines.definition import Pipeline
+from weft.pipelines.outcome import item_record
+from weft.pipelines.plan import make_plan
+from weft.pipelines.pool.api import WorkerPool
+from weft.pipelines.pool.record import Result
+from weft.pipelines.pool.runs import RunDirectory
+from weft.pipelines.run import RUNNER, prepare
+from weft.pipelines.sources import open_source
+from weft.pipelines.stage import StageOutcome
+
+_KEPT = ("item_timeout", "memory_limit_mb")
+
+
+def replay_item(pipeline: Pipeline, directory: RunDirectory, item_id: str) -> tuple[Result, dict[str, StageOutcome]]:
+    """Its result, and how each stage ended. Nothing is taken from the cache or put there; files go to a folder that is
+    deleted."""
+    prepare(pipeline)
+    item = _find(pipeline, directory, item_id)
+    with tempfile.TemporaryDirectory(prefix="weft-replay-") as folder:
+        plan = make_plan(
+            pipeline, run_id=directory.run_id, cache=Path(folder) / "cache", files=Path(folder) / "files", fresh=True
+        )
+        settings = {name: value for name, value in pipeline.spec.pool.items() if name in _KEPT}
+        (result,) = WorkerPool(RUNNER, workers=1, crash_tries=1, config=plan.plain(), **settings).run([item])
+    record = item_record(result.value)
+    stages = record.stages if record is not None else []
+    return result, {name: stage.outcome() for name, stage in zip(pipeline.order, stages, strict=False)}
+
+
+def _find(pipeline: Pipeline, directory: RunDirectory, item_id: str) -> dict[str, Any]:
+    """The item as the pool gets it: out of quarantine, or from the source."""
+    if (kept := directory.quarantined(item_id)) is not None:
+        return kept.decoded()
+    for place, item in enumerate(open_source(pipeline.spec.items).items):
+        if isinstance(item, Mapping) and str(item.get("id")) == item_id:
+            return {"id": item["id"], "n": place, "item": dict(item)}
+    raise BadInput(f"run {directory.run_id} has no item {item_id!r}, neither in quarantine nor in its source")

@@ -1,0 +1,215 @@
+"""Says why each stage of an item was run, or was not: by comparing it with the last run before that had the item.
+
+What is compared is kept with every run: the plan (code versions, settings, config) and, in the journal, a mark for each
+field of the item, the hash of each stage's value, and what its fingerprint was.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from weft.errors import BadInput
+from weft.pipelines import run_facts
+from weft.pipelines.outcome import (
+    CACHED,
+    FAILED,
+    RAN,
+    SKIPPED,
+    SKIPPED_CACHED,
+    ItemRecord,
+    SentStage,
+    item_record,
+)
+from weft.pipelines.plan import Plan, StagePlan
+from weft.pipelines.pool import shared_config
+from weft.pipelines.pool.journal import ResultJournal
+from weft.pipelines.pool.record import STATUSES, Record
+
+NOTE = "Imports are not followed: a change in a module that a stage's own module imports is seen if it is under `code`."
+_SECRET = re.compile(r"pass|secret|token|key|auth|credential|cookie", re.IGNORECASE)
+_SHOWN_CHARS = 60
+
+
+class Seen(NamedTuple):
+    """An item in a run."""
+
+    run_id: str
+    plan: Plan
+    record: ItemRecord | None
+    status: str
+    phase: str | None
+    error: str | None
+
+
+class StageReason(msgspec.Struct):
+    """Why one stage did what it did."""
+
+    stage: str
+    did: str
+    """ran, unchanged, skipped or failed."""
+    reasons: list[str]
+
+
+class Answer(msgspec.Struct):
+    """Why the stages of an item did what they did."""
+
+    run_id: str
+    item: str
+    status: str
+    before: str | None
+    """The run that it is compared with."""
+    stages: list[StageReason]
+    error: str | None = None
+
+
+def why(root: Path, run: str, item: str) -> Answer:
+    """The answer; BadInput where the run did not have the item."""
+    directory, facts = run_facts.find(root, run)
+    seen = find_item(directory.path, item)
+    if seen is None:
+        raise BadInput(f"run {facts.run_id} has no result of an item {item!r}")
+    before = _before(directory.path.parent, facts, item)
+    if seen.record is None:
+        return Answer(facts.run_id, item, seen.status, before.run_id if before else None, [], seen.error)
+    stages = [
+        _reason(plan, sent, seen, before) for plan, sent in zip(seen.plan.stages, seen.record.stages, strict=True)
+    ]
+    return Answer(facts.run_id, item, seen.status, before.run_id if before else None, stages, seen.error)
+
+
+def find_item(folder: Path, item: str) -> Seen | None:
+    """An item in a run's journal."""
+    if not (folder / "journal").is_file():
+        return None
+    journal = ResultJournal(folder / "journal", read_only=True)
+    try:
+        for block in journal.read():
+            for record in block.records:
+                if str(record.item_id) == item:
+                    return _seen(folder, record)
+    finally:
+        journal.close()
+    return None
+
+
+def _seen(folder: Path, record: Record) -> Seen:
+    plan = Plan.of(shared_config.of_run(folder))
+    return Seen(folder.name, plan, item_record(record.value), STATUSES[record.status].value, record.phase, record.error)
+
+
+def _before(root: Path, facts: run_facts.RunFacts, item: str) -> Seen | None:
+    """The newest run before this one that brought the item through its stages."""
+    for directory, other in run_facts.runs(root):
+        if other.pipeline == facts.pipeline and other.run_id < facts.run_id:
+            found = find_item(directory.path, item)
+            if found is not None and found.record is not None:
+                return found
+    return None
+
+
+def _reason(plan: StagePlan, sent: SentStage, now: Seen, before: Seen | None) -> StageReason:
+    if sent.code in (CACHED, SKIPPED_CACHED):
+        return StageReason(plan.name, "unchanged", ["its inputs, code and settings are those of an earlier run"])
+    if sent.code not in (RAN, SKIPPED, FAILED):
+        did = "failed" if sent.code > FAILED else "skipped"
+        return StageReason(plan.name, did, [sent.text or ""])
+    did = {RAN: "ran", SKIPPED: "skipped", FAILED: "failed"}[sent.code]
+    return StageReason(plan.name, did, list(_reasons(plan, sent, now, before)))
+
+
+def _reasons(plan: StagePlan, sent: SentStage, now: Seen, before: Seen | None) -> Iterator[str]:
+    if plan.forced:
+        yield "it was asked for with --fresh or --from-stage"
+        return
+    if not plan.cache:
+        yield "it is never cached (cache: false)"
+        return
+    if before is None or before.record is None:
+        yield "no earlier run that is kept has this item"
+        return
+    old = {one.name: (one, record) for one, record in zip(before.plan.stages, before.record.stages, strict=True)}
+    if plan.name not in old:
+        yield f"the stage is new since run {before.run_id}"
+        return
+    old_plan, old_sent = old[plan.name]
+    found = [
+        *_input_changes(plan, old_plan, now, before),
+        *_code_changes(plan, old_plan),
+        *_value_changes("setting", old_plan.settings, plan.settings),
+        *_value_changes("config", _config(before.plan, old_plan), _config(now.plan, plan)),
+        *_dependency_changes(plan, now, old),
+    ]
+    if old_sent.asked != sent.asked:
+        found.append(f"its fingerprint ({plan.fingerprint}) is another")
+    yield from found
+    if old_sent.code == FAILED:
+        yield f"it failed in run {before.run_id}: {(old_sent.text or '').splitlines()[0]}"
+    elif not found and old_sent.key is None:
+        yield f"it was not run in run {before.run_id}: {old_sent.text}"
+    elif not found:
+        yield (
+            f"nothing has changed since run {before.run_id}: the cache had lost its value, "
+            "or a file that it wrote was gone"
+        )
+
+
+def _input_changes(plan: StagePlan, old_plan: StagePlan, now: Seen, before: Seen) -> Iterator[str]:
+    assert now.record is not None
+    assert before.record is not None
+    if plan.inputs != old_plan.inputs:
+        yield f"its inputs are {plan.inputs or 'all fields'} and were {old_plan.inputs or 'all fields'}"
+        return
+    new, old = now.record.marks, before.record.marks
+    for name in sorted(new.keys() | old.keys()) if plan.inputs is None else plan.inputs:
+        if new.get(name) != old.get(name):
+            yield f"input {name!r} " + ("is new" if name not in old else "is gone" if name not in new else "changed")
+
+
+def _code_changes(plan: StagePlan, old: StagePlan) -> Iterator[str]:
+    if plan.run != old.run:
+        yield f"its function is {plan.run} and was {old.run}"
+    if plan.version != old.version:
+        yield f"its version is {plan.version or 'the hash of its code'} and was {old.version or 'the hash of its code'}"
+    elif plan.version is None:
+        for path in sorted(plan.code.keys() | old.code.keys()):
+            if plan.code.get(path) != old.code.get(path):
+                yield f"code {path} " + (
+                    "is new" if path not in old.code else "is gone" if path not in plan.code else "changed"
+                )
+
+
+def _value_changes(kind: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
+    for name in sorted(old.keys() | new.keys()):
+        if old.get(name) != new.get(name) or (name in old) != (name in new):
+            before, after = _shown(name, old), _shown(name, new)
+            yield f"{kind} {name!r} is {after} and was {before}"
+
+
+def _shown(name: str, values: dict[str, Any]) -> str:
+    if name not in values:
+        return "not given"
+    if _SECRET.search(name):
+        return "***"
+    text = repr(values[name])
+    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
+
+
+def _config(plan: Plan, stage: StagePlan) -> dict[str, Any]:
+    return {name: value for name, value in plan.config.items() if stage.config is None or name in stage.config}
+
+
+def _dependency_changes(plan: StagePlan, now: Seen, old: dict[str, tuple[StagePlan, SentStage]]) -> Iterator[str]:
+    assert now.record is not None
+    values = {one.name: record.value for one, record in zip(now.plan.stages, now.record.stages, strict=True)}
+    for name in [*plan.needs, *plan.after]:
+        if name not in old:
+            yield f"it needs {name!r}, which is new"
+        elif values[name] != old[name][1].value:
+            yield f"the value of stage {name!r} changed"
+    for name in {*old[plan.name][0].needs, *old[plan.name][0].after} - {*plan.needs, *plan.after}:
+        yield f"it no longer needs {name!r}"

@@ -1,0 +1,141 @@
+"""A pipeline's file: what it may hold, and what is said of what it may not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft.errors import BadConfig, BadInput
+from weft.pipelines.definition import Pipeline, changed, json_schema, load
+
+GOOD = """\
+description: Counts words.
+items: {file: items.jsonl}
+config: {registry: https://example.org}
+stages:
+  fetch: {run: "work:fetch", inputs: [url]}
+  words:
+    run: work:words
+    needs: [fetch]
+    settings: {least: 3}
+    when: results.fetch.status == 200
+  links: {run: "work:links", needs: [fetch], config: [registry]}
+collect: {run: "work:collect", settings: {best: 5}}
+pool: {item_timeout: 5}
+"""
+
+
+def written(folder: Path, text: str, name: str = "words.yaml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def one(folder: Path, text: str) -> Pipeline:
+    (found,) = load(written(folder, text), {}).values()
+    return found
+
+
+def test_a_file_is_read_with_the_stages_in_order(tmp_path: Path) -> None:
+    found = one(tmp_path, GOOD)
+    assert (found.name, found.order) == ("words", ["fetch", "words", "links"])
+    assert found.output_stages == ["words", "links"]
+    assert found.spec.stages["words"].settings == {"least": 3}
+    assert found.spec.output.formats == ["jsonl"]
+
+
+def test_json_with_several_pipelines_and_variables_of_the_environment(tmp_path: Path) -> None:
+    stage = {"run": "work:fetch"}
+    document = {
+        "pipelines": {
+            "one": {"items": {"file": "${PLACE}/a.jsonl"}, "stages": {"a": stage}},
+            "two": {"items": {"source": "work:items"}, "stages": {"b": stage}},
+        }
+    }
+    path = written(tmp_path, json.dumps(document), "stage-graph.json")
+    found = load(path, {"PLACE": "/data"})
+    assert list(found) == ["one", "two"]
+    assert found["one"].spec.items.file == "/data/a.jsonl"
+    with pytest.raises(BadConfig, match=r"stage-graph.json:1: \$\{PLACE\} is not set"):
+        load(path, {})
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("needs: [fetch]", "nedes: [fetch]"), "words.yaml:8: stages.words.nedes: there is no key 'nedes' here; did you mean 'needs'?"),
+        (("    run: work:words\n", ""), "words.yaml:6: stages.words: 'run' is missing"),
+        (("run: work:words", "run: work"), "words.yaml:7: stages.words.run: 'work' does not name a function"),
+        (("needs: [fetch]", "needs: [fetsh]"), "there is no stage 'fetsh'; did you mean 'fetch'?"),
+        (("needs: [fetch]", "needs: [links]"), "results of 'fetch': name that stage under needs"),
+        (('fetch: {run: "work:fetch",', 'fetch: {run: "work:fetch", after: [links],'), "words.yaml:5: stages.fetch: the stages form a cycle: fetch → links → fetch"),
+        (("when: results.fetch.status == 200", "when: exec('x')"), "words.yaml:10: stages.words.when: \"exec('x')\" is not allowed"),
+        (("items: {file: items.jsonl}", "items: {}"), "words.yaml:2: items: give either source"),
+        (("items: {file: items.jsonl}", "items: {fil: items.jsonl}"), "items.fil: there is no key 'fil' here; did you mean 'file'?"),
+        (("items: {file: items.jsonl}", ""), "'items' is missing"),
+        (("config: [registry]", "config: [registri]"), "the pipeline's config has no 'registri'"),
+        (("item_timeout: 5", "item_timeout: -5"), "words.yaml:13: pool.item_timeout must be greater than 0"),
+        (("item_timeout: 5", "workers: -1"), "pool.workers must be greater than 0"),
+        (("item_timeout: 5", "item_timout: 5"), "pool.item_timout: a pool has no such setting; did you mean 'item_timeout'?"),
+        (("description: Counts words.", "descripton: x"), "descripton: there is no key 'descripton' here; did you mean 'description'?"),
+        (("description: Counts words.", "output: {format: xml}"), "words.yaml:1: output.format: Invalid enum value 'xml'"),
+        (("description: Counts words.", "output: {shard_items: 0}"), "output.shard_items: Expected `int` >= 1"),
+        (("description: Counts words.", "output: {stages: [nothing]}"), "output.stages: there is no stage 'nothing'"),
+        (("description: Counts words.", "item_name: ../up"), "item_name: '../up' cannot be the name"),
+        (("description: Counts words.", "pipelines: {}"), "pipelines must be names"),
+        (("  fetch: {", "  items: {"), "'items' cannot be a stage's name"),
+        (("description: Counts words.", "description: [x"), "is not YAML"),
+        (("description: Counts words.", "items: {file: b.jsonl}"), "key 'items' stands here again"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_told_with_its_line(tmp_path: Path, change: tuple[str, str], said: str) -> None:
+    assert change[0] in GOOD
+    with pytest.raises(BadConfig) as caught:
+        load(written(tmp_path, GOOD.replace(*change)), {})
+    assert said in str(caught.value)
+
+
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    text = GOOD.replace("needs: [fetch]\n", "needz: [fetch]\n").replace('run: "work:links"', "run: 7")
+    with pytest.raises(BadConfig) as caught:
+        load(written(tmp_path, text), {})
+    assert len(caught.value.problems) == 2
+
+
+def test_settings_of_the_command_line_go_where_they_say(tmp_path: Path) -> None:
+    found = changed(
+        one(tmp_path, GOOD),
+        ["words.least=4", "collect.best=[1, 2]", "config.registry=http://here", "items.where=x"],
+        "other.jsonl",
+        "elsewhere",
+    )
+    assert found.spec.stages["words"].settings == {"least": 4}
+    assert found.spec.collect is not None and found.spec.collect.settings == {"best": [1, 2]}
+    assert found.spec.config == {"registry": "http://here"}
+    assert found.spec.items.settings == {"where": "x"}
+    assert (found.spec.items.file, found.spec.output.directory) == ("other.jsonl", "elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("least=4", "write STAGE.KEY=VALUE"),
+        ("word.least=4", "no stage 'word'"),
+        ("words.least=[", "--set words.least="),
+    ],
+)
+def test_a_setting_that_goes_nowhere_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        changed(one(tmp_path, GOOD), [text], None, None)
+    assert said in str(caught.value)
+
+
+def test_the_schema_describes_every_key(tmp_path: Path) -> None:
+    schema = json_schema()
+    definitions: dict[str, Any] = schema["$defs"]
+    assert set(definitions["StageSpec"]["properties"]) >= {"run", "needs", "after", "when", "inputs", "code"}
+    assert definitions["StageSpec"]["additionalProperties"] is False
+    json.dumps(schema)
