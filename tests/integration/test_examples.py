@@ -87,6 +87,31 @@ def run_bare(name: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=patience(60))
 
 
+def test_pipelines(tmp_path: Path) -> None:
+    folder = EXAMPLES / "pipelines"
+    assert all(len(path.read_text().splitlines()) <= MAX_LINES for path in folder.iterdir() if path.is_file())
+    (tmp_path / "docs").mkdir()
+    for name in ("pool", "crawl"):
+        (tmp_path / "docs" / f"{name}.md").write_text(f"# On {name}\n\nWords about [links](a.md) and words.\n")
+
+    def pipeline(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "weft", "pipeline", *arguments],
+            cwd=tmp_path, capture_output=True, text=True, timeout=patience(60), env=environment(),
+        )  # fmt: skip
+
+    for _ in range(2):
+        done = pipeline("run", str(folder / "word_counts.yaml"))
+        assert done.returncode == 0, done
+    assert "2 unchanged" in done.stderr
+    rows = [json.loads(line) for line in (tmp_path / "output/word_counts/shard-00000.jsonl").read_text().splitlines()]
+    assert {"word": "words", "count": 4, "documents": ["crawl.md", "pool.md"]} in rows
+    done = pipeline("run", str(folder / "stage-graph.json:titles"))
+    assert done.returncode == 0, done
+    titles = [json.loads(line) for line in (tmp_path / "output/titles/shard-00000.jsonl").read_text().splitlines()]
+    assert [row["read"]["title"] for row in titles] == ["On crawl", "On pool"]
+
+
 def test_fields(seed: str) -> None:
     head, *lines = run("fields.py", seed, few=True)
     assert head.split(",")[:2] == ["url", "heading"]
