@@ -134,7 +134,8 @@ class ItemRunner:
         self._plan = plan
         self._stages = [PreparedStage(stage, plan.config) for stage in plan.stages]
         self._cache = CacheReader(Path(plan.cache))
-        self._files = RunFiles(Path(plan.files))
+        self._folder = Path(plan.files)
+        self._files = RunFiles(self._folder)
         self._pid = os.getpid()
 
     def run(self, wrapped: dict[str, Any], context: Context) -> Any:
@@ -217,12 +218,12 @@ class ItemRunner:
             value = stage.run(item.view(stage.inputs), context)
         except Skip as skip:
             reason = message(skip)
-            return _made(SKIPPED, key, mark, reason.encode(), context.written, reason)
+            return _made(SKIPPED, key, mark, reason.encode(), list(context.files.written.values()), reason)
         try:
             body = _encode(value)
         except Exception as error:
             raise TypeError(f"the value cannot be encoded: {describe(error)}") from None
-        return _made(RAN, key, mark, body, context.written, None)
+        return _made(RAN, key, mark, body, list(context.files.written.values()), None)
 
     def _results(self, stage: PreparedStage, item: _Item) -> dict[str, Any]:
         found = {}
@@ -233,7 +234,7 @@ class ItemRunner:
         return found
 
     def _context(self, stage: PreparedStage, item: _Item, results: Mapping[str, Any]) -> StageContext:
-        return StageContext(item.context, stage.name, results, stage.settings, stage.config, self._plan.files)
+        return StageContext(item.context, stage.name, results, stage.settings, stage.config, RunFiles(self._folder))
 
 
 def _made(

@@ -74,23 +74,22 @@ settings are the author's affair: relative ones are to the current directory.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from weft.pipelines.files import RunFiles, WrittenFile
 from weft.pipelines.pool.context import Context, Skip
 from weft.telemetry import Log
 
 if TYPE_CHECKING:
+    from weft.pipelines.files import RunFiles
     from weft.pipelines.pool.itemlog import ItemLog
 
 
 class StageContext:
     """What a stage is handed beside its item."""
 
-    __slots__ = ("_files", "_folder", "_item", "config", "results", "settings", "stage")
+    __slots__ = ("_item", "config", "files", "results", "settings", "stage")
 
     def __init__(
         self,
@@ -99,11 +98,9 @@ class StageContext:
         results: Mapping[str, Any],
         settings: Mapping[str, Any],
         config: Mapping[str, Any],
-        folder: str,
+        files: RunFiles,
     ) -> None:
         self._item = item
-        self._folder = folder
-        self._files: RunFiles | None = None
         self.stage = stage
         """Its name in the pipeline's file."""
         self.results = results
@@ -112,18 +109,8 @@ class StageContext:
         """Its settings in the pipeline's file."""
         self.config = config
         """What all stages share."""
-
-    @property
-    def files(self) -> RunFiles:
+        self.files = files
         """Writes files below the pipeline's output directory. A cached value is used only while its files are there."""
-        if self._files is None:
-            self._files = RunFiles(Path(self._folder))
-        return self._files
-
-    @property
-    def written(self) -> list[WrittenFile]:
-        """The files that were written through this context."""
-        return [] if self._files is None else list(self._files.written.values())
 
     @property
     def log(self) -> ItemLog:
