@@ -21,4 +21,8 @@ def __getattr__(name: str) -> Any:
 
         module = "weft.engine.handle" if name == "Engine" else "weft.engine.aio"
         return getattr(import_module(module), name)
+    if name in ("Supervisor", "Orchestrator"):
+        from importlib import import_module
+
+        return import_module("weft.system.supervisor").Supervisor
     raise AttributeError(f"module 'weft' has no attribute {name!r}")

@@ -193,17 +193,19 @@ def _locked(folder: Path) -> int:
     return fd
 
 
-def log_to_file(log_dir: Path, slot: Slot, level: str = "INFO", *, alone: bool = False) -> LogFile:
+def log_to_file(
+    log_dir: Path, slot: Slot, level: str = "INFO", *, alone: bool = False, name: str | None = None
+) -> LogFile:
     """Sends this process's log to its own file; the handler is returned so that it can be closed.
 
-    `alone`: Busy where another process holds the slot's folder.
+    `alone`: Busy where another process holds the slot's folder. `name`: of the file in `log_dir`, else the slot's.
     """
     logger = logging.getLogger("weft")
     for old in logger.handlers[:]:
         logger.removeHandler(old)
         old.close()
     try:
-        handler = LogFile(slot.log_path(log_dir), alone=alone)
+        handler = LogFile(slot.log_path(log_dir) if name is None else log_dir / name, alone=alone)
     except OSError as error:
         raise BadInput(f"log_dir {log_dir}: cannot be written: {error.strerror}; choose another `log_dir`") from None
     handler.setFormatter(LineFormatter(slot.label))

@@ -21,9 +21,10 @@ MAY = (
     | {"engine": GROUND | PARTS}
     | {room: GROUND | PARTS | {"engine"} for room in PRODUCTS}
     | {"cluster": GROUND | PARTS | PRODUCTS | {"engine"}}
+    | {"system": GROUND | PARTS | PRODUCTS | {"engine", "cluster"}}
     | {"testing": GROUND, "client": GROUND}
-    | {"__main__": {"cli"}, "__init__": GROUND | PRODUCTS}  # which it only names: see below
-    | {"cli": GROUND | PARTS | PRODUCTS | {"engine", "client", "cluster", "testing", "cli"}}
+    | {"__main__": {"cli"}, "__init__": GROUND | PRODUCTS | {"system"}}  # which it only names: see below
+    | {"cli": GROUND | PARTS | PRODUCTS | {"engine", "client", "cluster", "system", "testing", "cli"}}
 )
 # library -> the only modules or rooms that import it; none: no room for it exists yet
 ONLY: dict[str, tuple[str, ...]] = {

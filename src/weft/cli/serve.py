@@ -25,7 +25,7 @@ class ServeCommand(SettingsCommand):
 
 @click.command(cls=ServeCommand, context_settings={"max_content_width": 120})
 @click.option("--config", "config_file", metavar="FILE", help="YAML file of settings.")
-@lambda command: config_flags(command, "service")
+@lambda command: config_flags(command, "service", without="services")
 @output_flags
 @help_all
 def serve(config_file: str | None, as_json: bool, quiet: bool, **values: Any) -> int:
@@ -40,15 +40,16 @@ def serve(config_file: str | None, as_json: bool, quiet: bool, **values: Any) ->
     good order. Beyond loopback it needs API keys.
     """
     from weft.config import load_service
-    from weft.jobs.serving import Serving, run_until_signalled
+    from weft.system.supervisor import Supervisor
 
-    serving = Serving(load_service(config_file, flags=given(values, "service")))
+    supervisor = Supervisor(load_service(config_file, flags=given(values, "service")))
 
     def say() -> None:
+        url = supervisor.urls["api"]
         if as_json:
-            print_document({"url": serving.url})
+            print_document({"url": url})
         elif not quiet:
-            click.echo(f"weft: the scrape service listens at {serving.url} (its routes: {serving.url}/docs)", err=True)
+            click.echo(f"weft: the scrape service listens at {url} (its routes: {url}/docs)", err=True)
 
-    run_until_signalled(serving, say)
+    supervisor.run(say, ("engine", "api"), until_failure=True)
     return 0

@@ -155,11 +155,11 @@ def _write(
             formatter.write_dl(records)
 
 
-def config_flags(command: Callable[..., Any], product: str = "crawl") -> Callable[..., Any]:
-    """Adds a flag for every key of a product; the command gets those that were given as `flags`."""
+def config_flags(command: Callable[..., Any], product: str = "crawl", without: str = "") -> Callable[..., Any]:
+    """Adds a flag for every key of a product, but for those of one section; the command gets those that were given."""
     from weft.config import keys, product_named
 
-    known = keys(product_named(product))
+    known = {name: key for name, key in keys(product_named(product)).items() if key.section != without}
     ordered = [*(name for name in FIRST if name in known), *(name for name in known if name not in FIRST)]
     for name in reversed(ordered):
         command = _option(known[name])(command)

@@ -21,7 +21,7 @@ from weft.config.keys import Key, accepted, json_schema, keys, own_names
 from weft.config.loading import Loaded, load, load_service
 from weft.config.masking import masked
 from weft.config.pods import PodSpec, PodsSection, RedisSection, numbers
-from weft.config.service import JobsSection, ServerSection, ServiceConfig
+from weft.config.service import JobsSection, ServerSection, ServiceConfig, ServicesSection
 from weft.config.sources import DEBUG_PODS, checks_pod_assignment
 from weft.config.tree import COMPUTED, CRAWL, PATTERNS, SERVICE, Config, Product, product_named
 from weft.config.values import place, rules_file, split
@@ -49,6 +49,7 @@ __all__ = [
     "ScopeSection",
     "ServerSection",
     "ServiceConfig",
+    "ServicesSection",
     "StoreSection",
     "accepted",
     "checks_pod_assignment",

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 from weft.config.crawl import FetchSection
-from weft.config.section import Help, Positive, Seconds, Section, Timeout, Tuning
+from weft.config.section import Help, Positive, Seconds, Section, Texts, Timeout, Tuning
 
 
 class ServerSection(Section, frozen=True, kw_only=True):
@@ -51,6 +51,21 @@ class JobsSection(Section, frozen=True, kw_only=True):
     )
 
 
+class ServicesSection(Section, frozen=True, kw_only=True):
+    """What `weft up` keeps running."""
+
+    services: Annotated[Texts, Help("what `weft up` keeps running, besides what that needs: redis, engine, api")] = (
+        "redis",
+        "engine",
+        "api",
+    )
+    redis_url: Annotated[
+        str | None,
+        Help("Redis that `weft up` uses, and never stops if it runs already; none: Weft runs one of its own"),
+    ] = None
+    redis_password: Annotated[str | None, Tuning("password of that Redis")] = None
+
+
 class ServiceLogSection(Section, frozen=True, kw_only=True):
     """What the service writes down about itself."""
 
@@ -67,4 +82,5 @@ class ServiceConfig(Struct, frozen=True, kw_only=True):
     server: ServerSection
     jobs: JobsSection
     fetch: FetchSection
+    services: ServicesSection
     log: ServiceLogSection

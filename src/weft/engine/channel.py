@@ -41,9 +41,9 @@ class Gone(WeftError):
     """The engine's process has gone, or does not listen yet."""
 
 
-def socket_path(data_dir: Path) -> Path:
-    """Where the engine of a data dir listens: the same for every process of a user."""
-    path = data_dir.resolve() / SOCKET
+def socket_path(data_dir: Path, name: str = SOCKET) -> Path:
+    """Where the engine of a data dir listens: the same for every process of a user. `name`: of another's socket."""
+    path = data_dir.resolve() / name
     if len(os.fsencode(path)) <= _LONGEST_ADDRESS:
         return path
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
@@ -264,8 +264,19 @@ class Connection:
         found = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         return int(struct.unpack("3i", found)[0])
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the other end is there: it has neither hung up nor died."""
+        poll = select.poll()
+        poll.register(self._sock, select.POLLRDHUP)
+        return not poll.poll(0)
+
     def call(self, verb: str, /, **arguments: object) -> Any:
         """The verb's result; raises what the engine has raised, or Gone."""
+        return self.call_within(None, verb, **arguments)
+
+    def call_within(self, timeout_s: float | None, verb: str, /, **arguments: object) -> Any:
+        """The same; TimeoutError if nothing has come in time, and the connection is of no more use."""
         self._count += 1
         try:
             frame = framed([self._count, verb, arguments])
@@ -278,7 +289,7 @@ class Connection:
         except OSError as error:
             raise Gone(f"the engine has hung up: {error.strerror or error}") from None
         while True:
-            number, word, *rest = self._next(None)
+            number, word, *rest = self._next(timeout_s)
             if number == self._count:
                 break
         if word == "ok":

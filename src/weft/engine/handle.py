@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import msgspec
 
 from weft.engine.channel import Connection, Gone, socket_path
-from weft.engine.core import SLOT
 from weft.engine.extraction import extraction_of
 from weft.engine.host import HostOrder, identity_of
 from weft.engine.keeper import START_S, EngineKeeper
@@ -301,7 +300,7 @@ class Engine:
             except Gone:
                 check_clock(config_of(self._settings).politeness, lambda what: warnings.warn(what, stacklevel=5))
                 order = HostOrder(str(self.data_dir), self._settings)
-                self._keeper = EngineKeeper(order, self._socket, self.data_dir / "frontier" / SLOT.name)
+                self._keeper = EngineKeeper(order, self._socket)
             try:
                 connection = self._keeper.ready(START_S)
             except Busy:  # another handle's engine has the folder, and does not listen yet

@@ -9,16 +9,18 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from weft.engine.channel import Connection, Gone
+from weft.engine.core import SLOT
 from weft.engine.host import HostOrder
 from weft.engine.loop.suspects import pulse
 from weft.errors import BadInput, Busy, WeftError
 from weft.supervise.child import RestartPolicy
 from weft.supervise.process import Exit
-from weft.supervise.service import Ask, Command, Moving, Service, Verdict
+from weft.supervise.service import Ask, Command, HealthCheck, Moving, Service, Verdict
 
 LOOK_S = 0.05
 START_S = 120.0  # a frontier of many millions of URLs takes its time
@@ -30,22 +32,40 @@ POLICY = RestartPolicy(
 )
 
 
+def engine_service(
+    order: HostOrder,
+    *,
+    policy: RestartPolicy = POLICY,
+    health: HealthCheck | None = None,
+    judge: Callable[[Exit], Verdict] | None = None,
+    on_start: Callable[[int], None] = lambda _: None,
+    environment: Mapping[str, str] | None = None,
+) -> Service:
+    """An engine's process as a service. It is asked to end by the end of its input, and ends with its owner."""
+
+    def command() -> Command:
+        # Nobody reads the last argument: it is what `ps` shows.
+        argv = [sys.executable, "-m", "weft.engine.host", order.data_dir]
+        return Command(argv, stdin=order.framed(), keeps_words=True)
+
+    return Service(
+        "engine", command, health=health or Moving(lambda: pulse(pulse_folder(order)), _patience_s), policy=policy,
+        ask=Ask.CLOSE_INPUT, judge=judge or _judged, on_start=on_start, environment=environment,
+    )  # fmt: skip
+
+
+def pulse_folder(order: HostOrder) -> Path:
+    """Where its heartbeat is."""
+    return Path(order.data_dir) / "frontier" / SLOT.name
+
+
 class EngineKeeper:
     """One engine process, through all its restarts; looked after by a thread."""
 
-    def __init__(self, order: HostOrder, socket: Path, pulse_folder: Path) -> None:
-        self._order = order
+    def __init__(self, order: HostOrder, socket: Path) -> None:
         self._socket = socket
         self._pids: set[int] = set()
-        self._service = Service(
-            "engine",
-            self._command,
-            health=Moving(lambda: pulse(pulse_folder), _patience_s),
-            policy=POLICY,
-            ask=Ask.CLOSE_INPUT,
-            judge=_judged,
-            on_start=self._started,
-        )
+        self._service = engine_service(order, on_start=self._started)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._look_after, name="engine-keeper", daemon=True)
         self._thread.start()
@@ -92,11 +112,6 @@ class EngineKeeper:
 
     def _started(self, pid: int) -> None:
         self._pids.add(pid)
-
-    def _command(self) -> Command:
-        # Nobody reads the last argument: it is what `ps` shows.
-        argv = [sys.executable, "-m", "weft.engine.host", self._order.data_dir]
-        return Command(argv, stdin=self._order.framed(), keeps_words=True)
 
     def _failure(self) -> WeftError:
         said = self._service.last_words.splitlines()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from weft.config import JobsSection
@@ -24,7 +24,8 @@ from weft.jobs.store.contract import JobStore
 from weft.telemetry import read_snapshot
 
 FRESH_S = 1.0  # so old may an answer be: many may ask
-ANSWER_S = 2.0  # an engine that takes longer is stalled
+ANSWER_S = 1.5  # an engine that takes longer is stalled; whoever asks for /healthz waits 2 s
+IDLE_S = 10.0  # tasks may wait so long for a slot that is free
 LAST_TASKS = 200  # whose figures are told
 
 
@@ -47,6 +48,7 @@ class Monitor:
         self._lock = asyncio.Lock()
         self._last: Health | None = None
         self._looked_at = 0.0
+        self._standstill = Standstill()
 
     async def health(self) -> Health:
         """How it is, or was a moment ago."""
@@ -61,6 +63,8 @@ class Monitor:
         lease = self._store.holder()
         if lease is None or lease.until < self._clock():
             problems.append("no runner: tasks that wait are not started")
+        lanes = {str(lane): self._lane(lane, slots) for lane, slots in self._slots.items()}
+        problems += self._standstill.problems(lanes, self._started(), time.monotonic())
         standings, blocked = await self._engines(problems)
         ended = self._store.listing(states=TERMINAL, limit=LAST_TASKS).tasks
         progress, classes = _total(ended, standings)
@@ -72,7 +76,7 @@ class Monitor:
         return Health(
             is_healthy=not problems,
             problems=tuple(problems),
-            lanes={str(lane): self._lane(lane, slots) for lane, slots in self._slots.items()},
+            lanes=lanes,
             active=tuple(task.id for task in self._store.started() if task.state is TaskState.RUNNING),
             blocked_domains=tuple(BlockedDomain(one.site, one.until) for one in blocked),
             errors_by_class=dict(classes),
@@ -97,11 +101,41 @@ class Monitor:
         problems += sorted({f"the engine stands still: {one.note}" for one in standings if one.note})
         return standings, blocked
 
+    def _started(self) -> dict[str, int]:
+        """How many tasks of each lane have left their queue."""
+        found: Counter[str] = Counter()
+        for (lane, state), count in self._store.counts().items():
+            found[str(lane)] += 0 if state is TaskState.PENDING else count
+        return found
+
     def _lane(self, lane: Lane, slots: int) -> LaneHealth:
         counts = self._store.counts()
         running, paused = counts.get((lane, TaskState.RUNNING), 0), counts.get((lane, TaskState.PAUSED), 0)
         pending = counts.get((lane, TaskState.PENDING), 0)
         return LaneHealth(slots, max(0, slots - running - paused), running, paused, pending)
+
+
+class Standstill:
+    """Sees lanes in which tasks wait, slots are free, and nothing is started: a runner that lives and does nothing."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, tuple[float, int]] = {}  # since when a lane waits, and how many were started then
+
+    def problems(self, lanes: Mapping[str, LaneHealth], started: Mapping[str, int], now_s: float) -> list[str]:
+        """One for each lane that has stood still for too long."""
+        found = []
+        for name, lane in lanes.items():
+            count = started.get(name, 0)
+            since_s, before = self._since.get(name, (now_s, count))
+            if not lane.pending or not lane.available or count != before:
+                since_s = now_s
+            self._since[name] = since_s, count
+            if now_s - since_s > IDLE_S:
+                found.append(
+                    f"{lane.pending} tasks of lane {name} wait, {lane.available} slots are free, and none was started "
+                    f"for {now_s - since_s:.0f} s"
+                )
+        return found
 
 
 def _total(ended: Sequence[Task], standings: Sequence[Standing]) -> tuple[Progress, Counter[str]]:

@@ -7,7 +7,6 @@ listening socket is inherited, so that a worker that dies loses its own connecti
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import signal
 import socket
@@ -85,31 +84,25 @@ def main() -> int:
     pipe = sys.stdin.fileno()
     order = msgspec.msgpack.decode(_read(pipe, int.from_bytes(_read(pipe, 4), "big")), type=WorkerOrder)
     set_name(f"api{order.index}")
-    held = hold_parts(Path(order.config.server.data_dir))  # as long as this process lives
     os.umask(0o077)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the supervisor's to hear
     try:
-        log_to_file(Path(order.config.log.log_dir), Slot(order.index, "api"), order.config.log.log_level)
+        log_to_file(
+            Path(order.config.log.log_dir), Slot(order.index, "api"), order.config.log.log_level,
+            name=log_name(order.index),
+        )  # fmt: skip
         log.always("process started", pid=os.getpid(), worker=order.index, weft=__version__)
         _run(order, pipe)
     except WeftError as error:
         log.error("stopped", error=error)
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return error.exit_code
-    finally:
-        os.close(held)
     return 0
 
 
-def hold_parts(data_dir: Path, how: int = fcntl.LOCK_SH) -> int:
-    """A lock that all workers of a folder share: a supervisor can tell by it whether an earlier one's are left."""
-    lock = os.open(data_dir / "workers.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, how)
-    except BaseException:
-        os.close(lock)
-        raise
-    return lock
+def log_name(index: int) -> str:
+    """The file that a worker logs to, in the folder of the log files."""
+    return f"api{index or ''}.log"
 
 
 def _run(order: WorkerOrder, pipe: int) -> None:

@@ -53,6 +53,8 @@ class RestartPolicy:
     """A child that ran this long before it died starts again at once, its failures forgotten."""
     max_failures: int = 5
     """This many failures in a row are a crash loop: DEAD."""
+    health_forgives: bool = False
+    """A crash loop is made of deaths without health alone; a death after it only delays the next start."""
     stop_grace_s: float = 10.0
 
 
@@ -72,12 +74,14 @@ class Child:
         self.state = State.BACKOFF
         self.pid: int | None = None
         self.failures = 0
+        self.deaths_without_health = 0  # in a row
         self.starts = 0
         self.last_exit: Exit | None = None
         self._clock = clock
         self._chance = chance
         self._due_s = clock()
         self._since_s = clock()
+        self._was_healthy = False
         self._told_to_stop = False
         self._again = False
 
@@ -89,7 +93,12 @@ class Child:
     @property
     def looping(self) -> bool:
         """It failed so often in a row that it was given up."""
-        return self.state is State.DEAD and self.failures >= self.policy.max_failures
+        return self.state is State.DEAD and self.counted_failures >= self.policy.max_failures
+
+    @property
+    def counted_failures(self) -> int:
+        """Those in a row that make a crash loop."""
+        return self.deaths_without_health if self.policy.health_forgives else self.failures
 
     def wake_s(self) -> float | None:
         """When `next_step` will next have something to do by itself; None when only an event can tell."""
@@ -118,12 +127,14 @@ class Child:
         if self.state is State.BACKOFF:
             self._enter(State.STARTING)
             self.starts += 1
+            self._was_healthy = False
         self.pid = pid
 
-    def ready(self) -> None:
-        """It says that it can work."""
-        if self.state is State.STARTING:
+    def ready(self, *, healthy: bool = True) -> None:
+        """It says that it can work; not `healthy`: that it will, and needs time."""
+        if self.state is State.STARTING or (self.state is State.RUNNING and healthy and not self._was_healthy):
             self._enter(State.RUNNING)
+        self._was_healthy = self._was_healthy or healthy
 
     def told_to_stop(self) -> None:
         """The owner has asked it to end; what is left is waiting, then KILL."""
@@ -154,7 +165,9 @@ class Child:
         if failed is None:
             failed = self.state is State.STARTING or self._clock() - self._since_s < self.policy.stable_after_s
         self.failures = self.failures + 1 if failed else 0
-        self._enter(State.DEAD if final or self.failures >= self.policy.max_failures else State.BACKOFF)
+        self.deaths_without_health = 0 if self._was_healthy or not failed else self.deaths_without_health + 1
+        is_over = final or self.counted_failures >= self.policy.max_failures
+        self._enter(State.DEAD if is_over else State.BACKOFF)
         self._due_s = self._since_s + self._delay_s()
 
     def _delay_s(self) -> float:

@@ -13,6 +13,7 @@ import signal
 import subprocess
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -165,13 +166,18 @@ class Adopted(Held):
     @classmethod
     def take(cls, identity: Identity) -> Adopted | None:
         """The process of this identity; None if it has gone, is a zombie, or its number is another's by now."""
+        return cls.take_if(identity.pid, lambda pid: Identity.of(pid) == identity)
+
+    @classmethod
+    def take_if(cls, pid: int, is_it: Callable[[int], bool]) -> Adopted | None:
+        """The process of this number, if it is the one that is meant, and runs."""
         try:
-            pidfd = os.pidfd_open(identity.pid)
-        except OSError:
+            pidfd = os.pidfd_open(pid)
+        except (OSError, ValueError, OverflowError):  # a number that no process can have
             return None
         # Looked at after the descriptor was opened: what matches now is what the descriptor names.
-        if Identity.of(identity.pid) == identity and process.state(identity.pid) not in (None, "Z", "X"):
-            return cls(identity.pid, pidfd)
+        if is_it(pid) and process.state(pid) not in (None, "Z", "X"):
+            return cls(pid, pidfd)
         os.close(pidfd)
         return None
 

@@ -12,7 +12,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -166,10 +166,44 @@ def pids() -> list[int]:
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
+def boot_id() -> str:
+    """Names the run of this machine since it was switched on: births are counted from there."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def lock_holders(file: Path) -> list[int]:
+    """The processes that share a lock (flock) on a file; who merely has it open is none of them."""
+    try:
+        facts = file.stat()
+    except OSError:
+        return []
+    same = (facts.st_dev, facts.st_ino)
+    return [pid for pid in pids() if _holds_lock(pid, same)]
+
+
+def _holds_lock(pid: int, same: tuple[int, int]) -> bool:
+    try:
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                facts = entry.stat()
+                if (facts.st_dev, facts.st_ino) == same:
+                    return "\nlock:" in Path(f"/proc/{pid}/fdinfo/{entry.name}").read_text()
+    except OSError:
+        pass  # it has gone, or is another user's
+    return False
+
+
 def with_environment(mark: str) -> list[int]:
     """The processes that carry `NAME=value` in their environment, this one left out: how strays are recognised."""
-    wanted = mark.encode()
-    return [pid for pid in pids() if pid != os.getpid() and wanted in _environment(pid)]
+    return [pid for pid in pids() if pid != os.getpid() and carries(pid, mark)]
+
+
+def carries(pid: int, mark: str) -> bool:
+    """Whether a process has `NAME=value` in its environment."""
+    return mark.encode() in _environment(pid)
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> bool:
@@ -188,7 +222,7 @@ def kill_marked(pid: int, mark: str) -> bool:
     except OSError:
         return False
     try:
-        if mark.encode() not in _environment(pid):
+        if not carries(pid, mark):
             return False
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     except OSError:
@@ -196,6 +230,16 @@ def kill_marked(pid: int, mark: str) -> bool:
     finally:
         os.close(pidfd)
     return True
+
+
+def descends_from(pid: int, ancestor: int) -> bool:
+    """Whether a process is a child of another, or a child's child."""
+    parent: int | None = pid
+    while parent is not None and parent > 1:
+        parent = _parent(parent)
+        if parent == ancestor:
+            return True
+    return False
 
 
 def _parent(pid: int) -> int | None:

@@ -35,6 +35,8 @@ from pathlib import Path
 from weft.errors import BadInput, Busy, Missing, WeftError
 from weft.supervise import process
 from weft.supervise.child import RestartPolicy
+from weft.supervise.held import Adopted
+from weft.supervise.probe import Patience, Probe
 from weft.supervise.process import Exit
 from weft.supervise.service import HEALTHY, Command, Health, Report, Service
 from weft.telemetry import Log
@@ -43,6 +45,7 @@ PROGRAMS = ("redis-server", "valkey-server")
 SOCKET_BYTES = 107  # what sun_path holds besides its NUL
 LOCK_WAIT_S = 10.0
 LOOK_EVERY_S = 0.01
+PING_S = 2.0
 # A server that could be used before it died is started again at once; only one that never could is in a crash loop.
 POLICY = RestartPolicy(
     first_delay_s=0.1, max_delay_s=2.0, start_timeout_s=30.0, stable_after_s=1.0, max_failures=8, stop_grace_s=10.0
@@ -124,7 +127,13 @@ class RedisServer:
         settings: Mapping[str, str] | None = None,
         password: str | None = None,
         policy: RestartPolicy = POLICY,
+        name: str = "redis",
+        log_file: Path | None = None,
+        patience_s: float | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
+        """`log_file`: instead of the folder's. `patience_s`: it is asked again and again, and replaced if it has not
+        answered for so long; None: clients tell when it does not answer. `environment`: added to the server's."""
         self.folder = folder.resolve()
         self.program = find_program(program)
         self.socket = socket_path(self.folder)
@@ -133,8 +142,20 @@ class RedisServer:
         self._password = password
         if password is not None:
             self._settings["requirepass"] = _quoted(password)
+        self._log = self.folder / "redis.log" if log_file is None else log_file.resolve()
+        if log_file is not None:
+            self._settings["logfile"] = _quoted(self._log)
         self._lock = -1
-        self._service = Service("redis", self._command, health=self._ask, policy=policy, on_start=self._started)
+        self._probe = Probe(lambda: self._answer(PING_S))
+        self.service = self._service = Service(
+            name,
+            self._command,
+            health=self._ask if patience_s is None else Patience(self._probe.answer, patience_s),
+            policy=policy,
+            on_start=self._started,
+            environment=environment,
+            words=self._last_words,
+        )
 
     @property
     def pid(self) -> int | None:
@@ -166,6 +187,11 @@ class RedisServer:
         how = self._service.stop_and_wait()
         if was_there:
             log.info("server ended", folder=self.folder, how=str(how))
+        self.clean_up()
+
+    def clean_up(self) -> None:
+        """After its end: what it may have left."""
+        self._probe.close()
         if self.socket.parent != self.folder:
             shutil.rmtree(self.socket.parent, ignore_errors=True)
 
@@ -216,7 +242,7 @@ class RedisServer:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                _end_leftovers(lock)
+                _end_leftovers(self.folder / "redis.lock", lock)
                 if time.monotonic() > until:
                     os.close(lock)
                     raise Busy(f"{self.folder}: another Redis server is running in it") from None
@@ -226,12 +252,15 @@ class RedisServer:
 
     def _ask(self, pid: int) -> Report:  # noqa: ARG002
         """Whether it answers: -LOADING is an answer too, from a server that needs time and no restart."""
-        if self.running:
-            return HEALTHY  # its clients will tell when it is not; its end is seen anyway
-        answer = ping(self.socket, password=self._password)
+        return HEALTHY if self.running else self._answer()  # its clients tell when it is not; its end is seen anyway
+
+    def _answer(self, timeout_s: float = 0.5) -> Report:
+        answer = ping(self.socket, timeout_s, password=self._password)
         if answer.startswith((b"+PONG", b"-NOAUTH")):
             return HEALTHY
-        return Report(Health.LOADING if answer else Health.STARTING, answer.decode("utf-8", "replace").strip())
+        if not answer:
+            return Report(Health.STARTING, f"no answer to PING in {timeout_s:g} s")
+        return Report(Health.LOADING, answer.decode("utf-8", "replace").strip())
 
     def _died(self, how: Exit) -> None:
         log.error("a Redis server died", folder=self.folder, how=str(how))
@@ -242,19 +271,40 @@ class RedisServer:
 
     def _last_words(self) -> str:
         try:
-            lines = (self.folder / "redis.log").read_text(errors="replace").splitlines()
+            lines = self._log.read_text(errors="replace").splitlines()
         except OSError:
             return "it left no log; its program may not be a Redis server, or refuse its settings"
         telling = [line for line in lines[-30:] if " # " in line] or lines[-1:]
-        return f"{telling[-1].strip() if telling else 'its log is empty'}; see {self.folder / 'redis.log'}"
+        return f"{telling[-1].strip() if telling else 'its log is empty'}; see {self._log}"
 
 
-def _end_leftovers(lock: int) -> None:
-    """Kills the AOF rewrite child that a killed server has left behind: it still holds the inherited lock."""
+def end_leftovers(folder: Path) -> None:
+    """Ends what a killed server has left behind in its folder; a server that runs there is left alone."""
+    with suppress(OSError):
+        lock = os.open(folder / "redis.lock", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            _end_leftovers(folder / "redis.lock", lock)
+        finally:
+            os.close(lock)
+
+
+def _end_leftovers(path: Path, lock: int) -> None:
+    """Kills the AOF rewrite child of a killed server: it still holds the inherited lock, in the server's group."""
     text = os.pread(lock, 20, 0).strip()
-    if text.isdigit() and process.state(int(text)) in (None, "Z"):
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(int(text), signal.SIGKILL)  # its group has its number, which no other can have while one lives
+    if not text.isdigit() or process.state(int(text)) not in (None, "Z"):
+        return
+    for pid in process.lock_holders(path):
+        left = Adopted.take_if(pid, lambda pid: _group(pid) == int(text) and pid in process.lock_holders(path))
+        if left is not None:
+            left.send(signal.SIGKILL)
+            left.close()
+
+
+def _group(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except OSError:
+        return None
 
 
 def _write_own(path: Path, text: str) -> None:

@@ -18,6 +18,7 @@ import subprocess
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from weft.supervise import starter
 from weft.supervise.child import Child, RestartPolicy, State, Step
@@ -36,6 +37,7 @@ class Health(enum.Enum):
     STARTING = "starting"  # no answer yet: the time limit for starting runs
     LOADING = "loading"  # answers, but cannot be used yet: no time limit
     HEALTHY = "healthy"
+    FAILING = "failing"  # was healthy, and is not now: it is given time to recover
     UNHEALTHY = "unhealthy"  # it is killed and restarted
 
 
@@ -45,6 +47,14 @@ class Report:
 
     health: Health
     reason: str = ""
+
+
+class Need(Protocol):
+    """What a service may need: another one."""
+
+    @property
+    def healthy(self) -> bool:
+        """It can be used."""
 
 
 HEALTHY = Report(Health.HEALTHY)
@@ -83,20 +93,32 @@ class Command:
 class Moving:
     """Health by progress: a value, read at each look, that must not stay the same for longer than a limit."""
 
-    def __init__(self, read: Callable[[], Hashable], limit_s: float | Callable[[Hashable], float]) -> None:
+    def __init__(
+        self,
+        read: Callable[[], Hashable],
+        limit_s: float | Callable[[Hashable], float],
+        *,
+        must_move_first: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`must_move_first`: a process is starting until the value has changed once under it."""
         self._read = read
         self._limit_s = limit_s
+        self._must_move_first = must_move_first
+        self._clock = clock
         self._pid = 0
+        self._has_moved = False
         self._value: Hashable = None
         self._since_s = 0.0
 
     def __call__(self, pid: int) -> Report:
-        now_s, value = time.monotonic(), self._read()
+        now_s, value = self._clock(), self._read()
         if pid != self._pid or value != self._value:
+            self._has_moved = pid == self._pid
             self._pid, self._value, self._since_s = pid, value, now_s
         limit_s = self._limit_s(value) if callable(self._limit_s) else self._limit_s
         if now_s - self._since_s <= limit_s:
-            return HEALTHY
+            return HEALTHY if self._has_moved or not self._must_move_first else Report(Health.STARTING)
         return Report(Health.UNHEALTHY, f"it has stood still for {now_s - self._since_s:.1f} s, at {value}")
 
 
@@ -113,16 +135,26 @@ class Service:
         ask: Ask = Ask.TERMINATE,
         judge: Callable[[Exit], Verdict] = lambda _: Verdict.BY_TIME,
         on_start: Callable[[int], None] = lambda _: None,
-        needs: Sequence[Service] = (),
+        needs: Sequence[Need] = (),
+        environment: Mapping[str, str] | None = None,
+        words: Callable[[], str] = lambda: "",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`needs` hold back a start alone: once it runs, it goes on when one of them fails.
 
         `judge`: what an exit without a stop request means. `on_start` gets each new pid, before the descriptors
-        that the process inherits are closed here."""
+        that the process inherits are closed here. `environment`: what is added to that of its processes.
+        `words`: what it has said last, where that is not on standard error."""
         self.name = name
         self.needs = tuple(needs)
         self.report = Report(Health.STARTING)
         self.last_words = ""
+        self.last_error = ""  # what went wrong last, in one line; it stays when that is over
+        self.starts = 0
+        self.was_stopped = False  # its end was requested: it was not given up
+        self._clock = clock
+        self._environment = environment
+        self._words = words
         self._command = command
         self._health = health
         self._policy = policy or RestartPolicy()
@@ -130,7 +162,7 @@ class Service:
         self._judge = judge
         self._on_start = on_start
         self._held: Held | None = None
-        self.child = Child(name, self._policy)
+        self.child = Child(name, self._policy, clock=clock)
 
     @property
     def pid(self) -> int | None:
@@ -156,7 +188,7 @@ class Service:
     @property
     def failure(self) -> str:
         """Why it was given up, in one line."""
-        times = f", {self.child.failures} times in a row" if self.child.looping else ""
+        times = f", {self.child.counted_failures} times in a row" if self.child.looping else ""
         return f"{self.name} {self.child.last_exit}{times}: {self.last_words or 'it left no message'}"
 
     # ── what an owner's loop does ──────────────────────────────────────────────────────────────────────────────────
@@ -173,9 +205,10 @@ class Service:
             return how
         self.report = self._health(held.pid)
         if self.report.health in (Health.HEALTHY, Health.LOADING):
-            self.child.ready()
+            self.child.ready(healthy=self.report.health is Health.HEALTHY)
         elif self.report.health is Health.UNHEALTHY:
             log.error("a service is unhealthy", service=self.name, pid=held.pid, reason=self.report.reason)
+            self.last_error = self.report.reason
             self.kill()
         return None
 
@@ -190,12 +223,17 @@ class Service:
                 self._held.send(signal.SIGTERM)
             self.child.told_to_stop()
         elif step is Step.KILL:
+            if self.child.state is State.STARTING:
+                why = self.report.reason or "it gave no sign"
+                self.last_error = f"was not ready in {self._policy.start_timeout_s:g} s: {why}"
+                self.report = Report(Health.UNHEALTHY, self.last_error)
             self.kill()
 
     # ── what may be asked of it ────────────────────────────────────────────────────────────────────────────────────
 
     def stop(self, message: bytes | None = None, *, grace_s: float | None = None) -> None:
         """Requests its end, which `act` and `look` carry out. A message is written to its input instead of a signal."""
+        self.was_stopped = True
         self.child.stop(grace_s=grace_s)
         if message is not None and self._held is not None and self._held.write_input(message):
             self.child.told_to_stop()
@@ -219,9 +257,17 @@ class Service:
             self._held.send(signal.SIGKILL)
             self._held.wait(KILLED_S)
 
+    def restart(self) -> None:
+        """Has it end in good order, and started again; one that waits for its delay, or was given up, at once."""
+        if self._held is not None:
+            self.child.stop(again=True)
+        else:
+            self.begin_anew()
+
     def begin_anew(self) -> None:
         """One that has ended, or was given up, is to be started again."""
-        self.child = Child(self.name, self._policy)
+        self.was_stopped = False
+        self.child = Child(self.name, self._policy, clock=self._clock)
 
     def adopt(self, identity: Identity | None) -> bool:
         """Takes over a process that an earlier owner has left; False if it has gone, or its pid was reused."""
@@ -246,7 +292,7 @@ class Service:
                     stdin=subprocess.DEVNULL if command.stdin is None else subprocess.PIPE,
                     stdout=subprocess.DEVNULL if command.quiet else None,
                     stderr=_stderr(command),
-                    env=command.env,
+                    env=self._with_environment(command.env),
                     pass_fds=command.inherits,
                     start_new_session=command.new_session,
                 )
@@ -262,21 +308,28 @@ class Service:
             for fd in command.inherits:
                 os.close(fd)
 
+    def _with_environment(self, env: Mapping[str, str] | None) -> Mapping[str, str] | None:
+        return env if self._environment is None else {**(os.environ if env is None else env), **self._environment}
+
     def _hold(self, held: Held) -> None:
+        self.starts += 1
         self._held, self.report, self.last_words = held, Report(Health.STARTING), ""
         self.child.spawned(held.pid)
 
     def _could_not_start(self, why: str) -> None:
         log.error("a service cannot be started", service=self.name, reason=why)
-        self.last_words = why
+        self.last_words = self.last_error = why
         self.child.spawned()
         self.child.exited(Exit(), failed=True)
 
     def _ended(self, held: Held, how: Exit) -> None:
+        was_unhealthy = self.report.health is Health.UNHEALTHY  # killed here, for a reason that is told
         self._held, self.report = None, Report(Health.STARTING)
-        self.last_words = held.words()
+        self.last_words = held.words() or (self._words() if how.signal is None else "")
         held.close()
         asked = self.child.state is State.STOPPING
+        if not asked and not (how.signal == signal.SIGKILL and was_unhealthy):
+            self.last_error = f"{how}: {self.last_words.splitlines()[-1]}" if self.last_words else str(how)
         verdict = Verdict.BY_TIME if asked else self._judge(how)
         self.child.exited(how, failed=False if verdict is Verdict.HARMLESS else None, final=verdict is Verdict.FINAL)
 

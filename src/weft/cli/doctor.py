@@ -1,0 +1,49 @@
+"""`weft doctor`: what Weft needs on this machine, and what to do about what is missing."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import click
+
+from weft.cli.output import output_flags, print_document, shown
+from weft.cli.serve import ServeCommand
+from weft.cli.settings import config_flags, given, help_all
+
+_COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
+
+
+class DoctorCommand(ServeCommand):
+    """The settings that are looked at."""
+
+    groups = {"services": "What is to run", **ServeCommand.groups}  # noqa: RUF012 - never changed
+
+
+@click.command(cls=DoctorCommand, context_settings={"max_content_width": 120})
+@click.option("--config", "config_file", metavar="FILE", help="YAML file of settings.")
+@lambda command: config_flags(command, "service")
+@output_flags
+@help_all
+def doctor(config_file: str | None, as_json: bool, quiet: bool, **values: Any) -> int:
+    """Look at what Weft needs on this machine, and say what to do about it.
+
+    Python, optional parts, Redis or Valkey, ports, open files, disk, clock, Chromium. Nothing is changed. The exit code
+    is 1 if something is in the way of `weft up` with these settings, else 0.
+    """
+    from weft.config import load_service
+    from weft.system.doctor import Verdict, examine
+
+    found = list(examine(load_service(config_file, flags=given(values, "service"))))
+    is_well = all(one.verdict is not Verdict.PROBLEM for one in found)
+    if as_json:
+        print_document({"ok": is_well, "findings": [dataclasses.asdict(one) for one in found]})
+        return 0 if is_well else 1
+    for one in found:
+        if quiet and one.verdict is not Verdict.PROBLEM:
+            continue
+        word = click.style(f"{one.verdict:8}", fg=_COLOURS[one.verdict])
+        click.echo(f"{word} {one.name:17} {shown(one.found)}")
+        if one.advice:
+            click.echo(f"{'':8} {'':17} → {shown(one.advice)}")
+    return 0 if is_well else 1

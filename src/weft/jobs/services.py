@@ -1,0 +1,189 @@
+"""The processes of the scrape service as services: one engine, and some workers that answer requests.
+
+What is in their way is raised when they are made: an address that may not be listened at, a port that is taken, a
+folder of something else. The listening socket is the supervisor's; workers inherit it, so that clients which connect
+while one is being started again wait in its queue. All of them end when the supervisor does: their pipe closes.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import sys
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+
+from weft.config import ServiceConfig
+from weft.engine.channel import Connection, Gone, socket_path
+from weft.engine.host import HostOrder, identity_of
+from weft.engine.keeper import START_S, STOP_S, engine_service, pulse_folder
+from weft.engine.loop.suspects import pulse
+from weft.engine.machine import check_clock
+from weft.engine.settings import config_of, of_engine, plain
+from weft.errors import Missing
+from weft.jobs.crawls import engine_settings
+from weft.jobs.embedded import ENGINE
+from weft.jobs.worker import WorkerOrder, log_name
+from weft.supervise.child import RestartPolicy
+from weft.supervise.probe import Patience, Probe
+from weft.supervise.process import Exit
+from weft.supervise.service import (
+    HEALTHY,
+    Ask,
+    Command,
+    Health,
+    HealthCheck,
+    Moving,
+    Report,
+    Service,
+    Verdict,
+)
+
+STUCK_S = 25.0  # without progress for this long a process is replaced
+HEALTHZ_S = 2.0
+REFUSED = 2
+WORKER_POLICY = RestartPolicy(max_delay_s=5.0, start_timeout_s=60.0, health_forgives=True, stop_grace_s=10.0)
+ENGINE_POLICY = RestartPolicy(max_delay_s=5.0, start_timeout_s=START_S, health_forgives=True, stop_grace_s=STOP_S)
+ENGINE_LOG = Path("pod_0") / "engine_0.log"
+
+
+def engine_of(config: ServiceConfig, environment: Mapping[str, str] | None = None) -> Service:
+    """The engine that runs all tasks; raises what is wrong with its settings or its folder."""
+    folder = Path(config.server.data_dir) / ENGINE
+    shared = plain(of_engine(engine_settings(config)))
+    identity_of(folder)
+    check_clock(config_of(shared).politeness, lambda what: warnings.warn(what, stacklevel=2))
+    order = HostOrder(str(folder), shared)
+    return engine_service(
+        order, policy=ENGINE_POLICY, health=_engine_health(order), judge=_judged, environment=environment
+    )
+
+
+def _engine_health(order: HostOrder) -> HealthCheck:
+    """It is up when its heart beats and it answers at its socket; then the heartbeat tells."""
+    moving = Moving(lambda: pulse(pulse_folder(order)), STUCK_S, must_move_first=True)
+    path, answered = socket_path(Path(order.data_dir)), set[int]()
+
+    def health(pid: int) -> Report:
+        report = moving(pid)
+        if report.health is Health.HEALTHY and pid not in answered:
+            if not _listens(path, pid):
+                return Report(Health.STARTING, "it does not listen yet")
+            answered.add(pid)
+        return report
+
+    return health
+
+
+def _listens(path: Path, pid: int) -> bool:
+    try:
+        connection = Connection(path)
+    except Gone:
+        return False
+    try:
+        return connection.pid == pid
+    finally:
+        connection.close()
+
+
+class Api:
+    """The workers, and the socket at which they answer."""
+
+    def __init__(self, config: ServiceConfig, engine: Service, environment: Mapping[str, str] | None = None) -> None:
+        """Listens, though nobody answers yet."""
+        self._config = config
+        self._data_dir = Path(config.server.data_dir)
+        self._socket = _listening(config)
+        self._probe = Probe(self._healthz)
+        count = config.server.workers
+        self.workers = [
+            self._worker(index, "api" if count == 1 else f"api{index}", engine, environment) for index in range(count)
+        ]
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        host, port = self._socket.getsockname()[:2]
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+    def close(self) -> None:
+        """After the workers have ended."""
+        self._probe.close()
+        self._socket.close()
+
+    def _worker(self, index: int, name: str, engine: Service, environment: Mapping[str, str] | None) -> Service:
+        beats = self._data_dir / f"worker{index}.pulse"
+
+        def command() -> Command:
+            argv = [sys.executable, "-m", "weft.jobs.worker", str(self._data_dir), str(index)]
+            # The process gets a copy of the socket; what is handed over is closed here, so it is one more.
+            fd = os.dup(self._socket.fileno())
+            order = WorkerOrder(self._config, index, fd, str(beats))
+            return Command(argv, stdin=order.framed(), keeps_words=True, inherits=(fd,))
+
+        return Service(
+            name, command, health=self._health(beats, engine), policy=WORKER_POLICY, ask=Ask.CLOSE_INPUT,
+            judge=_judged, needs=(engine,), environment=environment,
+        )  # fmt: skip
+
+    def _health(self, beats: Path, engine: Service) -> HealthCheck:
+        """The worker's own heartbeat, and what all of them together answer."""
+        moving = Moving(lambda: _touched(beats), STUCK_S, must_move_first=True)
+        answers = Patience(self._probe.answer, STUCK_S, excused=lambda: not engine.healthy)
+
+        def health(pid: int) -> Report:
+            report = moving(pid)
+            return answers(pid) if report.health is Health.HEALTHY else report
+
+        return health
+
+    def _healthz(self) -> Report:
+        """GET /healthz: 200 while tasks are started, and the engine that runs them answers."""
+        host, port = self._socket.getsockname()[:2]
+        here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (asked at loopback)
+        connection = http.client.HTTPConnection(here, port, timeout=HEALTHZ_S)
+        try:
+            connection.request("GET", "/healthz", headers={"Connection": "close"})
+            answer = connection.getresponse()
+            if answer.status == http.client.OK:
+                return HEALTHY
+            return Report(Health.FAILING, "; ".join(json.loads(answer.read(65_536))["problems"]))
+        except TimeoutError:
+            return Report(Health.FAILING, f"GET /healthz: no answer in {HEALTHZ_S:g} s")
+        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
+            return Report(Health.FAILING, f"GET /healthz: {error or type(error).__name__}")
+        finally:
+            connection.close()
+
+
+def worker_log(config: ServiceConfig, index: int) -> Path:
+    """Where a worker logs."""
+    return Path(config.log.log_dir) / log_name(index)
+
+
+def _listening(config: ServiceConfig) -> socket.socket:
+    try:
+        from weft.jobs.api.keys import Keyring
+        from weft.jobs.api.server import listen
+        from weft.jobs.api.settings import KEYS_FILE, check_address
+    except ImportError:
+        raise Missing.of_extra("the HTTP server", "serve") from None
+    server = config.server
+    has_keys = not Keyring(Path(server.data_dir) / KEYS_FILE).is_empty
+    check_address(server.host, has_keys)
+    return listen(server.host, server.port)
+
+
+def _touched(pulse: Path) -> int:
+    try:
+        return pulse.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _judged(how: Exit) -> Verdict:
+    """What it refuses it would refuse again."""
+    return Verdict.FINAL if how.code == REFUSED else Verdict.BY_TIME

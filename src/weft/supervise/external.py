@@ -1,0 +1,68 @@
+"""A service that somebody else runs: used while it is healthy, never started, never stopped, never signalled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.errors import BadInput
+from weft.supervise.held import Identity
+from weft.supervise.probe import Probe
+from weft.supervise.process import Exit
+from weft.supervise.service import Health, Need, Report
+
+
+class External:
+    """Has the face of a `Service`, and no process."""
+
+    pid: int | None = None
+    identity: Identity | None = None
+    starts = 1
+    needs: tuple[Need, ...] = ()
+
+    def __init__(self, name: str, ask: Callable[[], Report]) -> None:
+        """`ask`: how it is, with a time limit of its own."""
+        self.name = name
+        self.report = Report(Health.STARTING)
+        self.last_error = ""
+        self._probe = Probe(ask)
+        self._is_over = False
+
+    @property
+    def healthy(self) -> bool:
+        """Its last answer was good."""
+        return not self._is_over and self.report.health is Health.HEALTHY
+
+    @property
+    def has_ended(self) -> bool:
+        """It is not used any more."""
+        return self._is_over
+
+    @property
+    def failure(self) -> str:
+        """Why it cannot be used, in one line."""
+        return f"{self.name}: {self.last_error or 'it is not used any more'}"
+
+    def look(self) -> Exit | None:
+        """Notes how it is."""
+        found = self._probe.answer()
+        if found is not None:
+            self.report = found[1]
+            if self.report.health is not Health.HEALTHY:
+                self.last_error = self.report.reason
+        return None
+
+    def act(self) -> None:
+        """There is nothing to do about it."""
+
+    def stop(self, *, grace_s: float | None = None) -> None:
+        """It goes on; here it is not asked any more."""
+        del grace_s
+        self._is_over = True
+        self._probe.close()
+
+    def kill(self) -> None:
+        """It is not ours."""
+
+    def restart(self) -> None:
+        """It is not ours to restart."""
+        raise BadInput(f"{self.name}: Weft has not started it: restart it where it is run")

@@ -1,0 +1,94 @@
+"""Several services as one: started after what they need, stopped before it, each looked after in every turn.
+
+Its owner calls `turn` in a loop; nothing here waits. A service is made before those that need it, so that they stand in
+the order of dependency, and a cycle cannot be made. Invariants: none is started while what it needs is not healthy;
+none is asked to stop while one that needs it still runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from weft.errors import BadInput
+from weft.supervise.child import State
+from weft.supervise.external import External
+from weft.supervise.service import Health, Service
+
+Kept = Service | External
+
+
+class Graph:
+    """The services, in order of dependency."""
+
+    def __init__(self) -> None:
+        self._services: list[Kept] = []
+        self._is_stopping = False
+        self._asked: set[str] = set()  # those that were asked to stop
+
+    def __iter__(self) -> Iterator[Kept]:
+        return iter(self._services)
+
+    @property
+    def is_stopping(self) -> bool:
+        """All shall end."""
+        return self._is_stopping
+
+    @property
+    def has_ended(self) -> bool:
+        """None of them runs, and none will."""
+        return all(service.has_ended for service in self._services)
+
+    def add(self, services: Sequence[Kept]) -> None:
+        """Looked after from now on. What they need is here already."""
+        for service in services:
+            if any(other.name == service.name for other in self._services):
+                raise BadInput(f"{service.name}: there is a service of that name already")
+            if missing := [need for need in service.needs if not any(need is other for other in self._services)]:
+                raise BadInput(f"{service.name}: needs {missing[0]}, which is not among the services")
+            self._services.append(service)
+
+    def named(self, name: str) -> list[Kept]:
+        """The service of that name, or those of that group: `api` is `api0` and `api1`, too."""
+        return [one for one in self._services if name in (one.name, one.name.rstrip("0123456789"))]
+
+    def turn(self) -> None:
+        """Sees how all are, and does what is due."""
+        for service in self._services:
+            service.look()
+        for service in reversed(self._services) if self._is_stopping else self._services:
+            if self._is_stopping and service.name not in self._asked and not self._is_needed(service):
+                self._asked.add(service.name)
+                service.stop()
+            service.act()
+
+    def stop(self) -> None:
+        """Has all end, in reverse order of dependency: the turns carry it out."""
+        self._is_stopping = True
+
+    def kill(self) -> None:
+        """Ends all at once."""
+        self._is_stopping = True
+        for service in reversed(self._services):
+            service.stop(grace_s=0.0)
+            self._asked.add(service.name)
+            service.kill()
+
+    def _is_needed(self, service: Kept) -> bool:
+        """By one that still runs."""
+        return any(not other.has_ended and any(need is service for need in other.needs) for other in self._services)
+
+
+def state_of(service: Kept) -> str:
+    """The word for where a service is."""
+    if isinstance(service, External):
+        return "stopped" if service.has_ended else "external"
+    child = service.child
+    if child.state is State.RUNNING:
+        return "loading" if service.report.health is Health.LOADING else "running"
+    if child.state is State.BACKOFF:
+        if any(not need.healthy for need in service.needs):
+            return "waiting"
+        return "back-off" if service.starts else "starting"
+    if child.state is State.DEAD:
+        return "failed" if not service.was_stopped else "stopped"
+    return str(child.state.value)

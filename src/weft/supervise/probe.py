@@ -1,0 +1,98 @@
+"""Health that has to be asked for, and may be long in coming: over a connection, with a time limit of its own.
+
+A thread asks (`Probe`); the health check (`Patience`) only reads what it has found, so that a server that hangs holds
+nobody up. A process that was healthy and is not any more is given a while, because a busy server is not a dead one;
+then it is unhealthy, and replaced.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from weft.supervise.service import HEALTHY, Health, Report
+from weft.telemetry import Log
+
+EVERY_S = 1.0
+SOON_S = 0.1  # while it is not healthy
+log = Log("weft.supervise.probe")
+
+
+class Probe:
+    """Asks again and again, on a thread that begins with the first look at an answer, until it is closed."""
+
+    def __init__(self, ask: Callable[[], Report], *, clock: Callable[[], float] = time.monotonic) -> None:
+        """`ask` may take its time, and has a limit for it."""
+        self._ask = ask
+        self._clock = clock
+        self._answer: tuple[float, Report] | None = None  # when it was asked for, and what came
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def answer(self) -> tuple[float, Report] | None:
+        """The last answer, and when it was asked for; None before the first."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._keep_asking, name="probe", daemon=True)
+            self._thread.start()
+        return self._answer
+
+    def close(self) -> None:
+        """Asks no more."""
+        self._over.set()
+
+    def _keep_asking(self) -> None:
+        while not self._over.is_set():
+            asked_s = self._clock()
+            try:
+                report = self._ask()
+            except Exception as error:  # a defect of ours is an answer too: it must not look like health
+                log.error("a probe failed", exc_info=True)
+                report = Report(Health.FAILING, f"{type(error).__name__}: {error}")
+            self._answer = asked_s, report
+            self._over.wait(EVERY_S if report == HEALTHY else SOON_S)
+
+
+class Patience:
+    """The health check of one service by a probe's answers."""
+
+    def __init__(
+        self,
+        answer: Callable[[], tuple[float, Report] | None],
+        patience_s: float,
+        *,
+        excused: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`excused`: while this is so the cause lies elsewhere, with what the service needs."""
+        self._answer = answer
+        self._patience_s = patience_s
+        self._excused = excused
+        self._clock = clock
+        self._pid = 0
+        self._since_s = 0.0
+        self._good_s: float | None = None  # when this process was last healthy, or excused
+
+    def __call__(self, pid: int) -> Report:
+        """How the process is."""
+        now_s = self._clock()
+        if pid != self._pid:
+            self._pid, self._since_s, self._good_s = pid, now_s, None
+        report = self._latest(now_s)
+        if report.health is Health.HEALTHY:
+            self._good_s = now_s
+            return report
+        if self._good_s is None:
+            return report if report.health is Health.LOADING else Report(Health.STARTING, report.reason)
+        if self._excused():
+            self._good_s = now_s
+        bad_s = now_s - self._good_s
+        if bad_s <= self._patience_s:
+            return Report(Health.FAILING, report.reason)
+        return Report(Health.UNHEALTHY, f"{report.reason or 'no answer'}, for {bad_s:.0f} s")
+
+    def _latest(self, now_s: float) -> Report:
+        found = self._answer()
+        if found is None or found[0] < self._since_s:
+            return Report(Health.STARTING)  # nothing was asked of this process yet
+        return found[1] if now_s - found[0] <= self._patience_s else Report(Health.FAILING, "no answer")

@@ -1,0 +1,1 @@
+"""All that must run: `weft.system.supervisor.Supervisor` keeps it running."""

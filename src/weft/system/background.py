@@ -1,0 +1,146 @@
+"""The supervisor as a process in the background, which `weft up` starts and leaves behind.
+
+Its configuration comes on standard input, a length and msgpack. Until all services are up, what is wrong goes to
+standard error as one line, for `weft up` to read; from then on to its log alone. It has a session of its own, so that a
+terminal that is closed does not take it along.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from weft import __version__
+from weft.config import ServiceConfig
+from weft.engine.channel import ERRORS, LENGTH, Connection, Gone, framed, socket_path
+from weft.errors import WeftError
+from weft.supervise.process import set_name
+from weft.system import control
+from weft.system import state as kept
+from weft.system.state import SystemState
+from weft.system.supervisor import Supervisor
+from weft.telemetry import Log, Slot, log_to_file
+
+LOG = "supervisor.log"
+POLL_S = 0.02
+log = Log("weft.system.background")
+
+
+def up(config: ServiceConfig, watch: Callable[[SystemState], None]) -> tuple[SystemState, bool]:
+    """Has all services run; returns when they are healthy, with whether they were started here.
+
+    Where a supervisor is at work already nothing is started: its services are waited for.
+    """
+    data_dir = Path(config.server.data_dir)
+    while True:
+        if _is_there(data_dir):
+            try:
+                return control.wait_until_up(data_dir, watch), False
+            except Gone:
+                continue  # it has ended meanwhile
+        host = _Host(config)
+        try:
+            if host.listens(data_dir):
+                return control.wait_until_up(data_dir, watch), True
+            why = host.failure()
+        except Gone:
+            why = host.failure()
+        finally:
+            host.let_go()
+        if not _is_there(data_dir):  # another `weft up` that came first is as good
+            raise why
+
+
+class _Host:
+    """The process, as the one who starts it sees it."""
+
+    def __init__(self, config: ServiceConfig) -> None:
+        self._popen = subprocess.Popen(  # noqa: S603 (a module of ours)
+            [sys.executable, "-m", "weft.system.background", config.server.data_dir],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+        assert self._popen.stdin is not None
+        try:
+            self._popen.stdin.write(framed(config))
+            self._popen.stdin.close()
+        except BrokenPipeError:
+            pass  # it has ended, and says why
+
+    def listens(self, data_dir: Path) -> bool:
+        """Waits until it can be asked; False if it has ended."""
+        while self._popen.poll() is None:
+            try:
+                connection = Connection(socket_path(data_dir, kept.SOCKET))
+            except Gone:
+                time.sleep(POLL_S)
+                continue
+            found = connection.pid
+            connection.close()
+            if found == self._popen.pid:
+                return True
+            time.sleep(POLL_S)
+        return False
+
+    def failure(self) -> WeftError:
+        """Why it has ended."""
+        assert self._popen.stderr is not None
+        said = self._popen.stderr.read().decode("utf-8", "replace").strip().splitlines()
+        self._popen.wait()
+        kind, _, message = (said[-1] if said else "").partition(": ")
+        if kind in ERRORS:
+            return ERRORS[kind](message)
+        return WeftError(
+            f"the supervisor has ended (exit code {self._popen.returncode}): {said[-1] if said else 'no message'}"
+        )
+
+    def let_go(self) -> None:
+        """It goes on without us."""
+        if self._popen.stderr is not None:
+            self._popen.stderr.close()
+
+
+def _is_there(data_dir: Path) -> bool:
+    try:
+        Connection(socket_path(data_dir, kept.SOCKET)).close()
+    except Gone:
+        return False
+    return True
+
+
+def main() -> int:
+    """Supervises until it is told to stop; returns the exit code."""
+    pipe = sys.stdin.buffer
+    (size,) = LENGTH.unpack(pipe.read(LENGTH.size))
+    config = msgspec.msgpack.decode(pipe.read(size), type=ServiceConfig)
+    set_name("supervisor")
+    os.umask(0o077)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        log_to_file(Path(config.log.log_dir), Slot(0, "supervisor"), config.log.log_level, name=LOG)
+        log.always("process started", pid=os.getpid(), weft=__version__)
+        Supervisor(config, in_background=True).run(_close_standard_error)
+    except WeftError as error:
+        log.error("stopped", error=error)
+        with suppress(OSError):  # whoever has started it has gone
+            print(f"{type(error).__name__}: {' '.join(str(error).splitlines())}", file=sys.stderr, flush=True)
+        return error.exit_code
+    log.always("process ended", pid=os.getpid())
+    return 0
+
+
+def _close_standard_error() -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

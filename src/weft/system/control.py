@@ -1,0 +1,157 @@
+"""What `weft up`, `down`, `status` and `restart` do from outside: they ask the supervisor of a folder, if there is one.
+
+Whether there is one the kernel tells: its socket refuses when it has died. A supervisor that is there and does not
+answer (it was stopped, or hangs) is seen as such. Without one the folder is looked at as a supervisor would.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from weft.engine.channel import Connection, Gone, socket_path
+from weft.errors import BadInput, Busy, WeftError
+from weft.supervise import leftovers
+from weft.supervise.held import Adopted
+from weft.supervise.process import boot_id
+from weft.supervise.redis_server import end_leftovers
+from weft.system import state as kept
+from weft.system.state import SystemState
+
+ANSWER_S = 2.0
+POLL_S = 0.05
+DOWN_S = 60.0  # longer than all graces together: a supervisor that has not ended then is killed
+LEFTOVERS_S = 5.0
+
+
+class Silent(WeftError):
+    """There is a supervisor, and it does not answer."""
+
+
+def ask(data_dir: Path, verb: str, timeout_s: float = ANSWER_S, **arguments: object) -> object:
+    """What the folder's supervisor answers; Gone if there is none, Silent if it does not answer in time."""
+    connection = Connection(socket_path(data_dir, kept.SOCKET))
+    try:
+        return connection.call_within(timeout_s, verb, **arguments)
+    except TimeoutError:
+        raise Silent(f"the supervisor (process {connection.pid}) has not answered in {timeout_s:g} s") from None
+    finally:
+        connection.close()
+
+
+def status(data_dir: Path) -> tuple[SystemState | None, bool]:
+    """How the services of a folder are, and whether a supervisor looks after them; None: nothing is known of any."""
+    try:
+        return msgspec.convert(ask(data_dir, "status"), SystemState), True
+    except Gone:
+        word, why = "orphaned", "its supervisor has died: `weft up` starts it anew, `weft down` ends it"
+    except Silent as silent:
+        word, why = "unwatched", str(silent)
+    if (found := kept.read(data_dir)) is None:
+        return None, False
+    rows = []
+    for row in found.services:
+        one = found.processes.get(row.name)
+        if one is not None and _lives(found, one):
+            rows.append(msgspec.structs.replace(row, state=word, healthy=False, last_error=why))
+        else:
+            rows.append(msgspec.structs.replace(row, state="stopped", healthy=False, pid=None))
+    return msgspec.structs.replace(found, is_up=False, services=tuple(rows)), False
+
+
+def restart(data_dir: Path, name: str, watch: Callable[[SystemState], None]) -> None:
+    """Has a service restarted, and returns when it is healthy again."""
+    try:
+        ask(data_dir, "restart", name=name)
+    except Gone:
+        raise BadInput(f"nothing is running in {data_dir}: `weft up --data-dir {data_dir}` starts it") from None
+    wait_until_up(data_dir, watch, name)
+
+
+def wait_until_up(data_dir: Path, watch: Callable[[SystemState], None], name: str | None = None) -> SystemState:
+    """Returns when all services, or those of a name, are healthy; raises why they will not be."""
+    while True:
+        try:
+            found = msgspec.convert(ask(data_dir, "status"), SystemState)
+        except Silent:
+            time.sleep(POLL_S)
+            continue
+        watch(found)
+        wanted = [row for row in found.services if name in (None, row.name, row.name.rstrip("0123456789"))]
+        for row in wanted:
+            if row.state == "failed" and (name is not None or found.is_up):  # else its supervisor ends, and says why
+                raise WeftError(f"{row.name} was given up: {row.last_error}; `weft logs {row.name}` has more")
+        if wanted and all(row.healthy for row in wanted) and (name is not None or found.is_up):
+            return found
+        time.sleep(POLL_S)
+
+
+def down(data_dir: Path) -> list[str]:
+    """Stops everything of a folder, whoever has left it; tells what was ended. Nothing of it runs when this returns."""
+    ended = _stop_supervisor(data_dir)
+    if not (data_dir / kept.LOCK).exists():
+        return ended
+    lock = kept.take_lock(data_dir)
+    try:
+        left = leftovers.find(kept.recorded(kept.read(data_dir)), kept.mark_of(lock))
+        ended += [f"a process that was left behind ({one.pid})" for one in left]
+        leftovers.end(left, LEFTOVERS_S)
+        end_leftovers(data_dir / "redis")
+        if (found := kept.read(data_dir)) is not None:
+            rows = tuple(
+                msgspec.structs.replace(row, state="stopped", healthy=False, pid=None) for row in found.services
+            )
+            kept.write(data_dir, msgspec.structs.replace(found, supervisor=None, services=rows, processes={}))
+    finally:
+        os.close(lock)
+    return ended
+
+
+def _stop_supervisor(data_dir: Path) -> list[str]:
+    """Asks it to stop, and waits for its end; one that does not answer is told by a signal, then killed."""
+    try:
+        connection = Connection(socket_path(data_dir, kept.SOCKET))
+    except Gone:
+        return []
+    pid = connection.pid
+    # As long as the connection is not cut, the number is the supervisor's.
+    held = Adopted.take_if(pid, lambda _: connection.is_open)
+    found = kept.read(data_dir)
+    services = [] if found is None else [row.name for row in reversed(found.services) if row.pid is not None]
+    try:
+        connection.call_within(ANSWER_S, "stop")
+    except TimeoutError:
+        if held is not None:
+            held.send(signal.SIGTERM)
+            held.send(signal.SIGCONT)  # if it was stopped it hears nothing before
+    except Gone:
+        pass
+    finally:
+        connection.close()
+    if held is None:
+        return services
+    try:
+        if held.wait(DOWN_S):
+            return services
+        if found is None or not found.in_background:
+            raise Busy(f"process {pid} runs the services of {data_dir}, and does not end: end it, then call this again")
+        held.send(signal.SIGKILL)
+        held.wait(LEFTOVERS_S)
+        return services
+    finally:
+        held.close()
+
+
+def _lives(state: SystemState, one: kept.Process) -> bool:
+    if state.boot != boot_id():
+        return False
+    held = Adopted.take(one.identity)
+    if held is None:
+        return False
+    held.close()
+    return True

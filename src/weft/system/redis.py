@@ -1,0 +1,108 @@
+"""The system's Redis: one that answers at `redis_url` already, which is used and never stopped, or one of our own.
+
+Asked first, always: only where nothing listens at an address of this machine is a server of ours started there. Without
+a `redis_url` ours listens at a socket in the data dir, and nobody can be in its way.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from weft.config import ServicesSection
+from weft.errors import Missing, ServerAway
+from weft.frontier.redis.connection import RedisSettings, Unreachable, address, connect, describe, inspect
+from weft.supervise.child import RestartPolicy
+from weft.supervise.external import External
+from weft.supervise.graph import Kept
+from weft.supervise.redis_server import RedisServer
+from weft.supervise.service import HEALTHY, Health, Report
+
+LIMIT_S = 2.0
+STUCK_S = 25.0
+# Ten tries, half a second apart.
+POLICY = RestartPolicy(
+    first_delay_s=0.5, factor=1.0, max_delay_s=0.5, jitter=0.0, max_failures=10, health_forgives=True, stop_grace_s=10.0
+)
+_LOOPBACK = {"localhost": "127.0.0.1", "127.0.0.1": "127.0.0.1", "::1": "::1"}
+Found = tuple[Kept, str, Callable[[], None]]  # the service, its URL, and how it is put away
+
+
+def redis_of(section: ServicesSection, folder: Path, log_file: Path, environment: Mapping[str, str]) -> Found:
+    """The Redis that the settings mean; raises why it cannot be used."""
+    url = section.redis_url
+    if url is None:
+        return _own(folder, log_file, environment, section.redis_password)
+    try:
+        return _external(url, section.redis_password)
+    except Unreachable:
+        where = _startable(url)
+        if where is None:
+            raise
+    host, port = where
+    password = unquote(urlsplit(url).password or "") or section.redis_password
+    return _own(folder, log_file, environment, password, {"port": str(port), "bind": host}, url)
+
+
+def _own(
+    folder: Path,
+    log_file: Path,
+    environment: Mapping[str, str],
+    password: str | None,
+    settings: Mapping[str, str] | None = None,
+    url: str = "",
+) -> Found:
+    log_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        server = RedisServer(
+            folder, settings=settings, password=password, policy=POLICY, log_file=log_file, patience_s=STUCK_S,
+            environment=environment,
+        )  # fmt: skip
+    except Missing as missing:
+        raise Missing.said(
+            f"{missing}; or name one that runs in `redis_url`, or leave `redis` out of `services`"
+        ) from None
+    return server.service, address(url) if url else server.url, server.clean_up
+
+
+def _external(url: str, password: str | None) -> Found:
+    """One that somebody else runs; raises what is wrong with it, and lets it load as long as it takes."""
+    client = connect(url, RedisSettings(password=password, socket_timeout_s=LIMIT_S, connect_timeout_s=LIMIT_S))
+    try:
+        with suppress(ServerAway):  # it is loading: a matter of time
+            inspect(url, client, wait_s=0.0)
+    except BaseException:
+        client.close()
+        raise
+
+    def ask() -> Report:
+        try:
+            client.ping()
+            role = client.info("replication").get("role")
+        except Exception as error:  # whatever the client library raises is its way to say no
+            why = describe(error)
+            return Report(Health.LOADING if "loading" in why else Health.FAILING, f"{address(url)}: {why}")
+        if role == "slave":
+            return Report(Health.FAILING, f"{address(url)}: is a read-only replica; give its master")
+        return HEALTHY
+
+    return External("redis", ask), address(url), client.close
+
+
+def _startable(url: str) -> tuple[str, int] | None:
+    """Host and port of a URL at which a server of ours may be started: of this machine, and nothing listens there."""
+    parts = urlsplit(url)
+    host = _LOOPBACK.get(parts.hostname or "localhost")
+    if parts.scheme != "redis" or host is None:
+        return None
+    port = parts.port or 6379
+    try:
+        socket.create_connection((host, port), LIMIT_S).close()
+    except ConnectionRefusedError:
+        return host, port
+    except OSError:
+        return None
+    return None

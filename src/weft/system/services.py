@@ -1,0 +1,70 @@
+"""What there is to run: each service declared with what it needs, how it is made, and where it logs.
+
+A declaration makes a service when it is first wanted, and raises what is in its way then: a port that is taken, a
+program that is missing, a Redis that cannot be used. How it is started, how its health is asked and how it is stopped
+is the service's own (`supervise/service.py`).
+
+    redis    our own server in DATA_DIR/redis, or one that runs already; needs nothing
+    engine   runs all tasks; needs nothing
+    api      the workers that answer requests, and the runner in one of them; needs the engine
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft.config import ServiceConfig
+from weft.jobs.services import ENGINE_LOG, Api, engine_of, worker_log
+from weft.supervise.graph import Kept
+from weft.supervise.redis_server import end_leftovers
+from weft.supervise.service import Service
+from weft.system.redis import redis_of
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A service that was made: its processes, where it answers, and how it is put away after their end."""
+
+    services: Sequence[Kept]
+    url: str = ""
+    close: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """A service that can be made."""
+
+    name: str
+    make: Callable[[Mapping[str, Made]], Made]  # gets what it needs, by name
+    logs: Sequence[Path]
+    needs: tuple[str, ...] = ()
+    clean_up: Callable[[], None] = lambda: None  # ends what a killed one leaves, where nothing else finds it
+
+
+def declared(config: ServiceConfig, environment: Mapping[str, str]) -> dict[str, Declaration]:
+    """All services by name, in order of dependency. Their processes get `environment` besides their own."""
+    log_dir, folder = Path(config.log.log_dir), Path(config.server.data_dir) / "redis"
+    redis_log = log_dir / "redis_0.log"
+
+    def redis(_: Mapping[str, Made]) -> Made:
+        service, url, close = redis_of(config.services, folder, redis_log, environment)
+        return Made((service,), url, close)
+
+    def engine(_: Mapping[str, Made]) -> Made:
+        return Made((engine_of(config, environment),))
+
+    def api(made: Mapping[str, Made]) -> Made:
+        (needed,) = made["engine"].services
+        assert isinstance(needed, Service)
+        served = Api(config, needed, environment)
+        return Made(served.workers, served.url, served.close)
+
+    workers = [worker_log(config, index) for index in range(config.server.workers)]
+    found = (
+        Declaration("redis", redis, (redis_log,), clean_up=lambda: end_leftovers(folder)),
+        Declaration("engine", engine, (log_dir / ENGINE_LOG,)),
+        Declaration("api", api, workers, needs=("engine",)),
+    )
+    return {one.name: one for one in found}

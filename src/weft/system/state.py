@@ -1,0 +1,161 @@
+"""What a supervisor writes down about itself and its services, for whoever comes after it.
+
+    DATA_DIR/service.lock    held by the one supervisor of the folder, as long as it lives; what is in it marks its
+                             processes (see `supervise/leftovers.py`), and is never changed
+    DATA_DIR/services.json   replaced after every change: who supervises, and of each service its process and its state
+    DATA_DIR/control.sock    where the supervisor answers (see `control`)
+
+Invariants: two supervisors never hold one folder; a record that cannot be read, or is of an earlier run of the machine,
+names no process; a full disk delays a record and nothing else.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import time
+from pathlib import Path
+
+import msgspec
+
+from weft.engine.channel import Connection, Gone, socket_path
+from weft.errors import BadInput, Busy
+from weft.supervise import process
+from weft.supervise.held import Identity
+from weft.supervise.leftovers import MARK
+from weft.telemetry import Log
+
+LOCK, FILE, SOCKET = "service.lock", "services.json", "control.sock"
+LOCK_WAIT_S = 5.0  # for a `weft down` that is at work, or a supervisor that is being killed
+_ID_BYTES = 16
+log = Log("weft.system.state")
+
+
+class Process(msgspec.Struct, frozen=True):
+    """A process, as it was seen."""
+
+    pid: int
+    birth: int
+    argv: tuple[str, ...]
+
+    @classmethod
+    def of(cls, identity: Identity | None) -> Process | None:
+        """To be written down."""
+        return None if identity is None else cls(identity.pid, identity.birth, identity.argv)
+
+    @property
+    def identity(self) -> Identity:
+        """To be compared."""
+        return Identity(self.pid, self.birth, self.argv)
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """How a service is: a row of `weft status --json`."""
+
+    name: str
+    state: str
+    healthy: bool = False
+    pid: int | None = None
+    since: str | None = None
+    restarts: int = 0
+    last_error: str | None = None
+
+
+class SystemState(msgspec.Struct, frozen=True, kw_only=True):
+    """What `services.json` holds."""
+
+    schema: int = 1
+    boot: str
+    supervisor: Process | None
+    in_background: bool = False
+    is_up: bool = False  # all services have been healthy at the same time
+    urls: dict[str, str] = {}
+    services: tuple[Row, ...] = ()
+    processes: dict[str, Process] = {}  # by service
+
+
+def take_lock(data_dir: Path) -> int:
+    """The folder's lock, for this process; Busy while another holds it."""
+    try:
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(data_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except (FileExistsError, NotADirectoryError):
+        raise BadInput(f"data dir {data_dir}: there is a file of that name; choose another place") from None
+    except OSError as error:
+        raise BadInput(f"data dir {data_dir}: {error.strerror}; choose another `data_dir`") from None
+    until = time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until or _answers(data_dir):
+                os.close(lock)
+                raise Busy(_occupied(data_dir)) from None
+            time.sleep(0.02)
+        else:
+            return lock
+
+
+def _answers(data_dir: Path) -> bool:
+    """Whether a supervisor listens: it will not go soon."""
+    try:
+        Connection(socket_path(data_dir, SOCKET)).close()
+    except Gone:
+        return False
+    return True
+
+
+def _occupied(data_dir: Path) -> str:
+    state = read(data_dir)
+    who = f" (process {state.supervisor.pid})" if state is not None and state.supervisor is not None else ""
+    return (
+        f"data dir {data_dir}: another `weft up` or `weft serve` is running there{who}: `weft down` stops it; or "
+        "choose another `data_dir`"
+    )
+
+
+def mark_of(lock: int) -> str:
+    """What the processes of a folder carry in their environment, `NAME=value`.
+
+    The lock file's own number is part of it, so that a folder that was copied marks other processes.
+    """
+    facts, found = os.fstat(lock), os.pread(lock, 2 * _ID_BYTES, 0)
+    if len(found) != 2 * _ID_BYTES or not found.isalnum():
+        found = secrets.token_hex(_ID_BYTES).encode()
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, found, 0)
+    return f"{MARK}={facts.st_dev:x}-{facts.st_ino:x}-{found.decode()}"
+
+
+def read(data_dir: Path) -> SystemState | None:
+    """What was written last; None if there is nothing, or nothing that can be read."""
+    path = data_dir / FILE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=SystemState)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        log.warning("what an earlier supervisor has written cannot be read", path=path, error=error)
+        return None
+
+
+def write(data_dir: Path, state: SystemState) -> bool:
+    """Replaces what was written; False where that cannot be done now."""
+    path = data_dir / FILE
+    beside = path.with_suffix(".tmp")
+    try:
+        with open(beside, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(msgspec.json.encode(state))
+        beside.replace(path)
+    except OSError as error:
+        log.warning("the state of the services cannot be written", path=path, error=error)
+        return False
+    return True
+
+
+def recorded(state: SystemState | None) -> list[Identity]:
+    """The processes of services that a record names, if it is of this run of the machine."""
+    if state is None or state.boot != process.boot_id():
+        return []
+    return [found.identity for found in state.processes.values()]

@@ -1,0 +1,402 @@
+"""Keeps everything running that must run: `with Supervisor(config) as supervisor:`, and so `weft up` and `weft serve`.
+
+It holds its folder's lock, ends what a killed supervisor has left there, and looks after its services on a thread of
+its own. Whichever way the block is left (its end, an exception, SIGINT, SIGTERM), all services are stopped, those that
+depend on others first. If this process is killed its services end with it; what does not is found by the next one.
+
+What is to run besides processes is added here by its own module, as `restart_if_dead` is: by name, over `start`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+import msgspec
+
+from weft.config import ServiceConfig, load_service
+from weft.engine.channel import Peer, Server, socket_path
+from weft.errors import BadInput, Busy, WeftError
+from weft.supervise import leftovers, process
+from weft.supervise.graph import Graph, Kept, state_of
+from weft.supervise.held import Identity
+from weft.supervise.service import Health, Service
+from weft.system import state as kept
+from weft.system.services import Declaration, Made, declared
+from weft.system.state import Process, Row, SystemState
+from weft.telemetry import Log
+
+LOOK_S = 0.05
+RECORD_S = 1.0  # a program may change its command line while it starts
+LEFTOVERS_S = 5.0  # for those that a killed supervisor has left, before they are killed
+STRAYS_S = 1.0  # the same after a stop, when what has started them has ended
+VERBS = ("status", "restart", "stop")
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+log = Log("weft.system.supervisor")
+
+
+class Stopping(WeftError):
+    """It was asked to end while something was waited for."""
+
+
+class Supervisor:
+    """All services of one data dir. Its methods may be called from any thread."""
+
+    def __init__(self, config: ServiceConfig | None = None, *, in_background: bool = False, **settings: Any) -> None:
+        """`config`, or settings by the names of the service's keys."""
+        if config is not None and settings:
+            raise BadInput("give a configuration, or settings, not both")
+        found = config or load_service(flags=settings)
+        self.data_dir = Path(found.server.data_dir).resolve()
+        self.config = msgspec.structs.replace(
+            found, server=msgspec.structs.replace(found.server, data_dir=str(self.data_dir))
+        )
+        self._in_background = in_background
+        self._graph, self._made = Graph(), dict[str, Made]()
+        self._mutex = threading.RLock()
+        self._asked = threading.Event()  # somebody wants it to end
+        self._over = threading.Event()
+        self._is_closing = self._hurry = self._is_waiting = self._is_up = False
+        self._handlers: dict[int, Any] = {}
+        self._since: dict[str, tuple[str, str]] = {}  # the state of a service, and when it began
+        self._written: SystemState | None = None
+        self._record_s, self._recorded_pids = 0.0, list[int | None]()
+        self._lock = -1
+        self._mark = ""
+        self._declared: dict[str, Declaration] = {}
+
+    # ── from its beginning to its end ──────────────────────────────────────────────────────────────────────────────
+
+    def __enter__(self) -> Supervisor:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Takes the folder, and ends what an earlier supervisor has left; Busy where one is at work."""
+        self._lock = kept.take_lock(self.data_dir)
+        try:
+            self._mark = kept.mark_of(self._lock)
+            name, _, value = self._mark.partition("=")
+            self._declared = declared(self.config, {name: value})
+            self._control = Server(socket_path(self.data_dir, kept.SOCKET), self._command, at_once=VERBS)
+        except BaseException:
+            os.close(self._lock)
+            self._lock = -1
+            raise
+        self._thread = threading.Thread(target=self._look_after, name="supervisor", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)
+        try:
+            self._listen_to_signals()
+            self.cleanup_stale_processes()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Stops everything, and lets the folder go. Safe to call twice."""
+        if self._lock < 0 or self._over.is_set():
+            return
+        self._is_closing = True
+        try:
+            self.stop_all()
+        finally:
+            self._over.set()
+            self._thread.join()
+            self._control.close()
+            os.close(self._lock)
+            self._lock = -1
+            atexit.unregister(self.close)
+            for number, handler in self._handlers.items():
+                signal.signal(number, handler)
+
+    def run(
+        self, is_up: Callable[[], None], names: Sequence[str] | None = None, *, until_failure: bool = False
+    ) -> None:
+        """Runs services until a signal or `weft down` comes; raises why they cannot be started."""
+        with self:
+            try:
+                self._is_waiting = True
+                self.start_all(names)
+                is_up()
+                self.wait(until_failure=until_failure)
+            except Stopping:
+                log.info("stopped before all services were up")
+
+    def wait(self, *, until_failure: bool = False) -> None:
+        """Returns when it shall end: by a signal, or `weft down`. `until_failure`: raises if a service is given up."""
+        self._is_waiting = True
+        try:
+            while not self._asked.wait(LOOK_S):
+                if until_failure and (failed := [one for one in self._services() if one.has_ended]):
+                    raise _failure(failed[0])
+        finally:
+            self._is_waiting = False
+
+    # ── services ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def start(self, name: str, timeout_s: float | None = None) -> None:
+        """Has a service run, and what it needs; returns when it is healthy. One that is healthy is left as it is."""
+        with self._mutex:
+            self._make(name)
+            for service in self._graph.named(name):
+                if service.has_ended:
+                    service.restart()
+        self._wait_for([name], timeout_s)
+
+    def start_redis(self) -> None:
+        """The same for Redis."""
+        self.start("redis")
+
+    def start_all(self, names: Sequence[str] | None = None) -> None:
+        """All of the configuration's, at the same time; or of these."""
+        wanted = list(self.config.services.services if names is None else names)
+        with self._mutex:
+            for name in wanted:
+                self._make(name)
+        self._wait_for(wanted, None)
+        self._is_up = True
+
+    def is_alive(self, name: str) -> bool:
+        """It runs, and its last health check was good."""
+        with self._mutex:
+            self._graph.turn()
+            found = self._graph.named(self._known(name))
+            return bool(found) and all(service.healthy for service in found)
+
+    def restart(self, name: str, timeout_s: float | None = None) -> None:
+        """Stops a service in good order and starts it again; returns when it is healthy."""
+        self._restart(name)
+        self._wait_for([name], timeout_s)
+
+    def restart_if_dead(self, name: str) -> bool:
+        """Whether it was not healthy; it is when this returns."""
+        if self.is_alive(name):
+            return False
+        with self._mutex:
+            for service in self._graph.named(name):
+                if service.pid is None or service.report.health is Health.FAILING:
+                    service.restart()
+        self.start(name)
+        return True
+
+    def stop_all(self) -> None:
+        """Stops every service, those that depend on others first; returns when nothing of them is left."""
+        with self._mutex:
+            self._graph.stop()
+        while not self._graph.has_ended:
+            if self._hurry:
+                with self._mutex:
+                    self._graph.kill()
+            time.sleep(LOOK_S / 5)
+        with self._mutex:
+            for made in reversed(self._made.values()):
+                made.close()
+            self._graph, self._made, self._is_up = Graph(), {}, False
+            self._end_leftovers([], STRAYS_S)
+            self._write_down(anyway=True)
+
+    def cleanup_stale_processes(self) -> list[int]:
+        """Ends what an earlier supervisor has left, and what a service that died has; tells which processes."""
+        with self._mutex:
+            records = kept.recorded(kept.read(self.data_dir))
+            return self._end_leftovers(records, LEFTOVERS_S)
+
+    def status(self) -> SystemState:
+        """How all services are at this moment."""
+        with self._mutex:
+            self._graph.turn()
+            return self._state()
+
+    @property
+    def urls(self) -> dict[str, str]:
+        """Where services answer, by name."""
+        with self._mutex:
+            return {name: made.url for name, made in self._made.items() if made.url}
+
+    # ── inside: making and waiting ─────────────────────────────────────────────────────────────────────────────────
+
+    def _known(self, name: str) -> str:
+        """The name of a declared service, or of one of its processes."""
+        if name in self._declared or self._graph.named(name):
+            return name
+        near = get_close_matches(name, self._declared, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise BadInput(f"no service {name!r}{hint}; there are {', '.join(self._declared)}")
+
+    def _make(self, name: str) -> None:
+        name = self._known(name)
+        if name in self._made or name not in self._declared:
+            return
+        if self._graph.is_stopping:
+            raise Busy(f"{name}: the services are being stopped")
+        declaration = self._declared[name]
+        for other in declaration.needs:
+            self._make(other)
+        made = declaration.make(self._made)
+        self._graph.add(made.services)
+        self._made[name] = made
+
+    def _services(self) -> list[Kept]:
+        with self._mutex:
+            return list(self._graph)
+
+    def _wait_for(self, names: Sequence[str], timeout_s: float | None) -> None:
+        """Until all are healthy; raises why one will not be."""
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            with self._mutex:
+                found = [service for name in names for service in self._graph.named(name)]
+                failed = [service for service in self._graph if service.has_ended]
+            if failed:
+                raise _failure(failed[0])
+            if found and all(service.healthy for service in found):
+                return
+            if self._asked.is_set():
+                raise Stopping("the services are being stopped")
+            if until is not None and time.monotonic() > until:
+                late = next(service for service in found if not service.healthy)
+                raise WeftError(
+                    f"{late.name} is not healthy after {timeout_s:g} s: {late.report.reason or 'no answer'}"
+                )
+            time.sleep(LOOK_S / 5)
+
+    def _restart(self, name: str) -> None:
+        with self._mutex:
+            found = self._graph.named(self._known(name))
+            if not found:
+                raise BadInput(f"{name}: is not running here; it is none of the `services` of this supervisor")
+            for service in found:
+                service.restart()
+
+    def _end_leftovers(self, records: Sequence[Identity], grace_s: float) -> list[int]:
+        """Children of ours are no leftovers."""
+        found = []
+        for one in leftovers.find(records, self._mark):
+            if process.descends_from(one.pid, os.getpid()):
+                one.close()
+            else:
+                found.append(one)
+        leftovers.end(found, grace_s)
+        for declaration in self._declared.values():
+            if declaration.name not in self._made:
+                declaration.clean_up()
+        return [one.pid for one in found]
+
+    # ── inside: the thread ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _look_after(self) -> None:
+        while not self._over.is_set():
+            try:
+                select.select([self._control], [], [], LOOK_S)
+                with self._mutex:
+                    self._graph.turn()
+                    self._control.turn()
+                    self._control.answer()
+                    self._write_down()
+            except Exception:  # a defect of ours must not leave the services without anybody
+                log.error("a turn failed", exc_info=True)
+                time.sleep(1.0)
+
+    def _command(self, _: Peer, verb: str, arguments: dict[str, Any]) -> Any:
+        """What `weft status`, `weft restart` and `weft down` ask for (see `control`)."""
+        if verb == "status":
+            return msgspec.to_builtins(self._state())
+        if verb == "restart":
+            self._restart(str(arguments.get("name")))
+            return None
+        if verb == "stop":
+            self._stop_on_request()
+            return None
+        raise BadInput(f"no command {verb!r}")
+
+    def _stop_on_request(self) -> None:
+        log.info("stopping", reason="it was asked to")
+        if self._handlers:
+            os.kill(os.getpid(), signal.SIGTERM)  # the main thread is in the block, and leaves it
+        else:
+            self._asked.set()
+            self._graph.stop()
+
+    # ── inside: what is written down ───────────────────────────────────────────────────────────────────────────────
+
+    def _state(self) -> SystemState:
+        running = {service.name: self._row(service) for service in self._graph}
+        idle = [Row(name=name, state="stopped") for name in self.config.services.services if name not in self._made]
+        processes = {one.name: found for one in self._graph if (found := Process.of(one.identity)) is not None}
+        return SystemState(
+            boot=process.boot_id(),
+            supervisor=Process.of(Identity.of(os.getpid())),
+            in_background=self._in_background,
+            is_up=self._is_up,
+            urls={name: made.url for name, made in self._made.items() if made.url},
+            services=(*running.values(), *idle),
+            processes=processes,
+        )
+
+    def _row(self, service: Kept) -> Row:
+        word = state_of(service)
+        before, since = self._since.get(service.name, ("", ""))
+        if word != before:
+            since = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            self._since[service.name] = word, since
+            log.info("service", name=service.name, state=word, pid=service.pid, last_error=service.last_error)
+        is_failing = not service.healthy and service.report.health in (Health.FAILING, Health.LOADING)
+        error = service.report.reason if is_failing else service.last_error
+        return Row(
+            name=service.name, state=word, healthy=service.healthy, pid=service.pid, since=since,
+            restarts=max(0, service.starts - 1), last_error=error or None,
+        )  # fmt: skip
+
+    def _write_down(self, *, anyway: bool = False) -> None:
+        """When something has changed; on a full disk, when there is room again."""
+        now_s, pids = time.monotonic(), [service.pid for service in self._graph]
+        if not anyway and now_s < self._record_s and pids == self._recorded_pids:
+            return
+        self._record_s, self._recorded_pids = now_s + RECORD_S, pids
+        found = self._state()
+        if found != self._written:
+            self._written = found if kept.write(self.data_dir, found) else None
+
+    # ── inside: signals ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _listen_to_signals(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self._handlers = {number: signal.signal(number, self._signalled) for number in SIGNALS}
+
+    def _signalled(self, number: int, _: FrameType | None) -> None:
+        """In the main thread, which waits here or does something else inside the block."""
+        if self._is_closing:
+            self._hurry = True  # the second one: at once
+            return
+        self._asked.set()
+        if self._is_waiting:
+            return
+        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+
+
+Orchestrator = Supervisor
+
+
+def _failure(service: Kept) -> WeftError:
+    """Why a service was given up: what it refuses is the user's to correct."""
+    said = service.last_words.splitlines() if isinstance(service, Service) else []
+    kind, _, message = (said[-1] if said else "").partition(": ")
+    if kind in ("BadInput", "Busy", "Missing") and message:
+        return BadInput(f"{service.name}: {message}")
+    return WeftError(service.failure)
