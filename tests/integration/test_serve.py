@@ -50,7 +50,10 @@ def test_what_is_in_the_way_of_a_start_is_told(tmp_path: Path) -> None:
         port = service.url.rpartition(":")[2]
         for flags, said in (
             (["--port", port, "--data-dir", str(tmp_path / "two")], f"port {port}"),
-            (["--port", "0", "--data-dir", str(tmp_path / "one")], "another `weft serve` is running there"),
+            (
+                ["--port", "0", "--data-dir", str(tmp_path / "one")],
+                "another `weft up` or `weft serve` is running there",
+            ),
             (["--host", "0.0.0.0", "--data-dir", str(tmp_path / "three")], "API keys"),
             (["--workers", "0"], "--workers"),
             (["--max-pages", "3"], "no such option '--max-pages'"),

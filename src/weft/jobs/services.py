@@ -45,8 +45,8 @@ from weft.supervise.service import (
 STUCK_S = 25.0  # without progress for this long a process is replaced
 HEALTHZ_S = 2.0
 REFUSED = 2
-WORKER_POLICY = RestartPolicy(max_delay_s=5.0, start_timeout_s=60.0, health_forgives=True, stop_grace_s=10.0)
-ENGINE_POLICY = RestartPolicy(max_delay_s=5.0, start_timeout_s=START_S, health_forgives=True, stop_grace_s=STOP_S)
+WORKER_POLICY = RestartPolicy(max_delay_s=3.0, start_timeout_s=60.0, health_forgives=True, stop_grace_s=10.0)
+ENGINE_POLICY = RestartPolicy(max_delay_s=3.0, start_timeout_s=START_S, health_forgives=True, stop_grace_s=STOP_S)
 ENGINE_LOG = Path("pod_0") / "engine_0.log"
 
 

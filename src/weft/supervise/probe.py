@@ -78,10 +78,14 @@ class Patience:
         now_s = self._clock()
         if pid != self._pid:
             self._pid, self._since_s, self._good_s = pid, now_s, None
-        report = self._latest(now_s)
+        asked_s, report = self._answer() or (0.0, Report(Health.STARTING))
+        if asked_s < self._since_s:
+            report = Report(Health.STARTING)  # nothing was asked of this process yet
         if report.health is Health.HEALTHY:
-            self._good_s = now_s
-            return report
+            self._good_s = asked_s
+            if now_s - asked_s <= self._patience_s:
+                return report
+            report = Report(Health.FAILING, "no answer")  # whoever asks has not come back since
         if self._good_s is None:
             return report if report.health is Health.LOADING else Report(Health.STARTING, report.reason)
         if self._excused():
@@ -90,9 +94,3 @@ class Patience:
         if bad_s <= self._patience_s:
             return Report(Health.FAILING, report.reason)
         return Report(Health.UNHEALTHY, f"{report.reason or 'no answer'}, for {bad_s:.0f} s")
-
-    def _latest(self, now_s: float) -> Report:
-        found = self._answer()
-        if found is None or found[0] < self._since_s:
-            return Report(Health.STARTING)  # nothing was asked of this process yet
-        return found[1] if now_s - found[0] <= self._patience_s else Report(Health.FAILING, "no answer")

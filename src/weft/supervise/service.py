@@ -172,8 +172,9 @@ class Service:
 
     @property
     def healthy(self) -> bool:
-        """It runs, and the last health check was good."""
-        return self._held is not None and self.report.health is Health.HEALTHY
+        """It runs and shall go on, and the last health check was good."""
+        is_there = self._held is not None and self.child.state is not State.STOPPING
+        return is_there and self.report.health is Health.HEALTHY
 
     @property
     def has_ended(self) -> bool:

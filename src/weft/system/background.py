@@ -40,6 +40,7 @@ def up(config: ServiceConfig, watch: Callable[[SystemState], None]) -> tuple[Sys
     Where a supervisor is at work already nothing is started: its services are waited for.
     """
     data_dir = Path(config.server.data_dir)
+    os.close(kept.open_lock(data_dir))  # what is wrong with the folder is told here
     while True:
         if _is_there(data_dir):
             try:

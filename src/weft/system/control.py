@@ -18,7 +18,8 @@ from weft.engine.channel import Connection, Gone, socket_path
 from weft.errors import BadInput, Busy, WeftError
 from weft.supervise import leftovers
 from weft.supervise.held import Adopted
-from weft.supervise.process import boot_id
+from weft.supervise.process import birth, boot_id
+from weft.supervise.process import state as process_state
 from weft.supervise.redis_server import end_leftovers
 from weft.system import state as kept
 from weft.system.state import SystemState
@@ -148,10 +149,5 @@ def _stop_supervisor(data_dir: Path) -> list[str]:
 
 
 def _lives(state: SystemState, one: kept.Process) -> bool:
-    if state.boot != boot_id():
-        return False
-    held = Adopted.take(one.identity)
-    if held is None:
-        return False
-    held.close()
-    return True
+    """By its birth: some programs change their command line after they were written down."""
+    return state.boot == boot_id() and birth(one.pid) == one.birth and process_state(one.pid) not in (None, "Z")

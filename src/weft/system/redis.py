@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -72,8 +71,11 @@ def _external(url: str, password: str | None) -> Found:
     """One that somebody else runs; raises what is wrong with it, and lets it load as long as it takes."""
     client = connect(url, RedisSettings(password=password, socket_timeout_s=LIMIT_S, connect_timeout_s=LIMIT_S))
     try:
-        with suppress(ServerAway):  # it is loading: a matter of time
-            inspect(url, client, wait_s=0.0)
+        inspect(url, client, wait_s=0.0)
+    except (ServerAway, Unreachable) as away:
+        if "is loading" not in str(away) and "is still loading" not in str(away):
+            client.close()
+            raise
     except BaseException:
         client.close()
         raise

@@ -75,15 +75,20 @@ class SystemState(msgspec.Struct, frozen=True, kw_only=True):
     processes: dict[str, Process] = {}  # by service
 
 
-def take_lock(data_dir: Path) -> int:
-    """The folder's lock, for this process; Busy while another holds it."""
+def open_lock(data_dir: Path) -> int:
+    """The lock's file, opened in the folder, which is made if need be; says why it cannot be."""
     try:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(data_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return os.open(data_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except (FileExistsError, NotADirectoryError):
         raise BadInput(f"data dir {data_dir}: there is a file of that name; choose another place") from None
     except OSError as error:
         raise BadInput(f"data dir {data_dir}: {error.strerror}; choose another `data_dir`") from None
+
+
+def take_lock(data_dir: Path) -> int:
+    """The folder's lock, for this process; Busy while another holds it."""
+    lock = open_lock(data_dir)
     until = time.monotonic() + LOCK_WAIT_S
     while True:
         try:

@@ -70,7 +70,7 @@ class Supervisor:
         self._handlers: dict[int, Any] = {}
         self._since: dict[str, tuple[str, str]] = {}  # the state of a service, and when it began
         self._written: SystemState | None = None
-        self._record_s, self._recorded_pids = 0.0, list[int | None]()
+        self._record_s, self._seen = 0.0, list[tuple[int | None, bool]]()
         self._lock = -1
         self._mark = ""
         self._declared: dict[str, Declaration] = {}
@@ -236,8 +236,8 @@ class Supervisor:
         if name in self._declared or self._graph.named(name):
             return name
         near = get_close_matches(name, self._declared, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise BadInput(f"no service {name!r}{hint}; there are {', '.join(self._declared)}")
+        hint = f"; did you mean {near[0]!r}?" if near else ":"
+        raise BadInput(f"no service {name!r}{hint} there are {', '.join(self._declared)}")
 
     def _make(self, name: str) -> None:
         name = self._known(name)
@@ -365,10 +365,10 @@ class Supervisor:
 
     def _write_down(self, *, anyway: bool = False) -> None:
         """When something has changed; on a full disk, when there is room again."""
-        now_s, pids = time.monotonic(), [service.pid for service in self._graph]
-        if not anyway and now_s < self._record_s and pids == self._recorded_pids:
+        now_s, seen = time.monotonic(), [(service.pid, service.healthy) for service in self._graph]
+        if not anyway and now_s < self._record_s and seen == self._seen:
             return
-        self._record_s, self._recorded_pids = now_s + RECORD_S, pids
+        self._record_s, self._seen = now_s + RECORD_S, seen
         found = self._state()
         if found != self._written:
             self._written = found if kept.write(self.data_dir, found) else None

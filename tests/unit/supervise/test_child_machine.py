@@ -212,3 +212,53 @@ class Walk(RuleBasedStateMachine):
 
 TestWalk = Walk.TestCase
 TestWalk.settings = settings(max_examples=60, stateful_step_count=30)
+
+
+FORGIVING = RestartPolicy(
+    first_delay_s=1, factor=2, max_delay_s=5, jitter=0, stable_after_s=10, max_failures=5, health_forgives=True
+)
+
+
+def died(child: Child, clock: Clock, *, healthy_s: float | None = None) -> None:
+    """One more life: healthy for so long, or never."""
+    while child.next_step() is not Step.START:
+        clock.now_s += 0.5
+    child.spawned(42)
+    if healthy_s is not None:
+        child.ready()
+        clock.now_s += healthy_s
+    child.exited(Exit(1))
+
+
+def test_a_crash_loop_is_five_deaths_without_health() -> None:
+    child, clock = make(FORGIVING)
+    for _ in range(4):
+        died(child, clock)
+    assert child.state is State.BACKOFF
+    died(child, clock, healthy_s=1)  # it has been healthy: the count begins anew, the delay does not
+    assert (child.deaths_without_health, child.failures, child.state) == (0, 5, State.BACKOFF)
+    for _ in range(5):
+        assert not child.looping
+        died(child, clock)
+    assert child.looping and child.counted_failures == 5
+
+
+def test_ten_seconds_of_health_start_the_back_off_anew() -> None:
+    child, clock = make(FORGIVING)
+    for _ in range(3):
+        died(child, clock, healthy_s=9.9)
+    assert child.failures == 3 and child.wake_s() == clock.now_s + 4
+    died(child, clock, healthy_s=10.1)
+    assert child.failures == 0 and child.next_step() is Step.START
+
+
+def test_loading_is_neither_health_nor_a_start_that_takes_too_long() -> None:
+    child, clock = make(FORGIVING)
+    child.spawned(42)
+    child.ready(healthy=False)
+    clock.now_s += 3600
+    assert child.state is State.RUNNING and child.next_step() is Step.NOTHING
+    child.exited(Exit(None, 9), failed=True)
+    assert child.deaths_without_health == 1
+    died(child, clock, healthy_s=0)
+    assert child.deaths_without_health == 0

@@ -1,0 +1,173 @@
+"""`weft up`, `down`, `status`, `restart`, `logs` with real processes: nothing doubled, nothing left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from crawling import environment, until, weft
+from pace import patience
+from supervised import System
+
+from weft.supervise import process
+from weft.supervise.held import Identity
+from weft.system import state as kept
+
+SLEEPS = [sys.executable, "-Sc", "import time; time.sleep(600)"]
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Iterator[System]:
+    system = System(tmp_path / "data")
+    yield system
+    system.down()
+    system.is_gone()
+
+
+@pytest.fixture
+def stranger() -> Iterator[subprocess.Popen[bytes]]:
+    popen = subprocess.Popen(SLEEPS)
+    yield popen
+    assert popen.poll() is None, "a stranger was signalled"
+    popen.kill()
+    popen.wait()
+
+
+def test_two_at_once_double_nothing_and_down_leaves_nothing(system: System) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        first, second = (future.result() for future in [threads.submit(system.up) for _ in range(2)])
+    assert sorted([first["started"], second["started"]]) == [False, True]
+    assert first["urls"] == second["urls"]
+    pids = system.pids()
+    assert set(pids) == {"redis", "engine", "api"} and all(row["healthy"] for row in system.status().values())
+    assert system.up()["started"] is False and system.pids() == pids
+    of_engine = set(process.children(pids["engine"]))  # its parsers
+    assert set(system.processes()) - of_engine == {system.supervisor, *pids.values()}
+
+    refused = weft("serve", "--port", "0", "--data-dir", system.folder)
+    assert refused.returncode == 2 and "`weft down` stops it" in refused.stderr
+    done = weft("restart", "api", "--data-dir", system.folder)
+    assert done.returncode == 0 and "healthy again" in done.stderr
+    after = system.pids()
+    assert after["api"] != pids["api"] and (after["redis"], after["engine"]) == (pids["redis"], pids["engine"])
+    wrong = weft("restart", "enginee", "--data-dir", system.folder)
+    assert wrong.returncode == 2 and "did you mean 'engine'?" in wrong.stderr
+
+    for name in ("redis", "engine", "api", "supervisor"):
+        said = weft("logs", name, "-n", "1", "--data-dir", system.folder)
+        assert said.returncode == 0 and len(said.stdout.splitlines()) == 1
+    assert {"redis_0.log", "api.log"} <= {path.name for path in (system.folder / "logs").iterdir()}
+    found = json.loads(weft("logs", "api", "--json", "--data-dir", system.folder).stdout)
+    assert found["service"] == "api" and "process started" in found["files"][0]["lines"][0]
+
+    assert system.down()["stopped"] == ["api", "engine", "redis"]
+    assert system.processes() == []
+    assert {row["state"] for row in system.status().values()} == {"stopped"}
+    assert system.down()["stopped"] == []
+    late = weft("restart", "api", "--data-dir", system.folder)
+    assert late.returncode == 2 and "weft up" in late.stderr
+
+
+def test_what_a_killed_supervisor_leaves_is_found_and_no_stranger_is(
+    system: System, stranger: subprocess.Popen[bytes]
+) -> None:
+    logs = system.folder / "logs"
+    logs.mkdir(parents=True)
+    for name in ("api.log", "redis_0.log", "supervisor.log"):
+        (logs / name).symlink_to("/dev/full")  # a full disk under a log ends nobody
+    system.up()
+    pids = system.pids()
+    os.kill(pids["api"], signal.SIGSTOP)  # one that does not see its supervisor's end
+    os.kill(system.supervisor, signal.SIGKILL)
+    until(lambda: process.state(pids["redis"]) in (None, "Z"), 10, "the end of Redis with its supervisor")
+    row = system.status()["api"]
+    assert (row["state"], row["healthy"], row["pid"]) == ("orphaned", False, pids["api"])
+    unrecorded = subprocess.Popen(SLEEPS, env=system.mark())  # started, and the supervisor died before it wrote it down
+    whose = Identity.of(stranger.pid)
+    assert whose is not None
+    before = kept.read(system.folder)
+    assert before is not None
+    before.processes["redis"] = kept.Process(whose.pid, whose.birth - 1, before.processes["redis"].argv)
+    kept.write(system.folder, before)
+
+    system.up()
+    assert unrecorded.wait(patience(5)) == -signal.SIGTERM
+    again = system.pids()
+    assert not set(again.values()) & set(pids.values()) and stranger.poll() is None
+    os.kill(again["api"], signal.SIGSTOP)
+    os.kill(system.supervisor, signal.SIGKILL)
+    (system.folder / kept.FILE).write_bytes(b"\0 not what was written")
+    assert system.status() == {}
+    assert len(system.down()["stopped"]) >= 1
+    system.is_gone()
+
+
+def test_a_supervisor_that_hangs_is_named_and_stopped(tmp_path: Path) -> None:
+    system = System(tmp_path, "--services", "redis")
+    system.up()
+    os.kill(system.supervisor, signal.SIGSTOP)
+    row = system.status()["redis"]
+    assert (row["state"], row["healthy"]) == ("unwatched", False) and "has not answered" in row["last_error"]
+    system.down()
+    system.is_gone()
+
+
+def test_what_is_in_the_way_is_told_before_anything_is_started(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for flags, said in (
+        (["--services", "redis,foo"], "no service 'foo'"),
+        (["--data-dir", str(tmp_path / "file")], "there is a file of that name"),
+        (["--host", "0.0.0.0"], "API keys"),
+        (["--redis-url", "http://127.0.0.1"], "redis_url: must begin with redis://"),
+    ):
+        done = weft("up", "--port", "0", "--data-dir", tmp_path / "data", *flags)
+        assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+        assert said in done.stderr.replace("--redis-url", "redis_url")
+    System(tmp_path / "data").is_gone()
+
+
+SCRIPT = """
+import os, signal, sys, time
+from weft.system.supervisor import Orchestrator, Supervisor
+assert Orchestrator is Supervisor
+with Supervisor(data_dir=sys.argv[1], services=["redis"]) as supervisor:
+    supervisor.start("redis")
+    supervisor.start_redis()
+    print(supervisor.status().services[0].pid, flush=True)
+    if sys.argv[2] == "exception":
+        raise ValueError("of the block")
+    if sys.argv[2] == "exit":
+        sys.exit(7)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "code"), [("exception", 1), ("exit", 7), ("SIGINT", -signal.SIGINT), ("SIGTERM", 143), ("down", 143)]
+)
+def test_every_way_out_of_the_block_is_a_clean_stop(tmp_path: Path, how: str, code: int) -> None:
+    popen = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(tmp_path), how], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=environment(), text=True,
+    )  # fmt: skip
+    assert popen.stdout is not None
+    redis = int(popen.stdout.readline())
+    assert process.state(redis) not in (None, "Z")
+    if how.startswith("SIG"):
+        popen.send_signal(getattr(signal, how))
+    elif how == "down":
+        assert System(tmp_path).down()["stopped"] == ["redis"]
+    _, said = popen.communicate(timeout=patience(20))
+    assert popen.returncode == code, said
+    assert process.state(redis) is None
+    assert System(tmp_path).status()["redis"]["state"] == "stopped"
+    System(tmp_path).is_gone()

@@ -1,0 +1,83 @@
+"""What the doctor finds, and what it advises."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft.config import ServiceConfig, load_service
+from weft.system import doctor
+from weft.system.doctor import Verdict
+
+
+def config_for(folder: Path, **settings: Any) -> ServiceConfig:
+    return load_service(environment={}, flags={"data_dir": str(folder), "port": 0} | settings)
+
+
+def test_everything_that_is_named_is_looked_at_once(tmp_path: Path) -> None:
+    found = list(doctor.examine(config_for(tmp_path)))
+    names = [one.name for one in found]
+    assert len(names) == len(set(names))
+    wanted = ["python", "kernel", "redis", "port", "open files", "disk", "clock", "politeness clock", "chromium"]
+    assert [name for name in names if not name.startswith("extra")] == wanted
+    assert {"extra redis", "extra serve", "extra parquet"} <= set(names)
+    assert all(one.advice for one in found if one.verdict is not Verdict.OK)
+    assert not {"extra dev", "extra all"} & set(names)
+
+
+def test_a_missing_redis_is_a_problem_where_it_is_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("weft.supervise.redis_server._bundled", lambda: None)
+    finding = doctor.redis(config_for(tmp_path))
+    assert finding.verdict is Verdict.PROBLEM and "weft[redis]" in finding.advice
+    assert doctor.redis(config_for(tmp_path, services=["engine"])).verdict is Verdict.WARNING
+
+
+def test_a_program_that_is_no_server_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "redis-server"
+    program.write_text("#!/bin/sh\nexit 3\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "does not run" in doctor.redis(config_for(tmp_path)).found
+
+
+def test_a_port_that_is_taken_is_a_problem(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        finding = doctor.api_port(config_for(tmp_path, port=port))
+        assert finding.verdict is Verdict.PROBLEM and str(port) in finding.found and "--port" in finding.advice
+        finding = doctor.redis(config_for(tmp_path, redis_url=f"redis://127.0.0.1:{port}"))
+        assert finding.verdict is not Verdict.OK and finding.advice  # it accepts, and never answers
+
+
+@pytest.mark.parametrize(
+    ("hard", "verdict"),
+    [(512, Verdict.PROBLEM), (1024, Verdict.WARNING), (4096, Verdict.OK), (resource.RLIM_INFINITY, Verdict.OK)],
+)
+def test_the_limit_of_open_files(monkeypatch: pytest.MonkeyPatch, hard: int, verdict: Verdict) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, hard))
+    assert doctor.open_files().verdict is verdict
+
+
+def test_the_disk_is_looked_at_where_the_folder_will_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert str(tmp_path) in doctor.disk(tmp_path / "not" / "there").found
+    (tmp_path / "file").write_text("")
+    assert doctor.disk(tmp_path / "file").verdict is Verdict.PROBLEM
+    facts = os.statvfs(tmp_path)
+
+    class Full:
+        f_bavail, f_frsize, f_files, f_favail = 10, facts.f_frsize, 0, 0
+
+    monkeypatch.setattr(os, "statvfs", lambda _: Full)
+    finding = doctor.disk(tmp_path)
+    assert finding.verdict is Verdict.PROBLEM and "make room" in finding.advice
+
+
+def test_a_missing_browser_is_only_a_warning() -> None:
+    assert doctor.chromium(lambda _: None).verdict is Verdict.WARNING
+    assert doctor.chromium(lambda name: f"/opt/{name}").found == "/opt/chromium"

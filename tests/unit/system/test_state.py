@@ -1,0 +1,79 @@
+"""What a supervisor writes down: one holder of a folder, a mark of its own, records that can be trusted or are none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from weft.errors import BadInput, Busy
+from weft.supervise import process
+from weft.supervise.held import Identity
+from weft.system import state as kept
+from weft.system.state import Process, Row, SystemState
+
+
+def written(**changed: object) -> SystemState:
+    me = Process.of(Identity.of(os.getpid()))
+    assert me is not None
+    rows = (Row(name="redis", state="running", healthy=True, pid=me.pid),)
+    state = SystemState(boot=process.boot_id(), supervisor=me, services=rows, processes={"redis": me})
+    return msgspec.structs.replace(state, **changed)
+
+
+def test_a_folder_has_one_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "LOCK_WAIT_S", 0.05)
+    lock = kept.take_lock(tmp_path)
+    kept.write(tmp_path, written())
+    with pytest.raises(Busy, match=rf"is running there \(process {os.getpid()}\): `weft down` stops it"):
+        kept.take_lock(tmp_path)
+    os.close(lock)
+    os.close(kept.take_lock(tmp_path))
+
+
+def test_a_folder_keeps_its_mark_and_a_copy_has_another(tmp_path: Path) -> None:
+    def mark(folder: Path) -> str:
+        lock = kept.take_lock(folder)
+        try:
+            return kept.mark_of(lock)
+        finally:
+            os.close(lock)
+
+    mine = mark(tmp_path / "one")
+    assert mark(tmp_path / "one") == mine and mine.partition("=")[2]
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    (tmp_path / "one").rename(tmp_path / "moved")
+    assert mark(tmp_path / "moved") == mine
+    assert mark(tmp_path / "two") != mine
+    (tmp_path / "moved" / kept.LOCK).write_bytes(b"\0\n" * 40)  # what is no mark is replaced
+    assert mark(tmp_path / "moved") == mark(tmp_path / "moved") != mine
+
+
+def test_a_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInput, match="there is a file of that name"):
+        kept.take_lock(tmp_path / "file")
+
+
+def test_records_are_read_again_and_only_in_the_same_run_of_the_machine(tmp_path: Path) -> None:
+    assert kept.read(tmp_path) is None and kept.recorded(None) == []
+    state = written()
+    assert kept.write(tmp_path, state)
+    assert kept.read(tmp_path) == state
+    assert kept.recorded(state) == [Identity.of(os.getpid())]
+    assert kept.recorded(written(boot="another")) == []
+    assert (tmp_path / kept.FILE).stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"pid": 1}', b'{"schema": 1, "boot": 5}', b"[]"])
+def test_a_record_that_cannot_be_read_names_nobody(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / kept.FILE).write_bytes(content)
+    assert kept.read(tmp_path) is None
+
+
+def test_what_cannot_be_written_now_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / kept.FILE).mkdir()
+    assert not kept.write(tmp_path, written())
