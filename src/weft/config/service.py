@@ -52,7 +52,7 @@ class JobsSection(Section, frozen=True, kw_only=True):
 
 
 class ServicesSection(Section, frozen=True, kw_only=True):
-    """What `weft up` keeps running."""
+    """What `weft up` keeps running; these are flags of `weft up` alone."""
 
     services: Annotated[Texts, Help("what `weft up` keeps running, besides what that needs: redis, engine, api")] = (
         "redis",
