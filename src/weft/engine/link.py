@@ -192,10 +192,14 @@ class _Wire:
             raise BadInput(f"{verb}: a value cannot be sent: {error}") from None
         if len(frame) > LONGEST_FRAME:
             raise BadInput(f"{verb}: {len(frame):,} bytes are too much for one command")
+        try:
+            self._writer.write(frame)
+        except RuntimeError:  # uvloop's word for a connection whose end has not been read yet
+            self._end()
+            raise Gone("the engine has hung up") from None
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[number] = reply
         try:
-            self._writer.write(frame)
             return await reply
         finally:
             self._waiting.pop(number, None)

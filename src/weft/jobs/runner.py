@@ -131,6 +131,9 @@ class Runner:
                 except WeftError as error:  # a full disk, an engine that is away: the next turn tries again
                     log.error("a turn failed", error=error)
                     await asyncio.sleep(TRY_S)
+                except Exception:  # a mistake of ours: without a runner no task would ever end
+                    log.error("a turn failed", exc_info=True)
+                    await asyncio.sleep(TRY_S)
                 await self._pause()
         finally:
             lease.cancel()

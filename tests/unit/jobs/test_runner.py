@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from pace import patience
 
 from weft.config import load_service
 from weft.engine.channel import Gone
@@ -38,12 +39,16 @@ class ModelEngine:
         self.told: list[tuple[str, str]] = []
         self.settings: dict[str, dict[str, Any]] = {}
         self.is_away = False
+        self.mistakes = 0  # calls that fail as nothing should
         self.refuses = ""
         self._clock = clock
 
     def _check(self, verb: str, name: str = "") -> None:
         if self.is_away:
             raise Gone("no engine")
+        if self.mistakes:
+            self.mistakes -= 1
+            raise RuntimeError("a mistake of ours")
         self.told.append((verb, name))
 
     def _change(self, name: str, **changes: Any) -> Standing:
@@ -137,6 +142,24 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     stage = Stage(tmp_path, max_concurrent_tasks=2)
     yield stage
     stage.store.close()
+
+
+def test_a_runner_survives_a_mistake_of_ours(stage: Stage) -> None:
+    task = stage.submit()
+    stage.engine.mistakes = 2
+
+    async def work() -> None:
+        runner = Runner(stage.store, stage.engine, stage.jobs, "one", committed=lambda _: None, clock=stage.clock)
+        running = asyncio.create_task(runner.run())
+        async with asyncio.timeout(patience(20)):
+            while task.id not in stage.engine.crawls:
+                await asyncio.sleep(0.01)
+        assert not running.done()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(work())
+    assert stage.state(task) == ("RUNNING", None)
 
 
 def test_a_task_that_waits_gets_a_slot_and_a_crawl_with_its_deadline(stage: Stage) -> None:
