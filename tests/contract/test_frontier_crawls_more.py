@@ -367,6 +367,53 @@ def test_a_lease_of_a_crawl_that_is_over_expires_without_a_trace(make: Make) -> 
     assert claim_one(harness).crawl == harness.crawl, "its place is free"
 
 
+def test_what_waits_for_the_place_of_a_lease_of_a_crawl_that_is_over_has_it_when_that_expires(make: Make) -> None:
+    harness = make(delay_s=1.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    other = frontier.open_crawl("other", CrawlLimits(), polite(1.0))
+    frontier.admit(other, pages("a", 1))
+    lease = claim_one(harness)
+    frontier.admit(harness.crawl, pages("a", 1))
+    assert frontier.claim("me", 9) == []
+    frontier.close_crawl(other)
+    frontier.closed(other)
+    harness.advance(lease.deadline - harness.time + 1.0)
+    assert frontier.claim("me", 9) == [], "nobody knows when it ended"
+    harness.advance(1.1)
+    assert claim_one(harness).crawl == harness.crawl
+
+
+def test_one_that_has_waited_long_and_used_up_its_budget_holds_nobody_up(make: Make) -> None:
+    harness = make(delay_s=1.0, places=2, lease_s=9000.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    other = frontier.open_crawl("other", CrawlLimits(max_pages_per_domain=2), polite(1.0, places=2))
+    frontier.admit(other, [page(f"http://a/other/{number}") for number in range(5)])
+    done(harness, claim_one(harness))
+    harness.advance(1.1)
+    assert claim_one(harness).crawl == other
+    harness.advance(30.0)
+    frontier.admit(harness.crawl, pages("a", 3))
+    for _ in range(3):
+        lease = claim_one(harness)
+        assert lease.crawl == harness.crawl
+        done(harness, lease)
+        harness.advance(1.1)
+    assert frontier.claim("me", 9) == []
+
+
+def test_a_recrawl_is_told_the_last_item_before_it_and_begins_once(make: Make) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    frontier.admit(harness.crawl, pages("a", 3))
+    begun: list[int] = []
+    for run in ("one", "one", "two"):
+        frontier.recrawl(harness.crawl, run, pages("a", 2), begun.append)
+    assert begun == [max(item.item for item in frontier.items(harness.crawl)) - back for back in (4, 2)]
+    assert frontier.is_recrawled(harness.crawl)
+
+
 def test_a_page_that_is_still_being_stored_counts_for_its_budget_however_long_that_takes(make: Make) -> None:
     harness = make(delay_s=0.0, lease_s=9000.0)
     frontier = harness.start(CrawlLimits(max_pages_per_domain=1))

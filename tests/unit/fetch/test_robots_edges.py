@@ -94,3 +94,14 @@ def test_of_several_urls_those_are_forbidden_that_are_one_by_one(
     rules = Robots.parse(body.encode()).for_agent("weft")
     urls = [f"http://a.test/{''.join(path)}" for path in paths]
     assert rules.forbidden("http://a.test", urls) == [url for url in urls if not rules.allows(url)]
+
+
+@pytest.mark.parametrize(
+    ("rule", "path"), [("/*secret", "a/secret/b"), ("/a/*.php$", "a/x.php"), ("/a", "a/b"), ("/%61", "%61/b")]
+)
+def test_one_forbidden_url_is_found_among_many(rule: str, path: str) -> None:
+    rules = Robots.parse(f"User-agent: *\nDisallow: {rule}\n".encode()).for_agent("weft")
+    urls = [f"https://a.test/{number}" for number in range(50)]
+    assert rules.forbidden("https://a.test", urls) == []
+    urls.insert(20, f"https://a.test/{path}")
+    assert rules.forbidden("https://a.test", urls) == [f"https://a.test/{path}"]

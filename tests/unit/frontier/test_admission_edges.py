@@ -115,6 +115,9 @@ def test_rewriting_leaves_plain_urls_alone() -> None:
     assert crawl.rewritten(f"https://a/x;jsessionid={sid}") == "https://a/x"
     assert crawl.rewritten("https://a/x?ref=1&b=2") == "https://a/x?b=2"
     assert rules().rewritten("https://a/x?ref=1") == "https://a/x?ref=1"
+    links = ["https://a/x", "https://a/x?ref=1", "https://a/y", f"https://a/x;jsessionid={sid}"]
+    assert crawl.rewritten_all(links) == ["https://a/x", "https://a/y"]
+    assert crawl.rewritten_all(["https://a/x", "https://a/y", "https://a/x"]) == ["https://a/x", "https://a/y"]
 
 
 def test_the_lines_of_an_exclude_file_are_counted_from_one(tmp_path: Path) -> None:

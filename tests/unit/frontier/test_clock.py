@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from itertools import count, pairwise
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.frontier import clock as clock_module
-from weft.frontier.clock import LOOK_AGAIN_S, TURN_S, MachineClock, Unusable, default_path
+from weft.frontier.clock import CELLS, LOOK_AGAIN_S, TURN_S, MachineClock, Unusable, default_path
 from weft.frontier.politeness import LONG_WAIT
 
 Open = Callable[[], MachineClock]
@@ -56,6 +57,20 @@ def test_what_is_in_flight_is_waited_for_by_those_who_want_to_be_alone(opened: O
     assert ask(yours, 71.0) <= 71.0, "a request that was never seen to end is over at its time"
 
 
+def test_a_process_is_known_by_its_number(tmp_path: Path, opened: Open) -> None:
+    mine, yours = MachineClock(tmp_path / "clock"), opened()
+    mine.started("a", 10.0, 60.0)
+    assert ask(yours, 20.0) == 20.0 + LOOK_AGAIN_S, "it lives"
+    assert mine._me >> 32 == os.getpid()
+    mine.close()
+
+
+def test_no_key_is_kept_where_the_table_tells_of_itself(opened: Open) -> None:
+    first = next(key for key in map(str, range(1 << 22)) if zlib.crc32(key.encode()) & CELLS - 1 == 0)
+    opened().started(first, 10.0, 60.0)
+    assert ask(opened(), 20.0, key=first) > 20.0, "the table is still good for one who comes later"
+
+
 def test_the_dead_hold_nobody_up(tmp_path: Path, opened: Open) -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
         pass
@@ -65,6 +80,20 @@ def test_the_dead_hold_nobody_up(tmp_path: Path, opened: Open) -> None:
     living = opened()
     assert ask(living, 10.5) == 11.0, "its delay is kept"
     assert ask(living, 11.5) <= 11.5
+
+
+def test_one_insists_from_the_moment_that_it_has_waited_long(opened: Open) -> None:
+    fast, slow = opened(), opened()
+    fast.started("a", 10.0, 60.0)
+    fast.ended([("a", 10.0, 0.0)])
+    slow_due = ask(slow, 10.0, delay_s=1.0)
+    insists_at = 10.0 + LONG_WAIT * 1.0
+    for now in (insists_at - 0.5, insists_at):
+        fast.started("a", now - 0.25, 60.0)
+        fast.ended([("a", now - 0.25, 0.0)])
+        slow_due = ask(slow, now - 0.25, delay_s=1.0)
+        assert slow_due == now + 0.75
+        assert (ask(fast, now, delay_s=0.0) > now) == (now == insists_at)
 
 
 def test_silence_binds_the_others(opened: Open) -> None:

@@ -15,6 +15,7 @@ from weft.frontier.redis.connection import (
     RedisSettings,
     ServerFacts,
     Trouble,
+    Unreachable,
     _checked,
     address,
     asking,
@@ -244,3 +245,9 @@ def test_whoever_scrapes_waits_a_moment_and_no_longer() -> None:
     )  # fmt: skip
     assert pool.max_connections == 2
     collector.close()
+
+
+def test_a_server_that_may_come_back_is_told_apart_from_one_that_cannot_be_used() -> None:
+    away = connection._refused(wrong.ConnectionError("Error 111 connecting to a:1. Connection refused."), "a:1")
+    unusable = connection._refused(wrong.ResponseError("ERR unknown command 'INFO'"), "a:1")
+    assert (type(away), type(unusable)) == (Unreachable, BadInput)

@@ -409,3 +409,32 @@ def test_a_crawl_that_ends_leaves_nothing_queued_at_a_site_that_rests_with_its_w
     bench.frontier.close_crawl(bench.crawl)
     assert bench.frontier.stats().queued == 0
     assert bench.queues.sites["a"].clock.due == bench.time + 100.0, "the next crawl waits as well"
+
+
+def test_sites_that_are_taken_out_leave_no_rows_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "SEGMENT", 1000)
+    monkeypatch.setattr(rows_module, "_BUFFER", 1)
+    resting = Resting(tmp_path / "sites")
+    for number in range(60):
+        resting.add(f"host{number}.example", 1, b"p1 0 0 0 https://host%d.example/" % number * 3, 5.0)
+    assert len(list((tmp_path / "sites").iterdir())) > 5
+    while resting.take_due(1, 10.0) is not None:
+        pass
+    assert len(list((tmp_path / "sites").iterdir())) == 1, "the one that is being written"
+    resting.close()
+
+
+def test_files_that_another_process_reads_are_deleted_when_it_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows_module, "SEGMENT", 1000)
+    monkeypatch.setattr(rows_module, "_BUFFER", 1)
+    rows = Rows(tmp_path)
+    places = [rows.append(b"%d" % number * 200) for number in range(8)]
+    rows.keep_files()
+    for place in places:
+        rows.forget(place)
+    assert len(list(tmp_path.iterdir())) == 2
+    rows.delete_kept()
+    assert len(list(tmp_path.iterdir())) == 1
+    rows.close()

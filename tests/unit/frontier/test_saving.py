@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pace import patience
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, RobotsRecord
@@ -128,3 +133,33 @@ def test_only_one_is_written_at_a_time_and_the_end_waits_for_it(tmp_path: Path) 
     assert frontier._saving in (first, None)
     frontier.close()
     assert (tmp_path / "checkpoint").exists() and not (tmp_path / "checkpoint.tmp").exists()
+
+
+def test_a_child_dies_with_the_process_that_it_comes_from() -> None:
+    program = (
+        "import os, time\n"
+        "from weft.frontier.embedded.saving import Saving\n"
+        "saving = Saving(lambda: time.sleep(600))\n"
+        "print(saving._pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        time.sleep(0.2)
+        parent.kill()
+    until = time.monotonic() + patience(10.0)
+    try:
+        while _is_running(child):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False

@@ -167,3 +167,23 @@ def test_a_queue_as_it_was_is_read_without_what_was_added_to_its_file_since(
     assert b"".join(pieces).decode().split() == list(before.texts()) == texts
     assert max(map(len, pieces)) <= 64, "however long it is, memory holds little of it"
     assert drained(queue) == texts + [f"more{number}" for number in range(50)]
+
+
+def test_only_a_piece_of_the_file_is_read_at_a_time(tmp_path: Path, small: int) -> None:
+    queue, texts = filled(tmp_path / "q", 200)
+    for text in texts:
+        assert queue.pop() == text
+        assert len(queue._head) <= small + 8
+
+
+def test_a_file_that_is_begun_again_while_another_process_reads_it_is_not_deleted_after_that(
+    tmp_path: Path, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, _ = filled(tmp_path / "q", 40)
+    monkeypatch.setattr(SpillQueue, "unused", set())
+    drained(queue)
+    assert SpillQueue.unused == {tmp_path / "q"} and (tmp_path / "q").exists()
+    for number in range(40):
+        queue.push(f"again{number:03d}")
+    assert SpillQueue.unused == set()
+    assert drained(queue) == [f"again{number:03d}" for number in range(40)]

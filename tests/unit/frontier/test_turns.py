@@ -11,7 +11,8 @@ import pytest
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord, Slots
 from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.frontier.politeness import SLOW_S
+from weft.frontier.embedded.turns import Turns
+from weft.frontier.politeness import SLOW_S, Shown
 from weft.records import Found, Lease
 
 FEW = Slots(unknown=2, slow=1)
@@ -134,3 +135,16 @@ def test_a_site_of_two_crawls_waits_for_its_slot_and_both_get_their_turn(web: We
         web.time += 4.0
     assert abs(served.count(web.crawls[0]) - served.count(web.crawls[1])) <= 2
     assert len(served) > 15
+
+
+@pytest.mark.parametrize(("slots", "most"), [((3, 2), (3, 2)), ((0, 0), (1, 1)), ((5, 0), (5, 1))])
+def test_a_class_has_its_slots_and_never_none(slots: tuple[int, int], most: tuple[int, int]) -> None:
+    turns = Turns()
+    turns.limit(Slots(unknown=slots[0], slow=slots[1]))
+    for rank, count in zip((Shown.UNKNOWN, Shown.SLOW), most, strict=True):
+        for _ in range(count):
+            assert turns.has_room(rank) and rank in turns.with_room()
+            turns.out[rank] += 1
+        assert not turns.has_room(rank) and rank not in turns.with_room()
+    turns.limit(None)
+    assert set(turns.with_room()) == set(Shown)
