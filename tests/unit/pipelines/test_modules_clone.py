@@ -18,6 +18,7 @@ from weft.pipelines.builtin.modules import clone as stage
 from weft.pipelines.builtin.modules.analyse import analyse
 from weft.pipelines.builtin.modules.enrich import enrich
 from weft.pipelines.builtin.modules.errors import GitFailed, Refused
+from weft.pipelines.builtin.modules.heads import Asked
 from weft.pipelines.files import RunFiles
 from weft.pipelines.stage import StageContext
 
@@ -47,6 +48,7 @@ class Bench:
 
     def clone(self, name: str, url: str = "", **fields: Any) -> dict[str, Any]:
         item = {"id": name, "url": url or self.shop.url(name), **fields}
+        stage._asked = Asked()  # as if it were another run
         return stage.clone(item, self.context(self.settings))
 
     def tree(self, name: str) -> Path:
@@ -175,9 +177,8 @@ def test_submodules_are_named_and_not_fetched(bench: Bench) -> None:
 
 def test_hooks_are_neither_taken_from_a_tree_nor_run(bench: Bench, tmp_path: Path) -> None:
     bench.shop.with_hooks_in_its_tree("tree")
-    with pytest.raises(GitFailed, match=r"git refuses what is in it.*hasDotgit") as caught:
+    with pytest.raises(Refused, match=r"git refuses what is in it.*hasDotgit"):
         bench.clone("tree")
-    assert caught.value.kind == "unsafe"
     path = bench.shop.make("remote", {"a": "1"})
     (path / "hooks").mkdir()
     for name in ("post-checkout", "post-upload-pack", "pre-upload-pack"):
@@ -202,9 +203,8 @@ def test_what_is_too_large_is_refused_before_it_is_unpacked(bench: Bench) -> Non
     with pytest.raises(Refused, match=r"its files have 5,000,000 bytes"):
         bench.clone("zeros")
     bench.shop.make("noise", {"n": os.urandom(4_000_000)})
-    with pytest.raises(GitFailed, match="larger than the limit") as caught:
+    with pytest.raises(Refused, match="larger than the limit"):
         bench.clone("noise")
-    assert caught.value.kind == "too-large"
     bench.shop.make("many", {f"f{number}": "" for number in range(60)})
     with pytest.raises(Refused, match="it has 60 files"):
         bench.clone("many")
@@ -258,6 +258,42 @@ def test_the_fingerprint_is_the_remotes_commit_or_its_problem(bench: Bench) -> N
     bench.shop.make("clock", {"a": "1"})
     item = {"id": "clock", "url": bench.shop.url("clock"), "last_commit": "2024-01-01"}
     newest = bench.shop.commit("clock", {"a": "2"})
+    stage._asked = Asked()
     assert stage.newest_commit(item, bench.settings) == {"commit": newest, "branch": "main"}
     assert stage.newest_commit(item, {**bench.settings, "remote_check": "catalogue"}) == {"last_commit": "2024-01-01"}
     assert "no `url`" in stage.newest_commit({"id": "x"}, bench.settings)["problem"]
+
+
+def test_what_was_refused_is_not_fetched_again_until_there_is_another_commit_or_limit(bench: Bench) -> None:
+    bench.shop.make("zeros", {"z": b"\0" * 5_000_000})
+    with pytest.raises(Refused):
+        bench.clone("zeros")
+    bench.said.clear()
+    with pytest.raises(Refused, match="more than the limit"):
+        bench.clone("zeros")
+    assert bench.said == []
+    bench.settings["max_bytes"] = 6_000_000
+    assert bench.clone("zeros")["bytes"] == 5_000_000
+    bench.settings["max_bytes"] = 2_000_000
+    with pytest.raises(Refused, match="more than the limit"):
+        bench.clone("zeros")
+
+
+def test_another_depth_is_fetched(bench: Bench) -> None:
+    bench.shop.make("clock", {"a": "1"})
+    bench.shop.commit("clock", {"a": "2"})
+    bench.settings["depth"] = 1
+    assert bench.clone("clock")["history"]["commits"] == 1
+    bench.settings["depth"] = 5
+    assert bench.clone("clock")["history"]["commits"] == 2
+
+
+def test_a_stage_does_not_ask_again_what_its_fingerprint_has_just_asked(bench: Bench, server: GitServer) -> None:
+    item = {"id": "clock", "url": f"{server.url}/smart/clock.git"}
+    stage._asked = Asked()
+    stage.newest_commit(item, bench.settings)
+    asked = len(server.requests)
+    stage.newest_commit(item, bench.settings)
+    assert len(server.requests) == asked
+    stage.newest_commit({**item, "branch": "main"}, bench.settings)
+    assert len(server.requests) > asked

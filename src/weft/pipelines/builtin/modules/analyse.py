@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from weft.pipelines.builtin.modules import dependencies, eslint, readme, signs
-from weft.pipelines.builtin.modules.clone import tree_of
 from weft.pipelines.builtin.modules.enrich import readme_of
+from weft.pipelines.builtin.modules.place import tree_of
 from weft.pipelines.builtin.modules.tree import Tree
 from weft.pipelines.stage import StageContext
 
@@ -33,7 +33,7 @@ def analyse(item: Mapping[str, Any], context: StageContext) -> dict[str, Any]:
 
 def tools(item: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:  # noqa: ARG001 - what a fingerprint is called with
     """The fingerprint of `analyse`: the ESLint of this machine."""
-    return eslint.fingerprint(str(settings.get("eslint", DEFAULTS["eslint"])))
+    return eslint.fingerprint(settings.get("eslint", DEFAULTS["eslint"]))
 
 
 def _eslint(tree: Tree, javascript: Any, settings: Mapping[str, Any], context: StageContext) -> dict[str, Any] | None:
@@ -43,7 +43,7 @@ def _eslint(tree: Tree, javascript: Any, settings: Mapping[str, Any], context: S
     timeout_s, left_s = float(settings["eslint_timeout_s"]), context.remaining_s()
     if left_s is not None:
         timeout_s = min(timeout_s, max(1.0, left_s - 5.0))
-    found = eslint.checked(tree.root, str(settings["eslint"]), timeout_s)
+    found = eslint.checked(tree.root, settings["eslint"], timeout_s)
     if "absent" in found:
         context.log.info("ESLint has not looked at it", reason=found["absent"])
     return found

@@ -85,7 +85,8 @@ def _check_one(name: str, value: Any, default: Any) -> None:
     elif name == "clone.remote_check":
         _demand(value in ("always", "catalogue"), name, value, "always or catalogue")
     elif name == "analyse.eslint":
-        _demand(isinstance(value, str) and bool(value), name, value, "auto, off, or the path of a program")
+        is_name = isinstance(value, bool | str) and value != ""  # YAML reads `off` as false
+        _demand(is_name, name, value, "auto, off, or the path of a program")
 
 
 def _is_day(value: Any) -> bool:

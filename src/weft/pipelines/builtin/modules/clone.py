@@ -18,9 +18,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from weft import __version__
 from weft.pipelines.builtin.modules.errors import GitFailed, Refused
 from weft.pipelines.builtin.modules.git import Git
-from weft.pipelines.builtin.modules.heads import Head, ask
+from weft.pipelines.builtin.modules.heads import Asked, Head
+from weft.pipelines.builtin.modules.place import NOTE, Place, folder_of, place_of
 from weft.pipelines.builtin.modules.remotes import Remote
 from weft.pipelines.builtin.modules.tree import refuse_links_out
 from weft.pipelines.stage import StageContext
@@ -35,27 +37,27 @@ DEFAULTS: dict[str, Any] = {
     "remote_check": "always",
 }
 _REF = "refs/weft/head"
-_MAX_PACKS = 20  # each update adds one; then the copy is made anew, at its size
 _COMMITS_READ = 500
+_asked = Asked()
 
 
 def clone(item: Mapping[str, Any], context: StageContext) -> dict[str, Any]:
     """Has the repository's newest commit in its place."""
     settings = {**DEFAULTS, **context.settings}
     git = git_for(settings, context.remaining_s())
-    place = Place(context.files.path(folder_of(item["id"], context)))
-    remote, head = ask(git, item, settings)
-    if place.holds(item, head.commit):
+    place = place_of(item["id"], context)
+    remote, head = _asked.ask(git, item, settings)
+    wanted = {"url": item.get("url"), "branch": item.get("branch"), "depth": settings["depth"]}
+    facts = _known(git, place, {**wanted, "commit": head.commit}, head)
+    if facts is not None:
         context.log.info("The local copy is as new as the remote", commit=head.commit)
+        _refuse_large(facts["bytes"], facts["files"], settings)
     else:
-        context.log.info("Cloning", url=remote.url, branch=head.branch, has_copy=place.tree.exists())
-        place.forget()
-        _bring(git, remote, head, place, settings, context)
-    facts = _facts(git, place.tree, head)
-    context.files.write(
-        f"{folder_of(item['id'], context)}/clone.json",
-        json.dumps({"url": item.get("url"), "branch": item.get("branch"), "commit": facts["commit"]}),
-    )
+        _bring_unless_refused(git, remote, head, place, settings, context)
+        facts = _facts(git, place.tree, head)
+    # The commit may be a newer one than was asked about: what is there counts.
+    note = json.dumps({**wanted, "commit": facts["commit"]})
+    context.files.write(f"{folder_of(item['id'], context)}/{NOTE}", note)
     return facts
 
 
@@ -69,23 +71,10 @@ def newest_commit(item: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[
     if settings["remote_check"] == "catalogue" and known:
         return {"last_commit": str(known)}
     try:
-        _, head = ask(git_for(settings, 60.0), item, settings)
+        _, head = _asked.ask(git_for(settings, 60.0), item, settings)
     except (Refused, GitFailed) as error:
         return {"problem": str(error)}
     return {"commit": head.commit, "branch": head.branch}
-
-
-def folder_of(item_id: str | int, context: StageContext) -> str:
-    """Where an item's copy is, below the output directory."""
-    return f"clones/{context.files.name_for(item_id)}"
-
-
-def tree_of(item_id: str | int, context: StageContext) -> Path:
-    """The tree that `clone` has left for the stages that need it."""
-    place = Place(context.files.path(folder_of(item_id, context)))
-    if place.commit() != context.results["clone"]["commit"]:
-        raise Refused(f"{place.tree} is no longer what was cloned: delete {place.folder} and run again")
-    return place.tree
 
 
 def git_for(settings: Mapping[str, Any], remaining_s: float | None) -> Git:
@@ -96,50 +85,30 @@ def git_for(settings: Mapping[str, Any], remaining_s: float | None) -> Git:
     return Git(timeout_s=timeout_s, max_bytes=int(settings["max_bytes"]))
 
 
-class Place:
-    """The folder of one repository's copy."""
+def _known(git: Git, place: Place, wanted: Mapping[str, Any], head: Head) -> dict[str, Any] | None:
+    """The facts about the copy that is there, if it is what is wanted, and git can read it."""
+    if place.note() != wanted:
+        return None
+    try:
+        return _facts(git, place.tree, head)
+    except GitFailed:
+        return None
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.tree = folder / "tree"
-        self._note = folder / "clone.json"
 
-    def note(self) -> dict[str, Any]:
-        """What `clone.json` says; empty if the tree is not whole."""
-        try:
-            note = json.loads(self._note.read_bytes())
-        except (OSError, ValueError):
-            return {}
-        return note if isinstance(note, dict) and (self.tree / ".git").is_dir() else {}
-
-    def commit(self) -> str:
-        """The commit that the tree is at."""
-        return str(self.note().get("commit", ""))
-
-    def holds(self, item: Mapping[str, Any], commit: str) -> bool:
-        """Whether the tree is this commit of this repository."""
-        wanted = {"url": item.get("url"), "branch": item.get("branch"), "commit": commit}
-        return self.note() == wanted
-
-    def forget(self) -> None:
-        """Before the tree is changed: what is there is not whole any more. Clears what was left by a kill, too."""
-        self._note.unlink(missing_ok=True)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for leftover in (*self.folder.glob("new-*"), *self.folder.glob("old-*")):
-            shutil.rmtree(leftover, ignore_errors=True)
-
-    def can_be_updated(self) -> bool:
-        """Whether there is a repository to go on from."""
-        packs = self.tree / ".git" / "objects" / "pack"
-        return packs.is_dir() and len(list(packs.glob("*.pack"))) < _MAX_PACKS
-
-    def replace(self, new: Path) -> None:
-        """Puts a new tree in the place of the old one."""
-        old = self.folder / f"old-{os.getpid()}"
-        if self.tree.exists():
-            self.tree.rename(old)
-        new.rename(self.tree)
-        shutil.rmtree(old, ignore_errors=True)
+def _bring_unless_refused(
+    git: Git, remote: Remote, head: Head, place: Place, settings: Mapping[str, Any], context: StageContext
+) -> None:
+    """What was refused once is not fetched again to find the same, until there is another commit or limit."""
+    verdict = [remote.url, head.commit, settings["max_bytes"], settings["max_files"], __version__]
+    if (why := place.refused(verdict)) is not None:
+        raise Refused(why)
+    context.log.info("Cloning", url=remote.url, branch=head.branch, has_copy=place.tree.exists())
+    place.forget()
+    try:
+        _bring(git, remote, head, place, settings, context)
+    except Refused as error:
+        place.refuse(verdict, str(error))
+        raise
 
 
 def _bring(
@@ -165,13 +134,18 @@ def _fetch(git: Git, remote: Remote, head: Head, tree: Path, settings: Mapping[s
     """Brings a tree to the remote's newest commit; checks it before and after its files are written."""
     refspec = f"+{head.ref}:{_REF}"
     always = ("fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--force")
-    try:
-        git.remote(remote, *always, f"--depth={settings['depth']}", "--", remote.url, refspec, tree=tree)
-    except GitFailed as error:
-        if "dumb http" not in str(error):  # a server of plain files cannot cut the history
-            raise
-        git.remote(remote, *always, "--", remote.url, refspec, tree=tree)
-    _refuse_large(_entries(git, tree), settings)
+    depths = [[f"--depth={settings['depth']}"], []]
+    for depth in depths:
+        try:
+            git.remote(remote, *always, *depth, "--", remote.url, refspec, tree=tree)
+            break
+        except GitFailed as error:
+            if error.kind in ("unsafe", "too-large"):
+                raise Refused(str(error)) from None
+            if not depth or "dumb http" not in str(error):  # a server of plain files cannot cut the history
+                raise
+    entries = _entries(git, tree)
+    _refuse_large(sum(size for _, size, _ in entries), len(entries), settings)
     git.in_repository(tree, "checkout", "--quiet", "--force", "--detach", _REF)
     git.in_repository(tree, "clean", "-ffdxq")
     refuse_links_out(tree)
@@ -188,13 +162,12 @@ def _entries(git: Git, tree: Path) -> list[tuple[str, int, str]]:
     return found
 
 
-def _refuse_large(entries: list[tuple[str, int, str]], settings: Mapping[str, Any]) -> None:
+def _refuse_large(total_bytes: int, files: int, settings: Mapping[str, Any]) -> None:
     """A pack of a megabyte can hold a gigabyte of zeros: the sizes are known before anything is unpacked."""
-    total = sum(size for _, size, _ in entries)
-    if total > int(settings["max_bytes"]):
-        raise Refused(f"its files have {total:,} bytes, more than the limit (`clone.max_bytes`)")
-    if len(entries) > int(settings["max_files"]):
-        raise Refused(f"it has {len(entries):,} files, more than the limit (`clone.max_files`)")
+    if total_bytes > int(settings["max_bytes"]):
+        raise Refused(f"its files have {total_bytes:,} bytes, more than the limit (`clone.max_bytes`)")
+    if files > int(settings["max_files"]):
+        raise Refused(f"it has {files:,} files, more than the limit (`clone.max_files`)")
 
 
 def _facts(git: Git, tree: Path, head: Head) -> dict[str, Any]:

@@ -7,6 +7,7 @@ repository's row is the same in every run of a day. (Ages in days are reckoned h
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime
 from typing import Any
@@ -16,6 +17,7 @@ from weft.pipelines.stage import CollectContext, ItemResult
 
 CATALOGUE, REPORT = "catalogue.json", "report.html"
 OK = "ok"
+_PREFIX = re.compile(r"weft\.[\w.]+: ")  # our own errors say what is wrong; what class they are is for programmers
 
 
 def collect(results: Iterator[ItemResult], context: CollectContext) -> Iterator[Mapping[str, Any]]:
@@ -43,7 +45,7 @@ def row_of(result: ItemResult, today: date) -> dict[str, Any]:
         **{name: result.item.get(name) for name in ("url", "name", "maintainer", "category")},
         "status": OK if result.status in (OK, "skipped") else result.status,
         "failure_phase": result.failure_phase,
-        "error": result.error,
+        "error": _PREFIX.sub("", result.error) if result.error else None,
         "repository": _repository(clone, today) if clone else None,
         "about": enrich,
         "analysis": analyse,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from weft.pipelines.builtin.modules import licences, manifest, readme, screenshots
-from weft.pipelines.builtin.modules.clone import tree_of
+from weft.pipelines.builtin.modules.place import tree_of
 from weft.pipelines.builtin.modules.tree import Tree
 from weft.pipelines.stage import StageContext
 

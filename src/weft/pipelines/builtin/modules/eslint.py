@@ -19,17 +19,21 @@ OLDEST = 9
 CONFIG = Path(__file__).with_name("eslint.config.mjs")
 TOP_RULES = 10
 VERSION_TIMEOUT_S = 60.0
+_ERROR = 2
 
 
-def found(setting: str) -> str | None:
-    """Where ESLint is, by the setting `analyse.eslint`: `auto`, `off` or a path."""
-    if setting == "off":
+Setting = bool | str  # `auto`, `off` or a path; YAML reads `off` as false
+
+
+def found(setting: Setting) -> str | None:
+    """Where ESLint is, by the setting `analyse.eslint`."""
+    if setting in (False, "off"):
         return None
-    path = shutil.which("eslint" if setting == "auto" else setting)
+    path = shutil.which("eslint" if setting in (True, "auto") else str(setting))
     return str(Path(path).absolute()) if path else None
 
 
-def fingerprint(setting: str) -> list[Any] | None:
+def fingerprint(setting: Setting) -> list[Any] | None:
     """What tells one ESLint from another without running it."""
     path = found(setting)
     if path is None:
@@ -38,11 +42,11 @@ def fingerprint(setting: str) -> list[Any] | None:
     return [path, facts.st_size, int(facts.st_mtime)]
 
 
-def checked(tree: Path, setting: str, timeout_s: float) -> dict[str, Any]:
+def checked(tree: Path, setting: Setting, timeout_s: float) -> dict[str, Any]:
     """What ESLint finds in a tree; `absent` says why it was not asked, or has not answered."""
     program = found(setting)
     if program is None:
-        return {"absent": "it is switched off" if setting == "off" else "there is no eslint on this machine"}
+        return {"absent": "it is switched off" if setting in (False, "off") else "there is no eslint on this machine"}
     try:
         version = _version(program)
         if not version.split(".")[0].isdigit() or int(version.split(".")[0]) < OLDEST:
@@ -73,12 +77,16 @@ def _run(command: list[str], tree: Path, timeout_s: float) -> Finished:
     return run(command, environment=environment, timeout_s=timeout_s, folder=tree, max_file_bytes=200_000_000)
 
 
-def _summary(files: list[dict[str, Any]]) -> dict[str, Any]:
-    rules = Counter(str(message.get("ruleId") or "syntax") for file in files for message in file["messages"])
+def _summary(files: Any) -> dict[str, Any]:
+    if not isinstance(files, list):
+        raise TypeError("its report is no list")
+    # Without a rule and not fatal: remarks about comments that would configure it, which are not heeded.
+    found = [message for file in files for message in file["messages"] if message["ruleId"] or message.get("fatal")]
+    rules = Counter(str(message["ruleId"] or "syntax") for message in found)
     return {
         "files": len(files),
-        "errors": sum(file["errorCount"] for file in files),
-        "warnings": sum(file["warningCount"] for file in files),
-        "syntax_errors": sum(file["fatalErrorCount"] for file in files),
+        "errors": sum(1 for message in found if message["severity"] == _ERROR),
+        "warnings": sum(1 for message in found if message["severity"] != _ERROR),
+        "syntax_errors": sum(1 for message in found if message.get("fatal")),
         "rules": dict(sorted(rules.items(), key=lambda entry: (-entry[1], entry[0]))[:TOP_RULES]),
     }

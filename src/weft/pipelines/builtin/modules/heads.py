@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,8 @@ from weft.pipelines.builtin.modules.http import Getter
 from weft.pipelines.builtin.modules.remotes import Remote, branch_of, remote_of
 
 MAX_MOVES = 5
+FRESH_S = 5.0
+_MATTER = ("transports", "allow_private", "timeout_s")
 _SERVICE = "/info/refs?service=git-upload-pack"
 
 
@@ -27,6 +30,28 @@ class Head:
     def ref(self) -> str:
         """What is fetched."""
         return f"refs/heads/{self.branch}" if self.branch else "HEAD"
+
+
+class Asked:
+    """The last answer of a remote: a stage runs right after its fingerprint was asked for, and need not ask again."""
+
+    def __init__(self) -> None:
+        self._question: tuple[Any, ...] = ()
+        self._at = 0.0
+        self._answer: tuple[Remote, Head] | Exception | None = None
+
+    def ask(self, git: Git, item: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[Remote, Head]:
+        """As `ask`, unless it is the question that was asked a moment ago."""
+        question = (item.get("url"), item.get("branch"), *(str(settings.get(name)) for name in _MATTER))
+        if self._answer is None or question != self._question or time.monotonic() > self._at + FRESH_S:
+            try:
+                self._answer = ask(git, item, settings)
+            except (Refused, GitFailed) as error:
+                self._answer = error
+            self._question, self._at = question, time.monotonic()
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
 
 
 def ask(git: Git, item: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[Remote, Head]:

@@ -64,7 +64,10 @@ class Report:
 
     def _charts(self) -> list[dict[str, Any]]:
         kinds = (("Status", "outcome"), ("Maintenance", "maintained"), ("Licence", "verdict"))
-        return [{"title": title, "bars": _bars(Counter(card[key] for card in self._cards))} for title, key in kinds]
+        return [
+            {"title": title, "bars": _bars(Counter(card[key] for card in self._cards if card[key] is not None))}
+            for title, key in kinds
+        ]
 
 
 def _bars(counts: Counter[str]) -> list[tuple[str, int, float]]:
@@ -90,13 +93,13 @@ def _card(row: Mapping[str, Any]) -> dict[str, Any]:
         "outcome": "ok" if is_ok else f"{row['status']} in {row['failure_phase'] or '?'}",
         "is_ok": is_ok,
         "error": row["error"] if not is_ok else None,
-        "maintained": repository.get("maintained", "unknown"),
+        "maintained": repository.get("maintained"),
         "age_days": repository.get("age_days"),
         "bytes": repository.get("bytes"),
         "files": repository.get("files"),
         "commit": str(repository.get("commit", ""))[:10],
         "licence": licence.get("spdx") or licence.get("stated") or "none",
-        "verdict": licence.get("verdict", "unknown"),
+        "verdict": licence.get("verdict"),
         "problems": _problems(row, analysis, repository, licence),
     }
 
