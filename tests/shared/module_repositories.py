@@ -1,7 +1,7 @@
-"""Sixty git repositories of every kind that `modules` meets, with what must come of each.
+"""Over sixty git repositories of every kind that `modules` meets, with what must come of each.
 
 `gallery(shop, server_url)` makes them with real git and gives the entries of the list, in order; `FEW` are the ids of
-the dozen that the short run takes. Limits that belong to them: `SETTINGS`.
+the dozen or so that the short run takes. Limits that belong to them: `SETTINGS`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from git_repositories import Files, Link, Submodule, Workshop, git
@@ -25,6 +26,7 @@ SETTINGS = {
     "clone.max_bytes": str(MAX_BYTES),
     "clone.max_files": "300",
     "clone.timeout_s": "60",
+    "analyse.eslint": "off",
 }
 MIT = (
     "MIT License\n\nCopyright (c) 2020 Ada\n\nPermission is hereby granted, free of charge, to any person obtaining a "
@@ -46,6 +48,20 @@ class Expected:
     phase: str = ""
     says: str = ""
     about: dict[str, Any] = field(default_factory=dict)  # paths in the row → values
+    make: Callable[[], object] = lambda: None
+
+    def faults(self, row: dict[str, Any]) -> list[str]:
+        """What is not as it must be in the catalogue's row."""
+        found = []
+        if (row["failure_phase"] or "") != self.phase or self.says not in (row["error"] or ""):
+            found.append(f"{self.id}: {row['status']} in {row['failure_phase']}: {row['error']}")
+        for path, value in self.about.items():
+            at: Any = row
+            for name in path.split("."):
+                at = at and at.get(name)
+            if at != value:
+                found.append(f"{self.id}: {path} is {at!r}, not {value!r}")
+        return found
 
 
 def picture(text: str = "", size: tuple[int, int] = (640, 400), kind: str = "PNG") -> bytes:
@@ -99,54 +115,50 @@ def python(name: str, licence: str = "Apache-2.0") -> Files:
     }
 
 
-def gallery(shop: Workshop, server_url: str) -> list[Expected]:
-    """Makes them all."""
-    found: list[Expected] = []
-    for make in (_plain, _odd_content, _odd_repositories, _refused, _addresses, _over_http):
-        found += make(shop, server_url)
+def gallery(shop: Workshop, server_url: str, only: Collection[str] = ()) -> list[Expected]:
+    """Makes them, all or those with these ids; in the order of the list."""
+    kinds = (_plain, _odd_content, _odd_repositories, _refused, _addresses, _over_http)
+    found = [one for kind in kinds for one in kind(shop, server_url) if not only or one.id in only]
+    for one in found:
+        one.make()
     return found
 
 
 def _plain(shop: Workshop, _: str) -> Iterator[Expected]:
     """What most repositories are."""
-    for number, licence in enumerate(
-        ["MIT", "Apache 2.0", "GPLv3", "ISC", "UNLICENSED", {"type": "BSD-3-Clause"}, "AGPL-3.0", "WTFPL"]
-    ):
+    licences: dict[Any, str] = {
+        "MIT": "permissive",
+        "Apache 2.0": "permissive",
+        "GPLv3": "copyleft",
+        "ISC": "permissive",
+        "UNLICENSED": "proprietary",
+        "AGPL-3.0": "network-copyleft",
+        "WTFPL": "public-domain",
+        "MIT OR GPL-2.0": "permissive",
+    }
+    for number, (licence, verdict) in enumerate(licences.items()):
         name = f"MMM-Clock{number}"
-        shop.make(name, javascript(name, licence), when=1_500_000_000 + number * 30_000_000)
-        verdict = [
-            "permissive",
-            "permissive",
-            "copyleft",
-            "permissive",
-            "proprietary",
-            "permissive",
-            "network-copyleft",
-            "public-domain",
-        ]
         entry = {"name": name, "maintainer": "ada", "url": shop.url(name)}
-        yield Expected(
-            f"{name}-----ada",
-            entry,
-            about={"about.licence.verdict": verdict[number], "about.tags": ["magicmirror", name.lower()]},
-        )
+        facts = {"about.licence.verdict": verdict, "about.tags": ["magicmirror", name.lower()]}
+        make = partial(shop.make, name, javascript(name, licence), when=1_500_000_000 + number * 30_000_000)
+        yield Expected(f"{name}-----ada", entry, about=facts, make=make)
     for number in range(6):
-        shop.make(f"sun{number}", python(f"sun{number}"))
-        facts = {
-            "analysis.python.missing": ["pyyaml"],
-            "analysis.python.unused": ["flask"],
-            "about.licence.spdx": "Apache-2.0",
-        }
-        yield Expected(f"sun{number}", {"id": f"sun{number}", "url": shop.url(f"sun{number}")}, about=facts)
-    facts = {"analysis.javascript.missing": ["ws"], "analysis.javascript.unused": ["left-pad"]}
-    shop.make("both", {**javascript("both"), **python("both"), "LICENSE": MIT})
-    yield Expected(
-        "both", {"id": "both", "url": shop.url("both")}, about={**facts, "analysis.python.missing": ["pyyaml"]}
-    )
+        name = f"sun{number}"
+        facts = {"analysis.python.missing": ["pyyaml"], "about.licence.spdx": "Apache-2.0"}
+        yield _local(shop, name, python(name), {**facts, "analysis.python.unused": ["flask"]})
+    unmet = {"analysis.javascript.missing": ["ws"], "analysis.javascript.unused": ["left-pad"]}
+    files = {**javascript("both"), **python("both"), "LICENSE": MIT}
+    yield _local(shop, "both", files, {**unmet, "analysis.python.missing": ["pyyaml"]})
+
+
+def _local(shop: Workshop, name: str, files: Files, facts: dict[str, Any]) -> Expected:
+    return Expected(name, {"id": name, "url": shop.url(name)}, about=facts, make=partial(shop.make, name, files))
 
 
 def _odd_content(shop: Workshop, _: str) -> Iterator[Expected]:
     """Taken, whatever is in them."""
+    submodules = '[submodule "lib"]\n\tpath = lib\n\turl = https://host.invalid/x\n'
+    owning = "require('fs').writeFileSync('owned', '')"
     odd: dict[str, tuple[Files, dict[str, Any]]] = {
         "bare": ({"a.txt": "x"}, {"about.manifest": None, "analysis.readme": None, "about.licence.verdict": "none"}),
         "broken-json": ({"package.json": "{,"}, {"about.name": None, "about.manifest": "package.json"}),
@@ -180,115 +192,104 @@ def _odd_content(shop: Workshop, _: str) -> Iterator[Expected]:
             {"README.md": Link("docs/r.md"), "docs/r.md": README % "x", "loop": Link("loop")},
             {"analysis.readme.problems": []},
         ),
-        "submodule": (
-            {"lib": Submodule(), ".gitmodules": '[submodule "lib"]\n\tpath = lib\n\turl = https://host.invalid/x\n'},
-            {"repository.submodules": ["lib"]},
-        ),
-        "evil-eslint": (
-            {
-                "eslint.config.js": "require('fs').writeFileSync('owned', '')",
-                ".eslintrc.js": "boom(",
-                "a.js": "let a = 1",
-            },
-            {"repository.files": 3},
-        ),
+        "submodule": ({"lib": Submodule(), ".gitmodules": submodules}, {"repository.submodules": ["lib"]}),
+        "evil-eslint": ({"eslint.config.js": owning, ".eslintrc.js": "boom(", "a.js": "1"}, {"repository.files": 3}),
     }
     for name, (files, facts) in odd.items():
-        shop.make(name, files)
-        yield Expected(name, {"id": name, "url": shop.url(name)}, about=facts)
+        yield _local(shop, name, files, facts)
 
 
 def _odd_repositories(shop: Workshop, _: str) -> Iterator[Expected]:
     """Taken, however the repository is made."""
-    shop.make("dev-only", {"a": "x"}, branch="dev")
-    yield Expected("named-branch", {"id": "named-branch", "url": shop.url("dev-only"), "branch": "dev"})
-    path = shop.make("detached", {"a": "x"})
-    git(path, "update-ref", "--no-deref", "HEAD", "refs/heads/main")
-    yield Expected("detached", {"id": "detached", "url": shop.url("detached")}, about={"repository.branch": ""})
-    shop.make("far-future", {"a": "x"}, when=10**15)
-    yield Expected(
-        "far-future", {"id": "far-future", "url": shop.url("far-future")}, about={"repository.maintained": "unknown"}
-    )
-    shop.raw_tree("odd-names", [("100644", "a\nb", b"x"), ("100644", "caf\udce9.py", b"import x")])
-    yield Expected("odd/../names", {"id": "odd/../names", "url": shop.url("odd-names")}, about={"repository.files": 2})
-    hooked = shop.make("hooked", {"a": "x"})
-    (hooked / "hooks").mkdir()
-    (hooked / "hooks" / "post-checkout").write_text("#!/bin/sh\nexit 1\n")
-    (hooked / "hooks" / "post-checkout").chmod(0o755)
-    yield Expected("hooked", {"id": "hooked", "url": shop.url("hooked")})
+
+    def detached() -> None:
+        git(shop.make("detached", {"a": "x"}), "update-ref", "--no-deref", "HEAD", "refs/heads/main")
+
+    def hooked() -> None:
+        hook = shop.make("hooked", {"a": "x"}) / "hooks" / "post-checkout"
+        hook.parent.mkdir()
+        hook.write_text("#!/bin/sh\nexit 1\n")
+        hook.chmod(0o755)
+
+    entry = {"id": "named-branch", "url": shop.url("dev-only"), "branch": "dev"}
+    yield Expected("named-branch", entry, make=partial(shop.make, "dev-only", {"a": "x"}, branch="dev"))
+    yield Expected("detached", {"id": "detached", "url": shop.url("detached")}, make=detached)
+    future = partial(shop.make, "future", {"a": "x"}, when=10**15)
+    facts = {"repository.maintained": "unknown"}
+    yield Expected("future", {"id": "future", "url": shop.url("future")}, about=facts, make=future)
+    odd = partial(shop.raw_tree, "odd-names", [("100644", "a\nb", b"x"), ("100644", "caf\udce9.py", b"import x")])
+    yield Expected("odd/../names", {"id": "odd/../names", "url": shop.url("odd-names")}, make=odd)
+    yield Expected("hooked", {"id": "hooked", "url": shop.url("hooked")}, make=hooked)
 
 
 def _refused(shop: Workshop, _: str) -> Iterator[Expected]:
     """Not taken, for what is in them or is not."""
-    made: dict[str, tuple[Callable[[str], object], str]] = {
-        "empty": (shop.empty, "no commits"),
-        "no-default": (lambda name: shop.make(name, {"a": "x"}, branch="dev"), "no default branch"),
-        "link-to-etc": (lambda name: shop.make(name, {"etc": Link("/etc")}), "'etc' leads out"),
-        "link-up": (lambda name: shop.make(name, {"d/l": Link("../../../x")}), "'d/l' leads out"),
-        "link-by-link": (
-            lambda name: shop.make(name, {"p/q/d": Link("../.."), "l": Link("p/q/d/../../x")}),
-            "'l' leads out",
-        ),
-        "link-into-git": (lambda name: shop.make(name, {"g": Link(".git/config")}), "'g' leads out"),
-        "hooks-in-tree": (shop.with_hooks_in_its_tree, "git refuses what is in it"),
-        "zeros": (lambda name: shop.make(name, {"z": b"\0" * (MAX_BYTES * 4)}), "more than the limit"),
-        "noise": (lambda name: shop.make(name, {"n": os.urandom(MAX_BYTES + 100_000)}), "larger than the limit"),
-        "many-files": (lambda name: shop.make(name, {f"f{number}": "" for number in range(400)}), "it has 400 files"),
+
+    def damaged() -> None:
+        for file in (shop.make("damaged", {"a": "x" * 100}) / "objects").rglob("*"):
+            if file.is_file():
+                file.chmod(0o600)
+                file.write_bytes(b"rubbish")
+
+    by_link: Files = {"p/q/d": Link("../.."), "l": Link("p/q/d/../../x")}
+    made: dict[str, tuple[Callable[[], object], str]] = {
+        "empty": (partial(shop.empty, "empty"), "no commits"),
+        "no-default": (partial(shop.make, "no-default", {"a": "x"}, branch="dev"), "no default branch"),
+        "link-to-etc": (partial(shop.make, "link-to-etc", {"etc": Link("/etc")}), "'etc' leads out"),
+        "link-up": (partial(shop.make, "link-up", {"d/l": Link("../../../x")}), "'d/l' leads out"),
+        "link-by-link": (partial(shop.make, "link-by-link", by_link), "'l' leads out"),
+        "link-into-git": (partial(shop.make, "link-into-git", {"g": Link(".git/config")}), "'g' leads out"),
+        "hooks-in-tree": (partial(shop.with_hooks_in_its_tree, "hooks-in-tree"), "git refuses what is in it"),
+        "zeros": (lambda: shop.make("zeros", {"z": b"\0" * (MAX_BYTES * 4)}), "more than the limit"),
+        "noise": (lambda: shop.make("noise", {"n": os.urandom(MAX_BYTES + 100_000)}), "larger than the limit"),
+        "many-files": (lambda: shop.make("many-files", {f"f{n}": "" for n in range(400)}), "it has 400 files"),
+        "damaged": (damaged, "git"),
     }
     for name, (make, says) in made.items():
-        make(name)
-        yield Expected(name, {"id": name, "url": shop.url(name)}, "clone", says)
-    damaged = shop.make("damaged", {"a": "x" * 100})
-    for file in (damaged / "objects").rglob("*"):
-        if file.is_file():
-            file.chmod(0o600)
-            file.write_bytes(b"rubbish")
-    yield Expected("damaged", {"id": "damaged", "url": shop.url("damaged")}, "clone", "git")
+        yield Expected(name, {"id": name, "url": shop.url(name)}, "clone", says, make=make)
 
 
 def _addresses(shop: Workshop, _: str) -> Iterator[Expected]:
     """Not taken, for what the list says."""
-    shop.make("target", {"a": "x"})
-    bad = {
-        "option": ("--upload-pack=touch /tmp/x", "option of git"),
-        "helper": ("ext::sh -c touch% /tmp/x", "transport helpers"),
-        "git-protocol": ("git://host.invalid/x", "'git' is not allowed"),
-        "path": (str(shop.folder / "target.git"), "written file:///path"),
-        "with-login": ("https://me:word@host.invalid/x", "login"),
-        "metadata": ("http://169.254.169.254/x.git", "cloud metadata"),
-        "unresolved": ("https://host.invalid/x", "cannot be resolved"),
-        "nowhere": (shop.url("nowhere"), "there is no repository"),
-        "no-repository": ("file:///etc", "there is no repository"),
+    bad: dict[str, tuple[dict[str, Any], str]] = {
+        "option": ({"url": "--upload-pack=touch /tmp/x"}, "option of git"),
+        "helper": ({"url": "ext::sh -c touch% /tmp/x"}, "transport helpers"),
+        "git-protocol": ({"url": "git://host.invalid/x"}, "'git' is not allowed"),
+        "path": ({"url": str(shop.folder / "target.git")}, "written file:///path"),
+        "with-login": ({"url": "https://me:word@host.invalid/x"}, "login"),
+        "metadata": ({"url": "http://169.254.169.254/x.git"}, "cloud metadata"),
+        "unresolved": ({"url": "https://host.invalid/x"}, "cannot be resolved"),
+        "nowhere": ({"url": shop.url("nowhere")}, "there is no repository"),
+        "no-repository": ({"url": "file:///etc"}, "there is no repository"),
+        "no-url": ({}, "no `url`"),
+        "bad-branch": ({"url": shop.url("sun0"), "branch": "-x"}, "name of a branch"),
+        "no-branch": ({"url": shop.url("sun0"), "branch": "nope"}, "no branch 'nope'"),
     }
-    for name, (url, says) in bad.items():
-        yield Expected(name, {"id": name, "url": url}, "clone", says)
-    yield Expected("no-url", {"id": "no-url"}, "clone", "no `url`")
-    yield Expected(
-        "no-branch", {"id": "no-branch", "url": shop.url("target"), "branch": "nope"}, "clone", "no branch 'nope'"
-    )
-    yield Expected(
-        "bad-branch", {"id": "bad-branch", "url": shop.url("target"), "branch": "-x"}, "clone", "name of a branch"
-    )
+    for name, (fields, says) in bad.items():
+        yield Expected(name, {"id": name, **fields}, "clone", says)
 
 
 def _over_http(shop: Workshop, server_url: str) -> Iterator[Expected]:
     """Over the loopback server of tests/shared/git_server.py."""
-    git(shop.make("served", javascript("served")), "update-server-info")
-    for way in ("smart", "dumb", "moved"):
-        yield Expected(
-            f"http-{way}",
-            {"id": f"http-{way}", "url": f"{server_url}/{way}/served.git"},
-            about={"about.name": "served"},
-        )
-    failing = {
+
+    def served() -> None:
+        if not (shop.folder / "served.git").exists():
+            git(shop.make("served", javascript("served")), "update-server-info")
+
+    ways = {
+        "smart": "",
+        "dumb": "",
+        "moved": "",
         "away": "cloud metadata",
         "loop": "redirects",
         "login": "needs a login",
         "broken": "cannot be reached",
         "none": "there is no repository",
     }
-    for way, says in failing.items():
-        yield Expected(f"http-{way}", {"id": f"http-{way}", "url": f"{server_url}/{way}/served.git"}, "clone", says)
+    for way, says in ways.items():
+        entry = {"id": f"http-{way}", "url": f"{server_url}/{way}/served.git"}
+        facts = {} if says else {"about.name": "served"}
+        yield Expected(entry["id"], entry, "clone" if says else "", says, about=facts, make=served)
 
 
 FEW = (
