@@ -40,12 +40,13 @@ def row_of(result: ItemResult, today: date) -> dict[str, Any]:
     """One repository of the catalogue. What a stage has not reached is None."""
     clone, enrich, analyse, outdated = (result.values.get(name) for name in ("clone", "enrich", "analyse", "outdated"))
     skipped = result.stages.get("outdated")
+    is_ok = result.status in (OK, "skipped")  # skipped: nothing had to be done, and what is known is still so
     return {
         "id": result.id,
         **{name: result.item.get(name) for name in ("url", "name", "maintainer", "category")},
-        "status": OK if result.status in (OK, "skipped") else result.status,
+        "status": OK if is_ok else result.status,
         "failure_phase": result.failure_phase,
-        "error": _PREFIX.sub("", result.error) if result.error else None,
+        "error": None if is_ok else _PREFIX.sub("", result.error or ""),
         "repository": _repository(clone, today) if clone else None,
         "about": enrich,
         "analysis": analyse,
