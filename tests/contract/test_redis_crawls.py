@@ -513,3 +513,30 @@ def test_a_page_that_was_parsed_by_one_that_was_killed_before_its_batch_was_safe
     again = pod.process("pod0-parser0")
     assert [(one.lease.url, one.reference) for one in again.take(9)] == [(lease.url, b"place")]
     assert fetcher.claim("me", 9) == [], "it was fetched"
+
+
+def test_all_sites_that_wait_for_a_permit_go_on_when_the_limit_is_lifted(pod: Pod) -> None:
+    frontier = pod.process()
+    crawl = frontier.open_crawl("other", CrawlLimits(max_pages=1), polite(0.0))
+    hosts = [f"h{number}" for number in range(300)]
+    allow(frontier, *hosts)
+    frontier.admit(crawl, [one for host in hosts for one in pages(host, 1)])
+    (lease,) = [lease for _ in range(9) for lease in frontier.claim("me", 999)]
+    assert pod.client.exists(f"blocked:{crawl}")
+    frontier.change_crawl(crawl, CrawlLimits(max_pages=2), polite(0.0), 1.0)
+    assert pod.client.exists(f"blocked:{crawl}"), "they wait on"
+    frontier.change_crawl(crawl, CrawlLimits(), polite(0.0), 1.0)
+    assert len({lease.key, *(lease.key for _ in range(9) for lease in frontier.claim("me", 999))}) == 300
+
+
+def test_an_end_that_was_not_confirmed_is_undone_also_where_nothing_was_queued(pod: Pod) -> None:
+    frontier = pod.process()
+    empty, asked = (frontier.open_crawl(name, CrawlLimits(), polite(0.0)) for name in ("empty", "asked"))
+    allow(frontier, "a")
+    frontier.admit(asked, pages("a", 2))
+    for crawl in (empty, asked):
+        frontier.close_crawl(crawl)
+    again = pod.process()
+    assert {empty, asked} <= set(again.kept_crawls())
+    assert (again.crawl_standing(empty).queued, again.crawl_standing(asked).queued) == (0, 2)
+    assert again.find_crawl("empty") == empty

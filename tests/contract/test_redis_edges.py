@@ -590,6 +590,24 @@ def test_sites_that_have_nothing_any_more_take_no_place_of_their_address(pod: Po
     assert pod.client.scard("P:192.0.2.1") < 20
 
 
+def test_what_a_host_asked_for_holds_for_the_address_that_it_turns_out_to_share(pod: Pod) -> None:
+    frontier = pod.process(key_scope="ip")
+    frontier.robots_known("http://a", ALLOW, None)
+    frontier.robots_known("http://b", ALLOW, 50.0)
+    frontier.admit(1, [*pages(1), *pages(1, host="b")])
+    pod.time += 51.0
+    by_host = {lease.key: lease for lease in frontier.claim("me", 9)}
+    wanted = [Wanted(by_host[host], "192.0.2.1", delay_s) for host, delay_s in (("a", 0.0), ("b", 50.0))]
+    assert frontier.take_places(wanted) == [True, False]
+    frontier.cool([Ended(by_host["a"], frontier.now(), ok=True)])
+    frontier.finish([Outcome(by_host["a"], End.PAGE)])
+    assert frontier.claim("me", 9) == []
+    pod.time += 49.0
+    assert frontier.claim("me", 9) == []
+    pod.time += 1.5
+    assert [lease.key for lease in frontier.claim("me", 9)] == ["b"]
+
+
 def test_whoever_has_lost_its_lease_gives_back_no_others_when_its_address_is_taken(pod: Pod) -> None:
     section = PolitenessSection(delay_s=10.0, places=1, key_scope="ip")
 

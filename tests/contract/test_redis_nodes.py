@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.client import Pipeline
+from redis.exceptions import WatchError
 
 from weft import urls
 from weft.config import PolitenessSection
@@ -18,7 +20,7 @@ from weft.frontier.redis.client import PodClient
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.pod_info import PodIdentity, agree, bind, take, unbind
 from weft.frontier.redis.routing import OtherPod, RoutedRedisFrontier
-from weft.frontier.redis.shared import hold_all, runner, settle, used_permits
+from weft.frontier.redis.shared import SHARED_KEY, hold_all, runner, settle, used_permits
 from weft.records import Found
 from weft.supervise.redis_server import RedisServer
 
@@ -135,3 +137,18 @@ def test_a_pod_that_was_never_given_permits_is_recorded_once(server: str, tmp_pa
     frontier.record_permits(1, 1, 0)
     assert frontier.give_permits(1, 0, 9) == 6
     frontier.close()
+
+
+def test_a_node_that_another_was_quicker_than_looks_again(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    execute, tries = Pipeline.execute, []
+
+    def overtaken(self: Any, *args: Any, **more: Any) -> Any:
+        tries.append(1)
+        if len(tries) == 1:
+            raise WatchError
+        return execute(self, *args, **more)
+
+    monkeypatch.setattr(Pipeline, "execute", overtaken)
+    assert settle(client, "redis", {"a": "1"}, may_change=False) == {}
+    assert len(tries) == 2
+    assert client.hgetall(SHARED_KEY) == {b"a": b"1"}

@@ -254,8 +254,10 @@ def test_a_frontier_made_anew_keeps_what_cannot_be_found_again(tmp_path: Path) -
     assert kept.execute("SELECT origin FROM robots_history").fetchall() in ([], [("http://h1.test",)])
     assert kept.execute("SELECT count(*) FROM robots").fetchone() == (0,)
     kept.close()
-    view = FrontierView([tmp_path])
-    assert view.rebuilt_at() > 0
+    other = tmp_path.with_name("other")
+    opened(other).close()
+    view = FrontierView([tmp_path, other])
+    assert view.rebuilt_at() > 0, "one of them was"
     view.close()
     assert left_in(tmp_path) == {URLS[9]}
     assert not renew(tmp_path, []), "one that can be read is kept, and takes in what is stored"
