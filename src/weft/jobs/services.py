@@ -124,9 +124,10 @@ class Api:
             order = WorkerOrder(self._config, index, fd, str(beats))
             return Command(argv, stdin=order.framed(), keeps_words=True, inherits=(fd,))
 
+        # Without an engine it answers what it can, and its runner ends the tasks whose deadlines pass.
         return Service(
             name, command, health=self._health(beats, engine), policy=WORKER_POLICY, ask=Ask.CLOSE_INPUT,
-            judge=_judged, needs=(engine,), environment=environment,
+            judge=_judged, needs=(engine,), needs_once=True, environment=environment,
         )  # fmt: skip
 
     def _health(self, beats: Path, engine: Service) -> HealthCheck:
@@ -185,5 +186,7 @@ def _touched(pulse: Path) -> int:
 
 
 def _judged(how: Exit) -> Verdict:
-    """What it refuses it would refuse again."""
-    return Verdict.FINAL if how.code == REFUSED else Verdict.BY_TIME
+    """What it refuses it would refuse again; who kills it from outside has not found a mistake in it."""
+    if how.code == REFUSED:
+        return Verdict.FINAL
+    return Verdict.HARMLESS if how.signal_name == "SIGKILL" else Verdict.BY_TIME

@@ -136,17 +136,20 @@ class Service:
         judge: Callable[[Exit], Verdict] = lambda _: Verdict.BY_TIME,
         on_start: Callable[[int], None] = lambda _: None,
         needs: Sequence[Need] = (),
+        needs_once: bool = False,
         environment: Mapping[str, str] | None = None,
         words: Callable[[], str] = lambda: "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`needs` hold back a start alone: once it runs, it goes on when one of them fails.
+        """`needs` hold back a start alone: once it runs, it goes on when one of them fails. `needs_once`: its first
+        start alone, because it has something to do without them.
 
         `judge`: what an exit without a stop request means. `on_start` gets each new pid, before the descriptors
         that the process inherits are closed here. `environment`: what is added to that of its processes.
         `words`: what it has said last, where that is not on standard error."""
         self.name = name
         self.needs = tuple(needs)
+        self._needs_once = needs_once
         self.report = Report(Health.STARTING)
         self.last_words = ""
         self.last_error = ""  # what went wrong last, in one line; it stays when that is over
@@ -217,7 +220,7 @@ class Service:
         """Does what is due: start, request a stop, kill."""
         step = self.child.next_step()
         if step is Step.START:
-            if all(other.healthy for other in self.needs):
+            if (self._needs_once and self.starts) or all(other.healthy for other in self.needs):
                 self._start()
         elif step is Step.TERMINATE and self._held is not None:
             if self._ask is not Ask.CLOSE_INPUT or not self._held.close_input():

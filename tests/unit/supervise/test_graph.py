@@ -80,6 +80,22 @@ def test_a_service_is_started_after_what_it_needs_and_stopped_before_it(graph: G
     assert [state_of(one) for one in graph] == ["stopped"] * 3
 
 
+def test_who_needs_others_for_its_first_start_alone_comes_back_without_them(graph: Graph, clock: Clock) -> None:
+    report = HEALTHY
+    engine = service("engine", clock, health=lambda _: report)
+    api, waits = service("api", clock, engine, needs_once=True), service("waits", clock, engine)
+    graph.add([engine, api, waits])
+    until(graph, lambda: all(one.healthy for one in graph))
+    report = Report(Health.STARTING)
+    for one in (api, waits):
+        assert one.pid is not None
+        os.kill(one.pid, signal.SIGKILL)
+    until(graph, lambda: api.pid is None and waits.pid is None)
+    clock.now_s += 5
+    until(graph, lambda: api.pid)
+    assert (engine.healthy, api.starts, waits.starts) == (False, 2, 1)
+
+
 def test_a_crash_loop_is_given_up_with_its_last_words_and_the_others_go_on(graph: Graph, clock: Clock) -> None:
     dies = [sys.executable, "-Sc", "import sys; sys.exit('no such licence')"]
     bad = Service("bad", lambda: Command(dies, keeps_words=True), policy=POLICY, clock=clock, health=_never)
