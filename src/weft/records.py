@@ -127,3 +127,11 @@ class Row(Struct, frozen=True, gc=False):
     def is_whole(self) -> bool:
         """Whether the response is complete."""
         return self.error not in BROKEN_OFF
+
+
+class Table(Struct, frozen=True):
+    """What a room shows of itself on the dashboard: a few rows, and a note where there is something to say."""
+
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    note: str = ""

@@ -37,7 +37,7 @@ def serve(config_file: str | None, as_json: bool, quiet: bool, **values: Any) ->
         http://127.0.0.1:8000/scraping/async-scrape
 
     Tasks and pages are kept in the data dir; a service that is started there again goes on with them. Ctrl-C ends it in
-    good order. Beyond loopback it needs API keys.
+    good order. Its address in a browser is the dashboard. Beyond loopback it needs API keys.
     """
     from weft.config import load_service
     from weft.system.supervisor import Supervisor
@@ -49,7 +49,8 @@ def serve(config_file: str | None, as_json: bool, quiet: bool, **values: Any) ->
         if as_json:
             print_document({"url": url})
         elif not quiet:
-            click.echo(f"weft: the scrape service listens at {url} (its routes: {url}/docs)", err=True)
+            where = f"open it in a browser; its routes: {url}/docs"
+            click.echo(f"weft: the scrape service listens at {url} ({where})", err=True)
 
     supervisor.run(say, ("engine", "api"), until_failure=True)
     return 0

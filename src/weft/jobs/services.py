@@ -13,7 +13,7 @@ import os
 import socket
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from weft.config import ServiceConfig
@@ -92,9 +92,16 @@ def _listens(path: Path, pid: int) -> bool:
 class Api:
     """The workers, and the socket at which they answer."""
 
-    def __init__(self, config: ServiceConfig, engine: Service, environment: Mapping[str, str] | None = None) -> None:
-        """Listens, though nobody answers yet."""
+    def __init__(
+        self,
+        config: ServiceConfig,
+        engine: Service,
+        environment: Mapping[str, str] | None = None,
+        panels: Sequence[str] = (),
+    ) -> None:
+        """Listens, though nobody answers yet. `panels`: see jobs/dashboard/panels.py."""
         self._config = config
+        self._panels = tuple(panels)
         self._data_dir = Path(config.server.data_dir)
         self._socket = _listening(config)
         self._probe = Probe(self._healthz)
@@ -121,7 +128,7 @@ class Api:
             argv = [sys.executable, "-m", "weft.jobs.worker", str(self._data_dir), str(index)]
             # The process gets a copy of the socket; what is handed over is closed here, so it is one more.
             fd = os.dup(self._socket.fileno())
-            order = WorkerOrder(self._config, index, fd, str(beats))
+            order = WorkerOrder(self._config, index, fd, str(beats), self._panels)
             return Command(argv, stdin=order.framed(), keeps_words=True, inherits=(fd,))
 
         # Without an engine it answers what it can, and its runner ends the tasks whose deadlines pass.

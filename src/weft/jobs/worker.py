@@ -35,6 +35,7 @@ class WorkerOrder(msgspec.Struct, frozen=True):
     index: int
     socket: int  # the descriptor of the listening socket
     pulse: str  # the file that is touched while it is well
+    panels: tuple[str, ...] = ()  # what other rooms show on the dashboard, as `module:name`
 
     def framed(self) -> bytes:
         """As it goes over the pipe."""
@@ -47,6 +48,7 @@ async def serve(order: WorkerOrder, has_gone: Callable[[Callable[[], None]], Non
     from weft.jobs.api.app import create_app
     from weft.jobs.api.server import server_of
     from weft.jobs.api.settings import ApiSettings
+    from weft.jobs.dashboard.panels import load_panels
 
     config = order.config
     service = EmbeddedJobService(config)
@@ -54,9 +56,9 @@ async def serve(order: WorkerOrder, has_gone: Callable[[Callable[[], None]], Non
     settings = ApiSettings(
         data_dir=data_dir, host=config.server.host, workers=config.server.workers, index=order.index,
         allow_private=config.fetch.allow_private, max_articles=config.jobs.max_articles,
-        metrics_dir=data_dir / ENGINE / "metrics",
+        log_dir=Path(config.log.log_dir), metrics_dir=data_dir / ENGINE / "metrics",
     )  # fmt: skip
-    server = server_of(create_app(service, settings))
+    server = server_of(create_app(service, settings, load_panels(order.panels)))
 
     def end() -> None:
         server.should_exit = True

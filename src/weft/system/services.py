@@ -22,6 +22,9 @@ from weft.supervise.redis_server import end_leftovers
 from weft.supervise.service import Service
 from weft.system.redis import redis_of
 
+# What other rooms show on the dashboard, which knows none of them: see jobs/dashboard/panels.py.
+PANELS = ("weft.crawl.machine:MachineCrawls",)
+
 
 @dataclass(frozen=True, slots=True)
 class Made:
@@ -58,7 +61,7 @@ def declared(config: ServiceConfig, environment: Mapping[str, str]) -> dict[str,
     def api(made: Mapping[str, Made]) -> Made:
         (needed,) = made["engine"].services
         assert isinstance(needed, Service)
-        served = Api(config, needed, environment)
+        served = Api(config, needed, environment, PANELS)
         return Made(served.workers, served.url, served.close)
 
     workers = [worker_log(config, index) for index in range(config.server.workers)]

@@ -1,4 +1,4 @@
-"""The application: every route of the scrape service over HTTP, behind its gate.
+"""The application: every route of the scrape service over HTTP, behind its gate, and the dashboard behind its door.
 
 `create_app(service, settings)` makes one for a worker. It knows the service by its protocol alone.
 """
@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -14,7 +14,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from weft import __version__
 from weft.errors import WeftError
@@ -30,6 +30,8 @@ from weft.jobs.api.settings import ApiSettings
 from weft.jobs.api.streams import Places
 from weft.jobs.api.tasks import TaskRoutes
 from weft.jobs.api.webhooks import WebhookReplay, WebhookRoutes
+from weft.jobs.dashboard.app import Dashboard
+from weft.jobs.dashboard.panels import Panel
 from weft.jobs.service import JobService
 from weft.telemetry import Log
 
@@ -38,8 +40,8 @@ _HEADER_NAMES = {name.lower(): name for name in ("Idempotency-Key", "If-None-Mat
 log = Log("weft.jobs.api")
 
 
-def create_app(service: JobService, settings: ApiSettings) -> ASGIApp:
-    """The application of one worker."""
+def create_app(service: JobService, settings: ApiSettings, panels: Sequence[Panel] = ()) -> ASGIApp:
+    """The application of one worker; `panels` are what other rooms show on the dashboard."""
     feeds, places = Feeds(service, settings.heartbeat_s), Places(settings)
     figures = WorkerFigures(
         settings.metrics_dir or settings.data_dir / "metrics", settings.index, settings.data_dir / "engine" / "metrics"
@@ -57,14 +59,34 @@ def create_app(service: JobService, settings: ApiSettings) -> ASGIApp:
         title="Weft", version=__version__, summary="Scrapes in the background, and never lies about how far it is.",
         lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False,
     )  # fmt: skip
-    app.include_router(TaskRoutes(service, settings, feeds, places).router())
+    tasks = TaskRoutes(service, settings, feeds, places)
+    app.include_router(tasks.router())
     app.include_router(WebhookRoutes(service).router())
     app.include_router(HealthRoutes(service, places, figures).router())
     for error, handler in _HANDLERS.items():
         app.add_exception_handler(error, handler)
     keyring = Keyring(settings.keys_file)
     _add_documents(app, keyring)
-    return Gate(app, settings, keyring, figures, feeds.close)
+    gate = Gate(app, settings, keyring, figures, feeds.close)
+    return Doors(gate, Dashboard(service, settings, keyring, figures, places, tasks.rate, panels))
+
+
+class Doors:
+    """Both ways in: each has the paths that are its own."""
+
+    def __init__(self, gate: Gate, dashboard: Dashboard) -> None:
+        self._gate = gate
+        self._dashboard = dashboard
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        is_page = scope["type"] == "http" and self._dashboard.owns(scope["path"])
+        await (self._dashboard if is_page else self._gate)(scope, receive, send)
+
+    def end_streams(self) -> None:
+        """For the server, before it waits for what is under way."""
+        self._gate.end_streams()
+        self._dashboard.close()
 
 
 async def _save(figures: WorkerFigures, places: Places) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -27,12 +27,13 @@ from weft.telemetry import Log
 OPEN = frozenset({"/healthz", "/readyz", "/openapi.json", "/docs"})
 _NO_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
 _PORT = re.compile(r":[0-9]{1,5}\Z")
-_SAFE_HEADERS = [
+SAFE_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
-]
+)
+_NO_REFERRER = (b"referrer-policy", b"no-referrer")
+_ONCE = frozenset({"host", "origin", "authorization", "x-api-key", "content-type", "idempotency-key"})
 log = Log("weft.jobs.api")
 
 
@@ -75,7 +76,7 @@ class Gate:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
             return
-        answer = _Answer(send)
+        answer = Answer(send, (*SAFE_HEADERS, _NO_REFERRER))
         began = perf_counter()
         try:
             await self._checked(scope, receive, answer)
@@ -83,12 +84,12 @@ class Gate:
             route = getattr(scope.get("route"), "path", "none")
             self._watcher.answered(route, scope["method"], answer.status, perf_counter() - began)
 
-    async def _checked(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+    async def _checked(self, scope: Scope, receive: Receive, answer: Answer) -> None:
         try:
-            headers = _headers(scope)
+            headers = headers_of(scope)
             scope["caller"] = self._caller(scope, headers)
             if scope["method"] not in _NO_BODY:
-                receive = _replay(await self._body(headers, receive))
+                receive = replay(await body_of(headers, receive, self._settings))
             await self._app(scope, receive, answer)
         except Refusal as refusal:
             await refusal.response()(scope, receive, answer)
@@ -103,7 +104,7 @@ class Gate:
 
     def _caller(self, scope: Scope, headers: dict[str, str]) -> Caller:
         if self._keyring.is_empty:
-            self._check_origin(scope["method"], headers)
+            check_origin(scope["method"], headers)
             return Caller()
         if scope["path"] in OPEN:
             return Caller(scopes=frozenset())
@@ -115,71 +116,71 @@ class Gate:
             raise Refusal(401, said, headers={"WWW-Authenticate": 'Bearer realm="weft"'})
         return Caller(key.id, frozenset(key.scopes))
 
-    def _check_origin(self, method: str, headers: dict[str, str]) -> None:
-        host = headers.get("host", "")
-        if not is_loopback(_PORT.sub("", host)):
-            raise Refusal.of_field("Host", "is no name of this machine: without API keys only loopback names are", 403)
-        origin = headers.get("origin")
-        if origin is not None and origin.lower() != f"http://{host}".lower():
-            raise Refusal.of_field("Origin", "is another site's: its pages may not use this service", 403)
-        crosses = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
-        if crosses and not (method == "GET" and _is_visit(headers)):
-            raise Refusal.of_field("Sec-Fetch-Site", "another site's page made this request: it is refused", 403)
 
-    async def _body(self, headers: dict[str, str], receive: Receive) -> bytes:
-        most = self._settings.max_body_bytes
-        length = headers.get("content-length", "")
-        if length.isdigit() and int(length) > most:
-            raise _too_large(most)
-        try:
-            async with asyncio.timeout(self._settings.body_timeout_s):
-                body = await _read(receive, most)
-        except TimeoutError:
-            raise Refusal(408, "the body did not arrive in time", headers={"Connection": "close"}) from None
-        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if (body or kind) and kind != "application/json":
-            raise Refusal.of_field("Content-Type", f"{kind[:100]!r} is not accepted; send application/json", 415)
-        return body
-
-
-class _Answer:
+class Answer:
     """Passes an answer on, with the headers that all have, and remembers its status."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, headers: Sequence[tuple[bytes, bytes]]) -> None:
         self._send = send
+        self._headers = headers
         self.status = 0
         self.is_whole = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message["headers"] = [*message.get("headers", ()), *_SAFE_HEADERS]
+            message["headers"] = [*message.get("headers", ()), *self._headers]
         elif not message.get("more_body", False):
             self.is_whole = True
         await self._send(message)
 
 
-def _headers(scope: Scope) -> dict[str, str]:
+def headers_of(scope: Scope) -> dict[str, str]:
     """By name; of several with one name those that decide anything are refused."""
     found: dict[str, str] = {}
     for raw, value in scope["headers"]:
         name = raw.decode("latin-1")
-        if name in found and name in (
-            "host",
-            "origin",
-            "authorization",
-            "x-api-key",
-            "content-type",
-            "idempotency-key",
-        ):
+        if name in found and name in _ONCE:
             raise Refusal.of_field(name, "was sent twice", 400)
         found[name] = value.decode("latin-1")
     return found
 
 
-def _is_visit(headers: MutableMapping[str, str]) -> bool:
+def check_origin(method: str, headers: Mapping[str, str]) -> None:
+    """Refuses what another site's page could have sent, where no key says who asks."""
+    host = headers.get("host", "")
+    if not is_loopback(_PORT.sub("", host)):
+        raise Refusal.of_field("Host", "is no name of this machine: without API keys only loopback names are", 403)
+    origin = headers.get("origin")
+    if origin is not None and origin.lower() != f"http://{host}".lower():
+        raise Refusal.of_field("Origin", "is another site's: its pages may not use this service", 403)
+    crosses = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+    if crosses and not (method == "GET" and _is_visit(headers)):
+        raise Refusal.of_field("Sec-Fetch-Site", "another site's page made this request: it is refused", 403)
+
+
+def _is_visit(headers: Mapping[str, str]) -> bool:
     """Somebody follows a link to the service: a page that they will see, not one that another page can read."""
     return headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+
+
+async def body_of(
+    headers: Mapping[str, str], receive: Receive, settings: ApiSettings, accepted: str = "application/json"
+) -> bytes:
+    """A request's body, within its limits; a Refusal for what is too large, too slow or of another kind."""
+    most = settings.max_body_bytes
+    length = headers.get("content-length", "")
+    if length.isdigit() and int(length) > most:
+        raise _too_large(most)
+    try:
+        async with asyncio.timeout(settings.body_timeout_s):
+            body = await _read(receive, most)
+    except TimeoutError:
+        raise Refusal(408, "the body did not arrive in time", headers={"Connection": "close"}) from None
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if (body or kind) and kind != accepted:
+        raise Refusal.of_field("Content-Type", f"{kind[:100]!r} is not accepted; send {accepted}", 415)
+    return body
 
 
 def _too_large(most: int) -> Refusal:
@@ -202,7 +203,8 @@ async def _read(receive: Receive, most: int) -> bytes:
             return b"".join(pieces)
 
 
-def _replay(body: bytes) -> Receive:
+def replay(body: bytes) -> Receive:
+    """Gives a body that was read to whoever reads it next."""
     message: dict[str, Any] | None = {"type": "http.request", "body": body, "more_body": False}
 
     async def receive() -> Message:

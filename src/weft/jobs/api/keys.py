@@ -78,6 +78,12 @@ class Keyring:
         self._refresh()
         return sorted(self._keys.values(), key=lambda key: key.created_at)
 
+    def find(self, key_id: str) -> ApiKey | None:
+        """A key that is valid, by its id."""
+        self._refresh()
+        found = self._keys.get(key_id)
+        return found if found is not None and found.revoked_at is None else None
+
     def check(self, given: str) -> ApiKey | None:
         """The key that a caller has shown; None if it is none, or is revoked."""
         self._refresh()

@@ -53,13 +53,18 @@ class Refusal(Exception):
         """As it goes out."""
         body: dict[str, Any] = {
             "type": "about:blank",
-            "title": _PHRASES.get(self.status, "Error"),
+            "title": phrase(self.status),
             "status": self.status,
             "detail": self.detail,
         }
         if self.errors:
             body["errors"] = [{"field": field, "detail": detail} for field, detail in self.errors]
         return Response(msgspec.json.encode(body), self.status, self.headers, MEDIA_TYPE)
+
+
+def phrase(status: int) -> str:
+    """What a status is called."""
+    return _PHRASES.get(status, "Error")
 
 
 def problem_of(error: WeftError) -> Refusal:

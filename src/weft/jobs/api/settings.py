@@ -31,6 +31,7 @@ class ApiSettings(Struct, frozen=True, kw_only=True):
     max_streams_per_key: int = 2_500
     stall_s: float = 20.0  # a stream whose reader has taken nothing for this long is cut off
     heartbeat_s: float = 15.0  # a stream that has nothing to say says so this often
+    log_dir: Path | None = None  # of the service's log files
     metrics_dir: Path | None = None  # of all processes of the service; none: the worker's own figures alone
 
     @property

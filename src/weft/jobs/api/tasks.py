@@ -55,7 +55,7 @@ class TaskRoutes:
         self._settings = settings
         self._feeds = feeds
         self._places = places
-        self._rate = Rate(settings.share(settings.submits_per_s), settings.share(settings.submit_burst))
+        self.rate = Rate(settings.share(settings.submits_per_s), settings.share(settings.submit_burst))
 
     def router(self) -> APIRouter:
         """All of them."""
@@ -109,15 +109,15 @@ class TaskRoutes:
     ) -> Response:
         """Checks the order, keeps it, and answers with the task's id; the work is done in the background."""
         caller = needs(request, KeyScope.SUBMIT)
-        if (waits := self._rate.take(caller.owner)) > 0:
+        if (waits := self.rate.take(caller.owner)) > 0:
             raise Refusal(429, "too many submissions: try again later", retry_after_s=waits)
         order = parse_order(await request.body())
-        url, spec = self._checked(order)
+        url, spec = spec_of(order, self._settings)
         idempotency = None
         if idempotency_key is not None:
             if not _IDEMPOTENCY_KEY.fullmatch(idempotency_key):
                 raise Refusal.of_field("Idempotency-Key", "use 1 to 200 visible ASCII characters")
-            idempotency = Idempotency(idempotency_key, _digest(url, spec))
+            idempotency = Idempotency(idempotency_key, digest_of(url, spec))
         done = await self._service.submit(
             Submission(urls=(url,), spec=spec, owner=caller.owner, idempotency=idempotency)
         )
@@ -125,26 +125,6 @@ class TaskRoutes:
         if not done.is_new:
             headers["Idempotent-Replayed"] = "true"
         return answers.json_answer(answers.submitted(done.task), 202, headers)
-
-    def _checked(self, order: schemas.AsyncScrapeRequest) -> tuple[str, TaskSpec]:
-        try:
-            url = check_target(order.url, self._settings.allow_private)
-        except BadUrl as error:
-            raise Refusal.of_field("url", str(error)) from None
-        check_rules(order)
-        articles = order.max_concurrent_articles or self._settings.max_articles
-        return url, TaskSpec(
-            max_depth=order.max_depth, timeout_s=order.timeout_minutes * 60.0,
-            max_concurrent_articles=articles, retry_attempts=order.retry_attempts,
-            partial_results_ok=order.partial_results_ok, export_format=order.export_format, max_pages=order.max_pages,
-            include=tuple(order.include), exclude=tuple(order.exclude), scope=order.scope, extract=order.extract,
-            formats=tuple(dict.fromkeys(order.formats)),
-            format_options={
-                "include_tags": order.include_tags, "exclude_tags": order.exclude_tags,
-                "only_main_content": order.only_main_content,
-            },
-            webhook=webhook_of(order.webhook, self._settings.allow_private),
-        )  # fmt: skip
 
     async def status(
         self,
@@ -250,6 +230,28 @@ class TaskRoutes:
         return answers.json_answer(answers.changed(task))
 
 
+def spec_of(order: schemas.AsyncScrapeRequest, settings: ApiSettings) -> tuple[str, TaskSpec]:
+    """The URL and the task of an order; a Refusal that names what is wrong with it."""
+    try:
+        url = check_target(order.url, settings.allow_private)
+    except BadUrl as error:
+        raise Refusal.of_field("url", str(error)) from None
+    check_rules(order)
+    articles = order.max_concurrent_articles or settings.max_articles
+    return url, TaskSpec(
+        max_depth=order.max_depth, timeout_s=order.timeout_minutes * 60.0,
+        max_concurrent_articles=articles, retry_attempts=order.retry_attempts,
+        partial_results_ok=order.partial_results_ok, export_format=order.export_format, max_pages=order.max_pages,
+        include=tuple(order.include), exclude=tuple(order.exclude), scope=order.scope, extract=order.extract,
+        formats=tuple(dict.fromkeys(order.formats)),
+        format_options={
+            "include_tags": order.include_tags, "exclude_tags": order.exclude_tags,
+            "only_main_content": order.only_main_content,
+        },
+        webhook=webhook_of(order.webhook, settings.allow_private),
+    )  # fmt: skip
+
+
 def check_rules(order: schemas.AsyncScrapeRequest) -> None:
     """Refuses rules and selectors that no page could be read with."""
     try:
@@ -273,7 +275,8 @@ def parse_order(body: bytes) -> schemas.AsyncScrapeRequest:
     raise invalid_fields(found, _ACCEPTS, _FIELDS)
 
 
-def _digest(url: str, spec: TaskSpec) -> str:
+def digest_of(url: str, spec: TaskSpec) -> str:
+    """What an idempotency key stands for."""
     return sha256(msgspec.json.encode([url, spec], order="sorted")).hexdigest()
 
 

@@ -1,0 +1,127 @@
+"""The dashboard of one worker: its routes, and what they share."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
+
+from weft.errors import WeftError
+from weft.jobs.api.callers import needs, task_owner
+from weft.jobs.api.gate import Watcher
+from weft.jobs.api.keys import Keyring, KeyScope
+from weft.jobs.api.problems import Refusal, problem_of
+from weft.jobs.api.rates import Rate
+from weft.jobs.api.settings import ApiSettings
+from weft.jobs.api.streams import EventStream, Places
+from weft.jobs.dashboard.board import Board
+from weft.jobs.dashboard.channels import Channels
+from weft.jobs.dashboard.door import ROUTE, Door
+from weft.jobs.dashboard.one_task import OneTask
+from weft.jobs.dashboard.ordering import Ordering
+from weft.jobs.dashboard.pages import Pages, squeezed
+from weft.jobs.dashboard.panels import Panel
+from weft.jobs.dashboard.service_page import ServicePage
+from weft.jobs.dashboard.sessions import Sessions
+from weft.jobs.dashboard.signing import Signing
+from weft.jobs.dashboard.task_lists import TaskLists
+from weft.jobs.service import JobService
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class Dashboard:
+    """The pages, behind their door."""
+
+    def __init__(
+        self,
+        service: JobService,
+        settings: ApiSettings,
+        keyring: Keyring,
+        watcher: Watcher,
+        places: Places,
+        rate: Rate,
+        panels: Sequence[Panel] = (),
+    ) -> None:
+        self._settings = settings
+        self._places = places
+        self._service = service
+        self._board = Board(service, keyring)
+        self._channels = Channels(settings.heartbeat_s)
+        pages, sessions = Pages(lambda: not keyring.is_empty), Sessions(settings.data_dir, keyring)
+        self._task = OneTask(service, self._board, pages, settings)
+        routes = self._routes(
+            pages, TaskLists(service, self._board, pages), Ordering(service, pages, settings, rate),
+            ServicePage(service, self._board, pages, settings, places, panels), Signing(keyring, sessions, pages),
+        )  # fmt: skip
+        self._router = Router(routes, redirect_slashes=False)
+        self._door = Door(self._routed, pages, settings, keyring, sessions, watcher)
+        self.owns = self._door.owns
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        await self._door(scope, receive, send)
+
+    async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["app"] = self  # so that the router raises what it would answer with a plain text
+        try:
+            await self._router(scope, receive, send)
+        except HTTPException as error:
+            said = {404: "there is no such page", 405: "this page does not have that method"}
+            headers = dict(error.headers or {})
+            raise Refusal(error.status_code, said.get(error.status_code, error.detail), headers=headers) from None
+
+    def close(self) -> None:
+        """The worker ends: so do its streams."""
+        self._channels.close()
+
+    def _routes(
+        self, pages: Pages, lists: TaskLists, ordering: Ordering, service: ServicePage, signing: Signing
+    ) -> list[Route]:
+        async def static(request: Request) -> Response:
+            return pages.static(request)
+
+        one = "/tasks/{task_id}"
+        get: dict[str, Endpoint] = {
+            "/": lists.show, "/new": ordering.show, "/service": service.show, "/sign-in": signing.show,
+            "/static/{name}": static, "/live": self._live, one: self._task.show, one + "/pages": self._task.rows,
+            one + "/results": self._task.results, one + "/live": self._live_task,
+        }  # fmt: skip
+        post: dict[str, Endpoint] = {
+            "/new": ordering.send, "/sign-in": signing.enter, "/sign-out": signing.leave,
+            one + "/pause": self._task.pause, one + "/resume": self._task.resume, one + "/cancel": self._task.cancel,
+        }  # fmt: skip
+        return [
+            Route(path, partial(_answered, path, endpoints), methods=list(endpoints))
+            for path in dict.fromkeys((*get, *post))
+            if (endpoints := {name: of[path] for name, of in (("GET", get), ("POST", post)) if path in of})
+        ]
+
+    async def _live(self, request: Request) -> Response:
+        """How the tasks that run stand, once a second."""
+        owner = needs(request, KeyScope.READ).owner
+        watch = self._channels.watch(("tasks", owner), "tasks", lambda: self._board.tasks(owner))
+        return EventStream(lambda _: watch, self._places, owner, self._settings)
+
+    async def _live_task(self, request: Request) -> Response:
+        """How one task stands, once a second."""
+        task_id = str(request.path_params["task_id"])
+        owner = task_owner(request, task_id, KeyScope.READ)
+        await self._board.status(task_id, owner)  # refuses what is not there, or another's
+        watch = self._channels.watch(("task", task_id), "task", lambda: self._task.live(task_id, owner))
+        return EventStream(lambda _: watch, self._places, owner, self._settings)
+
+
+async def _answered(path: str, endpoints: dict[str, Endpoint], request: Request) -> Response:
+    """Every error that can occur becomes a Refusal, for which the door has a page."""
+    request.scope[ROUTE] = path
+    try:
+        response = await endpoints["GET" if request.method == "HEAD" else request.method](request)
+    except WeftError as error:
+        raise problem_of(error) from None
+    return squeezed(response, request) if type(response) is Response else response

@@ -1,0 +1,170 @@
+"""What all viewers of a worker see: one look at the service, shared by those who ask at the same time.
+
+`moment` is how everything that runs stands, at most FRESH_S old; a task that is looked at has its past in `histories`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from weft.jobs.api.keys import Keyring
+from weft.jobs.dashboard import display, text
+from weft.jobs.dashboard.charts import charts_of
+from weft.jobs.dashboard.history import History
+from weft.jobs.errors import JobError
+from weft.jobs.model import STARTED, TaskState
+from weft.jobs.service import Health, JobEvent, JobService, Status
+
+FRESH_S = 0.5
+HEALTH_S = 5.0  # what is shown on every page of how the service is may be so old
+LATEST = 15  # pages of a task that are shown as they come
+KEPT_HISTORIES = 200
+AT_ONCE_S = 0.2  # spent on a task's past at a time: what is left comes with the next look
+
+
+class Moment(Struct, frozen=True):
+    """How everything stands, at one moment."""
+
+    at: float
+    started: dict[str, Status]
+    counts: dict[str, int]  # of all owners
+    is_healthy: bool
+    problem: str
+
+
+class Board:
+    """Looks at the service for the viewers of one worker."""
+
+    def __init__(self, service: JobService, keyring: Keyring, clock: Callable[[], float] = time.time) -> None:
+        self._service = service
+        self._keyring = keyring
+        self._clock = clock
+        self._looking = asyncio.Lock()
+        self._moment: Moment | None = None
+        self._looked_at = self._health_at = float("-inf")  # monotonic
+        self._health: Health | None = None
+        self._problem = ""
+        self._counts: dict[str, tuple[dict[str, int], dict[str, int]]] = {}  # owner -> of all then, and their own
+        self._histories: OrderedDict[str, History] = OrderedDict()
+        self._latest: dict[str, tuple[int, tuple[JobEvent, ...]]] = {}  # task -> the number it was at, and its events
+
+    async def moment(self) -> Moment:
+        """Now, or a moment ago."""
+        async with self._looking:
+            if self._moment is None or time.monotonic() - self._looked_at > FRESH_S:
+                await self._look_at_health()
+                started, counts = await asyncio.gather(self._service.started(), self._service.counts())
+                by_id = {status.task.id: status for status in started}
+                is_healthy = not self._problem
+                self._moment = Moment(self._clock(), by_id, counts, is_healthy, self._problem)
+                self._looked_at = time.monotonic()
+            return self._moment
+
+    def forget(self) -> None:
+        """Somebody has changed something: the next who looks sees it."""
+        self._looked_at = float("-inf")
+
+    async def _look_at_health(self) -> None:
+        if time.monotonic() - self._health_at < HEALTH_S:
+            return
+        self._health_at = time.monotonic()
+        try:
+            self._health = await self._service.health()
+            self._problem = "; ".join(self._health.problems)
+        except JobError as error:
+            self._problem = str(error)
+
+    async def counts(self, owner: str) -> dict[str, int]:
+        """Somebody's tasks by state; counted again when the number of any has changed."""
+        moment = await self.moment()
+        if self._keyring.is_empty:
+            return moment.counts
+        then, own = self._counts.get(owner, ({}, {}))
+        if then != moment.counts or not own:
+            own = await self._service.counts(owner)
+            self._counts[owner] = (moment.counts, own)
+            if len(self._counts) > 1000:
+                self._counts.pop(next(iter(self._counts)))
+        return own
+
+    # ── live updates ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def tasks(self, owner: str) -> dict[str, Any]:
+        """For the pages with many tasks: how each stands that runs, and whether the list is another than before."""
+        moment, counts = await self.moment(), await self.counts(owner)
+        mine = [status for status in moment.started.values() if status.task.owner == owner]
+        return {
+            "rows": [display.row(status, moment.at) for status in mine],
+            "figures": self.totals(mine, counts),
+            "is_healthy": moment.is_healthy,
+            "counts": sorted(counts.items()),
+        }
+
+    @staticmethod
+    def totals(mine: list[Status], counts: dict[str, int]) -> dict[str, str]:
+        """The figures above a list."""
+        running = sum(counts.get(state, 0) for state in STARTED)
+        ended = sum(
+            number for state, number in counts.items() if state in display.LABELS and TaskState(state).is_terminal
+        )
+        return {
+            "running": text.count(running),
+            "waiting": text.count(counts.get(TaskState.PENDING, 0)),
+            "ended": text.count(ended),
+            "rate": text.decimal(sum(status.pages_per_s for status in mine)),
+        }
+
+    async def task(self, task_id: str, owner: str) -> dict[str, Any]:
+        """For a task's own page."""
+        status = await self.status(task_id, owner)
+        history, now = await self.history(status), self._clock()
+        until = None if status.task.is_terminal else now
+        return {
+            **display.row(status, now),
+            "finish": display.REASONS.get(str(status.task.finish_reason), ""),
+            "figures": display.figures(status, history.body_bytes, now),
+            "error_kinds": display.errors(status.errors_by_class),
+            "charts": charts_of(history, until),
+            "latest": [display.event(event, now) for event in await self.latest(status)],
+            "is_over": status.task.is_terminal,
+        }
+
+    async def status(self, task_id: str, owner: str) -> Status:
+        """How a task stands: as of the moment if it runs."""
+        moment = await self.moment()
+        status = moment.started.get(task_id)
+        if status is not None and status.task.owner == owner:
+            return status
+        return await self._service.status(task_id, owner)
+
+    async def history(self, status: Status) -> History:
+        """A task's past; what has not been counted yet is, a stretch at a time."""
+        history = self._histories.setdefault(status.task.id, History())
+        self._histories.move_to_end(status.task.id)
+        if len(self._histories) > KEPT_HISTORIES:
+            gone, _ = self._histories.popitem(last=False)
+            self._latest.pop(gone, None)
+        until = time.monotonic() + AT_ONCE_S
+        while history.number < status.number:
+            after = history.number
+            found = await self._service.timeline(status.task.id, after=after)
+            if history.number == after:  # else somebody else has added it meanwhile
+                history.add(found.seconds, found.number)
+            if found.is_whole or time.monotonic() > until:
+                break
+        return history
+
+    async def latest(self, status: Status) -> tuple[JobEvent, ...]:
+        """What was scraped last, or failed."""
+        number, events = self._latest.get(status.task.id, (-1, ()))
+        if number != status.number:
+            found = await self._service.latest(status.task.id, limit=LATEST, kinds=("page", "error"))
+            events = found.events
+            self._latest[status.task.id] = (status.number, events)
+        return events

@@ -1,0 +1,148 @@
+"""A task as pages and live updates show it: texts and shares, made in one place for both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from weft.jobs.dashboard import text
+from weft.jobs.model import FinishReason, Progress, Task, TaskState
+from weft.jobs.service import JobEvent, Status
+
+LABELS: Mapping[str, str] = {
+    TaskState.PENDING: "Waiting",
+    TaskState.RUNNING: "Running",
+    TaskState.PAUSED: "Paused",
+    TaskState.COMPLETED: "Completed",
+    TaskState.PARTIAL: "Partial",
+    TaskState.FAILED: "Failed",
+    TaskState.CANCELLED: "Cancelled",
+}
+REASONS: Mapping[str, str] = {
+    FinishReason.DONE: "everything was done",
+    FinishReason.DEADLINE: "its time was over",
+    FinishReason.MAX_PAGES: "it had as many pages as it may",
+    FinishReason.CANCELLED: "it was cancelled",
+    FinishReason.TOO_MANY_ERRORS: "no page could be scraped",
+    FinishReason.REFUSED: "nothing of it may be asked for",
+    FinishReason.EXPIRED: "it waited for too long",
+    FinishReason.ERROR: "the engine could not run it",
+}
+CLASSES: Mapping[str, str] = {
+    "timeout": "Timed out",
+    "connection": "Connection failed",
+    "dns": "Host not found",
+    "tls": "TLS failed",
+    "http_4xx": "HTTP 4xx",
+    "http_5xx": "HTTP 5xx",
+    "robots": "Refused by robots.txt",
+    "blocked": "Not asked for",
+    "too_large": "Too large",
+    "parse": "Could not be parsed",
+    "other": "Other",
+}
+SEGMENTS = ("completed", "gone", "failed", "refused", "in_flight")  # of a progress bar, from the left
+
+
+def row(status: Status, now: float) -> dict[str, Any]:
+    """A task in a list; what changes while it runs."""
+    task, progress = status.task, status.progress
+    return {
+        "id": task.id,
+        "state": str(task.state),
+        "label": LABELS[task.state],
+        "percent": progress.percent,
+        "segments": segments(progress),
+        "done": text.count(progress.completed),
+        "known": text.count(progress.discovered),
+        "errors": text.count(progress.failed),
+        "rate": text.decimal(status.pages_per_s) if task.state is TaskState.RUNNING else "",
+        "took": text.duration(task.duration_s(now)) if task.started_at is not None else "–",
+    }
+
+
+def described(task: Task, now: float) -> dict[str, Any]:
+    """What stays as it is: its address and its times."""
+    host, path = text.split_url(task.url)
+    return {
+        "host": host,
+        "path": path,
+        "kind": text.shown(task.spec.kind, 20) if task.spec.kind != "scrape" else "",
+        "more_urls": task.url_count - 1,
+        "created": text.machine_time(task.created_at),
+        "created_said": text.clock(task.created_at),
+        "age": text.ago(task.created_at, now),
+    }
+
+
+def stored(task: Task) -> Status:
+    """How a task stands that does not run, by its own row."""
+    progress = task.progress if task.is_terminal else Progress(queued=task.url_count)
+    return Status(
+        task=task, progress=progress, errors_by_class=task.errors_by_class, duration_s=0.0, remaining_s=None,
+        number=task.last_number,
+    )  # fmt: skip
+
+
+def segments(progress: Progress) -> list[tuple[float, float]]:
+    """Where each part of a progress bar begins and how wide it is, of 100."""
+    whole, at, found = max(1, progress.discovered), 0.0, []
+    for name in SEGMENTS:
+        width = 100 * getattr(progress, name) / whole
+        found.append((round(at, 2), round(width, 2)))
+        at += width
+    return found
+
+
+def figures(status: Status, body_bytes: int, now: float) -> dict[str, str]:
+    """The numbers on a task's own page."""
+    task, progress = status.task, status.progress
+    counts = {name: text.count(getattr(progress, name)) for name in (*SEGMENTS, "queued", "robots_blocked")}
+    return counts | {
+        "discovered": text.count(progress.discovered),
+        "percent": f"{progress.percent:g} %",
+        "rate": text.decimal(status.pages_per_s) if task.state is TaskState.RUNNING else "–",
+        "success": text.percent(progress.success_rate),
+        "took": text.duration(task.duration_s(now)) if task.started_at is not None else "–",
+        "remaining": text.duration(task.remaining_s(now)),
+        "bytes": text.size(body_bytes),
+        "waiting": "" if status.waiting_before is None else text.count(status.waiting_before),
+    }
+
+
+def errors(classes: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Failures and refusals by class, most first, with their share of the most."""
+    most = max(classes.values(), default=0) or 1
+    return [
+        {
+            "name": name,
+            "title": CLASSES.get(name, name),
+            "count": text.count(number),
+            "share": round(100 * number / most, 1),
+        }
+        for name, number in sorted(classes.items(), key=lambda one: (-one[1], one[0]))
+    ]
+
+
+def event(found: JobEvent, now: float) -> dict[str, Any]:
+    """One page, failure or change of state."""
+    data = found.data
+    host, path = text.split_url(str(data.get("url", "")))
+    kind = str(data.get("error_class", ""))
+    return {
+        "number": found.number,
+        "kind": found.kind,
+        "status": data.get("status") or "–",
+        "link": text.link(str(data.get("url", ""))),
+        "host": host,
+        "path": path,
+        "title": text.shown(str(data.get("title", ""))),
+        "error": text.shown(str(data.get("error", "")) or CLASSES.get(kind, kind), 200) if kind else "",
+        "class": CLASSES.get(kind, kind),
+        "depth": data.get("depth", 0),
+        "size": text.size(int(data.get("length", 0) or 0)) if found.kind == "page" else "",
+        "state": LABELS.get(str(data.get("state", "")), ""),
+        "at": text.machine_time(found.at),
+        "clock": text.clock(found.at),
+        "ago": text.ago(found.at, now),
+    }

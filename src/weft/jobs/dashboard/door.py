@@ -1,0 +1,159 @@
+"""What every request for a page passes first: whether it may come in, and from where it comes.
+
+The rules are the API's (`api/gate.py`), for browsers: without keys only loopback names are hosts; with keys a cookie
+says who has signed in, and who has not is sent to the sign-in page. A form can be sent by any site's page, so a request
+that changes something must be one of our own pages', by the browser's own word: its Origin, or Sec-Fetch-Site.
+
+Every answer carries a policy that lets a page load scripts and styles of this origin alone, none of them inline: text
+of scraped pages cannot become code, whatever is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import perf_counter
+from typing import Protocol
+from urllib.parse import quote, urlsplit
+
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from weft.jobs.api.gate import SAFE_HEADERS, Answer, Caller, Watcher, body_of, check_origin, headers_of, replay
+from weft.jobs.api.keys import Keyring
+from weft.jobs.api.problems import Refusal
+from weft.jobs.api.settings import ApiSettings
+from weft.jobs.dashboard.sessions import Sessions
+from weft.telemetry import Log
+
+FORM = "application/x-www-form-urlencoded"
+SIGN_IN = "/sign-in"
+ROUTE = "weft.route"  # where the routes put the pattern of the one that answers, for the figures
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types weft"
+)
+_HEADERS = (
+    *SAFE_HEADERS,
+    (b"content-security-policy", _POLICY.encode()),
+    # With no referrer at all a browser hides the Origin of its own forms, too.
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+)
+_ROOMS = frozenset({"", "tasks", "new", "service", "live", "sign-in", "sign-out", "static"})
+_OPEN = frozenset({"sign-in", "static"})
+log = Log("weft.jobs.dashboard")
+
+
+class Visitor(Caller, frozen=True):
+    """Who looks: a caller, with the name of the key that they have signed in with."""
+
+    name: str = ""
+
+
+class ErrorPage(Protocol):
+    """How an error is shown."""
+
+    def error(self, refusal: Refusal, visitor: Visitor | None) -> Response:
+        """The page that says it."""
+
+
+class Door:
+    """The dashboard's routes, behind their door."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        errors: ErrorPage,
+        settings: ApiSettings,
+        keyring: Keyring,
+        sessions: Sessions,
+        watcher: Watcher,
+    ) -> None:
+        self._app = app
+        self._errors = errors
+        self._settings = settings
+        self._keyring = keyring
+        self._sessions = sessions
+        self._watcher = watcher
+
+    @staticmethod
+    def owns(path: str) -> bool:
+        """Whether a path is the dashboard's."""
+        return _room(path) in _ROOMS
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        answer, began = Answer(send, _HEADERS), perf_counter()
+        try:
+            await self._checked(scope, receive, answer)
+        finally:
+            self._watcher.answered(scope.get(ROUTE, "none"), scope["method"], answer.status, perf_counter() - began)
+
+    async def _checked(self, scope: Scope, receive: Receive, answer: Answer) -> None:
+        visitor = None
+        try:
+            headers = headers_of(scope)
+            visitor = self._visitor(scope, headers)
+            if visitor is None:
+                await self._to_sign_in(scope, headers)(scope, receive, answer)
+                return
+            scope["caller"] = visitor
+            if scope["method"] not in ("GET", "HEAD"):
+                check_own_page(headers)
+                receive = replay(await body_of(headers, receive, self._settings, FORM))
+            await self._app(scope, receive, answer)
+        except Refusal as refusal:
+            await self._errors.error(refusal, visitor)(scope, receive, answer)
+        except Exception:
+            # The edge of the process: logged here once, and told without its details.
+            log.error("page failed", exc_info=True, method=scope["method"], path=scope["path"])
+            if answer.is_whole:
+                return
+            if answer.status:
+                raise
+            said = Refusal(500, "the service made a mistake, which is in its log")
+            await self._errors.error(said, visitor)(scope, receive, answer)
+
+    def _visitor(self, scope: Scope, headers: Mapping[str, str]) -> Visitor | None:
+        """Who asks; None for somebody who must sign in first."""
+        if self._keyring.is_empty:
+            check_origin(scope["method"], headers)
+            return Visitor()
+        key = self._sessions.key_of(_cookies(scope))
+        if key is not None:
+            return Visitor(key.id, frozenset(key.scopes), key.name)
+        return Visitor(scopes=frozenset()) if _room(scope["path"]) in _OPEN else None
+
+    @staticmethod
+    def _to_sign_in(scope: Scope, headers: Mapping[str, str]) -> Response:
+        if scope["method"] != "GET" or headers.get("accept", "").startswith("text/event-stream"):
+            raise Refusal(401, "you are not signed in, or no longer: sign in, and try again")
+        path = scope["path"] + ("?" + scope["query_string"].decode("latin-1") if scope["query_string"] else "")
+        where = SIGN_IN if path == "/" else f"{SIGN_IN}?next={quote(path, safe='/')}"
+        return RedirectResponse(where, 303, {"Cache-Control": "no-store"})
+
+
+def check_own_page(headers: Mapping[str, str]) -> None:
+    """Refuses what no page of this service has sent; a browser says so of every form."""
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site not in (None, "same-origin", "none"):
+        raise Refusal.of_field("Sec-Fetch-Site", "another site's page made this request: it is refused", 403)
+    if origin is not None:
+        parts = urlsplit(origin.lower())
+        if parts.scheme not in ("http", "https") or parts.netloc != headers.get("host", "").lower():
+            raise Refusal.of_field("Origin", "is another site's: its pages may not use this service", 403)
+    elif site != "same-origin":
+        raise Refusal.of_field("Origin", "is missing: a browser sends it with every form", 403)
+
+
+def is_tls(headers: Mapping[str, str]) -> bool:
+    """Whether the browser came by TLS, by its own word: a proxy may have taken it off before us."""
+    return headers.get("origin", "").lower().startswith("https://")
+
+
+def _cookies(scope: Scope) -> str:
+    return ";".join(value.decode("latin-1") for name, value in scope["headers"] if name == b"cookie")
+
+
+def _room(path: str) -> str:
+    return path[1:].partition("/")[0]

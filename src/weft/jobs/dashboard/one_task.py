@@ -1,0 +1,158 @@
+"""A task's own page: how far it is, what it did over time, its pages, errors and log; and pause, resume, cancel."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+
+from weft.jobs.api.callers import caller_of, task_owner
+from weft.jobs.api.exporting import MEDIA_TYPES, export
+from weft.jobs.api.keys import KeyScope
+from weft.jobs.api.problems import Refusal
+from weft.jobs.api.settings import ApiSettings
+from weft.jobs.dashboard import display
+from weft.jobs.dashboard.board import Board
+from weft.jobs.dashboard.door import Visitor
+from weft.jobs.dashboard.logs import lines_about
+from weft.jobs.dashboard.pages import Pages
+from weft.jobs.errors import TaskFinished, TaskUnknown
+from weft.jobs.model import ErrorClass, Task
+from weft.jobs.service import JobService
+
+AT_ONCE = 50
+FORMATS = ("jsonl", "csv", "markdown")  # whose stretches can be put together
+STRETCH = 200
+_KINDS = {"": ("page", "error"), "page": ("page",), "error": ("error",)}
+
+
+class OneTask:
+    """Holds what the pages need."""
+
+    def __init__(self, service: JobService, board: Board, pages: Pages, settings: ApiSettings) -> None:
+        self._service = service
+        self._board = board
+        self._pages = pages
+        self._settings = settings
+
+    async def show(self, request: Request) -> Response:
+        """Its page."""
+        visitor, task_id = _asked(request, KeyScope.READ)
+        status = await self._board.status(task_id, visitor.owner)
+        view, states, lines = await asyncio.gather(
+            self._board.task(task_id, visitor.owner),
+            self._service.latest(task_id, limit=AT_ONCE, kinds=("state",)),
+            asyncio.to_thread(lines_about, self._settings.log_dir, task_id),
+        )
+        moment, task = await self._board.moment(), status.task
+        return self._pages.page("task.html", visitor, {
+            "nav": "tasks", "task": task, "view": view, "about": display.described(task, moment.at), "moment": moment,
+            "order": _order(task), "formats": FORMATS, "lines": lines, "labels": display.LABELS,
+            "states": [display.event(event, moment.at) for event in reversed(states.events)],
+            "segments": display.SEGMENTS,
+        })  # fmt: skip
+
+    async def rows(self, request: Request) -> Response:
+        """Its pages and errors, newest first."""
+        visitor, task_id = _asked(request, KeyScope.READ)
+        kind, error_class = request.query_params.get("kind", ""), request.query_params.get("class", "")
+        before = request.query_params.get("before", "")
+        if kind not in _KINDS or (error_class and error_class not in set(ErrorClass)):
+            raise Refusal(422, f"kind: use page or error; class: one of {', '.join(ErrorClass)}")
+        if before and not (before.isascii() and before.isdigit() and len(before) < 18):
+            raise Refusal.of_field("before", "is no number of an event")
+        status = await self._board.status(task_id, visitor.owner)
+        found = await self._service.latest(
+            task_id, limit=AT_ONCE, before=int(before) if before else None, kinds=_KINDS[kind], error_class=error_class
+        )
+        chosen = {"kind": kind, "class": error_class}
+        moment = await self._board.moment()
+        older = urlencode({name: value for name, value in chosen.items() if value} | {"before": found.before})
+        return self._pages.page("rows.html", visitor, {
+            "nav": "tasks", "task": status.task, "about": display.described(status.task, moment.at), "chosen": chosen,
+            "rows": [display.event(event, moment.at) for event in found.events], "moment": moment,
+            "classes": display.CLASSES, "is_first": not before,
+            "older": f"/tasks/{task_id}/pages?{older}" if found.before else "",
+        })  # fmt: skip
+
+    async def results(self, request: Request) -> Response:
+        """All that it has, as a file."""
+        visitor, task_id = _asked(request, KeyScope.READ)
+        wanted = request.query_params.get("format", "jsonl")
+        if wanted not in FORMATS:
+            raise Refusal.of_field("format", f"use one of {', '.join(FORMATS)}")
+        task = (await self._service.status(task_id, visitor.owner)).task
+        headers = {"Cache-Control": "no-store", "Content-Disposition": f'attachment; filename="{task_id}.{wanted}"'}
+        return StreamingResponse(self._stretches(task, wanted), 200, headers, MEDIA_TYPES[wanted])
+
+    async def _stretches(self, task: Task, wanted: str) -> AsyncGenerator[bytes, None]:
+        after: int | None = 0
+        while after is not None:
+            found = await self._service.results(task.id, cursor=after, limit=STRETCH)
+            piece = await export(task, found, wanted, include_errors=False, is_first=not after)
+            yield bytes(piece.body)
+            after = found.next_cursor
+
+    async def pause(self, request: Request) -> Response:
+        """RUNNING → PAUSED."""
+        return await self._change(request, self._service.pause)
+
+    async def resume(self, request: Request) -> Response:
+        """PAUSED → RUNNING."""
+        return await self._change(request, self._service.resume)
+
+    async def cancel(self, request: Request) -> Response:
+        """Ends it."""
+        return await self._change(request, self._service.cancel)
+
+    async def _change(self, request: Request, doing: Callable[[str, str], Awaitable[Task]]) -> Response:
+        visitor, task_id = _asked(request, KeyScope.CONTROL)
+        try:
+            await doing(task_id, visitor.owner)
+        except TaskFinished:
+            pass  # it has ended while somebody looked at its button: its page says so
+        self._board.forget()
+        return RedirectResponse(f"/tasks/{task_id}", 303, {"Cache-Control": "no-store"})
+
+    async def live(self, task_id: str, owner: str) -> dict[str, Any] | None:
+        """What its page is sent while it is open."""
+        try:
+            return await self._board.task(task_id, owner)
+        except TaskUnknown:  # retention has deleted it
+            return None
+
+
+def _asked(request: Request, scope: KeyScope) -> tuple[Visitor, str]:
+    task_id = str(request.path_params["task_id"])
+    task_owner(request, task_id, scope)
+    visitor = caller_of(request)
+    assert isinstance(visitor, Visitor)
+    return visitor, task_id
+
+
+def _order(task: Task) -> list[tuple[str, str]]:
+    """What was ordered, as names and values."""
+    spec = task.spec
+    options = [f"{name.replace('_', ' ')}: {_said(value)}" for name, value in spec.format_options.items() if value]
+    found: dict[str, Any] = {
+        "Depth": spec.max_depth, "Time limit": f"{spec.timeout_s / 60:g} min",
+        "At a time": spec.max_concurrent_articles, "Retries": spec.retry_attempts,
+        "Most pages": "no limit" if spec.max_pages is None else f"{spec.max_pages:,}", "Scope": spec.scope,
+        "Include": ", ".join(spec.include) or "–", "Exclude": ", ".join(spec.exclude) or "–",
+        "Formats": ", ".join(spec.formats) or "–", "Options": "; ".join(options) or "–",
+        "Partial results": "accepted" if spec.partial_results_ok else "count as failed",
+    }  # fmt: skip
+    if spec.extract:
+        found["Rules"] = msgspec.json.format(msgspec.json.encode(spec.extract), indent=2).decode()
+    return [(name, str(value)[:5000]) for name, value in found.items()]
+
+
+def _said(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return "yes" if value is True else str(value)

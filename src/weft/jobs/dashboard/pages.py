@@ -1,0 +1,107 @@
+"""Makes pages of templates, and serves what they load: one style sheet, one script, one picture.
+
+Templates escape everything that is put into them. Answers are compressed where the browser takes that, since lines may
+be slow. What is loaded has a tag of its content in its address, so that a browser keeps it for good.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Mapping
+from hashlib import sha256
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import Response
+
+from weft import __version__
+from weft.jobs.api.keys import KeyScope
+from weft.jobs.api.problems import Refusal, phrase
+from weft.jobs.dashboard import text
+from weft.jobs.dashboard.door import Visitor
+
+_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
+_STATIC = ("dash.css", "dash.js", "icon.svg")
+_HERE = files("weft.jobs.dashboard")
+_SMALL = 1000  # bytes that are not worth compressing
+
+
+class Pages:
+    """Every page, and what they load."""
+
+    def __init__(self, has_keys: Any) -> None:
+        """`has_keys()`: whether visitors sign in."""
+        self._has_keys = has_keys
+        self._static = {name: (_HERE / "static" / name).read_bytes() for name in _STATIC}
+        self._squeezed = {name: gzip.compress(body, 9, mtime=0) for name, body in self._static.items()}
+        self._tags = {name: sha256(body).hexdigest()[:12] for name, body in self._static.items()}
+        self._templates = Environment(
+            loader=FunctionLoader(lambda name: (_HERE / "templates" / name).read_text("utf-8")),
+            autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, auto_reload=False,
+        )  # fmt: skip
+        self._templates.globals |= {"version": __version__, "static": self._address, "scopes": KeyScope}
+        self._templates.filters |= {
+            "count": text.count, "size": text.size, "duration": text.duration, "percent": text.percent,
+            "decimal": text.decimal, "shown": text.shown, "clock": text.clock, "machine_time": text.machine_time,
+        }  # fmt: skip
+
+    def page(
+        self,
+        name: str,
+        visitor: Visitor | None,
+        values: Mapping[str, Any],
+        status: int = 200,
+        headers: Mapping[str, str] | None = None,
+    ) -> Response:
+        """A page, as it goes out."""
+        own = {"Cache-Control": "no-store", "Vary": "Accept-Encoding", **(headers or {})}
+        return Response(self.html(name, visitor, values), status, own, "text/html")
+
+    def html(self, name: str, visitor: Visitor | None, values: Mapping[str, Any]) -> bytes:
+        """A page's text."""
+        may = visitor.scopes if visitor is not None else frozenset()
+        more = {"visitor": visitor, "may": may, "has_keys": self._has_keys()}
+        return self._templates.get_template(name).render(**values, **more).encode("utf-8", "replace")
+
+    def error(self, refusal: Refusal, visitor: Visitor | None) -> Response:
+        """An error, for a person."""
+        values = {"status": refusal.status, "title": phrase(refusal.status), "detail": refusal.detail, "nav": ""}
+        return self.page("error.html", visitor, values, refusal.status, refusal.headers)
+
+    def static(self, request: Request) -> Response:
+        """Something that pages load."""
+        name = request.path_params["name"]
+        if name not in self._static:
+            raise Refusal(404, "there is no such file")
+        kept = (
+            "public, max-age=31536000, immutable" if request.query_params.get("v") == self._tags[name] else "no-cache"
+        )
+        headers = {"Cache-Control": kept, "Vary": "Accept-Encoding", "ETag": f'"{self._tags[name]}"'}
+        if request.headers.get("if-none-match") == headers["ETag"]:
+            return Response(status_code=304, headers=headers)
+        body = self._static[name]
+        if takes_gzip(request):
+            body, headers["Content-Encoding"] = self._squeezed[name], "gzip"
+        return Response(body, 200, headers, _TYPES[name.rpartition(".")[2]])
+
+    def _address(self, name: str) -> str:
+        return f"/static/{name}?v={self._tags[name]}"
+
+
+def takes_gzip(request: Request) -> bool:
+    """Whether the browser can read it."""
+    return "gzip" in request.headers.get("accept-encoding", "")
+
+
+def squeezed(response: Response, request: Request) -> Response:
+    """The answer, smaller where that is worth it and the browser can read it."""
+    body = bytes(response.body)
+    if len(body) < _SMALL or not takes_gzip(request) or "content-encoding" in response.headers:
+        return response
+    smaller = gzip.compress(body, 5, mtime=0)
+    response.body = smaller
+    response.headers["content-length"] = str(len(smaller))
+    response.headers["content-encoding"] = "gzip"
+    return response

@@ -1,0 +1,109 @@
+"""The first page: what runs, what waits and has ended, by state, host and text; 50 at a time, however many there are.
+
+A page is made once a second for all who look at the same one (`_Kept`): with many viewers and many changes, the work
+does not grow with them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from weft.errors import BadInput
+from weft.jobs.api.callers import needs
+from weft.jobs.api.gate import Caller
+from weft.jobs.api.keys import KeyScope
+from weft.jobs.api.problems import Refusal
+from weft.jobs.dashboard import display
+from weft.jobs.dashboard.board import Board, Moment
+from weft.jobs.dashboard.door import Visitor
+from weft.jobs.dashboard.pages import Pages
+from weft.jobs.model import LIVE, STARTED, TERMINAL, Task, TaskState
+from weft.jobs.service import JobService
+from weft.jobs.store.contract import Listing
+
+AT_ONCE = 50
+KEPT_S = 1.0
+KEPT_PAGES = 64
+# What can be chosen, and the states that it stands for.
+FILTERS: dict[str, tuple[str, frozenset[TaskState]]] = {
+    "": ("All states", frozenset()),
+    "live": ("Not ended", LIVE),
+    "ended": ("Ended", TERMINAL),
+} | {str(state).lower(): (label, frozenset({TaskState(state)})) for state, label in display.LABELS.items()}
+
+
+class TaskLists:
+    """Holds what the page needs."""
+
+    def __init__(self, service: JobService, board: Board, pages: Pages) -> None:
+        self._service = service
+        self._board = board
+        self._pages = pages
+        self._kept: OrderedDict[tuple[Any, ...], tuple[float, bytes]] = OrderedDict()
+
+    async def show(self, request: Request) -> Response:
+        """The page, as somebody has chosen it."""
+        visitor = needs(request, KeyScope.READ)
+        assert isinstance(visitor, Visitor)
+        chosen = {name: request.query_params.get(name, "").strip()[:500] for name in ("state", "host", "q", "cursor")}
+        if chosen["state"] not in FILTERS:
+            raise Refusal.of_field(
+                "state", f"there is no {chosen['state'][:40]!r}; use one of {', '.join(FILTERS)[2:]}"
+            )
+        key = (visitor, *chosen.values())
+        made_at, html = self._kept.get(key, (float("-inf"), b""))
+        if time.monotonic() - made_at > KEPT_S:
+            html = await self._html(visitor, chosen)
+            self._kept[key] = (time.monotonic(), html)
+            if len(self._kept) > KEPT_PAGES:
+                self._kept.popitem(last=False)
+        return Response(html, 200, {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}, "text/html")
+
+    async def _html(self, visitor: Visitor, chosen: dict[str, str]) -> bytes:
+        moment, counts = await self._board.moment(), await self._board.counts(visitor.owner)
+        mine = [status for status in moment.started.values() if status.task.owner == visitor.owner]
+        is_start = not any(chosen.values())
+        found = await self._listing(visitor, chosen, without_started=is_start)
+        running = sorted(mine, key=lambda status: -(status.task.started_at or 0.0))[:AT_ONCE] if is_start else []
+        return self._pages.html("tasks.html", visitor, {
+            "nav": "tasks", "filters": FILTERS, "chosen": chosen, "is_start": is_start,
+            "running": [_shown(status.task, moment) for status in running], "more_running": len(mine) - len(running),
+            "tasks": [_shown(task, moment) for task in found.tasks],
+            "older": self._link(chosen, found.next_cursor), "newer": self._link(chosen, found.previous_cursor),
+            "first": self._link(chosen, ""), "totals": self._board.totals(mine, counts),
+            "counted": msgspec.json.encode(sorted(counts.items())).decode(),
+            "total": sum(counts.values()), "moment": moment, "has_gap": bool(found.next_cursor and not found.tasks),
+        })  # fmt: skip
+
+    async def _listing(self, visitor: Caller, chosen: dict[str, str], *, without_started: bool) -> Listing:
+        states = FILTERS[chosen["state"]][1]
+        if without_started or (chosen["cursor"] and not any(chosen[name] for name in ("state", "host", "q"))):
+            states = frozenset(TaskState) - STARTED
+        try:
+            return await self._service.list(
+                visitor.owner, states=states, cursor=chosen["cursor"] or None, limit=AT_ONCE, text=chosen["q"],
+                host=chosen["host"],
+            )  # fmt: skip
+        except BadInput as error:
+            raise Refusal.of_field("cursor", str(error)) from None
+
+    @staticmethod
+    def _link(chosen: dict[str, str], cursor: str | None) -> str:
+        if cursor is None:
+            return ""
+        given = {name: value for name, value in {**chosen, "cursor": cursor}.items() if value}
+        return "/?" + urlencode(given) if given else "/"
+
+
+def _shown(task: Task, moment: Moment) -> dict[str, Any]:
+    status = moment.started.get(task.id)
+    if status is None or task.is_terminal:
+        status = display.stored(task)
+    return display.row(status, moment.at) | display.described(task, moment.at)

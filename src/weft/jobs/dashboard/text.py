@@ -1,0 +1,113 @@
+"""How things are written for people: numbers, times, sizes, and texts of strangers.
+
+A title or URL of a scraped page may be anything: 100 KB long, full of control characters, or of marks that turn the
+direction of what stands around it. `shown` makes one short line of it; templates escape it and set it apart (`<bdi>`).
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from weft.urls import MAX_LENGTH
+
+TITLE = 160  # characters of a title
+URL = 300
+# Control characters, direction marks and overrides, separators of lines, and what takes no room.
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]+")
+_SPACES = re.compile(r"\s+")
+_MARKS = re.compile(
+    "([\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u20d0-\u20ff]{3})[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u20d0-\u20ff]+"
+)
+
+
+def shown(text: str, most: int = TITLE) -> str:
+    """A text of a stranger, in one line of at most so many characters."""
+    line = _SPACES.sub(" ", _UNSEEN.sub(" ", text[: 8 * most])).strip()
+    line = _MARKS.sub(r"\1", line)
+    return line if len(line) <= most and len(text) <= 8 * most else line[: most - 1].rstrip() + "…"
+
+
+def paragraph(text: str, most: int) -> str:
+    """A longer text of a stranger, with its lines, as the beginning of it."""
+    lines = (_UNSEEN.sub(" ", line.expandtabs(4)).rstrip() for line in text[: 2 * most].split("\n"))
+    whole = "\n".join(lines)
+    return whole if len(whole) <= most and len(text) <= 2 * most else whole[: most - 1].rstrip() + "…"
+
+
+def split_url(url: str, most: int = URL) -> tuple[str, str]:
+    """Host with port, and the rest, as they are shown."""
+    scheme, _, rest = shown(url, most).partition("://")
+    if not rest:
+        return scheme, ""
+    host, slash, path = rest.partition("/")
+    return host, slash + path
+
+
+def link(url: str) -> str:
+    """A URL that may be followed: one of the web, as Weft writes them; else nothing."""
+    is_one = url.startswith(("http://", "https://")) and url.isascii() and len(url) <= MAX_LENGTH
+    return url if is_one and url.isprintable() else ""
+
+
+def count(number: float) -> str:
+    """1,234"""
+    return f"{number:,.0f}"
+
+
+def decimal(number: float) -> str:
+    """A rate: 0.04, 0.4, 12.3, 1,234"""
+    if 0 < number < 0.1:
+        return f"{number:.2f}"
+    return f"{number:,.0f}" if number >= 100 or number == int(number) else f"{number:,.1f}"
+
+
+def percent(share: float | None) -> str:
+    """Of 0 to 1: 97.3 %; a dash where there is none."""
+    return "–" if share is None else f"{100 * share:.1f}".removesuffix(".0") + " %"
+
+
+def size(number: float) -> str:
+    """Bytes: 512 B, 1.4 MB"""
+    for unit in ("B", "KB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}" if unit == "B" or number >= 100 else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:,.1f} TB"
+
+
+def duration(seconds: float | None) -> str:
+    """4.2 s, 3 min 05 s, 1 h 02 min; a dash where there is none."""
+    if seconds is None:
+        return "–"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def ago(at: float | None, now: float) -> str:
+    """How long ago something was, roughly."""
+    if at is None:
+        return "–"
+    seconds = max(0, round(now - at))
+    if seconds < 5:
+        return "now"
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds // length} {unit} ago"
+    return f"{seconds} s ago"
+
+
+def clock(at: float | None) -> str:
+    """A moment, in UTC."""
+    return "–" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def machine_time(at: float | None) -> str:
+    """A moment for the `datetime` attribute."""
+    return "" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
