@@ -32,7 +32,7 @@ ONLY: dict[str, tuple[str, ...]] = {
     "celery": (),
     "fastapi": ("jobs/api/",),
     "starlette": ("jobs/api/", "jobs/dashboard/"),
-    "jinja2": ("jobs/dashboard/pages.py",),
+    "jinja2": ("jobs/dashboard/pages.py", "pipelines/builtin/modules/report.py"),
     "pydantic": ("jobs/api/",),
     "uvicorn": ("jobs/api/server.py",),
     "turbohtml": ("extract/turbo.py",),
