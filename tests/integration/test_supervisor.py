@@ -57,6 +57,8 @@ def test_two_at_once_double_nothing_and_down_leaves_nothing(system: System) -> N
     assert done.returncode == 0 and "healthy again" in done.stderr
     after = system.pids()
     assert after["api"] != pids["api"] and (after["redis"], after["engine"]) == (pids["redis"], pids["engine"])
+    other = weft("up", "--data-dir", system.folder, "--port", "0", "--max-concurrent-tasks", "3")
+    assert other.returncode == 0 and "other settings than these" in other.stderr and system.pids() == after
     wrong = weft("restart", "enginee", "--data-dir", system.folder)
     assert wrong.returncode == 2 and "did you mean 'engine'?" in wrong.stderr
 

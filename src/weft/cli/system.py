@@ -51,12 +51,19 @@ def up(config_file: str | None, foreground: bool, as_json: bool, quiet: bool, **
     from weft.config import load_service
     from weft.system.background import LOG
     from weft.system.background import up as bring_up
+    from weft.system.recorder import digest
 
     config = load_service(config_file, flags=given(values, "service"))
     if foreground:
         return _in_foreground(config, as_json, quiet)
-    with watching(config.server.data_dir, quiet=quiet or as_json) as watch:
-        state, is_new = bring_up(config, watch)
+    try:
+        with watching(config.server.data_dir, quiet=quiet or as_json) as watch:
+            state, is_new = bring_up(config, watch)
+    except KeyboardInterrupt:
+        click.echo("weft: the services go on starting in the background; `weft down` stops them", err=True)
+        raise
+    if not is_new and state.settings != digest(config):
+        click.echo("weft: they run with other settings than these; `weft down`, then `weft up`, changes that", err=True)
     if as_json:
         print_document({"started": is_new, **_facts(state), "urls": state.urls})
     elif not quiet:

@@ -27,6 +27,8 @@ FRESH_S = 1.0  # so old may an answer be: many may ask
 ANSWER_S = 1.5  # an engine that takes longer is stalled; whoever asks for /healthz waits 2 s
 IDLE_S = 10.0  # tasks may wait so long for a slot that is free
 LAST_TASKS = 200  # whose figures are told
+# What a problem begins with that a new worker solves; the engine has its own supervision, a full disk needs a person.
+NO_RUNNER, STANDSTILL = WORKERS_FAULTS = ("no runner", "standstill")
 
 
 class Monitor:
@@ -62,7 +64,7 @@ class Monitor:
         problems: list[str] = []
         lease = self._store.holder()
         if lease is None or lease.until < self._clock():
-            problems.append("no runner: tasks that wait are not started")
+            problems.append(f"{NO_RUNNER}: tasks that wait are not started")
         lanes = {str(lane): self._lane(lane, slots) for lane, slots in self._slots.items()}
         problems += self._standstill.problems(lanes, self._started(), time.monotonic())
         standings, blocked = await self._engines(problems)
@@ -132,8 +134,8 @@ class Standstill:
             self._since[name] = since_s, count
             if now_s - since_s > IDLE_S:
                 found.append(
-                    f"{lane.pending} tasks of lane {name} wait, {lane.available} slots are free, and none was started "
-                    f"for {now_s - since_s:.0f} s"
+                    f"{STANDSTILL}: {lane.pending} tasks of lane {name} wait, {lane.available} slots are free, and "
+                    f"none was started for {now_s - since_s:.0f} s"
                 )
         return found
 

@@ -26,6 +26,7 @@ from weft.engine.settings import config_of, of_engine, plain
 from weft.errors import Missing
 from weft.jobs.crawls import engine_settings
 from weft.jobs.embedded import ENGINE
+from weft.jobs.health import WORKERS_FAULTS
 from weft.jobs.worker import WorkerOrder, log_name
 from weft.supervise.child import RestartPolicy
 from weft.supervise.probe import Patience, Probe
@@ -104,6 +105,7 @@ class Api:
         self._panels = tuple(panels)
         self._data_dir = Path(config.server.data_dir)
         self._socket = _listening(config)
+        self._is_excused = False  # what is wrong, by the last answer, is no worker's fault
         self._probe = Probe(self._healthz)
         count = config.server.workers
         self.workers = [
@@ -140,7 +142,7 @@ class Api:
     def _health(self, beats: Path, engine: Service) -> HealthCheck:
         """The worker's own heartbeat, and what all of them together answer."""
         moving = Moving(lambda: _touched(beats), STUCK_S, must_move_first=True)
-        answers = Patience(self._probe.answer, STUCK_S, excused=lambda: not engine.healthy)
+        answers = Patience(self._probe.answer, STUCK_S, excused=lambda: self._is_excused or not engine.healthy)
 
         def health(pid: int) -> Report:
             report = moving(pid)
@@ -153,12 +155,15 @@ class Api:
         host, port = self._socket.getsockname()[:2]
         here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (asked at loopback)
         connection = http.client.HTTPConnection(here, port, timeout=HEALTHZ_S)
+        self._is_excused = False
         try:
             connection.request("GET", "/healthz", headers={"Connection": "close"})
             answer = connection.getresponse()
             if answer.status == http.client.OK:
                 return HEALTHY
-            return Report(Health.FAILING, "; ".join(json.loads(answer.read(65_536))["problems"]))
+            problems = [str(one) for one in json.loads(answer.read(65_536))["problems"]]
+            self._is_excused = not any(problem.startswith(WORKERS_FAULTS) for problem in problems)
+            return Report(Health.FAILING, "; ".join(problems))
         except TimeoutError:
             return Report(Health.FAILING, f"GET /healthz: no answer in {HEALTHZ_S:g} s")
         except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:

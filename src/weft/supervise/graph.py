@@ -7,7 +7,7 @@ none is asked to stop while one that needs it still runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from weft.errors import BadInput
 from weft.supervise.child import State
@@ -50,6 +50,14 @@ class Graph:
     def named(self, name: str) -> list[Kept]:
         """The service of that name, or those of that group: `api` is `api0` and `api1`, too."""
         return [one for one in self._services if name in (one.name, one.name.rstrip("0123456789"))]
+
+    def with_needs(self, services: Iterable[Kept]) -> list[Kept]:
+        """These, and all that they need, in order of dependency."""
+        wanted = list(services)
+        for service in reversed(self._services):
+            if any(need is service for one in wanted for need in one.needs) and service not in wanted:
+                wanted.append(service)
+        return [service for service in self._services if service in wanted]
 
     def turn(self) -> None:
         """Sees how all are, and does what is due."""

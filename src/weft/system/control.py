@@ -10,6 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -107,7 +108,8 @@ def down(data_dir: Path) -> list[str]:
             rows = tuple(
                 msgspec.structs.replace(row, state="stopped", healthy=False, pid=None) for row in found.services
             )
-            kept.write(data_dir, msgspec.structs.replace(found, supervisor=None, services=rows, processes={}))
+            with suppress(OSError):  # a full disk: what is there names processes that have gone
+                kept.write(data_dir, msgspec.structs.replace(found, supervisor=None, services=rows, processes={}))
     finally:
         os.close(lock)
     return ended

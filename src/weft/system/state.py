@@ -70,6 +70,7 @@ class SystemState(msgspec.Struct, frozen=True, kw_only=True):
     supervisor: Process | None
     in_background: bool = False
     is_up: bool = False  # all services have been healthy at the same time
+    settings: str = ""  # tells other settings apart
     urls: dict[str, str] = {}
     services: tuple[Row, ...] = ()
     processes: dict[str, Process] = {}  # by service
@@ -145,18 +146,13 @@ def read(data_dir: Path) -> SystemState | None:
         return None
 
 
-def write(data_dir: Path, state: SystemState) -> bool:
-    """Replaces what was written; False where that cannot be done now."""
+def write(data_dir: Path, state: SystemState) -> None:
+    """Replaces what was written, as a whole."""
     path = data_dir / FILE
     beside = path.with_suffix(".tmp")
-    try:
-        with open(beside, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-            file.write(msgspec.json.encode(state))
-        beside.replace(path)
-    except OSError as error:
-        log.warning("the state of the services cannot be written", path=path, error=error)
-        return False
-    return True
+    with open(beside, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write(msgspec.json.encode(state))
+    beside.replace(path)
 
 
 def recorded(state: SystemState | None) -> list[Identity]:

@@ -16,7 +16,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -28,16 +27,16 @@ from weft.config import ServiceConfig, load_service
 from weft.engine.channel import Peer, Server, socket_path
 from weft.errors import BadInput, Busy, WeftError
 from weft.supervise import leftovers, process
-from weft.supervise.graph import Graph, Kept, state_of
+from weft.supervise.graph import Graph, Kept
 from weft.supervise.held import Identity
 from weft.supervise.service import Health, Service
 from weft.system import state as kept
+from weft.system.recorder import Recorder
 from weft.system.services import Declaration, Made, declared
-from weft.system.state import Process, Row, SystemState
+from weft.system.state import SystemState
 from weft.telemetry import Log
 
 LOOK_S = 0.05
-RECORD_S = 1.0  # a program may change its command line while it starts
 LEFTOVERS_S = 5.0  # for those that a killed supervisor has left, before they are killed
 STRAYS_S = 1.0  # the same after a stop, when what has started them has ended
 VERBS = ("status", "restart", "stop")
@@ -61,16 +60,13 @@ class Supervisor:
         self.config = msgspec.structs.replace(
             found, server=msgspec.structs.replace(found.server, data_dir=str(self.data_dir))
         )
-        self._in_background = in_background
         self._graph, self._made = Graph(), dict[str, Made]()
         self._mutex = threading.RLock()
         self._asked = threading.Event()  # somebody wants it to end
         self._over = threading.Event()
         self._is_closing = self._hurry = self._is_waiting = self._is_up = False
         self._handlers: dict[int, Any] = {}
-        self._since: dict[str, tuple[str, str]] = {}  # the state of a service, and when it began
-        self._written: SystemState | None = None
-        self._record_s, self._seen = 0.0, list[tuple[int | None, bool]]()
+        self._recorder = Recorder(self.data_dir, self.config, in_background=in_background)
         self._lock = -1
         self._mark = ""
         self._declared: dict[str, Declaration] = {}
@@ -89,6 +85,10 @@ class Supervisor:
     def open(self) -> None:
         """Takes the folder, and ends what an earlier supervisor has left; Busy where one is at work."""
         self._lock = kept.take_lock(self.data_dir)
+        self._pid = os.getpid()
+        self._asked.clear()
+        self._over.clear()
+        self._is_closing = self._hurry = False
         try:
             self._mark = kept.mark_of(self._lock)
             name, _, value = self._mark.partition("=")
@@ -109,8 +109,8 @@ class Supervisor:
             raise
 
     def close(self) -> None:
-        """Stops everything, and lets the folder go. Safe to call twice."""
-        if self._lock < 0 or self._over.is_set():
+        """Stops everything, and lets the folder go. Safe to call twice; in a fork of this process it does nothing."""
+        if self._lock < 0 or self._pid != os.getpid():
             return
         self._is_closing = True
         try:
@@ -154,7 +154,7 @@ class Supervisor:
         """Has a service run, and what it needs; returns when it is healthy. One that is healthy is left as it is."""
         with self._mutex:
             self._make(name)
-            for service in self._graph.named(name):
+            for service in self._graph.with_needs(self._graph.named(name)):
                 if service.has_ended:
                     service.restart()
         self._wait_for([name], timeout_s)
@@ -198,24 +198,25 @@ class Supervisor:
     def stop_all(self) -> None:
         """Stops every service, those that depend on others first; returns when nothing of them is left."""
         with self._mutex:
-            self._graph.stop()
-        while not self._graph.has_ended:
+            graph = self._graph
+            graph.stop()
+        while not graph.has_ended:
             if self._hurry:
                 with self._mutex:
-                    self._graph.kill()
+                    graph.kill()
             time.sleep(LOOK_S / 5)
         with self._mutex:
-            for made in reversed(self._made.values()):
-                made.close()
-            self._graph, self._made, self._is_up = Graph(), {}, False
-            self._end_leftovers([], STRAYS_S)
-            self._write_down(anyway=True)
+            if self._graph is graph:  # else another thread has stopped them, too
+                for made in reversed(self._made.values()):
+                    made.close()
+                self._graph, self._made, self._is_up = Graph(), {}, False
+        self._end_leftovers([], STRAYS_S)
+        with self._mutex:
+            self._recorder.write(self._state())
 
     def cleanup_stale_processes(self) -> list[int]:
         """Ends what an earlier supervisor has left, and what a service that died has; tells which processes."""
-        with self._mutex:
-            records = kept.recorded(kept.read(self.data_dir))
-            return self._end_leftovers(records, LEFTOVERS_S)
+        return self._end_leftovers(kept.recorded(kept.read(self.data_dir)), LEFTOVERS_S)
 
     def status(self) -> SystemState:
         """How all services are at this moment."""
@@ -229,10 +230,16 @@ class Supervisor:
         with self._mutex:
             return {name: made.url for name, made in self._made.items() if made.url}
 
+    def _state(self) -> SystemState:
+        idle = [name for name in self.config.services.services if name not in self._made]
+        return self._recorder.state(self._graph, self.urls, idle, is_up=self._is_up)
+
     # ── inside: making and waiting ─────────────────────────────────────────────────────────────────────────────────
 
     def _known(self, name: str) -> str:
         """The name of a declared service, or of one of its processes."""
+        if self._lock < 0:
+            raise BadInput("the supervisor is not open: use it in a `with` block")
         if name in self._declared or self._graph.named(name):
             return name
         near = get_close_matches(name, self._declared, n=1)
@@ -262,13 +269,13 @@ class Supervisor:
         while True:
             with self._mutex:
                 found = [service for name in names for service in self._graph.named(name)]
-                failed = [service for service in self._graph if service.has_ended]
+                if self._asked.is_set() or self._graph.is_stopping or not found:
+                    raise Stopping("the services are being stopped")
+                failed = [service for service in self._graph.with_needs(found) if service.has_ended]
             if failed:
                 raise _failure(failed[0])
-            if found and all(service.healthy for service in found):
+            if all(service.healthy for service in found):
                 return
-            if self._asked.is_set():
-                raise Stopping("the services are being stopped")
             if until is not None and time.monotonic() > until:
                 late = next(service for service in found if not service.healthy)
                 raise WeftError(
@@ -308,7 +315,8 @@ class Supervisor:
                     self._graph.turn()
                     self._control.turn()
                     self._control.answer()
-                    self._write_down()
+                    if self._recorder.is_due(self._graph):
+                        self._recorder.write(self._state())
             except Exception:  # a defect of ours must not leave the services without anybody
                 log.error("a turn failed", exc_info=True)
                 time.sleep(1.0)
@@ -332,46 +340,6 @@ class Supervisor:
         else:
             self._asked.set()
             self._graph.stop()
-
-    # ── inside: what is written down ───────────────────────────────────────────────────────────────────────────────
-
-    def _state(self) -> SystemState:
-        running = {service.name: self._row(service) for service in self._graph}
-        idle = [Row(name=name, state="stopped") for name in self.config.services.services if name not in self._made]
-        processes = {one.name: found for one in self._graph if (found := Process.of(one.identity)) is not None}
-        return SystemState(
-            boot=process.boot_id(),
-            supervisor=Process.of(Identity.of(os.getpid())),
-            in_background=self._in_background,
-            is_up=self._is_up,
-            urls={name: made.url for name, made in self._made.items() if made.url},
-            services=(*running.values(), *idle),
-            processes=processes,
-        )
-
-    def _row(self, service: Kept) -> Row:
-        word = state_of(service)
-        before, since = self._since.get(service.name, ("", ""))
-        if word != before:
-            since = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            self._since[service.name] = word, since
-            log.info("service", name=service.name, state=word, pid=service.pid, last_error=service.last_error)
-        is_failing = not service.healthy and service.report.health in (Health.FAILING, Health.LOADING)
-        error = service.report.reason if is_failing else service.last_error
-        return Row(
-            name=service.name, state=word, healthy=service.healthy, pid=service.pid, since=since,
-            restarts=max(0, service.starts - 1), last_error=error or None,
-        )  # fmt: skip
-
-    def _write_down(self, *, anyway: bool = False) -> None:
-        """When something has changed; on a full disk, when there is room again."""
-        now_s, seen = time.monotonic(), [(service.pid, service.healthy) for service in self._graph]
-        if not anyway and now_s < self._record_s and seen == self._seen:
-            return
-        self._record_s, self._seen = now_s + RECORD_S, seen
-        found = self._state()
-        if found != self._written:
-            self._written = found if kept.write(self.data_dir, found) else None
 
     # ── inside: signals ────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.jobs.health import IDLE_S, Standstill, bucketed, page_seconds, quantile
+from weft.jobs.health import IDLE_S, WORKERS_FAULTS, Standstill, bucketed, page_seconds, quantile
 from weft.jobs.service import LaneHealth
 from weft.telemetry import Metrics, Slot
 
@@ -52,7 +52,7 @@ def test_tasks_that_wait_for_free_slots_are_a_standstill_and_others_are_none() -
     assert seen.problems({"task": lane(2, 1)}, started, 100.0) == []
     assert seen.problems({"task": lane(9, 1)}, started, 100.0 + IDLE_S) == []  # more have come: that is no progress
     (problem,) = seen.problems({"task": lane(9, 1)}, started, 101.0 + IDLE_S)
-    assert "9 tasks of lane task wait, 1 slots are free" in problem
+    assert "9 tasks of lane task wait, 1 slots are free" in problem and problem.startswith(WORKERS_FAULTS)
     assert seen.problems({"task": lane(8, 1)}, {"task": 4}, 102.0 + IDLE_S) == []  # one was started
     assert seen.problems({"task": lane(8, 0)}, {"task": 4}, 200.0) == []  # all slots are taken
     assert seen.problems({"task": lane(0, 5)}, {"task": 4}, 300.0) == []  # nothing waits

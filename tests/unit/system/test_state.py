@@ -9,10 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from weft.config import load_service
 from weft.errors import BadInput, Busy
 from weft.supervise import process
+from weft.supervise.graph import Graph
 from weft.supervise.held import Identity
 from weft.system import state as kept
+from weft.system.recorder import Recorder, digest
 from weft.system.state import Process, Row, SystemState
 
 
@@ -61,7 +64,7 @@ def test_a_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
 def test_records_are_read_again_and_only_in_the_same_run_of_the_machine(tmp_path: Path) -> None:
     assert kept.read(tmp_path) is None and kept.recorded(None) == []
     state = written()
-    assert kept.write(tmp_path, state)
+    kept.write(tmp_path, state)
     assert kept.read(tmp_path) == state
     assert kept.recorded(state) == [Identity.of(os.getpid())]
     assert kept.recorded(written(boot="another")) == []
@@ -74,6 +77,18 @@ def test_a_record_that_cannot_be_read_names_nobody(tmp_path: Path, content: byte
     assert kept.read(tmp_path) is None
 
 
-def test_what_cannot_be_written_now_is_no_error(tmp_path: Path) -> None:
+def test_what_cannot_be_written_now_is_written_later(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, load_service(environment={}), in_background=False)
     (tmp_path / kept.FILE).mkdir()
-    assert not kept.write(tmp_path, written())
+    state = recorder.state(Graph(), {}, ["redis"], is_up=False)
+    recorder.write(state)
+    (tmp_path / kept.FILE).rmdir()
+    recorder.write(state)
+    assert kept.read(tmp_path) == state
+
+
+def test_settings_are_told_apart_and_not_told() -> None:
+    def told(**settings: str) -> str:
+        return digest(load_service(environment={}, flags=settings))
+
+    assert told(redis_password="a") == told(redis_password="a", data_dir="./x") != told(redis_password="b")

@@ -1,0 +1,95 @@
+"""Tells how the services are, and writes it down after every change (see `state`)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from weft.config import ServiceConfig
+from weft.supervise import process
+from weft.supervise.graph import Graph, Kept, state_of
+from weft.supervise.held import Identity
+from weft.supervise.service import Health
+from weft.system import state as kept
+from weft.system.state import Process, Row, SystemState
+from weft.telemetry import Log
+
+RECORD_S = 1.0  # a program may change its command line while it starts
+log = Log("weft.system.recorder")
+
+
+def digest(config: ServiceConfig) -> str:
+    """Tells settings apart, and nobody what they are; folders, which may be written in several ways, are left out."""
+    tree = msgspec.to_builtins(config)
+    del tree["server"]["data_dir"], tree["log"]["log_dir"]
+    return sha256(msgspec.msgpack.encode(tree)).hexdigest()[:16]
+
+
+class Recorder:
+    """What is told of one supervisor's services."""
+
+    def __init__(self, data_dir: Path, config: ServiceConfig, *, in_background: bool) -> None:
+        self._data_dir = data_dir
+        self._in_background = in_background
+        self._settings = digest(config)
+        self._since: dict[str, tuple[str, str]] = {}  # the state of a service, and when it began
+        self._written: SystemState | None = None
+        self._seen: list[tuple[int | None, bool]] = []
+        self._due_s = 0.0
+        self._could_write = True
+
+    def state(self, graph: Graph, urls: dict[str, str], idle: Iterable[str], *, is_up: bool) -> SystemState:
+        """How all are. `idle`: services that are not running, and were not asked for."""
+        rows = [self._row(service) for service in graph]
+        rows += [Row(name=name, state="stopped") for name in idle]
+        return SystemState(
+            boot=process.boot_id(),
+            supervisor=Process.of(Identity.of(os.getpid())),
+            in_background=self._in_background,
+            is_up=is_up,
+            settings=self._settings,
+            urls=urls,
+            services=tuple(rows),
+            processes={one.name: found for one in graph if (found := Process.of(one.identity)) is not None},
+        )
+
+    def is_due(self, graph: Graph) -> bool:
+        """Whether something may have changed since it was last written."""
+        now_s, seen = time.monotonic(), [(service.pid, service.healthy) for service in graph]
+        if now_s < self._due_s and seen == self._seen:
+            return False
+        self._due_s, self._seen = now_s + RECORD_S, seen
+        return True
+
+    def write(self, state: SystemState) -> None:
+        """Replaces what was written, if it is different; on a full disk, when there is room again."""
+        if state == self._written:
+            return
+        try:
+            kept.write(self._data_dir, state)
+        except OSError as error:
+            if self._could_write:
+                log.warning("the state of the services cannot be written", error=error)
+            self._could_write, self._written = False, None
+        else:
+            self._could_write, self._written = True, state
+
+    def _row(self, service: Kept) -> Row:
+        word = state_of(service)
+        before, since = self._since.get(service.name, ("", ""))
+        if word != before:
+            since = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            self._since[service.name] = word, since
+            log.info("service", name=service.name, state=word, pid=service.pid, last_error=service.last_error)
+        is_failing = not service.healthy and service.report.health in (Health.FAILING, Health.LOADING)
+        error = service.report.reason if is_failing else service.last_error
+        return Row(
+            name=service.name, state=word, healthy=service.healthy, pid=service.pid, since=since,
+            restarts=max(0, service.starts - 1), last_error=error or None,
+        )  # fmt: skip
