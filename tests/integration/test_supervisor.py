@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +21,7 @@ from supervised import System
 from weft.supervise import process
 from weft.supervise.held import Identity
 from weft.system import state as kept
+from weft.system.supervisor import Stopping, Supervisor
 
 SLEEPS = [sys.executable, "-Sc", "import time; time.sleep(600)"]
 
@@ -123,18 +126,20 @@ def test_a_supervisor_that_hangs_is_named_and_stopped(tmp_path: Path) -> None:
 
 def test_what_is_in_the_way_is_told_before_anything_is_started(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    empty = tmp_path / "empty"
-    empty.mkdir()
+    taken = socket.create_server(("127.0.0.1", 0))
     for flags, said in (
         (["--services", "redis,foo"], "no service 'foo'"),
         (["--data-dir", str(tmp_path / "file")], "there is a file of that name"),
         (["--host", "0.0.0.0"], "API keys"),
         (["--redis-url", "http://127.0.0.1"], "redis_url: must begin with redis://"),
+        (["--port", str(taken.getsockname()[1])], "Address already in use; choose another --port"),
     ):
         done = weft("up", "--port", "0", "--data-dir", tmp_path / "data", *flags)
         assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
         assert said in done.stderr.replace("--redis-url", "redis_url")
+    taken.close()
     System(tmp_path / "data").is_gone()
+    assert "server started" not in (tmp_path / "data" / "logs" / "supervisor.log").read_text()
 
 
 SCRIPT = """
@@ -173,3 +178,28 @@ def test_every_way_out_of_the_block_is_a_clean_stop(tmp_path: Path, how: str, co
     assert process.state(redis) is None
     assert System(tmp_path).status()["redis"]["state"] == "stopped"
     System(tmp_path).is_gone()
+
+
+def test_threads_may_start_stop_and_ask_as_they_like(tmp_path: Path) -> None:
+    before = {thread.name for thread in threading.enumerate()}
+
+    def hammer(number: int) -> None:
+        for step in range(6):
+            try:
+                if (number + step) % 3 == 0:
+                    supervisor.stop_all()
+                elif (number + step) % 3 == 1:
+                    supervisor.start("redis")
+                else:
+                    supervisor.restart_if_dead("redis")
+            except Stopping:
+                pass  # by another thread
+            assert {row.name for row in supervisor.status().services} == {"redis"}
+
+    with Supervisor(data_dir=str(tmp_path), services=["redis"]) as supervisor, ThreadPoolExecutor(3) as threads:
+        for done in [threads.submit(hammer, number) for number in range(3)]:
+            done.result(patience(60))
+        supervisor.start("redis")
+        assert len(System(tmp_path).processes()) == 1
+    System(tmp_path).is_gone()
+    until(lambda: {thread.name for thread in threading.enumerate()} - before <= {"starter"}, 10, "the threads' end")

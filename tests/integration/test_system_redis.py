@@ -173,7 +173,7 @@ def test_a_server_that_cannot_be_started_is_given_up_with_its_last_words(
     url = f"redis://127.0.0.1:{port}"
     with Supervisor(data_dir=str(tmp_path), services=["redis"], redis_url=url) as supervisor:
         with supervisor._mutex:
-            supervisor._make("redis")
+            supervisor._make(["redis"])
             other = socket.create_server(("127.0.0.1", port))  # somebody is faster
         with other:
             said = rf"redis exited with code 1, 10 times in a row: .*port {port}.*redis_0\.log"

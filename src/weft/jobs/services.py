@@ -43,7 +43,8 @@ from weft.supervise.service import (
     Verdict,
 )
 
-STUCK_S = 25.0  # without progress for this long a process is replaced
+LATE_S = 5.0  # without a heartbeat for this long a process is not healthy
+STUCK_S = 25.0  # and is replaced
 HEALTHZ_S = 2.0
 REFUSED = 2
 WORKER_POLICY = RestartPolicy(max_delay_s=3.0, start_timeout_s=60.0, health_forgives=True, stop_grace_s=10.0)
@@ -65,7 +66,7 @@ def engine_of(config: ServiceConfig, environment: Mapping[str, str] | None = Non
 
 def _engine_health(order: HostOrder) -> HealthCheck:
     """It is up when its heart beats and it answers at its socket; then the heartbeat tells."""
-    moving = Moving(lambda: pulse(pulse_folder(order)), STUCK_S, must_move_first=True)
+    moving = Moving(lambda: pulse(pulse_folder(order)), STUCK_S, must_move_first=True, late_s=LATE_S)
     path, answered = socket_path(Path(order.data_dir)), set[int]()
 
     def health(pid: int) -> Report:
@@ -141,7 +142,7 @@ class Api:
 
     def _health(self, beats: Path, engine: Service) -> HealthCheck:
         """The worker's own heartbeat, and what all of them together answer."""
-        moving = Moving(lambda: _touched(beats), STUCK_S, must_move_first=True)
+        moving = Moving(lambda: _touched(beats), STUCK_S, must_move_first=True, late_s=LATE_S)
         answers = Patience(self._probe.answer, STUCK_S, excused=lambda: self._is_excused or not engine.healthy)
 
         def health(pid: int) -> Report:

@@ -99,12 +99,15 @@ class Moving:
         limit_s: float | Callable[[Hashable], float],
         *,
         must_move_first: bool = False,
+        late_s: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`must_move_first`: a process is starting until the value has changed once under it."""
+        """`must_move_first`: a process is starting until the value has changed once under it. `late_s`: from then on it
+        is told to be failing, though it is given time until the limit."""
         self._read = read
         self._limit_s = limit_s
         self._must_move_first = must_move_first
+        self._late_s = late_s
         self._clock = clock
         self._pid = 0
         self._has_moved = False
@@ -117,9 +120,13 @@ class Moving:
             self._has_moved = pid == self._pid
             self._pid, self._value, self._since_s = pid, value, now_s
         limit_s = self._limit_s(value) if callable(self._limit_s) else self._limit_s
-        if now_s - self._since_s <= limit_s:
-            return HEALTHY if self._has_moved or not self._must_move_first else Report(Health.STARTING)
-        return Report(Health.UNHEALTHY, f"it has stood still for {now_s - self._since_s:.1f} s, at {value}")
+        still_s = now_s - self._since_s
+        why = f"it has stood still for {still_s:.1f} s, at {value}"
+        if still_s > limit_s:
+            return Report(Health.UNHEALTHY, why)
+        if self._must_move_first and not self._has_moved:
+            return Report(Health.STARTING)
+        return HEALTHY if self._late_s is None or still_s <= self._late_s else Report(Health.FAILING, why)
 
 
 class Service:

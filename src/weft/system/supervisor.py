@@ -15,7 +15,7 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -25,7 +25,7 @@ import msgspec
 
 from weft.config import ServiceConfig, load_service
 from weft.engine.channel import Peer, Server, socket_path
-from weft.errors import BadInput, Busy, WeftError
+from weft.errors import BadInput, WeftError
 from weft.supervise import leftovers, process
 from weft.supervise.graph import Graph, Kept
 from weft.supervise.held import Identity
@@ -153,7 +153,7 @@ class Supervisor:
     def start(self, name: str, timeout_s: float | None = None) -> None:
         """Has a service run, and what it needs; returns when it is healthy. One that is healthy is left as it is."""
         with self._mutex:
-            self._make(name)
+            self._make([name])
             for service in self._graph.with_needs(self._graph.named(name)):
                 if service.has_ended:
                     service.restart()
@@ -167,8 +167,7 @@ class Supervisor:
         """All of the configuration's, at the same time; or of these."""
         wanted = list(self.config.services.services if names is None else names)
         with self._mutex:
-            for name in wanted:
-                self._make(name)
+            self._make(wanted)
         self._wait_for(wanted, None)
         self._is_up = True
 
@@ -246,18 +245,29 @@ class Supervisor:
         hint = f"; did you mean {near[0]!r}?" if near else ":"
         raise BadInput(f"no service {name!r}{hint} there are {', '.join(self._declared)}")
 
-    def _make(self, name: str) -> None:
-        name = self._known(name)
-        if name in self._made or name not in self._declared:
+    def _make(self, names: Iterable[str]) -> None:
+        """Makes those that are not there yet, and what they need; none of them is started before all are made."""
+        new: dict[str, Made] = {}
+        try:
+            for name in names:
+                self._make_one(self._known(name), new)
+        except BaseException:
+            for made in reversed(new.values()):
+                made.close()
+            raise
+        for made in new.values():
+            self._graph.add(made.services)
+        self._made |= new
+
+    def _make_one(self, name: str, new: dict[str, Made]) -> None:
+        if name in self._made or name in new or name not in self._declared:
             return
         if self._graph.is_stopping:
-            raise Busy(f"{name}: the services are being stopped")
+            raise Stopping("the services are being stopped")
         declaration = self._declared[name]
         for other in declaration.needs:
-            self._make(other)
-        made = declaration.make(self._made)
-        self._graph.add(made.services)
-        self._made[name] = made
+            self._make_one(other, new)
+        new[name] = declaration.make(self._made | new)
 
     def _services(self) -> list[Kept]:
         with self._mutex:

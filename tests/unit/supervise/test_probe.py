@@ -89,12 +89,14 @@ def test_a_probe_asks_again_and_again_and_an_exception_is_no_health() -> None:
 
 def test_a_worker_that_lives_and_does_nothing_is_named_within_30_s() -> None:
     now_s, done = 100.0, 0
-    moving = Moving(lambda: done, 25.0, must_move_first=True, clock=lambda: now_s)
+    moving = Moving(lambda: done, 25.0, must_move_first=True, late_s=5.0, clock=lambda: now_s)
     assert moving(7).health is Health.STARTING
     now_s, done = 101.0, 1
     assert moving(7) == HEALTHY
-    now_s = 126.0
+    now_s = 106.0
     assert moving(7) == HEALTHY
+    now_s = 126.0
+    assert moving(7) == Report(Health.FAILING, "it has stood still for 25.0 s, at 1")
     now_s = 126.5
     report = moving(7)
     assert report.health is Health.UNHEALTHY and "stood still for 25.5 s, at 1" in report.reason
