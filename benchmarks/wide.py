@@ -1,11 +1,13 @@
 """The wide web: how much of what politeness allows, and of a stripped client, is left beside dead and slow hosts.
 
     python benchmarks/wide.py [--hosts 3000] [--seconds 60] [--rounds 1] [--port 8520] [--no-scaled]
+    python benchmarks/wide.py --only weft --hosts 800 --seconds 600 --parts 10
 
 The mix of harness/wide_web.py, crawled with the defaults and a delay of one second, beside a client that is told which
 hosts are dead (contenders/wide_bound.py); both in turns, each for as long. Rates are of the second half of a run, by
 the server's log. Then once more with so many hosts that politeness allows 60 % of what that client did: what counts
-there is the share of politeness, and how late requests come.
+there is the share of politeness, and how late requests come. `--parts`: the same of each part of one long run, with
+memory and descriptors at its end: all of it should be flat.
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness import results
 from harness.measure import Failed, cores, cpu_s, one_at_a_time, resident, tree
@@ -36,8 +39,11 @@ HERE = Path(__file__).resolve().parent
 class Run:
     """What a client did on a mix."""
 
-    def __init__(self, verdict: Verdict, mix: list[WideHost], cpu_share: float, rss_mb: float) -> None:
+    def __init__(
+        self, verdict: Verdict, mix: list[WideHost], cpu_share: float, rss_mb: float, parts: Sequence[str] = ()
+    ) -> None:
         self.verdict = verdict
+        self.parts = parts
         self.allowed = allowed_per_s(mix, DELAY_S)
         self.alive = sum(not host.is_dead for host in mix)
         self.cpu_share = cpu_share
@@ -108,25 +114,54 @@ def run(mix: list[WideHost], who: str, args: argparse.Namespace) -> Run:
                 stdout=subprocess.DEVNULL,
             )
             try:
-                cpu_share, rss_mb = _watched(client, began, args.seconds)
+                cpu_share, rss_mb, samples = _watched(client, began, args.seconds, args.parts)
             finally:
                 client.send_signal(signal.SIGINT if who == "weft" else signal.SIGKILL)
                 client.wait()
         if args.keep:
             shutil.copytree(folder, args.keep, dirs_exist_ok=True)
         window = (began + args.seconds / 2, began + args.seconds)
-        return Run(judge(log, mix, began, window, DELAY_S), mix, cpu_share, rss_mb)
+        parts = [_part(log, mix, began, sample) for sample in samples]
+        return Run(judge(log, mix, began, window, DELAY_S), mix, cpu_share, rss_mb, parts)
 
 
-def _watched(client: subprocess.Popen[bytes], began: float, seconds: float) -> tuple[float, float]:
-    """The share of a core that it used in the second half, and its memory at the end."""
-    time.sleep(seconds / 2)
-    before, since = _cpu_s(client.pid), time.monotonic()
-    time.sleep(max(0.0, began + seconds - time.monotonic()))
-    if client.poll() is not None:
-        raise Failed(f"the client ended early, exit code {client.returncode}")
-    pids = tree(client.pid)
-    return (_cpu_s(client.pid) - before) / (time.monotonic() - since), sum(map(resident, pids)) / (1 << 20)
+class Sample(NamedTuple):
+    """The end of a part of a run: when it began and ended, memory and open files."""
+
+    since: float
+    until: float
+    rss_mb: float
+    files: int
+
+
+def _watched(
+    client: subprocess.Popen[bytes], began: float, seconds: float, parts: int
+) -> tuple[float, float, list[Sample]]:
+    """The share of a core that it used in the second half, its memory at the end, and samples of so many parts."""
+    samples = list[Sample]()
+    half = max(1, parts // 2)
+    before, since = 0.0, began
+    for part in range(2 * half):
+        if part == half:
+            before, since = _cpu_s(client.pid), time.monotonic()
+        start, end = (began + seconds * at / (2 * half) for at in (part, part + 1))
+        time.sleep(max(0.0, end - time.monotonic()))
+        if client.poll() is not None:
+            raise Failed(f"the client ended early, exit code {client.returncode}")
+        pids = tree(client.pid)
+        rss_mb = sum(map(resident, pids)) / (1 << 20)
+        samples.append(Sample(start, end, rss_mb, sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in pids)))
+    cpu_share = (_cpu_s(client.pid) - before) / (time.monotonic() - since)
+    return cpu_share, samples[-1].rss_mb, samples if parts else []
+
+
+def _part(log: Path, mix: list[WideHost], began: float, of: Sample) -> str:
+    """A part of a run in a few words."""
+    verdict = judge(log, mix, began, (of.since, of.until), DELAY_S)
+    return (
+        f"{of.until - began:4.0f} s: {verdict.rate:.0f} answers/s, late p50 {verdict.late_p50_s:.2f} s, "
+        f"p99 {verdict.late_p99_s:.2f} s, {of.rss_mb:.0f} MB, {of.files} open files"
+    )
 
 
 def _cpu_s(pid: int) -> float:
@@ -180,13 +215,15 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=8520)
     parser.add_argument("--no-scaled", action="store_true", help="leave out the run with fewer hosts")
     parser.add_argument("--only", choices=["weft", "bound"], help="one run of this, and no record")
+    parser.add_argument("--parts", type=int, default=0, help="tell each of so many parts of a run")
     parser.add_argument("--weft", default="", help="more flags for Weft")
     parser.add_argument("--keep", help="folder to keep what the last crawl left")
     args = parser.parse_args()
     try:
         with one_at_a_time():
             if args.only:
-                print(run(hosts(args.hosts), args.only, args).line())
+                alone = run(hosts(args.hosts), args.only, args)
+                print(*alone.parts, alone.line(), sep="\n")
                 return 0
             found = measure(args)
     except Failed as why:

@@ -20,6 +20,7 @@ _SECONDS = re.compile(r"([0-9]{1,10})[0-9]*(?:\.[0-9]*)?")
 _INTERIM = re.compile(rb"HTTP/[0-9.]+[ \t]+1[0-9][0-9]")
 _FOLD = re.compile(rb"\r?\n[ \t]+")
 _NAME = re.compile(rb"[^\x00-\x20:\x7f]+")
+_USUAL_CHARS = 100
 
 
 class Head:
@@ -77,10 +78,9 @@ class Head:
     def content_type(self) -> tuple[str, str | None]:
         """The media type in lower case, empty if there is none, and the charset as it was written."""
         for value in reversed(self.get_all("content-type")):  # the last valid one, as in browsers
-            media = value.partition(";")[0].strip().lower()
-            if "/" in media:
-                found = _CHARSET.search(value)
-                return media, (found[1] or found[2] or found[3] or None) if found else None
+            media, charset = (_usual_type if len(value) <= _USUAL_CHARS else _content_type)(value)
+            if media:
+                return media, charset
         return "", None
 
     def retry_after_s(self, now: float) -> float | None:
@@ -142,6 +142,18 @@ def text(raw: bytes) -> str:
 @lru_cache(256)
 def _needle(name: str) -> bytes:
     return b"\n" + name.lower().encode() + b":"
+
+
+def _content_type(value: str) -> tuple[str, str | None]:
+    """The media type, empty if it is none, and the charset in a Content-Type."""
+    media = value.partition(";")[0].strip().lower()
+    if "/" not in media:
+        return "", None
+    found = _CHARSET.search(value)
+    return media, (found[1] or found[2] or found[3] or None) if found else None
+
+
+_usual_type = lru_cache(1024)(_content_type)  # most of the web's pages have one of a few
 
 
 def final_head(lines: Sequence[bytes]) -> tuple[bytes, bool]:
