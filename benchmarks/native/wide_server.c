@@ -114,8 +114,8 @@ static void stop_waiting(Conn *conn) {
 
 /* a connection */
 
-static void note(Conn *conn) {
-  fprintf(journal, "%u %lld %lld %d %d\n", conn->host, (long long)conn->arrived, (long long)now_us(), conn->status,
+static void note(Conn *conn, int64_t ended) {
+  fprintf(journal, "%u %lld %lld %d %d\n", conn->host, (long long)conn->arrived, (long long)ended, conn->status,
           conn->is_robots);
   conn->arrived = 0;
 }
@@ -124,7 +124,7 @@ static void hang_up(Conn *conn) {
   if (conn->heap_at) stop_waiting(conn);
   if (conn->arrived) {
     conn->status = 0;
-    note(conn);
+    note(conn, now_us());
   }
   if (conn->ssl) SSL_free(conn->ssl);
   close(conn->fd);
@@ -167,9 +167,11 @@ static int receive(Conn *conn) {
 }
 
 static void transmit(Conn *conn) {
+  int64_t ended = 0; /* before the last write: a client may have it long before this process goes on */
   while (conn->sent < conn->size) {
     const char *from = conn->out + conn->sent;
     size_t left = conn->size - conn->sent;
+    ended = now_us();
     ssize_t put = conn->ssl ? SSL_write(conn->ssl, from, (int)left) : write(conn->fd, from, left);
     int how = settled(conn, put, &conn->sent);
     if (how < 0) {
@@ -181,7 +183,7 @@ static void transmit(Conn *conn) {
       return;
     }
   }
-  note(conn);
+  note(conn, ended);
   free(conn->out);
   conn->out = NULL;
   watch(conn, EPOLLIN);
