@@ -42,7 +42,7 @@ bench-quick: $(DEV)      ## the same in three minutes, roughly
 	@scripts/tools
 	@scripts/bench quick
 
-bench-profile: $(DEV)    ## where a crawl's CPU goes
+bench-profile: $(DEV)    ## where a crawl's CPU goes, and that of a page with 100 new links
 	@scripts/tools
 	@scripts/bench profile
 

@@ -1,7 +1,7 @@
 """libcurl's multi handles, several of them: each has its own part of the hosts and of the connections that are kept.
 
 When a pool is full, libcurl looks through all of its connections for the one to close, at every first contact with a
-host: with 4,000 in one pool that costs as much as the request itself (docs/decisions/0029-large-bodies-many-hosts.md).
+host: with 4,000 in one pool that costs a quarter more (docs/decisions/0029-large-bodies-many-hosts.md).
 A host is always in the same pool, so its connection is found again.
 """
 
