@@ -120,6 +120,19 @@ def test_a_round_is_one_call_of_each_kind_and_links_come_before_ends(parts: Part
     assert len(parts.frontier.told) == 3, "a round that brought nothing costs nothing"
 
 
+def test_the_row_of_an_item_that_was_leased_again_stays_when_both_answers_come_in_one_round(parts: Parts) -> None:
+    (late,) = parts.claimed([Found(SITES[0], 0)])
+    parts.frontier.time += 1000.0
+    assert parts.frontier.claim("other", 10) == []
+    parts.frontier.time += 1.0
+    (again,) = parts.frontier.claim("other", 10)
+    assert again.item == late.item
+    for lease in (late, again):
+        parts.rows.record(parts.answer(lease), error="")
+    parts.round.flush()
+    assert parts.committed() == [late.url]
+
+
 def test_an_end_that_comes_too_late_leaves_no_row(parts: Parts) -> None:
     leases = parts.claimed([Found(SITES[0], 0), Found(SITES[1], 0)])
     parts.rows.record(parts.answer(leases[0]), error="")

@@ -188,7 +188,9 @@ class Round:
     def _finish(self, rows: list[Outcome]) -> None:
         accepted = self._frontier.finish(rows, self._store.batch + 1)
         if not all(accepted):
-            self._drop([outcome for outcome, valid in zip(rows, accepted, strict=True) if not valid])
+            # An item that was leased again meanwhile may be here twice; the store has one row for it, which stays.
+            kept = {outcome.lease.item for outcome, valid in zip(rows, accepted, strict=True) if valid}
+            self._drop([outcome for outcome in rows if outcome.lease.item not in kept])
         if self._leads:
             # A shorter way was found while it was in flight. From here on `admit` returns such items in `expand`.
             self._leads.nearer(self._crawls, [one.lease for one in rows if one.lease.crawl in self._crawls])
