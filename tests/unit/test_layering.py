@@ -30,10 +30,10 @@ MAY = (
 ONLY: dict[str, tuple[str, ...]] = {
     "redis": ("frontier/redis/",),
     "celery": (),
-    "fastapi": ("jobs/api/",),
-    "starlette": ("jobs/api/", "jobs/dashboard/"),
+    "fastapi": ("jobs/api/", "jobs/compat/"),
+    "starlette": ("jobs/api/", "jobs/compat/", "jobs/dashboard/"),
     "jinja2": ("jobs/dashboard/pages.py", "pipelines/builtin/modules/report.py"),
-    "pydantic": ("jobs/api/",),
+    "pydantic": ("jobs/api/", "jobs/compat/"),
     "uvicorn": ("jobs/api/server.py",),
     "turbohtml": ("extract/turbo.py",),
     "selectolax": ("extract/lexbor.py",),

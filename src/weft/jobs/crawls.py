@@ -45,7 +45,7 @@ def crawl_settings(task: Task, jobs: JobsSection) -> dict[str, Any]:
         # A batch asks for its own URLs wherever they lead; nothing that they link to is followed.
         "scope": "any" if spec.is_batch else spec.scope,
         "seeded_urls_only": spec.is_batch,
-        "politeness_delay_seconds": jobs.delay_s,
+        "politeness_delay_seconds": max(jobs.delay_s, spec.delay_s or 0.0),
         "per_domain_concurrency": spec.max_concurrent_articles,
         "max_retries": spec.retry_attempts,
         "include": list(spec.include),
@@ -53,6 +53,8 @@ def crawl_settings(task: Task, jobs: JobsSection) -> dict[str, Any]:
     }
     if not spec.is_batch:
         found["max_depth"] = spec.max_depth
+    if spec.strip_query:
+        found["strip_query"] = list(spec.strip_query)
     if spec.extract:
         found["extract"] = spec.extract
     if spec.max_pages is not None:

@@ -56,6 +56,7 @@ async def serve(order: WorkerOrder, has_gone: Callable[[Callable[[], None]], Non
     settings = ApiSettings(
         data_dir=data_dir, host=config.server.host, workers=config.server.workers, index=order.index,
         allow_private=config.fetch.allow_private, max_articles=config.jobs.max_articles,
+        retention_s=config.jobs.retention_hours * 3600,
         log_dir=Path(config.log.log_dir), metrics_dir=data_dir / ENGINE / "metrics",
     )  # fmt: skip
     server = server_of(create_app(service, settings, load_panels(order.panels)))

@@ -10,7 +10,7 @@ import pytest
 
 from weft.jobs.model import Progress, Task, TaskSpec, TaskState
 from weft.jobs.service import Result
-from weft.jobs.webhooks.forms import LARGEST_BODY, Telling, body_of, headers_of
+from weft.jobs.webhooks.forms import LARGEST_BODY, body_of, headers_of
 from weft.jobs.webhooks.model import (
     DELAYS_S,
     KEPT_S,
@@ -25,6 +25,7 @@ from weft.jobs.webhooks.model import (
     succeeded,
 )
 from weft.jobs.webhooks.signing import body_signature, secret_of, signature
+from weft.jobs.webhooks.telling import Telling
 
 HOUR_S = 3600.0
 

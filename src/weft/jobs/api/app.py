@@ -30,6 +30,8 @@ from weft.jobs.api.settings import ApiSettings
 from weft.jobs.api.streams import Places
 from weft.jobs.api.tasks import TaskRoutes
 from weft.jobs.api.webhooks import WebhookReplay, WebhookRoutes
+from weft.jobs.compat.envelope import enveloped, is_firecrawls
+from weft.jobs.compat.routes import CompatRoutes
 from weft.jobs.dashboard.app import Dashboard
 from weft.jobs.dashboard.panels import Panel
 from weft.jobs.service import JobService
@@ -61,6 +63,7 @@ def create_app(service: JobService, settings: ApiSettings, panels: Sequence[Pane
     )  # fmt: skip
     tasks = TaskRoutes(service, settings, feeds, places)
     app.include_router(tasks.router())
+    app.include_router(CompatRoutes(service, settings, tasks.rate, places).router())
     app.include_router(WebhookRoutes(service).router())
     app.include_router(HealthRoutes(service, places, figures).router())
     for error, handler in _HANDLERS.items():
@@ -133,9 +136,13 @@ def _encoded(value: Any) -> bytes:
     return msgspec.json.encode(value)
 
 
-async def _refused(_: Request, error: Exception) -> Response:
+def _told(request: Request, refusal: Refusal) -> Response:
+    return enveloped(refusal) if is_firecrawls(request.url.path) else refusal.response()
+
+
+async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refusal)
-    return error.response()
+    return _told(request, error)
 
 
 async def _weft_error(request: Request, error: Exception) -> Response:
@@ -143,7 +150,7 @@ async def _weft_error(request: Request, error: Exception) -> Response:
     refusal = problem_of(error)
     if refusal.status >= 500:
         log.warning("request refused", path=request.url.path, status=refusal.status, error=str(error))
-    return refusal.response()
+    return _told(request, refusal)
 
 
 async def _bad_parameters(_: Request, error: Exception) -> Response:
@@ -159,15 +166,16 @@ def _named(loc: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(loc[1:])
 
 
-async def _http_error(_: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     said = {404: "there is no such route", 405: "this route does not have that method"}
     headers = dict(error.headers or {})
-    return Refusal(error.status_code, said.get(error.status_code, str(error.detail)), headers=headers).response()
+    refusal = Refusal(error.status_code, said.get(error.status_code, str(error.detail)), headers=headers)
+    return _told(request, refusal)
 
 
-async def _mistake(_: Request, error: Exception) -> Response:  # noqa: ARG001 (the gate logs it)
-    return Refusal(500, "the service made a mistake, which is in its log").response()
+async def _mistake(request: Request, error: Exception) -> Response:  # noqa: ARG001 (the gate logs it)
+    return _told(request, Refusal(500, "the service made a mistake, which is in its log"))
 
 
 _HANDLERS: dict[type[Exception], Any] = {

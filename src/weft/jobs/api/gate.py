@@ -17,13 +17,16 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from msgspec import Struct
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weft.jobs.api.keys import Keyring, KeyScope
 from weft.jobs.api.problems import Refusal
 from weft.jobs.api.settings import ApiSettings, is_loopback
+from weft.jobs.compat.envelope import enveloped, is_firecrawls
 from weft.telemetry import Log
 
+UNAUTHORIZED = 3000
 OPEN = frozenset({"/healthz", "/readyz", "/openapi.json", "/docs"})
 _NO_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
 _PORT = re.compile(r":[0-9]{1,5}\Z")
@@ -73,8 +76,8 @@ class Gate:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        if scope["type"] != "http":
-            await send({"type": "websocket.close", "code": 1008})
+        if scope["type"] == "websocket":
+            await self._socket(scope, receive, send)
             return
         answer = Answer(send, (*SAFE_HEADERS, _NO_REFERRER))
         began = perf_counter()
@@ -84,6 +87,26 @@ class Gate:
             route = getattr(scope.get("route"), "path", "none")
             self._watcher.answered(route, scope["method"], answer.status, perf_counter() - began)
 
+    async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A WebSocket: its key may come as a sub-protocol, which is all that a browser's can send."""
+        try:
+            headers = headers_of(scope)
+            offered = scope.get("subprotocols") or []
+            if offered and "authorization" not in headers:
+                headers.setdefault("x-api-key", offered[0])
+            scope["caller"] = self._caller({**scope, "method": "GET"}, headers)
+        except Refusal as refusal:
+            await receive()
+            if refusal.status == 401:  # told as a close code, which a client can read
+                await send({"type": "websocket.accept", "subprotocol": offered[0] if offered else None})
+            await send({"type": "websocket.close", "code": UNAUTHORIZED, "reason": refusal.detail[:120]})
+            return
+        try:
+            await self._app(scope, receive, send)
+        except Exception:
+            log.error("a WebSocket failed", exc_info=True, path=scope["path"])
+            raise
+
     async def _checked(self, scope: Scope, receive: Receive, answer: Answer) -> None:
         try:
             headers = headers_of(scope)
@@ -92,7 +115,7 @@ class Gate:
                 receive = replay(await body_of(headers, receive, self._settings))
             await self._app(scope, receive, answer)
         except Refusal as refusal:
-            await refusal.response()(scope, receive, answer)
+            await _told(refusal, scope)(scope, receive, answer)
         except Exception:
             # The edge of the process: logged here once, and told without its details.
             log.error("request failed", exc_info=True, method=scope["method"], path=scope["path"])
@@ -100,7 +123,8 @@ class Gate:
                 return
             if answer.status:
                 raise
-            await Refusal(500, "the service made a mistake, which is in its log").response()(scope, receive, answer)
+            mistake = Refusal(500, "the service made a mistake, which is in its log")
+            await _told(mistake, scope)(scope, receive, answer)
 
     def _caller(self, scope: Scope, headers: dict[str, str]) -> Caller:
         if self._keyring.is_empty:
@@ -133,6 +157,10 @@ class Answer:
         elif not message.get("more_body", False):
             self.is_whole = True
         await self._send(message)
+
+
+def _told(refusal: Refusal, scope: Scope) -> Response:
+    return enveloped(refusal) if is_firecrawls(scope["path"]) else refusal.response()
 
 
 def headers_of(scope: Scope) -> dict[str, str]:

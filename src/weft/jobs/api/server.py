@@ -10,6 +10,7 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
 from weft.errors import BadInput, Busy
 from weft.jobs.api.streams import TRANSPORT
@@ -17,6 +18,7 @@ from weft.jobs.api.streams import TRANSPORT
 FIRST_REQUEST_S = 20.0  # for the headers of a connection's first request to arrive
 GRACE_S = 3  # for answers that are under way when the worker ends
 BACKLOG = 4096
+SOCKET_MESSAGE_BYTES = 64 * 1024  # of what a WebSocket's client says, which nobody reads
 
 
 class Protocol(HttpToolsProtocol):
@@ -42,6 +44,15 @@ class Protocol(HttpToolsProtocol):
             self._first = None
         self.scope[TRANSPORT] = self.transport  # type: ignore[literal-required]
         super().on_headers_complete()
+
+
+class SocketProtocol(WSProtocol):
+    """A WebSocket, which knows its transport, too."""
+
+    def handle_connect(self, event: Any) -> None:
+        """A handshake has come."""
+        super().handle_connect(event)
+        self.scope[TRANSPORT] = self.transport  # type: ignore[literal-required]
 
 
 class Server(uvicorn.Server):
@@ -82,7 +93,7 @@ def server_of(app: ASGIApp) -> uvicorn.Server:
     _allow_connections()
     return Server(
         uvicorn.Config(
-            app, http=Protocol, ws="none", loop="uvloop", lifespan="on", access_log=False, log_config=None,
+            app, http=Protocol, ws=SocketProtocol, ws_max_size=SOCKET_MESSAGE_BYTES, ws_per_message_deflate=False, loop="uvloop", lifespan="on", access_log=False, log_config=None,
             server_header=False, date_header=True, timeout_graceful_shutdown=GRACE_S, timeout_keep_alive=30,
             proxy_headers=False, backlog=BACKLOG,
         )

@@ -23,6 +23,7 @@ class ApiSettings(Struct, frozen=True, kw_only=True):
     index: int = 0  # which of the workers this is
     allow_private: bool = False  # tasks may go to loopback and private addresses
     max_articles: int = 10  # pages that a task has in flight, if it does not say otherwise
+    retention_s: float = 86_400.0  # tasks are kept for so long after their end
     max_body_bytes: int = 1024 * 1024
     body_timeout_s: float = 20.0  # for a request's body to arrive
     submits_per_s: float = 300.0  # of one key, over time

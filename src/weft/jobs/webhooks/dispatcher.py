@@ -29,10 +29,11 @@ from weft.fetch.headers import Head, http_date
 from weft.jobs.errors import LeaseLost
 from weft.jobs.model import Task, TaskState
 from weft.jobs.store.contract import JobStore
-from weft.jobs.webhooks.forms import Telling, body_of, headers_of
+from weft.jobs.webhooks.forms import body_of, headers_of
 from weft.jobs.webhooks.model import Attempt, Hook, HookState, failed, order_of, succeeded
 from weft.jobs.webhooks.signing import secret_of
 from weft.jobs.webhooks.source import Source, Stretch
+from weft.jobs.webhooks.telling import Telling
 from weft.records import FetchResult
 from weft.telemetry import Log
 

@@ -1,6 +1,6 @@
 """The bodies of deliveries, made of what is stored: the same bytes for every attempt. Pure.
 
-A form is a function of what is told; `FORMS` has them by the name that an order carries.
+A form is a function of what is told; FORMS has them by the name that an order carries.
 """
 
 from __future__ import annotations
@@ -9,31 +9,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
-from weft.jobs.model import Task
+from weft.jobs.compat.hooks import firecrawl_form
 from weft.jobs.service import Result
-from weft.jobs.webhooks.model import HookEvent, HookOrder, event_id
+from weft.jobs.webhooks.model import HookEvent
 from weft.jobs.webhooks.signing import body_signature, signature
+from weft.jobs.webhooks.telling import Telling
 from weft.store.export.facts import iso
 
 LARGEST_BODY = 8 << 20  # a page that is larger is told without its document
-
-
-class Telling(Struct, frozen=True, kw_only=True):
-    """One event, with all that a body may need."""
-
-    task: Task
-    order: HookOrder
-    event: HookEvent
-    number: int
-    at: float
-    result: Result | None = None  # of a page
-
-    @property
-    def id(self) -> str:
-        """The same for every attempt."""
-        return event_id(self.task.id, self.number)
 
 
 Form = Callable[[Telling], dict[str, Any]]
@@ -62,14 +46,12 @@ def weft_form(told: Telling) -> dict[str, Any]:
     return body | {"data": data, "metadata": told.order.metadata}
 
 
-def forms() -> Mapping[str, Form]:
-    """All that there are, by name."""
-    return {"weft": weft_form}
+FORMS: Mapping[str, Form] = {"weft": weft_form, "firecrawl": firecrawl_form}
 
 
 def body_of(told: Telling) -> bytes:
     """What is sent."""
-    form = forms()[told.order.form]
+    form = FORMS[told.order.form]
     body = msgspec.json.encode(form(told))
     if len(body) > LARGEST_BODY and told.result is not None:
         brief = {"url": told.result.url, "omitted": f"{len(body):,} bytes are too many: ask for the task's results"}

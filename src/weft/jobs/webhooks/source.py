@@ -15,8 +15,8 @@ from weft.jobs.documents import Documents
 from weft.jobs.feed import open_reader
 from weft.jobs.model import Task, error_class
 from weft.jobs.service import Result
-from weft.jobs.webhooks.forms import Telling
 from weft.jobs.webhooks.model import ENDS, STARTED, Hook, HookEvent, HookOrder, end_number
+from weft.jobs.webhooks.telling import Telling
 
 AT_ONCE = 20  # pages that are read and rendered together
 

@@ -1,0 +1,49 @@
+"""The outside of Firecrawl's requests and answers: JSON bodies, errors, and where the caller reaches the service."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from weft.jobs.api.problems import Refusal
+from weft.jobs.compat.fields import BAD_REQUEST, Denied
+
+_PREFIX = re.compile(r"(/[A-Za-z0-9._~-]{1,64}){1,8}")
+_PATH = re.compile(r"/v[12](/|\Z)")
+
+
+def is_firecrawls(path: str) -> bool:
+    """Whether a path is one of Firecrawl's, so that errors are told in its words."""
+    return _PATH.match(path) is not None
+
+
+def body_of(raw: bytes) -> Any:
+    """A body's JSON."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise Denied(400, f"the body is no JSON: {error}", "BAD_REQUEST_INVALID_JSON") from None
+
+
+def base_of(request: Request) -> str:
+    """Where the caller reaches the service, for the URLs in answers: what a proxy says of itself is believed, because the
+    answer goes to who has sent it."""
+    scheme = "https" if request.headers.get("x-forwarded-proto") == "https" else request.url.scheme
+    prefix = request.headers.get("x-forwarded-prefix", "").rstrip("/")
+    host = request.headers.get("host", "")
+    return f"{scheme}://{host}{prefix if _PREFIX.fullmatch(prefix) else ''}"
+
+
+def enveloped(refusal: Refusal) -> Response:
+    """An error as Firecrawl's clients read it."""
+    status = 400 if refusal.status == 422 else refusal.status
+    body: dict[str, Any] = {"success": False, "error": refusal.detail}
+    if code := getattr(refusal, "code", "") or (BAD_REQUEST if status == 400 else ""):
+        body["code"] = code
+    if refusal.errors:
+        body["details"] = [{"path": field.split("."), "message": said} for field, said in refusal.errors]
+    return Response(msgspec.json.encode(body), status, refusal.headers, "application/json")

@@ -1,0 +1,187 @@
+"""`POST /map`: the URLs of a site as its front page and its sitemaps name them, without fetching them.
+
+It is a batch of its own lane: the page, and the sitemaps that robots.txt names or that lie where they usually do; those
+that an index names are appended. So politeness, robots.txt and the address guard are those of every task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from weft import urls as url_rules
+from weft.errors import BadUrl
+from weft.fetch import sitemaps
+from weft.jobs.api import answers
+from weft.jobs.api.callers import needs
+from weft.jobs.api.keys import KeyScope
+from weft.jobs.api.settings import ApiSettings
+from weft.jobs.compat.envelope import body_of
+from weft.jobs.compat.fields import Denied
+from weft.jobs.compat.orders import MapOrder, map_order, map_spec
+from weft.jobs.errors import TaskFinished
+from weft.jobs.model import Task
+from weft.jobs.service import JobService, Result, Submission
+
+MOST_SITEMAPS = 50
+LOOK_S = 0.05
+_WORD = re.compile(r"\w+")
+_NAMED = re.compile(r"^[ \t]*sitemap[ \t]*:[ \t]*(\S+)", re.IGNORECASE | re.MULTILINE)
+
+
+class MapRoute:
+    """Holds what the route needs."""
+
+    def __init__(self, service: JobService, settings: ApiSettings) -> None:
+        self._service = service
+        self._settings = settings
+
+    async def map(self, request: Request, version: int) -> Response:
+        """All links that were found, the most relevant first where something is searched for."""
+        owner = needs(request, KeyScope.SUBMIT).owner
+        order = map_order(body_of(await request.body()), version, self._settings.allow_private)
+        site = _Site(order)
+        spec = map_spec(order.timeout_s)
+        task = (await self._service.submit(Submission(urls=site.first(), spec=spec, owner=owner))).task
+        try:
+            in_time = await self._read(task, site)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._service.cancel(task.id))
+            raise
+        if not site.was_answered:
+            status, code = (500, "MAP_FAILED") if in_time else (408, "MAP_TIMEOUT")
+            raise Denied(status, f"{order.url} could not be mapped: it did not answer", code)
+        links = site.links()
+        answer: dict[str, Any] = {"success": True}
+        if version == 1:
+            return answers.json_answer(answer | {"links": [one["url"] for one in links], "scrape_id": task.id})
+        return answers.json_answer(answer | {"id": task.id, "links": links})
+
+    async def _read(self, task: Task, site: _Site) -> bool:
+        """Reads what comes, and appends the sitemaps that it names, until nothing is left; False if time ran out."""
+        cursor, until = 0, time.monotonic() + site.order.timeout_s
+        while True:
+            is_over = (await self._service.status(task.id)).task.is_terminal
+            found = await self._service.results(task.id, cursor=cursor, limit=20)
+            cursor = found.cursor
+            for result in found.results:
+                site.take(result)
+            if found.next_cursor is not None:
+                continue
+            more = site.wanted()
+            if is_over and not more:
+                return True
+            if time.monotonic() > until:
+                await self._service.cancel(task.id)
+                return False
+            if is_over:
+                task, cursor = await self._another(task, more), 0
+            elif more:
+                try:
+                    await self._service.append(task.id, more)
+                except TaskFinished:
+                    site.put_back(more)  # the next look sees that it is over
+            await asyncio.sleep(LOOK_S)
+
+    async def _another(self, task: Task, more: Sequence[str]) -> Task:
+        """The batch has ended before what it named could be appended: another one goes on."""
+        return (await self._service.submit(Submission(urls=tuple(more), spec=task.spec, owner=task.owner))).task
+
+
+class _Site:
+    """What is known of a site so far."""
+
+    def __init__(self, order: MapOrder) -> None:
+        self.order = order
+        self.was_answered = False
+        self._found: dict[str, dict[str, Any]] = {}
+        self._sitemaps: set[str] = set()
+        self._wanted: list[str] = []
+        parts = urlsplit(order.url)
+        self._path = parts.path.rstrip("/") + "/" if order.by_path else "/"
+        self._origin = f"{parts.scheme}://{parts.netloc}"
+
+    def first(self) -> tuple[str, ...]:
+        """What is asked for to begin with."""
+        found = [self.order.url] if self.order.reads_pages else []
+        if self.order.reads_sitemaps:
+            self._sitemaps.add(f"{self._origin}/sitemap.xml")
+            found += [f"{self._origin}/robots.txt", f"{self._origin}/sitemap.xml"]
+        return tuple(dict.fromkeys(found))
+
+    def take(self, result: Result) -> None:
+        """Reads a page, a sitemap or a robots.txt that has come."""
+        source = result.document.get("rawHtml") or ""
+        kind = str(result.document.get("content_type") or "").lower()
+        if result.url in self._sitemaps or ("xml" in kind and "html" not in kind):
+            listed = sitemaps.parse(source.encode("utf-8", "replace"))
+            self.was_answered = self.was_answered or bool(listed.urls or listed.sitemaps)
+            self._add(url for url, _ in listed.urls)
+            self._want(listed.sitemaps)
+        elif result.url == f"{self._origin}/robots.txt":
+            self._want(_NAMED.findall(source))
+        else:
+            self.was_answered = True
+            said = result.document.get("metadata") or {}
+            self._add([result.url], title=said.get("title"), description=said.get("description"))
+            self._add(result.document.get("links") or [])
+
+    def wanted(self) -> list[str]:
+        """Sitemaps that were named since, each once."""
+        found, self._wanted = self._wanted, []
+        return found
+
+    def put_back(self, urls: Sequence[str]) -> None:
+        """Those are wanted still."""
+        self._wanted += urls
+
+    def links(self) -> list[dict[str, Any]]:
+        """The answer."""
+        found = list(self._found.values())
+        if self.order.search:
+            words = {word.lower() for word in _WORD.findall(self.order.search)}
+            found.sort(key=lambda one: -_relevance(one, words))  # of equals, the one that was found first
+        return found[: self.order.limit]
+
+    def _want(self, named: Iterable[str]) -> None:
+        for url in _canonical(named):
+            if (
+                url not in self._sitemaps
+                and len(self._sitemaps) < MOST_SITEMAPS
+                and self._is_inside(url, any_path=True)
+            ):
+                self._sitemaps.add(url)
+                self._wanted.append(url)
+
+    def _add(self, urls: Iterable[str], **facts: str | None) -> None:
+        for url in _canonical(urls):
+            url = url.partition("?")[0] if self.order.strips_query else url
+            if url not in self._found and self._is_inside(url):
+                self._found[url] = {"url": url} | {name: fact for name, fact in facts.items() if fact}
+
+    def _is_inside(self, url: str, *, any_path: bool = False) -> bool:
+        if self.order.subdomains:
+            is_same = url_rules.domain_of(url) == url_rules.domain_of(self.order.url)
+        else:
+            is_same = url_rules.host_of(url) == url_rules.host_of(self.order.url)
+        return is_same and (any_path or (urlsplit(url).path.rstrip("/") + "/").startswith(self._path))
+
+
+def _canonical(given: Iterable[str]) -> Iterator[str]:
+    for text in given:
+        try:
+            yield url_rules.seed(text)
+        except BadUrl:
+            continue
+
+
+def _relevance(one: dict[str, Any], words: set[str]) -> int:
+    said = f"{one['url']} {one.get('title', '')} {one.get('description', '')}".lower()
+    return sum(word in said for word in words)

@@ -1,0 +1,130 @@
+"""What a Firecrawl client wants of each page (`scrapeOptions`), as what a task keeps of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from weft.extract.formats import check_shape
+from weft.extract.rules import BadRules, compile_rules
+from weft.jobs.compat.fields import Fields, bad
+
+_FORMATS = ("markdown", "html", "rawHtml", "links", "images")
+_MODEL = "it needs a language model, which Weft does not have"
+_BROWSER = "pages are not loaded in a browser"
+_LACKING_FORMATS = dict.fromkeys(
+    ("summary", "json", "extract", "deterministicJson", "question", "query", "highlights", "product", "menu"), _MODEL
+) | dict.fromkeys(("screenshot", "screenshot@fullPage", "branding", "audio", "video"), _BROWSER) | {
+    "changeTracking": "pages are not compared with earlier ones", "rawBase64": "ask for rawHtml",
+}  # fmt: skip
+# Clients send skipTlsVerification: true unless told otherwise; certificates are verified all the same.
+_HARMLESS = (
+    "skipTlsVerification", "timeout", "fastMode", "blockAds", "removeBase64Images", "maxAge", "storeInCache", "auditMetadata", "origin",
+    "integration", "safeMode",
+)  # fmt: skip
+_LACKING = {
+    "headers": "pages are asked for with the service's own headers",
+    "onlyCleanContent": _MODEL,
+    "waitFor": _BROWSER,
+    "mobile": _BROWSER,
+    "actions": _BROWSER,
+    "profile": _BROWSER,
+    "location": "pages are asked for from where the service is",
+    "useMock": "it is for Firecrawl's own tests",
+    "minAge": "pages are always fetched, never taken from a cache",
+    "lockdown": "pages are always fetched, never taken from a cache",
+    "redactPII": _MODEL,
+    "threatProtection": "addresses are guarded, contents are not judged",
+    "zeroDataRetention": "tasks are kept for as long as the service is set to",
+}
+_LACKING_1 = {
+    "jsonOptions": _MODEL, "extract": _MODEL, "agent": _MODEL, "changeTrackingOptions": _LACKING_FORMATS["changeTracking"],
+    "geolocation": _LACKING["location"],
+}  # fmt: skip
+
+
+class PageOptions(Struct, frozen=True):
+    """What is kept of a page."""
+
+    formats: tuple[str, ...]
+    format_options: dict[str, Any]
+    extract: dict[str, Any]  # a rule for each pair of `attributes`
+    attributes: tuple[tuple[str, str], ...]  # selector and attribute, in the order of the rules
+    warnings: tuple[str, ...] = ()
+
+
+def page_options(fields: Fields, version: int) -> PageOptions:
+    """Takes all fields of `scrapeOptions`; of a scrape or a batch they are in the body itself."""
+    formats, attributes = _formats(fields, version)
+    shape: dict[str, Any] = {
+        "only_main_content": fields.flag("onlyMainContent", True),
+        "include_tags": fields.texts("includeTags", 50),
+        "exclude_tags": fields.texts("excludeTags", 50),
+    }
+    try:
+        check_shape(
+            shape["only_main_content"], shape["include_tags"], shape["exclude_tags"],
+            (fields.at("includeTags"), fields.at("excludeTags")),
+        )  # fmt: skip
+        extract = {f"a{number}": _rule(*pair) for number, pair in enumerate(attributes)}
+        compile_rules(extract)
+    except BadRules as error:
+        raise bad(*error.found[0]) from None
+    fields.harmless(*_HARMLESS)
+    fields.text("proxy", among=("basic", "auto") if version == 2 else ("basic", "auto", "stealth"))
+    _check_parsers(fields, version)
+    fields.lacking(_LACKING if version == 2 else _LACKING | _LACKING_1)
+    return PageOptions(formats, shape, extract, attributes)
+
+
+def _formats(fields: Fields, version: int) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    given = fields.take("formats", ["markdown"])
+    if not isinstance(given, list):
+        raise bad(fields.at("formats"), "must be a list")
+    found: list[str] = []
+    attributes: list[tuple[str, str]] = []
+    for number, one in enumerate(given):
+        at = f"{fields.at('formats')}.{number}"
+        name, more = (one, {}) if isinstance(one, str) else _typed(one, at, version)
+        if name == "attributes" and version == 2:
+            attributes += _attributes(Fields(more, at))
+        elif name in _LACKING_FORMATS:
+            raise bad(at, f"{name!r} is not available: {_LACKING_FORMATS[name]}")
+        elif name not in _FORMATS or (name == "images" and version == 1):
+            raise bad(at, f"{str(name)[:60]!r} is no format: use {', '.join(_FORMATS)}")
+        else:
+            found.append(name)
+    return (*dict.fromkeys(found), "metadata"), tuple(attributes)
+
+
+def _typed(one: Any, at: str, version: int) -> tuple[Any, dict[str, Any]]:
+    if version == 1 or not isinstance(one, dict) or "type" not in one:
+        raise bad(at, "must be a text" + ("" if version == 1 else ", or an object with `type`"))
+    return one["type"], {name: value for name, value in one.items() if name != "type"}
+
+
+def _attributes(fields: Fields) -> list[tuple[str, str]]:
+    found = []
+    for number, one in enumerate(fields.take("selectors", [])):
+        pair = Fields(one, f"{fields.at('selectors')}.{number}")
+        selector, attribute = pair.text("selector"), pair.text("attribute")
+        pair.end()
+        if not selector or not attribute:
+            raise bad(pair.at("selector"), "an object with `selector` and `attribute` is needed")
+        found.append((selector, attribute))
+    fields.end()
+    return found[:100]
+
+
+def _rule(selector: str, attribute: str) -> dict[str, Any]:
+    return {"css": selector, "attr": attribute, "many": True}
+
+
+def _check_parsers(fields: Fields, version: int) -> None:
+    if version == 1:
+        fields.flag("parsePDF", True)
+        return
+    given = fields.take("parsers", [])
+    if not isinstance(given, list) or any(one not in ("pdf", "image") for one in given):
+        raise bad(fields.at("parsers"), "is not available: use a list of 'pdf' and 'image', which changes nothing")

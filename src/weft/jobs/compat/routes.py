@@ -1,0 +1,276 @@
+"""The routes that Firecrawl's clients call, over the service: crawl, batch scrape, status, errors, cancel, usage.
+
+What must stay true, because clients depend on it: a start answers exactly 200; `next` is there only while more
+documents exist now, and is never refused for being asked too often, because clients follow it at once and take a
+refusal for the end; a terminal status is read before the documents, so that it never comes without the last of them.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from hashlib import sha256
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import WebSocketRoute
+
+from weft.jobs.api import answers, cursors
+from weft.jobs.api.callers import needs, task_owner
+from weft.jobs.api.keys import KeyScope
+from weft.jobs.api.rates import Rate
+from weft.jobs.api.settings import ApiSettings
+from weft.jobs.api.streams import Places
+from weft.jobs.compat.envelope import base_of, body_of
+from weft.jobs.compat.fields import BAD_REQUEST, Denied
+from weft.jobs.compat.mapping import MapRoute
+from weft.jobs.compat.orders import CRAWL, Order, batch_order, crawl_order
+from weft.jobs.compat.scraping import ScrapeRoute
+from weft.jobs.compat.socket import Watching
+from weft.jobs.compat.wire import document, error_line, job_status, state_of
+from weft.jobs.errors import TaskFinished
+from weft.jobs.model import LIVE, ErrorClass, TaskState
+from weft.jobs.service import Failure, JobService, Submission
+from weft.jobs.store.contract import Idempotency
+
+TOGETHER_S = 5.0  # equal starts within this time are one job: clients send them again when an answer is lost
+MOST_DOCUMENTS = 1000
+_KEY = re.compile(r"[\x21-\x7e]{1,200}")
+_REASONS = {
+    "it needs a language model, which Weft does not have": (
+        "extract", "llmstxt", "deep-research", "agent", "crawl/params-preview", "support",
+    ),
+    "Weft scrapes what it is given, and has no index of the web": ("search",),
+    "pages are not loaded in a browser that could be steered": ("browser", "interact", "scrape/{task_id}/interact"),
+    "files are not uploaded to it": ("parse",),
+    "sites are not watched over this interface": ("monitor", "schedules"),
+    "nothing is metered": ("team/token-usage", "team/credit-usage/historical"),
+}  # fmt: skip
+_ABSENT = {f"/{name}": why for why, names in _REASONS.items() for name in names}
+_PLENTY = 1_000_000_000  # nothing is metered, and clients stop at 0
+
+
+class CompatRoutes:
+    """Holds what the routes need; one object for an application."""
+
+    def __init__(self, service: JobService, settings: ApiSettings, rate: Rate, places: Places) -> None:
+        self._service = service
+        self._settings = settings
+        self._rate = rate
+        self._scrape = ScrapeRoute(service, settings)
+        self._map = MapRoute(service, settings)
+        self._watching = Watching(service, settings, places)
+
+    def router(self) -> APIRouter:
+        """All of them, for both versions. They are Firecrawl's, not Weft's: its document does not list them."""
+        router = APIRouter(redirect_slashes=False)
+        for version in (1, 2):
+            self._add(router, version)
+        return router
+
+    def _add(self, router: APIRouter, version: int) -> None:
+        base = f"/v{version}"
+
+        def add(path: str, methods: str, doing: Any, *more: Any) -> None:
+            async def endpoint(request: Request) -> Response:
+                found: Response = await doing(request, version, *more)
+                return found
+
+            router.add_route(base + path, endpoint, methods=methods.split(), include_in_schema=False)
+
+        add("/scrape", "POST", self._limited(self._scrape.scrape))
+        add("/scrape/{task_id}", "GET", self._scrape.again)
+        add("/map", "POST", self._limited(self._map.map))
+        for name in ("active", "ongoing"):
+            add(f"/crawl/{name}", "GET", self._active)
+        for path, why in _ABSENT.items():
+            for one in (path, path + "/{rest:path}"):
+                add(one, "GET POST PATCH PUT DELETE", self._absent, why)
+        for path, kind in (("/crawl", "crawl"), ("/batch/scrape", "batch")):
+            add(path, "POST", self._limited(self._start), kind)
+            add(path + "/{task_id}", "GET", self._status)
+            add(path + "/{task_id}", "DELETE", self._cancel)
+            add(path + "/{task_id}/errors", "GET", self._errors)
+            router.routes.append(WebSocketRoute(base + path + "/{task_id}", self._watching.route(version)))
+        add("/concurrency-check", "GET", self._concurrency)
+        add("/team/queue-status", "GET", self._queue)
+        add("/team/credit-usage", "GET", self._credits)
+
+    def _limited(self, doing: Any) -> Any:
+        async def limited(request: Request, *more: Any) -> Response:
+            caller = needs(request, KeyScope.SUBMIT)
+            if (waits := self._rate.take(caller.owner)) > 0:
+                raise Denied(429, "Rate limit exceeded: try again later", retry_after_s=waits)
+            found: Response = await doing(request, *more)
+            return found
+
+        return limited
+
+    # ── starting ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _start(self, request: Request, version: int, kind: str) -> Response:
+        owner, raw = needs(request, KeyScope.SUBMIT).owner, await request.body()
+        make = crawl_order if kind == "crawl" else batch_order
+        order = make(body_of(raw), version, self._settings.allow_private, self._settings.max_articles)
+        if order.appends_to:
+            task_id = await self._append(owner, order)
+        else:
+            idempotency = _idempotency(request, raw)
+            submission = Submission(urls=order.urls, spec=order.spec, owner=owner, idempotency=idempotency)
+            task_id = (await self._service.submit(submission)).task.id
+        found: dict[str, Any] = {
+            "success": True,
+            "id": task_id,
+            "url": f"{base_of(request)}{request.url.path}/{task_id}",
+        }
+        if kind == "batch" and (order.invalid or version == 2):
+            found["invalidURLs"] = order.invalid
+        return answers.json_answer(found)
+
+    async def _append(self, owner: str, order: Order) -> str:
+        try:
+            return (await self._service.append(order.appends_to, order.urls, owner)).id
+        except TaskFinished as error:
+            raise Denied(409, f"the batch {order.appends_to} is over: start another one", BAD_REQUEST) from error
+
+    # ── looking ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _status(self, request: Request, version: int) -> Response:
+        task_id = request.path_params["task_id"]
+        owner = task_owner(request, task_id, KeyScope.READ)
+        limit, skip = _count(request, "limit", 100, 1), _count(request, "skip", 0, 0)
+        cursor = _cursor(request, task_id)
+        status = await self._service.status(task_id, owner)  # before the documents: see above
+        if skip and not cursor:
+            cursor = await self._skipped(task_id, owner, skip)
+        found = await self._service.results(task_id, owner, cursor=cursor, limit=min(limit, MOST_DOCUMENTS))
+        documents = [document(one, status.task) for one in found.results]
+        more = None
+        if found.next_cursor is not None:
+            # The limit goes along, so that the pages of one listing are alike.
+            place = cursors.encode(task_id, found.next_cursor)
+            more = f"{base_of(request)}{request.url.path}?cursor={place}&limit={limit}"
+        return answers.json_answer(job_status(status, version, documents, more, self._settings.retention_s))
+
+    async def _skipped(self, task_id: str, owner: str, skip: int) -> int:
+        """The cursor behind so many documents."""
+        before: int | None = None
+        numbers: list[int] = []
+        while True:
+            found = await self._service.latest(task_id, owner, before=before, limit=1000, kinds=("page",))
+            numbers += [event.number or 0 for event in found.events]
+            before = found.before
+            if before is None:
+                break
+        numbers.sort()
+        return numbers[min(skip, len(numbers)) - 1] if numbers else 0
+
+    async def _errors(self, request: Request, version: int) -> Response:
+        task_id = request.path_params["task_id"]
+        owner = task_owner(request, task_id, KeyScope.READ)
+        task = (await self._service.status(task_id, owner)).task
+        errors: list[dict[str, Any]] = []
+        blocked: list[str] = []
+        before: int | None = None
+        while True:
+            found = await self._service.latest(task_id, owner, before=before, limit=1000, kinds=("error",))
+            for event in found.events:
+                failure = _failure(event.number or 0, event.at, event.data)
+                if failure.error_class is ErrorClass.ROBOTS:
+                    blocked.append(failure.url)
+                else:
+                    errors.append(error_line(task, failure, version))
+            before = found.before
+            if before is None:
+                return answers.json_answer({"errors": errors[::-1], "robotsBlocked": blocked[::-1]})
+
+    async def _active(self, request: Request, version: int) -> Response:  # noqa: ARG002 (as all routes)
+        owner = needs(request, KeyScope.READ).owner
+        crawls: list[dict[str, Any]] = []
+        cursor: str | None = None
+        while True:
+            found = await self._service.list(owner, states=LIVE, cursor=cursor, limit=500)
+            crawls += [
+                {
+                    "id": task.id, "teamId": owner or "local", "url": task.url,
+                    "created_at": answers.moment(task.created_at),
+                    "options": {"limit": task.spec.max_pages, "scrapeOptions": {"formats": task.spec.formats[:-1]}},
+                }
+                for task in found.tasks
+                if task.spec.kind == CRAWL
+            ]  # fmt: skip
+            cursor = found.next_cursor
+            if cursor is None:
+                return answers.json_answer({"success": True, "crawls": crawls})
+
+    async def _cancel(self, request: Request, version: int) -> Response:  # noqa: ARG002
+        task_id = request.path_params["task_id"]
+        owner = task_owner(request, task_id, KeyScope.CONTROL)
+        before = (await self._service.status(task_id, owner)).task
+        task = before if before.is_terminal else await self._service.cancel(task_id, owner)
+        if task.state is not TaskState.CANCELLED:
+            raise Denied(409, f"Crawl is already {state_of(task)}")
+        return answers.json_answer({"success": True, "status": "cancelled"})
+
+    # ── usage ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _concurrency(self, request: Request, version: int) -> Response:  # noqa: ARG002
+        needs(request, KeyScope.READ)
+        lane = (await self._service.health()).lanes["task"]
+        return answers.json_answer({"success": True, "concurrency": lane.running, "maxConcurrency": lane.slots})
+
+    async def _queue(self, request: Request, version: int) -> Response:  # noqa: ARG002
+        needs(request, KeyScope.READ)
+        lane = (await self._service.health()).lanes["task"]
+        found = {
+            "success": True, "jobsInQueue": lane.pending + lane.running, "activeJobsInQueue": lane.running,
+            "waitingJobsInQueue": lane.pending, "maxConcurrency": lane.slots, "mostRecentSuccess": None,
+        }  # fmt: skip
+        return answers.json_answer(found)
+
+    async def _credits(self, request: Request, version: int) -> Response:
+        needs(request, KeyScope.READ)
+        names = ("remainingCredits", "planCredits") if version == 2 else ("remaining_credits", "plan_credits")
+        data: dict[str, Any] = dict.fromkeys(names, _PLENTY)
+        return answers.json_answer({"success": True, "data": data, "warning": "nothing is metered"})
+
+    async def _absent(self, request: Request, version: int, why: str) -> Response:  # noqa: ARG002
+        raise Denied(501, f"{request.url.path} is not available: {why}")
+
+
+def _idempotency(request: Request, raw: bytes) -> Idempotency:
+    digest = sha256(request.url.path.encode() + b"\n" + raw).hexdigest()
+    key = request.headers.get("x-idempotency-key") or request.headers.get("idempotency-key")
+    if key is None:
+        return Idempotency(f"firecrawl {digest}", digest, time.time() + TOGETHER_S)
+    if not _KEY.fullmatch(key):
+        raise Denied(400, "x-idempotency-key: use 1 to 200 visible ASCII characters", BAD_REQUEST)
+    return Idempotency(key, digest)
+
+
+def _count(request: Request, name: str, default: int, least: int) -> int:
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) >= least):
+        raise Denied(400, f"{name}: must be a whole number from {least}", BAD_REQUEST)
+    return int(text)
+
+
+def _cursor(request: Request, task_id: str) -> int:
+    text = request.query_params.get("cursor")
+    if text is None:
+        return 0
+    try:
+        return cursors.decode(task_id, text)
+    except cursors.BadCursor:
+        raise Denied(400, "cursor: is none that an answer about this job has given", BAD_REQUEST) from None
+
+
+def _failure(number: int, at: float, data: dict[str, Any]) -> Failure:
+    return Failure(
+        number=number, url=data["url"], status=data["status"], error=data["error"],
+        error_class=ErrorClass(data["error_class"]), depth=data["depth"], at=at,
+    )  # fmt: skip

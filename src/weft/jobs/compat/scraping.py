@@ -1,0 +1,95 @@
+"""`POST /scrape`: one page at once, as a task of its own lane that is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from weft.jobs.api import answers
+from weft.jobs.api.callers import needs, task_owner
+from weft.jobs.api.keys import KeyScope
+from weft.jobs.api.settings import ApiSettings
+from weft.jobs.compat.envelope import body_of
+from weft.jobs.compat.fields import Denied
+from weft.jobs.compat.orders import scrape_order
+from weft.jobs.compat.wire import answered_badly, document, error_code, warning_of
+from weft.jobs.model import ErrorClass, Task
+from weft.jobs.service import Failure, JobService, Submission
+
+GRACE_S = 5.0  # the task ends at its deadline; this is for one that the engine does not keep
+TIMEOUT = "SCRAPE_TIMEOUT"
+_ANSWERED = (ErrorClass.HTTP_4XX, ErrorClass.HTTP_5XX)
+_REFUSED = (ErrorClass.ROBOTS, ErrorClass.BLOCKED)
+
+
+class ScrapeRoute:
+    """Holds what the routes need."""
+
+    def __init__(self, service: JobService, settings: ApiSettings) -> None:
+        self._service = service
+        self._settings = settings
+
+    async def scrape(self, request: Request, version: int) -> Response:
+        """The page, or why there is none."""
+        owner = needs(request, KeyScope.SUBMIT).owner
+        order = scrape_order(body_of(await request.body()), version, self._settings.allow_private)
+        submission = Submission(urls=order.urls, spec=order.spec, owner=owner)
+        task = (await self._service.submit(submission)).task
+        if not await waited(self._service, task, task.spec.timeout_s + GRACE_S):
+            raise Denied(408, "the page was not there in time", TIMEOUT)
+        return await self._answer(task.id, owner)
+
+    async def again(self, request: Request, version: int) -> Response:  # noqa: ARG002 (as all routes)
+        """The page of an earlier scrape, while it is kept."""
+        task_id = request.path_params["task_id"]
+        return await self._answer(task_id, task_owner(request, task_id, KeyScope.READ))
+
+    async def _answer(self, task_id: str, owner: str) -> Response:
+        task = (await self._service.status(task_id, owner)).task
+        found = await self._service.results(task_id, owner, limit=10, include_errors=True)
+        if found.results:
+            return _good(document(found.results[-1], task), task)
+        failure = found.errors[-1] if found.errors else None
+        if failure is not None and failure.error_class in _ANSWERED and failure.status:
+            return _good(answered_badly(failure, task), task)
+        raise _denied(task, failure)
+
+
+async def waited(service: JobService, task: Task, at_most_s: float) -> bool:
+    """Whether a task has ended in time; one that has not is cancelled, and so is one whose caller has gone."""
+    try:
+        async with asyncio.timeout(at_most_s):
+            async with aclosing(service.events(task.id)) as events:  # type: ignore[type-var]
+                async for _ in events:
+                    pass
+        return True
+    except TimeoutError:
+        await service.cancel(task.id)
+        return False
+    except asyncio.CancelledError:
+        await asyncio.shield(service.cancel(task.id))
+        raise
+
+
+def _good(made: dict[str, Any], task: Task) -> Response:
+    answer: dict[str, Any] = {"success": True, "data": made, "scrape_id": task.id}
+    if warning := warning_of(task):
+        answer["warning"] = warning
+    return answers.json_answer(answer)
+
+
+def _denied(task: Task, failure: Failure | None) -> Denied:
+    if failure is None:
+        if not task.is_terminal:
+            return Denied(404, "this scrape has not ended yet")
+        return Denied(408, "the page was not there in time", TIMEOUT)
+    said = f"{failure.url} could not be scraped: {failure.error or failure.status}"
+    if failure.error_class is ErrorClass.TIMEOUT:
+        return Denied(408, said, TIMEOUT)
+    if failure.error_class in _REFUSED:
+        return Denied(403, said, error_code(failure.error_class))
+    return Denied(500, said, error_code(failure.error_class))

@@ -1,0 +1,197 @@
+"""A job watched over a WebSocket: every document once, then that it is done.
+
+    catchup    the status, with the documents that there are; always `scraping`, because some clients stop reading at a
+               terminal one, and lose what comes behind it
+    document   one page, as it is stored
+    heartbeat  when nothing was sent for a second: clients ask for the status otherwise, with all documents
+    done       everything was sent, and the job is completed; for the others a catchup that says so, or an error
+
+A watcher is a number, as a reader of events is: it costs no memory for what it has not read, and is cut off when it has
+taken nothing for `stall_s`. A worker that ends closes its sockets with 1012; clients go on by asking for the status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
+from typing import Any
+
+import msgspec
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from weft.jobs.api.callers import task_owner
+from weft.jobs.api.keys import KeyScope
+from weft.jobs.api.problems import Refusal
+from weft.jobs.api.settings import ApiSettings
+from weft.jobs.api.streams import TRANSPORT, Places
+from weft.jobs.compat.wire import document, job_status, state_of, warning_of
+from weft.jobs.errors import EngineAway, TaskUnknown
+from weft.jobs.service import JobEvent, JobService, Status
+from weft.telemetry import Log
+
+HEARTBEAT_S = 1.0
+AT_ONCE = 50  # documents that are read together
+AWAY_S = 0.5
+NORMAL, NOT_FOUND, MISTAKE, RESTART, FULL, FORBIDDEN = 1000, 1008, 1011, 1012, 1013, 3003
+LONGEST_REASON = 120  # bytes that a close frame has room for
+log = Log("weft.jobs.compat")
+
+
+class Watching:
+    """Holds what the route needs."""
+
+    def __init__(self, service: JobService, settings: ApiSettings, places: Places) -> None:
+        self._service = service
+        self._settings = settings
+        self._places = places
+
+    def route(self, version: int) -> Callable[[WebSocket], Awaitable[None]]:
+        """For one version."""
+
+        async def endpoint(socket: WebSocket) -> None:
+            await self._accepted(socket, version)
+
+        return endpoint
+
+    async def _accepted(self, socket: WebSocket, version: int) -> None:
+        offered = socket.scope.get("subprotocols") or [None]
+        await socket.accept(subprotocol=offered[0])  # JavaScript clients send their key there, and want it echoed
+        task_id = socket.path_params["task_id"]
+        try:
+            owner = task_owner(socket, task_id, KeyScope.READ)
+            await self._service.status(task_id, owner)
+            self._places.take(owner)
+        except TaskUnknown:
+            await socket.close(NOT_FOUND, "Job not found")
+            return
+        except Refusal as refusal:
+            await socket.close(FORBIDDEN if refusal.status == 403 else FULL, refusal.detail[:LONGEST_REASON])
+            return
+        except EngineAway:
+            await socket.close(RESTART, "the engine is being started again")
+            return
+        try:
+            await self._watched(socket, _Watcher(self._service, self._settings, socket, task_id, owner, version))
+        finally:
+            self._places.give_back(owner)
+
+    async def _watched(self, socket: WebSocket, watcher: _Watcher) -> None:
+        """Runs a watcher until it ends, or its client has gone."""
+        reading = asyncio.ensure_future(_gone(socket))
+        sending = asyncio.ensure_future(watcher.run())
+        try:
+            await asyncio.wait({reading, sending}, return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                sending.result()
+        except (WebSocketDisconnect, RuntimeError):  # it has gone while something was sent
+            pass
+        except TimeoutError:
+            log.info("watcher cut off", task=watcher.task_id, stalled_s=self._settings.stall_s)
+            if (transport := socket.scope.get(TRANSPORT)) is not None:
+                transport.abort()  # closing would wait for the reader to take what is buffered
+        finally:
+            for one in (reading, sending):
+                one.cancel()
+            await asyncio.gather(reading, sending, return_exceptions=True)
+
+
+class _Watcher:
+    """One client of one job."""
+
+    def __init__(
+        self, service: JobService, settings: ApiSettings, socket: WebSocket, task_id: str, owner: str, version: int
+    ) -> None:
+        self._service = service
+        self._settings = settings
+        self._socket = socket
+        self.task_id = task_id
+        self._owner = owner
+        self._version = version
+        self._cursor = 0
+
+    async def run(self) -> None:
+        """To the end of the job."""
+        status = await self._status()
+        found = await self._service.results(self.task_id, self._owner, limit=AT_ONCE)
+        documents = [document(one, status.task) for one in found.results]
+        snapshot = job_status(status, self._version, documents, None, self._settings.retention_s)
+        await self._send({"type": "catchup", "data": snapshot | {"status": "scraping"}})
+        self._cursor = found.cursor
+        await self._documents()
+        async with aclosing(self._events()) as events:
+            async for event in events:
+                if event is None:
+                    await self._send({"type": "heartbeat"})
+                elif event.kind == "page" and (event.number or 0) > self._cursor:
+                    await self._documents()
+        status = await self._status()
+        if not status.task.is_terminal:  # this worker ends
+            await self._socket.close(RESTART, "this worker ends: ask for the status")
+            return
+        await self._documents()
+        await self._end(status)
+
+    async def _status(self) -> Status:
+        while True:
+            try:
+                return await self._service.status(self.task_id, self._owner)
+            except EngineAway:
+                await asyncio.sleep(AWAY_S)
+
+    async def _documents(self) -> None:
+        """Sends what there is behind the cursor."""
+        while True:
+            found = await self._service.results(self.task_id, self._owner, cursor=self._cursor, limit=AT_ONCE)
+            if found.results:
+                task = (await self._status()).task
+                for one in found.results:
+                    await self._send({"type": "document", "data": document(one, task)})
+            self._cursor = found.cursor
+            if found.next_cursor is None:
+                return
+
+    async def _events(self) -> AsyncGenerator[JobEvent | None, None]:
+        """The job's events, and None where there was none for a second."""
+        events = aiter(self._service.events(self.task_id, self._owner, after=self._cursor))
+        step: asyncio.Future[JobEvent] | None = None
+        try:
+            while True:
+                step = step or asyncio.ensure_future(anext(events))
+                await asyncio.wait({step}, timeout=HEARTBEAT_S)
+                if not step.done():
+                    yield None
+                    continue
+                try:
+                    event, step = step.result(), None
+                except StopAsyncIteration:
+                    return
+                yield event
+        finally:
+            if step is not None:
+                step.cancel()
+                await asyncio.gather(step, return_exceptions=True)
+
+    async def _end(self, status: Status) -> None:
+        state = state_of(status.task)
+        snapshot = job_status(status, self._version, [], None, self._settings.retention_s)
+        reason: dict[str, Any] = {"type": "done"}
+        if state == "failed" and self._version == 1:
+            reason = {"type": "error", "error": warning_of(status.task)[:60]}
+            await self._send({"type": "error", "error": warning_of(status.task)})
+        elif state == "completed" or self._version == 1:
+            await self._send({"type": "done", "data": snapshot})
+        else:
+            await self._send({"type": "catchup", "data": snapshot})
+        with suppress(RuntimeError):
+            await self._socket.close(NORMAL, msgspec.json.encode(reason).decode())
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        async with asyncio.timeout(self._settings.stall_s):
+            await self._socket.send_text(msgspec.json.encode(message).decode())
+
+
+async def _gone(socket: WebSocket) -> None:
+    """Returns when the client has gone; whatever it says is not read."""
+    while (await socket.receive())["type"] != "websocket.disconnect":
+        pass

@@ -1,0 +1,143 @@
+"""What Firecrawl's clients expect to read: documents, the status of a job, errors. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.jobs.model import ErrorClass, FinishReason, Task, TaskState
+from weft.jobs.service import Failure, Result, Status
+from weft.store.export.facts import iso
+
+_STATES = {
+    TaskState.COMPLETED: "completed",
+    TaskState.PARTIAL: "completed",
+    TaskState.FAILED: "failed",
+    TaskState.CANCELLED: "cancelled",
+}
+_CODES = {
+    ErrorClass.TIMEOUT: "SCRAPE_TIMEOUT",
+    ErrorClass.DNS: "SCRAPE_DNS_RESOLUTION_ERROR",
+    ErrorClass.TLS: "SCRAPE_SSL_ERROR",
+    ErrorClass.TOO_LARGE: "SCRAPE_UNSUPPORTED_FILE_ERROR",
+    ErrorClass.HTTP_4XX: "SCRAPE_SITE_ERROR",
+    ErrorClass.HTTP_5XX: "SCRAPE_SITE_ERROR",
+    ErrorClass.ROBOTS: "CRAWL_DENIAL",
+    ErrorClass.BLOCKED: "UNSUPPORTED_SITE",
+}
+_OPEN_GRAPH = {
+    "title": "ogTitle", "description": "ogDescription", "url": "ogUrl", "image": "ogImage", "audio": "ogAudio",
+    "locale": "ogLocale", "site_name": "ogSiteName", "video": "ogVideo",
+}  # fmt: skip
+
+
+def state_of(task: Task) -> str:
+    """The word for where a job is."""
+    return _STATES.get(task.state, "scraping")
+
+
+def error_code(kind: ErrorClass) -> str:
+    """The code of a page that failed."""
+    return _CODES.get(kind, "SCRAPE_ALL_ENGINES_FAILED")
+
+
+def document(result: Result, task: Task) -> dict[str, Any]:
+    """One page. `url` is set, and differs between the pages of a job: clients tell documents apart by it."""
+    found = result.document
+    made: dict[str, Any] = {
+        name: found[name] for name in ("markdown", "html", "rawHtml", "links", "images") if name in found
+    }
+    if pairs := task.spec.extra.get("attributes"):
+        fields = found.get("fields") or {}
+        made["attributes"] = [
+            {"selector": selector, "attribute": attribute, "values": fields.get(f"a{number}") or []}
+            for number, (selector, attribute) in enumerate(pairs)
+        ]
+    if "unparsed" in found:
+        made["warning"] = f"the page could not be parsed: {found['unparsed']}"
+    return made | {"url": result.url, "metadata": _metadata(result, task)}
+
+
+def _metadata(result: Result, task: Task) -> dict[str, Any]:
+    found, said = result.document, result.document.get("metadata") or {}
+    graph = said.get("open_graph") or {}
+    facts = {
+        "title": said.get("title") or result.title,
+        "description": said.get("description"),
+        "language": said.get("language"),
+        "keywords": ", ".join(said["keywords"]) if said.get("keywords") else None,
+        "publishedTime": said.get("published"),
+        "modifiedTime": said.get("modified"),
+        **{name: graph.get(own) for own, name in _OPEN_GRAPH.items()},
+    }
+    return {name: fact for name, fact in facts.items() if fact is not None} | {
+        "url": found.get("final_url") or result.url,
+        "sourceURL": result.url,
+        "statusCode": result.status,
+        "contentType": found.get("content_type") or "",
+        "scrapeId": task.id,
+        "proxyUsed": "basic",
+        "cacheState": "miss",
+        "cachedAt": iso(result.fetched_at),
+        "creditsUsed": 0,
+    }
+
+
+def answered_badly(failure: Failure, task: Task) -> dict[str, Any]:
+    """A page that was answered with an error: its status is the document's, as it is there."""
+    empty = {"markdown": "", "html": "", "rawHtml": "", "links": [], "images": []}
+    made = {name: value for name, value in empty.items() if name in task.spec.formats}
+    return made | {
+        "url": failure.url,
+        "metadata": {
+            "url": failure.url, "sourceURL": failure.url, "statusCode": failure.status, "scrapeId": task.id,
+            "error": failure.error or f"HTTP {failure.status}", "proxyUsed": "basic", "cacheState": "miss",
+            "creditsUsed": 0,
+        },
+    }  # fmt: skip
+
+
+def job_status(
+    status: Status, version: int, documents: Sequence[dict[str, Any]], next_url: str | None, retention_s: float
+) -> dict[str, Any]:
+    """How a job stands, with a stretch of its documents. Without `next` there are no more now."""
+    task, progress = status.task, status.progress
+    expires = (task.finished_at or task.created_at + task.spec.timeout_s) + retention_s
+    found: dict[str, Any] = {
+        "success": True,
+        "status": state_of(task),
+        "completed": progress.completed,
+        "total": progress.ended if task.is_terminal else progress.discovered,
+        "creditsUsed": 0,
+        "expiresAt": iso(expires),
+        "data": list(documents),
+    }
+    if next_url is not None:
+        found["next"] = next_url
+    if warning := warning_of(task):
+        found["warning"] = warning
+    if version == 2:
+        found |= {"createdAt": iso(task.created_at), "duration": round(status.duration_s, 3)}
+        if task.finished_at is not None:
+            found["completedAt"] = iso(task.finished_at)
+    return found
+
+
+def warning_of(task: Task) -> str:
+    """What a client should know besides the state."""
+    said = list(task.spec.extra.get("warnings", ()))
+    progress = task.progress
+    if task.finish_reason is FinishReason.DEADLINE:
+        said.append("the time was over before everything was scraped")
+    elif task.state is TaskState.PARTIAL:
+        said.append(f"{progress.failed:,} of {progress.ended:,} pages failed: GET .../errors lists them")
+    elif task.state is TaskState.FAILED:
+        said.append(task.message or f"no page could be scraped ({task.finish_reason}): GET .../errors lists why")
+    return "; ".join(said)
+
+
+def error_line(task: Task, failure: Failure, version: int) -> dict[str, Any]:
+    """One page that failed."""
+    said = failure.error or f"HTTP {failure.status}"
+    line = {"id": f"{task.id}-{failure.number}", "timestamp": iso(failure.at), "url": failure.url, "error": said}
+    return line | ({"code": error_code(failure.error_class)} if version == 2 else {})

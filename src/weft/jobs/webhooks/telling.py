@@ -1,0 +1,25 @@
+"""One event of a webhook with all that a body may need, whatever its form."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from weft.jobs.model import Task
+from weft.jobs.service import Result
+from weft.jobs.webhooks.model import HookEvent, HookOrder, event_id
+
+
+class Telling(Struct, frozen=True, kw_only=True):
+    """One event, with all that a body may need."""
+
+    task: Task
+    order: HookOrder
+    event: HookEvent
+    number: int
+    at: float
+    result: Result | None = None  # of a page
+
+    @property
+    def id(self) -> str:
+        """The same for every attempt."""
+        return event_id(self.task.id, self.number)
