@@ -93,7 +93,8 @@ def server_of(app: ASGIApp) -> uvicorn.Server:
     _allow_connections()
     return Server(
         uvicorn.Config(
-            app, http=Protocol, ws=SocketProtocol, ws_max_size=SOCKET_MESSAGE_BYTES, ws_per_message_deflate=False, loop="uvloop", lifespan="on", access_log=False, log_config=None,
+            app, http=Protocol, ws=SocketProtocol, ws_max_size=SOCKET_MESSAGE_BYTES, ws_per_message_deflate=False,
+            loop="uvloop", lifespan="on", access_log=False, log_config=None,
             server_header=False, date_header=True, timeout_graceful_shutdown=GRACE_S, timeout_keep_alive=30,
             proxy_headers=False, backlog=BACKLOG,
         )

@@ -30,8 +30,8 @@ def body_of(raw: bytes) -> Any:
 
 
 def base_of(request: Request) -> str:
-    """Where the caller reaches the service, for the URLs in answers: what a proxy says of itself is believed, because the
-    answer goes to who has sent it."""
+    """Where the caller reaches the service, for the URLs in answers: what a proxy says of itself is believed, because
+    the answer goes to who has sent it."""
     scheme = "https" if request.headers.get("x-forwarded-proto") == "https" else request.url.scheme
     prefix = request.headers.get("x-forwarded-prefix", "").rstrip("/")
     host = request.headers.get("host", "")
