@@ -1,4 +1,4 @@
-"""Versions of Firecrawl's clients, installed once into the cache folder of this tree; a test skips where that cannot be."""
+"""Versions of Firecrawl's clients, installed once into this tree's cache folder; a test skips where that cannot be."""
 
 from __future__ import annotations
 
