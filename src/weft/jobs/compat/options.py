@@ -20,8 +20,8 @@ _LACKING_FORMATS = dict.fromkeys(
 }  # fmt: skip
 # Clients send skipTlsVerification: true unless told otherwise; certificates are verified all the same.
 _HARMLESS = (
-    "skipTlsVerification", "timeout", "fastMode", "blockAds", "removeBase64Images", "maxAge", "storeInCache", "auditMetadata", "origin",
-    "integration", "safeMode",
+    "skipTlsVerification", "timeout", "fastMode", "blockAds", "removeBase64Images", "maxAge", "storeInCache",
+    "auditMetadata", "origin", "integration", "safeMode",
 )  # fmt: skip
 _LACKING = {
     "headers": "pages are asked for with the service's own headers",
@@ -39,8 +39,8 @@ _LACKING = {
     "zeroDataRetention": "tasks are kept for as long as the service is set to",
 }
 _LACKING_1 = {
-    "jsonOptions": _MODEL, "extract": _MODEL, "agent": _MODEL, "changeTrackingOptions": _LACKING_FORMATS["changeTracking"],
-    "geolocation": _LACKING["location"],
+    "jsonOptions": _MODEL, "extract": _MODEL, "agent": _MODEL, "geolocation": _LACKING["location"],
+    "changeTrackingOptions": _LACKING_FORMATS["changeTracking"],
 }  # fmt: skip
 
 
