@@ -616,3 +616,14 @@ def test_the_request_log_is_read_as_far_back_as_the_longest_delay_of_any_site(tm
     frontier.admit(1, [Found("http://slow.test/2", 1)])
     assert frontier.next_due() == pytest.approx(4601.0, abs=0.1)
     frontier.close()
+
+
+def test_refusals_of_an_older_weft_are_of_its_one_crawl(tmp_path: Path) -> None:
+    db = sqlite3.connect(tmp_path / "frontier.db", isolation_level=None)
+    db.execute("CREATE TABLE refusals (reason, url, parent)")
+    db.execute("INSERT INTO refusals VALUES ('scope', 'http://x/', 3)")
+    db.close()
+    assert renew(tmp_path, [])
+    db = sqlite3.connect(tmp_path / "frontier.db")
+    assert db.execute("SELECT * FROM refusals").fetchall() == [("scope", "http://x/", 3, 1)]
+    db.close()

@@ -438,3 +438,18 @@ def test_files_that_another_process_reads_are_deleted_when_it_has_ended(
     rows.delete_kept()
     assert len(list(tmp_path.iterdir())) == 1
     rows.close()
+
+
+def test_where_there_is_room_a_site_at_rest_has_its_turn_though_enough_others_are_due(bench: Bench) -> None:
+    bench.allow(*"abc")
+    bench.queues.most_awake = 3
+    bench.admit(*(f"http://{host}/{number}" for host in "abcdef" for number in range(5)))
+    at_rest = len(bench.queues.resting)
+    assert (len(bench.queues.sites), at_rest) == (3, 3)
+    for lease in bench.claim(3):
+        bench.end(lease)
+    bench.time += 5.0
+    at_rest = len(bench.queues.resting)
+    bench.queues.most_awake = 100
+    assert len(bench.claim(1)) == 1
+    assert len(bench.queues.resting) < at_rest
