@@ -166,8 +166,7 @@ def _look(hrefs: list[str]) -> tuple[bool, bool, bool]:
         and "/%" not in text
         and text.count("\n") == len(hrefs) - 1  # none within a reference
     )
-    lines = "\n" + text
-    are_rooted = lines.count("\n/") == len(hrefs) and "\n//" not in lines
+    are_rooted = "//" not in text and f"\n{text}".count("\n/") == len(hrefs)
     return is_plain, "#" in text, are_rooted
 
 

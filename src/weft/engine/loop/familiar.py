@@ -49,20 +49,18 @@ class Familiar:
     def _learn(self, fates: dict[str, str], folder: str, hrefs: list[str], met: list[str | None]) -> list[str]:
         """Looks again at those that were not met as they are written, since some mean another page on another page;
         the rest is fresh, and familiar from now on."""
-        if met.count(None) == len(met) and [href[:1] for href in hrefs].count("/") == len(hrefs):
-            # None of them was met, and all mean the same on every page of the site.
-            fates.update(dict.fromkeys(hrefs, Reason.DUPLICATE))
-            self._kept += len(hrefs)
-            return hrefs
         fresh = []
         for at, href in enumerate(hrefs):
             if met[at] is not None:
                 continue
-            key = href if href[:1] == "/" or href.startswith(("http://", "https://")) else f"{folder} {href}"
-            fate = met[at] = fates.get(key)
-            if fate is None:
-                fates[key] = Reason.DUPLICATE
-                fresh.append(href)
+            key = href
+            if href[:1] != "/" and not href.startswith(("http://", "https://")):
+                key = f"{folder} {href}"
+                met[at] = fates.get(key)
+                if met[at] is not None:
+                    continue
+            fates[key] = Reason.DUPLICATE
+            fresh.append(href)
         self._kept += len(fresh)
         return fresh
 
