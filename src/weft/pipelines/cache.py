@@ -117,7 +117,7 @@ class Cache:
         index.run += 1
         at = max(index.covered, _START)
         for key, offset, length in self._entries(at):
-            index.put(key, offset, length)
+            index.put_all([(key, offset, length)])
             at = offset + length
         if at < self._end:
             _log.warning(f"{self._path}: {self._end - at} bytes at its end are damaged and were dropped")
@@ -139,18 +139,18 @@ class Cache:
 
     def find(self, key: bytes) -> bytes | None:
         """The bytes that were put under a key, what was put just now included."""
-        if (data := self._fresh.get(key)) is not None:
-            return data
+        if (entry := self._fresh.get(key)) is not None:
+            return entry[_HEAD.size :]
         place = self._index.find(key)
         return _entry(self._fd, key, place.offset, place.length) if place is not None else None
 
-    def put(self, key: bytes, data: bytes) -> None:
-        """Adds an entry; it replaces what was there under the key. In the file after the next flush."""
-        length = _HEAD.size + len(data)
-        self._waiting += (_HEAD.pack(len(data), zlib.crc32(data, zlib.crc32(key)), key), data)
+    def put(self, key: bytes, entry: bytes) -> None:
+        """Adds an entry (`entry_of`); it replaces what was there under the key. In the file after the next flush."""
+        self._waiting.append(entry)
+        length = len(entry)
         self._unindexed.append((key, self._end + self._waiting_bytes, length))
         self._waiting_bytes += length
-        self._fresh[key] = data
+        self._fresh[key] = entry
         if self._waiting_bytes > _FLUSH_BYTES:
             self.flush()
 
@@ -169,8 +169,7 @@ class Cache:
                     at, view = at + count, view[count:]
         except OSError as error:
             raise WeftError(f"the cache {self._path} cannot be written: {error.strerror}") from None
-        for key, offset, length in self._unindexed:
-            self._index.put(key, offset, length)
+        self._index.put_all(self._unindexed)
         self._end = at
         self._index.save(self._end)
         self._waiting.clear()
@@ -213,7 +212,7 @@ class Cache:
         at = _START
         for _, length, key, used in kept:
             self._index.run = used
-            self._index.put(key, at, length)
+            self._index.put_all([(key, at, length)])
             at += length
         self._end, self._index.run = at, run
         self._index.save(at)
@@ -229,6 +228,11 @@ class Cache:
             os.close(self._fd)
             self._fd = -1
             self._lock.release()
+
+
+def entry_of(key: bytes, data: bytes) -> bytes:
+    """An entry as it is in the file; workers make them."""
+    return _HEAD.pack(len(data), zlib.crc32(data, zlib.crc32(key)), key) + data
 
 
 def _entry(fd: int, key: bytes, offset: int, length: int) -> bytes | None:

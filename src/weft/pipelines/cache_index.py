@@ -22,6 +22,7 @@ _SLOT = struct.Struct("<16sQII")
 _PLACE = struct.Struct("<QII")
 KEY_BYTES = 16
 _FIRST_SLOTS = 1 << 12
+_EMPTY = bytes(8)
 _GROWTH = 4
 _FULLEST = 0.6
 
@@ -75,19 +76,24 @@ class CacheIndex:
             at = _HEAD.size + number * 32
             if memory[at : at + 16] == key:
                 return Place(*_PLACE.unpack_from(memory, at + 16))
-            if memory[at + 16 : at + 24] == b"\0\0\0\0\0\0\0\0":
+            if memory[at + 16 : at + 24] == _EMPTY:
                 return None
             number = (number + 1) & mask
         return None
 
-    def put(self, key: bytes, offset: int, length: int) -> None:
-        """Sets the place of a key, in use by this run."""
-        if self.used >= self.slots * _FULLEST:
-            self._grow()
-        at = self._slot(key)
-        if self._memory[at + 16 : at + 24] == b"\0\0\0\0\0\0\0\0":
-            self.used += 1
-        _SLOT.pack_into(self._memory, at, key, offset, length, self.run)
+    def put_all(self, entries: list[tuple[bytes, int, int]]) -> None:
+        """Sets the places of keys, in use by this run: key, offset, length."""
+        if self.used + len(entries) >= self.slots * _FULLEST:
+            self._grow(len(entries))
+        memory, mask, run, pack_into, head = self._memory, self._mask, self.run, _SLOT.pack_into, _HEAD.size
+        for key, offset, length in entries:
+            at = head + (int.from_bytes(key[:8], "little") & mask) * 32
+            if memory[at + 16 : at + 24] == _EMPTY:
+                self.used += 1
+            elif memory[at : at + 16] != key:
+                at = self._slot(key)
+                self.used += memory[at + 16 : at + 24] == _EMPTY
+            pack_into(memory, at, key, offset, length, run)
 
     def touch(self, key: bytes) -> bool:
         """The key is used by this run; False when it is not there."""
@@ -119,13 +125,16 @@ class CacheIndex:
         number = int.from_bytes(key[:8], "little") & mask
         while True:
             at: int = _HEAD.size + number * 32
-            if memory[at : at + 16] == key or memory[at + 16 : at + 24] == b"\0\0\0\0\0\0\0\0":
+            if memory[at : at + 16] == key or memory[at + 16 : at + 24] == _EMPTY:
                 return at
             number = (number + 1) & mask
 
-    def _grow(self) -> None:
+    def _grow(self, more: int) -> None:
         """A larger table. Readers keep the old one, and miss only what is new."""
-        larger = CacheIndex.create(self.path, self.generation, self.run, self.slots * _GROWTH)
+        slots = self.slots * _GROWTH
+        while self.used + more >= slots * _FULLEST:
+            slots *= _GROWTH
+        larger = CacheIndex.create(self.path, self.generation, self.run, slots)
         for key, place in self.entries():
             _SLOT.pack_into(larger._memory, larger._slot(key), key, *place)
         larger.used = self.used

@@ -7,8 +7,8 @@ than the output, which goes in order, can wait for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
 
 from weft.errors import BadInput
 from weft.pipelines.pool.record import Result
@@ -38,6 +38,16 @@ class Known:
         self.by_id: dict[str, Result] = {}
 
 
+class Writer(Protocol):
+    """Who writes results in order."""
+
+    next: int
+    """The place that is written next."""
+
+    def add(self, pending: Pending, result: Result) -> None:
+        """The result of an item."""
+
+
 class Feed:
     """An iterator for the pool."""
 
@@ -46,18 +56,18 @@ class Feed:
         items: Iterator[Any],
         keep: list[str],
         known: Known,
+        writer: Writer,
         *,
-        only: set[str] | None,
-        written: Callable[[], int],
-        ended: Callable[[Pending, Result], None],
+        only: set[str] | None = None,
+        resumed: bool = False,
     ) -> None:
         self._items = items
         self._keep = keep
         self._known = known
         self._only = only
-        self._written = written
-        self._ended = ended
-        self._seen = SeenIds()
+        self._writer = writer
+        # the pool looks for ids that are there twice; of a run that is resumed it does not see all
+        self._seen = SeenIds() if resumed else None
         self.pending: dict[str, Pending] = {}
         self.place = 0
         """How many items the source has given."""
@@ -67,7 +77,7 @@ class Feed:
 
     def __next__(self) -> Any:
         for _ in range(_AT_ONCE):
-            if self.place - self._written() > _MAX_AHEAD:
+            if self.place - self._writer.next > _MAX_AHEAD:
                 return Pause.LATER
             item = next(self._items)
             if item is Pause.LATER:
@@ -93,11 +103,12 @@ class Feed:
     def _judge(self, place: int, item: Any) -> Any:
         """What the pool gets for it; None if it has ended before."""
         fields, item_id, problem = _read(place, item)
-        if problem is None and not self._seen.add(str(item_id)):
+        key = str(item_id)
+        if problem is None and (key in self.pending or (self._seen is not None and not self._seen.add(key))):
             problem = "there was an item with this id before"
         if place < self._known.places:
             return None
-        kept = {name: fields[name] for name in self._keep if name in fields}
+        kept = {name: fields[name] for name in self._keep if name in fields} if self._keep else {}
         pending = Pending(place, item_id, kept)
         if problem is not None:
             name = f"\0{place}"  # the id may be that of an item that is under way
@@ -109,15 +120,17 @@ class Feed:
                     f"the source has changed since the run began: item {place + 1} was {result.item_id!r} and is "
                     f"{item_id!r} now; start a new run, what has not changed is cached"
                 )
-            return self._ended(pending, result)
-        if (result := self._known.by_id.pop(str(item_id), None)) is not None:
-            return self._ended(pending, result)
-        self.pending[str(item_id)] = pending
+            return self._writer.add(pending, result)
+        if (result := self._known.by_id.pop(key, None)) is not None:
+            return self._writer.add(pending, result)
+        self.pending[key] = pending
         return {"id": item_id, "n": place, "item": fields}
 
 
 def _read(place: int, item: Any) -> tuple[dict[str, Any], str | int, str | None]:
     """Fields, id and what is wrong with an item; one without an id is called by its place."""
+    if type(item) is dict and type(item.get("id")) in (str, int):
+        return item, item["id"], None
     if isinstance(item, BadItem):
         return {}, item.name, item.error
     if not isinstance(item, Mapping):

@@ -1,7 +1,7 @@
 """How the stages of an item ended, as a worker sends it, the journal keeps it and the parent reads it.
 
-The value of a pool's result is an array: the item's place in the source, the fields that are kept, a mark for each
-field (for `why`), and a StageRecord for each stage in the plan's order.
+The value of a pool's result is an ItemRecord as msgpack, in one piece: the pool need not look into it, and the parent,
+through which every result goes, decodes it once.
 """
 
 from __future__ import annotations
@@ -29,77 +29,62 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     files: list[WrittenFile]
 
 
-class StageRecord:
-    """One stage of one item, while it is being made."""
+class StageLine(StageOutcome, frozen=True, omit_defaults=True):
+    """One stage in a line of the results' file."""
 
-    __slots__ = ("asked", "body", "code", "duration_us", "entry", "files", "key", "text", "traceback", "value")
-
-    def __init__(
-        self,
-        code: int,
-        *,
-        key: bytes | None = None,
-        value: bytes | None = None,
-        body: bytes | None = None,
-        asked: bytes | None = None,
-        text: str | None = None,
-        traceback: str | None = None,
-        entry: bytes | None = None,
-        files: list[WrittenFile] | None = None,
-    ) -> None:
-        self.code = code
-        self.duration_us = 0
-        self.key = key
-        self.value = value
-        self.body = body
-        self.asked = asked
-        self.text = text
-        self.traceback = traceback
-        self.entry = entry
-        self.files = files or None
-
-    def plain(self) -> tuple[Any, ...]:
-        """As it is sent: `SentStage`."""
-        return (
-            self.code, self.duration_us, self.key, self.value, self.asked, self.text, self.traceback, self.entry,
-            self.files,
-        )  # fmt: skip
+    key: str | None = None
 
 
 class SentStage(msgspec.Struct, array_like=True):
-    """One stage of one item, at the parent."""
+    """One stage of one item, as it is sent."""
 
     code: int
-    duration_us: int
-    key: bytes | None
-    value: bytes | None
-    asked: bytes | None
-    text: str | None
-    traceback: str | None
-    entry: bytes | None
+    duration_us: int = 0
+    key: bytes | None = None
+    """Where the cache has the value."""
+    value: bytes | None = None
+    """The hash of the value."""
+    asked: bytes | None = None
+    """The hash of its fingerprint."""
+    text: str | None = None
+    """Why it was skipped, or failed."""
+    traceback: str | None = None
+    entry: bytes | None = None
+    """What the cache is to have under the key, as it is in its file; None where that was found there."""
     files: list[WrittenFile] | None = None
 
-    def outcome(self) -> StageOutcome:
-        """As a collector and the results' file see it."""
+    def line(self) -> StageLine:
+        """As the results' file has it."""
         failed = self.code >= FAILED
-        return StageOutcome(
+        return StageLine(
             _STATUS[self.code],
             self.duration_us / 1000,
-            self.code in (CACHED, SKIPPED_CACHED),
+            self.code == CACHED or self.code == SKIPPED_CACHED,
             None if failed else self.text,
             self.text if failed else None,
+            None if self.key is None else self.key.hex(),
         )
 
 
 class ItemRecord(msgspec.Struct, array_like=True):
-    """The value of a pool's result, at the parent."""
+    """All stages of one item."""
 
     place: int
+    """In the source."""
     kept: dict[str, Any]
+    """Fields of the item that go along."""
     marks: dict[str, int]
+    """A checksum of each field, for `why`."""
     stages: list[SentStage]
+    """In the plan's order."""
+    line: bytes
+    """What the results' file says of the stages, as JSON."""
+
+
+_decode = msgspec.msgpack.Decoder(ItemRecord).decode
+encode_record = msgspec.msgpack.Encoder().encode
 
 
 def item_record(value: Any) -> ItemRecord | None:
     """The record of a result; None for one that the parent made (timeout, crash, bad input)."""
-    return None if value is None else msgspec.convert(value, ItemRecord)
+    return None if value is None else _decode(value)

@@ -116,7 +116,7 @@ def _shape(stage: StageStats, x: int, y: int) -> str:
     first, most = min(columns), max(columns.values())
     return "".join(
         f'<rect class="bar" x="{x + (column - first) * 6}" y="{y + _BAR - _column(count, most):.1f}" width="5" '
-        f'height="{_column(count, most):.1f}"><title>up to {_time(2 ** (column + 1) / 1000)}: {count:,}</title></rect>'
+        f'height="{_column(count, most):.1f}"><title>up to {_time(2**column / 1000)}: {count:,}</title></rect>'
         for column, count in sorted(columns.items())
     )
 

@@ -16,9 +16,9 @@ import msgspec
 
 from weft.errors import BadInput, WeftError, writing
 from weft.pipelines.files import WrittenFile
-from weft.pipelines.outcome import Entry, SentStage
+from weft.pipelines.outcome import Entry, SentStage, StageLine
 from weft.pipelines.sink import Shard
-from weft.pipelines.stage import ItemResult, StageOutcome
+from weft.pipelines.stage import ItemResult
 from weft.pipelines.stats import RunStats
 
 _decode = msgspec.msgpack.decode
@@ -39,12 +39,7 @@ class EndedItem(msgspec.Struct):
     duration_ms: float = 0.0
     log: str | None = None
     stages: list[SentStage] = []
-
-
-class StageLine(StageOutcome, frozen=True, omit_defaults=True):
-    """One stage in a line of the results."""
-
-    key: str | None = None
+    line: bytes = b"{}"
 
 
 class ResultLine(msgspec.Struct, omit_defaults=True):
@@ -58,7 +53,7 @@ class ResultLine(msgspec.Struct, omit_defaults=True):
     duration_ms: float = 0.0
     log: str | None = None
     item: dict[str, Any] = {}
-    stages: dict[str, StageLine] = {}
+    stages: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class Checkpoint(msgspec.Struct):
@@ -78,10 +73,9 @@ class Checkpoint(msgspec.Struct):
 class ResultsFile:
     """Writes results and checkpoints."""
 
-    def __init__(self, folder: Path, stages: list[str]) -> None:
+    def __init__(self, folder: Path) -> None:
         self._path = folder / "results.jsonl"
         self._checkpoints = folder / "checkpoints"
-        self._stages = stages
         self._file: BinaryIO | None = None
         self._encode = msgspec.json.Encoder().encode
 
@@ -111,11 +105,9 @@ class ResultsFile:
         assert self._file is not None
         line = ResultLine(
             ended.item["id"], ended.status, ended.failure_phase, ended.error, ended.attempts, ended.duration_ms,
-            ended.log, {key: value for key, value in ended.item.items() if key != "id"},
-            {name: _stage_line(stage) for name, stage in zip(self._stages, ended.stages, strict=False)},
+            ended.log, {key: value for key, value in ended.item.items() if key != "id"}, msgspec.Raw(ended.line),
         )  # fmt: skip
-        with writing(self._path):
-            self._file.write(self._encode(line) + b"\n")
+        self._file.write(self._encode(line) + b"\n")
 
     def commit(self, checkpoint: Callable[[int], Checkpoint]) -> None:
         """Makes the lines durable, then the checkpoint, which is told how many bytes they are."""
@@ -144,12 +136,6 @@ def _whole_bytes(path: Path) -> int:
     return path.read_bytes().rfind(b"\n") + 1
 
 
-def _stage_line(stage: SentStage) -> StageLine:
-    outcome = stage.outcome()
-    key = stage.key.hex() if stage.key is not None else None
-    return StageLine(outcome.status, outcome.duration_ms, outcome.cached, outcome.reason, outcome.error, key)
-
-
 def value_of(entry: bytes | None, name: str) -> Any:
     """The value in a cache entry."""
     if entry is None:
@@ -159,15 +145,16 @@ def value_of(entry: bytes | None, name: str) -> Any:
 
 def read_results(folder: Path, find: Callable[[bytes], bytes | None]) -> Iterator[ItemResult]:
     """The results of a run, in the order of the source, one at a time; values are read as they are asked for."""
-    decode = msgspec.json.Decoder(ResultLine).decode
+    decode, decode_stages = msgspec.json.Decoder(ResultLine).decode, msgspec.json.Decoder(dict[str, StageLine]).decode
     with (folder / "results.jsonl").open("rb") as file:
         for place, text in enumerate(file):
             line = decode(text)
+            stages = decode_stages(line.stages)
 
-            def value(name: str, stages: dict[str, StageLine] = line.stages) -> Any:
+            def value(name: str, stages: dict[str, StageLine] = stages) -> Any:
                 key = stages[name].key
                 return value_of(find(bytes.fromhex(key)) if key is not None else None, name)
 
             yield ItemResult(
-                {"id": line.id} | line.item, place, line.status, line.failure_phase, line.error, line.stages, value
+                {"id": line.id} | line.item, place, line.status, line.failure_phase, line.error, stages, value
             )

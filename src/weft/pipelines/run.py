@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 
 from weft.engine.loop.steps import crash_point
-from weft.errors import BadInput, WeftError
+from weft.errors import BadInput, WeftError, writing
 from weft.pipelines import run_facts
 from weft.pipelines.cache import Cache
 from weft.pipelines.definition import Pipeline, is_callable
 from weft.pipelines.feed import Feed, Known
-from weft.pipelines.outcome import item_record
+from weft.pipelines.outcome import encode_record, item_record
 from weft.pipelines.plan import Plan, import_from, make_plan, module_file
 from weft.pipelines.pool import shared_config
 from weft.pipelines.pool.api import Stream, WorkerPool
@@ -216,10 +216,11 @@ class PipelineRun:
             run_facts.save(self.directory.path, self.facts)
             self._sink.begin(resumed=self._resumed)
             self._writer.open()
-            if not self._writer.complete:
-                self._run_items(view or NoView())
-            self._step("items-done")
-            rows = self._finish()
+            with writing(self.directory.path):
+                if not self._writer.complete:
+                    self._run_items(view or NoView())
+                self._step("items-done")
+                rows = self._finish()
             return self._summary(rows)
         except KeyboardInterrupt:
             write_report(self.directory.path, self.facts, self._pipeline, self._writer.stats, None)
@@ -243,9 +244,7 @@ class PipelineRun:
         spec, known = self._pipeline.spec, Known(self._writer.next)
         source = open_source(spec.items)
         only = set(self.facts.only) if self.facts.only else None
-        feed = Feed(
-            source.items, spec.items.keep, known, only=only, written=lambda: self._writer.next, ended=self._writer.add
-        )
+        feed = Feed(source.items, spec.items.keep, known, self._writer, only=only, resumed=self._resumed)
         total = len(only) if only is not None else source.total
         with self._pool.stream(feed, total=total) as stream:
             try:
@@ -286,8 +285,7 @@ class PipelineRun:
             return
         self._writer.keep_values(record)
         if record.place >= known.places:
-            value = (record.place, record.kept, record.marks, [msgspec.structs.astuple(one) for one in record.stages])
-            known.by_place[record.place] = msgspec.structs.replace(result, value=value)
+            known.by_place[record.place] = msgspec.structs.replace(result, value=encode_record(record))
 
     def _finish(self) -> int:
         """Rows of a collector, publication, report."""

@@ -19,9 +19,9 @@ from typing import Any
 import msgspec
 
 from weft.errors import BadInput
-from weft.pipelines.cache import CacheReader
+from weft.pipelines.cache import CacheReader, entry_of
 from weft.pipelines.conditions import ROOTS, Condition, compile_condition, uses_results
-from weft.pipelines.files import RunFiles, WrittenFile
+from weft.pipelines.files import RunFiles
 from weft.pipelines.outcome import (
     CACHED,
     FAILED,
@@ -33,7 +33,8 @@ from weft.pipelines.outcome import (
     SKIPPED_BY_NEED,
     SKIPPED_CACHED,
     Entry,
-    StageRecord,
+    SentStage,
+    encode_record,
 )
 from weft.pipelines.plan import Plan, StagePlan, digest
 from weft.pipelines.pool.context import Context, Ended, Skip
@@ -44,6 +45,7 @@ from weft.pipelines.stage import StageContext
 
 UNCHANGED = "unchanged"
 _encode = msgspec.msgpack.Encoder().encode
+_encode_json = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.msgpack.Encoder(order="deterministic").encode
 _decode = msgspec.msgpack.Decoder().decode
 _decode_entry = msgspec.msgpack.Decoder(Entry).decode
@@ -98,15 +100,17 @@ def _load(name: str, stage: str) -> Callable[..., Any]:
 class _Item:
     """One item on its way through the stages."""
 
-    __slots__ = ("context", "digests", "done", "fields", "parts", "views")
+    __slots__ = ("bodies", "context", "digests", "done", "fields", "parts", "whole")
 
     def __init__(self, fields: dict[str, Any], context: Context) -> None:
         self.fields = fields
         self.context = context
         self.parts = {name: _encode_sorted(value) for name, value in fields.items()}
-        self.done: dict[str, StageRecord] = {}
+        self.done: dict[str, SentStage] = {}
+        self.bodies: dict[str, bytes] = {}
+        """The values so far, as they are cached."""
         self.digests: dict[tuple[str, ...] | None, bytes] = {}
-        self.views: dict[tuple[str, ...] | None, Mapping[str, Any]] = {None: MappingProxyType(fields)}
+        self.whole = MappingProxyType(fields)
 
     def inputs_digest(self, names: tuple[str, ...] | None) -> bytes:
         """The hash of the fields that a stage reads."""
@@ -120,11 +124,10 @@ class _Item:
 
     def view(self, names: tuple[str, ...] | None) -> Mapping[str, Any]:
         """The item as a stage sees it."""
-        found = self.views.get(names)
-        if found is None:
-            found = Fields({name: self.fields[name] for name in names or () if name in self.fields})
-            self.views[names] = found
-        return found
+        if names is None:
+            return self.whole
+        fields = self.fields
+        return Fields({name: fields[name] for name in names if name in fields})
 
 
 class ItemRunner:
@@ -136,7 +139,11 @@ class ItemRunner:
         self._cache = CacheReader(Path(plan.cache))
         self._folder = Path(plan.files)
         self._files = RunFiles(self._folder)
-        self._pid = os.getpid()
+        self._forked = False
+        os.register_at_fork(after_in_child=self._in_forked_child)
+
+    def _in_forked_child(self) -> None:
+        self._forked = True
 
     def run(self, wrapped: dict[str, Any], context: Context) -> Any:
         """Every stage of one item."""
@@ -145,32 +152,34 @@ class ItemRunner:
             item.done[stage.name] = self._stage(stage, item)
         marks = {name: zlib.crc32(part) for name, part in item.parts.items()}
         kept = {name: item.fields[name] for name in self._plan.keep if name in item.fields}
-        return _ended(wrapped["n"], kept, marks, item.done)
+        line = _encode_json({name: record.line() for name, record in item.done.items()})
+        value = encode_record((wrapped["n"], kept, marks, list(item.done.values()), line))
+        return _ended(value, item.done)
 
-    def _stage(self, stage: PreparedStage, item: _Item) -> StageRecord:
+    def _stage(self, stage: PreparedStage, item: _Item) -> SentStage:
         """One stage: held back by what it needs, or by its condition; found in the cache; or run."""
         done = item.done
         for need in stage.plan.needs:
             code = done[need].code
             if code in _FAILURES:
-                return StageRecord(FAILED_BY_NEED, text=f"needs {need}, which failed")
+                return SentStage(FAILED_BY_NEED, text=f"needs {need}, which failed")
             if code in _SKIPS:
-                return StageRecord(SKIPPED_BY_NEED, text=f"needs {need}, which was skipped")
+                return SentStage(SKIPPED_BY_NEED, text=f"needs {need}, which was skipped")
         began_ns = time.monotonic_ns()
         try:
             record = self._unwanted(stage, item) or self._found_or_run(stage, item)
         except Skip as skip:
-            record = StageRecord(SKIPPED_BY_CONDITION, text=message(skip))
+            record = SentStage(SKIPPED_BY_CONDITION, text=message(skip))
         except BaseException as error:
-            record = StageRecord(FAILED, text=describe(error), traceback=traceback_of(error))
-        if os.getpid() != self._pid:
+            record = SentStage(FAILED, text=describe(error), traceback=traceback_of(error))
+        if self._forked:
             os._exit(0)  # a process that the stage has forked and let return
         record.duration_us = (time.monotonic_ns() - began_ns) // 1000
         if item.context.log.open:
             _log(item.context, stage.name, record)
         return record
 
-    def _unwanted(self, stage: PreparedStage, item: _Item) -> StageRecord | None:
+    def _unwanted(self, stage: PreparedStage, item: _Item) -> SentStage | None:
         """The outcome of a stage whose condition is false."""
         if stage.plan.when is None:
             return None
@@ -180,13 +189,15 @@ class ItemRunner:
             wanted = stage.condition(dict(zip(ROOTS, names, strict=True)))
         else:
             assert stage.condition_call is not None
-            wanted = stage.condition_call(MappingProxyType(item.fields), self._context(stage, item, results))
-        return None if wanted else StageRecord(SKIPPED_BY_CONDITION, text=f"not {stage.plan.when}")
+            files = RunFiles(self._folder)
+            context = StageContext(item.context, stage.name, results, stage.settings, stage.config, files)
+            wanted = stage.condition_call(item.whole, context)
+        return None if wanted else SentStage(SKIPPED_BY_CONDITION, text=f"not {stage.plan.when}")
 
-    def _found_or_run(self, stage: PreparedStage, item: _Item) -> StageRecord:
+    def _found_or_run(self, stage: PreparedStage, item: _Item) -> SentStage:
         asked = None
         if stage.fingerprint is not None:
-            item.context.stage(stage.name)
+            item.context.enter(stage.name)
             asked = digest(_encode_sorted(stage.fingerprint(item.view(stage.inputs), stage.settings)))
         key = self._key(stage, item, asked)
         mark = None if asked is None else asked[:8]
@@ -195,9 +206,8 @@ class ItemRunner:
             if all(map(self._files.holds, entry.files)):
                 code = SKIPPED_CACHED if entry.skipped else CACHED
                 text = entry.body.decode() if entry.skipped else None
-                return StageRecord(
-                    code, key=key, value=entry.digest, body=entry.body, asked=mark, text=text, files=entry.files
-                )
+                item.bodies[stage.name] = entry.body
+                return SentStage(code, 0, key, entry.digest, mark, text, None, None, entry.files or None)
         return self._run(stage, item, key, mark)
 
     def _key(self, stage: PreparedStage, item: _Item, asked: bytes | None) -> bytes:
@@ -211,60 +221,51 @@ class ItemRunner:
             parts.append(asked)
         return hashlib.blake2b(b"".join(parts), digest_size=16).digest()
 
-    def _run(self, stage: PreparedStage, item: _Item, key: bytes, mark: bytes | None) -> StageRecord:
-        context = self._context(stage, item, self._results(stage, item))
-        item.context.stage(stage.name)
+    def _run(self, stage: PreparedStage, item: _Item, key: bytes, mark: bytes | None) -> SentStage:
+        files = RunFiles(self._folder)
+        results = self._results(stage, item) if stage.before else {}
+        context = StageContext(item.context, stage.name, results, stage.settings, stage.config, files)
+        item.context.enter(stage.name)
+        code, reason = RAN, None
         try:
             value = stage.run(item.view(stage.inputs), context)
         except Skip as skip:
-            reason = message(skip)
-            return _made(SKIPPED, key, mark, reason.encode(), list(context.files.written.values()), reason)
+            code, reason = SKIPPED, message(skip)
         try:
-            body = _encode(value)
+            body = _encode(value) if reason is None else reason.encode()
         except Exception as error:
             raise TypeError(f"the value cannot be encoded: {describe(error)}") from None
-        return _made(RAN, key, mark, body, list(context.files.written.values()), None)
+        item.bodies[stage.name] = body
+        hashed = hashlib.blake2b(body, digest_size=16).digest()
+        written = list(files.written.values()) if files.written else None
+        entry = entry_of(key, _encode((code == SKIPPED, hashed, body, written or ())))
+        return SentStage(code, 0, key, hashed, mark, reason, None, entry, written)
 
     def _results(self, stage: PreparedStage, item: _Item) -> dict[str, Any]:
         found = {}
         for name in stage.before:
-            record = item.done[name]
-            if record.code in GOOD and record.body is not None:
-                found[name] = _decode(record.body)
+            if item.done[name].code in GOOD:
+                found[name] = _decode(item.bodies[name])
         return found
 
-    def _context(self, stage: PreparedStage, item: _Item, results: Mapping[str, Any]) -> StageContext:
-        return StageContext(item.context, stage.name, results, stage.settings, stage.config, RunFiles(self._folder))
 
-
-def _made(
-    code: int, key: bytes, mark: bytes | None, body: bytes, files: list[WrittenFile], text: str | None
-) -> StageRecord:
-    value = hashlib.blake2b(body, digest_size=16).digest()
-    entry = _encode(Entry(code == SKIPPED, value, body, files))
-    return StageRecord(code, key=key, value=value, body=body, asked=mark, text=text, entry=entry, files=files)
-
-
-def _ended(place: int, kept: dict[str, Any], marks: dict[str, int], done: dict[str, StageRecord]) -> Ended:
+def _ended(value: bytes, done: dict[str, SentStage]) -> Ended:
     """What the pool is told: failed with the first stage that failed, skipped where no stage had to run."""
-    records = list(done.items())
-    value = (place, kept, marks, [record.plain() for _, record in records])
-    for name, record in records:
-        if record.code == FAILED:
-            return Ended(Status.FAILED, value, name, record.text, record.traceback)
-    if any(record.code in (RAN, SKIPPED) for _, record in records):
-        if any(record.code in GOOD for _, record in records):
-            return Ended(Status.OK, value)
-        return Ended(Status.SKIPPED, value, None, next(record.text for _, record in records if record.code == SKIPPED))
-    if any(record.code in (CACHED, SKIPPED_CACHED) for _, record in records):
+    codes = {record.code for record in done.values()}
+    if FAILED in codes:
+        name, record = next((name, record) for name, record in done.items() if record.code == FAILED)
+        return Ended(Status.FAILED, value, name, record.text, record.traceback)
+    if RAN in codes or (SKIPPED in codes and CACHED in codes):
+        return Ended(Status.OK, value)
+    if SKIPPED not in codes and (CACHED in codes or SKIPPED_CACHED in codes):
         return Ended(Status.SKIPPED, value, None, UNCHANGED)
-    return Ended(Status.SKIPPED, value, None, records[0][1].text)
+    return Ended(Status.SKIPPED, value, None, next(record.text for record in done.values() if record.text is not None))
 
 
 _WORDS = {CACHED: UNCHANGED, SKIPPED_CACHED: "skipped, unchanged"}
 
 
-def _log(context: Context, name: str, record: StageRecord) -> None:
+def _log(context: Context, name: str, record: SentStage) -> None:
     """One line for each stage."""
     if record.code == FAILED:
         context.log.add("ERROR", record.text or "", phase=name)

@@ -110,11 +110,10 @@ class Sink:
 
     def add(self, number: int, row: Mapping[str, Any]) -> None:
         """A row of the shard with this number."""
-        with writing(self._new):
-            if not self._open:
-                self._open_shard(number)
-            for _, _, rows in self._open:
-                rows.add(row)
+        if not self._open:
+            self._open_shard(number)
+        for _, _, rows in self._open:
+            rows.add(row)
         self._rows += 1
 
     def commit(self, number: int) -> list[Shard]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import math
 from typing import Any
 
 import msgspec
@@ -11,8 +10,7 @@ import msgspec
 from weft.pipelines.outcome import CACHED, FAILED, RAN, SKIPPED_CACHED, SentStage
 
 _STEPS = 4
-"""Buckets of durations for each doubling: a percentile is right to a fifth."""
-_BUCKETS = 40 * _STEPS
+"""Buckets of durations for each doubling: a percentile is right to a quarter."""
 _FAILURES_KEPT = 500
 _SLOWEST_KEPT = 20
 
@@ -46,7 +44,8 @@ class StageStats(msgspec.Struct):
         us = stage.duration_us
         self.total_ms += us / 1000
         self.max_ms = max(self.max_ms, us / 1000)
-        bucket = min(_BUCKETS, int(_STEPS * math.log2(us + 1)))
+        bits = us.bit_length()
+        bucket = bits * _STEPS + (us >> bits - 3 & 3 if bits > 2 else 0)
         self.buckets[bucket] = self.buckets.get(bucket, 0) + 1
 
     def percentile_ms(self, share: float) -> float:
@@ -55,7 +54,8 @@ class StageStats(msgspec.Struct):
         for bucket in sorted(self.buckets):
             seen += self.buckets[bucket]
             if seen >= wanted:
-                return float(min(self.max_ms, 2 ** ((bucket + 1) / _STEPS) / 1000))
+                bits, quarter = divmod(bucket, _STEPS)
+                return float(min(self.max_ms, 2 ** (bits - 1) * (1 + (quarter + 1) / _STEPS) / 1000))
         return 0.0
 
 

@@ -47,7 +47,7 @@ class OrderedWriter:
         self._shard_items = shard_items
         self._makes_rows = makes_rows
         self._step = step
-        self._results = ResultsFile(folder, stages)
+        self._results = ResultsFile(folder)
         self._early: dict[int, EndedItem] = {}
         self._range_files: list[WrittenFile] = []
         self.stats = RunStats({name: StageStats() for name in stages})
@@ -73,10 +73,12 @@ class OrderedWriter:
         """Puts the values that a result brings into the cache; False if one that it only names is not there."""
         whole = True
         for stage in record.stages:
-            if stage.entry is not None and stage.key is not None:
+            if stage.key is None:
+                continue
+            if stage.entry is not None:
                 self._cache.put(stage.key, stage.entry)
                 stage.entry = None
-            elif stage.key is not None and not self._cache.touch(stage.key):
+            elif not self._cache.touch(stage.key):
                 whole = False
         return whole
 
@@ -92,12 +94,15 @@ class OrderedWriter:
         log = result.log
         if log is not None:
             log = log.removeprefix(f"{self._folder}/")
-        self._early[pending.place] = EndedItem(
+        ended = EndedItem(
             pending.place, {"id": pending.item_id} | pending.kept, result.status.value, result.failure_phase,
-            result.error, result.attempts, result.duration_ms, log, record.stages if record is not None else [],
+            result.error, result.attempts, result.duration_ms, log,
         )  # fmt: skip
-        while (ended := self._early.pop(self.next, None)) is not None:
-            self._write(ended)
+        if record is not None:
+            ended.stages, ended.line = record.stages, record.line
+        self._early[pending.place] = ended
+        while (following := self._early.pop(self.next, None)) is not None:
+            self._write(following)
 
     def _write(self, ended: EndedItem) -> None:
         """The next item in the source's order."""

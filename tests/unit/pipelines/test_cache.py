@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from weft.errors import BadInput, Busy, DiskFull
-from weft.pipelines.cache import KEEP_RUNS, Cache, CacheReader
+from weft.pipelines.cache import KEEP_RUNS, Cache, CacheReader, entry_of
 from weft.pipelines.plan import digest
 
 
@@ -18,10 +18,14 @@ def key(number: int) -> bytes:
     return digest(str(number).encode())
 
 
+def put(cache: Cache, key: bytes, data: bytes) -> None:
+    cache.put(key, entry_of(key, data))
+
+
 def filled(folder: Path, count: int, text: str = "value") -> None:
     cache = Cache(folder)
     for number in range(count):
-        cache.put(key(number), f"{text} {number}".encode())
+        put(cache, key(number), f"{text} {number}".encode())
     cache.close()
 
 
@@ -39,14 +43,14 @@ def folder(tmp_path: Path) -> Path:
 
 def test_what_was_put_is_found_here_and_by_readers(folder: Path) -> None:
     cache = Cache(folder)
-    cache.put(key(1), b"one")
+    put(cache, key(1), b"one")
     assert cache.find(key(1)) == b"one"  # before it is written
     cache.flush()
     assert cache.find(key(1)) == b"one"
     reader = CacheReader(folder)
     assert reader.find(key(1)) == b"one"
-    cache.put(key(1), b"another")
-    cache.put(key(2), b"")
+    put(cache, key(1), b"another")
+    put(cache, key(2), b"")
     cache.flush()
     assert reader.find(key(1)) == b"another"
     assert reader.find(key(2)) == b""
@@ -60,11 +64,11 @@ def test_a_reader_of_no_cache_finds_nothing(folder: Path) -> None:
 
 def test_the_index_grows_and_readers_of_the_old_one_miss_nothing_they_had(folder: Path) -> None:
     cache = Cache(folder)
-    cache.put(key(0), b"first")
+    put(cache, key(0), b"first")
     cache.flush()
     reader = CacheReader(folder)
     for number in range(1, 20_000):
-        cache.put(key(number), b"%d" % number)
+        put(cache, key(number), b"%d" % number)
     cache.flush()
     assert reader.find(key(0)) == b"first"
     cache.close()
@@ -91,7 +95,7 @@ def test_a_damaged_entry_is_a_miss_and_can_be_put_again(folder: Path) -> None:
     assert found(folder, 100) == [*range(50), *range(51, 100)]
     cache = Cache(folder)
     assert cache.find(key(50)) is None
-    cache.put(key(50), b"again")
+    put(cache, key(50), b"again")
     cache.close()
     assert len(found(folder, 100)) == 100
 
@@ -158,7 +162,7 @@ def test_a_second_writer_is_refused(folder: Path) -> None:
 def test_a_full_disk_is_told_and_what_was_there_stays(folder: Path) -> None:
     filled(folder, 10)
     cache = Cache(folder)
-    cache.put(key(11), bytes(5000))
+    put(cache, key(11), bytes(5000))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, ((folder / "data").stat().st_size + 1000, hard))
     try:
@@ -195,7 +199,7 @@ def test_what_the_last_runs_did_not_use_goes_when_the_file_is_tidied(aged: Cache
     assert (folder / "data").stat().st_size < before
     assert found(folder, 10) == [0, 2, 4, 6, 8]
     assert aged.find(key(4)) == b"value 4"
-    aged.put(key(1), b"again")
+    put(aged, key(1), b"again")
     aged.close()
     Cache(folder).close()
     assert found(folder, 10) == [0, 1, 2, 4, 6, 8]

@@ -67,10 +67,14 @@ class Context:
     def stage(self, name: str) -> Stage:
         """Enters a stage: `with context.stage("clone"): ...`, or just the call, until the next one."""
         stage = Stage(self, self.phase)
-        self.set_phase(str(name))
+        self.enter(str(name))
+        return stage
+
+    def enter(self, name: str) -> None:
+        """The same for who never leaves it."""
+        self.set_phase(name)
         if self._on_stage is not None:
             self._on_stage(self)
-        return stage
 
     def skip(self, reason: str = "") -> NoReturn:
         """Ends the item as `skipped`."""
