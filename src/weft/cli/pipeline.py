@@ -20,7 +20,7 @@ from weft.pipelines import catalogue, run_facts
 from weft.pipelines.definition import Pipeline, changed, json_schema, load
 from weft.pipelines.graph import picture
 from weft.pipelines.pool.runs import RunDirectory
-from weft.pipelines.pool.view import make_view
+from weft.pipelines.pool.view import make_view, phases
 from weft.pipelines.run import CACHE, OUTPUT, PipelineRun, RunOptions, RunSummary, check_callables
 from weft.supervise import process
 
@@ -244,8 +244,7 @@ def _tell_end(summary: RunSummary) -> None:
     words += [f"{stats.unchanged:,} unchanged"] * bool(stats.unchanged) + [f"{skipped:,} skipped"] * bool(skipped)
     click.echo(f"weft pipeline: {', '.join(words)} in {summary.seconds:.1f} s", err=True)
     if stats.by_phase:
-        phases = ", ".join(f"{phase} {count:,}" for phase, count in sorted(stats.by_phase.items()))
-        click.echo(f"Failures by phase: {phases}", err=True)
+        click.echo(f"Failures by phase: {phases(stats.by_phase)}", err=True)
     click.echo(f"Output: {summary.output} ({summary.rows:,} rows)  Report: {summary.path}/report.html", err=True)
     if stats.by_status.get("crashed"):
         click.echo(f"Crashed items: weft pipeline replay {summary.run_id} ITEM runs one again by itself", err=True)

@@ -16,7 +16,7 @@ from weft.pipelines.graph import picture
 from weft.pipelines.run_facts import RunFacts, shown
 from weft.pipelines.stats import Failure, RunStats, StageStats
 
-_WIDTH, _BAR, _GAP, _LABEL = 720, 22, 10, 150
+_WIDTH, _BAR, _GAP, _LABEL, _SHAPE = 760, 22, 10, 130, 150
 _FAILURES_SHOWN = 200
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --dim: #667080; --line: #d7dce2; --bar: #3a7bd5; --bad: #c0392b;
@@ -29,7 +29,8 @@ h1 { font-size: 1.5rem; margin: 0 } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem
 table { border-collapse: collapse; width: 100% } th, td { text-align: right; padding: .3rem .6rem;
   border-bottom: 1px solid var(--line); font-variant-numeric: tabular-nums } th { color: var(--dim); font-weight: 500 }
 th:first-child, td:first-child, td.text, th.text { text-align: left } td.text { overflow-wrap: anywhere }
-pre { overflow-x: auto } .bad { color: var(--bad) } svg { max-width: 100%; height: auto; display: block }
+pre { overflow-x: auto } a { color: var(--bar) } .bad { color: var(--bad) }
+svg { max-width: 100%; height: auto; display: block }
 svg text { font: 13px system-ui, sans-serif; fill: var(--ink) } svg .dim { fill: var(--dim) }
 svg .bar { fill: var(--bar) } svg .axis { stroke: var(--line) }
 .tiles { display: flex; gap: 2rem; flex-wrap: wrap; margin: 1rem 0 } .tiles b { display: block; font-size: 1.4rem }
@@ -86,12 +87,12 @@ def _tiles(stats: RunStats, rows: int | None) -> str:
 def _chart(stages: dict[str, StageStats]) -> str:
     """A bar for the total time of each stage, and in it marks where the median and the 95th percentile are."""
     most = max((stage.total_ms for stage in stages.values()), default=0.0) or 1.0
-    room = _WIDTH - _LABEL - 190
+    room = _WIDTH - _LABEL - _SHAPE - 80
     lines = []
     for number, (name, stage) in enumerate(stages.items()):
         at = number * (_BAR + _GAP)
         width = max(1.0 if stage.total_ms else 0.0, room * stage.total_ms / most)
-        shape = _shape(stage, _LABEL + room + 110, at)
+        shape = _shape(stage, _WIDTH - _SHAPE, at)
         lines.append(
             f'<text x="{_LABEL - 10}" y="{at + 16}" text-anchor="end">{escape(name[:20])}</text>'
             f'<rect class="bar" x="{_LABEL}" y="{at}" width="{width:.1f}" height="{_BAR}" rx="2">'
@@ -99,7 +100,7 @@ def _chart(stages: dict[str, StageStats]) -> str:
             f'<text class="dim" x="{_LABEL + width + 8:.1f}" y="{at + 16}">{_time(stage.total_ms)}</text>{shape}'
         )
     height = len(stages) * (_BAR + _GAP) + 16
-    note = f'<text class="dim" x="{_LABEL + room + 110}" y="{height - 2}">short … long</text>'
+    note = f'<text class="dim" x="{_WIDTH - _SHAPE}" y="{height - 3}">from short to long</text>'
     return (
         f'<svg viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" role="img" '
         f'aria-label="Total time of each stage, and how its durations are distributed">{"".join(lines)}{note}</svg>'

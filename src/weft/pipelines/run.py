@@ -263,6 +263,8 @@ class PipelineRun:
             result = stream.poll(_UPDATE_EVERY_S)
             if result is not None:
                 self._take(result, feed, known, view)
+                for more in stream.waiting():
+                    self._take(more, feed, known, view)
             if result is None or time.monotonic() - updated_s > _UPDATE_EVERY_S:
                 updated_s = time.monotonic()
                 view.update(stream)

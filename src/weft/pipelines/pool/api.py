@@ -128,6 +128,11 @@ class Stream:
             self._end()
         return None
 
+    def waiting(self) -> Iterator[Result]:
+        """The results that have come and were not taken, without looking for more."""
+        while self._ready:
+            yield self._ready.popleft()
+
     @property
     def finished(self) -> bool:
         """It is over: all results were given, or it was closed."""

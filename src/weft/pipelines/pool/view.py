@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from weft.pipelines.pool.engine import WorkerView
@@ -101,6 +102,7 @@ class LiveView:
 
         self._title = title
         self._failures: deque[Result] = deque(maxlen=_FAILURES_SHOWN)
+        self._phases: Counter[str] = Counter()
         self._drawn_s = 0.0
         self._console = Console(stderr=True)
         self._live = Live(console=self._console, auto_refresh=False, transient=False)
@@ -116,6 +118,7 @@ class LiveView:
     def failed(self, result: Result) -> None:
         """Shown with the next picture."""
         self._failures.append(result)
+        self._phases[result.failure_phase or "?"] += 1
 
     def close(self, stream: Watched) -> None:
         """The bar as it ended, without the workers, who have gone."""
@@ -128,6 +131,8 @@ class LiveView:
 
         width = max(20, self._console.width - _ECHO_WIDTH)
         parts: list[Text | Table] = [Text(fit(self._title, width), style="bold"), self._bar(counts), _tallies(counts)]
+        if self._phases:
+            parts.append(Text(fit(f"failures by phase: {phases(self._phases)}", width), style="red"))
         if workers:
             room = self._console.height - len(parts) - len(self._failures) - 3
             parts.append(_worker_table(workers, width, max(1, min(room, _WORKERS_SHOWN))))
@@ -165,6 +170,11 @@ def sentence(counts: Counts, *, over: bool = False) -> str:
     if not over:
         words += [f"{counts.rate:,.1f}/s", _left(counts)]
     return ", ".join(word for word in words if word)
+
+
+def phases(counts: Mapping[str, int]) -> str:
+    """How many failed in which phase, most first."""
+    return ", ".join(f"{one_line(phase)} {count:,}" for phase, count in sorted(counts.items(), key=lambda one: -one[1]))
 
 
 def failure_line(result: Result) -> str:
