@@ -438,3 +438,19 @@ def test_files_that_nobody_knows_are_swept_when_they_are_old(pod: Pod) -> None:
     os.utime(young, (long_ago, long_ago))
     next_lead.tend()
     assert young.exists(), "once for each process"
+
+
+def test_a_server_whose_clock_is_set_back_goes_on_from_where_it_was(pod: Pod) -> None:
+    frontier = pod.process(delay_s=10.0, places=1)
+    frontier.robots_known("https://a", RobotsRecord("allow", b"", 9e12), None)
+    frontier.admit(1, [Found(f"https://a/{number}", 0) for number in range(3)])
+    for back_s in (500.0, 200.0):
+        (lease,) = frontier.claim("me", 9)
+        frontier.cool([Ended(lease, frontier.now(), ok=True)])
+        frontier.finish([Outcome(lease, End.PAGE)])
+        pod.time -= back_s
+        assert frontier.claim("me", 9) == []
+        pod.time += 9.0
+        assert frontier.claim("me", 9) == []
+        pod.time += 1.1
+    assert len(frontier.claim("me", 9)) == 1

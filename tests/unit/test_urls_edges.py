@@ -218,3 +218,10 @@ def test_references_of_a_page_are_joined_as_one_by_one(hrefs: list[str]) -> None
     refused = list[tuple[str, str]]()
     assert urls.join_all(base, hrefs, refused=lambda href, reason: refused.append((href, reason))) == expected
     assert refused == bad
+
+
+def test_the_longest_extension_is_seen_in_a_list_as_in_one_url() -> None:
+    longest = max(urls.SKIPPED_EXTENSIONS, key=len)
+    url = f"https://a.test/x.{longest}"
+    assert urls.skipped_extension(url) == longest
+    assert urls.with_skipped_extension("https://a.test", ["https://a.test/y.z", url]) == [url]
