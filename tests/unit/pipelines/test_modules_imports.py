@@ -74,6 +74,16 @@ def test_deep_nesting_does_not_end_the_process() -> None:
     assert python("-" * 20_000 + "1").unreadable == 1
 
 
+def test_code_that_takes_the_parser_too_long_is_read_as_far_as_it_came() -> None:
+    found = javascript_imports.Imports()
+    javascript_imports.read(b"import 'first';\n" + b"'" * 400_000, ".js", found, max_s=0.2)
+    assert (found.needed, found.unreadable) == ({"first"}, 1)
+
+
+def test_a_long_sum_hides_no_import() -> None:
+    assert python("x = " + " + ".join(["a"] * 2_000) + "\nimport b").needed == {"b"}
+
+
 def test_python_imports_are_those_of_the_syntax() -> None:
     found = python(
         '"""import text"""\n# import comment\nimport a.b, c as d\nfrom e import f, g\nfrom . import own\n'

@@ -170,6 +170,13 @@ def test_the_report_holds_its_pictures_up_to_a_limit(tmp_path: Path, monkeypatch
     assert page.count("data:image/webp;base64,cGljdHVyZQ==") == 1 and 'src="thumbnails/a.webp"' in page
 
 
+def test_answers_of_registries_are_kept_for_the_newest_period(tmp_path: Path) -> None:
+    for period in ("9", "11", "10", "notes"):
+        (tmp_path / "registry" / period / "npm").mkdir(parents=True)
+    collected(tmp_path, result({}))
+    assert sorted(path.name for path in (tmp_path / "registry").iterdir()) == ["11", "notes"]
+
+
 def test_remarks_are_short_sentences(tmp_path: Path) -> None:
     values = {"clone": CLONE, "enrich": ABOUT, "analyse": ANALYSIS, "outdated": OUTDATED}
     _, page = collected(tmp_path, result(values))

@@ -162,3 +162,10 @@ def test_what_a_readme_lacks_is_said() -> None:
 
 def test_headings_in_code_and_lines_without_a_text_above_are_none() -> None:
     assert readme.checked("README.md", "```\n# Usage\n```\n\n---\n\n-----\n").headings == 0
+
+
+@pytest.mark.parametrize("piece", ["<img ", "![", "![a](", "<h1>", "# # ", " ", "=", "#", "\n=\n", "<img src="])
+def test_a_readme_of_any_shape_is_read_in_time_that_grows_with_its_length(piece: str) -> None:
+    """With patterns that begin again at each place, 300,000 characters of some of these take minutes."""
+    assert readme.checked("README.md", (piece * 300_000)[:300_000]).file == "README.md"
+    assert readme.checked("README.md", "# " + (piece * 300_000)[:300_000]).headings >= 0

@@ -5,11 +5,14 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 
+from weft.errors import WeftError
 from weft.pipelines.pool.record import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS, cut
 
 
 def describe(error: BaseException) -> str:
-    """Its last line, as Python prints it."""
+    """Its last line, as Python prints it; our own errors say what is wrong without the name of their class."""
+    if isinstance(error, WeftError):
+        return message(error) or type(error).__name__
     return cut(
         _quietly(lambda: traceback.format_exception_only(error)[-1].strip(), type(error).__name__), MAX_ERROR_CHARS
     )

@@ -7,9 +7,10 @@ repository's row is the same in every run of a day. (Ages in days are reckoned h
 from __future__ import annotations
 
 import json
-import re
+import shutil
 from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime
+from pathlib import Path
 from typing import Any
 
 from weft.pipelines.builtin.modules import report, signs
@@ -17,7 +18,6 @@ from weft.pipelines.stage import CollectContext, ItemResult
 
 CATALOGUE, REPORT = "catalogue.json", "report.html"
 OK = "ok"
-_PREFIX = re.compile(r"weft\.[\w.]+: ")  # our own errors say what is wrong; what class they are is for programmers
 
 
 def collect(results: Iterator[ItemResult], context: CollectContext) -> Iterator[Mapping[str, Any]]:
@@ -34,6 +34,7 @@ def collect(results: Iterator[ItemResult], context: CollectContext) -> Iterator[
             yield row
         file.write(b"\n]\n")
     context.files.write(REPORT, page.html())
+    _drop_old_answers(context.files.path("registry"))
 
 
 def row_of(result: ItemResult, today: date) -> dict[str, Any]:
@@ -46,7 +47,7 @@ def row_of(result: ItemResult, today: date) -> dict[str, Any]:
         **{name: result.item.get(name) for name in ("url", "name", "maintainer", "category")},
         "status": OK if is_ok else result.status,
         "failure_phase": result.failure_phase,
-        "error": None if is_ok else _PREFIX.sub("", result.error or ""),
+        "error": None if is_ok else result.error,
         "repository": _repository(clone, today) if clone else None,
         "about": enrich,
         "analysis": analyse,
@@ -66,3 +67,10 @@ def _picture(row: Mapping[str, Any], context: CollectContext) -> bytes | None:
         return context.files.path(name).read_bytes() if name else None
     except OSError:
         return None  # somebody is deleting files: the page does without
+
+
+def _drop_old_answers(folder: Path) -> None:
+    """Keeps what registries have answered in the newest period alone."""
+    periods = sorted((int(path.name), path) for path in folder.glob("*") if path.name.isdigit())
+    for _, path in periods[:-1]:
+        shutil.rmtree(path, ignore_errors=True)

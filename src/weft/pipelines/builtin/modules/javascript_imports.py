@@ -7,6 +7,7 @@ their argument. A tree is made of any text, mistakes and all, so that one odd li
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -16,6 +17,8 @@ TYPED = (".ts", ".mts", ".cts")
 TYPED_JSX = (".tsx",)
 SUFFIXES = SCRIPTS + TYPED + TYPED_JSX
 MAX_BYTES = 500_000  # larger ones are bundles of what others wrote
+MAX_S = 5.0  # for one file: 100,000 quotation marks in a row take the parser minutes
+_PIECE_BYTES = 2048
 BUILT_IN = frozenset(
     "assert async_hooks buffer child_process cluster console constants crypto dgram diagnostics_channel dns domain "
     "events fs http http2 https inspector module net os path perf_hooks process punycode querystring readline repl "
@@ -34,13 +37,34 @@ class Imports:
     unreadable: int = 0
 
 
-def read(source: bytes, suffix: str, into: Imports) -> None:
-    """Adds what one file imports."""
-    tree = _parser(_grammar_of(suffix)).parse(source[:MAX_BYTES])
+def read(source: bytes, suffix: str, into: Imports, max_s: float = MAX_S) -> None:
+    """Adds what one file imports; of one that takes too long, what stands at its beginning."""
+    tree = _parser(_grammar_of(suffix)).parse(_Reader(source[:MAX_BYTES], max_s).read)
     into.unreadable += bool(tree.root_node.has_error)
     for text, is_optional in _texts(tree.root_node):
         if (package := package_of(text)) is not None:
             (into.optional if is_optional else into.needed).add(package)
+
+
+class _Reader:
+    """Hands a text to the parser in pieces, and ends it where the parser is when the time is over.
+
+    The end of the text is the one thing that stops a parser: its own time limits are gone, or crash. Pieces that were
+    handed out stay as they were: it reads them again.
+    """
+
+    def __init__(self, source: bytes, max_s: float) -> None:
+        self._source = source
+        self._until = time.monotonic() + max_s
+        self._handed_out = 0
+
+    def read(self, offset: int, _: Any) -> bytes:
+        end = offset + _PIECE_BYTES
+        if end > self._handed_out:
+            if time.monotonic() > self._until:
+                end = self._handed_out
+            self._handed_out = max(self._handed_out, end)
+        return self._source[offset:end]
 
 
 def package_of(specifier: str) -> str | None:

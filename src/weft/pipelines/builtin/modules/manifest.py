@@ -93,7 +93,7 @@ def requirements(lines: Any) -> dict[str, str]:
         if not isinstance(line, str):
             continue
         try:
-            requirement = Requirement(re.split(r"\s+#|\s--", line)[0].strip())
+            requirement = Requirement(re.split(r"\s[#-]", line[:MAX_TEXT])[0].strip())
         except InvalidRequirement:
             continue
         found[str(canonicalize_name(requirement.name))] = str(requirement.specifier)

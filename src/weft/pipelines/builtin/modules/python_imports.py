@@ -78,7 +78,7 @@ def read(source: bytes, into: Imports) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(source[:MAX_BYTES])
-        found = list(_found(tree, is_optional=False))
+        found = list(_found(tree))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         into.unreadable += 1
         return
@@ -86,24 +86,24 @@ def read(source: bytes, into: Imports) -> None:
         (into.optional if is_optional else into.needed).add(name)
 
 
-def _found(node: ast.AST, *, is_optional: bool) -> Iterator[tuple[str, bool]]:
-    if isinstance(node, ast.Import):
-        yield from ((alias.name, is_optional) for alias in node.names)
-    elif isinstance(node, ast.ImportFrom):
-        if node.level == 0 and node.module:
-            # `from google.cloud import storage` imports a module, as far as the text tells
-            yield from ((f"{node.module}.{alias.name}".removesuffix(".*"), is_optional) for alias in node.names)
-    elif isinstance(node, ast.Try) and any(_catches_import(handler) for handler in node.handlers):
-        for child in ast.iter_child_nodes(node):
-            yield from _found(child, is_optional=True)
-    elif isinstance(node, ast.If) and _is_for_types(node.test):
-        for child in node.body:
-            yield from _found(child, is_optional=True)
-        for child in node.orelse:
-            yield from _found(child, is_optional=is_optional)
-    else:
-        for child in ast.iter_child_nodes(node):
-            yield from _found(child, is_optional=is_optional)
+def _found(root: ast.AST) -> Iterator[tuple[str, bool]]:
+    """Every import, and whether it is optional. A stack, not recursion: a sum of a thousand terms is as deep."""
+    stack = [(root, False)]
+    while stack:
+        node, is_optional = stack.pop()
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, is_optional) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            if node.level == 0 and node.module:
+                # `from google.cloud import storage` imports a module, as far as the text tells
+                yield from ((f"{node.module}.{alias.name}".removesuffix(".*"), is_optional) for alias in node.names)
+        elif isinstance(node, ast.Try) and any(_catches_import(handler) for handler in node.handlers):
+            stack += [(child, True) for child in ast.iter_child_nodes(node)]
+        elif isinstance(node, ast.If) and _is_for_types(node.test):
+            stack += [(child, True) for child in node.body]
+            stack += [(child, is_optional) for child in node.orelse]
+        else:
+            stack += [(child, is_optional) for child in ast.iter_child_nodes(node)]
 
 
 def _catches_import(handler: ast.ExceptHandler) -> bool:

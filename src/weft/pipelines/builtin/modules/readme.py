@@ -1,6 +1,7 @@
 """Checks of a README: what is there for somebody who wants to use the repository. Pure.
 
-Headings are read as Markdown and reStructuredText write them, outside code blocks.
+Headings are read as Markdown and reStructuredText write them, outside code blocks. What must stay true: the time it
+takes grows with the length of the text, whatever that is: lines are cut, and no pattern runs further than it must.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ import re
 from dataclasses import asdict, dataclass
 
 SHORT_WORDS = 50
+MAX_CHARS = 300_000
+MAX_LINE_CHARS = 2_000
 _FENCE = re.compile(r"^\s{0,3}(```|~~~)")
-_HEADING = re.compile(r"^\s{0,3}#{1,6}\s+(.*?)\s*#*\s*$")
-_HTML_HEADING = re.compile(r"<h[1-6][^>]*>(.*?)</h[1-6]>", re.IGNORECASE)
+_HEADING = re.compile(r"\s{0,3}#{1,6}\s+(\S.*)")
+_HTML_HEADING = re.compile(r"<h[1-6][^<>]{0,200}>([^<]{1,200})", re.IGNORECASE)
 _UNDERLINE = re.compile(r"^([=\-~^\"'`#*+])\1{2,}\s*$")
 _IMAGE = re.compile(
-    r"!\[[^\]]*\]\(\s*<?([^)\s>]+)|<img[^>]+src\s*=\s*[\"']?([^\"'\s>]+)|^\.\. (?:image|figure)::\s*(\S+)", re.I | re.M
+    r"!\[[^\[\]]{0,200}\]\(<?([^)\s>]+)|<img[^<>]{1,200}?src=[\"']?([^\"'\s>]+)|^\.\. (?:image|figure):: ?(\S+)",
+    re.IGNORECASE,
 )
 _BADGE = re.compile(r"shields\.io|badge|\.svg(?:\?|$)|travis-ci|codecov|coveralls", re.IGNORECASE)
 _TOPICS = {
@@ -48,7 +52,7 @@ def checked(file: str, text: str) -> ReadmeChecks:
     """The checks of a README of this name."""
     prose, fences = _without_code(text)
     headings = _headings(prose)
-    images = [found for match in _IMAGE.finditer("\n".join(prose)) if (found := next(filter(None, match.groups()), ""))]
+    images = [next(filter(None, match.groups())) for line in prose for match in _IMAGE.finditer(line)]
     badges = sum(1 for image in images if _BADGE.search(image))
     has = {topic: any(pattern.search(heading) for heading in headings) for topic, pattern in _TOPICS.items()}
     has["title"] = bool(headings)
@@ -77,7 +81,8 @@ def _problems(words: int, has: dict[str, bool]) -> list[str]:
 def _without_code(text: str) -> tuple[list[str], int]:
     """The lines outside fenced code, and how many fenced blocks there are."""
     prose, fence, count = [], "", 0
-    for line in text.splitlines():
+    for line in text[:MAX_CHARS].splitlines():
+        line = line[:MAX_LINE_CHARS]
         mark = _FENCE.match(line)
         if fence:
             fence = "" if mark and mark[1] == fence else fence
@@ -92,7 +97,7 @@ def _headings(lines: list[str]) -> list[str]:
     found = []
     for above, line in zip(["", *lines], lines, strict=False):
         if heading := _HEADING.match(line):
-            found.append(heading[1])
+            found.append(heading[1].rstrip("# \t"))
         elif _UNDERLINE.match(line) and above.strip() and not _UNDERLINE.match(above):
             found.append(above.strip())
         found += _HTML_HEADING.findall(line)

@@ -12,6 +12,7 @@ from typing import Any
 from weft.pipelines.builtin.modules.tree import Tree
 
 ACTIVE_DAYS, SLOW_DAYS = 365, 3 * 365
+_MAX_PATH = 300  # longer ones are nobody's tests, and patterns would take long over them
 _FILES = {
     "changelog": re.compile(r"(?:changelog|changes|history|news|releases?)(?:\.\w+)?", re.IGNORECASE),
     "contributing": re.compile(r"(?:\.github/|docs/)?contributing(?:\.\w+)?", re.IGNORECASE),
@@ -35,9 +36,10 @@ def of_tree(tree: Tree) -> dict[str, Any]:
     kinds: Counter[str] = Counter()
     for path, size in tree.sizes.items():
         kinds[posixpath.splitext(path)[1].lower() or "(none)"] += size
+    paths = [path for path in tree.sizes if len(path) <= _MAX_PATH]
     largest = max(tree.sizes.items(), key=lambda entry: (entry[1], entry[0]), default=None)
     return {
-        **{sign: any(pattern.fullmatch(path) for path in tree.sizes) for sign, pattern in _FILES.items()},
+        **{sign: any(pattern.fullmatch(path) for path in paths) for sign, pattern in _FILES.items()},
         "bytes_by_kind": dict(sorted(kinds.items(), key=lambda entry: (-entry[1], entry[0]))[:10]),
         "largest_file": {"path": largest[0], "bytes": largest[1]} if largest else None,
         "vendored_files": sum(1 for path in tree.sizes if "node_modules/" in path),
