@@ -15,8 +15,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import ClassVar
 
-PIECE = 64 * 1024
-_DUMPED = 16 * PIECE  # at a time
+PIECE = 16 * 1024  # two of them for each site and depth: a hundred megabytes at three thousand busy sites
+_DUMPED = 1024 * 1024  # at a time
 QueueState = tuple[bytes, bytes, int, int, int]  # what is in memory at both ends, and `_spilled`, `_file_at`, `_count`
 
 
