@@ -244,6 +244,29 @@ FIGURES = {
     "job-cancel": Figure(
         "service", ["service", "cancel"], "to cancel a task (p99)", p99("cancel_ms"), " ms", most=2000
     ),
+    "dashboard-view": Figure(
+        "dashboard",
+        ["dashboard", "views"],
+        "of CPU for the dearest page with 10,000 tasks",
+        key("dashboard_cpu_ms"),
+        " ms",
+        most=100,
+    ),
+    "dashboard-paint": Figure(
+        "dashboard",
+        ["dashboard", "views"],
+        "to the first paint with 10,000 tasks",
+        key("dashboard_first_paint_ms"),
+        " ms",
+        most=1000,
+    ),
+    "dashboard-viewers": Figure(
+        "dashboard",
+        ["dashboard", "viewers"],
+        "times the CPU a page with 50 open pages",
+        key("viewers_ratio"),
+        most=1.05,
+    ),
     "first-fetch": Figure("start", ["startup"], "to the first fetch", key("first_fetch_s"), " s", most=1.5),
     "help": Figure("start", ["startup"], "for `weft --help`", key("help_s"), " s", most=0.3),
     "web-page": Figure("parts", ["parts"], "of CPU a page of the synthetic web", key("web_page_ms"), " ms", most=0.333),

@@ -21,6 +21,7 @@ from weft.jobs.api.settings import ApiSettings
 from weft.jobs.api.streams import EventStream, Places
 from weft.jobs.dashboard.board import Board
 from weft.jobs.dashboard.channels import Channels
+from weft.jobs.dashboard.deliveries import WebhookPages
 from weft.jobs.dashboard.door import ROUTE, Door
 from weft.jobs.dashboard.one_task import OneTask
 from weft.jobs.dashboard.ordering import Ordering
@@ -54,7 +55,8 @@ class Dashboard:
         self._board = Board(service, keyring)
         self._channels = Channels(settings.heartbeat_s)
         pages, sessions = Pages(lambda: not keyring.is_empty), Sessions(settings.data_dir, keyring)
-        self._task = OneTask(service, self._board, pages, settings)
+        self._hooks = WebhookPages(service, self._board, pages)
+        self._task = OneTask(service, self._board, pages, settings, self._hooks)
         routes = self._routes(
             pages, TaskLists(service, self._board, pages), Ordering(service, pages, settings, rate),
             ServicePage(service, self._board, pages, settings, places, panels), Signing(keyring, sessions, pages),
@@ -90,11 +92,12 @@ class Dashboard:
         get: dict[str, Endpoint] = {
             "/": lists.show, "/new": ordering.show, "/service": service.show, "/sign-in": signing.show,
             "/static/{name}": static, "/live": self._live, one: self._task.show, one + "/pages": self._task.rows,
-            one + "/results": self._task.results, one + "/live": self._live_task,
+            one + "/results": self._task.results, one + "/live": self._live_task, one + "/webhook": self._hooks.show,
         }  # fmt: skip
         post: dict[str, Endpoint] = {
             "/new": ordering.send, "/sign-in": signing.enter, "/sign-out": signing.leave,
             one + "/pause": self._task.pause, one + "/resume": self._task.resume, one + "/cancel": self._task.cancel,
+            one + "/webhook/replay": self._hooks.replay,
         }  # fmt: skip
         return [
             Route(path, partial(_answered, path, endpoints), methods=list(endpoints))

@@ -18,6 +18,7 @@ from weft.jobs.api.problems import Refusal
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.dashboard import display
 from weft.jobs.dashboard.board import Board
+from weft.jobs.dashboard.deliveries import WebhookPages
 from weft.jobs.dashboard.door import Visitor
 from weft.jobs.dashboard.logs import lines_about
 from weft.jobs.dashboard.pages import Pages
@@ -34,8 +35,11 @@ _KINDS = {"": ("page", "error"), "page": ("page",), "error": ("error",)}
 class OneTask:
     """Holds what the pages need."""
 
-    def __init__(self, service: JobService, board: Board, pages: Pages, settings: ApiSettings) -> None:
+    def __init__(
+        self, service: JobService, board: Board, pages: Pages, settings: ApiSettings, hooks: WebhookPages
+    ) -> None:
         self._service = service
+        self._hooks = hooks
         self._board = board
         self._pages = pages
         self._settings = settings
@@ -54,7 +58,7 @@ class OneTask:
             "nav": "tasks", "task": task, "view": view, "about": display.described(task, moment.at), "moment": moment,
             "order": _order(task), "formats": FORMATS, "lines": lines, "labels": display.LABELS,
             "states": [display.event(event, moment.at) for event in reversed(states.events)],
-            "segments": display.SEGMENTS,
+            "hook": await self._hooks.of_task(task_id, visitor.owner, moment.at),
         })  # fmt: skip
 
     async def rows(self, request: Request) -> Response:

@@ -33,6 +33,7 @@ from weft.jobs.dashboard.pages import Pages
 from weft.jobs.model import Lane, Scope, TaskSpec
 from weft.jobs.service import JobService, Submission
 from weft.jobs.store.contract import Idempotency
+from weft.jobs.webhooks.model import HookEvent
 
 TRY_S = 20.0  # a page that takes longer is looked at on its own page
 LOOK_S = 0.1
@@ -82,7 +83,9 @@ class Ordering:
         return RedirectResponse(f"/tasks/{done.task.id}", 303, {"Cache-Control": "no-store"})
 
     async def _try(self, visitor: Any, url: str, spec: TaskSpec) -> dict[str, Any]:
-        one = replace(spec, max_depth=0, max_pages=1, timeout_s=60.0, lane=Lane.SCRAPE, kind="try", retry_attempts=0)
+        one = replace(
+            spec, webhook=None, max_depth=0, max_pages=1, timeout_s=60.0, lane=Lane.SCRAPE, kind="try", retry_attempts=0
+        )
         task = (await self._service.submit(Submission(urls=(url,), spec=one, owner=visitor.owner))).task
         until = time.monotonic() + TRY_S
         while not (status := await self._service.status(task.id)).task.is_terminal:
@@ -110,6 +113,7 @@ class Ordering:
             "token": _token(form), "hints": {name: field.description or "" for name, field in fields.items()},
             "formats": get_args(schemas.Format), "scopes_there": get_args(Scope),
             "chosen": fields["formats"].default if is_new else form.get("formats", []),
+            "hook_events": list(HookEvent), "chosen_events": list(HookEvent) if is_new else form.get("hook_events", []),
             "exports": get_args(schemas.ExportFormat), "articles": self._settings.max_articles,
         }, status)  # fmt: skip
 
@@ -129,7 +133,25 @@ def order_of(form: Form) -> dict[str, Any]:
     order["formats"] = form.get("formats", [])
     if rules := given.get("extract"):
         order["extract"] = rules_of(rules)
+    if given.get("webhook"):
+        order["webhook"] = {"url": given["webhook"], "events": form.get("hook_events", [])} | _extras(given)
     return order
+
+
+def _extras(given: dict[str, str]) -> dict[str, Any]:
+    """What else a webhook carries."""
+    found: dict[str, Any] = {}
+    for line in filter(str.strip, given.get("hook_headers", "").splitlines()):
+        name, colon, value = line.partition(":")
+        if not colon:
+            raise Refusal.of_field("webhook", f"headers: {line[:40]!r} is none; write `Name: value`")
+        found.setdefault("headers", {})[name.strip()] = value.strip()
+    if metadata := given.get("hook_metadata"):
+        try:
+            found["metadata"] = json.loads(metadata)
+        except ValueError as error:
+            raise Refusal.of_field("webhook", f"metadata: is no JSON: {error}") from None
+    return found
 
 
 def rules_of(written: str) -> Any:
@@ -161,7 +183,8 @@ def _filled(form: Form, is_new: bool) -> dict[str, str]:
     """What stands in each field; a switch that is on has a value."""
     found = {name: values[-1] for name, values in form.items()}
     defaults = dict.fromkeys(_SWITCHES, "on" if is_new else "")
-    empty = dict.fromkeys(("url", "extract", *_NUMBERS, *_LINES, *_CHOICES), "")
+    others = ("url", "extract", "webhook", "hook_headers", "hook_metadata")
+    empty = dict.fromkeys((*others, *_NUMBERS, *_LINES, *_CHOICES), "")
     return {**empty, **defaults, **found}
 
 

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from weft import __version__
+from weft.jobs.api.gate import Caller
 from weft.jobs.api.keys import KeyScope
 from weft.jobs.api.problems import Refusal, phrase
 from weft.jobs.dashboard import text
@@ -50,7 +51,7 @@ class Pages:
     def page(
         self,
         name: str,
-        visitor: Visitor | None,
+        visitor: Caller | None,
         values: Mapping[str, Any],
         status: int = 200,
         headers: Mapping[str, str] | None = None,
@@ -59,7 +60,7 @@ class Pages:
         own = {"Cache-Control": "no-store", "Vary": "Accept-Encoding", **(headers or {})}
         return Response(self.html(name, visitor, values), status, own, "text/html")
 
-    def html(self, name: str, visitor: Visitor | None, values: Mapping[str, Any]) -> bytes:
+    def html(self, name: str, visitor: Caller | None, values: Mapping[str, Any]) -> bytes:
         """A page's text."""
         may = visitor.scopes if visitor is not None else frozenset()
         more = {"visitor": visitor, "may": may, "has_keys": self._has_keys()}

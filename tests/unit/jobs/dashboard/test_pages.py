@@ -23,6 +23,7 @@ from weft.jobs.dashboard.panels import Panel, load_panels
 from weft.jobs.errors import EngineAway
 from weft.jobs.model import FinishReason, Lane, TaskSpec, TaskState
 from weft.jobs.service import Submission
+from weft.jobs.webhooks.model import Delivery, HookEvent, order_of
 from weft.records import Table
 from weft.system.services import PANELS
 
@@ -190,6 +191,9 @@ def test_a_task_is_submitted_by_a_form_and_once(tmp_path: Path) -> None:
         ({"extract": "a: ]["}, "extract", ""),
         ({"formats": ["pdf"]}, "formats", ""),
         ({"scope": "galaxy"}, "scope", "domain"),
+        ({"webhook": "http://169.254.169.254/", "hook_events": ["page"]}, "webhook", ""),
+        ({"webhook": "https://a.test/", "hook_events": ["page"], "hook_headers": "none"}, "webhook", "headers"),
+        ({"webhook": "https://a.test/", "hook_events": ["page"], "hook_metadata": "{"}, "webhook", "metadata"),
     ],
 )
 def test_what_is_wrong_is_said_beside_its_field_and_what_was_written_stays(
@@ -230,6 +234,37 @@ def test_rules_are_tried_on_one_page(tmp_path: Path) -> None:
         assert answer.status == 200 and "&lt;b&gt;9&lt;/b&gt;" in page and "required" in page
         assert "<script>alert" not in page and len(page) < 30_000
         assert "price: .price" in page  # what was written stays
+
+    run(tmp_path, test)
+
+
+def test_a_webhook_is_ordered_watched_and_sent_again(tmp_path: Path) -> None:
+    async def test(caller: Asgi, service: ScriptedService) -> None:
+        form = {
+            "url": "https://example.com/", "webhook": "https://hooks.test/a", "hook_events": ["started", "failed"],
+            "hook_headers": "Authorization: Bearer secret", "hook_metadata": '{"n": 7}', "formats": ["text"],
+        }  # fmt: skip
+        task = (await post(caller, "/new", form)).headers["location"].rpartition("/")[2]
+        hook = order_of(service.tasks[task])
+        assert hook is not None and hook.events == ("started", "failed")
+        assert (hook.url, hook.headers, hook.metadata) == (
+            "https://hooks.test/a", {"Authorization": "Bearer secret"}, {"n": 7},
+        )  # fmt: skip
+        one = Delivery(
+            number=3, event=HookEvent.STARTED, attempts=2, first_at=1.0, last_at=2.0, delivered_at=None, status=500,
+            error="<b>no</b>",
+        )  # fmt: skip
+        service.webhooks.log[task] = [one]
+        assert b"hooks.test" in (await caller("GET", f"/tasks/{task}")).body
+        page = (await caller("GET", f"/tasks/{task}/webhook")).body
+        assert b"&lt;b&gt;no&lt;/b&gt;" in page and b"secret" not in page
+        assert (await post(caller, f"/tasks/{task}/webhook/replay", {"number": "3"})).status == 303
+        assert service.webhooks.hooks[task].resend == (3,)
+        await post(caller, f"/tasks/{task}/webhook/replay", {"all": "1"})
+        assert service.webhooks.hooks[task].cursor == -1
+        assert (await post(caller, f"/tasks/{task}/webhook/replay", {"number": "x"})).status == 422
+        other = await order(service)
+        assert (await caller("GET", f"/tasks/{other}/webhook")).status == 404
 
     run(tmp_path, test)
 

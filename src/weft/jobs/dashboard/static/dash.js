@@ -247,7 +247,7 @@ addEventListener("pageshow", () => { if (!document.hidden) open(); });
 
 // ── forms ──
 
-function confirmed(form) {
+function confirmed(form, submitter) {
   const dialog = document.createElement("dialog");
   const text = document.createElement("p");
   text.textContent = form.dataset.confirm;
@@ -257,7 +257,7 @@ function confirmed(form) {
   actions.method = "dialog";
   actions.className = "actions";
   const back = document.createElement("button");
-  back.textContent = "Keep it running";
+  back.textContent = "Back";
   const go = document.createElement("button");
   go.textContent = form.querySelector("button").textContent;
   go.className = "danger";
@@ -267,7 +267,10 @@ function confirmed(form) {
   body.append(dialog);
   dialog.addEventListener("close", () => {
     dialog.remove();
-    if (dialog.returnValue === "go") form.submit();
+    if (dialog.returnValue === "go") {
+      delete form.dataset.confirm;
+      form.requestSubmit(submitter);
+    }
     else form.querySelector("button").focus();
   });
   dialog.showModal();
@@ -277,7 +280,7 @@ document.addEventListener("submit", (event) => {
   const form = event.target;
   if (form.dataset.confirm) {
     event.preventDefault();
-    confirmed(form);
+    confirmed(form, event.submitter);
   }
   const busy = event.submitter?.dataset.busy;
   if (busy) {

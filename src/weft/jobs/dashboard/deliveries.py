@@ -1,0 +1,101 @@
+"""A task's webhook: how far it is, what became of each event, and sending again."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from weft.jobs.api.callers import caller_of, task_owner
+from weft.jobs.api.keys import KeyScope
+from weft.jobs.api.problems import Refusal
+from weft.jobs.dashboard import display, text
+from weft.jobs.dashboard.board import Board
+from weft.jobs.dashboard.pages import Pages
+from weft.jobs.errors import NoWebhook
+from weft.jobs.service import JobService
+from weft.jobs.webhooks.model import NOTHING, Delivery, HookState
+from weft.jobs.webhooks.service import HookStatus
+
+AT_ONCE = 50
+_STATES = {
+    HookState.OPEN: ("RUNNING", "Open"),
+    HookState.DONE: ("COMPLETED", "All delivered"),
+    HookState.GONE: ("FAILED", "The receiver has gone (410)"),
+    HookState.GIVEN_UP: ("FAILED", "Given up after a day"),
+}
+
+
+class WebhookPages:
+    """Holds what the pages need."""
+
+    def __init__(self, service: JobService, board: Board, pages: Pages) -> None:
+        self._hooks = service.webhooks
+        self._board = board
+        self._pages = pages
+
+    async def show(self, request: Request) -> Response:
+        """The webhook and its delivery log."""
+        task_id = str(request.path_params["task_id"])
+        owner = task_owner(request, task_id, KeyScope.READ)
+        after = _number(request.query_params.get("after", ""), NOTHING)
+        status = await self._board.status(task_id, owner)
+        hook, found = (
+            await self._hooks.status(task_id, owner),
+            await self._hooks.deliveries(task_id, owner, after=after, limit=AT_ONCE),
+        )
+        moment = await self._board.moment()
+        return self._pages.page("webhook.html", caller_of(request), {
+            "nav": "tasks", "task": status.task, "about": display.described(status.task, moment.at),
+            "hook": shown(hook, moment.at), "rows": [_row(one, moment.at) for one in found.deliveries],
+            "next": found.next_cursor, "is_first": after == NOTHING,
+        })  # fmt: skip
+
+    async def replay(self, request: Request) -> Response:
+        """Sends again: one event, everything, or what is left of a webhook that has stopped."""
+        task_id = str(request.path_params["task_id"])
+        owner = task_owner(request, task_id, KeyScope.CONTROL)
+        form = parse_qs((await request.body()).decode("utf-8", "replace"), max_num_fields=10)
+        if "number" in form:
+            await self._hooks.replay(task_id, owner, numbers=(_number(form["number"][-1], NOTHING),))
+        else:
+            await self._hooks.replay(task_id, owner, after=NOTHING if "all" in form else None)
+        return RedirectResponse(f"/tasks/{task_id}/webhook", 303, {"Cache-Control": "no-store"})
+
+    async def of_task(self, task_id: str, owner: str, now: float) -> dict[str, Any] | None:
+        """For the task's own page; None where it has none."""
+        try:
+            return shown(await self._hooks.status(task_id, owner), now)
+        except NoWebhook:
+            return None
+
+
+def shown(status: HookStatus, now: float) -> dict[str, Any]:
+    """How far a webhook is. Its headers may hold secrets, and are not shown."""
+    order, hook = status.order, status.hook
+    state, label = _STATES[hook.state]
+    host, path = text.split_url(order.url)
+    return {
+        "host": host, "path": path, "events": ", ".join(order.events), "state": state, "label": label,
+        "is_stopped": hook.state in (HookState.GONE, HookState.GIVEN_UP), "attempts": hook.attempts,
+        "again": text.duration(max(0.0, hook.next_at - now)) if hook.next_at is not None else "",
+        "error": text.shown(hook.last_error, 300), "resend": len(hook.resend),
+    }  # fmt: skip
+
+
+def _row(one: Delivery, now: float) -> dict[str, Any]:
+    return {
+        "number": one.number, "event": str(one.event), "attempts": one.attempts, "status": one.status or "–",
+        "error": text.shown(one.error, 200), "is_delivered": one.delivered_at is not None,
+        "at": text.machine_time(one.last_at), "clock": text.clock(one.last_at), "ago": text.ago(one.last_at, now),
+    }  # fmt: skip
+
+
+def _number(given: str, empty: int) -> int:
+    if not given:
+        return empty
+    if not (given.isascii() and given.removeprefix("-").isdigit() and len(given) < 18):
+        raise Refusal.of_field("number", f"{given[:40]!r} is no number of an event")
+    return int(given)
