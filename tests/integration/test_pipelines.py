@@ -350,6 +350,17 @@ def test_parquet_shards_have_one_schema_and_the_rows_of_the_lines(bench: Bench) 
     assert run.rows == 25
 
 
+def test_a_row_that_json_cannot_hold_is_that_items_failure(bench: Bench) -> None:
+    (bench.folder / "odd.py").write_text("def stage(item, context):\n    return {None: 1} if item['n'] == 1 else 2\n")
+    file = bench.folder / "p.yaml"
+    file.write_text('items: {source: "staged:items", settings: {count: 3}}\nstages: {a: {run: "odd:stage"}}\n')
+    run = bench.run(file)
+    assert [row["id"] for row in bench.rows("output/p")] == ["i00000", "i00002"]
+    (failure,) = run.stats.failures
+    assert (failure.id, failure.phase) == ("i00001", "output")
+    assert "cannot be written as JSON" in (failure.error or "")
+
+
 def test_a_callable_that_no_worker_can_import_is_one_error_before_any_work(bench: Bench) -> None:
     (bench.folder / "broken.py").write_text("import nothing_of_this_name\n")
     file = bench.folder / "p.yaml"

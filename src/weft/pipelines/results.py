@@ -107,7 +107,12 @@ class ResultsFile:
             ended.item["id"], ended.status, ended.failure_phase, ended.error, ended.attempts, ended.duration_ms,
             ended.log, {key: value for key, value in ended.item.items() if key != "id"}, msgspec.Raw(ended.line),
         )  # fmt: skip
-        self._file.write(self._encode(line) + b"\n")
+        try:
+            encoded = self._encode(line)
+        except (TypeError, ValueError, RecursionError):  # kept fields that JSON has no form for
+            line.item = {name: repr(value) for name, value in line.item.items()}
+            encoded = self._encode(line)
+        self._file.write(encoded + b"\n")
 
     def commit(self, checkpoint: Callable[[int], Checkpoint]) -> None:
         """Makes the lines durable, then the checkpoint, which is told how many bytes they are."""

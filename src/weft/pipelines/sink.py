@@ -49,6 +49,10 @@ class Manifest(msgspec.Struct, frozen=True):
     format: int = _FORMAT
 
 
+class BadRow(WeftError):
+    """One row cannot be written; nothing of it was, and others can be."""
+
+
 class RowFile(Protocol):
     """One shard that is being written."""
 
@@ -67,11 +71,12 @@ class JsonLines:
         self._encode = msgspec.json.Encoder().encode
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """One line; WeftError for what JSON has no form for."""
+        """One line; BadRow for what JSON has no form for."""
         try:
-            self._file.write(self._encode(row) + b"\n")
-        except (TypeError, ValueError) as error:
-            raise WeftError(f"a row cannot be written as JSON: {error}") from None
+            line = self._encode(row)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise BadRow(f"the row cannot be written as JSON: {error}") from None
+        self._file.write(line + b"\n")
 
     def close(self) -> None:
         """Nothing is held back."""
@@ -128,7 +133,7 @@ class Sink:
         return shards
 
     def _open_shard(self, number: int) -> None:
-        for format_ in self._formats:
+        for format_ in sorted(self._formats):  # jsonl first: it is the one that refuses a row by itself
             name = f"shard-{number:05}.{format_}"
             file = (self._new / f"{name}.part").open("w+b")
             self._open.append((name, file, self._row_file(format_, file)))

@@ -18,7 +18,7 @@ from weft.pipelines.outcome import GOOD, ItemRecord, item_record
 from weft.pipelines.pool.record import Result, Status
 from weft.pipelines.results import Checkpoint, EndedItem, ResultsFile, value_of
 from weft.pipelines.runner import UNCHANGED
-from weft.pipelines.sink import Shard, Sink
+from weft.pipelines.sink import BadRow, Shard, Sink
 from weft.pipelines.stats import Failure, RunStats, StageStats
 
 _ERROR_CHARS = 500
@@ -106,10 +106,13 @@ class OrderedWriter:
 
     def _write(self, ended: EndedItem) -> None:
         """The next item in the source's order."""
+        if self._makes_rows and (row := self._row(ended)) is not None:
+            try:
+                self._sink.add(ended.place // self._shard_items, row)
+            except BadRow as error:
+                ended.status, ended.failure_phase, ended.error = Status.FAILED.value, "output", str(error)
         self._count(ended)
         self._results.add(ended)
-        if self._makes_rows and (row := self._row(ended)) is not None:
-            self._sink.add(ended.place // self._shard_items, row)
         self.next += 1
         if self.next % self._shard_items == 0:
             self._commit(complete=False)
