@@ -131,4 +131,5 @@ def test_whatever_is_killed_comes_back_once(tmp_path: Path, strangers: list[subp
     assert campaign.system.processes() == []
     assert {row["state"] for row in campaign.system.status().values()} == {"stopped"}
     if FULL:
+        print(f"{KILLS} kills, the slowest was back after {campaign.slowest_s:.1f} s")
         assert campaign.slowest_s < BACK_S

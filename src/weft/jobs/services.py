@@ -15,6 +15,7 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shutil import disk_usage
 
 from weft.config import ServiceConfig
 from weft.engine.channel import Connection, Gone, socket_path
@@ -46,6 +47,7 @@ from weft.supervise.service import (
 LATE_S = 5.0  # without a heartbeat for this long a process is not healthy
 STUCK_S = 25.0  # and is replaced
 HEALTHZ_S = 2.0
+LEAST_ROOM_BYTES = 1 << 20  # with less there is no runner, whoever works: its lease cannot be written
 REFUSED = 2
 WORKER_POLICY = RestartPolicy(max_delay_s=3.0, start_timeout_s=60.0, health_forgives=True, stop_grace_s=10.0)
 ENGINE_POLICY = RestartPolicy(max_delay_s=3.0, start_timeout_s=START_S, health_forgives=True, stop_grace_s=STOP_S)
@@ -163,7 +165,8 @@ class Api:
             if answer.status == http.client.OK:
                 return HEALTHY
             problems = [str(one) for one in json.loads(answer.read(65_536))["problems"]]
-            self._is_excused = not any(problem.startswith(WORKERS_FAULTS) for problem in problems)
+            is_workers_fault = any(problem.startswith(WORKERS_FAULTS) for problem in problems)
+            self._is_excused = not is_workers_fault or disk_usage(self._data_dir).free < LEAST_ROOM_BYTES
             return Report(Health.FAILING, "; ".join(problems))
         except TimeoutError:
             return Report(Health.FAILING, f"GET /healthz: no answer in {HEALTHZ_S:g} s")

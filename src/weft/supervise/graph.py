@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from weft.errors import BadInput
+from weft.errors import BadInput, WeftError
 from weft.supervise.child import State
 from weft.supervise.external import External
 from weft.supervise.service import Health, Service
@@ -67,7 +67,15 @@ class Graph:
             if self._is_stopping and service.name not in self._asked and not self._is_needed(service):
                 self._asked.add(service.name)
                 service.stop()
+            self._act(service)
+
+    def _act(self, service: Kept) -> None:
+        """What is in the way of one service is no other's concern."""
+        try:
             service.act()
+        except (WeftError, OSError) as error:
+            if isinstance(service, Service):
+                service.could_not_start(str(error))
 
     def stop(self) -> None:
         """Has all end, in reverse order of dependency: the turns carry it out."""

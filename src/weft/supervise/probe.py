@@ -87,7 +87,8 @@ class Patience:
                 return report
             report = Report(Health.FAILING, "no answer")  # whoever asks has not come back since
         if self._good_s is None:
-            return report if report.health is Health.LOADING else Report(Health.STARTING, report.reason)
+            takes_time = report.health is Health.LOADING or (asked_s >= self._since_s and self._excused())
+            return Report(Health.LOADING if takes_time else Health.STARTING, report.reason)
         if self._excused():
             self._good_s = now_s
         bad_s = now_s - self._good_s

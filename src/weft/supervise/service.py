@@ -280,6 +280,14 @@ class Service:
         self.was_stopped = False
         self.child = Child(self.name, self._policy, clock=self._clock)
 
+    def could_not_start(self, why: str) -> None:
+        """A start has failed before there was a process: that is a death without health."""
+        log.error("a service cannot be started", service=self.name, reason=why)
+        self.last_words = self.last_error = why
+        self.starts += 1
+        self.child.spawned()
+        self.child.exited(Exit(), failed=True)
+
     def adopt(self, identity: Identity | None) -> bool:
         """Takes over a process that an earlier owner has left; False if it has gone, or its pid was reused."""
         if identity is None or self._held is not None or self.child.state is not State.BACKOFF:
@@ -309,7 +317,7 @@ class Service:
                 )
             )
         except OSError as error:
-            self._could_not_start(f"{command.argv[0]}: {error.strerror or error}")
+            self.could_not_start(f"{command.argv[0]}: {error.strerror or error}")
         else:
             self._hold(held)
             self._on_start(held.pid)
@@ -326,12 +334,6 @@ class Service:
         self.starts += 1
         self._held, self.report, self.last_words = held, Report(Health.STARTING), ""
         self.child.spawned(held.pid)
-
-    def _could_not_start(self, why: str) -> None:
-        log.error("a service cannot be started", service=self.name, reason=why)
-        self.last_words = self.last_error = why
-        self.child.spawned()
-        self.child.exited(Exit(), failed=True)
 
     def _ended(self, held: Held, how: Exit) -> None:
         was_unhealthy = self.report.health is Health.UNHEALTHY  # killed here, for a reason that is told

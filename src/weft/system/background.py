@@ -22,6 +22,7 @@ from weft import __version__
 from weft.config import ServiceConfig
 from weft.engine.channel import ERRORS, LENGTH, Connection, Gone, framed, socket_path
 from weft.errors import WeftError
+from weft.supervise.leftovers import MARK
 from weft.supervise.process import set_name
 from weft.system import control
 from weft.system import state as kept
@@ -67,6 +68,7 @@ class _Host:
         self._popen = subprocess.Popen(  # noqa: S603 (a module of ours)
             [sys.executable, "-m", "weft.system.background", config.server.data_dir],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
+            env={name: value for name, value in os.environ.items() if name != MARK},  # another supervisor's, if any
         )  # fmt: skip
         assert self._popen.stdin is not None
         try:

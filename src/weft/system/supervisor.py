@@ -88,7 +88,7 @@ class Supervisor:
         self._pid = os.getpid()
         self._asked.clear()
         self._over.clear()
-        self._is_closing = self._hurry = False
+        self._is_closing = self._hurry = self._is_waiting = False
         try:
             self._mark = kept.mark_of(self._lock)
             name, _, value = self._mark.partition("=")

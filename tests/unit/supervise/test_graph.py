@@ -167,6 +167,20 @@ def test_a_restart_is_in_good_order_and_never_has_two(graph: Graph, clock: Clock
     assert one.starts == 2
 
 
+def test_what_is_in_the_way_of_one_start_stops_no_other(graph: Graph, clock: Clock) -> None:
+    def refused() -> Command:
+        raise BadInput("its folder is full of stones")
+
+    bad, good = Service("bad", refused, policy=POLICY, clock=clock), service("good", clock)
+    graph.add([bad, good])
+    until(graph, lambda: good.healthy)
+    for _ in range(4):
+        clock.now_s += 5
+        graph.turn()
+    assert state_of(bad) == "failed" and bad.last_error == "its folder is full of stones" and good.healthy
+    assert graph.with_needs([good]) == [good]
+
+
 def test_what_somebody_else_runs_is_never_started_or_stopped(graph: Graph, clock: Clock) -> None:
     report = Report(Health.LOADING, "is loading its data")
     other = External("redis", lambda: report)

@@ -57,6 +57,15 @@ def test_the_time_does_not_run_while_the_cause_lies_elsewhere() -> None:
     assert asked.after(10, AWAY).health is Health.UNHEALTHY
 
 
+def test_a_start_has_no_time_limit_while_the_cause_lies_elsewhere() -> None:
+    asked = Asked()
+    asked.is_excused = True
+    assert asked.check(7).health is Health.STARTING  # it has not answered at all
+    assert asked.after(1, AWAY) == Report(Health.LOADING, AWAY.reason)
+    asked.is_excused = False
+    assert asked.after(1, AWAY) == Report(Health.STARTING, AWAY.reason)
+
+
 def test_an_answer_that_is_too_old_is_none() -> None:
     asked = Asked()
     asked.after(1, HEALTHY)
