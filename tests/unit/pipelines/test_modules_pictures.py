@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import io
-import struct
-import zlib
 
 import pytest
+from module_repositories import bomb
 from PIL import Image
 
 from weft.pipelines.builtin.modules import screenshots
@@ -16,21 +15,6 @@ def image(width: int, height: int, kind: str = "PNG", mode: str = "RGB") -> byte
     out = io.BytesIO()
     Image.new(mode, (width, height), 128 if mode in "LP" else "red").save(out, kind)
     return out.getvalue()
-
-
-def bomb(side: int = 60_000) -> bytes:
-    """A PNG that says it has side x side pixels."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", header)
-        + chunk(b"IDAT", zlib.compress(b"\0" * 10_000))
-        + chunk(b"IEND", b"")
-    )
 
 
 def test_the_picture_that_the_readme_shows_and_is_called_a_screenshot_comes_first() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from weft.errors import BadInput
+from weft.errors import BadInput, Missing
 from weft.pipelines.builtin.modules import catalogue, collect, report
 from weft.pipelines.files import RunFiles
 from weft.pipelines.stage import CollectContext, ItemResult, StageOutcome
@@ -117,6 +117,12 @@ def test_a_list_that_is_none_is_said_to_be(tmp_path: Path, text: str | None, why
 def test_a_setting_that_cannot_be_used_is_named_before_anything_is_begun(settings: Any, why: str) -> None:
     with pytest.raises(BadInput, match=why):
         catalogue.check(settings)
+
+
+def test_what_is_not_installed_is_said_before_anything_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue, "find_spec", lambda name: None if name == "PIL" else object())
+    with pytest.raises(Missing, match=r"Pillow is not installed: it comes with the extra 'modules'"):
+        catalogue.check({})
 
 
 def test_good_settings_pass() -> None:

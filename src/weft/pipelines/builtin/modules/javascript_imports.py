@@ -25,6 +25,7 @@ BUILT_IN = frozenset(
     "stream string_decoder sys timers tls trace_events tty url util v8 vm wasi worker_threads zlib".split()
 )
 _PACKAGE = re.compile(r"(@[a-z0-9~-][\w.~-]*/[a-z0-9~-][\w.~-]*|[A-Za-z0-9~][\w.~-]*)(?:/.*)?")
+_LOADING = (b"require", b"require.resolve")
 _FROM = {"import_statement", "export_statement", "import_require_clause"}
 
 
@@ -39,9 +40,10 @@ class Imports:
 
 def read(source: bytes, suffix: str, into: Imports, max_s: float = MAX_S) -> None:
     """Adds what one file imports; of one that takes too long, what stands at its beginning."""
-    tree = _parser(_grammar_of(suffix)).parse(_Reader(source[:MAX_BYTES], max_s).read)
+    source = source[:MAX_BYTES]
+    tree = _parser(_grammar_of(suffix)).parse(_Reader(source, max_s).read)
     into.unreadable += bool(tree.root_node.has_error)
-    for text, is_optional in _texts(tree.root_node):
+    for text, is_optional in _texts(tree.root_node, source):
         if (package := package_of(text)) is not None:
             (into.optional if is_optional else into.needed).add(package)
 
@@ -75,39 +77,41 @@ def package_of(specifier: str) -> str | None:
     return None if found is None or found[1] in BUILT_IN else found[1]
 
 
-def _texts(root: Any) -> list[tuple[str, bool]]:
+def _texts(root: Any, source: bytes) -> list[tuple[str, bool]]:
     """Every specifier, and whether it stands within `try`. A stack, not recursion: code may be nested deeply."""
     found, stack = [], [(root, False)]
     while stack:
         node, is_optional = stack.pop()
-        if (text := _specifier(node)) is not None:
+        if (text := _specifier(node, source)) is not None:
             found.append((text, is_optional))
         inside = is_optional or node.type == "try_statement"
         stack += [(child, inside) for child in node.named_children]
     return found
 
 
-def _specifier(node: Any) -> str | None:
+def _specifier(node: Any, source: bytes) -> str | None:
     if node.type in _FROM:
-        return _plain(node.child_by_field_name("source"))
-    if node.type == "call_expression" and _loads(node.child_by_field_name("function")):
+        return _plain(node.child_by_field_name("source"), source)
+    if node.type == "call_expression" and _loads(node.child_by_field_name("function"), source):
         arguments = node.child_by_field_name("arguments")
         given = [child for child in arguments.named_children if child.type != "comment"] if arguments else []
-        return _plain(given[0]) if given else None
+        return _plain(given[0], source) if given else None
     return None
 
 
-def _loads(function: Any) -> bool:
-    return function is not None and (function.type == "import" or function.text in (b"require", b"require.resolve"))
+def _loads(function: Any, source: bytes) -> bool:
+    if function is None:
+        return False
+    return function.type == "import" or source[function.start_byte : function.end_byte] in _LOADING
 
 
-def _plain(node: Any) -> str | None:
+def _plain(node: Any, source: bytes) -> str | None:
     """The content of a text without escapes or placeholders."""
     if node is None or node.type not in ("string", "template_string"):
         return None
     if any(child.type not in ("string_fragment", "template_chars") for child in node.named_children):
         return None
-    return str(node.text.decode(errors="replace"))[1:-1]
+    return source[node.start_byte + 1 : node.end_byte - 1].decode(errors="replace")
 
 
 def _grammar_of(suffix: str) -> str:
