@@ -1,8 +1,9 @@
 """The routes that Firecrawl's clients call, over the service: crawl, batch scrape, status, errors, cancel, usage.
 
 What must stay true, because clients depend on it: a start answers exactly 200; `next` is there only while more
-documents exist now, and is never refused for being asked too often, because clients follow it at once and take a
-refusal for the end; a terminal status is read before the documents, so that it never comes without the last of them.
+documents exist now, not in the plain status of a job that runs, and is never refused for being asked too often, because
+clients follow it at once and take a refusal for the end; a terminal status is read before the documents, so that it
+never comes without the last of them.
 """
 
 from __future__ import annotations
@@ -148,7 +149,9 @@ class CompatRoutes:
         found = await self._service.results(task_id, owner, cursor=cursor, limit=min(limit, MOST_DOCUMENTS))
         documents = [document(one, status.task) for one in found.results]
         more = None
-        if found.next_cursor is not None:
+        # A client that asks for the status alone follows `next` at once, and would download a job that runs as fast as it
+        # grows, at each of its polls. Whoever pages on purpose says so, by a limit or a place.
+        if found.next_cursor is not None and (status.task.is_terminal or request.query_params):
             # The limit goes along, so that the pages of one listing are alike.
             place = cursors.encode(task_id, found.next_cursor)
             more = f"{base_of(request)}{request.url.path}?cursor={place}&limit={limit}"

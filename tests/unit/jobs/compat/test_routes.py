@@ -74,6 +74,23 @@ def test_a_crawl_from_its_start_to_its_documents(run: Callable[..., None], versi
     run(test)
 
 
+def test_the_plain_status_of_a_job_that_runs_is_one_page(run: Callable[..., None]) -> None:
+    """Clients follow `next` at each poll: they would chase a crawl to its end."""
+
+    async def test(call: Asgi, service: ScriptedService) -> None:
+        job = await start(call)
+        service.move(job, TaskState.RUNNING)
+        for number in range(101):
+            service.page(job, f"{SITE}{number}", markdown="x")
+        plain, paged = (await call("GET", f"/v2/crawl/{job}")).json, (await call("GET", f"/v2/crawl/{job}?skip=0")).json
+        assert (len(plain["data"]), "next" in plain, plain["completed"]) == (100, False, 101)
+        assert (len(paged["data"]), "next" in paged) == (100, True)
+        service.move(job, TaskState.COMPLETED, FinishReason.DONE)
+        assert "next" in (await call("GET", f"/v2/crawl/{job}")).json
+
+    run(test)
+
+
 def test_a_start_that_is_sent_again_is_one_job(run: Callable[..., None]) -> None:
     async def test(call: Asgi, service: ScriptedService) -> None:
         first = await start(call, limit=5)
