@@ -23,6 +23,7 @@ from weft.jobs.model import Task, TaskSpec, new_task_id
 from weft.jobs.webhooks import dispatcher
 from weft.jobs.webhooks.model import DELAYS_S, TRIED_S, HookState
 from weft.jobs.webhooks.service import HookStatus
+from weft.jobs.webhooks.source import Source
 
 Test = Callable[..., Coroutine[Any, Any, None]]
 PAGES = [f"/a/{number}" for number in range(5)]
@@ -228,3 +229,22 @@ async def test_no_packet_leaves_for_an_address_inside(tmp_path: Path) -> None:
         finally:
             await service.close()
     assert to.received == []
+
+
+@running_alone
+async def test_what_cannot_be_read_is_told_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, read = Clock(), Source.next
+
+    def fails(*_: object) -> None:
+        raise OSError("the disk is gone")
+
+    with receiver() as to:
+        async with running(tmp_path, clock) as (service, site):
+            monkeypatch.setattr(Source, "next", fails)
+            task = await submit(service, site.url, max_depth=0, webhook=hook(to))
+            status = await until(service, task, has_failed(1))
+            assert "cannot be read: the disk is gone" in status.hook.last_error and status.hook.next_at is not None
+            monkeypatch.setattr(Source, "next", read)
+            clock.ahead_s += DELAYS_S[0] + 1
+            await until(service, task, is_done)
+    assert [one.body["type"] for one in to.received] == ["started", "page", "completed"]

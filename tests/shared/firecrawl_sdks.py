@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -34,9 +35,8 @@ def python(version: str) -> Path:
     folder = CACHE / f"firecrawl-py-{version}"
     if not (folder / "whole").exists():
         folder.mkdir(parents=True, exist_ok=True)
-        uv = shutil.which("uv")
-        pip = [uv, "pip", "install", "--python", sys.executable] if uv else [sys.executable, "-m", "pip", "install"]
-        _install([*pip, "--no-deps", "--target", str(folder), f"firecrawl-py=={version}"], folder)
+        package = ["--no-deps", "--target", str(folder), f"firecrawl-py=={version}"]
+        _install([*_installer(), *package], folder)
     return folder
 
 
@@ -56,6 +56,17 @@ def run_python(folder: Path, *words: object) -> None:
         capture_output=True, text=True, timeout=patience(120), env=_environment(PYTHONPATH=str(folder)),
     )  # fmt: skip
     assert done.returncode == 0 and "all of it" in done.stdout, done.stdout + done.stderr
+
+
+def _installer() -> list[str]:
+    """What installs Python packages here: an environment of uv's has no pip of its own."""
+    if (uv := shutil.which("uv")) is not None:
+        return [uv, "pip", "install", "--quiet", "--python", sys.executable]
+    if find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip", "install", "--quiet"]
+    if (pip := shutil.which("pip3")) is not None:
+        return [pip, "install", "--quiet"]
+    pytest.skip("other versions of the Python client were not tried: neither uv nor pip is here")
 
 
 def _environment(**more: str) -> dict[str, str]:

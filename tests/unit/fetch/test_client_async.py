@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -127,3 +128,50 @@ def test_closing_cancels_what_is_in_flight(server: Server) -> None:
             await web.get(server.url("/"))
 
     run(work())
+
+
+class Echo(BaseHTTPRequestHandler):
+    """Answers with the method, the headers and the body that have come."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self._answer(b"")
+
+    def do_POST(self) -> None:
+        self._answer(self.rfile.read(int(self.headers["Content-Length"])))
+
+    def _answer(self, body: bytes) -> None:
+        said = f"{self.command} {len(body)} {self.headers['Content-Type']} {self.headers['Expect']}".encode()
+        self.send_response(307 if self.path == "/moved" else 200)
+        self.send_header("Location", "/")
+        self.send_header("Content-Length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_handle_that_has_posted_gets_again() -> None:
+    echo = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
+    threading.Thread(target=echo.serve_forever, args=(0.02,), daemon=True).start()
+    url, kind = f"http://127.0.0.1:{echo.server_port}/", [("Content-Type", "text/x")]
+
+    async def work() -> None:
+        async with AsyncClient(PATIENT, refusal=lambda _: None, handles=1) as web:
+            large = b"x" * (2 << 20)
+            results = [await web.post(url, large, kind), await web.get(url), await web.post(url, b"", kind)]
+            assert [result.body for result in results] == [
+                b"POST 2097152 text/x None", b"GET 0 None None", b"POST 0 text/x None",
+            ]  # fmt: skip
+            cut = await web.post(url, b"hi", kind, keep_bytes=4)
+            assert (cut.status, cut.error, cut.body) == (200, "too_large", b"POST")
+            moved = await web.post(url + "moved", b"hi", kind)
+            assert moved.status == 307 and moved.request_head.startswith(b"POST /moved ")
+
+    try:
+        run(work())
+    finally:
+        echo.shutdown()
+        echo.server_close()

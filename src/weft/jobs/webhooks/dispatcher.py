@@ -30,7 +30,7 @@ from weft.jobs.errors import LeaseLost
 from weft.jobs.model import Task, TaskState
 from weft.jobs.store.contract import JobStore
 from weft.jobs.webhooks.forms import body_of, headers_of
-from weft.jobs.webhooks.model import Attempt, Hook, HookState, failed, order_of, succeeded
+from weft.jobs.webhooks.model import Attempt, Hook, HookEvent, HookState, failed, order_of, succeeded
 from weft.jobs.webhooks.signing import secret_of
 from weft.jobs.webhooks.source import Source, Stretch
 from weft.jobs.webhooks.telling import Telling
@@ -168,6 +168,10 @@ class Dispatcher:
         )
         return attempt, _retry_after_s(result, self._clock())
 
+    def now(self) -> float:
+        """By the wall clock."""
+        return self._clock()
+
     async def keep(self, hook: Hook, attempts: list[Attempt]) -> Hook:
         """Writes down how far a hook is."""
         fence = self._fence()
@@ -191,7 +195,11 @@ class _Run:
         """Tells one stretch after the other."""
         while True:
             version = self._hook.version
-            stretch = await self._dispatcher.stretch(self._task, self._hook)
+            try:
+                stretch = await self._dispatcher.stretch(self._task, self._hook)
+            except Exception as error:
+                await self._unread(error)
+                return
             for told in stretch.told:
                 if not await self._deliver(told):
                     return
@@ -216,6 +224,14 @@ class _Run:
         log.info("webhook failed", task=self._task.id, number=told.number, error=attempt.error, state=self._hook.state)
         await self._keep()
         return False
+
+    async def _unread(self, error: Exception) -> None:
+        """What is to be told cannot be read: tried again as if the receiver had failed, and given up as late."""
+        log.error("an event cannot be read", task=self._task.id, error=error, exc_info=not isinstance(error, WeftError))
+        said = f"the next event cannot be read: {error}"[:300]
+        attempt = Attempt(number=self._hook.cursor + 1, event=HookEvent.PAGE, at=self._dispatcher.now(), error=said)
+        self._hook = failed(self._hook, attempt, 0.0, self._task.finished_at)
+        await self._keep()
 
     async def _keep(self) -> None:
         attempts, self._attempts = self._attempts, []
