@@ -1,7 +1,7 @@
 """Firecrawl's clients in numbers: watches that begin at once, a crawl of thousands of pages, clients of other versions.
 
-A few watches and pages always; 300 of each client and 5,000 on demand, with versions two older and two newer than the one
-that the other tests use.
+A few watches and pages always; 300 of each client and 5,000 on demand, with versions two older and two newer than the
+one that the other tests use.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import firecrawl_smoke
 import pytest
@@ -62,7 +63,12 @@ def test_the_status_of_a_crawl_that_runs_is_one_answer(
 
     asked: list[str] = []
     get = requests.get
-    monkeypatch.setattr(requests, "get", lambda url, **more: asked.append(url) or get(url, **more))
+
+    def counted(url: str, **more: Any) -> Any:
+        asked.append(url)
+        return get(url, **more)
+
+    monkeypatch.setattr(requests, "get", counted)
     client = Firecrawl(api_key="fc-smoke", api_url=service.url)
     job, looks = client.start_crawl(home, limit=PAGES), 0
     while (status := client.get_crawl_status(job.id)).status == "scraping":

@@ -149,8 +149,8 @@ class CompatRoutes:
         found = await self._service.results(task_id, owner, cursor=cursor, limit=min(limit, MOST_DOCUMENTS))
         documents = [document(one, status.task) for one in found.results]
         more = None
-        # A client that asks for the status alone follows `next` at once, and would download a job that runs as fast as it
-        # grows, at each of its polls. Whoever pages on purpose says so, by a limit or a place.
+        # A client that asks for the status alone follows `next` at once, and would download a job that runs as fast as
+        # it grows, at each of its polls. Whoever pages on purpose says so, by a limit or a place.
         if found.next_cursor is not None and (status.task.is_terminal or request.query_params):
             # The limit goes along, so that the pages of one listing are alike.
             place = cursors.encode(task_id, found.next_cursor)
