@@ -1,0 +1,94 @@
+"""Which pages are removed for their text, and why. A rule is a setting of the collector; one that is null or missing is off.
+
+The defaults are in pages.yaml: those of Gopher (Rae et al. 2021, appendix A) and of C4 (Raffel et al. 2020) where they can be
+kept without changing texts. The first rule that a page breaks is its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from weft.errors import BadConfig
+
+ENGLISH = ("en", None)  # or unknown: Gopher's list of words is English
+
+
+class Rule(NamedTuple):
+    """A limit of a signal: `min_words` of `words`."""
+
+    name: str
+    signal: str
+    is_least: bool
+
+
+class Removal(NamedTuple):
+    """Why a page is removed: the rule, the value that broke it, and the limit."""
+
+    reason: str
+    value: Any
+    limit: Any
+
+
+def _least(signal: str) -> Rule:
+    return Rule(f"min_{signal}", signal, True)
+
+
+def _most(signal: str) -> Rule:
+    return Rule(f"max_{signal}", signal, False)
+
+
+RULES = (
+    _least("words"), _most("words"), _least("mean_word_length"), _most("mean_word_length"), _most("hash_ratio"),
+    _most("ellipsis_ratio"), _most("bullet_lines"), _most("ellipsis_lines"), _least("alphabetic_words"),
+    _least("stop_words"),
+    _most("duplicate_lines"), _most("duplicate_line_chars"), _most("duplicate_paragraphs"),
+    _most("duplicate_paragraph_chars"),
+    *(_most(f"top_{n}gram") for n in (2, 3, 4)), *(_most(f"duplicate_{n}gram") for n in (5, 6, 7, 8, 9, 10)),
+    _least("c4_sentences"), _least("punctuated_lines"), _most("lorem_ipsum"), _most("curly_brackets"),
+)  # fmt: skip
+_LIMITS = {rule.name: rule for rule in RULES}
+_OTHERS = ("languages", "require_ai_training", "near_duplicates", "exact_duplicates", "sample")
+
+
+def removal(page: Mapping[str, Any], signals: Mapping[str, Any], settings: Mapping[str, Any]) -> Removal | None:
+    """Why a page is removed; None if it is kept."""
+    languages = settings.get("languages")
+    if languages and page["language"] not in languages:
+        return Removal("language", page["language"], languages)
+    if settings.get("require_ai_training") and page["ai_training"] is False:
+        return Removal("ai_training", False, True)
+    for rule in RULES:
+        limit, value = settings.get(rule.name), signals.get(rule.signal)
+        if limit is None or value is None or (rule.signal == "stop_words" and page["language"] not in ENGLISH):
+            continue
+        if value < limit if rule.is_least else value > limit:
+            return Removal(rule.name, value, limit)
+    return None
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """BadConfig with everything that is wrong with the collector's settings."""
+    problems = [problem for key, value in settings.items() if (problem := _problem(key, value))]
+    if problems:
+        raise BadConfig([f"collect.{problem}" for problem in problems])
+
+
+def _problem(key: str, value: Any) -> str | None:
+    known = [*_LIMITS, *_OTHERS]
+    if key not in known:
+        near = get_close_matches(key, known, 1)
+        return f"{key}: there is no such setting" + (f"; did you mean {near[0]!r}?" if near else "")
+    if value is None:
+        return None
+    if key == "languages":
+        is_good = isinstance(value, list) and all(isinstance(code, str) for code in value)
+        return None if is_good else f"{key}: write a list of languages like [en, de]"
+    if key in ("require_ai_training", "exact_duplicates"):
+        return None if isinstance(value, bool) else f"{key}: write true or false"
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        return f"{key}: write a number that is not negative, or null for no limit; this is {value!r}"
+    if key == "near_duplicates" and not 0.5 <= value <= 1:
+        return f"{key}: write a similarity between 0.5 and 1, or null to keep near duplicates; this is {value!r}"
+    return None

@@ -1,0 +1,147 @@
+"""The items of `pages`: the place of each stored page, of a Weft crawl, of WARC files, or of folders of them.
+
+An item is small: the worker reads the page itself. `mark` is what the record is known by (its id or digest), so that a cached
+result is not used for another record at the same place. A stretch of a file that cannot be read is an item, too, and
+fails with what is wrong there: so it is counted and named like every other failure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+
+from weft.errors import BadInput
+from weft.store.export.source import Source
+from weft.store.foreign_warc import Damage, FoundRecord, find_records
+
+Item: TypeAlias = dict[str, Any]
+
+WARC_SUFFIXES = (".warc", ".warc.gz")
+_TOGETHER = 1000
+_KINDS = ("response", "resource", "conversion")
+_STATUS = re.compile(rb"HTTP/\d(?:\.\d)? +(\d{3})")
+
+
+class _Identity(msgspec.Struct):
+    """What is needed of a crawl.json."""
+
+    data_dirs: int = 1
+
+
+def items(settings: Mapping[str, Any]) -> Iterator[Item]:
+    """The pages that are stored in the paths under `from`, in the order of the paths and of their records."""
+    paths = paths_of(settings)
+    check_paths(paths)
+    return _items(paths)
+
+
+def paths_of(settings: Mapping[str, Any]) -> list[Path]:
+    """The paths under `from`: one, or a list."""
+    given = settings.get("from")
+    several = [given] if isinstance(given, str) else given
+    if not isinstance(several, list) or not several or not all(isinstance(path, str) and path for path in several):
+        raise BadInput(
+            "pages has nothing to read: name a crawl's data dir, a WARC file or a folder of them, with "
+            "`--set items.from=PATH`"
+        )
+    return [Path(path) for path in several]
+
+
+def check_paths(paths: Iterable[Path]) -> None:
+    """BadInput for a path that is not there, or holds no pages."""
+    for path in paths:
+        if not path.exists():
+            raise BadInput(f"{path} is not there: name a crawl's data dir, a WARC file or a folder of them")
+        if path.is_dir() and not is_data_dir(path) and not _files_below(path):
+            raise BadInput(f"{path} holds no pages: no crawl, and no file that ends in {' or '.join(WARC_SUFFIXES)}")
+
+
+def is_data_dir(path: Path) -> bool:
+    """Whether pages of a Weft crawl are there, with their index."""
+    return path.is_dir() and ((path / "crawl.json").exists() or any(path.glob("index-*.db")))
+
+
+def _items(paths: list[Path]) -> Iterator[Item]:
+    prefixed = len(paths) > 1
+    left = list(enumerate(paths))
+    while left:
+        number, path = left.pop(0)
+        prefix = f"{number}/" if prefixed else ""
+        if is_data_dir(path):
+            others = _others_of(path, [other for _, other in left])
+            del left[: len(others)]
+            yield from _of_crawl([path, *others], prefix)
+        elif path.is_dir():
+            for file in _files_below(path):
+                yield from _of_file(file, f"{prefix}{file.relative_to(path)}")
+        else:
+            yield from _of_file(path, f"{prefix}{path.name}")
+
+
+def _files_below(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.name.endswith(WARC_SUFFIXES) and path.is_file())
+
+
+def _others_of(home: Path, after: list[Path]) -> list[Path]:
+    """The other data dirs of a crawl, which must follow its first one."""
+    try:
+        count = msgspec.json.decode((home / "crawl.json").read_bytes(), type=_Identity).data_dirs
+    except FileNotFoundError:
+        count = 1
+    except (OSError, msgspec.DecodeError) as error:
+        raise BadInput(f"{home / 'crawl.json'} cannot be read: {error}") from None
+    if len(after) < count - 1 or not all(map(is_data_dir, after[: count - 1])):
+        raise BadInput(
+            f"the crawl in {home} has {count} data dirs: name all of them, in the order in which it was started with them"
+        )
+    return after[: count - 1]
+
+
+def _of_crawl(data_dirs: list[Path], prefix: str) -> Iterator[Item]:
+    """The pages that stand for their URLs, in the order in which they were found."""
+    source = Source(data_dirs)
+    try:
+        rows = source.rows()
+        while some := list(islice(rows, _TOGETHER)):
+            pages = [row for row in some if row.warc_file and 200 <= row.status < 300]
+            current = source.current(pages)
+            for row in pages:
+                if row.item in current:
+                    path = source.warc_path(row)
+                    yield {
+                        "id": f"{prefix}{row.warc_file}:{row.warc_offset}",
+                        "path": str(path), "offset": row.warc_offset, "inside": 0, "mark": row.digest,
+                    }  # fmt: skip
+    finally:
+        source.close()
+
+
+def _of_file(path: Path, name: str) -> Iterator[Item]:
+    for found in find_records(path):
+        if isinstance(found, Damage):
+            yield {"id": f"{name}:{found.offset}:damage", "path": str(path), "damage": found.detail}
+        elif _is_page(found):
+            place = found.place
+            yield {
+                "id": f"{name}:{place.offset}" + (f"+{place.inside}" if place.inside else ""),
+                "path": str(path), "offset": place.offset, "inside": place.inside, "mark": _mark(found),
+            }  # fmt: skip
+
+
+def _is_page(record: FoundRecord) -> bool:
+    """Whether a record holds the content of a URL: a good response, a resource, or text that was made of one."""
+    kind, url = record.headers.get("warc-type", ""), record.headers.get("warc-target-uri", "").lstrip("<")
+    if kind not in _KINDS or not url.startswith(("http://", "https://")):
+        return False
+    status = _STATUS.match(record.start)
+    return kind != "response" or (status is not None and 200 <= int(status[1]) < 300)
+
+
+def _mark(record: FoundRecord) -> str:
+    headers = record.headers
+    return headers.get("warc-record-id") or headers.get("warc-payload-digest") or headers["content-length"]

@@ -1,0 +1,100 @@
+"""The stages of `pages`: a stored page becomes text, and the text is measured. Both run in a worker.
+
+What is kept or removed is decided by the collector, out of what is measured here: other limits need no stage to run
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from weft.extract.kind import Kind
+from weft.extract.page import MAX_BYTES, Page, extract
+from weft.extract.preferences import preferences
+from weft.fetch.decode import decode
+from weft.fetch.lenient import dechunked
+from weft.pipelines.stage import StageContext
+from weft.store.errors import Unreadable
+from weft.store.foreign_warc import RecordReader
+from weft.store.warc_content import Place
+from weft.store.warc_read import Http, Record
+
+BLOCK_BYTES = 2 * MAX_BYTES  # of a record that are read: no more of a page is looked at than MAX_BYTES
+_PLAIN = ("", "text/plain", "text/markdown")
+
+
+def text(item: Mapping[str, Any], context: StageContext) -> dict[str, Any]:
+    """What a page says, as plain text and Markdown, with what is known about it."""
+    if item.get("damage"):
+        raise Unreadable(Path(item["path"]), str(item["damage"]))
+    place = Place(item["offset"], item["inside"])
+    record, is_cut = _reader().read(Path(item["path"]), place, BLOCK_BYTES)
+    http = _message(record)
+    url = record.headers.get("warc-target-uri", "").strip("<>")
+    content_type = http.get("content-type")
+    page = extract(_body(http), url, content_type)
+    if not _has_prose(page, content_type):
+        context.skip(f"no page: {(content_type or page.kind.value).partition(';')[0].strip()[:80]}")
+    stated = preferences(http.headers, page.document)
+    return {
+        "url": url,
+        "fetched_at": record.headers.get("warc-date"),
+        "content_type": content_type,
+        "charset": page.charset,
+        "title": page.title,
+        "language": page.language,
+        "text": page.main_text,
+        "markdown": page.markdown,
+        "truncated": is_cut or page.truncated,
+        "ai_training": stated.ai_training,
+        **asdict(stated),
+    }
+
+
+def measure(item: Mapping[str, Any], context: StageContext) -> dict[str, Any]:
+    """The quality signals of a page's text, and its sketch for finding duplicates."""
+    from weft.extract.quality import signals
+    from weft.extract.similar import sketch
+    from weft.extract.words import Text
+
+    source = context.results["text"]["text"]
+    words = Text(source)
+    made = sketch(words)
+    return {
+        "signals": signals(source, words),
+        "digest": made.digest if made else None,
+        "minima": made.minima if made else None,
+    }
+
+
+@lru_cache(maxsize=1)
+def _reader() -> RecordReader:
+    return RecordReader()
+
+
+def _message(record: Record) -> Http:
+    """A response; of other records, the block with the content type that the record has."""
+    if record.kind == "response":
+        return record.http()
+    return Http("", 200, (("Content-Type", record.headers.get("content-type", "")),), record.block)
+
+
+def _body(http: Http) -> bytes:
+    """The body without its codings, as much of it as is looked at."""
+    body = http.body
+    if "chunked" in (http.get("transfer-encoding") or "").lower():
+        # Most tools store what came out of the chunks and keep the header; then the body does not begin with one.
+        plain, error, _ = dechunked(body)
+        body = plain if plain or error is None else body
+    encoding = http.content_encoding
+    return decode(body, encoding, MAX_BYTES + 1).body if encoding else body
+
+
+def _has_prose(page: Page, content_type: str | None) -> bool:
+    """Whether a page is one that people read: no feed, style sheet, script or data."""
+    mime = (content_type or "").partition(";")[0].strip().lower()
+    return page.kind is Kind.HTML or (page.kind is Kind.TEXT and mime in _PLAIN)
