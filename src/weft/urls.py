@@ -64,6 +64,14 @@ def parse(text: str, base: str | None = None) -> ada_url.URL:
         raise BadUrl(text, "syntax", _why_not(text)) from None
 
 
+def absolute(text: str, base: str) -> str:
+    """A reference made absolute as the web platform does, its fragment and any scheme kept; BadUrl where it is none."""
+    try:
+        return str(ada_url.join_url(base, text))
+    except ValueError:
+        raise BadUrl(text, "syntax", _why_not(text)) from None
+
+
 def canonical(text: str, base: str | None = None) -> str:
     """The canonical form, which is used everywhere in Weft."""
     try:

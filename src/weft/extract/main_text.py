@@ -135,9 +135,9 @@ def without_repeats(text: str) -> str:
     kept = []
     for line in text.split("\n"):
         bare = line.strip()
-        if bare in seen:
-            continue
         if len(bare) >= REPEATED_CHARS:
+            if bare in seen:
+                continue
             seen.add(bare)
         kept.append(line)
     return without_empty_lines("\n".join(kept))

@@ -44,7 +44,7 @@ def _resolve(tree: Element, base: str) -> None:
     for element in tree.select("a[href], img[src]"):
         name = "src" if element.tag == "img" else "href"
         try:
-            element.attrs[name] = str(urls.parse(element.attr(name) or "", base).href)
+            element.attrs[name] = urls.absolute(element.attr(name) or "", base)
         except BadUrl:
             continue
 

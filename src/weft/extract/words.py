@@ -27,12 +27,14 @@ if TYPE_CHECKING:
 MAX_CHARS = 1 << 20  # of a text that are looked at
 
 _BMP = 1 << 16
-_SPACE, _WORD, _LETTER, _ALONE = 1, 2, 4, 8
+_SPACE, _WORD, _LETTER, _ALONE, _SHORT = 1, 2, 4, 8, 16
 # Blocks whose scripts are written without spaces: Thai and Lao, Tibetan, Myanmar, Khmer, kana, ideographs, Yi.
 _UNSPACED = (
     (0x0E00, 0x0EFF), (0x0F00, 0x109F), (0x1780, 0x17FF), (0x3040, 0x30FF), (0x31F0, 0x31FF), (0x3400, 0x4DBF),
     (0x4E00, 0x9FFF), (0xA000, 0xA4CF), (0xF900, 0xFAFF),
 )  # fmt: skip
+# Blocks whose scripts write a word with fewer letters than Latin does: Hebrew and Arabic, Hangul.
+_DENSE = ((0x0590, 0x08FF), (0x1100, 0x11FF), (0xAC00, 0xD7AF), (0xFB1D, 0xFDFF), (0xFE70, 0xFEFF))
 _IDEOGRAPHS = 0x20000
 _PICTURES = (0x1F000, 0x1FAFF)
 # Of the polynomial that a word's number is computed by, modulo 2^32: odd, so that it can be divided by. Sums of 64
@@ -85,6 +87,11 @@ class Text:
     def is_unspaced(self) -> bool:
         """Whether most of the words are characters of a script without spaces."""
         return 2 * int(np.count_nonzero(self._has(_ALONE))) > len(self.spaced)
+
+    @property
+    def has_short_words(self) -> bool:
+        """Whether most letters are of a script whose words are short, so that their length says nothing."""
+        return self.is_unspaced or 2 * int(np.count_nonzero(self._has(_SHORT))) > int(self.letters[-1])
 
     def _has(self, kind: int) -> Any:
         return self._kinds & np.uint8(kind)
@@ -159,6 +166,9 @@ def _table() -> NDArray[np.uint8]:
     for first, last in _UNSPACED:
         block = table[first : last + 1]
         block[(block & _WORD) != 0] |= _ALONE
+    for first, last in _DENSE:
+        block = table[first : last + 1]
+        block[(block & _LETTER) != 0] |= _SHORT
     return table
 
 

@@ -53,7 +53,7 @@ def test_a_text_without_words_has_signals_without_meaning() -> None:
         ("THE with be, tobe", "stop_words", 3),
         ("a\nb\na\na", "duplicate_lines", 0.5),
         ("aaaa\nbb\naaaa", "duplicate_line_chars", 0.4),
-        ("a\nb\n\nc\n \na\nb", "duplicate_paragraphs", 1 / 3),
+        ("a\nb\n\nc\n\n\na\nb", "duplicate_paragraphs", 1 / 3),
         ("aa\n\nb\n\naa", "duplicate_paragraph_chars", 0.4),
         ("x Lorem  ipsum", "lorem_ipsum", False),
         ("x Lorem ipsum dolor", "lorem_ipsum", True),
@@ -137,3 +137,8 @@ def test_without_spaces_a_word_is_two_characters() -> None:
     assert found["duplicate_6gram"] == 0
     assert found["top_4gram"] > 0
     assert signals(again + others)["mean_word_length"] is None
+
+
+@pytest.mark.parametrize("text", ["한국 말은 짧은 말이 많다", "هذا نص قصير من كلمات", "今天天气很好"])
+def test_the_length_of_words_says_nothing_in_scripts_with_short_ones(text: str) -> None:
+    assert signals(text)["mean_word_length"] is None
