@@ -102,6 +102,8 @@ class PipelineSpec(Section, frozen=True):
     stages: dict[str, StageSpec]
     description: str = ""
     item_name: str = ITEMS
+    item_logs: bool = True
+    """Whether each item has a log of its own; for very many small items that costs more than it tells."""
     config: dict[str, Any] = {}
     pool: dict[str, Any] = {}
     collect: CollectSpec | None = None

@@ -206,7 +206,8 @@ class PipelineRun:
         if options.batch_size is not None:
             settings["batch_size"] = options.batch_size
         return WorkerPool(
-            RUNNER, workers=workers, run_dir=self.directory.path, logs=options.item_logs, resume=self._resumed,
+            RUNNER, workers=workers, run_dir=self.directory.path, resume=self._resumed,
+            logs=options.item_logs and self._pipeline.spec.item_logs,
             config=self._plan.plain(), engine=engine, items_folder=self._pipeline.spec.item_name, **settings,
         )  # fmt: skip
 

@@ -1,5 +1,5 @@
-"""The data card: what is in the data set, what was removed and why, and a sample, as Markdown. No times: the same rows make
-the same card.
+"""The data card: what is in the data set, what was removed and why, and a sample, as Markdown. No times: the same
+rows make the same card.
 
 What comes from pages is shown as code, so that it cannot become markup of the card.
 """
@@ -69,16 +69,16 @@ class Card:
         read = self._kept + self._removed.total()
         parts = [
             "# Pages",
-            "Made by Weft's pipeline `pages` (docs/pages.md says what the columns and reasons mean). Each row is a page; pages "
-            "that were removed are in `removed.jsonl`, with their reasons.",
+            "Made by Weft's pipeline `pages` (docs/pages.md says what the columns and reasons mean). Each row is a "
+            "page; pages that were removed are in `removed.jsonl`, with their reasons.",
             "## Counts",
             _table(("what", "pages"), [
                 ("items of the source", self._total), ("could not be read", self._failed.total()),
                 ("no page", self._skipped.total()), ("read", read), ("removed", self._removed.total()),
                 ("**kept**", self._kept),
             ]),
-            f"The kept pages have {self._words:,} words and {self._chars:,} characters; {self._truncated:,} of them were "
-            "longer than what is read of a page.",
+            f"The kept pages have {self._words:,} words and {self._chars:,} characters; {self._truncated:,} of them "
+            "were longer than what is read of a page.",
         ]  # fmt: skip
         parts += _section("Languages", ("language", "pages"), self._languages)
         parts += _section("Removed, by reason", ("reason", "pages"), self._removed)
@@ -111,10 +111,10 @@ def _table(heads: tuple[str, str], rows: Iterable[tuple[str, Any]]) -> str:
 
 
 def _said(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
     return (
-        {True: "yes", False: "no", None: "none"}.get(value, str(value)[:80])
-        if not isinstance(value, list)
-        else ", ".join(map(str, value))
+        "none" if value is None else {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)[:80]
     )
 
 

@@ -1,6 +1,7 @@
 """The collector of `pages`: removes what the rules and the duplicates say, and gives the rest as rows.
 
-Beside the shards it writes `removed.jsonl`, with the reason for each page that was removed, and the data card `README.md`.
+Beside the shards it writes `removed.jsonl`, with the reason for each page that was removed, and the data card
+`README.md`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Finds the duplicates of a text among those that were kept before it, in linear time and bounded memory.
 
-Three temporary files, deleted when closed: the records of kept texts (sketch, and where the id is), their ids, and a hash
-table from bands to records, mapped into memory. A process keeps a few MB of its own whatever the number of texts; the rest
-is the kernel's page cache, which it takes back when it needs room: 0.6 KB a text.
+Three temporary files, deleted when closed: the records of kept texts (sketch, and where the id is), their ids, and a
+hash table from bands to records, mapped into memory. A process keeps a few MB of its own whatever the number of
+texts; the rest is the kernel's page cache, which it takes back when it needs room: 0.6 KB a text.
 
-Every text is looked up under its digest and its bands, and compared with at most MOST_EQUAL texts for each of them. A text is a
-duplicate of one that was kept, never of another duplicate: so the first of a family stays, and nothing is removed that is
-unlike everything that was kept.
+Every text is looked up under its digest and its bands, and compared with at most MOST_EQUAL texts for each of them. A
+text is a duplicate of one that was kept, never of another duplicate: so the first of a family stays, and nothing is
+removed that is unlike everything that was kept.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class _Appended:
     """A temporary file that is appended to and read anywhere; its end waits in memory."""
 
     def __init__(self, folder: Path, tail_bytes: int) -> None:
-        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)
+        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - closed with this object
         self._tail = bytearray()
         self._most = tail_bytes
         self._written = 0
@@ -120,7 +120,8 @@ class _Appended:
 
 
 class _Table:
-    """Records by numbers of 32 bits: open addressing in a mapped file of 64-bit slots, the number above, the record below.
+    """Records by numbers of 32 bits: open addressing in a mapped file of 64-bit slots, the number above, the record
+    below.
 
     A record is stored plus one, so that an empty slot is 0. A number has at most MOST_EQUAL records, the first ones.
     """

@@ -1,7 +1,8 @@
-"""Which pages are removed for their text, and why. A rule is a setting of the collector; one that is null or missing is off.
+"""Which pages are removed for their text, and why. A rule is a setting of the collector; one that is null or missing
+is off.
 
-The defaults are in pages.yaml: those of Gopher (Rae et al. 2021, appendix A) and of C4 (Raffel et al. 2020) where they can be
-kept without changing texts. The first rule that a page breaks is its reason.
+The defaults are in pages.yaml: those of Gopher (Rae et al. 2021, appendix A) and of C4 (Raffel et al. 2020) where
+they can be kept without changing texts. The first rule that a page breaks is its reason.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The items of `pages`: the place of each stored page, of a Weft crawl, of WARC files, or of folders of them.
 
-An item is small: the worker reads the page itself. `mark` is what the record is known by (its id or digest), so that a cached
-result is not used for another record at the same place. A stretch of a file that cannot be read is an item, too, and
-fails with what is wrong there: so it is counted and named like every other failure.
+An item is small: the worker reads the page itself. `mark` is what the record is known by (its id or digest), so that
+a cached result is not used for another record at the same place. A stretch of a file that cannot be read is an item,
+too, and fails with what is wrong there: so it is counted and named like every other failure.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _others_of(home: Path, after: list[Path]) -> list[Path]:
         raise BadInput(f"{home / 'crawl.json'} cannot be read: {error}") from None
     if len(after) < count - 1 or not all(map(is_data_dir, after[: count - 1])):
         raise BadInput(
-            f"the crawl in {home} has {count} data dirs: name all of them, in the order in which it was started with them"
+            f"the crawl in {home} has {count} data dirs: name all of them, in the order in which it was started"
         )
     return after[: count - 1]
 

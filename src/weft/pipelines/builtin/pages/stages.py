@@ -55,7 +55,7 @@ def text(item: Mapping[str, Any], context: StageContext) -> dict[str, Any]:
     }
 
 
-def measure(item: Mapping[str, Any], context: StageContext) -> dict[str, Any]:
+def measure(_item: Mapping[str, Any], context: StageContext) -> dict[str, Any]:
     """The quality signals of a page's text, and its sketch for finding duplicates."""
     from weft.extract.quality import signals
     from weft.extract.similar import sketch

@@ -1,0 +1,158 @@
+"""`weft pipeline run pages` as a user has it: any WARC files become a data set that DuckDB and pyarrow read."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import subprocess
+import sys
+from html import escape
+from pathlib import Path
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+from crawling import environment
+from pace import patience
+from planted_duplicates import NEIGHBOUR, ORIGINAL, judge, plant
+from warcio.statusandheaders import StatusAndHeaders
+from warcio.warcwriter import WARCWriter
+
+HEADERS = [("Content-Type", "text/html; charset=utf-8")]
+# The planted texts are made of invented words: what the rules say of such texts is not what is tested here.
+WITHOUT_RULES = ("max_duplicate_5gram", "max_top_2gram", "min_stop_words", "min_c4_sentences", "max_mean_word_length")
+
+
+def weft(folder: Path, *arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "weft", "pipeline", *map(str, arguments)],
+        cwd=folder, env=environment(PIPELINE_WORKER_COUNT="2"), capture_output=True, text=True, timeout=patience(90),
+    )  # fmt: skip
+    assert done.returncode == code, done
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def warc(pages: list[tuple[str, bytes, list[tuple[str, str]]]], compressed: bool = True) -> bytes:
+    out = io.BytesIO()
+    writer = WARCWriter(out, gzip=compressed)
+    writer.write_record(writer.create_warcinfo_record("x.warc.gz", {"software": "warcio"}))
+    for url, body, headers in pages:
+        head = StatusAndHeaders("200 OK", headers, protocol="HTTP/1.1")
+        writer.write_record(writer.create_warc_record(url, "response", payload=io.BytesIO(body), http_headers=head))
+    missing = StatusAndHeaders("404 Not Found", HEADERS, protocol="HTTP/1.1")
+    record = writer.create_warc_record(
+        "https://a.test/gone", "response", payload=io.BytesIO(b"gone"), http_headers=missing
+    )
+    writer.write_record(record)
+    return out.getvalue()
+
+
+def page(text: str, head: str = "") -> bytes:
+    paragraphs = "".join(f"<p>{escape(part)}</p>" for part in text.split("\n\n"))
+    return (
+        f"<html lang=en><head><title>A title</title>{head}</head><body><main>{paragraphs}</main></body></html>".encode()
+    )
+
+
+def removed(out: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (out / "removed.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of a file that warcio wrote, with planted duplicates, run once."""
+    folder = tmp_path_factory.mktemp("pages")
+    planted = plant(40, seed=5, words=(60, 300))
+    pages = [(f"https://a.test/{place}", page(one.text), HEADERS) for place, one in enumerate(planted)]
+    (folder / "in").mkdir()
+    (folder / "in" / "planted.warc.gz").write_bytes(warc(pages))
+    off = [word for name in WITHOUT_RULES for word in ("--set", f"collect.{name}=null")]
+    weft(folder, "run", "pages", "--set", "items.from=in", "--out", "out", *off)
+    return folder
+
+
+def test_planted_duplicates_are_removed_with_their_reason(done: Path) -> None:
+    planted = plant(40, seed=5, words=(60, 300))
+    rows = pq.read_table(done / "out" / "shard-00000.parquet", columns=["id", "url"]).to_pylist()
+    urls = {row["id"]: row["url"] for row in rows}
+    found: list[int | None] = [None] * len(planted)
+    for row in removed(done / "out"):
+        assert row["reason"] in ("exact_duplicate", "near_duplicate"), row
+        found[int(str(row["url"]).rpartition("/")[2])] = int(urls[row["duplicate_of"]].rpartition("/")[2])
+    judged = judge(planted, found)
+    assert judged.recall >= 0.95 and judged.precision >= 0.98
+    assert len(rows) + len(removed(done / "out")) == len(planted)
+    assert sum(one.role in (ORIGINAL, NEIGHBOUR) for one in planted) <= len(rows)
+
+
+def test_the_shards_load_in_duckdb_and_pyarrow_and_say_the_same(done: Path) -> None:
+    out = done / "out"
+    asked = "select count(*), min(words), max(language) from"
+    counted, of_lines = (
+        duckdb.execute(f"{asked} '{out}/shard-*.{form}'").fetchall()[0] for form in ("parquet", "jsonl")
+    )
+    assert counted == of_lines
+    table = pq.read_table(out / "shard-00000.parquet")
+    assert table.num_rows == counted[0] > 0
+    lines = [json.loads(line) for line in (out / "shard-00000.jsonl").read_text().splitlines()]
+    assert [row["text"] for row in table.to_pylist()] == [line["text"] for line in lines]
+    assert set(lines[0]) == set(table.schema.names)
+
+
+def test_the_data_card_counts_what_is_there(done: Path) -> None:
+    card = (done / "out" / "README.md").read_text()
+    kept = pq.read_metadata(done / "out" / "shard-00000.parquet").num_rows
+    assert f"| **kept** | {kept:,} |" in card
+    assert f"| `near_duplicate` | {sum(row['reason'] == 'near_duplicate' for row in removed(done / 'out')):,} |" in card
+    assert "## Sample" in card and "| `en` |" in card
+    manifest = json.loads((done / "out" / "manifest.json").read_text())
+    assert {"README.md", "removed.jsonl"} <= {str(file[0]) for file in manifest["files"]}
+
+
+def test_other_rules_need_no_page_to_be_read_again(done: Path) -> None:
+    said = weft(
+        done, "run", "pages", "--set", "items.from=in", "--out", "other", "--set", "collect.min_words=200"
+    ).stderr
+    assert "0 ok" not in said and "unchanged" in said
+    assert any(row["reason"] == "min_words" for row in removed(done / "other"))
+
+
+def test_files_that_are_cut_plain_or_of_one_gzip_member_give_what_is_in_them(tmp_path: Path) -> None:
+    texts = [plant(4, seed=seed, words=(80, 120))[0].text for seed in range(5)]
+    stated = [*HEADERS, ("Content-Usage", "train-ai=n")]
+    pages = [(f"https://a.test/{number}", page(text), stated) for number, text in enumerate(texts)]
+    whole = warc(pages, compressed=False)
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a-plain.warc").write_bytes(whole)
+    (folder / "b-one-member.warc.gz").write_bytes(gzip.compress(whole))
+    cut = warc(pages)
+    (folder / "c-cut.warc.gz").write_bytes(cut[: int(len(cut) * 0.6)])
+    off = [word for name in WITHOUT_RULES for word in ("--set", f"collect.{name}=null")]
+    done = weft(tmp_path, "run", "pages", "--set", "items.from=in", "--out", "out", *off, code=1)
+    assert "ends in the middle of a record" in done.stderr
+    rows = [json.loads(line) for line in (tmp_path / "out" / "shard-00000.jsonl").read_text().splitlines()]
+    assert [row["url"] for row in rows] == [url for url, _, _ in pages]
+    assert {(row["ai_training"], row["content_usage"]) for row in rows} == {(False, "train-ai=n")}
+    again = removed(tmp_path / "out")
+    assert {row["reason"] for row in again} == {"exact_duplicate"}
+    assert 5 + 2 <= len(again) < 10  # all of the second file, and of the third what comes before the cut
+    assert "| could not be read | 1 |" in (tmp_path / "out" / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "--set items.from=PATH"),
+        (["--set", "items.from=nowhere"], "nowhere is not there"),
+        (["--set", "items.from=empty"], "empty holds no pages"),
+        (["--set", "items.from=page.html"], "is no WARC file"),
+        (["--set", "items.from=empty", "--set", "collect.min_wrods=3"], "holds no pages"),
+    ],
+)
+def test_bad_input_is_one_message(tmp_path: Path, arguments: list[str], said: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "page.html").write_text("<html>")
+    assert said in weft(tmp_path, "run", "pages", *arguments, code=2).stderr
