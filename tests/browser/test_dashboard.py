@@ -171,7 +171,7 @@ def test_filters_and_what_comes_while_somebody_looks(service: Service, site: str
     expect(link).to_be_focused()  # the table was drawn anew around it
 
 
-def test_rules_are_tried_on_one_page(service: Service, site: str, open_page: Open) -> None:
+def test_rules_are_tried_on_one_page_and_a_webhook_is_ordered(service: Service, site: str, open_page: Open) -> None:
     page = open_page()
     page.goto(f"{service.url}/new")
     page.get_by_label("URL", exact=True).fill(site + "page/1")
@@ -182,6 +182,13 @@ def test_rules_are_tried_on_one_page(service: Service, site: str, open_page: Ope
     expect(result).to_contain_text("Goods")
     expect(result).to_contain_text("nothing found")
     expect(page.get_by_label("Rules")).to_have_value("name: h1\nprice: .price\nnothing: .not-there")
+    assert axe(page) == []
+    page.get_by_label("Rules").fill("title: h1")
+    page.get_by_label("URL that is told").fill(site)
+    page.get_by_role("button", name="Start task").click()
+    page.wait_for_url(re.compile(r"/tasks/[0-9a-f]{32}$"))
+    page.get_by_role("link", name="Deliveries").click()
+    expect(page.get_by_role("heading", name="Webhook")).to_be_visible()
     assert axe(page) == []
 
 

@@ -88,7 +88,8 @@ def shown(status: HookStatus, now: float) -> dict[str, Any]:
 def _row(one: Delivery, now: float) -> dict[str, Any]:
     return {
         "number": one.number, "event": str(one.event), "attempts": one.attempts, "status": one.status or "–",
-        "error": text.shown(one.error, 200), "is_delivered": one.delivered_at is not None,
+        "error": text.shown(one.error, 200), "is_bad": not 200 <= one.status < 300,
+        "is_delivered": one.delivered_at is not None,
         "at": text.machine_time(one.last_at), "clock": text.clock(one.last_at), "ago": text.ago(one.last_at, now),
     }  # fmt: skip
 
