@@ -43,7 +43,7 @@ def up(config: ServiceConfig, watch: Callable[[SystemState], None]) -> tuple[Sys
     data_dir = Path(config.server.data_dir)
     os.close(kept.open_lock(data_dir))  # what is wrong with the folder is told here
     while True:
-        if _is_there(data_dir):
+        if kept.has_supervisor(data_dir):
             try:
                 return control.wait_until_up(data_dir, watch), False
             except Gone:
@@ -57,7 +57,7 @@ def up(config: ServiceConfig, watch: Callable[[SystemState], None]) -> tuple[Sys
             why = host.failure()
         finally:
             host.let_go()
-        if not _is_there(data_dir):  # another `weft up` that came first is as good
+        if not kept.has_supervisor(data_dir):  # another `weft up` that came first is as good
             raise why
 
 
@@ -108,14 +108,6 @@ class _Host:
         """It goes on without us."""
         if self._popen.stderr is not None:
             self._popen.stderr.close()
-
-
-def _is_there(data_dir: Path) -> bool:
-    try:
-        Connection(socket_path(data_dir, kept.SOCKET)).close()
-    except Gone:
-        return False
-    return True
 
 
 def main() -> int:

@@ -95,7 +95,7 @@ def take_lock(data_dir: Path) -> int:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() > until or _answers(data_dir):
+            if time.monotonic() > until or has_supervisor(data_dir):
                 os.close(lock)
                 raise Busy(_occupied(data_dir)) from None
             time.sleep(0.02)
@@ -103,8 +103,8 @@ def take_lock(data_dir: Path) -> int:
             return lock
 
 
-def _answers(data_dir: Path) -> bool:
-    """Whether a supervisor listens: it will not go soon."""
+def has_supervisor(data_dir: Path) -> bool:
+    """Whether one listens: the kernel refuses for one that has died."""
     try:
         Connection(socket_path(data_dir, SOCKET)).close()
     except Gone:
