@@ -117,10 +117,12 @@ def test_what_a_killed_supervisor_leaves_is_found_and_no_stranger_is(
 def test_a_supervisor_that_hangs_is_named_and_stopped(tmp_path: Path) -> None:
     system = System(tmp_path, "--services", "redis")
     system.up()
-    os.kill(system.supervisor, signal.SIGSTOP)
-    row = system.status()["redis"]
+    try:
+        os.kill(system.supervisor, signal.SIGSTOP)
+        row = system.status()["redis"]
+    finally:
+        system.down()
     assert (row["state"], row["healthy"]) == ("unwatched", False) and "has not answered" in row["last_error"]
-    system.down()
     system.is_gone()
 
 
