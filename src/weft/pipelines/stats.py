@@ -42,8 +42,10 @@ class StageStats(msgspec.Struct):
         if stage.key is None and code != FAILED:
             return
         us = stage.duration_us
-        self.total_ms += us / 1000
-        self.max_ms = max(self.max_ms, us / 1000)
+        ms = us / 1000
+        self.total_ms += ms
+        if ms > self.max_ms:
+            self.max_ms = ms
         bits = us.bit_length()
         bucket = bits * _STEPS + (us >> bits - 3 & 3 if bits > 2 else 0)
         self.buckets[bucket] = self.buckets.get(bucket, 0) + 1

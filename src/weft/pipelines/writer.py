@@ -22,6 +22,9 @@ from weft.pipelines.sink import BadRow, Shard, Sink
 from weft.pipelines.stats import Failure, RunStats, StageStats
 
 _ERROR_CHARS = 500
+_TEXTS = {status: status.value for status in Status}
+"""A look-up is faster than an enum's own property, and every item has one."""
+_GOOD = (Status.OK.value, Status.SKIPPED.value)
 
 
 class OrderedWriter:
@@ -41,7 +44,7 @@ class OrderedWriter:
     ) -> None:
         self._folder = folder
         self._output_stages = [(stages.index(name), name) for name in output_stages]
-        self._stages = stages
+        self._row_stages = output_stages
         self._cache = cache
         self._sink = sink
         self._shard_items = shard_items
@@ -95,13 +98,16 @@ class OrderedWriter:
         if log is not None:
             log = log.removeprefix(f"{self._folder}/")
         ended = EndedItem(
-            pending.place, {"id": pending.item_id} | pending.kept, result.status.value, result.failure_phase,
+            pending.place, {"id": pending.item_id, **pending.kept}, _TEXTS[result.status], result.failure_phase,
             result.error, result.attempts, result.duration_ms, log,
         )  # fmt: skip
         if record is not None:
             ended.stages, ended.line = record.stages, record.line
-        self._early[pending.place] = ended
-        while (following := self._early.pop(self.next, None)) is not None:
+        if pending.place != self.next:
+            self._early[pending.place] = ended
+            return
+        self._write(ended)
+        while self._early and (following := self._early.pop(self.next, None)) is not None:
             self._write(following)
 
     def _write(self, ended: EndedItem) -> None:
@@ -120,13 +126,13 @@ class OrderedWriter:
     def _count(self, ended: EndedItem) -> None:
         stats = self.stats
         name = str(ended.item["id"])
-        unchanged = ended.status == Status.SKIPPED and ended.error == UNCHANGED
+        unchanged = ended.error == UNCHANGED and ended.status == "skipped"
         stats.add(ended.status, unchanged, ended.duration_ms, name)
-        for stage_name, stage in zip(self._stages, ended.stages, strict=False):
-            stats.stages[stage_name].add(stage)
+        for counts, stage in zip(stats.stages.values(), ended.stages, strict=False):  # both in the plan's order
+            counts.add(stage)
             if stage.files:
                 self._range_files += stage.files
-        if ended.status not in (Status.OK, Status.SKIPPED):
+        if ended.status not in _GOOD:
             if not ended.stages and ended.failure_phase in stats.stages:
                 stats.stages[ended.failure_phase].failed += 1
             error = ended.error[:_ERROR_CHARS] if ended.error else None
@@ -134,14 +140,14 @@ class OrderedWriter:
 
     def _row(self, ended: EndedItem) -> Mapping[str, Any] | None:
         """The item's row; None if it did not end well, or if the stages that make rows were skipped."""
-        if ended.status not in (Status.OK, Status.SKIPPED):
+        if ended.status not in _GOOD:
             return None
         values = {}
         for number, name in self._output_stages:
             stage = ended.stages[number]
             if stage.code in GOOD and stage.key is not None:
                 values[name] = value_of(self._cache.find(stage.key), name)
-        return row_of(ended.item, values, [name for _, name in self._output_stages])
+        return row_of(ended.item, values, self._row_stages)
 
     def finish(self, total: int) -> None:
         """The source has ended: the last range, however short."""
