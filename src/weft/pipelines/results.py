@@ -30,8 +30,8 @@ class EndedItem(msgspec.Struct):
     """An item that has ended, as the parent knows it."""
 
     place: int
-    item: dict[str, Any]
-    """The id, and the fields that are kept."""
+    id: str | int
+    kept: dict[str, Any]
     status: str
     failure_phase: str | None = None
     error: str | None = None
@@ -104,8 +104,8 @@ class ResultsFile:
         """One line."""
         assert self._file is not None
         line = ResultLine(
-            ended.item["id"], ended.status, ended.failure_phase, ended.error, ended.attempts, ended.duration_ms,
-            ended.log, {key: value for key, value in ended.item.items() if key != "id"}, msgspec.Raw(ended.line),
+            ended.id, ended.status, ended.failure_phase, ended.error, ended.attempts, ended.duration_ms,
+            ended.log, ended.kept, msgspec.Raw(ended.line),
         )  # fmt: skip
         try:
             encoded = self._encode(line)

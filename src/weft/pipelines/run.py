@@ -274,7 +274,7 @@ class PipelineRun:
         pending = feed.pending.pop(str(result.item_id), None)
         if pending is None:
             return self._take_earlier(result, known)
-        if str(pending.item_id) != str(result.item_id):
+        if result.failure_phase == "input":  # it went to the pool under another name
             result = msgspec.structs.replace(result, item_id=pending.item_id)
         if not result.good:
             view.failed(result)

@@ -117,9 +117,11 @@ class _Item:
         found = self.digests.get(names)
         if found is None:
             parts = self.parts
-            read = sorted(parts) if names is None else names
-            found = digest(b"".join([_encode(name) + parts.get(name, _ABSENT) for name in read]))
-            self.digests[names] = found
+            if names is None:
+                read = _encode_sorted(self.fields)
+            else:
+                read = b"".join([_encode(name) + parts.get(name, _ABSENT) for name in names])
+            found = self.digests[names] = digest(read)
         return found
 
     def view(self, names: tuple[str, ...] | None) -> Mapping[str, Any]:
@@ -151,7 +153,8 @@ class ItemRunner:
         for stage in self._stages:
             item.done[stage.name] = self._stage(stage, item)
         marks = {name: zlib.crc32(part) for name, part in item.parts.items()}
-        kept = {name: item.fields[name] for name in self._plan.keep if name in item.fields}
+        keep = self._plan.keep
+        kept = {name: item.fields[name] for name in keep if name in item.fields} if keep else {}
         line = _encode_json({name: record.line() for name, record in item.done.items()})
         value = encode_record((wrapped["n"], kept, marks, list(item.done.values()), line))
         return _ended(value, item.done)
@@ -167,7 +170,8 @@ class ItemRunner:
                 return SentStage(SKIPPED_BY_NEED, text=f"needs {need}, which was skipped")
         began_ns = time.monotonic_ns()
         try:
-            record = self._unwanted(stage, item) or self._found_or_run(stage, item)
+            unwanted = None if stage.plan.when is None else self._unwanted(stage, item)
+            record = unwanted or self._found_or_run(stage, item)
         except Skip as skip:
             record = SentStage(SKIPPED_BY_CONDITION, text=message(skip))
         except BaseException as error:
@@ -181,8 +185,6 @@ class ItemRunner:
 
     def _unwanted(self, stage: PreparedStage, item: _Item) -> SentStage | None:
         """The outcome of a stage whose condition is false."""
-        if stage.plan.when is None:
-            return None
         results = self._results(stage, item) if stage.needs_results else {}
         if stage.condition is not None:
             names = (item.fields, results, stage.settings, stage.config)

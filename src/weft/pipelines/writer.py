@@ -98,8 +98,8 @@ class OrderedWriter:
         if log is not None:
             log = log.removeprefix(f"{self._folder}/")
         ended = EndedItem(
-            pending.place, {"id": pending.item_id, **pending.kept}, _TEXTS[result.status], result.failure_phase,
-            result.error, result.attempts, result.duration_ms, log,
+            pending.place, pending.item_id, pending.kept, _TEXTS[result.status], result.failure_phase, result.error,
+            result.attempts, result.duration_ms, log,
         )  # fmt: skip
         if record is not None:
             ended.stages, ended.line = record.stages, record.line
@@ -125,7 +125,7 @@ class OrderedWriter:
 
     def _count(self, ended: EndedItem) -> None:
         stats = self.stats
-        name = str(ended.item["id"])
+        name = str(ended.id)
         unchanged = ended.error == UNCHANGED and ended.status == "skipped"
         stats.add(ended.status, unchanged, ended.duration_ms, name)
         for counts, stage in zip(stats.stages.values(), ended.stages, strict=False):  # both in the plan's order
@@ -136,18 +136,18 @@ class OrderedWriter:
             if not ended.stages and ended.failure_phase in stats.stages:
                 stats.stages[ended.failure_phase].failed += 1
             error = ended.error[:_ERROR_CHARS] if ended.error else None
-            stats.add_failure(Failure(ended.item["id"], ended.status, ended.failure_phase, error, ended.log))
+            stats.add_failure(Failure(ended.id, ended.status, ended.failure_phase, error, ended.log))
 
     def _row(self, ended: EndedItem) -> Mapping[str, Any] | None:
         """The item's row; None if it did not end well, or if the stages that make rows were skipped."""
         if ended.status not in _GOOD:
             return None
-        values = {}
+        values: dict[str, Any] = {}
         for number, name in self._output_stages:
             stage = ended.stages[number]
             if stage.code in GOOD and stage.key is not None:
                 values[name] = value_of(self._cache.find(stage.key), name)
-        return row_of(ended.item, values, self._row_stages)
+        return row_of({"id": ended.id, **ended.kept}, values, self._row_stages)
 
     def finish(self, total: int) -> None:
         """The source has ended: the last range, however short."""
@@ -180,9 +180,9 @@ def row_of(item: Mapping[str, Any], values: Mapping[str, Any], stages: list[str]
     if not values:
         return None
     if len(stages) > 1:
-        return dict(item) | {name: values.get(name) for name in stages}
+        return {**item, **{name: values.get(name) for name in stages}}
     value = values[stages[0]]
-    return dict(item) | (value if isinstance(value, dict) else {"value": value})
+    return {**item, **value} if isinstance(value, dict) else {**item, "value": value}
 
 
 def plain_row(row: Any, where: str) -> Mapping[str, Any]:
