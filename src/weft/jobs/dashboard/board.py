@@ -19,7 +19,7 @@ from weft.jobs.dashboard.charts import charts_of
 from weft.jobs.dashboard.history import History
 from weft.jobs.errors import JobError
 from weft.jobs.model import STARTED, TaskState
-from weft.jobs.service import Health, JobEvent, JobService, Status
+from weft.jobs.service import JobEvent, JobService, Status
 
 FRESH_S = 0.5
 HEALTH_S = 5.0  # what is shown on every page of how the service is may be so old
@@ -48,7 +48,6 @@ class Board:
         self._looking = asyncio.Lock()
         self._moment: Moment | None = None
         self._looked_at = self._health_at = float("-inf")  # monotonic
-        self._health: Health | None = None
         self._problem = ""
         self._counts: dict[str, tuple[dict[str, int], dict[str, int]]] = {}  # owner -> of all then, and their own
         self._histories: OrderedDict[str, History] = OrderedDict()
@@ -61,8 +60,7 @@ class Board:
                 await self._look_at_health()
                 started, counts = await asyncio.gather(self._service.started(), self._service.counts())
                 by_id = {status.task.id: status for status in started}
-                is_healthy = not self._problem
-                self._moment = Moment(self._clock(), by_id, counts, is_healthy, self._problem)
+                self._moment = Moment(self._clock(), by_id, counts, not self._problem, self._problem)
                 self._looked_at = time.monotonic()
             return self._moment
 
@@ -75,8 +73,7 @@ class Board:
             return
         self._health_at = time.monotonic()
         try:
-            self._health = await self._service.health()
-            self._problem = "; ".join(self._health.problems)
+            self._problem = "; ".join((await self._service.health()).problems)
         except JobError as error:
             self._problem = str(error)
 

@@ -41,6 +41,9 @@ class Channel:
         except (WeftError, TimeoutError) as error:
             log.warning("a view could not be made", view=self._event, error=error)
             return
+        except Exception:  # a mistake in one view must not end the others'
+            log.error("a view failed", exc_info=True, view=self._event)
+            return
         if found is None:
             self.end()
             return

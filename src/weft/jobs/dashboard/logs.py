@@ -17,16 +17,19 @@ def lines_about(log_dir: Path | None, task_id: str) -> list[str]:
         return []
     found: list[str] = []
     for path in sorted(log_dir.rglob("*.log*"))[:MOST_FILES]:
-        found += [line for line in _tail(path).splitlines() if task_id in line]
+        found += _lines(path, task_id.encode())
     return [shown(line, 400) for line in sorted(found)[-MOST_LINES:]]
 
 
-def _tail(path: Path) -> str:
+def _lines(path: Path, word: bytes) -> list[str]:
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - TAIL_BYTES))
-            text = file.read(TAIL_BYTES).decode("utf-8", "replace")
+            tail = file.read(TAIL_BYTES)
     except OSError:
-        return ""  # turned over a moment ago
-    return text if size <= TAIL_BYTES else text.partition("\n")[2]
+        return []  # turned over a moment ago
+    if word not in tail:  # most files say nothing about most tasks
+        return []
+    lines = tail.split(b"\n")[0 if size <= TAIL_BYTES else 1 :]
+    return [line.decode("utf-8", "replace") for line in lines if word in line]

@@ -235,6 +235,7 @@ function open() {
     if (stream?.readyState === EventSource.CLOSED) {
       stream = null;
       setTimeout(open, 5000);
+      refresh(); // who is signed out is sent to sign in
     }
   };
   stream.addEventListener("tasks", (event) => onTasks(JSON.parse(event.data)));
