@@ -63,7 +63,7 @@ def finish(server: Server, task_id: str, state: TaskState = TaskState.PARTIAL) -
 
 
 def test_a_task_is_submitted_watched_and_taken(weft: Weft, tmp_path: Path) -> None:
-    task_id = weft.submit("--max-depth", 1, "--include", "/docs/*", "--format", "text", "--no-partial")
+    task_id = weft.submit("--max-depth", 1, "--include", "/docs/*", "--formats", "text", "--no-partial")
     assert weft.said == f"weft jobs watch {task_id}   # shows how far it is\n"
     spec = weft.server.service.tasks[task_id].spec
     assert (spec.max_depth, spec.include, spec.formats) == (1, ("/docs/*",), ("text",))
@@ -115,7 +115,7 @@ def test_a_task_is_paused_resumed_and_cancelled(weft: Weft) -> None:
         (("submit", "ftp://example.com/"), "url: 'ftp://example.com/' is not accepted; use a URL of http or https"),
         (("submit", SITE, "--timeout-minutes", "4"), "timeout_minutes: 4 is not accepted; use a whole number from 5"),
         (("submit", SITE, "--max-depth", "x"), "--max-depth: 'x' is not accepted; use a whole number"),
-        (("submit", SITE, "--extract", "/nonsense"), "extract /nonsense: cannot be read"),
+        (("submit", SITE, "--extract", "/nonsense"), "extract: /nonsense cannot be read"),
         (("watch", "nonsense"), "there is no task 'nonsense'"),
         (("results", "0" * 32), "there is no task"),
         (("list", "--status", "done"), "status: "),
