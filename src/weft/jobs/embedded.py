@@ -35,6 +35,7 @@ from weft.jobs.overview import Overview
 from weft.jobs.results import StoredResults
 from weft.jobs.runner import ENGINE_S, Runner
 from weft.jobs.service import Health, JobEvent, Latest, Records, Results, Status, Submission, Timeline
+from weft.jobs.sites.scheduler import SiteScheduler
 from weft.jobs.store.contract import Finish, JobStore, Listing, Submitted
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.jobs.webhooks.dispatcher import Dispatcher
@@ -61,9 +62,11 @@ class EmbeddedJobService:
         holder = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
         # A link of its own: while the runner waits for an engine it cannot look at the deadlines of other tasks.
         self._runners_engine = EngineLink(self._engine_dir, patience_s=ENGINE_S)
+        sites = SiteScheduler(self.store, self._runners_engine, self._engine_dir, clock=clock)
         self.runner = Runner(
-            self.store, self._runners_engine, config.jobs, holder, committed=self._committed, clock=clock
-        )
+            self.store, self._runners_engine, config.jobs, holder, committed=self._committed, sites=sites.turn,
+            clock=clock,
+        )  # fmt: skip
         self._monitor = Monitor(self.store, self.engine, config.jobs, self._engine_dir, clock)
         self._overview = Overview(self.store, self.engine, self._engine_dir, clock)
         self.webhooks = Webhooks(self.store, clock)

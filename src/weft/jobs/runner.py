@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from weft.config import JobsSection
@@ -86,20 +86,23 @@ class Runner:
         holder: str,
         *,
         committed: Callable[[Task], Finish | None] = lambda _: None,
+        sites: Callable[[int], Awaitable[None]] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`committed`: what a task has on the disk, for when no engine can tell."""
+        """`committed`: what a task has on the disk, for when no engine can tell. `sites`: what is done for sites at
+        each look, by the epoch of the lease (sites/scheduler.py)."""
         self._store = store
         self._engine = engine
         self._jobs = jobs
         self._holder = holder
         self._committed = committed
+        self._sites = sites
         self._clock = clock
         self._epoch: int | None = None
         self._wake = asyncio.Event()
         self._marker: object = None
         self._slots = {Lane.TASK: jobs.max_tasks, Lane.SCRAPE: jobs.max_scrapes, Lane.SITE: jobs.max_sites}
-        self._next = dict.fromkeys(("standings", "orphans", "expiry", "cleanup"), 0.0)  # monotonic
+        self._next = dict.fromkeys(("standings", "sites", "orphans", "expiry", "cleanup"), 0.0)  # monotonic
 
     @property
     def is_holder(self) -> bool:
@@ -175,6 +178,8 @@ class Runner:
             await self._start()
         if self._is_time("standings", STANDINGS_S):
             await self._look_after()
+        if self._sites is not None and self._is_time("sites", STANDINGS_S):
+            await self._sites(self._fence())  # before anything is deleted: a run's report is made of its rows
         if self._is_time("expiry", EXPIRY_S):
             await self._expire()
         if self._is_time("orphans", ORPHANS_S):

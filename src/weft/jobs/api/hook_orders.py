@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import msgspec
@@ -11,15 +10,9 @@ from weft.errors import BadUrl
 from weft.jobs.api import schemas
 from weft.jobs.api.problems import Refusal
 from weft.jobs.api.targets import check_target
-from weft.jobs.webhooks.model import HookOrder
+from weft.jobs.webhooks.model import HookOrder, unsendable
 
 MOST_METADATA = 16 * 1024  # bytes
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
-_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
-# What the connection or the signature depends on is ours.
-_OURS = frozenset(
-    {"host", "connection", "content-length", "content-type", "transfer-encoding", "expect", "te", "trailer", "upgrade"}
-)
 
 
 def webhook_of(
@@ -33,11 +26,8 @@ def webhook_of(
         url = check_target(order.url, allow_private)
     except BadUrl as error:
         raise Refusal.of_field("webhook", str(error).replace("tasks may", "webhooks may")) from None
-    for name, value in order.headers.items():
-        if not _NAME.fullmatch(name) or name.lower() in _OURS or name.lower().startswith("webhook-"):
-            raise Refusal.of_field("webhook.headers", f"{name[:100]!r} cannot be sent")
-        if not _VALUE.fullmatch(value):
-            raise Refusal.of_field("webhook.headers", f"the value of {name!r} cannot be sent")
+    if wrong := unsendable(order.headers):
+        raise Refusal.of_field("webhook.headers", wrong)
     if len(msgspec.json.encode(order.metadata)) > MOST_METADATA:
         raise Refusal.of_field("webhook.metadata", f"at most {MOST_METADATA:,} bytes")
     made = HookOrder(

@@ -9,13 +9,17 @@ The runner's steps carry a *fence*, the epoch of its lease: once another has tak
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
 from weft.jobs.model import FinishReason, Lane, Progress, Task, TaskState
+from weft.jobs.sites.changes import ChangeReport, PageChange
+from weft.jobs.sites.model import Site
 from weft.jobs.webhooks.model import Attempt, Delivery, Hook
+
+_T = TypeVar("_T")
 
 
 class Idempotency(Struct, frozen=True):
@@ -94,8 +98,55 @@ class HookStore(Protocol):
         """The service's own secret for signatures: random, made the first time, the same ever after."""
 
 
+class SiteLedger(Protocol):
+    """All sites within one step: what is done with it is kept together, or not at all."""
+
+    sites: dict[str, Site]
+
+    def task(self, task_id: str) -> Task | None:
+        """A task as it is now."""
+
+    def put(self, site: Site) -> None:
+        """Keeps a site."""
+
+    def submit(self, task: Task, urls: Sequence[str]) -> None:
+        """Keeps a new PENDING task."""
+
+    def pages(self, site: str) -> dict[str, str]:
+        """The digests of the pages that are known of it, by URL."""
+
+    def learn(self, report: ChangeReport, pages: Iterable[PageChange]) -> None:
+        """Keeps the report of a run, and what it says of the site's pages."""
+
+    def forget(self, site: str) -> None:
+        """Deletes a site, its pages and its reports; its tasks stay."""
+
+
+class SiteStore(Protocol):
+    """Sites, the pages that are known of each, and the reports of their runs."""
+
+    def all(self) -> dict[str, Site]:
+        """Every site, by name, of one moment."""
+
+    def change(self, step: Callable[[SiteLedger], _T], *, fence: int | None = None) -> _T:
+        """One step over all sites, with no other in between. It must not call the store."""
+
+    def pages(self, site: str) -> dict[str, str]:
+        """The digests of the pages that are known of it, by URL."""
+
+    def report(self, task_id: str) -> ChangeReport | None:
+        """What a run has found; None while that is not known yet."""
+
+    def reports(self, site: str, limit: int) -> list[ChangeReport]:
+        """The last ones of a site, newest first."""
+
+
 class JobStore(Protocol):
     """The durable store of tasks."""
+
+    @property
+    def sites(self) -> SiteStore:
+        """The sites: a run is written in one step with its site."""
 
     @property
     def hooks(self) -> HookStore:

@@ -7,7 +7,7 @@
     served   lane, owner → the turn in which an owner was last given a slot
     lease    one row: the runner's holder, epoch and end
     meta     layout, and the secret of webhooks
-    hooks, deliveries: see sqlite_hooks.py
+    hooks, deliveries: see sqlite_hooks.py; sites and what belongs to them: sqlite_sites.py
 
 WAL with synchronous=FULL: what a call has returned is on the disk. A commit waits for the disk, so the steps that come
 in meanwhile, from all threads of a process, go into the next one together; each is a savepoint of its own. What was
@@ -31,7 +31,7 @@ import msgspec
 from weft.errors import BadInput, Damaged, WeftError, is_damage, writing
 from weft.jobs.errors import KeyReused, LeaseLost, QueueFull
 from weft.jobs.model import NEXT, STARTED, TERMINAL, Lane, Task, TaskState
-from weft.jobs.store import sqlite_hooks
+from weft.jobs.store import sqlite_hooks, sqlite_sites
 from weft.jobs.store.contract import Finish, Idempotency, Lease, Listing, Submitted, Totals
 from weft.jobs.store.listing import listing
 
@@ -62,6 +62,7 @@ CREATE TABLE IF NOT EXISTS lease (only INTEGER PRIMARY KEY CHECK (only = 1), hol
   epoch INTEGER NOT NULL, until REAL NOT NULL);
 """
     + sqlite_hooks.TABLES
+    + sqlite_sites.TABLES
 )
 _T = TypeVar("_T")
 _encode = msgspec.msgpack.Encoder().encode
@@ -86,7 +87,9 @@ class SqliteJobStore:
         self._commits, self._to_copy, self._is_closed = 0, threading.Event(), False
         self._copier = threading.Thread(target=self._copy, name="job-store-copy", daemon=True)
         self._copier.start()
-        self.hooks = sqlite_hooks.SqliteHooks(_Access(self._do, self._read))
+        access = _Access(self._do, self._read)
+        self.hooks = sqlite_hooks.SqliteHooks(access)
+        self.sites = sqlite_sites.SqliteSites(access)
 
     def close(self) -> None:
         """Finishes what was begun; nothing may be called after it."""
@@ -116,14 +119,7 @@ class SqliteJobStore:
                 return Submitted(known, False)
             if max_pending is not None and (waiting := _count(db, task.spec.lane, TaskState.PENDING)) >= max_pending:
                 raise QueueFull(waiting, RETRY_AFTER_S)
-            db.execute(
-                "INSERT INTO tasks (id, owner, lane, state, created_at, record) VALUES (?, ?, ?, ?, ?, ?)",
-                (task.id, task.owner, task.spec.lane, task.state, task.created_at, _encode(task)),
-            )
-            _add_urls(db, task.id, urls)
-            _shift(db, task.spec.lane, None, task.state)
-            if task.spec.webhook is not None:
-                sqlite_hooks.opened(db, task.id)
+            _insert(db, task, urls)
             if idempotency is not None:
                 word = (task.owner, idempotency.key, task.id, idempotency.digest, idempotency.until)
                 db.execute("INSERT OR REPLACE INTO words VALUES (?, ?, ?, ?, ?)", word)
@@ -374,6 +370,16 @@ class _Access(NamedTuple):
         """Refuses a step of a runner that is none any more."""
         _check(db, fence)
 
+    @staticmethod
+    def get(db: sqlite3.Connection, task_id: str) -> Task | None:
+        """A task, within a step."""
+        return _get(db, task_id)
+
+    @staticmethod
+    def insert(db: sqlite3.Connection, task: Task, urls: Sequence[str]) -> None:
+        """Keeps a new task, within a step."""
+        _insert(db, task, urls)
+
 
 # ── what steps are made of ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -381,6 +387,17 @@ class _Access(NamedTuple):
 def _get(db: sqlite3.Connection, task_id: str) -> Task | None:
     row = db.execute("SELECT record FROM tasks WHERE id = ?", (task_id,)).fetchone()
     return _task(row[0]) if row else None
+
+
+def _insert(db: sqlite3.Connection, task: Task, urls: Sequence[str]) -> None:
+    db.execute(
+        "INSERT INTO tasks (id, owner, lane, state, created_at, record) VALUES (?, ?, ?, ?, ?, ?)",
+        (task.id, task.owner, task.spec.lane, task.state, task.created_at, _encode(task)),
+    )
+    _add_urls(db, task.id, urls)
+    _shift(db, task.spec.lane, None, task.state)
+    if task.spec.webhook is not None:
+        sqlite_hooks.opened(db, task.id)
 
 
 def _put(db: sqlite3.Connection, task: Task) -> Task:

@@ -70,7 +70,7 @@ class Dispatcher:
             total_timeout_s=ANSWER_S, **_CHANGED,
         )  # fmt: skip
         self._guard = Guard(fetch.allow_private)
-        self._source = Source(engine_dir)
+        self._source = Source(engine_dir, store.sites)
         self._thread = ThreadPoolExecutor(1, "webhooks")
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._looked: dict[str, float] = {}  # monotonic, of hooks that had nothing to tell

@@ -42,6 +42,8 @@ def weft_form(told: Telling) -> dict[str, Any]:
             "url": task.url, "status": task.state, "finish_reason": task.finish_reason, "message": task.message,
             "progress": {"discovered": task.progress.discovered, **progress}, "errors_by_class": task.errors_by_class,
         }  # fmt: skip
+        if told.changes is not None:
+            data |= {"site": told.changes.site, "changes": msgspec.to_builtins(told.changes)}
     body = {"type": told.event, "id": told.id, "task_id": task.id, "number": told.number, "at": iso(told.at)}
     return body | {"data": data, "metadata": told.order.metadata}
 

@@ -12,6 +12,8 @@ often they are made: after a kill they are made again.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -28,6 +30,12 @@ _HOUR_S = 3600.0
 DELAYS_S = (5.0, 30.0, 120.0, 600.0, 1800.0, _HOUR_S, 2 * _HOUR_S, 4 * _HOUR_S)
 TRIED_S = 24 * _HOUR_S  # for so long one delivery is tried
 KEPT_S = 72 * _HOUR_S  # so long after its task's end a hook ends, however it went
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
+_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+# What the connection or the signature depends on is ours.
+_OURS = frozenset(
+    {"host", "connection", "content-length", "content-type", "transfer-encoding", "expect", "te", "trailer", "upgrade"}
+)
 
 
 class HookEvent(StrEnum):
@@ -107,6 +115,16 @@ class Delivery(Struct, frozen=True, kw_only=True):
     delivered_at: float | None  # the last time that it was
     status: int  # of the last attempt
     error: str
+
+
+def unsendable(headers: Mapping[str, str]) -> str:
+    """What is wrong with the headers of an order; empty where nothing is."""
+    for name, value in headers.items():
+        if not _NAME.fullmatch(name) or name.lower() in _OURS or name.lower().startswith("webhook-"):
+            return f"{name[:100]!r} cannot be sent"
+        if not _VALUE.fullmatch(value):
+            return f"the value of {name!r} cannot be sent"
+    return ""
 
 
 def order_of(task: Task) -> HookOrder | None:

@@ -15,6 +15,8 @@ from weft.jobs.documents import Documents
 from weft.jobs.feed import open_reader
 from weft.jobs.model import Task, error_class
 from weft.jobs.service import Result
+from weft.jobs.sites.model import KIND as SITE
+from weft.jobs.store.contract import SiteStore
 from weft.jobs.webhooks.model import ENDS, STARTED, Hook, HookEvent, HookOrder, end_number
 from weft.jobs.webhooks.telling import Telling
 
@@ -33,8 +35,9 @@ class Stretch(Struct, frozen=True):
 class Source:
     """Reads for one dispatcher, on one thread."""
 
-    def __init__(self, engine_dir: Path) -> None:
+    def __init__(self, engine_dir: Path, sites: SiteStore) -> None:
         self._engine_dir = engine_dir
+        self._sites = sites
         self._reader: Reader | None = None
         self._documents = Documents()
 
@@ -54,7 +57,7 @@ class Source:
         events, upto, is_all = self._pages(task, hook.cursor)
         wanted = events if HookEvent.PAGE in order.events else []
         told = tuple(self._of_pages(task, order, wanted))
-        if not is_all or not task.is_terminal:
+        if not is_all or not task.is_terminal or self._is_reported_later(task):
             return Stretch(told, upto)
         end = end_number(task)
         if hook.cursor < end and ENDS[task.state] in order.events:
@@ -110,9 +113,17 @@ class Source:
         at = task.started_at or task.created_at
         return Telling(task=task, order=order, event=HookEvent.STARTED, number=STARTED, at=at)
 
+    def _is_reported_later(self, task: Task) -> bool:
+        """Whether its report is still being made: it is told with the end."""
+        site = self._sites.all().get(task.spec.extra["site"]) if task.spec.kind == SITE else None
+        return site is not None and site.task == task.id
+
     def _ended(self, task: Task, order: HookOrder) -> Telling:
         at = task.finished_at or 0.0
-        return Telling(task=task, order=order, event=ENDS[task.state], number=end_number(task), at=at)
+        report = self._sites.report(task.id) if task.spec.kind == SITE else None
+        return Telling(
+            task=task, order=order, event=ENDS[task.state], number=end_number(task), at=at, changes=report
+        )  # fmt: skip
 
     def _open(self) -> Reader:
         if self._reader is None:

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from weft.jobs.model import Task
 from weft.jobs.service import Result
+from weft.jobs.sites.changes import ChangeReport
 from weft.jobs.webhooks.model import HookEvent, HookOrder, event_id
 
 
@@ -18,6 +19,7 @@ class Telling(Struct, frozen=True, kw_only=True):
     number: int
     at: float
     result: Result | None = None  # of a page
+    changes: ChangeReport | None = None  # at the end of a site's run
 
     @property
     def id(self) -> str:

@@ -1,0 +1,221 @@
+"""What a site is: its file, how its runs have gone, and when it may run. Plain frozen values and pure functions.
+
+    idle ──► waiting ──► running ──► idle          a run that ended well
+              ▲                └──► paused ──► waiting     one that did not: tried again later, five times
+
+A site has at most one run at a time: a task in the lane SITE. What is asked for while it runs is not asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from graphlib import CycleError, TopologicalSorter
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from weft.errors import BadInput
+from weft.jobs.model import FinishReason, Lane, Scope, Task, TaskSpec, TaskState
+from weft.supervise.schedule import Schedule
+
+NAME = r"^[a-z0-9][a-z0-9_-]{0,62}$"
+ANY_DEPTH = 1000
+KIND = "site"  # of a task that is a site's run
+RETRY_S = 600.0  # after the first run that did not end well; twice as long after each that follows
+LONGEST_RETRY_S = 86_400.0
+RETRIES = 5  # by itself; then at the next time of its schedule, or when somebody asks for it
+
+Texts = tuple[Annotated[str, Meta(min_length=1, max_length=1000)], ...]
+State = Literal["idle", "waiting", "running", "stopping", "paused"]
+
+
+class SiteFile(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A site as its file says it. Names and limits are those of a task's order (docs/jobs.md)."""
+
+    name: Annotated[str, Meta(pattern=NAME)]
+    start_urls: Annotated[Texts, Meta(min_length=1, max_length=1000)]
+    scope: Scope = "domain"
+    include: Annotated[Texts, Meta(max_length=100)] = ()
+    exclude: Annotated[Texts, Meta(max_length=100)] = ()
+    max_depth: Annotated[int, Meta(ge=0, le=ANY_DEPTH)] = ANY_DEPTH
+    max_pages: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    timeout_minutes: Annotated[float, Meta(gt=0, le=10_080)] = 120.0
+    delay_seconds: Annotated[float, Meta(ge=0, le=3600)] | None = None
+    max_concurrent_articles: Annotated[int, Meta(ge=1, le=100)] = 4
+    retry_attempts: Annotated[int, Meta(ge=0, le=10)] = 3
+    formats: Texts = ("markdown", "metadata")
+    extract: dict[str, Any] = {}
+    schedule: str | None = None
+    timezone: str = "UTC"
+    depends_on: Texts = ()
+    min_success_rate: Annotated[float, Meta(ge=0, le=1)] = 0.9
+    webhook: dict[str, Any] | None = None
+
+    @property
+    def cron(self) -> Schedule | None:
+        """When it runs by itself."""
+        return None if self.schedule is None else Schedule(self.schedule, self.timezone)
+
+    @property
+    def spec(self) -> TaskSpec:
+        """What each of its runs is ordered with."""
+        return TaskSpec(
+            max_depth=self.max_depth, timeout_s=self.timeout_minutes * 60, retry_attempts=self.retry_attempts,
+            max_concurrent_articles=self.max_concurrent_articles, max_pages=self.max_pages, include=self.include,
+            exclude=self.exclude, scope=self.scope, delay_s=self.delay_seconds, extract=self.extract,
+            formats=self.formats, webhook=self.webhook, lane=Lane.SITE, kind=KIND, extra={"site": self.name},
+        )  # fmt: skip
+
+
+class LastRun(Struct, frozen=True, kw_only=True):
+    """What is remembered of a run, longer than its task is kept."""
+
+    task: str
+    state: TaskState
+    reason: FinishReason | None
+    started_at: float | None
+    ended_at: float
+    pages: int
+    success_rate: float | None
+    errors_by_class: dict[str, int]
+    is_well: bool
+    message: str = ""
+
+
+class Site(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A site as the store keeps it."""
+
+    file: SiteFile
+    added_at: float
+    next_at: float | None = None  # of its schedule
+    wanted_at: float | None = None  # a run was asked for, or came due, and has not begun
+    task: str = ""  # the run that is under way
+    is_stopping: bool = False
+    last: LastRun | None = None
+    last_success_at: float | None = None
+    failures: int = 0  # runs in a row that did not end well
+    paused_until: float | None = None
+    runs: int = 0
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.file.name
+
+    @property
+    def is_well(self) -> bool:
+        """Whether those that depend on it may run."""
+        return not self.task and self.wanted_at is None and self.last is not None and self.last.is_well
+
+    @property
+    def breaker(self) -> str:
+        """closed: it runs when it is to; open: it is paused; half-open: it is being tried."""
+        if self.paused_until is not None:
+            return "open" if not self.task else "half-open"
+        return "half-open" if self.failures and self.task else "closed"
+
+    def state(self, now: float) -> State:
+        """In a word."""
+        if self.task:
+            return "stopping" if self.is_stopping else "running"
+        if self.paused_until is not None and now < self.paused_until:
+            return "paused"
+        return "waiting" if self.wanted_at is not None else "idle"
+
+
+Sites = Mapping[str, Site]
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """The end of the error message for an unknown name."""
+    near = get_close_matches(name, list(names), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def check_dependencies(sites: Mapping[str, Iterable[str]]) -> None:
+    """BadInput for a dependency that is not there, and for one that comes back to its beginning."""
+    for name, needs in sites.items():
+        for other in needs:
+            if other not in sites:
+                raise BadInput(f"depends_on of {name}: there is no site {other!r}{nearest(other, sites)}")
+    try:
+        TopologicalSorter({name: tuple(needs) for name, needs in sites.items()}).prepare()
+    except CycleError as error:
+        raise BadInput(f"depends_on: these wait for each other: {' -> '.join(reversed(error.args[1]))}") from None
+
+
+def wanted(sites: Sites, names: Iterable[str], now: float, *, by_hand: bool = False) -> dict[str, Site]:
+    """The sites that change when runs of these are wanted: themselves, and what they need that has not ended well.
+
+    `by_hand`: a pause does not hold for those that somebody has named.
+    """
+    found: dict[str, Site] = {}
+    asked = list(names)
+    left = list(asked)
+    while left:
+        site = sites[left.pop()]
+        if site.name in found:
+            continue
+        left += [other for other in site.file.depends_on if other in sites and not sites[other].is_well]
+        changes: dict[str, Any] = {}
+        if not site.task and site.wanted_at is None:
+            changes["wanted_at"] = now
+        if by_hand and site.name in asked:
+            changes["paused_until"] = None
+        found[site.name] = msgspec.structs.replace(site, **changes)
+    return {name: site for name, site in found.items() if site != sites[name]}
+
+
+def waits_for(site: Site, sites: Sites) -> list[str]:
+    """The sites that must end well before this one may run."""
+    return [name for name in site.file.depends_on if name in sites and not sites[name].is_well]
+
+
+def is_ready(site: Site, sites: Sites, now: float) -> bool:
+    """Whether its run may begin."""
+    is_paused = site.paused_until is not None and now < site.paused_until
+    return site.wanted_at is not None and not site.task and not is_paused and not waits_for(site, sites)
+
+
+def is_due(site: Site, now: float) -> bool:
+    """Whether its schedule says so."""
+    return site.next_at is not None and site.next_at <= now
+
+
+def moved_on(site: Site, now: float) -> Site:
+    """The site behind a time of its schedule: however many have passed, the next one is in the future."""
+    cron = site.file.cron
+    return msgspec.structs.replace(site, next_at=None if cron is None else cron.after(now))
+
+
+def ended_well(file: SiteFile, task: Task) -> bool:
+    """Whether a run has done what it was for: it has pages, and few enough have failed."""
+    if task.state not in (TaskState.COMPLETED, TaskState.PARTIAL) or not task.progress.completed:
+        return False
+    rate = task.progress.success_rate
+    return task.finish_reason is not FinishReason.DEADLINE and (rate is None or rate >= file.min_success_rate)
+
+
+def after_run(site: Site, task: Task, now: float) -> Site:
+    """The site when its run has ended. One that somebody has stopped says nothing about its health."""
+    well = ended_well(site.file, task)
+    last = LastRun(
+        task=task.id, state=task.state, reason=task.finish_reason, started_at=task.started_at,
+        ended_at=task.finished_at or now, pages=task.progress.completed, success_rate=task.progress.success_rate,
+        errors_by_class=task.errors_by_class, is_well=well, message=task.message,
+    )  # fmt: skip
+    done: dict[str, Any] = {"task": "", "is_stopping": False, "last": last, "runs": site.runs + 1}
+    if well:
+        done |= {"failures": 0, "paused_until": None, "last_success_at": last.ended_at}
+    elif task.state is not TaskState.CANCELLED:
+        done |= _paused(site.failures + 1, now)
+    return msgspec.structs.replace(site, **done)
+
+
+def _paused(failures: int, now: float) -> dict[str, Any]:
+    if failures > RETRIES:
+        return {"failures": failures, "paused_until": None}
+    wait_s = min(RETRY_S * 2 ** (failures - 1), LONGEST_RETRY_S)
+    return {"failures": failures, "paused_until": now + wait_s, "wanted_at": now}

@@ -1,0 +1,114 @@
+"""The runner's part of sites: schedules, dependencies, ends and reports of runs. In the worker that has the lease.
+
+It keeps nothing that decides anything: each turn looks at the store, and every step carries the lease's epoch. So a
+service that was killed over a due time begins one run when it is back, and two workers never begin two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from weft.engine.channel import Gone
+from weft.engine.model import Standing
+from weft.errors import BadInput
+from weft.jobs.crawls import finish_without
+from weft.jobs.feed import open_reader
+from weft.jobs.model import FinishReason, Task, TaskState
+from weft.jobs.sites import model, runs
+from weft.jobs.sites.changes import Comparison
+from weft.jobs.sites.model import Site
+from weft.jobs.store.contract import JobStore
+from weft.telemetry import Log
+
+ROWS_AT_ONCE = 2000
+log = Log("weft.jobs.sites")
+
+
+class Cancelling(Protocol):
+    """What is needed of an engine here."""
+
+    async def cancel(self, name: str) -> Standing:
+        """Ends a crawl now."""
+
+
+class SiteScheduler:
+    """One worker's; `turn` is called by its runner while it has the lease."""
+
+    def __init__(
+        self, store: JobStore, engine: Cancelling, engine_dir: Path, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._store = store
+        self._engine = engine
+        self._engine_dir = engine_dir
+        self._clock = clock
+
+    async def turn(self, fence: int) -> None:
+        """What is due now."""
+        sites = await asyncio.to_thread(self._store.sites.all)
+        for site in [site for site in sites.values() if site.task]:
+            if await self._look_after(site, fence):  # others may have waited for it
+                sites = await asyncio.to_thread(self._store.sites.all)
+        now = self._clock()
+        if any(model.is_due(site, now) or model.is_ready(site, sites, now) for site in sites.values()):
+            await asyncio.to_thread(self._begin, now, fence)
+
+    def _begin(self, now: float, fence: int) -> None:
+        due, begun = self._store.sites.change(
+            lambda ledger: (runs.come_due(ledger, now), runs.begin(ledger, now)), fence=fence
+        )
+        if due or begun:
+            log.info("sites", due=due, begun=begun)
+
+    async def _look_after(self, site: Site, fence: int) -> bool:
+        """Whether its run has ended."""
+        task = await asyncio.to_thread(self._store.get, site.task)
+        if task is None:  # deleted: nothing is known of it
+            task = Task(
+                id=site.task, owner="", url="", url_count=0, spec=site.file.spec, created_at=self._clock(),
+                state=TaskState.CANCELLED,
+            )  # fmt: skip
+        elif not task.is_terminal:
+            if site.is_stopping:
+                await self._cancel(task, fence)
+            return False
+        await asyncio.to_thread(self._settle, site, task, fence)
+        return True
+
+    def _settle(self, site: Site, task: Task, fence: int) -> None:
+        found = self._compared(site, task)
+        now = self._clock()
+        if self._store.sites.change(lambda ledger: runs.settle(ledger, site.name, task, found, now), fence=fence):
+            after = self._store.sites.all()[site.name]
+            report = found.report(site.name, task.id, now)
+            log.info("site ended", site=site.name, task=task.id, state=task.state, found=report.summary)
+            if after.paused_until is not None:
+                log.warning("site paused", site=site.name, failures=after.failures, seconds=after.paused_until - now)
+
+    def _compared(self, site: Site, task: Task) -> Comparison:
+        found = Comparison(self._store.sites.pages(site.name))
+        if task.started_at is None:
+            return found
+        with open_reader(self._engine_dir) as reader:
+            crawl, after = reader.crawl_named(task.id), 0
+            while crawl is not None and (rows := reader.rows(crawl, after, ROWS_AT_ONCE)):
+                found.add(row for _, row in rows)
+                after = rows[-1][0]
+        return found
+
+    async def _cancel(self, task: Task, fence: int) -> None:
+        """A run that waits ends here; of one that runs the engine is told, and the runner sees its end."""
+        if task.state is TaskState.PENDING:
+            state, finish = finish_without(task, FinishReason.CANCELLED)
+            await asyncio.to_thread(
+                self._store.move, task.id, state, expect={TaskState.PENDING}, at=self._clock(), finish=finish,
+                fence=fence,
+            )  # fmt: skip
+            return
+        try:
+            await self._engine.cancel(task.id)
+        except (BadInput, Gone) as error:  # not opened yet, ended meanwhile, or no engine: the next turn tries again
+            log.info("not told", task=task.id, error=error)

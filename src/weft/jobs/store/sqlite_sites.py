@@ -1,0 +1,133 @@
+"""Sites in the file of the tasks: their records, the pages that are known of each, and the reports of their runs. Part
+of `SqliteJobStore`.
+
+    sites          name → record (msgpack of `Site`)
+    site_pages     site, url → digest: the pages of the last runs that were there
+    site_reports   task → site, at, record (msgpack of `ChangeReport`); the last REPORTS_KEPT of each site
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from weft.jobs.model import Task
+from weft.jobs.sites.changes import ChangeReport, PageChange
+from weft.jobs.sites.model import Site
+
+REPORTS_KEPT = 100
+TABLES = """
+CREATE TABLE IF NOT EXISTS sites (name TEXT PRIMARY KEY, record BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS site_pages (site TEXT, url TEXT, digest TEXT NOT NULL,
+  PRIMARY KEY (site, url)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS site_reports (task TEXT PRIMARY KEY, site TEXT NOT NULL, at REAL NOT NULL,
+  record BLOB NOT NULL) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS site_reports_by_site ON site_reports (site, at);
+"""
+_T = TypeVar("_T")
+_encode = msgspec.msgpack.Encoder().encode
+_site = msgspec.msgpack.Decoder(Site).decode
+_report = msgspec.msgpack.Decoder(ChangeReport).decode
+
+
+class _File(Protocol):
+    def do(self, step: Callable[[sqlite3.Connection], _T]) -> _T: ...
+    def read(self, look: Callable[[sqlite3.Connection], _T]) -> _T: ...
+    def check(self, db: sqlite3.Connection, fence: int | None) -> None: ...
+    def get(self, db: sqlite3.Connection, task_id: str) -> Task | None: ...
+    def insert(self, db: sqlite3.Connection, task: Task, urls: Sequence[str]) -> None: ...
+
+
+class SqliteSites:
+    """See `contract.SiteStore`."""
+
+    def __init__(self, file: _File) -> None:
+        self._file = file
+
+    def all(self) -> dict[str, Site]:
+        """Every site, by name."""
+        return self._file.read(_all)
+
+    def change(self, step: Callable[[SqliteLedger], _T], *, fence: int | None = None) -> _T:
+        """One step over all sites."""
+
+        def carried_out(db: sqlite3.Connection) -> _T:
+            self._file.check(db, fence)
+            return step(SqliteLedger(db, self._file))
+
+        return self._file.do(carried_out)
+
+    def pages(self, site: str) -> dict[str, str]:
+        """The digests of the pages that are known, by URL."""
+        return self._file.read(lambda db: _pages(db, site))
+
+    def report(self, task_id: str) -> ChangeReport | None:
+        """What a run has found."""
+        sql = "SELECT record FROM site_reports WHERE task = ?"
+        row = self._file.read(lambda db: db.execute(sql, (task_id,)).fetchone())
+        return _report(row[0]) if row else None
+
+    def reports(self, site: str, limit: int) -> list[ChangeReport]:
+        """Those of a site, newest first."""
+        sql = "SELECT record FROM site_reports WHERE site = ? ORDER BY at DESC LIMIT ?"
+        found = self._file.read(lambda db: db.execute(sql, (site, limit)).fetchall())
+        return [_report(record) for (record,) in found]
+
+
+class SqliteLedger:
+    """See `contract.SiteLedger`: sites and tasks within one step."""
+
+    def __init__(self, db: sqlite3.Connection, file: _File) -> None:
+        self._db = db
+        self._file = file
+        self.sites = _all(db)
+
+    def task(self, task_id: str) -> Task | None:
+        """A task as it is now."""
+        return self._file.get(self._db, task_id)
+
+    def put(self, site: Site) -> None:
+        """Keeps a site."""
+        self.sites[site.name] = site
+        self._db.execute("INSERT OR REPLACE INTO sites VALUES (?, ?)", (site.name, _encode(site)))
+
+    def submit(self, task: Task, urls: Sequence[str]) -> None:
+        """Keeps a new task."""
+        self._file.insert(self._db, task, urls)
+
+    def pages(self, site: str) -> dict[str, str]:
+        """The digests of its known pages."""
+        return _pages(self._db, site)
+
+    def learn(self, report: ChangeReport, pages: Iterable[PageChange]) -> None:
+        """Keeps what a run has found; of old reports the last ones stay."""
+        site = report.site
+        gone = [(site, page.url) for page in pages if not page.digest]
+        known = [(site, page.url, page.digest) for page in pages if page.digest]
+        self._db.executemany("DELETE FROM site_pages WHERE site = ? AND url = ?", gone)
+        self._db.executemany("INSERT OR REPLACE INTO site_pages VALUES (?, ?, ?)", known)
+        row = (report.task, site, report.at, _encode(report))
+        self._db.execute("INSERT OR REPLACE INTO site_reports VALUES (?, ?, ?, ?)", row)
+        kept = "SELECT task FROM site_reports WHERE site = ? ORDER BY at DESC LIMIT ?"
+        self._db.execute(
+            f"DELETE FROM site_reports WHERE site = ? AND task NOT IN ({kept})",  # noqa: S608
+            (site, site, REPORTS_KEPT),
+        )
+
+    def forget(self, site: str) -> None:
+        """Deletes a site with all that is known of it."""
+        self.sites.pop(site, None)
+        for table, column in (("sites", "name"), ("site_pages", "site"), ("site_reports", "site")):
+            self._db.execute(f"DELETE FROM {table} WHERE {column} = ?", (site,))  # noqa: S608
+
+
+def _all(db: sqlite3.Connection) -> dict[str, Site]:
+    found = db.execute("SELECT name, record FROM sites ORDER BY name").fetchall()
+    return {name: _site(record) for name, record in found}
+
+
+def _pages(db: sqlite3.Connection, site: str) -> dict[str, str]:
+    return dict(db.execute("SELECT url, digest FROM site_pages WHERE site = ?", (site,)).fetchall())

@@ -1,0 +1,79 @@
+"""When something is to happen again and again: a cron line in a time zone. Pure: moments come in, moments go out.
+
+Where a clock is set forward, what falls into the hour that is left out happens right behind it; where it is set back,
+what falls into the hour that comes twice happens once (a line with `*` hours goes on through both).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+from msgspec import Struct
+
+from weft.errors import BadInput
+
+WORDS = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+}
+LONGEST_LINE = 200
+
+
+class Schedule(Struct, frozen=True):
+    """A line that was checked by `schedule_of`."""
+
+    line: str
+    zone: str = "UTC"
+
+    def after(self, moment: float) -> float:
+        """The first time behind a moment of the wall clock."""
+        found = _after(self.line, self.zone, moment)
+        assert found is not None  # it fires: `schedule_of` has seen it
+        return found
+
+
+def schedule_of(line: str, zone: str = "UTC", now: float = 0.0) -> Schedule:
+    """The schedule that a cron line makes; BadInput for what is none, or never fires behind `now`."""
+    fields = WORDS.get(line.strip(), line).split()
+    if len(line) > LONGEST_LINE or len(fields) != 5:
+        raise BadInput(
+            f"schedule: {line[:LONGEST_LINE]!r} is no cron line; write five fields, minute hour day month weekday, "
+            f"like '30 2 * * mon', or one of {', '.join(WORDS)}"
+        )
+    _check_zone(zone)
+    schedule = Schedule(line.strip(), zone)
+    try:
+        found = _after(schedule.line, zone, now)
+    except CronSimError as error:
+        raise BadInput(f"schedule: {line!r} is no cron line that ever fires: {str(error).lower()}") from None
+    if found is None:
+        raise BadInput(f"schedule: {line!r} is no cron line that ever fires: there is no such day")
+    return schedule
+
+
+def _check_zone(zone: str) -> None:
+    try:
+        _zone(zone)
+    except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError; a folder's name an OSError
+        raise BadInput(f"timezone: {zone!r} is not known; write one like 'Europe/Berlin', or 'UTC'") from None
+
+
+@lru_cache(maxsize=64)
+def _zone(name: str) -> ZoneInfo:
+    return ZoneInfo(name)
+
+
+def _after(line: str, zone: str, moment: float) -> float | None:
+    """None where it does not fire within fifty years."""
+    start = datetime.fromtimestamp(moment, UTC).astimezone(_zone(zone))
+    for found in CronSim(WORDS.get(line, line), start):
+        at = found.timestamp()
+        if at > moment:  # within an hour that comes twice the library may give a time that has passed
+            return at
+    return None

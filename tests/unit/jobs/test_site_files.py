@@ -1,0 +1,107 @@
+"""Site files: what they may say, and what is refused with which words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from weft.errors import BadInput
+from weft.jobs.model import Lane
+from weft.jobs.sites.files import read_site, site_of
+
+LEAST: dict[str, Any] = {"name": "shop", "start_urls": ["https://shop.example/"]}
+FULL: dict[str, Any] = LEAST | {
+    "scope": "prefix", "include": ["/a/*"], "exclude": ["/b"], "max_depth": 3, "max_pages": 50, "timeout_minutes": 5,
+    "delay_seconds": 1.5, "max_concurrent_articles": 2, "retry_attempts": 1, "formats": ["text"],
+    "extract": {"price": {"css": ".price", "type": "number"}}, "schedule": "30 2 * * *", "timezone": "Europe/Berlin",
+    "depends_on": ["prices"], "min_success_rate": 0.5, "webhook": "https://hooks.example/x",
+}  # fmt: skip
+
+
+def written(folder: Path, content: dict[str, Any], form: str = "yaml") -> Path:
+    path = folder / f"site.{form}"
+    path.write_text(yaml.safe_dump(content) if form == "yaml" else json.dumps(content))
+    return path
+
+
+@pytest.mark.parametrize("form", ["yaml", "json"])
+def test_a_file_becomes_a_task_in_the_lane_of_sites(tmp_path: Path, form: str) -> None:
+    site = read_site(written(tmp_path, FULL, form), 0.0)
+    spec = site.spec
+    assert (spec.lane, spec.kind, spec.extra) == (Lane.SITE, "site", {"site": "shop"})
+    assert (spec.scope, spec.max_depth, spec.max_pages, spec.timeout_s, spec.delay_s) == ("prefix", 3, 50, 300.0, 1.5)
+    assert (spec.max_concurrent_articles, spec.retry_attempts, spec.formats) == (2, 1, ("text",))
+    assert spec.extract == FULL["extract"]
+    assert spec.webhook == {"url": "https://hooks.example/x"}
+    assert site.cron is not None and site.cron.after(0.0) > 0
+
+
+def test_rules_may_be_in_a_file_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").write_text("title: {css: h1}\n")
+    assert read_site(written(tmp_path, LEAST | {"extract": "rules.yaml"}), 0.0).extract == {"title": {"css": "h1"}}
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"start_urls": []}, "start_urls: expected `array` of length >= 1"),
+        ({"start_urls": ["shop"], "extra": 1}, "there is no field 'extra'"),
+        ({"max_page": 5}, "did you mean 'max_pages'"),
+        ({"name": "Shop!"}, "name: expected `str` matching regex"),
+        ({"max_pages": "many"}, "max_pages: expected"),
+        ({"max_depth": -1}, "max_depth: expected `int` >= 0"),
+        ({"scope": "planet"}, "scope: invalid enum value 'planet'"),
+        ({"start_urls": ["ftp://shop.example/"]}, "ftp://shop.example/"),
+        ({"extract": {"price": {"css": "..price["}}}, "extract.price"),
+        ({"extract": "nowhere.yaml"}, "extract: .*nowhere.yaml"),
+        ({"formats": ["pdf"]}, "pdf"),
+        ({"schedule": "0 0 30 2 *"}, "ever fires"),
+        ({"schedule": "often"}, "is no cron line"),
+        ({"schedule": "@daily", "timezone": "Mars"}, "timezone: 'Mars'"),
+        ({"depends_on": ["shop"]}, "cannot wait for itself"),
+        ({"include": ["re:.*"]}, "use a glob"),
+        ({"proxies": True}, "proxies: a site cannot use proxies yet"),
+        ({"webhook": {"url": "https://hooks.example/", "event": []}}, "did you mean 'events'"),
+        ({"webhook": {"url": "https://hooks.example/", "events": ["seldom"]}}, "webhook.events"),
+        ({"webhook": {"url": "https://hooks.example/", "headers": {"X": "a\r\nB: c"}}}, "webhook.headers"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, more: dict[str, Any], said: str) -> None:
+    path = written(tmp_path, LEAST | more)
+    with pytest.raises(BadInput, match=said) as caught:
+        read_site(path, 0.0)
+    assert str(caught.value).startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"", "holds no site"),
+        (b"- a\n", "holds no site"),
+        (b"name: shop\n", "start_urls: is missing"),
+        (b"{]", "neither YAML nor JSON"),
+        (b"a: [\n", "neither YAML nor JSON"),
+        (b"\xff\xfe", "not UTF-8"),
+        (b"x" * (2 << 20), "longer than"),
+        (b"[" * 100_000, "neither YAML nor JSON"),
+    ],
+)
+def test_what_is_no_site_file_is_refused(tmp_path: Path, text: bytes, said: str) -> None:
+    path = tmp_path / "site.yaml"
+    path.write_bytes(text)
+    with pytest.raises(BadInput, match=said):
+        read_site(path, 0.0)
+
+
+def test_a_file_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="cannot be read: No such file"):
+        read_site(tmp_path / "none.yaml", 0.0)
+
+
+def test_start_urls_are_canonical_and_each_once() -> None:
+    given = LEAST | {"start_urls": ["HTTPS://Shop.Example", "https://shop.example/"]}
+    assert site_of(given, 0.0).start_urls == ("https://shop.example/",)

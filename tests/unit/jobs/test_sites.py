@@ -1,0 +1,333 @@
+"""Sites on a real store beside a model of their tasks: dependencies, schedules, pauses, reports, by their own clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft.engine.model import Standing, State
+from weft.errors import BadInput
+from weft.jobs.errors import LeaseLost
+from weft.jobs.model import STARTED, FinishReason, Lane, Progress, TaskState
+from weft.jobs.sites import model
+from weft.jobs.sites.changes import Comparison
+from weft.jobs.sites.files import site_of
+from weft.jobs.sites.registry import SiteRegistry
+from weft.jobs.sites.scheduler import SiteScheduler
+from weft.jobs.store.contract import Finish
+from weft.jobs.store.sqlite import SqliteJobStore
+from weft.records import Row
+
+START = 1_800_000_000.0  # 2027-01-15 08:00 UTC
+DAY = 86_400.0
+WELL = Finish(reason=FinishReason.DONE, progress=Progress(completed=9, gone=1))
+BAD = Finish(
+    reason=FinishReason.TOO_MANY_ERRORS, progress=Progress(failed=3), errors_by_class={"connection": 3}, message=""
+)
+
+
+class World:
+    """A store, its registry and the runner's part of sites; tasks end as the test says."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now = START
+        self.store = SqliteJobStore(folder / "jobs.db")
+        self.sites = SiteRegistry(folder, clock=lambda: self.now, store=self.store)
+        self._scheduler = SiteScheduler(self.store, self, folder / "engine", clock=lambda: self.now)
+        lease = self.store.lease("me", 3.0, now=START)
+        assert lease is not None
+        self.epoch = lease.epoch
+        self.cancelled: list[str] = []
+
+    async def cancel(self, name: str) -> Standing:
+        """As an engine does; the runner would write the end down."""
+        self.cancelled.append(name)
+        finish = Finish(reason=FinishReason.CANCELLED, progress=Progress(completed=2))
+        self.store.move(name, TaskState.CANCELLED, expect=STARTED, at=self.now, finish=finish)
+        return Standing(name=name, id=1, state=State.ENDED)
+
+    def add(self, name: str, *needs: str, **more: Any) -> None:
+        given = {"name": name, "start_urls": [f"https://{name}.example/"], "depends_on": list(needs), **more}
+        self.sites.add([site_of(given, self.now)])
+
+    def turn(self, epoch: int | None = None) -> None:
+        asyncio.run(self._scheduler.turn(self.epoch if epoch is None else epoch))
+
+    def running(self) -> list[str]:
+        return [site.name for site in self.store.sites.all().values() if site.task]
+
+    def end(self, name: str, finish: Finish = WELL, state: TaskState = TaskState.COMPLETED) -> None:
+        task = self.store.sites.all()[name].task
+        self.store.claim(Lane.SITE, 100, at=self.now, fence=self.epoch)
+        # without a start of its own: no engine has rows of it
+        assert self.store.move(task, state, expect=STARTED, at=self.now, finish=finish) is not None
+        self.turn()
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    found = World(tmp_path)
+    monkeypatch.setattr(SiteScheduler, "_compared", lambda _, site, __: Comparison(found.store.sites.pages(site.name)))
+    yield found
+    found.store.close()
+
+
+# ── dependencies ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_site_starts_when_those_it_depends_on_have_ended_well(world: World) -> None:
+    world.add("a")
+    world.add("b", "a")
+    world.add("c", "a", "b")
+    assert world.sites.run()["c"] == ""
+    assert world.running() == ["a"]
+    assert [one.waits_for for one in world.sites.status()] == [(), ("a",), ("a", "b")]
+    world.end("a")
+    assert world.running() == ["b"]
+    world.end("b")
+    assert world.running() == ["c"]
+
+
+def test_what_is_needed_and_has_never_run_is_run_too(world: World) -> None:
+    world.add("a")
+    world.add("b", "a")
+    world.sites.run(["b"])
+    assert world.running() == ["a"]
+    world.end("a")
+    world.end("b")
+    world.sites.run(["b"])
+    assert world.running() == ["b"], "a has ended well: it is not needed again"
+
+
+def test_a_failed_dependency_holds_back_until_it_is_well(world: World) -> None:
+    world.add("a")
+    world.add("b", "a")
+    world.sites.run()
+    world.end("a", BAD, TaskState.FAILED)
+    assert world.running() == []
+    assert world.sites.status(["b"])[0].waits_for == ("a",)
+    world.now += model.RETRY_S
+    world.turn()
+    world.end("a")
+    assert world.running() == ["b"]
+
+
+def test_cycles_and_unknown_dependencies_are_refused(world: World) -> None:
+    with pytest.raises(BadInput, match="there is no site 'a'"):
+        world.add("b", "a")
+    world.add("alpha")
+    world.add("beta", "alpha")
+    with pytest.raises(BadInput, match="there is no site 'alpa'; did you mean 'alpha'"):
+        world.add("c", "alpa")
+    with pytest.raises(BadInput, match=r"wait for each other: (alpha -> beta -> alpha|beta -> alpha -> beta)"):
+        world.add("alpha", "beta")
+    assert world.sites.names() == ["alpha", "beta"]
+    assert world.sites.file("alpha").depends_on == ()
+
+
+def test_sites_that_depend_on_each_other_can_be_added_together(world: World) -> None:
+    files = [
+        site_of({"name": name, "start_urls": ["https://x.example/"], "depends_on": needs}, START)
+        for name, needs in (("b", ["a"]), ("a", []))
+    ]
+    assert [site.name for site in world.sites.add(files)] == ["b", "a"]
+
+
+# ── health ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_unhealthy_site_is_paused_said_so_and_tried_again_later(world: World) -> None:
+    world.add("dead")
+    world.sites.run()
+    for failures in range(1, model.RETRIES + 1):
+        world.end("dead", BAD, TaskState.FAILED)
+        health = world.sites.health("dead")
+        assert (health.state, health.breaker, health.is_healthy, health.failures) == ("paused", "open", False, failures)
+        assert health.errors_by_class == {"connection": 3} and "paused, tried again in" in health.message
+        wait_s = min(model.RETRY_S * 2 ** (failures - 1), model.LONGEST_RETRY_S)
+        world.now += wait_s - 1
+        world.turn()
+        assert world.running() == []
+        world.now += 1
+        world.turn()
+        assert world.running() == ["dead"] and world.sites.health("dead").breaker == "half-open"
+    world.end("dead", BAD, TaskState.FAILED)
+    assert world.sites.health("dead").state == "idle", "it is given up until somebody asks, or its time comes"
+    world.sites.run(["dead"])
+    world.end("dead")
+    health = world.sites.health("dead")
+    assert (health.is_healthy, health.breaker, health.message) == (True, "closed", "")
+    assert health.last_success_at == world.now
+
+
+def test_somebody_who_asks_ends_a_pause(world: World) -> None:
+    world.add("dead")
+    world.sites.run()
+    world.end("dead", BAD, TaskState.FAILED)
+    assert world.sites.run(["dead"])["dead"]
+
+
+@pytest.mark.parametrize(
+    ("finish", "state", "well"),
+    [
+        (WELL, TaskState.COMPLETED, True),
+        (Finish(reason=FinishReason.MAX_PAGES, progress=Progress(completed=5, queued=9)), TaskState.COMPLETED, True),
+        (Finish(reason=FinishReason.DONE, progress=Progress(completed=95, failed=5)), TaskState.PARTIAL, True),
+        (Finish(reason=FinishReason.DONE, progress=Progress(completed=5, failed=5)), TaskState.PARTIAL, False),
+        (Finish(reason=FinishReason.DEADLINE, progress=Progress(completed=5)), TaskState.PARTIAL, False),
+        (Finish(reason=FinishReason.DONE, progress=Progress(gone=5)), TaskState.COMPLETED, False),
+        (BAD, TaskState.FAILED, False),
+    ],
+)
+def test_which_ends_are_good_ones(world: World, finish: Finish, state: TaskState, well: bool) -> None:
+    world.add("a")
+    world.sites.run()
+    world.end("a", finish, state)
+    assert world.sites.health("a").is_healthy is well
+
+
+# ── schedules ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_schedule_runs_once_each_time(world: World) -> None:
+    world.add("a", schedule="0 * * * *")
+    ran = 0
+    for _ in range(24 * 4):
+        world.now += 900
+        world.turn()
+        if world.running():
+            ran += 1
+            world.end("a")
+    assert ran == 24
+
+
+def test_times_that_were_missed_are_made_up_for_once(world: World) -> None:
+    world.add("a", schedule="0 * * * *")
+    world.now += 3 * DAY + 60
+    world.turn()
+    world.turn()
+    assert world.running() == ["a"]
+    world.end("a")
+    world.turn()
+    assert world.running() == []
+    assert world.sites.status()[0].runs == 1
+    assert (world.sites.status()[0].next_at or 0) - world.now == pytest.approx(3540)
+
+
+def test_runs_never_overlap(world: World) -> None:
+    world.add("a", schedule="0 * * * *")
+    world.now += 3600
+    world.turn()
+    first = world.store.sites.all()["a"].task
+    world.now += 2 * 3600
+    world.turn()
+    assert world.store.sites.all()["a"].task == first
+    assert world.sites.run(["a"]) == {"a": first}, "who asks for a site that runs gets its run"
+    world.end("a")
+    assert world.running() == []
+
+
+def test_a_runner_that_was_replaced_begins_nothing(world: World) -> None:
+    world.add("a", schedule="0 * * * *")
+    world.now += 3600
+    assert world.store.lease("another", 3.0, now=world.now) is not None
+    with pytest.raises(LeaseLost):
+        world.turn()
+    assert world.running() == []
+    world.turn(world.epoch + 1)
+    assert world.running() == ["a"]
+
+
+def test_a_file_that_is_added_again_keeps_its_past(world: World) -> None:
+    world.add("a")
+    world.sites.run()
+    world.end("a")
+    world.add("a", schedule="@daily", max_pages=7)
+    status = world.sites.status()[0]
+    assert (status.runs, status.last_state) == (1, "COMPLETED")
+    assert status.next_at is not None and world.sites.file("a").max_pages == 7
+
+
+# ── stopping ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_stop_ends_what_waits_and_what_runs(world: World) -> None:
+    for name in ("a", "b"):
+        world.add(name)
+    world.add("c", "a")
+    world.sites.run()
+    first = world.store.sites.all()["a"].task
+    world.store.claim(Lane.SITE, 1, at=world.now, fence=world.epoch)
+    assert world.sites.stop() == ["a", "b"]
+    world.turn()
+    world.turn()
+    assert (world.running(), world.cancelled) == ([], [first])
+    assert [one.state for one in world.sites.status()] == ["idle"] * 3
+    health = world.sites.health("a")
+    assert (health.pages, health.failures) == (2, 0), "what it had is kept, and a stop is no failure"
+
+
+def test_progress_has_the_keys_of_a_run(world: World) -> None:
+    world.add("a")
+    assert world.sites.progress("a") == {}
+    task = world.sites.run()["a"]
+    assert world.sites.progress("a")[f"scrape_a:{task}:status"] == "DISPATCHED"
+    world.end("a")
+    found = world.sites.progress("a")
+    assert set(found) == {
+        f"scrape_a:{task}:{key}"
+        for key in ("status", "total_chunks", "completed_chunks", "started_at", "completed_at", "result_count")
+    }
+    assert (found[f"scrape_a:{task}:status"], found[f"scrape_a:{task}:result_count"]) == ("COMPLETE", 9)
+
+
+def test_a_site_can_be_removed_when_nothing_needs_it(world: World) -> None:
+    world.add("a")
+    world.add("b", "a")
+    with pytest.raises(BadInput, match="b depends on it"):
+        world.sites.remove("a")
+    world.sites.run(["b"])
+    world.end("a")
+    with pytest.raises(BadInput, match="stop it first"):
+        world.sites.remove("b")
+    world.end("b")
+    world.sites.remove("b")
+    world.sites.remove("a")
+    assert world.sites.names() == []
+    with pytest.raises(BadInput, match="there is no site 'x'"):
+        world.sites.run(["x"])
+
+
+# ── changes ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def row(url: str, status: int = 200, digest: str = "d", error: str = "", to: str = "") -> Row:
+    return Row(1, 1, url, to or url, status, START, "", "", "", "", 0, 0, digest, 1, error)
+
+
+def test_a_comparison_names_what_changed_and_invents_nothing() -> None:
+    before = dict.fromkeys(("same", "other", "away", "elsewhere", "ill", "modified-not", "not-asked"), "d")
+    found = Comparison(before)
+    found.add(
+        [
+            row("same"), row("other", digest="e"), row("away", 404), row("elsewhere", 301, to="there"),
+            row("ill", 503, error="http_5xx"), row("modified-not", 304), row("fresh"), row("never-was", 404),
+            row("refused", 0, error="robots"),
+        ]
+    )  # fmt: skip
+    report = found.report("s", "t", START)
+    assert (report.new, report.changed, report.gone) == (("fresh",), ("other",), ("away",))
+    assert report.moved == (("elsewhere", "there"),)
+    assert report.counts == {"new": 1, "changed": 1, "gone": 1, "moved": 1, "unchanged": 2, "failed": 1}
+    learnt = {change.url: change.digest for change in found.changes()}
+    assert learnt == {"other": "e", "fresh": "d", "away": "", "elsewhere": ""}
+
+
+def test_the_last_visit_of_a_url_tells() -> None:
+    found = Comparison({"a": "d"})
+    found.add([row("a", 503, error="http_5xx"), row("a", digest="e")])
+    assert found.report("s", "t", START).changed == ("a",)
