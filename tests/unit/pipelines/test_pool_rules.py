@@ -552,9 +552,9 @@ class TestView:
             view.close(FakeStream())
         assert len(lines) <= 24
         assert max(cell_len(line.rstrip()) for line in lines) <= columns - 2
-        assert "[/red]\\x1b" in lines[4]
-        assert "[bold" in lines[4]
-        for number, line in enumerate(lines[5:10], 1):
+        assert "[/red]\\x1b" in lines[5]
+        assert "[bold" in lines[5]
+        for number, line in enumerate(lines[6:11], 1):
             assert all(piece in line for piece in ("1234567", f"日本語-{number}", "1.2 s", "98765", "4321"))
 
     def test_many_failures_do_not_flood_a_log(self, capsys: pytest.CaptureFixture[str]) -> None:
