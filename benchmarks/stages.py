@@ -113,7 +113,7 @@ def stages_us(count: int, stages: int) -> dict[str, float]:
                 clock.tick()
 
         run._writer.add = timed  # type: ignore[method-assign]
-        run.run(FindWorker())
+        run.run(FindWorker)
     return clock.us()
 
 

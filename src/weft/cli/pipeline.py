@@ -219,10 +219,10 @@ def _tell_interrupted(logs: Path, name: str, *, quiet: bool) -> None:
 
 def _run(one: PipelineRun, found: Pipeline, *, quiet: bool, as_json: bool) -> int:
     run_id, folder = one.facts.run_id, one.directory.path
-    view = make_view(f"weft pipeline {found.name}  run {run_id}", quiet=quiet)
+    title = f"weft pipeline {found.name}  run {run_id}"
     try:
         with stdout_to_stderr(), terminate_like_interrupt():
-            summary = one.run(view)
+            summary = one.run(lambda: make_view(title, quiet=quiet))
     except KeyboardInterrupt:
         click.echo(f"Interrupted; weft pipeline run {found.name} --resume {run_id} goes on.", err=True)
         if as_json:

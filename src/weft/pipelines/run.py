@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from weft.pipelines.pool.view import NoView, View
 from weft.pipelines.report import write_report
 from weft.pipelines.results import read_results
 from weft.pipelines.run_facts import RunFacts
-from weft.pipelines.sink import Sink
+from weft.pipelines.sink import Shard, Sink
 from weft.pipelines.sources import open_source
 from weft.pipelines.stage import CollectContext
 from weft.pipelines.stats import RunStats
@@ -211,15 +211,16 @@ class PipelineRun:
             config=self._plan.plain(), engine=engine, items_folder=self._pipeline.spec.item_name, **settings,
         )  # fmt: skip
 
-    def run(self, view: View | None = None) -> RunSummary:
-        """To the end; KeyboardInterrupt leaves everything so that a resume goes on."""
+    def run(self, make_view: Callable[[], View] = NoView) -> RunSummary:
+        """To the end; KeyboardInterrupt leaves everything so that a resume goes on. The view is made when items begin,
+        and closed however they end."""
         try:
             run_facts.save(self.directory.path, self.facts)
             self._sink.begin(resumed=self._resumed)
             self._writer.open()
             with writing(self.directory.path):
                 if not self._writer.complete:
-                    self._run_items(view or NoView())
+                    self._run_items(make_view)
                 self._step("items-done")
                 rows = self._finish()
             return self._summary(rows)
@@ -241,13 +242,14 @@ class PipelineRun:
         finally:
             self._sink.close()
 
-    def _run_items(self, view: View) -> None:
+    def _run_items(self, make_view: Callable[[], View]) -> None:
         spec, known = self._pipeline.spec, Known(self._writer.next)
         source = open_source(spec.items)
         only = set(self.facts.only) if self.facts.only else None
         feed = Feed(source.items, spec.items.keep, known, self._writer, only=only, resumed=self._resumed)
         total = len(only) if only is not None else source.total
         with self._pool.stream(feed, total=total) as stream:
+            view = make_view()
             try:
                 self._drive(stream, feed, known, view)
             finally:
@@ -309,13 +311,13 @@ class PipelineRun:
         self._step("reported")
         return manifest.rows
 
-    def _collect(self, name: str, settings: Mapping[str, Any]) -> list[Any]:
+    def _collect(self, name: str, settings: Mapping[str, Any]) -> list[Shard]:
         """The rows of the collector in shards; made from the beginning, whatever an earlier try had made."""
         context = CollectContext(settings, self._plan.config, self._sink.files, self._writer.next)
         results = read_results(self.directory.path, self._cache.find)
         rows = _call(name, "collect", results, context)
         size, count = self._pipeline.spec.output.shard_items, 0
-        shards: list[Any] = []
+        shards: list[Shard] = []
         try:
             for row in rows if rows is not None else ():
                 self._sink.add(count // size, plain_row(row, f"collect: {name}"))
@@ -342,8 +344,3 @@ class PipelineRun:
             facts.run_id, facts.pipeline, str(self.directory.path), facts.output, facts.finished, facts.seconds, rows,
             self._writer.stats,
         )  # fmt: skip
-
-
-def run_pipeline(pipeline: Pipeline, view: View | None = None, **options: Any) -> RunSummary:
-    """Runs a pipeline; the options are those of RunOptions."""
-    return PipelineRun(pipeline, RunOptions(**options)).run(view)
