@@ -1,0 +1,135 @@
+"""A proxy, and how people write one down.
+
+Lists of proxies come from everywhere, in every form: `host:port`, `host:port:user:password`, `user:password@host:port`,
+a URL. A password may contain `@` or `:`. What cannot be read is told by its line, never by its text: that may hold a
+password.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from urllib.parse import quote, unquote
+
+from msgspec import Struct
+
+SCHEMES = ("http", "https", "socks4", "socks4a", "socks5", "socks5h")
+LONGEST_LINE = 2048
+_ALIASES = {"socks": "socks5", "ssl": "https"}
+_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252})?")
+_PLACE = re.compile(r"(?:\[[^\]@]*\]|[^:@]*):[0-9]+")
+_BRACKETED = re.compile(r"\[([0-9A-Fa-f:.]+)\]:([0-9]{1,5})")
+
+
+class BadProxy(ValueError):
+    """What is wrong with an entry; names no part of it that may be secret."""
+
+
+class Proxy(Struct, frozen=True):
+    """One proxy. With `socks4` and `socks5` names are resolved here, with `socks4a` and `socks5h` by the proxy."""
+
+    scheme: str
+    host: str
+    port: int
+    user: str = ""
+    password: str = ""
+    tier: int = 0  # 0: the cheapest
+    country: str = ""
+
+    @property
+    def address(self) -> str:
+        """Host and port, as in a URL."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    @property
+    def name(self) -> str:
+        """How it is told apart from others and shown to people: without its password."""
+        user = f"{quote(self.user, safe='')}@" if self.user else ""
+        return f"{self.scheme}://{user}{self.address}"
+
+    @property
+    def url(self) -> str:
+        """With its password."""
+        if not self.user and not self.password:
+            return self.name
+        return f"{self.scheme}://{quote(self.user, safe='')}:{quote(self.password, safe='')}@{self.address}"
+
+    @property
+    def resolves_names(self) -> bool:
+        """Whether it is handed names, and so reaches whatever these mean to it."""
+        return self.scheme not in ("socks4", "socks5")
+
+
+class Listed(Struct):
+    """A list of proxies as it was read."""
+
+    proxies: list[Proxy]
+    duplicates: int = 0
+    rejected: list[tuple[int, str]] = []  # line, what is wrong with it
+
+
+def parse(text: str, *, scheme: str = "http", tier: int = 0) -> Proxy:
+    """One entry. `scheme`: of one that names none."""
+    if len(text) > LONGEST_LINE:
+        raise BadProxy(f"is longer than {LONGEST_LINE} characters")
+    named, mark, rest = text.strip().partition("://")
+    if mark:
+        scheme = named.lower()
+        scheme = _ALIASES.get(scheme, scheme)
+    else:
+        rest = named
+    if scheme not in SCHEMES:
+        raise BadProxy(f"its scheme is none of {', '.join(SCHEMES)}")
+    rest = rest.rstrip("/")
+    login, _, where = rest.rpartition("@")
+    if not _PLACE.fullmatch(where) and (found := _with_trailing_login(rest)) is not None:
+        where, user, password = found
+    else:
+        user, _, password = (unquote(part) for part in login.partition(":"))
+    host, port = _place(where)
+    if any(ord(letter) < 0x20 or ord(letter) == 0x7F for letter in user + password):
+        raise BadProxy("its login has control characters")
+    return Proxy(scheme, host, port, user, password, tier)
+
+
+def parse_list(lines: Iterable[str], *, scheme: str = "http", tier: int = 0) -> Listed:
+    """Every entry once, in order; empty lines and those that begin with `#` are passed over."""
+    listed, known = Listed([]), set[str]()
+    for number, line in enumerate(lines, 1):
+        entry = line.strip()
+        if not entry or entry.startswith("#"):
+            continue
+        try:
+            proxy = parse(entry, scheme=scheme, tier=tier)
+        except BadProxy as error:
+            listed.rejected.append((number, str(error)))
+            continue
+        if proxy.name in known:
+            listed.duplicates += 1
+            continue
+        known.add(proxy.name)
+        listed.proxies.append(proxy)
+    return listed
+
+
+def _with_trailing_login(text: str) -> tuple[str, str, str] | None:
+    """`host:port:user:password`, as sellers of proxies write it; the password is whatever is left."""
+    parts = text.split(":", 3)
+    if len(parts) < 3 or text.startswith("[") or not parts[1].isdecimal():
+        return None
+    return f"{parts[0]}:{parts[1]}", parts[2], parts[3] if len(parts) > 3 else ""
+
+
+def _place(text: str) -> tuple[str, int]:
+    if found := _BRACKETED.fullmatch(text):
+        host, port = found.groups()
+    else:
+        host, _, port = text.partition(":")
+        if not _HOST.fullmatch(host):
+            raise BadProxy("its host is not a name or an address")
+    if not port:
+        raise BadProxy("it has no port")
+    if not port.isascii() or not port.isdecimal() or len(port) > 5 or not 0 < int(port) < 65536:
+        raise BadProxy("its port is not a number from 1 to 65535")
+    return host.lower(), int(port)

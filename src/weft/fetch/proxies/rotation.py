@@ -1,0 +1,199 @@
+"""Which proxy a request goes through: by what each has shown, and by what a site has done to it.
+
+The rules, each for itself small:
+- A tier is used before the next, dearer one. A site that blocks several proxies of its tier moves up for a while.
+- Within a tier chance decides, weighted by score: the share of good answers over the time they take. A proxy that is
+  bad is asked seldom, not never, so that it can become good again.
+- A failure of the proxy itself makes it rest, everywhere, twice as long each time. A block by a site bans it there.
+- A sticky site keeps its proxy until that rests or is banned. Sites that are apart never share one.
+Times come from the caller; nothing here waits or sends.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from enum import Enum
+
+from weft.fetch.proxies.entry import Proxy
+
+FIRST_REST_S, LONGEST_REST_S = 30.0, 3600.0
+FIRST_BAN_S, LONGEST_BAN_S = 300.0, 6 * 3600.0
+BLOCKS_PER_TIER = 3  # so many blocks of a site in a row, and the next tier is tried
+RAISED_S = 1800.0
+FAILS_TO_DIE = 5  # in a row: not usable until it is tested again
+_WEIGHT = 0.2  # of the newest answer in a mean
+_SLOW_S = 1.0  # a proxy that takes so long has half the score of one that takes no time
+
+
+class Outcome(Enum):
+    """How a request through a proxy ended."""
+
+    OK = "ok"
+    FAILED = "failed"  # the proxy did not answer, or refused
+    BLOCKED = "blocked"  # the site answered that it does not want it
+
+
+class Standing:
+    """What one proxy has shown."""
+
+    __slots__ = ("bans", "failures", "good", "latency_s", "proxy", "rests_until", "used")
+
+    def __init__(self, proxy: Proxy, latency_s: float = _SLOW_S) -> None:
+        self.proxy = proxy
+        self.good = 0.75  # the mean of its answers: a new one is trusted, but not as one that has shown it
+        self.latency_s = latency_s
+        self.failures = 0  # in a row
+        self.rests_until = 0.0
+        self.used = 0
+        self.bans: dict[str, tuple[float, float]] = {}  # domain -> until, length
+
+    @property
+    def score(self) -> float:
+        """0 to 1."""
+        return self.good * _SLOW_S / (_SLOW_S + self.latency_s)
+
+    @property
+    def is_dead(self) -> bool:
+        """It has failed too often in a row."""
+        return self.failures >= FAILS_TO_DIE
+
+    def is_free(self, now: float) -> bool:
+        """Whether it may be used at all."""
+        return not self.is_dead and now >= self.rests_until
+
+    def may_ask(self, domain: str, now: float) -> bool:
+        """Whether it may be used for a domain."""
+        return self.is_free(now) and now >= self.bans.get(domain, (0.0, 0.0))[0]
+
+
+class _Site:
+    """What a domain has done to proxies."""
+
+    __slots__ = ("blocks", "proxy", "raised_until", "tier")
+
+    def __init__(self) -> None:
+        self.blocks = 0  # in a row
+        self.tier = 0
+        self.raised_until = 0.0
+        self.proxy: str | None = None  # the one that it keeps
+
+
+class Rotation:
+    """The proxies of one crawl or service; from one thread."""
+
+    def __init__(self, proxies: Iterable[Proxy] = (), chance: random.Random | None = None) -> None:
+        self._standings = {proxy.name: Standing(proxy) for proxy in proxies}
+        self._sites: dict[str, _Site] = {}
+        self._apart: dict[str, str] = {}  # proxy -> the domain that shares it with no other of its kind
+        self._chance = chance or random.Random()  # noqa: S311: spreads load, keeps no secret
+
+    def __len__(self) -> int:
+        return len(self._standings)
+
+    @property
+    def standings(self) -> list[Standing]:
+        """Every proxy, in the order in which they came."""
+        return list(self._standings.values())
+
+    def usable(self, now: float) -> int:
+        """How many may be used now."""
+        return sum(standing.is_free(now) for standing in self._standings.values())
+
+    def replace(self, proxies: Iterable[tuple[Proxy, float]]) -> None:
+        """Those that there are from now on, with their latencies; what is known of the ones that stay is kept.
+
+        One that was tested and is here again has passed: its failures are over. Bans are the sites', and stay.
+        """
+        standings: dict[str, Standing] = {}
+        for proxy, latency_s in proxies:
+            standing = self._standings.get(proxy.name)
+            if standing is None:
+                standing = Standing(proxy, latency_s)
+            standing.proxy, standing.failures, standing.rests_until = proxy, 0, 0.0
+            standings[proxy.name] = standing
+        self._standings = standings
+        self._apart = {name: domain for name, domain in self._apart.items() if name in standings}
+
+    def choose(self, domain: str, now: float, *, sticky: bool = False, apart: bool = False) -> Proxy | None:
+        """The proxy for the next request to a domain; None if none may be used now (see `next_free`)."""
+        site = self._sites.setdefault(domain, _Site())
+        if site.tier and now >= site.raised_until:
+            site.tier = 0
+        if sticky and site.proxy is not None:
+            kept = self._standings.get(site.proxy)
+            if kept is not None and kept.may_ask(domain, now):
+                kept.used += 1
+                return kept.proxy
+        free = [
+            standing
+            for standing in self._standings.values()
+            if standing.may_ask(domain, now) and not (apart and self._is_anothers(standing, domain))
+        ]
+        if not free:
+            return None
+        chosen = self._weighted(_of_tier(free, site.tier))
+        chosen.used += 1
+        if sticky:
+            site.proxy = chosen.proxy.name
+        if apart:
+            self._apart[chosen.proxy.name] = domain
+        return chosen.proxy
+
+    def ended(self, name: str, domain: str, outcome: Outcome, took_s: float, now: float) -> None:
+        """How a request went; `name` is the proxy's."""
+        standing, site = self._standings.get(name), self._sites.setdefault(domain, _Site())
+        if outcome is Outcome.BLOCKED:
+            self._blocked(site, now)
+        elif outcome is Outcome.OK:
+            site.blocks = 0
+        if standing is None:  # it was replaced meanwhile
+            return
+        standing.good += _WEIGHT * ((outcome is Outcome.OK) - standing.good)
+        if outcome is Outcome.FAILED:
+            standing.failures += 1
+            rest_s = min(LONGEST_REST_S, FIRST_REST_S * 2 ** (standing.failures - 1))
+            standing.rests_until = max(standing.rests_until, now + rest_s)
+            return
+        standing.failures = 0
+        standing.latency_s += _WEIGHT * (took_s - standing.latency_s)
+        if outcome is Outcome.BLOCKED:
+            length_s = min(LONGEST_BAN_S, max(FIRST_BAN_S, 2 * standing.bans.get(domain, (0.0, 0.0))[1]))
+            standing.bans[domain] = (now + length_s, length_s)
+        else:
+            standing.bans.pop(domain, None)
+
+    def next_free(self, domain: str, now: float) -> float | None:
+        """When a proxy may be used for a domain again; None if none will without another test."""
+        times = [
+            max(standing.rests_until, standing.bans.get(domain, (0.0, 0.0))[0], now)
+            for standing in self._standings.values()
+            if not standing.is_dead
+        ]
+        return min(times, default=None)
+
+    def forget(self, domain: str) -> None:
+        """A site has ended: what it kept for itself is free."""
+        self._sites.pop(domain, None)
+        self._apart = {name: other for name, other in self._apart.items() if other != domain}
+
+    def _is_anothers(self, standing: Standing, domain: str) -> bool:
+        return self._apart.get(standing.proxy.name, domain) != domain
+
+    def _blocked(self, site: _Site, now: float) -> None:
+        site.proxy = None
+        site.blocks += 1
+        if site.blocks >= BLOCKS_PER_TIER:
+            site.blocks = 0
+            site.tier += 1
+            site.raised_until = now + RAISED_S
+
+    def _weighted(self, standings: list[Standing]) -> Standing:
+        return self._chance.choices(standings, [max(0.02, standing.score) for standing in standings])[0]
+
+
+def _of_tier(free: list[Standing], tier: int) -> list[Standing]:
+    """Those of the lowest tier that is allowed and has any; of the highest there is, where all are below."""
+    tiers = {standing.proxy.tier for standing in free}
+    wanted = min((one for one in tiers if one >= tier), default=max(tiers))
+    return [standing for standing in free if standing.proxy.tier == wanted]
