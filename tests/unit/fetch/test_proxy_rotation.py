@@ -24,7 +24,9 @@ def taken(made: Rotation, count: int = 300, now: float = 0.0, domain: str = "sit
     return Counter(proxy.host for _ in range(count) if (proxy := made.choose(domain, now, **how)) is not None)
 
 
-def end(made: Rotation, host: str, outcome: Outcome, now: float = 0.0, domain: str = "site", took_s: float = 0.1) -> None:
+def end(
+    made: Rotation, host: str, outcome: Outcome, now: float = 0.0, domain: str = "site", took_s: float = 0.1
+) -> None:
     made.ended(f"http://{host}:80", domain, outcome, took_s, now)
 
 
