@@ -107,6 +107,14 @@ def nginx_here() -> None:
         _is_missing("no nginx")
 
 
+@pytest.fixture(scope="session")
+def proxies_here() -> None:
+    """For tests of real proxies; a run that requires its tools fails without them."""
+    for program in ("tinyproxy", "microsocks"):
+        if shutil.which(program) is None:
+            _is_missing(f"no {program}")
+
+
 @pytest.fixture
 def mount_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
     """Mounts a disk of its own, as small as wanted: `mount_disk("1m")`."""

@@ -19,6 +19,7 @@ class ServeCommand(SettingsCommand):
         "server": "Where to listen",
         "jobs": "Tasks",
         "fetch": "How to ask for pages",
+        "proxy": "Proxies",
         "log": "Logs",
     }
 

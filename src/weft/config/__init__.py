@@ -21,6 +21,7 @@ from weft.config.keys import Key, accepted, json_schema, keys, own_names
 from weft.config.loading import Loaded, load, load_service
 from weft.config.masking import masked
 from weft.config.pods import PodSpec, PodsSection, RedisSection, numbers
+from weft.config.proxies import ProxySection
 from weft.config.service import JobsSection, ServerSection, ServiceConfig, ServicesSection
 from weft.config.sources import DEBUG_PODS, checks_pod_assignment
 from weft.config.tree import COMPUTED, CRAWL, PATTERNS, SERVICE, Config, Product, product_named
@@ -44,6 +45,7 @@ __all__ = [
     "PodsSection",
     "PolitenessSection",
     "Product",
+    "ProxySection",
     "RedisSection",
     "RunSection",
     "ScopeSection",

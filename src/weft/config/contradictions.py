@@ -49,9 +49,22 @@ def _host_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]
             known = "text, html, xml, json or pdf"
             yield "accept", f"{pattern!r} is no content type: write {known}, a glob as image/*, or */* for everything"
     yield from _name_server_contradictions(values["dns_servers"])
+    yield from _proxy_contradictions(values)
     for host, login in values["auth"].items():
         if ":" not in login:
             yield "auth", f"{host}: write user:password"
+
+
+def _proxy_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name in ("proxy_sticky", "proxy_apart", "direct_fallback"):
+        if values[name] and values["proxies"] is None and not values["proxy_sources"]:
+            yield name, "there are no proxies: give a file of them, `proxies=FILE`"
+    if values["proxy_sources"] and values["proxy_test_url"] is None:
+        yield "proxy_sources", "are collected and tested: give the page to test them with, `proxy_test_url=URL`"
+    for name in ("proxy_test_url", "proxy_test_tls_url"):
+        schemes = "https" if name == "proxy_test_tls_url" else "https?"
+        if values[name] is not None and not re.match(schemes + r"://[^/\s]", values[name]):
+            yield name, f"{values[name]!r} is no URL that begins with {schemes.replace('?', ':// or http')}://"
 
 
 def _name_server_contradictions(servers: tuple[str, ...]) -> Iterator[tuple[str, str]]:

@@ -114,6 +114,12 @@ class FetchSection(Section, frozen=True, kw_only=True):
         Annotated[float, Meta(ge=0.25, le=60)], Tuning("seconds for a name server to answer the first of three tries")
     ] = field(default=2.0, name="dns_timeout")
     allow_private: Annotated[bool, Help("crawl loopback and private addresses, too")] = False
+    proxies: Annotated[
+        str | None, Help("file of proxies, one a line, or a live_proxies.json: all requests go through them")
+    ] = None
+    proxy_sticky: Annotated[bool, Help("keep one proxy for a site, for as long as it works")] = False
+    proxy_apart: Annotated[bool, Help("never use one proxy for two sites")] = False
+    direct_fallback: Annotated[bool, Help("ask sites directly while no proxy is free, instead of waiting")] = False
 
     def user_agent(self) -> str:
         """The user agent that is sent."""

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 from weft.config.crawl import FetchSection
+from weft.config.proxies import ProxySection
 from weft.config.section import Help, Positive, Seconds, Section, Texts, Timeout, Tuning
 
 
@@ -82,5 +83,6 @@ class ServiceConfig(Struct, frozen=True, kw_only=True):
     server: ServerSection
     jobs: JobsSection
     fetch: FetchSection
+    proxy: ProxySection
     services: ServicesSection
     log: ServiceLogSection

@@ -18,6 +18,10 @@ DEBUG_PODS = "WEFT_DEBUG_POD_ASSIGNMENT"
 SWITCHES = re.compile(r"WEFT_(DEBUG.*|REQUIRE_.*|TEST_.*|RUNTIME_DIR|SERVER|API_KEY)")
 
 
+# What a setting is called elsewhere, without our prefix.
+ALIASES = {"MIN_PROXIES_FOR_SCRAPING": "min_proxies"}
+
+
 def checks_pod_assignment(environment: Mapping[str, str] | None = None) -> bool:
     """Whether the pods shall check every URL that they take in (WEFT_DEBUG_POD_ASSIGNMENT)."""
     return (os.environ if environment is None else environment).get(DEBUG_PODS, "").lower() in ("1", "true")
@@ -30,9 +34,9 @@ def from_environment(
     for variable, text in environment.items():
         if variable == DEBUG_PODS and text.lower() not in ("", "0", "1", "false", "true"):
             problems.append(f"environment: {variable}: {text!r} is not accepted; use true or false")
-        if not variable.startswith("WEFT_") or SWITCHES.fullmatch(variable):
+        if variable not in ALIASES and (not variable.startswith("WEFT_") or SWITCHES.fullmatch(variable)):
             continue
-        name = variable.removeprefix("WEFT_").lower()
+        name = ALIASES.get(variable) or variable.removeprefix("WEFT_").lower()
         if name not in own:
             if any(name in own_names(keys(product)) for product in PRODUCTS):
                 continue  # another product's: one environment may serve all of them

@@ -20,6 +20,7 @@ from weft.config.crawl import (
     StoreSection,
 )
 from weft.config.pods import PodsSection, RedisSection
+from weft.config.proxies import ProxySection
 from weft.config.service import ServiceConfig
 
 
@@ -29,6 +30,7 @@ class Config(Struct, frozen=True, kw_only=True):
     scope: ScopeSection
     politeness: PolitenessSection
     fetch: FetchSection
+    proxy: ProxySection
     limits: LimitsSection
     extract: ExtractSection
     store: StoreSection
@@ -80,7 +82,7 @@ NOT_KEPT = frozenset(
     {"max_duration", "seed_file", "resume", "fresh", "retry_failed", "recrawl", "data_dirs", "log_dir"}
 )
 PATTERNS = frozenset({"include", "exclude"})
-SECRET_KEYS = frozenset({"auth", "headers", "redis_password", "pods"})
+SECRET_KEYS = frozenset({"auth", "headers", "redis_password", "pods", "proxy_sources"})
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,19 @@ class Settings(TypedDict, total=False):
     dns_servers: str | Sequence[str]
     dns_timeout: float
     allow_private: bool
+    proxies: str | None
+    proxy_sticky: bool
+    proxy_apart: bool
+    direct_fallback: bool
+    proxy_sources: str | Sequence[str]
+    proxy_test_url: str | None
+    proxy_test_tls_url: str | None
+    min_proxies: int
+    proxy_refresh_seconds: float
+    proxy_refresh_pause_seconds: float
+    proxy_test_timeout: float
+    proxy_chunk: int
+    proxy_parallel_tests: int
     max_pages: int | None
     max_duration: float | None
     max_pages_per_domain: int | None

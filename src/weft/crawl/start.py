@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft import urls
@@ -26,6 +27,7 @@ from weft.engine.extraction import extraction_of
 from weft.engine.limits import check_email
 from weft.engine.machine import check_clock
 from weft.errors import BadInput, Busy, Occupied, installing
+from weft.fetch.proxies.pool import check as check_proxies
 from weft.frontier.admission import read_domains
 from weft.frontier.redis.connection import peers
 from weft.supervise.node import NodeMetrics
@@ -121,6 +123,8 @@ def _prepare(
         )
     check_email([*seeds, *first], config.fetch)
     extraction_of(config.extract)
+    if config.fetch.proxies is not None:
+        check_proxies(Path(config.fetch.proxies))
     if config.scope.exclude_file:
         read_domains(config.scope.exclude_file)
     check_nodes(loaded)

@@ -105,7 +105,7 @@ class Fetching(Parts):
         most = most_in_flight(self.config.fetch.workers)
         # Its files are made where the pages go: they have no name, and the disk is the one that must have room anyway.
         self.bodies = Spool(self.config.fetch.body_memory_bytes, self.folder)
-        self.ways = Ways(client_for(most, self.bodies), most)
+        self.ways = Ways(client_for(most, self.bodies, self.config.proxy, self.folder), most)
         self._flight = Flight(most)
         self.metrics.before_save.append(lambda: self.metrics.names(self.ways.lookups()))
         self.metrics.before_save.append(lambda: self.metrics.bodies(self.bodies))

@@ -26,6 +26,7 @@ _SECTIONS = frozenset({"scope", "politeness", "fetch", "limits", "extract"})
 _ENGINES = frozenset(
     {"politeness_scope", "fetcher_workers", "parser_children", "seed_file", "lease_seconds", "machine_clock"}
 )
+_ENGINES_SECTIONS = frozenset({"proxy"})
 _SHARED = frozenset({"store", "html_parser", "log_dir", "log_level"})
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=str).encode
 _encode_as_given = msgspec.json.Encoder(enc_hook=str).encode  # the order of rules is that of their fields
@@ -35,7 +36,7 @@ def of_crawl(given: Mapping[str, Any]) -> dict[str, Any]:
     """Settings under their keys' names; BadConfig for what is none of a crawl's."""
 
     def problem(key: str, section: str) -> str:
-        if key in _SHARED or (key in _ENGINES and key != "seed_file"):
+        if key in _SHARED or section in _ENGINES_SECTIONS or (key in _ENGINES and key != "seed_file"):
             return "is a setting of the engine, not of one crawl"
         if section not in _SECTIONS or key == "seed_file":
             return "is a setting of `weft crawl`; a crawl in an engine has none"
@@ -48,7 +49,7 @@ def of_engine(given: Mapping[str, Any]) -> dict[str, Any]:
     """Settings under their keys' names: the engine's own, and the crawls' defaults."""
 
     def problem(key: str, section: str) -> str:
-        is_one = key in _SHARED or (section in _SECTIONS and key != "seed_file")
+        is_one = key in _SHARED or section in _ENGINES_SECTIONS or (section in _SECTIONS and key != "seed_file")
         return "" if is_one else "an engine has no such setting"
 
     return _by_key(given, problem)
@@ -118,6 +119,8 @@ def trust_of(fetch: FetchSection) -> str:
     unusual = [fetch.resolve, not fetch.tls_verify, fetch.allow_private, fetch.auth]
     if fetch.dns_servers:
         unusual.append(fetch.dns_servers)
+    if fetch.proxies:
+        unusual += [fetch.proxies, fetch.direct_fallback]
     return sha256(_encode([*unusual, bool(fetch.email)])).hexdigest()[:12] if any(unusual) else ""
 
 

@@ -9,30 +9,62 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
 from weft.bodies import Spool
-from weft.config import FetchSection
-from weft.fetch.client import Client
+from weft.config import FetchSection, ProxySection
+from weft.fetch.client import Client, Refusal
 from weft.fetch.contract import Done, Way
 from weft.fetch.dns import NameCounts
 from weft.fetch.guard import Guard, is_loopback
+from weft.fetch.proxies.client import ProxyClient
+from weft.fetch.proxies.pool import PoolChooser, ProxyPool, live_of, sources_of
+from weft.fetch.proxies.refresh import Refresh
 
 
-def client_for(handles: int, spool: Spool) -> Callable[[FetchSection], Way]:
-    """Makes libcurl clients, which share the memory for bodies. Without an email address they stay on this machine."""
+def client_for(handles: int, spool: Spool, proxy: ProxySection, folder: Path) -> Callable[[FetchSection], Way]:
+    """Makes libcurl clients, which share the memory for bodies, and of those with proxies the pools of these.
+
+    `folder`: where proxies that have passed their test are written down.
+    """
+    pools: dict[tuple[str | None, bool, bool], ProxyPool] = {}
 
     def make(section: FetchSection) -> Way:
-        guard = Guard(section.allow_private)
-
-        def check(address: str) -> str | None:
-            why = guard.check(address)
-            return why or (None if is_loopback(address) else "beyond loopback, which needs `email`")
-
-        return Client(section, refusal=guard.check if section.email else check, handles=handles, spool=spool)
+        refusal = refusal_of(section)
+        if section.proxies is None:
+            return Client(section, refusal=refusal, handles=handles, spool=spool)
+        key = section.proxies, section.allow_private, bool(section.email)
+        if key not in pools:
+            pools[key] = _pool(section, proxy, folder)
+        chooser = PoolChooser(pools[key], sticky=section.proxy_sticky, apart=section.proxy_apart)
+        return ProxyClient(
+            section, refusal=refusal, handles=handles, spool=spool, chooser=chooser,
+            direct_fallback=section.direct_fallback,
+        )  # fmt: skip
 
     return make
+
+
+def refusal_of(section: FetchSection) -> Refusal:
+    """Which addresses may not be asked. Without an email address a crawl stays on this machine."""
+    guard = Guard(section.allow_private)
+
+    def check(address: str) -> str | None:
+        why = guard.check(address)
+        return why or (None if is_loopback(address) else "beyond loopback, which needs `email`")
+
+    return guard.check if section.email else check
+
+
+def _pool(section: FetchSection, proxy: ProxySection, folder: Path) -> ProxyPool:
+    path = section.proxies
+    assert path is not None
+    sources, refresh = sources_of(path, proxy), None
+    if proxy.test_url is not None and sources:
+        refresh = Refresh(sources, proxy, section, refusal_of(section), live_of(path, folder))
+    return ProxyPool(Path(path), proxy, refresh)
 
 
 _key = msgspec.msgpack.Encoder(order="deterministic").encode

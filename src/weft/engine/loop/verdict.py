@@ -7,7 +7,7 @@ from enum import StrEnum
 from weft.records import FetchResult, Reason
 
 # What may succeed another time. Bad certificates, sizes and refused addresses would fail in the same way again.
-RETRYABLE = frozenset({"timeout", "connect", "dns", "reset", "truncated", "protocol", "other"})
+RETRYABLE = frozenset({"timeout", "connect", "dns", "reset", "truncated", "protocol", "proxy", "other"})
 # What says something about the site, not about one page of it.
 SITE_FAILURES = frozenset({"timeout", "connect", "dns", "reset", "tls"})
 _REASONS = frozenset(Reason)

@@ -1,23 +1,25 @@
 """A proxy, and how people write one down.
 
 Lists of proxies come from everywhere, in every form: `host:port`, `host:port:user:password`, `user:password@host:port`,
-a URL. A password may contain `@` or `:`. What cannot be read is told by its line, never by its text: that may hold a
-password.
+a URL; `tier=1` and `country=DE` may follow. A password may contain `@` or `:`. What cannot be read is told by its line,
+never by its text: that may hold a password.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from urllib.parse import quote, unquote
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 SCHEMES = ("http", "https", "socks4", "socks4a", "socks5", "socks5h")
 LONGEST_LINE = 2048
 _ALIASES = {"socks": "socks5", "ssl": "https"}
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252})?")
 _PLACE = re.compile(r"(?:\[[^\]@]*\]|[^:@]*):[0-9]+")
+_TIER, _COUNTRY = re.compile(r"[0-9]{1,3}"), re.compile(r"[A-Za-z]{2}")
 _BRACKETED = re.compile(r"\[([0-9A-Fa-f:.]+)\]:([0-9]{1,5})")
 
 
@@ -101,7 +103,7 @@ def parse_list(lines: Iterable[str], *, scheme: str = "http", tier: int = 0) -> 
         if not entry or entry.startswith("#"):
             continue
         try:
-            proxy = parse(entry, scheme=scheme, tier=tier)
+            proxy = _with_fields(entry, scheme, tier)
         except BadProxy as error:
             listed.rejected.append((number, str(error)))
             continue
@@ -111,6 +113,31 @@ def parse_list(lines: Iterable[str], *, scheme: str = "http", tier: int = 0) -> 
         known.add(proxy.name)
         listed.proxies.append(proxy)
     return listed
+
+
+def with_facts(proxy: Proxy, facts: Mapping[str, str]) -> Proxy:
+    """What else is known of it: `tier`, `country`."""
+    found: dict[str, str | int] = {}
+    if "tier" in facts:
+        if not _TIER.fullmatch(facts["tier"]):
+            raise BadProxy("its tier is not a number from 0 to 999")
+        found["tier"] = int(facts["tier"])
+    if facts.get("country"):
+        if not _COUNTRY.fullmatch(facts["country"]):
+            raise BadProxy("its country is not a code of two letters")
+        found["country"] = facts["country"].upper()
+    return replace(proxy, **found) if found else proxy
+
+
+def _with_fields(entry: str, scheme: str, tier: int) -> Proxy:
+    """`ENTRY tier=1 country=DE`."""
+    if " " not in entry and "\t" not in entry:
+        return parse(entry, scheme=scheme, tier=tier)
+    first, *fields = entry.split()
+    if not all(field.startswith(("tier=", "country=")) for field in fields):
+        return parse(entry, scheme=scheme, tier=tier)
+    facts = dict(field.split("=", 1) for field in fields)
+    return with_facts(parse(first, scheme=scheme, tier=tier), facts)
 
 
 def _with_trailing_login(text: str) -> tuple[str, str, str] | None:

@@ -5,6 +5,8 @@ The rules, each for itself small:
 - Within a tier chance decides, weighted by score: the share of good answers over the time they take. A proxy that is
   bad is asked seldom, not never, so that it can become good again.
 - A failure of the proxy itself makes it rest, everywhere, twice as long each time. A block by a site bans it there.
+- A site that a proxy cannot reach is left to others for a while: which of the two is at fault shows when the proxy
+  reaches no other site either. So a site that is down does not cost all proxies.
 - A sticky site keeps its proxy until that rests or is banned. Sites that are apart never share one.
 Times come from the caller; nothing here waits or sends.
 """
@@ -21,6 +23,7 @@ FIRST_REST_S, LONGEST_REST_S = 30.0, 3600.0
 FIRST_BAN_S, LONGEST_BAN_S = 300.0, 6 * 3600.0
 BLOCKS_PER_TIER = 3  # so many blocks of a site in a row, and the next tier is tried
 RAISED_S = 1800.0
+UNREACHED_TO_FAIL = 3  # so many sites in a row that it cannot reach, and the proxy is at fault
 FAILS_TO_DIE = 5  # in a row: not usable until it is tested again
 _WEIGHT = 0.2  # of the newest answer in a mean
 _SLOW_S = 1.0  # a proxy that takes so long has half the score of one that takes no time
@@ -32,12 +35,13 @@ class Outcome(Enum):
     OK = "ok"
     FAILED = "failed"  # the proxy did not answer, or refused
     BLOCKED = "blocked"  # the site answered that it does not want it
+    UNREACHED = "unreached"  # the proxy works, and could not get to the site
 
 
 class Standing:
     """What one proxy has shown."""
 
-    __slots__ = ("bans", "failures", "good", "latency_s", "proxy", "rests_until", "used")
+    __slots__ = ("bans", "failures", "good", "latency_s", "proxy", "rests_until", "unreached", "used")
 
     def __init__(self, proxy: Proxy, latency_s: float = _SLOW_S) -> None:
         self.proxy = proxy
@@ -46,6 +50,7 @@ class Standing:
         self.failures = 0  # in a row
         self.rests_until = 0.0
         self.used = 0
+        self.unreached: set[str] = set()  # domains, since it has last reached one
         self.bans: dict[str, tuple[float, float]] = {}  # domain -> until, length
 
     @property
@@ -111,6 +116,7 @@ class Rotation:
             if standing is None:
                 standing = Standing(proxy, latency_s)
             standing.proxy, standing.failures, standing.rests_until = proxy, 0, 0.0
+            standing.unreached.clear()
             standings[proxy.name] = standing
         self._standings = standings
         self._apart = {name: domain for name, domain in self._apart.items() if name in standings}
@@ -150,12 +156,19 @@ class Rotation:
         if standing is None:  # it was replaced meanwhile
             return
         standing.good += _WEIGHT * ((outcome is Outcome.OK) - standing.good)
+        if outcome is Outcome.UNREACHED:
+            standing.unreached.add(domain)
+            if len(standing.unreached) < UNREACHED_TO_FAIL:
+                standing.bans[domain] = (now + FIRST_REST_S, 0.0)
+                return
+            outcome = Outcome.FAILED
         if outcome is Outcome.FAILED:
             standing.failures += 1
             rest_s = min(LONGEST_REST_S, FIRST_REST_S * 2 ** (standing.failures - 1))
             standing.rests_until = max(standing.rests_until, now + rest_s)
             return
         standing.failures = 0
+        standing.unreached.clear()
         standing.latency_s += _WEIGHT * (took_s - standing.latency_s)
         if outcome is Outcome.BLOCKED:
             length_s = min(LONGEST_BAN_S, max(FIRST_BAN_S, 2 * standing.bans.get(domain, (0.0, 0.0))[1]))

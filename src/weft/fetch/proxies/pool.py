@@ -1,0 +1,189 @@
+"""The proxies that crawls use: chosen by `rotation`, read from a list or from `live_proxies.json`, and kept up.
+
+One pool for a file in a process, so that what one crawl learns of a proxy counts for all. Where there is a test URL the
+proxies are tested: at first, on a schedule, and when fewer than `min_proxies` are usable; in a thread, by whichever
+process sees it first. What has changed in the files is read again. Without one, a list is used as it is.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from weft import urls
+from weft.config import ProxySection
+from weft.errors import BadInput, Busy, WeftError
+from weft.fetch.proxies import live as live_file
+from weft.fetch.proxies.entry import Listed, Proxy, parse_list
+from weft.fetch.proxies.refresh import Refresh
+from weft.fetch.proxies.rotation import FAILS_TO_DIE, Outcome, Rotation
+from weft.telemetry import Log
+
+LOOK_S = 1.0
+SAY_S = 60.0
+_NEW_LATENCY_S = 1.0
+log = Log("weft.fetch.proxies")
+
+
+def read_list(path: Path) -> Listed:
+    """A list that somebody has written; BadInput where there is no proxy in it."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            listed = parse_list(file)
+    except OSError as error:
+        raise BadInput(f"proxies {path}: {error.strerror}; write one proxy a line into it") from None
+    if not listed.proxies:
+        first = f" (line {listed.rejected[0][0]}: {listed.rejected[0][1]})" if listed.rejected else ""
+        raise BadInput(f"proxies {path}: there is no proxy in it{first}; write one a line, as http://HOST:PORT")
+    return listed
+
+
+def check(path: Path) -> None:
+    """BadInput if there is nothing to use."""
+    if live_file.is_live_file(path):
+        if live_file.read(path) is None:
+            raise BadInput(f"proxies {path}: No such file; `weft proxies refresh` writes it")
+    else:
+        read_list(path)
+
+
+class ProxyPool:
+    """Whoever fetches asks it; from one thread."""
+
+    def __init__(
+        self,
+        path: Path,
+        section: ProxySection,
+        refresh: Refresh | None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """`path`: a list, or a live file. `refresh`: how the proxies are tested; None if they are not."""
+        self._path, self._section, self._refresh = path, section, refresh
+        self._is_list = not live_file.is_live_file(path)
+        self._clock, self._wall = clock, wall
+        self.rotation = Rotation()
+        self._read_from: tuple[Path, int] | None = None  # and when that was written
+        self._next_look = self._next_say = self._next_refresh = 0.0
+        self._thread: threading.Thread | None = None
+
+    def choose(self, host: str, now: float, *, sticky: bool, apart: bool) -> Proxy | None:
+        """The proxy for the next request to a host; None if none is free."""
+        if now >= self._next_look:
+            self._look(now)
+        return self.rotation.choose(urls.domain(host), now, sticky=sticky, apart=apart)
+
+    def ended(self, proxy: Proxy, host: str, outcome: Outcome, took_s: float, now: float) -> None:
+        """How a request went."""
+        if outcome in (Outcome.FAILED, Outcome.BLOCKED):
+            log.info("proxy " + outcome.value, proxy=proxy.name, site=urls.domain(host))
+        self.rotation.ended(proxy.name, urls.domain(host), outcome, took_s, now)
+
+    def _look(self, now: float) -> None:
+        self._next_look = now + LOOK_S
+        self._read()
+        usable = self.rotation.usable(now)
+        if self._refresh is not None:
+            self._keep_up(self._refresh, usable, now)
+        else:
+            self._revive(now)
+        if not usable and now >= self._next_say:
+            self._next_say = now + SAY_S
+            log.warning("no proxy is usable", known=len(self.rotation), file=self._path)
+
+    # -- the files
+
+    def _read(self) -> None:
+        """Takes over what has changed; a file that cannot be read leaves what there is."""
+        source = self._source()
+        written = _written(source)
+        if written is None or self._read_from == (source, written):
+            return
+        try:
+            if live_file.is_live_file(source):
+                found = live_file.read(source)
+                rows = [(one.proxy, one.latency_s) for one in found.proxies] if found is not None else []
+            else:
+                rows = [(proxy, _NEW_LATENCY_S) for proxy in read_list(source).proxies]
+        except BadInput as error:
+            log.warning("proxies cannot be read", why=error)
+            return
+        self._read_from = source, written
+        self.rotation.replace(rows)
+        log.info("proxies", count=len(rows), file=source)
+
+    def _source(self) -> Path:
+        """What is read: of a list that is tested, what has passed since it was written."""
+        if self._refresh is None or not self._is_list:
+            return self._path
+        passed, listed = _written(self._refresh.live), _written(self._path)
+        return self._refresh.live if passed is not None and passed >= (listed or 0) else self._path
+
+    # -- keeping them up
+
+    def _keep_up(self, refresh: Refresh, usable: int, now: float) -> None:
+        if now < self._next_refresh or (self._thread is not None and self._thread.is_alive()):
+            return
+        written = _written(refresh.live)
+        age_s = self._wall() - (written or 0) / 1e9
+        is_old = age_s >= self._section.refresh_s or self._source() != refresh.live
+        if not is_old and (usable >= self._section.least or age_s < self._section.pause_s):
+            return
+        self._next_refresh = now + max(LOOK_S, self._section.pause_s)
+        log.info("testing proxies", usable=usable, least=self._section.least)
+        self._thread = threading.Thread(target=_run, args=(refresh,), name="proxy refresh", daemon=True)
+        self._thread.start()
+
+    def _revive(self, now: float) -> None:
+        """Nobody tests them: one that is given up gets another try when it has rested."""
+        for standing in self.rotation.standings:
+            if standing.is_dead and now >= standing.rests_until:
+                standing.failures = FAILS_TO_DIE - 1
+
+
+class PoolChooser:
+    """A pool as one crawl uses it."""
+
+    def __init__(self, pool: ProxyPool, *, sticky: bool, apart: bool) -> None:
+        self._pool, self._sticky, self._apart = pool, sticky, apart
+
+    def choose(self, host: str, _tag: object, now: float) -> Proxy | None:
+        """See `client.Chooser`."""
+        return self._pool.choose(host, now, sticky=self._sticky, apart=self._apart)
+
+    def ended(self, proxy: Proxy, host: str, outcome: Outcome, took_s: float, now: float) -> None:
+        """How it went."""
+        self._pool.ended(proxy, host, outcome, took_s, now)
+
+
+def sources_of(path: str | None, section: ProxySection) -> list[str]:
+    """Where proxies are collected from: `proxies`, if that is a list, and `proxy_sources`."""
+    listed = [path] if path and not live_file.is_live_file(Path(path)) else []
+    return [*listed, *section.sources]
+
+
+def live_of(path: str | None, folder: Path) -> Path:
+    """Where those that have passed are written down: in `proxies`, if that is such a file, or in the folder."""
+    is_one = path is not None and live_file.is_live_file(Path(path))
+    return Path(str(path)) if is_one else folder / live_file.FILE
+
+
+def _written(path: Path) -> int | None:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None
+
+
+def _run(refresh: Refresh) -> None:
+    try:
+        refresh.run()
+    except Busy:
+        pass  # another process does it
+    except WeftError as error:
+        log.warning("proxies could not be tested", why=error)
+    except Exception:  # the thread's edge: the crawl goes on with what it has
+        log.error("proxies could not be tested", exc_info=True)

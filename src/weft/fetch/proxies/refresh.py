@@ -1,0 +1,187 @@
+"""A refresh: proxies are collected, tested in parallel, and those that pass become the live ones.
+
+    live_proxies.json    what has passed; see `live`
+    live_proxies.lock    held while one refresh runs: a second one, of any process, is refused
+    proxy_refresh.json   how far the last one is: DISPATCHED, PROCESSING, COMPLETE or FAILED, by chunks
+
+A refresh that cannot tell (the test URL answers nobody, no source can be read) changes nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from weft.config import FetchSection, ProxySection
+from weft.errors import BadInput, Busy, WeftError
+from weft.fetch.client import Client, Refusal
+from weft.fetch.proxies import live as live_file
+from weft.fetch.proxies.live import FILE, LiveFile, replace_file
+from weft.fetch.proxies.probe import Probe, Verdict, get
+from weft.fetch.proxies.sources import Collected, collect
+from weft.records import FetchResult
+from weft.telemetry import Log
+
+KIND = "proxy_refresh"
+LIST_SECONDS = 30.0  # for a list that is asked for
+log = Log("weft.fetch.proxies")
+
+
+class RefreshJob(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a refresh is."""
+
+    job_id: str
+    kind: str = KIND
+    status: str = "DISPATCHED"
+    total_chunks: int = 0
+    completed_chunks: int = 0
+    result_count: int = 0
+    started_at: str = ""
+    completed_at: str | None = None
+    error: str = ""
+
+
+class Refreshed(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one."""
+
+    job_id: str
+    tested: int
+    passed: int
+    duplicates: int
+    rejected: int
+    problems: list[str]
+    failures: dict[str, int]  # how many failed, by what
+    seconds: float
+
+
+Told = Callable[[RefreshJob], None]
+
+
+class Refresh:
+    """What is refreshed, and how; `run` does it once."""
+
+    def __init__(
+        self, sources: Sequence[str], section: ProxySection, fetch: FetchSection, refusal: Refusal, live: Path
+    ) -> None:
+        self.sources = list(sources)
+        self.live = live
+        self._section, self._fetch, self._refusal = section, fetch, refusal
+
+    def run(self, told: Told = lambda _: None, job_id: str = "") -> Refreshed:
+        """Collects and tests; Busy while another one runs, BadInput for what the user can correct."""
+        probe = Probe(self._section, self._fetch, self._refusal)
+        if not self.sources:
+            raise BadInput("there is nowhere to take proxies from: set `proxies` or `proxy_sources`")
+        with _lock(self.live):
+            began = datetime.now(UTC)
+            job = _Told(RefreshJob(job_id=job_id or new_id(), started_at=began.isoformat()), self.live, told)
+            try:
+                return self._refreshed(probe, job, began)
+            except WeftError as error:
+                job.tell(status="FAILED", error=str(error), completed_at=datetime.now(UTC).isoformat())
+                raise
+
+    def _refreshed(self, probe: Probe, job: _Told, began: datetime) -> Refreshed:
+        found = collect(self.sources, self._get)
+        if not found.proxies:
+            raise BadInput(f"no proxy was found: {'; '.join(found.problems[:3]) or 'the sources are empty'}")
+        expected = probe.expect()
+        passed, failures = self._test(probe.run(found.proxies, expected), found, job)
+        if not passed and not expected.answers:
+            raise WeftError(f"{self._section.test_url}: answers nobody, directly or by a proxy; the old list stays")
+        now = datetime.now(UTC)
+        kept = LiveFile(
+            tested_at=now.isoformat(), tested=len(found.proxies), proxies=tuple(verdict.live() for verdict in passed)
+        )
+        live_file.write(self.live, kept)
+        job.tell(status="COMPLETE", result_count=len(passed), completed_at=now.isoformat())
+        log.info("proxies tested", tested=len(found.proxies), passed=len(passed), rejected=found.rejected)
+        return Refreshed(
+            job_id=job.job.job_id, tested=len(found.proxies), passed=len(passed), duplicates=found.duplicates,
+            rejected=found.rejected, problems=found.problems, failures=dict(failures.most_common(20)),
+            seconds=round((now - began).total_seconds(), 3),
+        )  # fmt: skip
+
+    def _test(self, verdicts: Iterator[Verdict], found: Collected, job: _Told) -> tuple[list[Verdict], Counter[str]]:
+        """All of them; the fastest first. A chunk is complete when each of its proxies has a verdict."""
+        size = self._section.chunk
+        chunk_of = {proxy.name: number // size for number, proxy in enumerate(found.proxies)}
+        left = Counter(chunk_of.values())
+        job.tell(status="PROCESSING", total_chunks=len(left))
+        passed, failures = list[Verdict](), Counter[str]()
+        for verdict in verdicts:
+            if verdict.why:
+                failures[reason_of(verdict)] += 1
+            else:
+                passed.append(verdict)
+            chunk = chunk_of[verdict.proxy.name]
+            left[chunk] -= 1
+            if not left[chunk]:
+                job.tell(completed_chunks=job.job.completed_chunks + 1, result_count=len(passed))
+        return sorted(passed, key=lambda verdict: verdict.latency_s), failures
+
+    def _get(self, urls: Sequence[str]) -> list[FetchResult]:
+        limits = msgspec.structs.replace(
+            self._fetch, total_timeout_s=LIST_SECONDS, max_body_bytes=live_file.LARGEST_BYTES, accept=("*/*",)
+        )
+        client = Client(limits, refusal=self._refusal, handles=min(16, len(urls)))
+        try:
+            return get(client, urls)
+        finally:
+            client.close()
+
+
+class _Told:
+    """A job that is written down and told as it goes."""
+
+    def __init__(self, job: RefreshJob, live: Path, told: Told) -> None:
+        self.job, self._path, self._told = job, live.with_name(f"{KIND}.json"), told
+        self.tell()
+
+    def tell(self, **changes: object) -> None:
+        self.job = msgspec.structs.replace(self.job, **changes)
+        replace_file(self._path, msgspec.json.encode(self.job))
+        self._told(self.job)
+
+
+def last_job(live: Path) -> RefreshJob | None:
+    """The last refresh, however it ended."""
+    try:
+        return msgspec.json.decode(live.with_name(f"{KIND}.json").read_bytes(), type=RefreshJob)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def new_id() -> str:
+    """For a job."""
+    return secrets.token_hex(8)
+
+
+def reason_of(verdict: Verdict) -> str:
+    """Why it failed, without what is different for each proxy."""
+    return verdict.why.removeprefix(f"{verdict.proxy.name}: ").replace(verdict.proxy.host, "HOST")[:100]
+
+
+@contextmanager
+def _lock(live: Path) -> Iterator[None]:
+    try:
+        live.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(live.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise BadInput(f"{live.parent}: {FILE} cannot be written there: {error.strerror}") from None
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Busy(f"{live.parent}: the proxies are being tested by another process; wait for it to end") from None
+        yield
+    finally:
+        os.close(fd)
