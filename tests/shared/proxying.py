@@ -43,7 +43,7 @@ class EchoSite:
 
             def do_GET(self) -> None:
                 source = self.client_address[0]
-                if self.path != "/robots.txt":
+                if self.path not in ("/robots.txt", "/sitemap.xml"):
                     site.asked.append(Asked(source, self.headers["Host"], self.path, time.monotonic()))
                 status, body = site.answer(source, self.path, str(self.headers))
                 self.send_response(status)
@@ -61,7 +61,7 @@ class EchoSite:
 
     def answer(self, source: str, path: str, headers: str) -> tuple[int, bytes]:
         """What it says to a request."""
-        if path == "/robots.txt":
+        if path in ("/robots.txt", "/sitemap.xml"):
             return 404, b"none"
         if source in self.blocked:
             return 403, b"blocked"

@@ -30,6 +30,7 @@ COMMANDS = {
     "export": ("weft.cli.export", "Write a crawl as JSONL, CSV, Markdown, Parquet, WARC or CDXJ."),
     "jobs": ("weft.cli.jobs", "Submit, watch and stop tasks of a running scrape service."),
     "keys": ("weft.cli.keys", "Make, list and revoke the API keys of a scrape service."),
+    "proxies": ("weft.cli.proxies", "Collect and test proxies, list those that work, try them on a page."),
     "get": ("weft.cli.get", "Print a stored page: headers, body, text or links."),
     "rebuild": ("weft.cli.rebuild", "Make a crawl's index and texts again from its WARC files."),
     "serve": ("weft.cli.serve", "Run the scrape service: tasks over HTTP, in the background."),

@@ -160,11 +160,18 @@ def _write(
             formatter.write_dl(records)
 
 
-def config_flags(command: Callable[..., Any], product: str = "crawl", without: str = "") -> Callable[..., Any]:
-    """Adds a flag for every key of a product, but for those of one section; the command gets those that were given."""
+def config_flags(
+    command: Callable[..., Any], product: str = "crawl", without: str = "", only: Sequence[str] = ()
+) -> Callable[..., Any]:
+    """Adds a flag for every key of a product, but for those of one section; the command gets those that were given.
+
+    `only`: the sections and keys that it has flags for.
+    """
     from weft.config import keys, product_named
 
     known = {name: key for name, key in keys(product_named(product)).items() if key.section != without}
+    if only:
+        known = {name: key for name, key in known.items() if key.section in only or name in only}
     ordered = [*(name for name in FIRST if name in known), *(name for name in known if name not in FIRST)]
     for name in reversed(ordered):
         command = _option(known[name])(command)

@@ -59,12 +59,15 @@ def refusal_of(section: FetchSection) -> Refusal:
 
 
 def _pool(section: FetchSection, proxy: ProxySection, folder: Path) -> ProxyPool:
+    assert section.proxies is not None
+    refresh = refresh_of(section, proxy, folder) if proxy.test_url is not None else None
+    return ProxyPool(Path(section.proxies), proxy, refresh if refresh is not None and refresh.sources else None)
+
+
+def refresh_of(section: FetchSection, proxy: ProxySection, folder: Path) -> Refresh:
+    """How the proxies of these settings are collected and tested; what passes is written down in the folder."""
     path = section.proxies
-    assert path is not None
-    sources, refresh = sources_of(path, proxy), None
-    if proxy.test_url is not None and sources:
-        refresh = Refresh(sources, proxy, section, refusal_of(section), live_of(path, folder))
-    return ProxyPool(Path(path), proxy, refresh)
+    return Refresh(sources_of(path, proxy), proxy, section, refusal_of(section), live_of(path, folder))
 
 
 _key = msgspec.msgpack.Encoder(order="deterministic").encode

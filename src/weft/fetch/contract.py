@@ -1,4 +1,5 @@
-"""What every way out to the network does. There is one so far, libcurl (`client`); `engine/ways.py` chooses.
+"""What every way out to the network does. There are two, libcurl (`client`) and libcurl with
+proxies between (`proxies/client`); `engine/ways.py` chooses.
 
 The loop does not know which way a crawl goes. Every submit ends in exactly one `FetchResult`
 out of `poll`, whatever the server does. For each way must hold what `client` promises: the address guard, the limits of

@@ -171,6 +171,14 @@ def live_of(path: str | None, folder: Path) -> Path:
     return Path(str(path)) if is_one else folder / live_file.FILE
 
 
+def usable_in(path: str | None, folder: Path) -> list[Proxy]:
+    """The proxies of a list, or those that have passed their last test."""
+    if path is not None and not live_file.is_live_file(Path(path)):
+        return read_list(Path(path)).proxies
+    found = live_file.read(live_of(path, folder))
+    return [one.proxy for one in found.proxies] if found is not None else []
+
+
 def _written(path: Path) -> int | None:
     try:
         return path.stat().st_mtime_ns

@@ -120,7 +120,7 @@ class Probe:
             return Expected(200, answers=False)  # perhaps it can be reached by proxies alone
         body = _body(result)
         is_echo = self._mark.encode() in body
-        own = frozenset(_ADDRESS.findall(body)) if is_echo else frozenset()
+        own = frozenset(_ADDRESS.findall(body)) - set(_ADDRESS.findall(self._url.encode())) if is_echo else frozenset()
         return Expected(result.status, is_echo=is_echo, own=own)
 
     def run(self, proxies: Iterable[Proxy], expected: Expected) -> Iterator[Verdict]:

@@ -1,0 +1,176 @@
+"""`weft proxies`: collect and test proxies, list those that work, try them on a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from weft.cli.output import output_flags, print_document, shown
+from weft.cli.serve import ServeCommand
+from weft.cli.settings import config_flags, given, help_all
+
+if TYPE_CHECKING:
+    from weft.config import ServiceConfig
+    from weft.fetch.proxies.live import Live
+    from weft.fetch.proxies.probe import Verdict
+    from weft.fetch.proxies.refresh import RefreshJob
+
+_config_file = click.option("--config", "config_file", metavar="FILE", help="YAML file of settings.")
+
+
+class ProxiesCommand(ServeCommand):
+    """A command with the flags of proxies and of requests."""
+
+    groups = {"server": "Where", "proxy": "Proxies", "fetch": "How to ask"}  # noqa: RUF012 - never changed
+
+
+def _flags(command: Any) -> Any:
+    return config_flags(command, "service", only=("proxy", "fetch", "data_dir"))
+
+
+@click.group()
+def proxies() -> None:
+    """Collect and test proxies, list those that work, try them on a page.
+
+    What works is kept in live_proxies.json of the service's folder. Passwords are never shown.
+    """
+
+
+@proxies.command(cls=ProxiesCommand, context_settings={"max_content_width": 120})
+@_config_file
+@_flags
+@output_flags
+@help_all
+def refresh(config_file: str | None, as_json: bool, quiet: bool, **values: Any) -> int:
+    """Collect proxies from their sources, test each, and keep those that pass.
+
+    The exit code is 3 if fewer than `min_proxies` have passed.
+    """
+    from weft.engine.ways import refresh_of
+
+    config = _loaded(config_file, values)
+    folder = Path(config.server.data_dir)
+    done = refresh_of(config.fetch, config.proxy, folder).run(_nothing if quiet or as_json else _progress)
+    enough = done.passed >= config.proxy.least
+    if as_json:
+        print_document({**_fields(done), "min_proxies": config.proxy.least, "enough": enough})
+        return 0 if enough else 3
+    if not quiet:
+        for problem in done.problems[:10]:
+            click.echo(f"weft: {shown(problem, err=True)}", err=True)
+        for why, count in done.failures.items():
+            click.echo(f"  {count:6,} failed: {shown(why)}")
+    click.echo(f"{done.passed:,} of {done.tested:,} proxies work ({done.seconds:.1f} s)")
+    if not enough:
+        click.echo(f"weft: {config.proxy.least:,} are needed (`min_proxies`)", err=True)
+    return 0 if enough else 3
+
+
+@proxies.command("list", cls=ProxiesCommand, context_settings={"max_content_width": 120})
+@_config_file
+@_flags
+@output_flags
+@help_all
+def list_(config_file: str | None, as_json: bool, quiet: bool, **values: Any) -> int:
+    """List the proxies that have passed their last test, the fastest first."""
+    from weft.fetch.proxies import live
+    from weft.fetch.proxies.pool import live_of
+    from weft.fetch.proxies.refresh import last_job
+
+    config = _loaded(config_file, values)
+    path = live_of(config.fetch.proxies, Path(config.server.data_dir))
+    found, job = live.read(path), last_job(path)
+    rows = found.proxies if found is not None else ()
+    if as_json:
+        tested_at = found.tested_at if found is not None else None
+        refreshed = _fields(job) if job is not None else None
+        print_document({"tested_at": tested_at, "proxies": [_facts(one) for one in rows], "refresh": refreshed})
+        return 0
+    for one in rows:
+        tls = {None: "-", True: "tls", False: "no tls"}[one.tls]
+        about = f"{one.latency_s * 1000:7.0f} ms  {one.anonymity:11}  {tls:6}  tier {one.tier}  {one.country}"
+        click.echo(f"{shown(one.proxy.name):48}  {about}".rstrip())
+    if not quiet and not rows:
+        click.echo("no proxies; `weft proxies refresh` tests them", err=True)
+    return 0
+
+
+@proxies.command(cls=ProxiesCommand, context_settings={"max_content_width": 120})
+@click.argument("url")
+@_config_file
+@_flags
+@output_flags
+@help_all
+def test(url: str, config_file: str | None, as_json: bool, quiet: bool, **values: Any) -> int:
+    """Ask for a page through each proxy, and tell how that went; nothing is kept.
+
+    Of those in live_proxies.json, or of the list in `proxies`. The exit code is 1 if none works.
+    """
+    from msgspec.structs import replace
+
+    from weft.engine.ways import refusal_of
+    from weft.errors import BadInput
+    from weft.fetch.proxies.pool import usable_in
+    from weft.fetch.proxies.probe import Probe
+
+    config = _loaded(config_file, {**values, "proxy_test_url": url})
+    section = replace(config.proxy, tls_url=None)
+    found = usable_in(config.fetch.proxies, Path(config.server.data_dir))
+    if not found:
+        raise BadInput("there are no proxies to test: give a list, `proxies=FILE`, or run `weft proxies refresh`")
+    probe = Probe(section, config.fetch, refusal_of(config.fetch))
+    verdicts = sorted(probe.run(found, probe.expect()), key=lambda one: (bool(one.why), one.latency_s))
+    works = any(not one.why for one in verdicts)
+    if as_json:
+        print_document({"url": url, "results": [_judged(one) for one in verdicts]})
+        return 0 if works else 1
+    for one in verdicts:
+        told = one.why.removeprefix(f"{one.proxy.name}: ") or f"{one.latency_s * 1000:.0f} ms, {one.anonymity}"
+        if not (quiet and one.why):
+            click.echo(f"{'failed' if one.why else 'works':6}  {shown(one.proxy.name):48}  {shown(told)}")
+    return 0 if works else 1
+
+
+def _loaded(config_file: str | None, values: dict[str, Any]) -> ServiceConfig:
+    from weft.config import load_service
+
+    return load_service(config_file, flags=given(values, "service"))
+
+
+def _nothing(_: RefreshJob) -> None:
+    pass
+
+
+def _progress(job: RefreshJob) -> None:
+    if job.status == "PROCESSING":
+        done = f"{job.completed_chunks:,} of {job.total_chunks:,} chunks, {job.result_count:,} work"
+        click.echo(f"weft: testing proxies: {done}", err=True)
+
+
+def _fields(struct: Any) -> dict[str, Any]:
+    import msgspec
+
+    return dict(msgspec.structs.asdict(struct))
+
+
+def _facts(one: Live) -> dict[str, Any]:
+    return {
+        "proxy": one.proxy.name,
+        "latency_s": one.latency_s,
+        "anonymity": one.anonymity,
+        "tls": one.tls,
+        "tier": one.tier,
+        "country": one.country or None,
+    }
+
+
+def _judged(one: Verdict) -> dict[str, Any]:
+    return {
+        "proxy": one.proxy.name,
+        "works": not one.why,
+        "latency_s": None if one.why else round(one.latency_s, 4),
+        "anonymity": one.anonymity,
+        "error": one.why or None,
+    }

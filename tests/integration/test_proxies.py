@@ -1,0 +1,154 @@
+"""Crawls through real proxies, and `weft proxies`: seen by the site, and in the proxies' own logs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pace import patience
+from proxying import EchoSite, Proxies, free_port, hijacks
+
+pytestmark = pytest.mark.usefixtures("proxies_here")
+PAGES = 12
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[EchoSite]:
+    with EchoSite(("127.0.0.1", "127.0.0.2"), PAGES) as running:
+        yield running
+
+
+@pytest.fixture
+def proxies(tmp_path: Path) -> Iterator[Proxies]:
+    folder = tmp_path / "proxies"
+    folder.mkdir()
+    with Proxies(folder) as running:
+        yield running
+
+
+def weft(*arguments: str, exit_code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "weft", *arguments], capture_output=True, text=True, timeout=patience(60),
+        env={**os.environ, **environment},
+    )  # fmt: skip
+    assert done.returncode == exit_code, done.stderr + done.stdout
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def crawl(folder: Path, site: EchoSite, listed: Path, *flags: str, hosts: int = 1, exit_code: int = 0) -> Counter[str]:
+    """Crawls the site through a list; how often each source has asked it for a page."""
+    before = len(site.asked)
+    seeds = [f"http://127.0.0.{number}:{site.port}/page/0" for number in range(1, hosts + 1)]
+    weft(
+        "crawl", *seeds, "--data-dir", str(folder / "data"), "--proxies", str(listed), "--allow-private",
+        "--delay", "0.05", "--prometheus-port", "0", "--retry-backoff-seconds", "0.05", *flags, exit_code=exit_code,
+    )  # fmt: skip
+    return Counter(asked.source for asked in site.asked[before:])
+
+
+def test_a_crawl_goes_through_its_proxies_alone_and_leaves_out_those_that_fail_or_are_blocked(
+    tmp_path: Path, site: EchoSite, proxies: Proxies
+) -> None:
+    http = proxies.tinyproxy("127.0.0.3", "user secret77")
+    socks = proxies.microsocks("127.0.0.4", "user", "p@ss")
+    unwanted = proxies.tinyproxy("127.0.0.7")
+    site.blocked = {"127.0.0.7"}
+    listed = tmp_path / "list.txt"
+    listed.write_text(
+        f"# mine\nhttp://user:secret77@127.0.0.1:{http.port}\nsocks5://user:p@ss@127.0.0.1:{socks.port}\n"
+        f"127.0.0.1:{unwanted.port}\n127.0.0.1:{free_port()}\nrubbish\n"
+    )
+    sources = crawl(tmp_path, site, listed, hosts=2)
+    site.blocked = set()
+    assert set(sources) <= {"127.0.0.3", "127.0.0.4", "127.0.0.7"}, "nothing went out directly"
+    assert min(sources["127.0.0.3"], sources["127.0.0.4"]) > 0, "all that work have their turn"
+    assert sources["127.0.0.7"] <= 2, "a block at each of two sites bans it there"
+    assert len(http.requests()) >= sources["127.0.0.3"]
+    assert len(socks.requests()) > 0
+    everything = b"".join(path.read_bytes() for path in (tmp_path / "data").rglob("*") if path.is_file())
+    assert b"secret77" not in everything
+    assert b"p@ss" not in everything
+
+
+def test_a_crawl_without_a_usable_proxy_waits_and_asks_nobody(tmp_path: Path, site: EchoSite, proxies: Proxies) -> None:
+    listed = tmp_path / "list.txt"
+    listed.write_text(f"127.0.0.1:{free_port()}\n")
+    assert not crawl(tmp_path, site, listed, "--max-duration", "3", exit_code=3)
+    sources = crawl(tmp_path, site, listed, "--resume", "--direct-fallback")
+    assert sources == {"127.0.0.1": PAGES}
+
+
+def test_a_site_keeps_its_proxy_and_two_sites_have_two(tmp_path: Path, site: EchoSite, proxies: Proxies) -> None:
+    running = [proxies.tinyproxy(f"127.0.0.{number}") for number in (11, 12, 13)]
+    listed = tmp_path / "list.txt"
+    listed.write_text("".join(f"127.0.0.1:{one.port}\n" for one in running))
+    before = len(site.asked)
+    sources = crawl(tmp_path, site, listed, "--proxy-sticky", "--proxy-apart", hosts=2)
+    assert sum(sources.values()) == 2 * PAGES
+    by_host = {host: {one.source for one in site.asked[before:] if one.host == host} for host in _hosts(site)}
+    assert all(len(found) == 1 for found in by_host.values()), by_host
+    assert len(set.union(*by_host.values())) == 2
+
+
+def _hosts(site: EchoSite) -> list[str]:
+    return [f"127.0.0.{number}:{site.port}" for number in (1, 2)]
+
+
+def test_too_few_proxies_are_tested_while_the_crawl_runs(tmp_path: Path, site: EchoSite, proxies: Proxies) -> None:
+    fine, wrong = proxies.tinyproxy("127.0.0.3"), proxies.listening(hijacks)
+    listed = tmp_path / "list.txt"
+    listed.write_text(f"127.0.0.1:{wrong}\n127.0.0.1:{fine.port}\n")
+    test_url = f"http://127.0.0.1:{site.port}/test"
+    sources = crawl(
+        tmp_path, site, listed, "--proxy-test-url", test_url, "--proxy-refresh-pause-seconds", "0.2", "--delay", "0.2",
+    )  # fmt: skip
+    kept = json.loads((tmp_path / "data" / "live_proxies.json").read_text())
+    assert [one["url"] for one in kept["proxies"]] == [f"http://127.0.0.1:{fine.port}"]
+    tests = [line for line in fine.requests() if "/test" in line]
+    assert len(tests) >= 2, "at first, and again because one is fewer than `min_proxies`"
+    assert sources["127.0.0.3"] >= len(tests)
+
+
+def test_proxies_are_refreshed_listed_and_tried_without_their_passwords(
+    tmp_path: Path, site: EchoSite, proxies: Proxies
+) -> None:
+    running, port = proxies.tinyproxy("127.0.0.3", "user secret77"), free_port()
+    listed, folder = tmp_path / "list.txt", ("--data-dir", str(tmp_path / "service"))
+    listed.write_text(f"user:secret77@127.0.0.1:{running.port}\nother:secret88@127.0.0.1:{port}\n")
+    settings = (*folder, "--allow-private", "--proxies", str(listed), "--proxy-test-url", site.url)
+    few = weft("proxies", "refresh", *settings, exit_code=3)
+    enough = weft("proxies", "refresh", "--json", *settings, MIN_PROXIES_FOR_SCRAPING="1")
+    told = json.loads(enough.stdout)
+    assert (told["tested"], told["passed"], told["enough"]) == (2, 1, True)
+    shown = weft("proxies", "list", "--json", *folder)
+    (one,) = json.loads(shown.stdout)["proxies"]
+    assert one["proxy"] == f"http://user@127.0.0.1:{running.port}"
+    plain = weft("proxies", "list", *folder)
+    tried = weft("proxies", "test", site.url, "--json", "--allow-private", "--proxies", str(listed))
+    assert [result["works"] for result in json.loads(tried.stdout)["results"]] == [True, False]
+    for said in (few, enough, shown, plain, tried):
+        assert "secret" not in said.stdout + said.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("crawl", "http://127.0.0.1:1/", "--proxies", "no-such-file.txt"), "no-such-file.txt"),
+        (("crawl", "http://127.0.0.1:1/", "--direct-fallback"), "--proxies"),
+        (("proxies", "refresh", "--proxies", __file__), "--proxy-test-url"),
+        (("proxies", "refresh", "--proxy-test-url", "ftp://x/"), "--proxy-test-url"),
+        (("proxies", "refresh", "--proxy-test-url", "http://127.0.0.1:1/"), "--proxy-sources"),
+        (("proxies", "test", "http://127.0.0.1:1/"), "weft proxies refresh"),
+    ],
+)
+def test_bad_input_is_one_message(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    done = weft(*arguments, "--data-dir", str(tmp_path / "none"), exit_code=2)
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) <= 3
