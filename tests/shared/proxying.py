@@ -52,7 +52,7 @@ class EchoSite:
                 self.end_headers()
                 self.wfile.write(body)
 
-            def log_message(self, format: str, *args: object) -> None:
+            def log_message(self, *_: object) -> None:
                 pass
 
         self._servers = [_Server((addresses[0], 0), Handler)]

@@ -23,6 +23,7 @@ _config_file = click.option("--config", "config_file", metavar="FILE", help="YAM
 class ProxiesCommand(ServeCommand):
     """A command with the flags of proxies and of requests."""
 
+    all_of = frozenset({"proxy"})
     groups = {"server": "Where", "proxy": "Proxies", "fetch": "How to ask"}  # noqa: RUF012 - never changed
 
 

@@ -61,6 +61,7 @@ class SettingsCommand(click.Command):
 
     groups = GROUPS
     product = "crawl"
+    all_of: frozenset[str] = frozenset()  # sections of which `--help` has every flag
     tuning = "What tunes a crawl (retries, breakers, timeouts, processes, Redis)"
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -73,7 +74,7 @@ class SettingsCommand(click.Command):
         ]
         for section, heading in self.groups.items():
             shown = [option for option in settings if option.key.section == section]
-            shown = [option for option in shown if _ALL in ctx.meta or not option.key.tuning]
+            shown = [option for option in shown if _ALL in ctx.meta or section in self.all_of or not option.key.tuning]
             _write(ctx, formatter, heading, shown)
         _write(ctx, formatter, "Output and help", others)
 

@@ -114,12 +114,10 @@ class FetchSection(Section, frozen=True, kw_only=True):
         Annotated[float, Meta(ge=0.25, le=60)], Tuning("seconds for a name server to answer the first of three tries")
     ] = field(default=2.0, name="dns_timeout")
     allow_private: Annotated[bool, Help("crawl loopback and private addresses, too")] = False
-    proxies: Annotated[
-        str | None, Help("file of proxies, one a line, or a live_proxies.json: all requests go through them")
-    ] = None
-    proxy_sticky: Annotated[bool, Help("keep one proxy for a site, for as long as it works")] = False
-    proxy_apart: Annotated[bool, Help("never use one proxy for two sites")] = False
-    direct_fallback: Annotated[bool, Help("ask sites directly while no proxy is free, instead of waiting")] = False
+    proxies: Annotated[str | None, Help("file of proxies, which all requests go through")] = None
+    proxy_sticky: Annotated[bool, Tuning("keep one proxy for a site, for as long as it works")] = False
+    proxy_apart: Annotated[bool, Tuning("never use one proxy for two sites")] = False
+    direct_fallback: Annotated[bool, Tuning("ask sites directly while no proxy is free, instead of waiting")] = False
 
     def user_agent(self) -> str:
         """The user agent that is sent."""
@@ -181,4 +179,4 @@ class RunSection(Section, frozen=True, kw_only=True):
     resume: Annotated[bool, Help("go on with the crawl in the data dir")] = False
     fresh: Annotated[bool, Help("delete the crawl in the data dir, and start over")] = False
     retry_failed: Annotated[bool, Help("on resume, try failed URLs again")] = False
-    recrawl: Annotated[bool, Help("on resume, visit known pages again; unchanged ones cost little")] = False
+    recrawl: Annotated[bool, Help("on resume, visit known pages again, which costs little")] = False

@@ -6,26 +6,26 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
-from weft.config.section import Count, Help, Seconds, Section, Texts, Timeout, Tuning
+from weft.config.section import Count, Seconds, Section, Texts, Timeout, Tuning
 
 
 class ProxySection(Section, frozen=True, kw_only=True):
     """Which proxies there are, and how they are tested. Whether a crawl uses them is `proxies` of how it asks."""
 
     sources: Annotated[
-        Texts, Help("where proxies come from besides `proxies`: files, URLs of lists, or proxies themselves")
+        Texts, Tuning("where proxies come from besides `proxies`: files, URLs of lists, or proxies themselves")
     ] = field(default=(), name="proxy_sources")
     test_url: Annotated[
         str | None,
-        Help("page that proxies are tested with, best one that shows the request; none: they are not tested"),
+        Tuning("page that proxies are tested with, best one that shows the request; none: they are not tested"),
     ] = field(default=None, name="proxy_test_url")
     tls_url: Annotated[str | None, Tuning("https page that shows whether a proxy lets TLS through")] = field(
         default=None, name="proxy_test_tls_url"
     )
-    least: Annotated[Count, Help("proxies that must be usable; with fewer they are tested anew")] = field(
+    least: Annotated[Count, Tuning("proxies that must be usable; with fewer they are tested anew")] = field(
         default=10, name="min_proxies"
     )
-    refresh_s: Annotated[Timeout, Help("seconds after which proxies are collected and tested again")] = field(
+    refresh_s: Annotated[Timeout, Tuning("seconds after which proxies are collected and tested again")] = field(
         default=3600.0, name="proxy_refresh_seconds"
     )
     pause_s: Annotated[

@@ -59,7 +59,7 @@ class ProxiedTransfer(Transfer):
 
     @property
     def has_connected(self) -> bool:
-        """Whether the proxy has taken the connection. (libcurl's own times are there at the end of a transfer alone.)"""
+        """Whether the proxy has taken the connection. (libcurl tells its times at the end of a transfer alone.)"""
         if self.link is None:
             return self.running and self.not_sent is None  # it was a kept one, or refused
         try:

@@ -2,7 +2,8 @@
 
 One pool for a file in a process, so that what one crawl learns of a proxy counts for all. Where there is a test URL the
 proxies are tested: at first, on a schedule, and when fewer than `min_proxies` are usable; in a thread, by whichever
-process sees it first. What has changed in the files is read again. Without one, a list is used as it is.
+process sees it first; none is used before its test. What has changed in the files is read again. Without one, a list
+is used as it is.
 """
 
 from __future__ import annotations
@@ -99,8 +100,8 @@ class ProxyPool:
     def _read(self) -> None:
         """Takes over what has changed; a file that cannot be read leaves what there is."""
         source = self._source()
-        written = _written(source)
-        if written is None or self._read_from == (source, written):
+        written = None if source is None else _written(source)
+        if source is None or written is None or self._read_from == (source, written):
             return
         try:
             if live_file.is_live_file(source):
@@ -115,12 +116,12 @@ class ProxyPool:
         self.rotation.replace(rows)
         log.info("proxies", count=len(rows), file=source)
 
-    def _source(self) -> Path:
-        """What is read: of a list that is tested, what has passed since it was written."""
+    def _source(self) -> Path | None:
+        """What is read: of a list that is tested, what has passed since it was written; None if that is to come."""
         if self._refresh is None or not self._is_list:
             return self._path
         passed, listed = _written(self._refresh.live), _written(self._path)
-        return self._refresh.live if passed is not None and passed >= (listed or 0) else self._path
+        return self._refresh.live if passed is not None and passed >= (listed or 0) else None
 
     # -- keeping them up
 
@@ -129,7 +130,7 @@ class ProxyPool:
             return
         written = _written(refresh.live)
         age_s = self._wall() - (written or 0) / 1e9
-        is_old = age_s >= self._section.refresh_s or self._source() != refresh.live
+        is_old = age_s >= self._section.refresh_s or self._source() is None
         if not is_old and (usable >= self._section.least or age_s < self._section.pause_s):
             return
         self._next_refresh = now + max(LOOK_S, self._section.pause_s)
