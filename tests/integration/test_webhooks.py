@@ -21,7 +21,7 @@ from weft.jobs.embedded import EmbeddedJobService
 from weft.jobs.errors import NoWebhook, TaskUnknown
 from weft.jobs.model import Task, TaskSpec, new_task_id
 from weft.jobs.webhooks import dispatcher
-from weft.jobs.webhooks.model import DELAYS_S, TRIED_S, HookState
+from weft.jobs.webhooks.model import DELAYS_S, TRIED_S, Hook, HookState
 from weft.jobs.webhooks.service import HookStatus
 from weft.jobs.webhooks.source import Source
 
@@ -248,3 +248,20 @@ async def test_what_cannot_be_read_is_told_later(tmp_path: Path, monkeypatch: py
             clock.ahead_s += DELAYS_S[0] + 1
             await until(service, task, is_done)
     assert [one.body["type"] for one in to.received] == ["started", "page", "completed"]
+
+
+@running_alone
+async def test_the_end_is_told_though_the_engines_last_event_was_passed_before(tmp_path: Path) -> None:
+    """The engine commits its end before the store knows of it: whoever looks in between has had all events but one."""
+    with receiver(503, 200) as to:
+        async with running(tmp_path, Clock()) as (service, site):
+            task = await submit(service, site.url, max_depth=0, webhook=hook(to, events=["completed"]))
+            done = await ended(service, task)
+            await until(service, task, has_failed(1))
+            passed = Hook(task=task.id, cursor=done.last_number)
+            service.store.hooks.record(passed, [], fence=service.runner.epoch or 0)
+            told = await until(service, task, is_done)
+            assert told.hook.cursor == done.last_number
+            await service.webhooks.replay(task.id, after=done.last_number)  # nothing lies behind it
+            await until(service, task, is_done)
+    assert [(one.body["type"], one.answered) for one in to.received] == [("completed", 503), ("completed", 200)]

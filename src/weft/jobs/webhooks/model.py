@@ -24,6 +24,9 @@ from weft.jobs.model import Task, TaskState
 
 NOTHING = -1  # the cursor of a hook that has delivered nothing
 STARTED = 0  # the number of a task's start
+# The cursor behind a task's end. The end's own number will not do: the engine's last event has it, and may be passed
+# before the store knows that the task has ended.
+END = 1 << 62
 MOST_RESENT = 100  # deliveries that one replay may name
 _HOUR_S = 3600.0
 # After each failure in a row; the last one is repeated.

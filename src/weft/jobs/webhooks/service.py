@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from weft.errors import BadInput
 from weft.jobs.errors import NoWebhook, TaskUnknown
 from weft.jobs.model import Task
 from weft.jobs.store.contract import JobStore
-from weft.jobs.webhooks.model import MOST_RESENT, NOTHING, Delivery, Hook, HookOrder, order_of
+from weft.jobs.webhooks.model import END, MOST_RESENT, NOTHING, Delivery, Hook, HookOrder, end_number, order_of
 from weft.jobs.webhooks.signing import secret_of
 
 
@@ -61,14 +62,14 @@ class Webhooks:
 
     async def status(self, task_id: str, owner: str | None = None) -> HookStatus:
         """How far it is."""
-        order = self._order(task_id, owner)
-        return HookStatus(order, self._store.hooks.get(task_id) or Hook(task=task_id))
+        task, order = self._ordered(task_id, owner)
+        return _shown(task, order, self._store.hooks.get(task_id) or Hook(task=task_id))
 
     async def deliveries(
         self, task_id: str, owner: str | None = None, *, after: int = NOTHING, limit: int = 100
     ) -> Deliveries:
         """Its log."""
-        self._order(task_id, owner)
+        self._ordered(task_id, owner)
         found = self._store.hooks.deliveries(task_id, after, limit + 1)
         some = tuple(found[:limit])
         return Deliveries(some, some[-1].number if len(found) > limit else None)
@@ -77,25 +78,32 @@ class Webhooks:
         self, task_id: str, owner: str | None = None, *, after: int | None = None, numbers: Sequence[int] = ()
     ) -> HookStatus:
         """Sends again."""
-        order = self._order(task_id, owner)
+        task, order = self._ordered(task_id, owner)
         if after is not None and numbers:
             raise BadInput("after, numbers: give one of the two")
         if len(numbers) > MOST_RESENT:
             raise BadInput(f"numbers: at most {MOST_RESENT} at a time; use `after` for more")
+        if after is not None and task.is_terminal and after >= end_number(task):
+            after = None  # nothing lies behind it
         hook = await asyncio.to_thread(self._store.hooks.replay, task_id, after, tuple(numbers), self._clock())
         if hook is None:
             raise TaskUnknown(task_id)
-        return HookStatus(order, hook)
+        return _shown(task, order, hook)
 
     async def secret(self, owner: str = "") -> str:
         """An owner's own."""
         return secret_of(await asyncio.to_thread(self._store.hooks.secret), owner)
 
-    def _order(self, task_id: str, owner: str | None) -> HookOrder:
-        task: Task | None = self._store.get(task_id, owner)
+    def _ordered(self, task_id: str, owner: str | None) -> tuple[Task, HookOrder]:
+        task = self._store.get(task_id, owner)
         if task is None:
             raise TaskUnknown(task_id)
         order = order_of(task)
         if order is None:
             raise NoWebhook(task_id)
-        return order
+        return task, order
+
+
+def _shown(task: Task, order: HookOrder, hook: Hook) -> HookStatus:
+    """With the number of the end where that was told."""
+    return HookStatus(order, replace(hook, cursor=end_number(task)) if hook.cursor == END else hook)

@@ -17,7 +17,7 @@ from weft.jobs.model import Task, error_class
 from weft.jobs.service import Result
 from weft.jobs.sites.model import KIND as SITE
 from weft.jobs.store.contract import SiteStore
-from weft.jobs.webhooks.model import ENDS, STARTED, Hook, HookEvent, HookOrder, end_number
+from weft.jobs.webhooks.model import END, ENDS, STARTED, Hook, HookEvent, HookOrder, end_number
 from weft.jobs.webhooks.telling import Telling
 
 AT_ONCE = 20  # pages that are read and rendered together
@@ -59,10 +59,9 @@ class Source:
         told = tuple(self._of_pages(task, order, wanted))
         if not is_all or not task.is_terminal or self._is_reported_later(task):
             return Stretch(told, upto)
-        end = end_number(task)
-        if hook.cursor < end and ENDS[task.state] in order.events:
+        if hook.cursor < END and ENDS[task.state] in order.events:
             told = (*told, self._ended(task, order))
-        return Stretch(told, max(upto, end), is_last=True)
+        return Stretch(told, END, is_last=True)
 
     def _pages(self, task: Task, after: int) -> tuple[list[Event], int, bool]:
         """Some page events behind a number, how far was looked, and whether that was all there is now."""
