@@ -190,7 +190,8 @@ def test_what_is_no_warc_file_is_refused(tmp_path: Path, data: bytes, said: str)
 
 
 @pytest.mark.parametrize(
-    "data", [gzip.compress(b"<html>"), b"WARC/1.0\r\n", b"WARC/1.0\r\n\r\n", b"WARC/1.0\r\nContent-Length: x\r\n\r\n"]
+    "data",
+    [gzip.compress(b"<html>", mtime=0), b"WARC/1.0\r\n", b"WARC/1.0\r\n\r\n", b"WARC/1.0\r\nContent-Length: x\r\n\r\n"],
 )
 def test_a_file_without_any_record_is_damage(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "a.warc"
