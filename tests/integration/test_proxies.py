@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -11,8 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from jobs import config_for, ended, serving, submit
 from pace import patience
 from proxying import EchoSite, Proxies, free_port, hijacks
+
+from weft.errors import BadInput
+from weft.jobs.model import TaskState
 
 pytestmark = pytest.mark.usefixtures("proxies_here")
 PAGES = 12
@@ -114,6 +119,34 @@ def test_too_few_proxies_are_tested_while_the_crawl_runs(tmp_path: Path, site: E
     tests = [line for line in fine.requests() if "/test" in line]
     assert len(tests) >= 2, "at first, and again because one is fewer than `min_proxies`"
     assert sources["127.0.0.3"] >= len(tests)
+
+
+def test_a_task_that_asks_for_proxies_goes_through_them_and_another_does_not(
+    tmp_path: Path, site: EchoSite, proxies: Proxies
+) -> None:
+    listed = tmp_path / "list.txt"
+    listed.write_text(f"127.0.0.1:{proxies.tinyproxy('127.0.0.3').port}\n127.0.0.1:{free_port()}\n")
+    config = config_for(tmp_path / "service", proxies=str(listed), proxy_test_url=f"{site.url}test", min_proxies=1)
+
+    async def sources(**spec: bool) -> set[str]:
+        before = len(site.asked)
+        async with serving(config) as (service, _):
+            task = await submit(service, f"{site.url}page/10", max_depth=5, proxies=spec.get("proxies", False))
+            assert (await ended(service, task)).state is TaskState.COMPLETED
+        return {one.source for one in site.asked[before:] if one.path.startswith("/page")}
+
+    assert asyncio.run(sources()) == {"127.0.0.1"}
+    assert asyncio.run(sources(proxies=True)) == {"127.0.0.3"}
+    assert (tmp_path / "service" / "live_proxies.json").exists()
+
+
+def test_a_task_cannot_ask_for_proxies_where_there_are_none(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with serving(config_for(tmp_path)) as (service, _):
+            with pytest.raises(BadInput, match="proxies: this service has none"):
+                await submit(service, "http://127.0.0.1:1/", proxies=True)
+
+    asyncio.run(work())
 
 
 def test_proxies_are_refreshed_listed_and_tried_without_their_passwords(

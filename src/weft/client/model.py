@@ -18,6 +18,7 @@ class ScrapeOptions(TypedDict, total=False):
     timeout_minutes: int
     max_concurrent_articles: int
     retry_attempts: int
+    proxies: bool
     partial_results_ok: bool
     export_format: Literal["json", "jsonl", "csv", "markdown", "parquet", "warc"]
     max_pages: int | None

@@ -4,11 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from weft.config import FetchSection, JobsSection, ServiceConfig
+from weft.config import FetchSection, JobsSection, ProxySection, ServiceConfig
 from weft.engine.model import EndReason, Standing, State
-from weft.jobs.model import ErrorClass, FinishReason, Outcome, Progress, Task, TaskState, ending, error_class, outcome
+from weft.errors import BadInput
+from weft.fetch.proxies.pool import live_of, sources_of
+from weft.jobs.model import (
+    ErrorClass,
+    FinishReason,
+    Outcome,
+    Progress,
+    Task,
+    TaskSpec,
+    TaskState,
+    ending,
+    error_class,
+    outcome,
+)
 from weft.jobs.service import Status
 from weft.jobs.store.contract import Finish
 
@@ -29,17 +43,45 @@ def engine_settings(config: ServiceConfig) -> dict[str, Any]:
         name: getattr(config.fetch, attribute)
         for attribute, name in zip(FetchSection.__struct_fields__, FetchSection.__struct_encode_fields__, strict=True)
     }
-    return fetch | {
-        "breaker_failures": config.jobs.breaker_failures,
-        "breaker_reset_seconds": config.jobs.breaker_reset_s,
-        "lease_seconds": max(90.0, config.fetch.total_timeout_s + 30.0),
-        "log_dir": config.log.log_dir,
-        "log_level": config.log.log_level,
+    proxy = {
+        name: getattr(config.proxy, attribute)
+        for attribute, name in zip(ProxySection.__struct_fields__, ProxySection.__struct_encode_fields__, strict=True)
     }
+    return (
+        fetch
+        | proxy
+        | {
+            "proxies": None,  # a task asks for them
+            "proxy_sources": sources_of(config.fetch.proxies, config.proxy) if config.proxy.test_url else (),
+            "breaker_failures": config.jobs.breaker_failures,
+            "breaker_reset_seconds": config.jobs.breaker_reset_s,
+            "lease_seconds": max(90.0, config.fetch.total_timeout_s + 30.0),
+            "log_dir": config.log.log_dir,
+            "log_level": config.log.log_level,
+        }
+    )
 
 
-def crawl_settings(task: Task, jobs: JobsSection) -> dict[str, Any]:
-    """The settings of a task's crawl: the same each time they are asked for, since the engine knows it by them."""
+def proxies_of(config: ServiceConfig) -> str:
+    """The file of the service's proxies, as its engine uses it; empty if there are none."""
+    listed, section = config.fetch.proxies, config.proxy
+    if listed is not None and section.test_url is None:
+        return listed
+    return str(live_of(listed, Path(config.server.data_dir))) if listed or section.sources else ""
+
+
+def check_proxies(spec: TaskSpec, proxies: str) -> None:
+    """BadInput for an order that wants proxies where there are none: it must not go out directly."""
+    if spec.proxies and not proxies:
+        raise BadInput("proxies: this service has none; leave the field out, or start the service with `proxies=FILE`")
+
+
+def crawl_settings(task: Task, jobs: JobsSection, proxies: str = "") -> dict[str, Any]:
+    """The settings of a task's crawl: the same each time they are asked for, since the engine knows it by them.
+
+    `proxies`: see `proxies_of`.
+    """
+    check_proxies(task.spec, proxies)
     spec = task.spec
     found: dict[str, Any] = {
         # A batch asks for its own URLs wherever they lead; nothing that they link to is followed.
@@ -55,6 +97,8 @@ def crawl_settings(task: Task, jobs: JobsSection) -> dict[str, Any]:
         found["max_depth"] = spec.max_depth
     if spec.strip_query:
         found["strip_query"] = list(spec.strip_query)
+    if spec.proxies:
+        found["proxies"] = proxies
     if spec.extract:
         found["extract"] = spec.extract
     if spec.max_pages is not None:

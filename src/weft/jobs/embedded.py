@@ -25,7 +25,16 @@ from weft.engine.link import EngineLink
 from weft.engine.model import Standing, State
 from weft.errors import BadInput
 from weft.fetch.guard import NO_ADDRESS, Guard
-from weft.jobs.crawls import counted, crawl_settings, finish_of, finish_without, progress_of, status_of
+from weft.jobs.crawls import (
+    check_proxies,
+    counted,
+    crawl_settings,
+    finish_of,
+    finish_without,
+    progress_of,
+    proxies_of,
+    status_of,
+)
 from weft.jobs.documents import check_order
 from weft.jobs.errors import EngineAway, TaskFinished, TaskUnknown
 from weft.jobs.feed import Feeds
@@ -65,7 +74,7 @@ class EmbeddedJobService:
         sites = SiteScheduler(self.store, self._runners_engine, self._engine_dir, clock=clock)
         self.runner = Runner(
             self.store, self._runners_engine, config.jobs, holder, committed=self._committed, sites=sites.turn,
-            clock=clock,
+            proxies=proxies_of(config), clock=clock,
         )  # fmt: skip
         self._monitor = Monitor(self.store, self.engine, config.jobs, self._engine_dir, clock)
         self._overview = Overview(self.store, self.engine, self._engine_dir, clock)
@@ -103,6 +112,7 @@ class EmbeddedJobService:
         """Keeps a new task."""
         found = self._checked(submission.urls)
         check_order(submission.spec)
+        check_proxies(submission.spec, proxies_of(self._config))
         now, spec = self._clock(), submission.spec
         task = Task(
             id=new_task_id(), owner=submission.owner, url=found[0], url_count=len(found), spec=spec, created_at=now
@@ -165,7 +175,7 @@ class EmbeddedJobService:
         if (standing := await self._find(task.id)) is not None:
             return standing
         urls = await asyncio.to_thread(self.store.urls, task.id)
-        settings = crawl_settings(task, self._config.jobs)
+        settings = crawl_settings(task, self._config.jobs, proxies_of(self._config))
         flight = task.spec.max_concurrent_articles
         return await self.engine.open(task.id, urls, settings, deadline=task.deadline_at, in_flight=flight)
 

@@ -191,6 +191,7 @@ class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     formats: tuple[str, ...] = ()
     format_options: dict[str, Any] = {}  # include_tags, exclude_tags, only_main_content
     webhook: dict[str, Any] | None = None
+    proxies: bool = False  # all requests go through the service's proxies
     is_batch: bool = False  # the URLs that were given and no others; may be appended to
     lane: Lane = Lane.TASK
     kind: str = "scrape"  # which front door it came through: shown, and decides nothing

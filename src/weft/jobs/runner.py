@@ -87,16 +87,18 @@ class Runner:
         *,
         committed: Callable[[Task], Finish | None] = lambda _: None,
         sites: Callable[[int], Awaitable[None]] | None = None,
+        proxies: str = "",
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`committed`: what a task has on the disk, for when no engine can tell. `sites`: what is done for sites at
-        each look, by the epoch of the lease (sites/scheduler.py)."""
+        each look, by the epoch of the lease (sites/scheduler.py). `proxies`: see `crawls.proxies_of`."""
         self._store = store
         self._engine = engine
         self._jobs = jobs
         self._holder = holder
         self._committed = committed
         self._sites = sites
+        self._proxies = proxies
         self._clock = clock
         self._epoch: int | None = None
         self._wake = asyncio.Event()
@@ -209,7 +211,7 @@ class Runner:
         urls = await asyncio.to_thread(self._store.urls, task.id)
         try:
             await self._engine.open(
-                task.id, urls, crawl_settings(task, self._jobs), deadline=task.deadline_at,
+                task.id, urls, crawl_settings(task, self._jobs, self._proxies), deadline=task.deadline_at,
                 in_flight=task.spec.max_concurrent_articles,
             )  # fmt: skip
         except Gone:

@@ -25,6 +25,8 @@ from weft.engine.loop.suspects import pulse
 from weft.engine.machine import check_clock
 from weft.engine.settings import config_of, of_engine, plain
 from weft.errors import Missing
+from weft.fetch.proxies.live import is_live_file
+from weft.fetch.proxies.pool import check as check_proxies
 from weft.jobs.crawls import engine_settings
 from weft.jobs.embedded import ENGINE
 from weft.jobs.health import WORKERS_FAULTS
@@ -57,6 +59,8 @@ ENGINE_LOG = Path("pod_0") / "engine_0.log"
 def engine_of(config: ServiceConfig, environment: Mapping[str, str] | None = None) -> Service:
     """The engine that runs all tasks; raises what is wrong with its settings or its folder."""
     folder = Path(config.server.data_dir) / ENGINE
+    if (listed := config.fetch.proxies) is not None and not (config.proxy.sources and is_live_file(Path(listed))):
+        check_proxies(Path(listed))
     shared = plain(of_engine(engine_settings(config)))
     identity_of(folder)
     check_clock(config_of(shared).politeness, lambda what: warnings.warn(what, stacklevel=2))

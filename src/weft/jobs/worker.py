@@ -20,6 +20,7 @@ import msgspec
 from weft import __version__
 from weft.config import ServiceConfig
 from weft.errors import Missing, WeftError
+from weft.jobs.crawls import proxies_of
 from weft.jobs.embedded import ENGINE, EmbeddedJobService
 from weft.supervise.process import set_name
 from weft.telemetry import Log, Slot, log_to_file
@@ -56,7 +57,7 @@ async def serve(order: WorkerOrder, has_gone: Callable[[Callable[[], None]], Non
     settings = ApiSettings(
         data_dir=data_dir, host=config.server.host, workers=config.server.workers, index=order.index,
         allow_private=config.fetch.allow_private, max_articles=config.jobs.max_articles,
-        retention_s=config.jobs.retention_hours * 3600,
+        retention_s=config.jobs.retention_hours * 3600, has_proxies=bool(proxies_of(config)),
         log_dir=Path(config.log.log_dir), metrics_dir=data_dir / ENGINE / "metrics",
     )  # fmt: skip
     server = server_of(create_app(service, settings, load_panels(order.panels)))

@@ -31,6 +31,7 @@ from weft.supervise.graph import Graph, Kept
 from weft.supervise.held import Identity
 from weft.supervise.service import Health, Service
 from weft.system import state as kept
+from weft.system.proxies import ProxyKeeping
 from weft.system.recorder import Recorder
 from weft.system.services import Declaration, Made, declared
 from weft.system.state import SystemState
@@ -70,6 +71,7 @@ class Supervisor:
         self._lock = -1
         self._mark = ""
         self._declared: dict[str, Declaration] = {}
+        self._proxies = ProxyKeeping(self.config)
 
     # ── from its beginning to its end ──────────────────────────────────────────────────────────────────────────────
 
@@ -233,6 +235,24 @@ class Supervisor:
         idle = [name for name in self.config.services.services if name not in self._made]
         return self._recorder.state(self._graph, self.urls, idle, is_up=self._is_up)
 
+    # ── proxies ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def trigger_proxy_refresh(self) -> str:
+        """Has all proxies collected and tested, in the background; gives the job's id. One that runs is left to."""
+        return self._proxies.trigger()
+
+    def get_proxy_count(self) -> int:
+        """How many proxies were tested the last time."""
+        return self._proxies.count()
+
+    def get_usable_proxy_count(self) -> int:
+        """How many of them have passed."""
+        return self._proxies.usable()
+
+    def wait_for_proxies(self, timeout: float | None = None) -> bool | None:
+        """Until `min_proxies` are usable: True. False: too few have passed; None: the time (in seconds) was over."""
+        return self._proxies.wait(timeout)
+
     # ── inside: making and waiting ─────────────────────────────────────────────────────────────────────────────────
 
     def _known(self, name: str) -> str:
@@ -321,6 +341,7 @@ class Supervisor:
         while not self._over.is_set():
             try:
                 select.select([self._control], [], [], LOOK_S)
+                self._proxies.turn()
                 with self._mutex:
                     self._graph.turn()
                     self._control.turn()

@@ -64,7 +64,7 @@ def test_rules_may_be_in_a_file_beside_it(tmp_path: Path) -> None:
         ({"schedule": "@daily", "timezone": "Mars"}, "timezone: 'Mars'"),
         ({"depends_on": ["shop"]}, "cannot wait for itself"),
         ({"include": ["re:.*"]}, "use a glob"),
-        ({"proxies": True}, "proxies: a site cannot use proxies yet"),
+        ({"proxies": "list.txt"}, "proxies"),
         ({"webhook": {"url": "https://hooks.example/", "event": []}}, "did you mean 'events'"),
         ({"webhook": {"url": "https://hooks.example/", "events": ["seldom"]}}, "webhook.events"),
         ({"webhook": {"url": "https://hooks.example/", "headers": {"X": "a\r\nB: c"}}}, "webhook.headers"),

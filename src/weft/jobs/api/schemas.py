@@ -64,6 +64,9 @@ class AsyncScrapeRequest(_Strict):
         Field(description="pages in flight at a time, over all hosts; left out: what the service is set to, 10"),
     ] = None
     retry_attempts: Annotated[StrictInt, Field(ge=0, le=10, description="tries after the first")] = 3
+    proxies: Annotated[
+        StrictBool, Field(description="ask through the service's proxies; refused where it has none")
+    ] = False
     partial_results_ok: Annotated[
         StrictBool, Field(description="false: a task that could not do all of it is FAILED, not PARTIAL")
     ] = True

@@ -22,6 +22,7 @@ class ApiSettings(Struct, frozen=True, kw_only=True):
     workers: int = 1
     index: int = 0  # which of the workers this is
     allow_private: bool = False  # tasks may go to loopback and private addresses
+    has_proxies: bool = False  # that tasks may ask for
     max_articles: int = 10  # pages that a task has in flight, if it does not say otherwise
     retention_s: float = 86_400.0  # tasks are kept for so long after their end
     max_body_bytes: int = 1024 * 1024

@@ -237,10 +237,12 @@ def spec_of(order: schemas.AsyncScrapeRequest, settings: ApiSettings) -> tuple[s
     except BadUrl as error:
         raise Refusal.of_field("url", str(error)) from None
     check_rules(order)
+    if order.proxies and not settings.has_proxies:
+        raise Refusal.of_field("proxies", "this service has none; leave the field out")
     articles = order.max_concurrent_articles or settings.max_articles
     return url, TaskSpec(
         max_depth=order.max_depth, timeout_s=order.timeout_minutes * 60.0,
-        max_concurrent_articles=articles, retry_attempts=order.retry_attempts,
+        max_concurrent_articles=articles, retry_attempts=order.retry_attempts, proxies=order.proxies,
         partial_results_ok=order.partial_results_ok, export_format=order.export_format, max_pages=order.max_pages,
         include=tuple(order.include), exclude=tuple(order.exclude), scope=order.scope, extract=order.extract,
         formats=tuple(dict.fromkeys(order.formats)),

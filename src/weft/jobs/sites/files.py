@@ -68,8 +68,6 @@ def site_of(given: Any, now: float, folder: Path = Path()) -> SiteFile:
 
 def _check_names(given: dict[Any, Any]) -> None:
     for name in given:
-        if name == "proxies":
-            raise BadInput("proxies: a site cannot use proxies yet; leave the field out, and it is asked directly")
         if name not in _FIELDS:
             raise BadInput(f"there is no field {str(name)[:100]!r}{nearest(str(name), _FIELDS)}")
     for name in ("name", "start_urls"):

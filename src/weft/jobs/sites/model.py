@@ -45,6 +45,7 @@ class SiteFile(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
     delay_seconds: Annotated[float, Meta(ge=0, le=3600)] | None = None
     max_concurrent_articles: Annotated[int, Meta(ge=1, le=100)] = 4
     retry_attempts: Annotated[int, Meta(ge=0, le=10)] = 3
+    proxies: bool = False
     formats: Texts = ("markdown", "metadata")
     extract: dict[str, Any] = {}
     schedule: str | None = None
@@ -65,7 +66,8 @@ class SiteFile(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
             max_depth=self.max_depth, timeout_s=self.timeout_minutes * 60, retry_attempts=self.retry_attempts,
             max_concurrent_articles=self.max_concurrent_articles, max_pages=self.max_pages, include=self.include,
             exclude=self.exclude, scope=self.scope, delay_s=self.delay_seconds, extract=self.extract,
-            formats=self.formats, webhook=self.webhook, lane=Lane.SITE, kind=KIND, extra={"site": self.name},
+            proxies=self.proxies, formats=self.formats, webhook=self.webhook, lane=Lane.SITE, kind=KIND,
+            extra={"site": self.name},
         )  # fmt: skip
 
 

@@ -102,6 +102,7 @@ def test_a_submit_gives_an_id_and_where_everything_is(run: Callable[..., None]) 
         ({"url": "http://[::ffff:127.0.0.1]/"}, "url", "leads to a loopback address"),
         ({"url": "http://LOCALHOST:9/"}, "url", "leads to a loopback address"),
         ({"url": "http://169.254.169.254/latest"}, "url", "leads to a cloud metadata address"),
+        ({"proxies": True}, "proxies", "this service has none"),
         ({"url": "http://metadata.google.internal./"}, "url", "leads to a cloud metadata address"),
     ],
 )
