@@ -29,7 +29,7 @@ class Nothing:
 
 
 class Lines:
-    """A line now and then."""
+    """A line now and then; the last one, with how the task has ended, is said by the caller."""
 
     def __init__(self) -> None:
         self._shown = ""
@@ -37,6 +37,8 @@ class Lines:
 
     def __call__(self, status: Status) -> None:
         """Writes it, if it says something new."""
+        if status.has_ended:
+            return
         if status.status != self._shown or status.duration_seconds - self._at >= LINE_EVERY_S:
             self._shown, self._at = status.status, status.duration_seconds
             click.echo(said(status), err=True)

@@ -70,6 +70,8 @@ def submit(
     weft = client(server, key_file)
     done = weft.submit(url, idempotency_key=idempotency_key, **options)
     if follow:
+        if not as_json:
+            click.echo(done.task_id)
         return _watch(weft, done.task_id, as_json, quiet)
     if as_json:
         print_document(msgspec.to_builtins(done))

@@ -57,7 +57,7 @@ class FinishReason(StrEnum):
     MAX_PAGES = "max_pages"
     CANCELLED = "cancelled"
     TOO_MANY_ERRORS = "too_many_errors"  # it ended by itself, and no page was scraped
-    REFUSED = "refused"  # nothing of it could be asked for: addresses, robots.txt, scope
+    REFUSED = "refused"  # nothing of it could be asked for: a site that cannot be reached, addresses, scope
     EXPIRED = "expired"  # it was PENDING for too long
     ERROR = "error"  # the engine could not run it; the task's `message` says why
 
@@ -72,7 +72,9 @@ class ErrorClass(StrEnum):
     HTTP_4XX = "http_4xx"
     HTTP_5XX = "http_5xx"
     ROBOTS = "robots"
-    BLOCKED = "blocked"  # not asked for: an open breaker, a refused address, a long Retry-After, a limit
+    # Not asked for: a site that cannot be reached (its robots.txt is asked for first), an open breaker, a refused
+    # address, a long Retry-After, a limit.
+    BLOCKED = "blocked"
     TOO_LARGE = "too_large"
     PARSE = "parse"
     OTHER = "other"
@@ -113,7 +115,6 @@ _ERRORS: Mapping[str, ErrorClass] = {
     "http_4xx": ErrorClass.HTTP_4XX,
     "http_5xx": ErrorClass.HTTP_5XX,
     str(Reason.ROBOTS): ErrorClass.ROBOTS,
-    str(Reason.ROBOTS_UNREACHABLE): ErrorClass.ROBOTS,
 }
 
 
@@ -127,6 +128,12 @@ def error_class(status: int, error: str) -> ErrorClass | None:
     if status >= 400 and kind in _REASONS | {""}:  # 503 with a Retry-After that nobody waits for is a 503
         return ErrorClass.HTTP_5XX if status >= 500 else ErrorClass.HTTP_4XX
     return _ERRORS.get(kind) or (ErrorClass.BLOCKED if kind in _REASONS else ErrorClass.OTHER)
+
+
+def cause_class(error: str) -> ErrorClass | None:
+    """The class of what went wrong with a site's robots.txt, where that was no answer; None for any other error."""
+    kind, _, cause = error.partition(": ")
+    return _ERRORS.get(cause.partition(":")[0]) if kind == Reason.ROBOTS_UNREACHABLE else None
 
 
 def outcome(status: int, error: str) -> Outcome | None:
@@ -241,8 +248,9 @@ def ending(progress: Progress, reason: FinishReason, partial_results_ok: bool) -
     """In which state a task ends for which reason, given what became of its URLs.
 
     By itself (done, max_pages): COMPLETED when no page failed, PARTIAL when some did and some did not, FAILED when
-    none was scraped. 404, 410 and robots.txt are outcomes: a task that met nothing else is COMPLETED. At the deadline
-    it is PARTIAL, with or without results. `partial_results_ok: false` makes FAILED of PARTIAL.
+    none was scraped or nothing could be asked for. 404, 410 and what robots.txt says are outcomes: a task that met
+    nothing else is COMPLETED. At the deadline it is PARTIAL, with or without results. `partial_results_ok: false` makes
+    FAILED of PARTIAL.
     """
     if reason is FinishReason.CANCELLED:
         return TaskState.CANCELLED, reason

@@ -70,7 +70,7 @@ def test_a_task_is_submitted_watched_and_taken(weft: Weft, tmp_path: Path) -> No
     assert spec.partial_results_ok is False
     finish(weft.server, task_id)
     assert weft("watch", task_id, code=3) == ""
-    assert "PARTIAL 100 % · 1 pages, 1 failed" in weft.said
+    assert weft.said.startswith("PARTIAL 100 % · 1 pages, 1 failed") and weft.said.count("\n") == 1
     assert weft.json("watch", task_id, code=3)["progress"]["completed"] == 1
     assert json.loads(weft("results", task_id))["url"] == SITE
     assert weft("results", task_id, "--out", tmp_path / "out.csv", "--format", "csv") == ""
@@ -81,6 +81,12 @@ def test_a_task_is_submitted_watched_and_taken(weft: Weft, tmp_path: Path) -> No
     assert weft.json("errors", task_id)["errors"][0]["error_class"] == "http_5xx"
     assert task_id in weft("list", "--status", "partial")
     assert weft.json("list", "--limit", 1)["tasks"][0]["task_id"] == task_id
+
+
+def test_a_submit_that_watches_prints_the_id_too(weft: Weft) -> None:
+    task_id = weft.submit("--idempotency-key", "once")
+    finish(weft.server, task_id)
+    assert weft("submit", SITE, "--idempotency-key", "once", "--watch", code=3) == f"{task_id}\n"
 
 
 def test_a_watch_follows_to_the_end(weft: Weft) -> None:

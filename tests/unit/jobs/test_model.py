@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from weft.jobs.crawls import counted
 from weft.jobs.model import (
     NEXT,
     TERMINAL,
@@ -14,6 +15,7 @@ from weft.jobs.model import (
     Outcome,
     Progress,
     TaskState,
+    cause_class,
     ending,
     error_class,
     new_task_id,
@@ -61,7 +63,7 @@ def test_success_rate_leaves_outcomes_aside() -> None:
         (200, "parse_crash", ErrorClass.PARSE),
         (200, "noindex", ErrorClass.ROBOTS),
         (0, "robots: line 3", ErrorClass.ROBOTS),
-        (0, "robots-unreachable", ErrorClass.ROBOTS),
+        (0, "robots-unreachable: dns: the name does not exist", ErrorClass.BLOCKED),
         (0, "breaker", ErrorClass.BLOCKED),
         (0, "address: 10.0.0.1", ErrorClass.BLOCKED),
         (0, "who knows", ErrorClass.OTHER),
@@ -69,6 +71,26 @@ def test_success_rate_leaves_outcomes_aside() -> None:
 )
 def test_every_error_has_its_class(status: int, error: str, expected: ErrorClass | None) -> None:
     assert error_class(status, error) is expected
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        ("robots-unreachable: dns: the name does not exist", ErrorClass.DNS),
+        ("robots-unreachable: connect: refused: by the server", ErrorClass.CONNECTION),
+        ("robots-unreachable: timeout", ErrorClass.TIMEOUT),
+        ("robots-unreachable: HTTP 503", None),
+        ("robots-unreachable", None),
+        ("dns: the name does not exist", None),
+    ],
+)
+def test_the_cause_of_a_robots_txt_that_could_not_be_read_has_a_class(error: str, expected: ErrorClass | None) -> None:
+    assert cause_class(error) is expected
+
+
+def test_a_task_whose_site_cannot_be_reached_has_failed() -> None:
+    progress, _ = counted({"0 robots-unreachable": 1}, queued=0, in_flight=0)
+    assert ending(progress, FinishReason.DONE, True) == (F, FinishReason.REFUSED)
 
 
 def test_every_reason_of_a_refusal_is_one() -> None:

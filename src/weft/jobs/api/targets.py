@@ -16,7 +16,8 @@ def check_target(text: str, allow_private: bool) -> str:
         raise BadUrl(text, "scheme", "is no URL that is scraped: write http://... or https://...")
     url = urls.seed(text)
     if reason := _inside(urls.host_of(url), allow_private):
-        raise BadUrl(text, "address", f"leads to a {reason} address, where tasks may not go")
+        way = "" if reason == METADATA else ", unless the service is started with --allow-private"
+        raise BadUrl(text, "address", f"leads to a {reason} address, where tasks may not go{way}")
     return url
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft.jobs.model import ErrorClass, FinishReason, Task, TaskState
+from weft.jobs.model import ErrorClass, FinishReason, Task, TaskState, cause_class
 from weft.jobs.service import Failure, Result, Status
 from weft.store.export.facts import iso
 
@@ -36,9 +36,14 @@ def state_of(task: Task) -> str:
     return _STATES.get(task.state, "scraping")
 
 
-def error_code(kind: ErrorClass) -> str:
+def failure_class(failure: Failure) -> ErrorClass:
+    """What Firecrawl would say: there a site that cannot be reached is met at its page, not at its robots.txt."""
+    return cause_class(failure.error) or failure.error_class
+
+
+def error_code(failure: Failure) -> str:
     """The code of a page that failed."""
-    return _CODES.get(kind, "SCRAPE_ALL_ENGINES_FAILED")
+    return _CODES.get(failure_class(failure), "SCRAPE_ALL_ENGINES_FAILED")
 
 
 def document(result: Result, task: Task) -> dict[str, Any]:
@@ -140,4 +145,4 @@ def error_line(task: Task, failure: Failure, version: int) -> dict[str, Any]:
     """One page that failed."""
     said = failure.error or f"HTTP {failure.status}"
     line = {"id": f"{task.id}-{failure.number}", "timestamp": iso(failure.at), "url": failure.url, "error": said}
-    return line | ({"code": error_code(failure.error_class)} if version == 2 else {})
+    return line | ({"code": error_code(failure)} if version == 2 else {})

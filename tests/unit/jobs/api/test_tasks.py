@@ -96,7 +96,11 @@ def test_a_submit_gives_an_id_and_where_everything_is(run: Callable[..., None]) 
         ({"url": None}, "url", "null is not accepted; use a URL of http or https"),
         ({"url": "ftp://example.com/"}, "url", "'ftp://example.com/' is not accepted; use a URL of http or https"),
         ({"url": "https://exa mple.com/"}, "url", "has a space at position 12"),
-        ({"url": "http://10.0.0.1/"}, "url", "leads to a private address, where tasks may not go"),
+        (
+            {"url": "http://10.0.0.1/"},
+            "url",
+            "where tasks may not go, unless the service is started with --allow-private",
+        ),
         ({"url": "http://2130706433/"}, "url", "leads to a loopback address"),
         ({"url": "http://0x7f.1:8000/"}, "url", "leads to a loopback address"),
         ({"url": "http://[::ffff:127.0.0.1]/"}, "url", "leads to a loopback address"),

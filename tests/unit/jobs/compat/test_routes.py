@@ -13,8 +13,10 @@ from scripted_service import ScriptedService
 
 from weft.jobs.api.app import create_app
 from weft.jobs.api.settings import ApiSettings
+from weft.jobs.compat.wire import error_code
 from weft.jobs.errors import EngineAway
-from weft.jobs.model import FinishReason, TaskState
+from weft.jobs.model import ErrorClass, FinishReason, TaskState, error_class
+from weft.jobs.service import Failure
 
 SITE = "https://example.com/"
 Test = Callable[[Asgi, ScriptedService], Awaitable[None]]
@@ -38,6 +40,20 @@ async def start(call: Asgi, path: str = "/v2/crawl", **body: Any) -> str:
     assert answer.json["url"] == f"http://127.0.0.1:8000{path}/{answer.json['id']}"
     job_id: str = answer.json["id"]
     return job_id
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        ("robots-unreachable: dns: the name does not exist", "SCRAPE_DNS_RESOLUTION_ERROR"),
+        ("robots-unreachable: tls: the certificate has expired", "SCRAPE_SSL_ERROR"),
+        ("robots-unreachable: HTTP 503", "UNSUPPORTED_SITE"),
+        ("robots: Disallow: / (line 2)", "CRAWL_DENIAL"),
+    ],
+)
+def test_a_site_that_cannot_be_reached_is_no_denial(error: str, code: str) -> None:
+    kind = error_class(0, error) or ErrorClass.OTHER
+    assert error_code(Failure(number=1, url=SITE, status=0, error=error, error_class=kind, depth=0, at=0.0)) == code
 
 
 @pytest.mark.parametrize("version", [1, 2])
