@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import socket
 import socketserver
+import ssl
 import subprocess
 import threading
 import time
@@ -123,13 +124,17 @@ class Proxies:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def tinyproxy(self, source: str = "127.0.0.3", login: str = "", *, tells: bool = False) -> Running:
-        """An HTTP proxy. `login`: "user password", letters and digits alone; `tells`: it tells the site who asks."""
+    def tinyproxy(
+        self, source: str = "127.0.0.3", login: str = "", *, tells: bool = False, tunnels: bool = True
+    ) -> Running:
+        """An HTTP proxy. `login`: "user password", letters and digits alone; `tells`: it tells the site who asks;
+        `tunnels`: not to the ports that tests use, without."""
         port, log = self._place("tinyproxy")
         config = log.with_suffix(".conf")
         lines = [f"Port {port}", "Listen 127.0.0.1", f"Bind {source}", f'LogFile "{log}"', "LogLevel Connect"]
         lines += ["MaxClients 200", "Timeout 60", *([f"BasicAuth {login}"] if login else [])]
         lines += ["XTinyproxy Yes"] if tells else []
+        lines += [] if tunnels else ["ConnectPort 1"]
         config.write_text("\n".join(lines) + "\n")
         return self._start(["tinyproxy", "-d", "-c", str(config)], port, log, log.with_suffix(".out"))
 
@@ -138,6 +143,20 @@ class Proxies:
         port, log = self._place("microsocks")
         login = ["-u", user, "-P", password] if user else []
         return self._start(["microsocks", "-i", "127.0.0.1", "-p", str(port), "-b", source, *login], port, log, log)
+
+    def tls_front(self, behind: Running, certificate: Path) -> int:
+        """The port of an HTTPS proxy: TLS, and the real one behind it. One plain request for each connection."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+
+        def behave(connection: socket.socket) -> None:
+            with context.wrap_socket(connection, server_side=True) as asked:
+                with socket.create_connection(("127.0.0.1", behind.port)) as proxy:
+                    proxy.sendall(asked.recv(65536))
+                    while data := proxy.recv(65536):
+                        asked.sendall(data)
+
+        return self.listening(behave)
 
     def listening(self, behave: Callable[[socket.socket], None]) -> int:
         """A port where each connection is treated so."""

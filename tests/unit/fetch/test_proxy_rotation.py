@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from weft.fetch.proxies import rotation as rules
-from weft.fetch.proxies.entry import Proxy
+from weft.fetch.proxies.entry import Proxy, parse
 from weft.fetch.proxies.rotation import Outcome, Rotation
 
 
@@ -139,3 +139,25 @@ def test_what_is_known_of_those_that_stay_is_kept_and_the_ends_of_others_are_no_
 def test_where_there_are_none_none_is_chosen(count: int) -> None:
     made = rotation(*proxies(*"a"[:count]))
     assert (len(made), made.usable(0.0), made.choose("site", 0.0) is None) == (count, count, not count)
+
+
+def test_the_one_free_proxy_among_thousands_is_found() -> None:
+    proxies = [parse(f"10.0.{number >> 8}.{number & 255}:80") for number in range(3000)]
+    rotation = Rotation(proxies, random.Random(1))
+    for proxy in proxies[:-1]:
+        rotation.ended(proxy.name, "site.test", Outcome.BLOCKED, 0.1, 10.0)
+    assert rotation.choose("site.test", 11.0) == proxies[-1]
+    assert len({rotation.choose("other.test", 11.0) for _ in range(500)}) > 200
+
+
+def test_a_dead_site_does_not_use_up_the_proxies_and_a_proxy_that_reaches_none_rests() -> None:
+    good, bad = parse("10.0.0.1:80"), parse("10.0.0.2:80")
+    rotation = Rotation([good, bad], random.Random(1))
+    for _ in range(20):
+        rotation.ended(good.name, "dead.test", Outcome.UNREACHED, 1.0, 10.0)
+    assert rotation.usable(11.0) == 2
+    assert {rotation.choose("dead.test", 11.0) for _ in range(20)} == {bad}
+    for domain in ("dead.test", "a.test", "b.test"):
+        rotation.ended(bad.name, domain, Outcome.UNREACHED, 1.0, 10.0)
+    assert rotation.usable(11.0) == 1
+    assert rotation.choose("dead.test", 11.0) is None

@@ -23,6 +23,7 @@ FIRST_REST_S, LONGEST_REST_S = 30.0, 3600.0
 FIRST_BAN_S, LONGEST_BAN_S = 300.0, 6 * 3600.0
 BLOCKS_PER_TIER = 3  # so many blocks of a site in a row, and the next tier is tried
 RAISED_S = 1800.0
+SAMPLE = 64  # of more than these so many are looked at first: all of thousands would cost more than the request
 UNREACHED_TO_FAIL = 3  # so many sites in a row that it cannot reach, and the proxy is at fault
 FAILS_TO_DIE = 5  # in a row: not usable until it is tested again
 _WEIGHT = 0.2  # of the newest answer in a mean
@@ -88,10 +89,12 @@ class Rotation:
     """The proxies of one crawl or service; from one thread."""
 
     def __init__(self, proxies: Iterable[Proxy] = (), chance: random.Random | None = None) -> None:
-        self._standings = {proxy.name: Standing(proxy) for proxy in proxies}
+        self._standings: dict[str, Standing] = {}
+        self._tiers: dict[int, list[Standing]] = {}
         self._sites: dict[str, _Site] = {}
         self._apart: dict[str, str] = {}  # proxy -> the domain that shares it with no other of its kind
         self._chance = chance or random.Random()  # noqa: S311: spreads load, keeps no secret
+        self._hold({proxy.name: Standing(proxy) for proxy in proxies})
 
     def __len__(self) -> int:
         return len(self._standings)
@@ -118,8 +121,13 @@ class Rotation:
             standing.proxy, standing.failures, standing.rests_until = proxy, 0, 0.0
             standing.unreached.clear()
             standings[proxy.name] = standing
-        self._standings = standings
+        self._hold(standings)
         self._apart = {name: domain for name, domain in self._apart.items() if name in standings}
+
+    def _hold(self, standings: dict[str, Standing]) -> None:
+        self._standings, self._tiers = standings, {}
+        for standing in standings.values():
+            self._tiers.setdefault(standing.proxy.tier, []).append(standing)
 
     def choose(self, domain: str, now: float, *, sticky: bool = False, apart: bool = False) -> Proxy | None:
         """The proxy for the next request to a domain; None if none may be used now (see `next_free`)."""
@@ -131,14 +139,9 @@ class Rotation:
             if kept is not None and kept.may_ask(domain, now):
                 kept.used += 1
                 return kept.proxy
-        free = [
-            standing
-            for standing in self._standings.values()
-            if standing.may_ask(domain, now) and not (apart and self._is_anothers(standing, domain))
-        ]
-        if not free:
+        chosen = self._chosen(domain, site.tier, now, apart=apart)
+        if chosen is None:
             return None
-        chosen = self._weighted(_of_tier(free, site.tier))
         chosen.used += 1
         if sticky:
             site.proxy = chosen.proxy.name
@@ -190,6 +193,25 @@ class Rotation:
         self._sites.pop(domain, None)
         self._apart = {name: other for name, other in self._apart.items() if other != domain}
 
+    def _chosen(self, domain: str, tier: int, now: float, *, apart: bool) -> Standing | None:
+        """Of the lowest tier that is allowed and has a free one; of the highest below, where none has."""
+
+        def free(some: Iterable[Standing]) -> list[Standing]:
+            return [
+                standing
+                for standing in some
+                if standing.may_ask(domain, now) and not (apart and self._is_anothers(standing, domain))
+            ]
+
+        tiers = sorted(self._tiers)
+        for one in (*(one for one in tiers if one >= tier), *(one for one in reversed(tiers) if one < tier)):
+            every = self._tiers[one]
+            few = self._chance.sample(every, SAMPLE) if len(every) > SAMPLE else every
+            found = free(few) or (free(every) if few is not every else [])
+            if found:
+                return self._weighted(found)
+        return None
+
     def _is_anothers(self, standing: Standing, domain: str) -> bool:
         return self._apart.get(standing.proxy.name, domain) != domain
 
@@ -203,10 +225,3 @@ class Rotation:
 
     def _weighted(self, standings: list[Standing]) -> Standing:
         return self._chance.choices(standings, [max(0.02, standing.score) for standing in standings])[0]
-
-
-def _of_tier(free: list[Standing], tier: int) -> list[Standing]:
-    """Those of the lowest tier that is allowed and has any; of the highest there is, where all are below."""
-    tiers = {standing.proxy.tier for standing in free}
-    wanted = min((one for one in tiers if one >= tier), default=max(tiers))
-    return [standing for standing in free if standing.proxy.tier == wanted]
