@@ -150,11 +150,13 @@ class Proxies:
         context.load_cert_chain(certificate)
 
         def behave(connection: socket.socket) -> None:
-            with context.wrap_socket(connection, server_side=True) as asked:
-                with socket.create_connection(("127.0.0.1", behind.port)) as proxy:
-                    proxy.sendall(asked.recv(65536))
-                    while data := proxy.recv(65536):
-                        asked.sendall(data)
+            with (
+                context.wrap_socket(connection, server_side=True) as asked,
+                socket.create_connection(("127.0.0.1", behind.port)) as proxy,
+            ):
+                proxy.sendall(asked.recv(65536))
+                while data := proxy.recv(65536):
+                    asked.sendall(data)
 
         return self.listening(behave)
 

@@ -98,7 +98,7 @@ def test_a_wrong_password_is_the_proxys_failure_and_nothing_of_its_page_is_kept(
     for login in ("", "user:wrong@"):
         chosen.proxy = parse(f"http://{login}127.0.0.1:{proxy.port}")
         result = fetch(client, site.url)
-        assert (result.status, result.error, result.head, result.body) == (0, "proxy", b"", b"")
+        assert (result.status, result.error, result.head, result.body) == (0, "bad_proxy", b"", b"")
         assert "wrong" not in result.detail
     assert chosen.outcomes == [Outcome.FAILED, Outcome.FAILED]
     assert len(site.asked) == before
@@ -113,7 +113,7 @@ def test_socks5_takes_a_password_with_any_letters(
     assert fetch(client, site.url).status == 200
     assert site.asked[-1].source == "127.0.0.4"
     chosen.proxy = parse(f"{scheme}://user:other@127.0.0.1:{proxy.port}")
-    assert fetch(client, site.url).error == "proxy"  # not over the connection of the other login
+    assert fetch(client, site.url).error == "bad_proxy"  # not over the connection of the other login
 
 
 def test_with_local_names_the_proxy_gets_the_address_that_was_checked(
@@ -147,8 +147,10 @@ def test_a_handle_goes_from_proxy_to_proxy_to_none_and_keeps_nothing(
     ):
         chosen.proxy = parse(proxy) if proxy else None
         assert fetch(client, f"{site.url}x").status == 200
+        assert site.asked[-1].path == "/x"
         sources.append(site.asked[-1].source)
     client.close()
+    assert [line.split(": ")[-1].split()[0] for line in http.requests()] == ["GET"]
     assert sources == ["127.0.0.4", "127.0.0.3", "127.0.0.1", "127.0.0.4"]
 
 
@@ -170,7 +172,7 @@ def test_a_proxy_inside_is_not_connected_to(client: ProxyClient, chosen: Chosen,
     for host in ("127.0.0.8", "inside.test"):
         chosen.proxy = parse(f"http://{host}:3128")
         result = fetch(client, site.url)
-        assert result.error == "proxy"
+        assert result.error == "bad_proxy"
         assert "inside" in result.detail
     assert chosen.outcomes == [Outcome.FAILED] * 2
 
@@ -186,7 +188,7 @@ def test_dead_and_hanging_proxies_fail_and_the_site_is_not_blamed(
         (f"socks5://127.0.0.1:{proxies.listening(hijacks)}", Outcome.FAILED),
     ):
         chosen.proxy = parse(proxy)
-        assert fetch(client, site.url).error == "proxy"
+        assert fetch(client, site.url).error == ("bad_proxy" if outcome is Outcome.FAILED else "proxy")
         assert chosen.outcomes[-1] is outcome, proxy
 
 

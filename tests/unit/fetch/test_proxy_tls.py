@@ -82,7 +82,7 @@ def test_an_https_proxy_is_asked_over_tls_by_its_name(proxies: Proxies) -> None:
         assert [one.source for one in site.asked] == ["127.0.0.3"]
         for host, certificate in (("site.test", "expired.pem"), ("elsewhere.test", "good.pem")):
             bad = Chosen(f"https://{host}:{proxies.tls_front(behind, CERTS / certificate)}")
-            assert fetch(bad, site.url).error == "proxy"
+            assert fetch(bad, site.url).error == "bad_proxy"
             assert bad.outcomes == [Outcome.FAILED]
         assert len(site.asked) == 1
 

@@ -8,6 +8,8 @@ from weft.records import FetchResult, Reason
 
 # What may succeed another time. Bad certificates, sizes and refused addresses would fail in the same way again.
 RETRYABLE = frozenset({"timeout", "connect", "dns", "reset", "truncated", "protocol", "proxy", "other"})
+# What ends before the site was asked: a kept connection had ended, a proxy does not work.
+UNASKED = frozenset({"stale", "bad_proxy"})
 # What says something about the site, not about one page of it.
 SITE_FAILURES = frozenset({"timeout", "connect", "dns", "reset", "tls"})
 _REASONS = frozenset(Reason)
@@ -22,14 +24,14 @@ class Kind(StrEnum):
     REDIRECT = "redirect"
     SLOW_DOWN = "slow-down"  # 429, 503: the site asks for less; tried again
     RETRY = "retry"
-    AGAIN = "again"  # a kept connection had ended: nobody's failure, asked again when the delay has passed
+    AGAIN = "again"  # the site was not asked, and is not at fault: asked again when the delay has passed
     ANSWER = "answer"  # a response that is no page: 404 and the like
     FAILED = "failed"  # no usable response
 
 
 def kind_of(result: FetchResult) -> Kind:
     """What to do with it."""
-    if result.error == "stale":
+    if result.error in UNASKED:
         return Kind.AGAIN
     if result.error:
         return Kind.RETRY if result.error in RETRYABLE else Kind.FAILED

@@ -22,7 +22,7 @@ from weft.fetch.dns import Answer
 from weft.fetch.handles import Transfer, kind, set_up
 from weft.fetch.proxies.entry import Proxy
 from weft.fetch.proxies.rotation import Outcome
-from weft.fetch.proxies.verdict import PROXY, Facts, judge
+from weft.fetch.proxies.verdict import BAD_PROXY, PROXY, Facts, judge
 
 WAIT_S = 3.0  # short, so that a crawl that is stopped has not to wait for it
 MOST_WAITING = 128  # half of what a fetcher has in flight at first: crawls without proxies go on beside them
@@ -94,7 +94,7 @@ class ProxiedTransfer(Transfer):
     def unpin(self) -> None:
         """The proxy is given the name. (With an HTTP proxy a pinned address would make libcurl ask for a tunnel.)"""
         if self.pinned:
-            self.curl.setopt(pycurl.CONNECT_TO, [])
+            self.curl.unsetopt(pycurl.CONNECT_TO)  # an empty list changes nothing
             self.pinned = ""
 
 
@@ -241,8 +241,9 @@ class ProxyClient(Client):
             self._chooser.ended(proxy, host, outcome, result.ended - result.started, result.ended)
         result = msgspec.structs.replace(result, ip="")  # it was the proxy's, and is not the site's
         if why:
+            error = BAD_PROXY if outcome is Outcome.FAILED else PROXY
             result = msgspec.structs.replace(
-                result, status=0, head=b"", body=b"", error=PROXY, detail=f"{proxy.name}: {why}"
+                result, status=0, head=b"", body=b"", error=error, detail=f"{proxy.name}: {why}"
             )
         self._done.append((tag, result))
 
