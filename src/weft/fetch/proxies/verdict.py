@@ -12,8 +12,8 @@ from weft.fetch.headers import Head
 from weft.fetch.proxies.rotation import Outcome
 from weft.records import FetchResult
 
-# The kinds of errors that are no site's. A proxy that is bad rests from then on, so that such a request can be made again
-# as if it had not been, without end; one that could not get to the site costs a try.
+# The kinds of errors that are no site's. A proxy that is bad rests from then on, so that such a request can be made
+# again as if it had not been, without end; one that could not get to the site costs a try.
 BAD_PROXY, PROXY = "bad_proxy", "proxy"
 _BLOCKS = frozenset({403, 429})
 _LOGIN_CODES = frozenset({401, 407})
