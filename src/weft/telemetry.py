@@ -423,9 +423,8 @@ class SlotCollector:
     With `own`, the serving process is measured for each scrape and included.
     """
 
-    def __init__(self, directory: Path, own: Slot | None = None, beside: Collection[Path] = ()) -> None:
-        """`beside`: further directories of slots."""
-        self._directories = (directory, *beside)
+    def __init__(self, directory: Path, own: Slot | None = None) -> None:
+        self._directory = directory
         self._own = Metrics(directory, own) if own else None
         self._saving = threading.Lock()  # scrapes come in threads
 
@@ -444,7 +443,7 @@ class SlotCollector:
                 self._own.save()
         families: dict[str, Any] = {}
         load = PodLoad()
-        for path in sorted(path for folder in self._directories for path in folder.glob("*.metrics")):
+        for path in sorted(self._directory.glob("*.metrics")):
             snapshot = read_snapshot(path)
             if snapshot is None:
                 continue

@@ -253,6 +253,8 @@ def test_health_and_figures_are_told(service: Service) -> None:
     assert json.loads(service.ask("GET", "/readyz")[2])["status"] == "ok"
     text = service.ask("GET", "/metrics")[2].decode()
     assert "weft_jobs_healthy 1.0" in text and "weft_pages_total" in text and "weft_api_requests_total" in text
+    series = [line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")]
+    assert len(series) == len(set(series)), "Prometheus refuses a series that is there twice"
 
 
 @pytest.mark.parametrize(("cases", "examples"), [(5_000, 800) if CHAOS else (300, 18)])

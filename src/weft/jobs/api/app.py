@@ -45,9 +45,7 @@ log = Log("weft.jobs.api")
 def create_app(service: JobService, settings: ApiSettings, panels: Sequence[Panel] = ()) -> ASGIApp:
     """The application of one worker; `panels` are what other rooms show on the dashboard."""
     feeds, places = Feeds(service, settings.heartbeat_s), Places(settings)
-    figures = WorkerFigures(
-        settings.metrics_dir or settings.data_dir / "metrics", settings.index, settings.data_dir / "engine" / "metrics"
-    )
+    figures = WorkerFigures(settings.metrics_dir or settings.data_dir / "metrics", settings.index)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

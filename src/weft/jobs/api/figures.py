@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 class WorkerFigures:
     """Counts the answers of one worker; saved with those of the other processes of the service."""
 
-    def __init__(self, folder: Path, index: int, beside: Path) -> None:
-        """`beside`: where the engine keeps its figures."""
+    def __init__(self, folder: Path, index: int) -> None:
+        """`folder`: where all processes of the service keep their figures, the engine too."""
         self._folder = folder
-        self._beside = beside
         self._metrics = Metrics(folder, Slot(0, "api", index))
         self._requests: dict[tuple[str, str, int], Counter] = {}
         self._seconds: dict[str, Histogram] = {}
@@ -50,7 +49,7 @@ class WorkerFigures:
         from prometheus_client import CollectorRegistry, generate_latest
 
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(SlotCollector(self._folder, beside=[self._beside]))
+        registry.register(SlotCollector(self._folder))
         registry.register(HealthCollector(health))
         return generate_latest(registry)
 
