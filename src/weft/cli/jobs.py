@@ -197,6 +197,8 @@ def _watch(weft: Weft, task_id: str, as_json: bool, quiet: bool) -> int:
 
         reason = f" ({status.finish_reason})" if status.finish_reason else ""
         click.echo(f"{said(status)}{reason}{': ' + status.message if status.message else ''}", err=True)
+        if status.errors_by_class and status.status in ("PARTIAL", "FAILED"):
+            click.echo(f"weft jobs errors {task_id}   # says which pages, and why", err=True)
     return EXIT_CODES.get(status.status, 1)
 
 

@@ -70,7 +70,9 @@ def test_a_task_is_submitted_watched_and_taken(weft: Weft, tmp_path: Path) -> No
     assert spec.partial_results_ok is False
     finish(weft.server, task_id)
     assert weft("watch", task_id, code=3) == ""
-    assert weft.said.startswith("PARTIAL 100 % · 1 pages, 1 failed") and weft.said.count("\n") == 1
+    first, second = weft.said.splitlines()
+    assert first.startswith("PARTIAL 100 % · 1 pages, 1 failed")
+    assert second == f"weft jobs errors {task_id}   # says which pages, and why"
     assert weft.json("watch", task_id, code=3)["progress"]["completed"] == 1
     assert json.loads(weft("results", task_id))["url"] == SITE
     assert weft("results", task_id, "--out", tmp_path / "out.csv", "--format", "csv") == ""

@@ -77,9 +77,11 @@ def size(number: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """4.2 s, 3 min 05 s, 1 h 02 min; a dash where there is none."""
+    """7 ms, 4.2 s, 3 min 05 s, 1 h 02 min; a dash where there is none."""
     if seconds is None:
         return "–"
+    if 0 < seconds < 0.1:
+        return f"{max(1, round(1000 * seconds))} ms"
     if seconds < 10:
         return f"{seconds:.1f} s"
     whole = round(seconds)

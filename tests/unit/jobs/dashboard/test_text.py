@@ -60,6 +60,7 @@ def test_numbers_sizes_and_times() -> None:
         "1,234",
     ]
     assert [text.size(one) for one in (0, 999, 1_400_000, 123_456_789)] == ["0 B", "999 B", "1.4 MB", "123 MB"]
+    assert [text.duration(one) for one in (0.0, 0.0002, 0.0067)] == ["0.0 s", "1 ms", "7 ms"]
     assert [text.duration(one) for one in (None, 4.21, 65.2, 3725.0)] == ["–", "4.2 s", "1 min 05 s", "1 h 02 min"]
     assert [text.ago(100.0, now) for now in (90.0, 101.0, 140.0, 400.0, 9000.0)] == [
         "now", "now", "40 s ago", "5 min ago", "2 h ago",
