@@ -34,6 +34,7 @@ COMMANDS = {
     "get": ("weft.cli.get", "Print a stored page: headers, body, text or links."),
     "rebuild": ("weft.cli.rebuild", "Make a crawl's index and texts again from its WARC files."),
     "serve": ("weft.cli.serve", "Run the scrape service: tasks over HTTP, in the background."),
+    "sites": ("weft.cli.sites", "Run many sites on their schedules, and see what changed on them."),
     "stats": ("weft.cli.stats", "Show what a crawl holds: pages, statuses, errors, hosts, rate."),
     "doctor": ("weft.cli.doctor", "Look at what Weft needs on this machine, and say what to do about it."),
     "down": ("weft.cli.system", "Stop everything that `weft up` has started."),

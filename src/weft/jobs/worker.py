@@ -50,6 +50,8 @@ async def serve(order: WorkerOrder, has_gone: Callable[[Callable[[], None]], Non
     from weft.jobs.api.server import server_of
     from weft.jobs.api.settings import ApiSettings
     from weft.jobs.dashboard.panels import load_panels
+    from weft.jobs.sites.panel import SitesPanel
+    from weft.jobs.sites.registry import SiteRegistry
 
     config = order.config
     service = EmbeddedJobService(config)
@@ -60,7 +62,8 @@ async def serve(order: WorkerOrder, has_gone: Callable[[Callable[[], None]], Non
         retention_s=config.jobs.retention_hours * 3600, has_proxies=bool(proxies_of(config)),
         log_dir=Path(config.log.log_dir), metrics_dir=data_dir / ENGINE / "metrics",
     )  # fmt: skip
-    server = server_of(create_app(service, settings, load_panels(order.panels)))
+    sites = SitesPanel(SiteRegistry(data_dir, store=service.store))
+    server = server_of(create_app(service, settings, (sites, *load_panels(order.panels))))
 
     def end() -> None:
         server.should_exit = True

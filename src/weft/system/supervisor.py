@@ -34,6 +34,7 @@ from weft.system import state as kept
 from weft.system.proxies import ProxyKeeping
 from weft.system.recorder import Recorder
 from weft.system.services import Declaration, Made, declared
+from weft.system.sites import SiteScrapers
 from weft.system.state import SystemState
 from weft.telemetry import Log
 
@@ -49,13 +50,14 @@ class Stopping(WeftError):
     """It was asked to end while something was waited for."""
 
 
-class Supervisor:
+class Supervisor(SiteScrapers):
     """All services of one data dir. Its methods may be called from any thread."""
 
     def __init__(self, config: ServiceConfig | None = None, *, in_background: bool = False, **settings: Any) -> None:
         """`config`, or settings by the names of the service's keys."""
         if config is not None and settings:
             raise BadInput("give a configuration, or settings, not both")
+        super().__init__()
         found = config or load_service(flags=settings)
         self.data_dir = Path(found.server.data_dir).resolve()
         self.config = msgspec.structs.replace(
@@ -116,6 +118,7 @@ class Supervisor:
             return
         self._is_closing = True
         try:
+            self._close_sites()
             self.stop_all()
         finally:
             self._over.set()
@@ -197,7 +200,8 @@ class Supervisor:
         return True
 
     def stop_all(self) -> None:
-        """Stops every service, those that depend on others first; returns when nothing of them is left."""
+        """Stops every service, those that depend on others first; returns when nothing of them is left. Sites keep what
+        their runs have, and these go on when the services run again."""
         with self._mutex:
             graph = self._graph
             graph.stop()

@@ -20,6 +20,7 @@ from __future__ import annotations
 import queue
 import sqlite3
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -75,8 +76,7 @@ class SqliteJobStore:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._local = threading.local()
-        self._readers: list[sqlite3.Connection] = []
+        self._idle: deque[sqlite3.Connection] = deque()  # for reading: as many as were ever used at the same time
         self._steps: queue.SimpleQueue[tuple[Callable[[sqlite3.Connection], Any], Future[Any]] | None] = (
             queue.SimpleQueue()
         )
@@ -98,7 +98,7 @@ class SqliteJobStore:
         self._is_closed = True
         self._to_copy.set()
         self._copier.join()
-        for reader in (self._watch, *self._readers):
+        for reader in (self._watch, *self._idle):
             reader.close()
         self._db.close()
 
@@ -291,12 +291,15 @@ class SqliteJobStore:
         return [_task(record) for (record,) in self._read(lambda db: db.execute(sql, (*values, limit)).fetchall())]
 
     def _read(self, look: Callable[[sqlite3.Connection], _T]) -> _T:
-        db: sqlite3.Connection | None = getattr(self._local, "db", None)
         try:
-            if db is None:
-                db = self._local.db = _connect(self._path)
-                self._readers.append(db)
-            return look(db)
+            try:
+                db = self._idle.pop()
+            except IndexError:
+                db = _connect(self._path)
+            try:
+                return look(db)
+            finally:
+                self._idle.append(db)
         except sqlite3.Error as error:
             raise _told(error, self._path) from error
 
