@@ -219,7 +219,7 @@ def changes(name: str, limit: int, data_dir: str | None, config_file: str | None
     with _registry(data_dir, config_file) as registry:
         found = registry.reports(name, limit)
     if as_json:
-        print_document({"site": name, "reports": [msgspec.to_builtins(one) for one in found]})
+        print_document({"site": name, "reports": [_facts(msgspec.to_builtins(one)) for one in found]})
         return 0
     for report in found:
         if not quiet:
@@ -238,11 +238,27 @@ def _tell(found: list[SiteStatus], as_json: bool, only: dict[str, str] | None = 
     from weft.cli.site_display import table
 
     if as_json:
-        print_document({"sites": [msgspec.to_builtins(one) for one in found]})
+        print_document({"sites": [_facts(msgspec.to_builtins(one)) for one in found]})
     else:
         click.echo(table(found))
     judged = [one for one in found if only is None or one.name in only]
     return 0 if all(one.health.is_healthy and not (only and one.waits_for) for one in judged) else 1
+
+
+def _facts(document: dict[str, Any]) -> dict[str, Any]:
+    """A document with its times as all others have them."""
+    from weft.store.export.facts import iso
+
+    times = {"at", "paused_until"}
+    found: dict[str, Any] = {}
+    for name, value in document.items():
+        if isinstance(value, dict):
+            found[name] = _facts(value)
+        elif value is not None and (name in times or name.endswith("_at")):
+            found[name] = iso(value)
+        else:
+            found[name] = value
+    return found
 
 
 def _without_secrets(file: dict[str, Any]) -> dict[str, Any]:
