@@ -7,7 +7,7 @@ The rules, each for itself small:
 - A failure of the proxy itself makes it rest, everywhere, twice as long each time. A block by a site bans it there.
 - A site that a proxy cannot reach is left to others for a while: which of the two is at fault shows when the proxy
   reaches no other site either. So a site that is down does not cost all proxies.
-- A sticky site keeps its proxy until that rests or is banned. Sites that are apart never share one.
+- A sticky site keeps its proxy until that rests or is banned. Sites that are apart keep theirs, too, and share none.
 Times come from the caller; nothing here waits or sends.
 """
 
@@ -130,8 +130,9 @@ class Rotation:
             self._tiers.setdefault(standing.proxy.tier, []).append(standing)
 
     def choose(self, domain: str, now: float, *, sticky: bool = False, apart: bool = False) -> Proxy | None:
-        """The proxy for the next request to a domain; None if none may be used now (see `next_free`)."""
+        """The proxy for the next request to a domain; None if none may be used now."""
         site = self._sites.setdefault(domain, _Site())
+        sticky = sticky or apart  # else one site would take all of them for itself, one after the other
         if site.tier and now >= site.raised_until:
             site.tier = 0
         if sticky and site.proxy is not None:
@@ -178,20 +179,6 @@ class Rotation:
             standing.bans[domain] = (now + length_s, length_s)
         else:
             standing.bans.pop(domain, None)
-
-    def next_free(self, domain: str, now: float) -> float | None:
-        """When a proxy may be used for a domain again; None if none will without another test."""
-        times = [
-            max(standing.rests_until, standing.bans.get(domain, (0.0, 0.0))[0], now)
-            for standing in self._standings.values()
-            if not standing.is_dead
-        ]
-        return min(times, default=None)
-
-    def forget(self, domain: str) -> None:
-        """A site has ended: what it kept for itself is free."""
-        self._sites.pop(domain, None)
-        self._apart = {name: other for name, other in self._apart.items() if other != domain}
 
     def _chosen(self, domain: str, tier: int, now: float, *, apart: bool) -> Standing | None:
         """Of the lowest tier that is allowed and has a free one; of the highest below, where none has."""
