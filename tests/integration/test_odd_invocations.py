@@ -23,6 +23,7 @@ FLAGS = [
     ("--max-pages 1.5", "--max-pages: '1.5' is not accepted; use a whole number from 1 up"),
     ("--max-pages ''", "--max-pages: '' is not accepted"),
     ("--num-pods 0", "use a whole number from 1 to 256"),
+    ("--body-memory-bytes 5", "use a whole number from 1,048,576 to 1,099,511,627,776"),
     ("--num-pods 257", "use a whole number from 1 to 256"),
     ("--bloom-filter-error-rate 2", "use a number above 0 and below 1"),
     ("--bloom-filter-capacity 5", "embedded pods are exact, and have no use for it"),

@@ -124,7 +124,9 @@ def accepted(schema: dict[str, Any]) -> str:
     most = schema.get("maximum", LARGEST)
     end = "" if most in (LARGEST, LONGEST_S) else f" to {most:,.0f}"
     if "minimum" in schema:
-        text += f" from {schema['minimum']:g}" + (end or " up")
+        least = schema["minimum"]
+        text += f" from {least:,}" if isinstance(least, int) else f" from {least:g}"
+        text += end or " up"
     if "exclusiveMinimum" in schema:
         text += f" above {schema['exclusiveMinimum']:g}" + end.replace(" to ", ", at most ")
     return text
