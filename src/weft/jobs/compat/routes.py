@@ -48,6 +48,10 @@ _REASONS = {
     "files are not uploaded to it": ("parse",),
     "sites are not watched over this interface": ("monitor", "schedules"),
     "nothing is metered": ("team/token-usage", "team/credit-usage/historical"),
+    "it belongs to Firecrawl's own accounts and offers": (
+        "team/activity", "team/threat-protection", "team/siem", "keyless", "exchange", "feedback", "slack", "x402",
+        "fireclaw",
+    ),
 }  # fmt: skip
 _ABSENT = {f"/{name}": why for why, names in _REASONS.items() for name in names}
 _PLENTY = 1_000_000_000  # nothing is metered, and clients stop at 0

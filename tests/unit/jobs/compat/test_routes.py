@@ -157,6 +157,8 @@ def test_errors_are_told_in_firecrawls_words(run: Callable[..., None]) -> None:
             ("POST", "/v2/search", {"query": "x"}, 501, "no index of the web"),
             ("POST", "/v1/extract", {"urls": [SITE]}, 501, "language model"),
             ("GET", "/v2/agent/123", None, 501, "language model"),
+            ("GET", "/v2/team/activity", None, 501, "Firecrawl's own accounts"),
+            ("POST", "/v1/x402/search", {"query": "x"}, 501, "Firecrawl's own accounts"),
             ("GET", f"/v2/crawl/{await start(call)}?limit=0", None, 400, "limit: must be a whole number from 1"),
             ("GET", f"/v2/crawl/{await start(call)}?cursor=x", None, 400, "cursor"),
         ):
