@@ -135,6 +135,18 @@ def test_a_resumed_run_does_nothing_twice(engine: str, tmp_path: Path) -> None:
     assert max(Counter(trace.read_text().split()).values()) == 1
 
 
+def test_results_of_items_that_a_resumed_source_leaves_out_are_in_the_total(engine: str, tmp_path: Path) -> None:
+    def pool(*, resume: bool) -> WorkerPool:
+        return WorkerPool(misbehaving.act, engine=engine, workers=1, run_dir=tmp_path / "run", resume=resume)
+
+    list(pool(resume=False).stream({"id": number} for number in range(20)))
+    for ordered in (False, True):
+        with pool(resume=True).stream(({"id": number} for number in range(15, 30)), ordered=ordered) as stream:
+            got = len(list(stream))
+            counts = stream.counts()
+        assert (counts.total, counts.done) == (got, got)
+
+
 def test_an_unknown_engine_is_named_with_those_there_are() -> None:
     with pytest.raises(BadInput, match="no engine 'lokal'; there are: local"):
         WorkerPool(misbehaving.act, engine="lokal")

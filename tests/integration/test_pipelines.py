@@ -12,12 +12,13 @@ import pytest
 import staged
 from staged import traced, words_file
 
-from weft.errors import BadInput, Busy, WeftError
+from weft.errors import BadInput, Busy, DiskFull, WeftError, writing
 from weft.pipelines.cache import Cache
 from weft.pipelines.definition import changed, load
 from weft.pipelines.replay import replay_item
 from weft.pipelines.run import PipelineRun, RunOptions, RunSummary
 from weft.pipelines.runner import UNCHANGED
+from weft.pipelines.sink import Sink
 from weft.pipelines.why import why
 
 
@@ -400,14 +401,32 @@ def test_a_source_or_collector_that_fails_ends_the_run_with_its_error(bench: Ben
     (bench.folder / "sources.py").write_text(
         "def late(settings):\n    yield {'id': 1, 'n': 1, 'text': ''}\n    raise OSError('gone')\n"
         "def rows(results, context):\n    yield {'id': next(results).id}\n    raise KeyError('x')\n"
+        "def at_once(results, context):\n    raise KeyError('x')\n"
     )
     file = bench.folder / "p.yaml"
     file.write_text('items: {source: "sources:late"}\nstages: {read: {run: "staged:read"}}\n')
     with pytest.raises(WeftError, match="the source sources:late failed: OSError: gone"):
         bench.run(file)
-    file.write_text(
-        'items: {source: "staged:items", settings: {count: 3}}\nstages: {read: {run: "staged:read"}}\n'
-        'collect: {run: "sources:rows"}\n'
-    )
-    with pytest.raises(WeftError, match="the collector sources:rows failed: KeyError"):
+    start = 'items: {source: "staged:items", settings: {count: 3}}\nstages: {read: {run: "staged:read"}}\n'
+    for name in ("rows", "at_once"):
+        file.write_text(f'{start}collect: {{run: "sources:{name}"}}\n')
+        with pytest.raises(WeftError, match=f"the collector sources:{name} failed: KeyError.*--resume") as told:
+            bench.run(file)
+        assert not isinstance(told.value, BadInput), "the items were done"
+    file.write_text(f'{start}collect: {{run: "sources:none"}}\n')
+    with pytest.raises(BadInput, match="collect.run: sources:none is not there"):
         bench.run(file)
+    assert bench.ran() == {}, "told before any work"
+
+
+def test_a_disk_that_is_full_under_a_shard_is_told_as_such(bench: Bench) -> None:
+    output = bench.folder / "output"
+    sink = Sink(output, "words", ["jsonl"], None, lambda _step: None)
+    part = output / ".new" / "shard-00000.jsonl.part"
+    sink.begin(resumed=False)
+    part.symlink_to("/dev/full")
+    with pytest.raises(DiskFull), writing(output):
+        for number in range(10_000):
+            sink.add(0, {"id": number, "text": "word " * 20})
+    sink.close()
+    Sink(output, "words", ["jsonl"], None, lambda _step: None).close()

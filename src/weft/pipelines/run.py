@@ -82,6 +82,9 @@ def prepare(pipeline: Pipeline) -> None:
     for where, name in (("items", spec.items.source), ("collect", spec.collect.run if spec.collect else None)):
         if name is not None:
             module_file(name, where)
+    # or a name that its module does not have would be noticed when all items are done
+    if spec.collect is not None and (problem := _load_problem(spec.collect.run)) is not None:
+        raise BadInput(f"collect.run: {problem}")
     if "parquet" in spec.output.formats:
         from weft.pipelines.parquet import check_columns
 
@@ -93,20 +96,28 @@ def prepare(pipeline: Pipeline) -> None:
 
 
 def check_callables(pipeline: Pipeline) -> list[str]:
-    """What is wrong with the callables that a pipeline names; they are imported here."""
-    problems = []
-    try:
-        prepare(pipeline)
-        make_plan(pipeline, run_id="", cache=Path(), files=Path())
-    except WeftError as error:
-        problems += str(error).splitlines()
-    for where, name in _callables(pipeline):
+    """What is wrong with the callables that a pipeline names; they are imported here. Where they can be, also what
+    is wrong with its settings and `code`."""
+    import_from([Path.cwd(), pipeline.path.parent])
+    found = [(where, _load_problem(name)) for where, name in _callables(pipeline)]
+    problems = [f"{where}: {problem}" for where, problem in found if problem is not None]
+    if not problems:
         try:
-            Target.of(name).load()
-        except BaseException as error:
-            why = str(error) if isinstance(error, BadInput) else f"{name} cannot be imported: {describe(error)}"
-            problems.append(f"{where}: {why}")
+            prepare(pipeline)
+            make_plan(pipeline, run_id="", cache=Path(), files=Path())
+        except WeftError as error:
+            problems += str(error).splitlines()
     return problems
+
+
+def _load_problem(name: str) -> str | None:
+    try:
+        Target.of(name).load()
+    except BadInput as error:
+        return str(error)
+    except (Exception, SystemExit) as error:  # a script may end itself when it is imported
+        return f"{name} cannot be imported: {describe(error)}"
+    return None
 
 
 def _callables(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
@@ -115,6 +126,8 @@ def _callables(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
         yield "items.source", spec.items.source
     if spec.collect is not None:
         yield "collect.run", spec.collect.run
+    if spec.check is not None:
+        yield "check", spec.check
     for name, stage in spec.stages.items():
         yield f"stages.{name}.run", stage.run
         if stage.fingerprint is not None:
@@ -315,10 +328,10 @@ class PipelineRun:
         """The rows of the collector in shards; made from the beginning, whatever an earlier try had made."""
         context = CollectContext(settings, self._plan.config, self._sink.files, self._writer.next)
         results = read_results(self.directory.path, self._cache.find)
-        rows = _call(name, "collect", results, context)
         size, count = self._pipeline.spec.output.shard_items, 0
         shards: list[Shard] = []
         try:
+            rows = Target.of(name).load()(results, context)
             for row in rows if rows is not None else ():
                 self._sink.add(count // size, plain_row(row, f"collect: {name}"))
                 count += 1

@@ -15,6 +15,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -186,7 +187,8 @@ class Sink:
     def close(self) -> None:
         """Gives up the directory; a shard that was not committed is left for the next run to delete."""
         for _, file, _ in self._open:
-            file.close()
+            with suppress(OSError):  # a full disk, which whoever wrote has told of
+                file.close()
         self._lock.release()
 
 

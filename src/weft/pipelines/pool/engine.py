@@ -165,7 +165,9 @@ class PoolEngine:
         self._tick()
         self._flush()
         if self._intake.exhausted:
-            self.progress.total = self._intake.position
+            # a source may leave out items that are done: their results are counted all the same
+            left_out = self.progress.resumed - self._intake.known
+            self.progress.total = self._intake.position + max(0, left_out)
         return None
 
     def wait_s(self) -> float:

@@ -69,6 +69,8 @@ class Intake:
         self._done = done
         self._seen = SeenIds()
         self.position = 0
+        self.known = 0
+        """How many of them were done in an earlier run."""
         self.exhausted = False
 
     def take(self, looks: int, wanted: int) -> Harvest:
@@ -89,6 +91,7 @@ class Intake:
             elif type(got) is Result:
                 found.refused.append((self.position - 1, got))
             else:
+                self.known += 1
                 found.known.append((self.position - 1, str(got)))
         return found
 
