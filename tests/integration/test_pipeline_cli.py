@@ -53,7 +53,8 @@ def test_a_pipeline_is_listed_shown_checked_run_and_reported(tmp_path: Path) -> 
     assert "Counts words." in listed[1]
     shown = pipeline(tmp_path, "show", "words").stdout
     assert "read\n├─ count\n└─ label\n   └─ join  (and count)\n" in shown
-    assert pipeline(tmp_path, "check", "pipelines/words.yaml").stderr == "pipelines/words.yaml: valid\n"
+    for name in ("pipelines/words.yaml", "words"):
+        assert pipeline(tmp_path, "check", name).stderr == "pipelines/words.yaml: valid\n"
     done = pipeline(tmp_path, "run", "words")
     assert done.stdout == ""
     assert "weft pipeline: 20 items, 20 ok in" in done.stderr
@@ -98,7 +99,8 @@ stages:
         (["run", "bad.yaml"], "bad.yaml:3: stages.a: the stages form a cycle: a → b → a"),
         (["check", "bad.yaml"], "bad.yaml:3: stages.a: the stages form a cycle: a → b → a"),
         (["run", "lost.yaml"], "stage 'a': nowhere:f cannot be imported: there is no module 'nowhere'"),
-        (["check", "lost.yaml"], "stages.a.run: nowhere:f cannot be imported: ModuleNotFoundError"),
+        (["check", "wrods"], "there is no pipeline 'wrods' in pipelines/"),
+        (["check", "lost.yaml"], "weft: lost.yaml:2: stages.a.run: nowhere:f cannot be imported: ModuleNotFoundError"),
         (["run", "words.yaml", "--workers", "-1"], "workers must be greater than 0"),
         (["run", "words.yaml", "--workers", "0"], "workers must be greater than 0"),
         (["run", "words.yaml", "--batch-size", "0"], "batch_size must be greater than 0"),

@@ -17,7 +17,7 @@ from weft.cli.output import output_flags, print_document, print_json, shown
 from weft.cli.running import LATEST, stdout_to_stderr, terminate_like_interrupt
 from weft.errors import BadConfig, BadInput
 from weft.pipelines import catalogue, run_facts
-from weft.pipelines.definition import Pipeline, changed, json_schema, load
+from weft.pipelines.definition import Pipeline, changed, json_schema, load, located
 from weft.pipelines.graph import picture
 from weft.pipelines.pool.runs import RunDirectory
 from weft.pipelines.pool.view import make_view, phases
@@ -106,17 +106,19 @@ def _settings(settings: dict[str, Any]) -> str:
 
 
 @pipeline.command(short_help="Check a pipeline's file and its callables.")
-@click.argument("file", type=Path)
+@click.argument("name", metavar="FILE")
 @output_flags
-def check(file: Path, as_json: bool, quiet: bool) -> int:
-    """Check FILE: its form, the graph of its stages, and that every callable can be imported.
+def check(name: str, as_json: bool, quiet: bool) -> int:
+    """Check FILE (or the file of the pipeline NAME): its form, the graph of its stages, and that every callable can be
+    imported.
 
     The exit code is 2 if there is a problem; all are told, each with its line.
     """
+    file = catalogue.file_of(name)
     problems: list[str] = []
     try:
         for found in load(file, os.environ).values():
-            problems += [f"{file}: {problem}" for problem in check_callables(found)]
+            problems += [located(file, found.name, problem) for problem in check_callables(found)]
     except BadConfig as error:
         problems += error.problems
     if as_json:

@@ -72,6 +72,14 @@ def find(name: str) -> Pipeline:
     raise BadInput(f"there is no pipeline {name!r} in {FOLDER}/, {SEVERAL}, or among those that ship; {hint}")
 
 
+def file_of(name: str) -> Path:
+    """The file of a pipeline, good or bad, by its name or the file's; BadInput where there is none."""
+    file = Path(name.rpartition(":")[0] or name)
+    if file.suffix in _SUFFIXES or file.exists():
+        return file
+    return next((path for path in files() if path.stem == name), None) or find(name).path
+
+
 def _in_file(path: Path, name: str | None) -> Pipeline:
     found = load(path, os.environ)
     if name is None and len(found) == 1:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
@@ -27,6 +27,11 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _CALLABLE = re.compile(r"[^\s:]+:[A-Za-z_][\w.]*")
 _RESERVED = ("items", "collect", "config", "input", "output", "pool")
 """Names that `--set` and phases use for something else."""
+_KINDS = {
+    "array": "a list", "object": "names with values", "str": "text", "int": "a whole number", "float": "a number",
+    "bool": "true or false",
+}  # fmt: skip
+"""msgspec's words for kinds of values, and those of somebody who writes YAML."""
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -152,9 +157,13 @@ def load(path: Path, environment: Mapping[str, str]) -> dict[str, Pipeline]:
             raise BadConfig([*problems, f"{lines['pipelines']}: pipelines must be names, each with a pipeline"])
     else:
         several = {path.stem: found}
-    read = {str(name): _read(str(name), one, path, problems) for name, one in several.items()}
+    read = {}
+    for name, one in several.items():
+        told: list[str] = []
+        read[str(name)] = _read(str(name), one, path, told)
+        problems += [located(path, str(name), problem) for problem in told]
     if problems:
-        raise BadConfig([_with_line(path, problem) for problem in problems])
+        raise BadConfig(problems)
     return {name: one for name, one in read.items() if one is not None}
 
 
@@ -235,8 +244,15 @@ def _section(kind: type[Any], value: Any, where: str, problems: list[str]) -> An
             hint = f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(known)}"
         elif missing := re.search(r"missing required field `(.*)`", said):
             said = f"{missing[1]!r} is missing"
+        elif said.startswith("Invalid enum value"):
+            hint = f"; there are: {', '.join(get_args(Format))}"
+        said = re.sub(r"`([a-z |]+)`", lambda kinds: _kinds_text(kinds[1]), said)
         problems.append(f"{key.strip('.') or 'the pipeline'}: {said}{hint}")
         return None
+
+
+def _kinds_text(kinds: str) -> str:
+    return " or ".join(_KINDS.get(kind, kind) for kind in kinds.split(" | "))
 
 
 def _fields_at(kind: type[Any], at: str) -> tuple[str, ...]:
@@ -250,7 +266,7 @@ def _fields_at(kind: type[Any], at: str) -> tuple[str, ...]:
 def _stage_problems(stages: dict[str, StageSpec]) -> Iterator[str]:
     for name, stage in stages.items():
         if not _NAME.fullmatch(name) or name in _RESERVED:
-            yield f"stages.{name}: {name!r} cannot be a stage's name: letters, digits, _ and -, and not {_RESERVED}"
+            yield f"stages.{name}: {name!r} cannot be a stage's name: letters, digits, _ and -, and none of {', '.join(_RESERVED)}"
         for key in ("run", "fingerprint"):
             if (text := getattr(stage, key)) is not None and not is_callable(text):
                 yield f"stages.{name}.{key}: {text!r} does not name a function; write package.module:function"
@@ -294,26 +310,28 @@ def _pool_problems(pool: dict[str, Any]) -> Iterator[str]:
         yield from (f"pool.{problem}" for problem in str(error).splitlines())
 
 
-def _with_line(path: Path, problem: str) -> str:
-    """A problem with the file's name and, where its key is found, the line."""
-    if problem.startswith(str(path)):
-        return problem
-    key = problem.partition(":")[0]
-    line = _line_of(path, key.split("."))
-    return f"{path}:{line}: {problem}" if line else f"{path}: {problem}"
-
-
-def _line_of(path: Path, keys: list[str]) -> int | None:
+def located(path: Path, name: str, problem: str) -> str:
+    """A problem of a pipeline with the file's name, the line of its key where it is found, and the pipeline's name if
+    the file has several."""
     import yaml
 
-    node = yaml.compose(path.read_text(), Loader=yaml.SafeLoader)
+    root = yaml.compose(path.read_text(), Loader=yaml.SafeLoader)
+    keys = problem.partition(":")[0].split(".")
+    several = isinstance(root, yaml.MappingNode) and any(key.value == "pipelines" for key, _ in root.value)
+    line = _line_of(root, ["pipelines", name, *keys] if several else keys)
+    place = f"{path}:{line}" if line else str(path)
+    return f"{place}: {name}: {problem}" if several else f"{place}: {problem}"
+
+
+def _line_of(node: Any, keys: list[str]) -> int | None:
+    """The line of the last of these keys that is there, each inside the one before it."""
+    import yaml
+
     line = None
     for key in keys:
         if not isinstance(node, yaml.MappingNode):
             break
         inside = {str(name.value): (name, value) for name, value in node.value}
-        if key not in inside and "pipelines" in inside and len(inside["pipelines"][1].value) == 1:
-            inside = {str(name.value): (name, value) for name, value in inside["pipelines"][1].value[0][1].value}
         if key not in inside:
             break
         line, node = inside[key][0].start_mark.line + 1, inside[key][1]

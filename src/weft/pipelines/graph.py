@@ -11,6 +11,10 @@ class Node(Protocol):
     """A stage, as far as the graph is concerned."""
 
     @property
+    def after(self) -> list[str]:
+        """Those of `before` that may fail."""
+
+    @property
     def before(self) -> list[str]:
         """The stages that must have ended before it begins."""
 
@@ -18,7 +22,8 @@ class Node(Protocol):
 def order_of(stages: Mapping[str, Node]) -> tuple[list[str], list[str]]:
     """The stages, each after those it depends on and else in the file's order; and what is wrong with the graph."""
     problems = [
-        f"stages.{name}.needs: there is no stage {other!r}{_near(other, stages)}"
+        f"stages.{name}.{'after' if other in stage.after else 'needs'}: "
+        f"there is no stage {other!r}{_near(other, stages)}"
         for name, stage in stages.items()
         for other in stage.before
         if other not in stages

@@ -81,8 +81,10 @@ def test_json_with_several_pipelines_and_variables_of_the_environment(tmp_path: 
         (("item_timeout: 5", "workers: -1"), "pool.workers must be greater than 0"),
         (("item_timeout: 5", "item_timout: 5"), "pool.item_timout: a pool has no such setting; did you mean"),
         (("description: Counts words.", "descripton: x"), "'descripton' here; did you mean 'description'?"),
-        (("description: Counts words.", "output: {format: xml}"), "output.format: Invalid enum value 'xml'"),
-        (("description: Counts words.", "output: {shard_items: 0}"), "output.shard_items: Expected `int` >= 1"),
+        (("description: Counts words.", "output: {format: xml}"), "value 'xml'; there are: jsonl, parquet"),
+        (("description: Counts words.", "output: {shard_items: 0}"), "shard_items: Expected a whole number >= 1"),
+        (("needs: [fetch]", "needs: fetch"), "words.yaml:8: stages.words.needs: Expected a list, got text"),
+        (("needs: [fetch]", "inputs: fetch"), "stages.words.inputs: Expected a list or null, got text"),
         (("description: Counts words.", "output: {stages: [nothing]}"), "output.stages: there is no stage 'nothing'"),
         (("description: Counts words.", "item_name: ../up"), "item_name: '../up' cannot be the name"),
         (("description: Counts words.", "pipelines: {}"), "pipelines must be names"),
@@ -103,6 +105,16 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(BadConfig) as caught:
         load(written(tmp_path, text), {})
     assert len(caught.value.problems) == 2
+
+
+def test_a_mistake_in_a_file_with_several_pipelines_is_told_with_the_name_of_its_own(tmp_path: Path) -> None:
+    good = {"items": {"file": "a.jsonl"}, "stages": {"a": {"run": "work:fetch"}}}
+    bad = good | {"stages": {"a": {"run": "work:fetch", "needs": ["b"]}}}
+    path = written(tmp_path, json.dumps({"pipelines": {"one": good, "two": bad}}, indent=1), "several.json")
+    with pytest.raises(BadConfig) as caught:
+        load(path, {})
+    line = path.read_text().splitlines().index('     "needs": [') + 1
+    assert caught.value.problems == [f"{path}:{line}: two: stages.a.needs: there is no stage 'b'; there are: a"]
 
 
 def test_settings_of_the_command_line_go_where_they_say(tmp_path: Path) -> None:

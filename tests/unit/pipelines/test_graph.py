@@ -6,8 +6,9 @@ from weft.pipelines.graph import dependents, order_of, picture
 
 
 class Stage:
-    def __init__(self, *before: str) -> None:
-        self.before = list(before)
+    def __init__(self, *needs: str, after: list[str] | None = None) -> None:
+        self.after = after or []
+        self.before = [*needs, *self.after]
 
 
 DIAMOND = {
@@ -24,8 +25,11 @@ def test_a_stage_comes_after_those_it_depends_on_and_else_as_in_the_file() -> No
 
 
 def test_an_unknown_stage_is_named_with_the_nearest() -> None:
-    _, problems = order_of({"clone": Stage(), "parse": Stage("clnoe")})
-    assert problems == ["stages.parse.needs: there is no stage 'clnoe'; did you mean 'clone'?"]
+    _, problems = order_of({"clone": Stage(), "parse": Stage("clnoe"), "join": Stage(after=["prase"])})
+    assert problems == [
+        "stages.parse.needs: there is no stage 'clnoe'; did you mean 'clone'?",
+        "stages.join.after: there is no stage 'prase'; did you mean 'parse'?",
+    ]
 
 
 def test_a_cycle_is_shown() -> None:
