@@ -63,7 +63,9 @@ def test_a_pipeline_is_listed_shown_checked_run_and_reported(tmp_path: Path) -> 
     runs = document(tmp_path, "runs")["runs"]
     assert [(one["state"], one["pipeline"]) for one in runs] == [("finished", "words")] * 2
     report = pipeline(tmp_path, "report", "latest").stdout
+    assert "s: 20 unchanged\n" in report
     assert "stage  ran  unchanged" in report and "count    0         20" in report
+    assert pipeline(tmp_path, "runs").stdout.splitlines()[0].endswith("  finished     words  20 unchanged")
     why = document(tmp_path, "why", "latest", "i00003")
     assert {one["did"] for one in why["stages"]} == {"unchanged"}
     assert "Imports are not followed" in why["note"]

@@ -285,6 +285,18 @@ def test_a_failed_stage_is_tried_again_and_the_others_are_not(bench: Bench) -> N
     assert "it failed in run" in found.reasons[0]
 
 
+def test_why_says_what_a_stage_said_that_skipped_its_item(bench: Bench) -> None:
+    (bench.folder / "items.json").write_text(json.dumps([{"id": "skip", "do": "skip"}]))
+    (bench.folder / "b.yaml").write_text(BRANCHES)
+    for did, said in (
+        ("skipped", "it skipped the item: nothing to do"),
+        ("unchanged", "which skipped it: nothing to do"),
+    ):
+        run = bench.run(bench.folder / "b.yaml")
+        (found,) = [one for one in why(bench.folder / "logs", run.run_id, "skip").stages if one.stage == "clone"]
+        assert (found.did, found.reasons[-1]) == (did, said)
+
+
 def test_a_stage_reads_only_the_inputs_it_names(bench: Bench) -> None:
     (bench.folder / "items.json").write_text(json.dumps([{"id": 1, "do": "undeclared", "secret": 1}]))
     file = bench.folder / "p.yaml"
@@ -414,7 +426,7 @@ def test_a_source_or_collector_that_fails_ends_the_run_with_its_error(bench: Ben
             bench.run(file)
         assert not isinstance(told.value, BadInput), "the items were done"
     file.write_text(f'{start}collect: {{run: "sources:none"}}\n')
-    with pytest.raises(BadInput, match="collect.run: sources:none is not there"):
+    with pytest.raises(BadInput, match=r"collect\.run: sources:none is not there"):
         bench.run(file)
     assert bench.ran() == {}, "told before any work"
 
@@ -425,8 +437,8 @@ def test_a_disk_that_is_full_under_a_shard_is_told_as_such(bench: Bench) -> None
     part = output / ".new" / "shard-00000.jsonl.part"
     sink.begin(resumed=False)
     part.symlink_to("/dev/full")
+    sink.add(0, {"id": 1})  # it stays in the file's buffer, and closing would write it
     with pytest.raises(DiskFull), writing(output):
-        for number in range(10_000):
-            sink.add(0, {"id": number, "text": "word " * 20})
+        sink.add(0, {"id": 1, "text": "word " * 10_000})
     sink.close()
     Sink(output, "words", ["jsonl"], None, lambda _step: None).close()

@@ -239,15 +239,13 @@ def _run(one: PipelineRun, found: Pipeline, *, quiet: bool, as_json: bool) -> in
 
 def _tell_end(summary: RunSummary) -> None:
     stats = summary.stats
-    words = [f"{stats.items:,} items"]
-    counts = dict(stats.by_status)
-    skipped = counts.pop("skipped", 0) - stats.unchanged
-    words += [f"{count:,} {status}" for status, count in counts.items() if count]
-    words += [f"{stats.unchanged:,} unchanged"] * bool(stats.unchanged) + [f"{skipped:,} skipped"] * bool(skipped)
+    words = [pipeline_runs.number_of(stats.items, "item")]
+    words += filter(None, [pipeline_runs.counts_text(stats.by_status, stats.unchanged)])
     click.echo(f"weft pipeline: {', '.join(words)} in {summary.seconds:.1f} s", err=True)
     if stats.by_phase:
         click.echo(f"Failures by phase: {phases(stats.by_phase)}", err=True)
-    click.echo(f"Output: {summary.output} ({summary.rows:,} rows)  Report: {summary.path}/report.html", err=True)
+    rows = pipeline_runs.number_of(summary.rows or 0, "row")
+    click.echo(f"Output: {summary.output} ({rows})  Report: {summary.path}/report.html", err=True)
     if stats.by_status.get("crashed"):
         click.echo(f"Crashed items: weft pipeline replay {summary.run_id} ITEM runs one again by itself", err=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,27 @@ def runs(logs: Path, as_json: bool, quiet: bool) -> int:
     if as_json:
         print_document({"runs": found})
         return 0
+    id_width, name_width = (max((len(one[key]) for one in found), default=0) for key in ("run_id", "pipeline"))
     for one in found:
-        counts = ", ".join(f"{count:,} {status}" for status, count in one["by_status"].items() if count)
-        click.echo(shown(f"{one['run_id']}  {one['state']:11}  {one['pipeline']}  {counts or 'nothing yet'}"))
+        counts = counts_text(one["by_status"], one["unchanged"]) or "nothing yet"
+        line = f"{one['run_id']:{id_width}}  {one['state']:11}  {one['pipeline']:{name_width}}  {counts}"
+        click.echo(shown(line))
     if not found and not quiet:
         click.echo(f"there are no runs of pipelines in {logs}", err=True)
     return 0
+
+
+def counts_text(by_status: Mapping[str, int], unchanged: int) -> str:
+    """How many items ended how; those that were skipped because nothing had changed are told apart."""
+    counts = dict(by_status)
+    skipped = counts.pop("skipped", 0) - unchanged
+    counts |= {"unchanged": unchanged, "skipped": skipped}
+    return ", ".join(f"{count:,} {status}" for status, count in counts.items() if count)
+
+
+def number_of(count: int, noun: str) -> str:
+    """`1 item`, `2 items`."""
+    return f"{count:,} {noun}" + "s" * (count != 1)
 
 
 def report_of(folder: Path) -> dict[str, Any]:
@@ -62,7 +78,7 @@ def report(run_id: str, logs: Path, as_json: bool, quiet: bool) -> int:
     if as_json:
         print_json({"schema": 1} | found)
         return 0
-    counts = ", ".join(f"{count:,} {status}" for status, count in found["by_status"].items())
+    counts = counts_text(found["by_status"], found["unchanged"])
     state = "finished" if facts.finished else "interrupted"
     lines = [
         f"{found['pipeline']}, run {found['run_id']}, {state} in {found['seconds']:.1f} s: {counts or 'no items'}",

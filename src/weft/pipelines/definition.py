@@ -266,7 +266,8 @@ def _fields_at(kind: type[Any], at: str) -> tuple[str, ...]:
 def _stage_problems(stages: dict[str, StageSpec]) -> Iterator[str]:
     for name, stage in stages.items():
         if not _NAME.fullmatch(name) or name in _RESERVED:
-            yield f"stages.{name}: {name!r} cannot be a stage's name: letters, digits, _ and -, and none of {', '.join(_RESERVED)}"
+            allowed = f"letters, digits, _ and -, and none of {', '.join(_RESERVED)}"
+            yield f"stages.{name}: {name!r} cannot be a stage's name: {allowed}"
         for key in ("run", "fingerprint"):
             if (text := getattr(stage, key)) is not None and not is_callable(text):
                 yield f"stages.{name}.{key}: {text!r} does not name a function; write package.module:function"

@@ -114,12 +114,17 @@ def _before(root: Path, facts: run_facts.RunFacts, item: str) -> Seen | None:
 
 def _reason(plan: StagePlan, sent: SentStage, now: Seen, before: Seen | None) -> StageReason:
     if sent.code in (CACHED, SKIPPED_CACHED):
-        return StageReason(plan.name, "unchanged", ["its inputs, code and settings are those of an earlier run"])
+        reasons = ["its inputs, code and settings are those of an earlier run"]
+        return StageReason(plan.name, "unchanged", reasons + _skip_text(sent, "which skipped it"))
     if sent.code not in (RAN, SKIPPED, FAILED):
         did = "failed" if sent.code > FAILED else "skipped"
         return StageReason(plan.name, did, [sent.text or ""])
     did = {RAN: "ran", SKIPPED: "skipped", FAILED: "failed"}[sent.code]
-    return StageReason(plan.name, did, list(_reasons(plan, sent, now, before)))
+    return StageReason(plan.name, did, [*_reasons(plan, sent, now, before), *_skip_text(sent, "it skipped the item")])
+
+
+def _skip_text(sent: SentStage, lead: str) -> list[str]:
+    return [f"{lead}: {sent.text}"] if sent.code in (SKIPPED, SKIPPED_CACHED) and sent.text else []
 
 
 def _reasons(plan: StagePlan, sent: SentStage, now: Seen, before: Seen | None) -> Iterator[str]:
