@@ -159,7 +159,9 @@ def _have_ended(found: list[SiteStatus], names: dict[str, str]) -> bool:
 
     def is_over(name: str) -> bool:
         site = by_name.get(name)
-        if site is None or site.state in ENDED:
+        if site is None:
+            return False  # proxies: they may come
+        if site.state in ENDED:
             return True
         return site.state == "waiting" and bool(site.waits_for) and all(map(is_over, site.waits_for))
 

@@ -10,6 +10,7 @@ from typing import Any
 from weft.config import FetchSection, JobsSection, ProxySection, ServiceConfig
 from weft.engine.model import EndReason, Standing, State
 from weft.errors import BadInput
+from weft.fetch.proxies import live
 from weft.fetch.proxies.pool import live_of, sources_of
 from weft.jobs.model import (
     ErrorClass,
@@ -68,6 +69,16 @@ def proxies_of(config: ServiceConfig) -> str:
     if listed is not None and section.test_url is None:
         return listed
     return str(live_of(listed, Path(config.server.data_dir))) if listed or section.sources else ""
+
+
+def has_proxies(config: ServiceConfig) -> bool:
+    """Whether there are as many as `min_proxies` asks for; where they are not tested all that are listed count, and
+    where there are none nothing is waited for: what wants them is refused."""
+    path = proxies_of(config)
+    if not path or path == config.fetch.proxies:
+        return True
+    found = live.read(Path(path))
+    return found is not None and len(found.proxies) >= config.proxy.least
 
 
 def check_proxies(spec: TaskSpec, proxies: str) -> None:

@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -31,6 +32,7 @@ from weft.jobs.crawls import (
     crawl_settings,
     finish_of,
     finish_without,
+    has_proxies,
     progress_of,
     proxies_of,
     status_of,
@@ -71,7 +73,9 @@ class EmbeddedJobService:
         holder = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
         # A link of its own: while the runner waits for an engine it cannot look at the deadlines of other tasks.
         self._runners_engine = EngineLink(self._engine_dir, patience_s=ENGINE_S)
-        sites = SiteScheduler(self.store, self._runners_engine, self._engine_dir, clock=clock)
+        sites = SiteScheduler(
+            self.store, self._runners_engine, self._engine_dir, has_proxies=partial(has_proxies, config), clock=clock
+        )
         self.runner = Runner(
             self.store, self._runners_engine, config.jobs, holder, committed=self._committed, sites=sites.turn,
             proxies=proxies_of(config), clock=clock,

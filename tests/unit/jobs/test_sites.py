@@ -16,6 +16,7 @@ from weft.jobs.model import STARTED, FinishReason, Lane, Progress, TaskState
 from weft.jobs.sites import model
 from weft.jobs.sites.changes import Comparison
 from weft.jobs.sites.files import site_of
+from weft.jobs.sites.panel import SitesPanel
 from weft.jobs.sites.registry import SiteRegistry
 from weft.jobs.sites.scheduler import SiteScheduler
 from weft.jobs.store.contract import Finish
@@ -37,7 +38,10 @@ class World:
         self.now = START
         self.store = SqliteJobStore(folder / "jobs.db")
         self.sites = SiteRegistry(folder, clock=lambda: self.now, store=self.store)
-        self._scheduler = SiteScheduler(self.store, self, folder / "engine", clock=lambda: self.now)
+        self.proxies = True
+        self._scheduler = SiteScheduler(
+            self.store, self, folder / "engine", has_proxies=lambda: self.proxies, clock=lambda: self.now
+        )
         lease = self.store.lease("me", 3.0, now=START)
         assert lease is not None
         self.epoch = lease.epoch
@@ -114,6 +118,19 @@ def test_a_failed_dependency_holds_back_until_it_is_well(world: World) -> None:
     world.turn()
     world.end("a")
     assert world.running() == ["b"]
+
+
+def test_a_site_that_uses_proxies_waits_for_enough_of_them(world: World) -> None:
+    world.add("direct")
+    world.add("proxied", proxies=True)
+    world.proxies = False
+    world.sites.run()
+    world.turn()
+    assert world.running() == ["direct"]
+    assert world.sites.status(["proxied"])[0].waits_for == ("proxies",)
+    world.proxies = True
+    world.turn()
+    assert world.running() == ["direct", "proxied"]
 
 
 def test_cycles_and_unknown_dependencies_are_refused(world: World) -> None:
@@ -300,6 +317,17 @@ def test_a_site_can_be_removed_when_nothing_needs_it(world: World) -> None:
     assert world.sites.names() == []
     with pytest.raises(BadInput, match="there is no site 'x'"):
         world.sites.run(["x"])
+
+
+def test_the_dashboards_panel_has_a_row_for_each(world: World) -> None:
+    assert "weft sites add" in SitesPanel(world.sites).look().note
+    world.add("a")
+    world.add("b", "a")
+    world.sites.run()
+    world.end("a", BAD, TaskState.FAILED)
+    rows = {row[0]: row for row in SitesPanel(world.sites).look().rows}
+    assert rows["a"][1] == "paused" and "connection 3" in rows["a"][-1]
+    assert rows["b"][-1] == "waits for a"
 
 
 # ── changes ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -175,10 +175,11 @@ def waits_for(site: Site, sites: Sites) -> list[str]:
     return [name for name in site.file.depends_on if name in sites and not sites[name].is_well]
 
 
-def is_ready(site: Site, sites: Sites, now: float) -> bool:
-    """Whether its run may begin."""
-    is_paused = site.paused_until is not None and now < site.paused_until
-    return site.wanted_at is not None and not site.task and not is_paused and not waits_for(site, sites)
+def is_ready(site: Site, sites: Sites, now: float, *, has_proxies: bool) -> bool:
+    """Whether its run may begin. `has_proxies`: there are enough for those sites that use them."""
+    if site.wanted_at is None or site.task or (site.file.proxies and not has_proxies):
+        return False
+    return (site.paused_until is None or site.paused_until <= now) and not waits_for(site, sites)
 
 
 def is_due(site: Site, now: float) -> bool:

@@ -29,6 +29,7 @@ from weft.jobs.store.sqlite import SqliteJobStore
 
 ENGINE_S = 1.0  # an engine that takes longer is not waited for
 LOOK_S = 0.05
+PROXIES = "proxies"  # what a site waits for that uses them, while there are too few
 
 
 class SiteHealth(Struct, frozen=True, kw_only=True):
@@ -56,7 +57,7 @@ class SiteStatus(Struct, frozen=True, kw_only=True):
     schedule: str | None
     next_at: float | None
     depends_on: tuple[str, ...]
-    waits_for: tuple[str, ...]
+    waits_for: tuple[str, ...]  # sites, or `proxies`
     task: str  # of its run, or of its last one; empty: it has never run
     last_state: str
     last_ended_at: float | None
@@ -243,7 +244,7 @@ class SiteRegistry:
         return SiteStatus(
             name=site.name, state=site.state(now), health=_health(site, live, now), schedule=site.file.schedule,
             next_at=site.next_at, depends_on=site.file.depends_on,
-            waits_for=tuple(model.waits_for(site, sites)) if site.wanted_at is not None else (),
+            waits_for=_waits_for(site, sites, now),
             task=site.task or (last.task if last else ""), last_state=str(last.state) if last else "",
             last_ended_at=last.ended_at if last else None, runs=site.runs,
             pages=progress.completed if progress else (last.pages if last else 0),
@@ -251,6 +252,14 @@ class SiteRegistry:
             queued=progress.queued if progress else 0, in_flight=progress.in_flight if progress else 0,
             pages_per_s=live.pages_per_s if live else 0.0, changes=reports[0].counts if reports else {},
         )  # fmt: skip
+
+
+def _waits_for(site: Site, sites: model.Sites, now: float) -> tuple[str, ...]:
+    if site.wanted_at is None:
+        return ()
+    others = tuple(model.waits_for(site, sites))
+    is_proxied = site.file.proxies and model.is_ready(site, sites, now, has_proxies=True)
+    return (PROXIES,) if is_proxied else others
 
 
 def _health(site: Site, live: Status | None, now: float) -> SiteHealth:
@@ -275,7 +284,9 @@ def _said(site: Site, now: float) -> str:
     last = site.last
     errors = ", ".join(f"{kind} {count:,}" for kind, count in sorted(last.errors_by_class.items()))
     why = last.message or errors or str(last.reason)
-    said = f"its last run ended {last.state} ({why}), {site.failures} in a row"
+    said = f"its last run ended {last.state} ({why})"
+    if site.failures > 1:
+        said += f", as {site.failures - 1} before it"
     if site.paused_until is not None and now < site.paused_until:
         said += f"; paused, tried again in {site.paused_until - now:,.0f} s"
     return said

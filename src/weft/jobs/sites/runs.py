@@ -29,11 +29,12 @@ def want(ledger: SiteLedger, names: list[str], now: float, *, by_hand: bool = Fa
         ledger.put(site)
 
 
-def begin(ledger: SiteLedger, now: float) -> dict[str, str]:
-    """Begins every run that may: their tasks by the sites' names."""
+def begin(ledger: SiteLedger, now: float, *, has_proxies: bool = False) -> dict[str, str]:
+    """Begins every run that may: their tasks by the sites' names. Those through proxies are begun by who has looked
+    whether there are enough."""
     begun: dict[str, str] = {}
     for site in list(ledger.sites.values()):
-        if model.is_ready(site, ledger.sites, now):
+        if model.is_ready(site, ledger.sites, now, has_proxies=has_proxies):
             urls = _urls(ledger, site)
             task = Task(
                 id=new_task_id(), owner="", url=urls[0], url_count=len(urls), spec=site.file.spec, created_at=now

@@ -39,9 +39,17 @@ class SiteScheduler:
     """One worker's; `turn` is called by its runner while it has the lease."""
 
     def __init__(
-        self, store: JobStore, engine: Cancelling, engine_dir: Path, *, clock: Callable[[], float] = time.time
+        self,
+        store: JobStore,
+        engine: Cancelling,
+        engine_dir: Path,
+        *,
+        has_proxies: Callable[[], bool] = lambda: True,
+        clock: Callable[[], float] = time.time,
     ) -> None:
+        """`has_proxies`: whether there are enough for sites that use them."""
         self._store = store
+        self._has_proxies = has_proxies
         self._engine = engine
         self._engine_dir = engine_dir
         self._clock = clock
@@ -53,12 +61,17 @@ class SiteScheduler:
             if await self._look_after(site, fence):  # others may have waited for it
                 sites = await asyncio.to_thread(self._store.sites.all)
         now = self._clock()
-        if any(model.is_due(site, now) or model.is_ready(site, sites, now) for site in sites.values()):
-            await asyncio.to_thread(self._begin, now, fence)
+        due = any(model.is_due(site, now) for site in sites.values())
+        proxied = any(
+            site.file.proxies and model.is_ready(site, sites, now, has_proxies=True) for site in sites.values()
+        )
+        has_proxies = proxied and await asyncio.to_thread(self._has_proxies)
+        if due or any(model.is_ready(site, sites, now, has_proxies=has_proxies) for site in sites.values()):
+            await asyncio.to_thread(self._begin, now, fence, has_proxies)
 
-    def _begin(self, now: float, fence: int) -> None:
+    def _begin(self, now: float, fence: int, has_proxies: bool) -> None:
         due, begun = self._store.sites.change(
-            lambda ledger: (runs.come_due(ledger, now), runs.begin(ledger, now)), fence=fence
+            lambda ledger: (runs.come_due(ledger, now), runs.begin(ledger, now, has_proxies=has_proxies)), fence=fence
         )
         if due or begun:
             log.info("sites", due=due, begun=begun)
