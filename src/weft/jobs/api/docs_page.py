@@ -37,7 +37,7 @@ def docs_page(document: dict[str, Any]) -> HTMLResponse:
     schemas = [_schema(name, schema) for name, schema in sorted(document["components"]["schemas"].items())]
     body = (
         f"<h1>{escape(info['title'])} {escape(info['version'])}</h1><p>{escape(info.get('summary', ''))} "
-        'The same for programs: <a href="/openapi.json">/openapi.json</a>.</p>'
+        'The same for programs: <a href="/openapi.json">/openapi.json</a>; for people: <a href="/">dashboard</a>.</p>'
         f"<main><h2>Routes</h2>{''.join(operations)}<h2>Bodies</h2>{''.join(schemas)}</main>"
     )
     page = (

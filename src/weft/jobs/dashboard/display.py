@@ -19,12 +19,12 @@ LABELS: Mapping[str, str] = {
     TaskState.CANCELLED: "Cancelled",
 }
 REASONS: Mapping[str, str] = {
-    FinishReason.DONE: "everything was done",
+    FinishReason.DONE: "nothing was left to do",
     FinishReason.DEADLINE: "its time was over",
     FinishReason.MAX_PAGES: "it had as many pages as it may",
     FinishReason.CANCELLED: "it was cancelled",
     FinishReason.TOO_MANY_ERRORS: "no page could be scraped",
-    FinishReason.REFUSED: "nothing of it may be asked for",
+    FinishReason.REFUSED: "nothing of it could be asked for",
     FinishReason.EXPIRED: "it waited for too long",
     FinishReason.ERROR: "the engine could not run it",
 }
