@@ -123,6 +123,8 @@ def results(
                 break
         print_document({"task_id": task_id, "status": found.status, "results": pages, "errors": errors})
         return 0
+    if kind == "json":  # one answer is a document, and two of them put together are none
+        raise BadInput("--format: 'json' is not accepted; use jsonl, or --json for one document on stdout")
     written = _write(_pieces(weft, task_id, kind, include_errors), out)
     if not quiet and out is not None:
         click.echo(f"{out}: {written:,} bytes", err=True)
@@ -226,10 +228,12 @@ def _pieces(weft: Weft, task_id: str, kind: str, include_errors: bool) -> Iterat
 
 
 def _write(pieces: Iterator[bytes], out: str | None) -> int:
-    """Writes all of it."""
+    """Writes all of it. A refusal comes with the first piece, and leaves a file as it was."""
+    from itertools import chain
     from pathlib import Path
 
     written = 0
+    pieces = chain([next(pieces)], pieces)
     try:
         with Path(out).open("wb") if out is not None else os.fdopen(os.dup(sys.stdout.fileno()), "wb") as file:
             for piece in pieces:

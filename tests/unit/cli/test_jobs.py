@@ -126,6 +126,7 @@ def test_a_task_is_paused_resumed_and_cancelled(weft: Weft) -> None:
         (("submit", SITE, "--extract", "/nonsense"), "extract: /nonsense cannot be read"),
         (("watch", "nonsense"), "there is no task 'nonsense'"),
         (("results", "0" * 32), "there is no task"),
+        (("results", "0" * 32, "--format", "json"), "use jsonl, or --json for one document"),
         (("list", "--status", "done"), "status: "),
         (("list", "--key-file", "/nonsense"), "key_file /nonsense: cannot be read"),
     ],
@@ -138,6 +139,12 @@ def test_what_is_wrong_is_said_in_a_message(weft: Weft, words: tuple[str, ...], 
 def test_a_result_file_that_cannot_be_written_is_named(weft: Weft, tmp_path: Path) -> None:
     weft("results", weft.submit(), "--out", tmp_path / "no" / "file", code=2)
     assert "No such file or directory" in weft.said
+
+
+def test_a_task_that_is_not_there_leaves_the_file_of_another(weft: Weft, tmp_path: Path) -> None:
+    (tmp_path / "pages.jsonl").write_text("earlier\n")
+    weft("results", "0" * 32, "--out", tmp_path / "pages.jsonl", code=2)
+    assert (tmp_path / "pages.jsonl").read_text() == "earlier\n"
 
 
 def test_a_service_that_is_away_is_said(capfd: pytest.CaptureFixture[str]) -> None:
