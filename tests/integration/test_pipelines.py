@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from weft.errors import BadInput, Busy, DiskFull, WeftError, writing
 from weft.pipelines.cache import Cache
 from weft.pipelines.definition import changed, load
 from weft.pipelines.replay import replay_item
+from weft.pipelines.results import EndedItem, ResultsFile
 from weft.pipelines.run import PipelineRun, RunOptions, RunSummary
 from weft.pipelines.runner import UNCHANGED
 from weft.pipelines.sink import Sink
@@ -442,3 +444,17 @@ def test_a_disk_that_is_full_under_a_shard_is_told_as_such(bench: Bench) -> None
         sink.add(0, {"id": 1, "text": "word " * 10_000})
     sink.close()
     Sink(output, "words", ["jsonl"], None, lambda _step: None).close()
+
+
+def test_results_that_a_full_disk_does_not_take_do_not_hide_what_was_told_of_it(tmp_path: Path) -> None:
+    results = ResultsFile(tmp_path)
+    results.open(0)
+    results.add(EndedItem(0, "a", {}, "ok"))  # it stays in the file's buffer, and closing writes it
+    # a limit on the size of files stands for the disk: writing beyond it fails alike
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        results.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (tmp_path / "results.jsonl").read_bytes() == b""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -131,9 +132,10 @@ class ResultsFile:
                 os.close(fd)
 
     def close(self) -> None:
-        """Closes the file."""
+        """Closes the file; lines that no checkpoint covers may be lost."""
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # a full disk, which whoever wrote has told of
+                self._file.close()
 
 
 def _whole_bytes(path: Path) -> int:
