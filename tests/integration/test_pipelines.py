@@ -229,6 +229,14 @@ def test_the_second_item_with_an_id_fails_and_the_first_does_not(
     assert [line["status"] for line in lines if line["id"] == "fine"] == ["ok", "failed"]
 
 
+def test_why_knows_an_item_that_failed_as_it_arrived(mixed: tuple[Bench, RunSummary, dict[str, Any]]) -> None:
+    bench, run, _ = mixed
+    found = why(bench.folder / "logs", run.run_id, "#10")
+    assert (found.status, found.error, found.stages) == ("failed", "the item has no id", [])
+    with pytest.raises(BadInput, match="no result of an item '#11'"):
+        why(bench.folder / "logs", run.run_id, "#11")
+
+
 def test_logs_are_in_the_folder_of_the_items_name_with_a_line_for_each_stage(
     mixed: tuple[Bench, RunSummary, dict[str, Any]],
 ) -> None:

@@ -145,7 +145,9 @@ def runs(logs: str, as_json: bool, quiet: bool) -> int:
         )
         click.echo(f"{run['run_id']}  {run['state']:11}  {done}  {run['function']}  {run['items']}")
     if not found and not quiet:
-        click.echo(f"there are no runs in {logs}", err=True)
+        click.echo(
+            f"there are no runs of the pool alone in {logs}; weft pipeline runs lists those of pipelines", err=True
+        )
     return 0
 
 

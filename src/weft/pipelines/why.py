@@ -29,6 +29,7 @@ from weft.pipelines.plan import Plan, StagePlan
 from weft.pipelines.pool import shared_config
 from weft.pipelines.pool.journal import ResultJournal
 from weft.pipelines.pool.record import STATUSES, Record
+from weft.pipelines.results import ResultLine
 
 NOTE = "Imports are not followed: a change in a module that a stage's own module imports is seen if it is under `code`."
 _SECRET = re.compile(r"pass|secret|token|key|auth|credential|cookie", re.IGNORECASE)
@@ -71,6 +72,8 @@ def why(root: Path, run: str, item: str) -> Answer:
     """The answer; BadInput where the run did not have the item."""
     directory, facts = run_facts.find(root, run)
     seen = find_item(directory.path, item)
+    if seen is None and (line := _refused(directory.path, item)) is not None:
+        return Answer(facts.run_id, item, line.status, None, [], line.error)
     if seen is None:
         raise BadInput(f"run {facts.run_id} has no result of an item {item!r}")
     before = _before(directory.path.parent, facts, item)
@@ -95,6 +98,16 @@ def find_item(folder: Path, item: str) -> Seen | None:
     finally:
         journal.close()
     return None
+
+
+def _refused(folder: Path, item: str) -> ResultLine | None:
+    """An item that failed as it arrived: the journal does not have it, the results do."""
+    try:
+        with (folder / "results.jsonl").open("rb") as file:
+            lines = map(msgspec.json.Decoder(ResultLine).decode, file)
+            return next((line for line in lines if line.failure_phase == "input" and str(line.id) == item), None)
+    except (OSError, ValueError):
+        return None
 
 
 def _seen(folder: Path, record: Record) -> Seen:
