@@ -135,7 +135,7 @@ def run(
             return 0
         with watching(quiet=quiet or as_json) as watch:
             found = registry.status()
-            while not _have_ended(found, tasks):
+            while not have_ended(found, tasks):
                 watch(found)
                 time.sleep(WATCH_S)
                 found = registry.status()
@@ -153,7 +153,7 @@ def _tell_started(tasks: dict[str, str], registry: SiteRegistry, as_json: bool, 
             click.echo(f"{name}: {said}")
 
 
-def _have_ended(found: list[SiteStatus], names: dict[str, str]) -> bool:
+def have_ended(found: list[SiteStatus], names: dict[str, str]) -> bool:
     """Whether none runs, or can run before somebody does something or time passes."""
     by_name = {one.name: one for one in found}
 

@@ -134,7 +134,7 @@ def _listed(given: Value, item: Key) -> Any:
     if item.name == "pods" and isinstance(value, list):
         return [_pod(part) for part in value]
     if item.name == "extract":
-        return rules_file(value) if isinstance(value, str) else _bounded(value, item.name)
+        return rules_file(value) if isinstance(value, str) else bounded(value, item.name)
     if kind == "object" and isinstance(value, str) and given.lax:
         from weft.config import yaml_file
 
@@ -164,11 +164,11 @@ def rules_file(path: str) -> dict[str, Any]:
         raise Unusable(f"{path} cannot be read as JSON or YAML: {why}") from None
     if not isinstance(found, dict):
         raise Unusable(f"{path} holds no rules: a rule for each field's name is expected")
-    _bounded(found, path)
+    bounded(found, path)
     return found
 
 
-def _bounded(value: Any, where: str) -> Any:
+def bounded(value: Any, where: str) -> Any:
     """The value, if it is not more than rules can be: an alias in a YAML file can stand for more than memory holds."""
     left, seen = [value], 0
     while left:

@@ -7,11 +7,13 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from weft.cli.main import run
 from weft.cli.site_display import Display, table
+from weft.cli.sites import have_ended
 from weft.jobs.sites.registry import SiteRegistry
 
 
@@ -82,6 +84,20 @@ def test_files_that_cannot_be_together_add_nothing(home: Home) -> None:
     assert "wait for each other" in home.said("add", a, b, code=2)
     assert "is in two of these files" in home.said("add", home.file("c"), home.file("c"), code=2)
     assert home("list")["sites"] == []
+
+
+def test_a_watched_run_is_over_when_nothing_can_go_on_by_itself(home: Home) -> None:
+    home("add", home.file("shop", depends_on=["base"]), home.file("base"))
+    home("run", "--all")
+    with SiteRegistry(home.data_dir) as sites:
+        base, shop = sites.status()
+    names = {"base": "", "shop": ""}
+    assert not have_ended([base, shop], names), "one runs"
+    failed = msgspec.structs.replace(base, state="paused")
+    assert have_ended([failed, shop], names), "the other waits for one that is paused"
+    proxied = msgspec.structs.replace(shop, waits_for=("proxies",))
+    assert not have_ended([failed, proxied], names), "proxies may come"
+    assert have_ended([msgspec.structs.replace(one, state="idle", waits_for=()) for one in (base, shop)], names)
 
 
 def test_secrets_of_a_webhook_are_not_shown(home: Home) -> None:

@@ -88,6 +88,11 @@ def test_what_is_wrong_is_named(tmp_path: Path, more: dict[str, Any], said: str)
         (b"\xff\xfe", "not UTF-8"),
         (b"x" * (2 << 20), "longer than"),
         (b"[" * 100_000, "neither YAML nor JSON"),
+        (
+            b"a: &a [x, x, x, x]\n"
+            + b"".join(b"%c: &%c [*%c, *%c, *%c, *%c]\n" % (n, n, *[n - 1] * 4) for n in range(98, 120)),
+            "too many parts",
+        ),
     ],
 )
 def test_what_is_no_site_file_is_refused(tmp_path: Path, text: bytes, said: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from weft import urls as url_rules
-from weft.config.values import rules_file
+from weft.config.values import bounded, rules_file
 from weft.errors import BadInput
 from weft.jobs.documents import check_order
 from weft.jobs.sites.model import SiteFile, nearest
@@ -34,6 +34,10 @@ def read_site(path: Path, now: float) -> SiteFile:
         raise BadInput(f"{path}: is not UTF-8 text") from None
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{path}: is neither YAML nor JSON: {error}") from None
+    try:
+        bounded(found, "it")
+    except ValueError:
+        raise BadInput(f"{path}: has too many parts for a site file") from None
     try:
         return site_of(found, now, path.parent)
     except BadInput as error:
