@@ -66,6 +66,8 @@ def parse(text: str, base: str | None = None) -> ada_url.URL:
 
 def absolute(text: str, base: str) -> str:
     """A reference made absolute as the web platform does, its fragment and any scheme kept; BadUrl where it is none."""
+    if (match := _ROOTED(text)) and match[1] == text and (origin := _canonical_origin(base)):
+        return origin + text
     try:
         return str(ada_url.join_url(base, text))
     except ValueError:
@@ -337,6 +339,13 @@ def _origin(text: str) -> str | None:
         return canonical(text + "/")[:-1]
     except BadUrl:
         return None
+
+
+@lru_cache(maxsize=1024)
+def _canonical_origin(base: str) -> str | None:
+    """The `scheme://host[:port]` that a URL begins with, if that is canonical as it stands: no credentials either."""
+    split = _ORIGIN(base)
+    return split[1] if split and _origin(split[1]) == split[1] else None
 
 
 def _query_in(href: str, encoding: str) -> str:

@@ -139,6 +139,12 @@ HREFS = [
 @pytest.mark.parametrize("href", HREFS)
 def test_the_fast_way_of_joining_agrees_with_the_parser(href: str) -> None:
     assert urls.join_all(BASE, [href]) == [urls.canonical(href, BASE)]
+    for base in (BASE, "http://user:word@example.org/", "HTTP://Example.org:80/", "file:///a/b"):
+        try:
+            expected = urls.parse(href, base).href
+        except BadUrl:
+            continue
+        assert urls.absolute(href, base) == expected
 
 
 _HREF_CHARS = st.text(alphabet="ab.1/?#%2e:@-_~ü '&=;\\\t[]", max_size=20)
@@ -154,6 +160,8 @@ def test_joining_agrees_with_the_parser_on_any_text(href: str, base: str) -> Non
     except BadUrl:
         expected = []
     assert urls.join_all(base, [href]) == expected
+    if expected:
+        assert urls.absolute(href, base) == urls.parse(href, base).href
 
 
 @given(st.text(max_size=60))

@@ -101,7 +101,8 @@ _ASIDE_HEADING = re.compile(
 ).match
 _HEADING_CHARS = 80
 
-_EMPTY_ITEMS = re.compile(r"(?m)^[ \t]*(?:[-*•|]|\d+\.)[ \t]*$")
+# Begins with the line feed before the line: that is searched for ten times as fast as `^`.
+_EMPTY_ITEMS = re.compile(r"\n[ \t]*(?:[-*•|]|\d+\.)[ \t]*(?=\n|\Z)")
 _EMPTY_LINES = re.compile(r"\n[ \t]*\n\s*\n")
 
 
@@ -145,7 +146,7 @@ def without_repeats(text: str) -> str:
 
 def without_empty_lines(text: str) -> str:
     """A text without empty list items, and with no more than one empty line at a time."""
-    return _EMPTY_LINES.sub("\n\n", _EMPTY_ITEMS.sub("", text)).strip()
+    return _EMPTY_LINES.sub("\n\n", _EMPTY_ITEMS.sub("\n", f"\n{text}")).strip()
 
 
 def _candidates(document: Document) -> Iterator[Element]:

@@ -25,7 +25,10 @@ LINE_WORDS = 5
 _STOP_WORDS = "the be to of and that have with"
 _ELLIPSES = ("...", "…")
 _BULLETS = ("- ", "* ", "+ ", "•", "‣", "▪", "▫", "●", "◦", "○", "■", "□", "–", "·", "∙", "►", "➤")
-_TERMINAL = (*".!?", '"', "”", "’", "»", *"。！？」』؟۔।॥")
+_TERMINAL = frozenset('.!?"”’»。！？」』؟۔।॥')
+# What bullets begin with and ellipses end with: for most lines one look-up is enough.
+_BULLET_STARTS = frozenset(mark[0] for mark in _BULLETS)
+_ELLIPSIS_ENDS = frozenset(mark[-1] for mark in _ELLIPSES)
 _SENTENCE_ENDS = (". ", "! ", "? ", "؟ ", "۔ ", "। ")
 _UNSPACED_ENDS = "。！？"
 _UNWANTED = re.compile(
@@ -71,10 +74,12 @@ def _stop_words() -> Numbers:
 
 
 def _of_lines(lines: Sequence[str]) -> Signals:
+    bullets = sum(line.startswith(_BULLETS) for line in lines if line[0] in _BULLET_STARTS)
+    ellipses = sum(line.endswith(_ELLIPSES) for line in lines if line[-1] in _ELLIPSIS_ENDS)
     return {
         "lines": len(lines),
-        "bullet_lines": _ratio(sum(line.startswith(_BULLETS) for line in lines), len(lines)),
-        "ellipsis_lines": _ratio(sum(line.endswith(_ELLIPSES) for line in lines), len(lines)),
+        "bullet_lines": _ratio(bullets, len(lines)),
+        "ellipsis_lines": _ratio(ellipses, len(lines)),
     }
 
 
@@ -91,7 +96,7 @@ def _duplicates(name: str, parts: Sequence[str]) -> Signals:
 def _as_c4(text: Text, lines: Sequence[str]) -> Signals:
     lowered = text.lowered
     suspects = [word for word in _SUSPECTS if word in lowered]
-    ended = [line for line in lines if line.endswith(_TERMINAL)]
+    ended = [line for line in lines if line[-1] in _TERMINAL]
     kept = "".join(f"{line}\n" for line in ended if _is_kept(line, suspects, text.is_unspaced))
     return {
         "c4_sentences": _sentences(kept, text.is_unspaced),
@@ -113,7 +118,8 @@ def _is_kept(line: str, suspects: Sequence[str], is_unspaced: bool) -> bool:
     """Whether C4 keeps a line that ends in a terminal mark."""
     if line.endswith(_ELLIPSES) or (suspects and _UNWANTED.search(line)):
         return False
-    return (len(line) if is_unspaced else line.count(" ") + 1) >= LINE_WORDS
+    # Splitting ends at the last word that matters; counting would go through the line.
+    return (len(line) if is_unspaced else len(line.split(" ", LINE_WORDS - 1))) >= LINE_WORDS
 
 
 def _ratio(part: int, whole: int) -> float:

@@ -34,7 +34,10 @@ class _Sequences:
         self._before = sums(words.numbers.astype(np.uint32) * factors[: self.count], np.uint32)
 
     def numbers(self, places: Places, size: int) -> Numbers:
-        differences = (self._before[places + size] - self._before[places]) * self._inverse[places]
+        if len(places) == self.count - size + 1:  # everywhere: no need to pick them out
+            differences = (self._before[size:] - self._before[:-size]) * self._inverse[: len(places)]
+        else:
+            differences = (self._before[places + size] - self._before[places]) * self._inverse[places]
         return mixed(differences.astype(np.uint64))
 
     def share(self, place: int, count: int, size: int) -> float:
@@ -77,11 +80,12 @@ def _most_frequent(numbers: Numbers) -> tuple[int, int, Places]:
     """Where the most frequent number first is, how often it occurs, and where those are that may occur several times.
 
     Numbers are counted by some of their bits, which is faster than sorting them. Few share these bits with others; if
-    those could be the most frequent, all that may occur several times are sorted after all.
+    those could be the most frequent, all whose bits occur as often are sorted after all.
     """
     buckets = (numbers >> np.uint64(64 - min(20, len(numbers).bit_length() + 3))).astype(np.intp)
     counts = np.bincount(buckets)
-    several = np.flatnonzero(counts[buckets] > 1)
+    shared = counts[buckets]
+    several = np.flatnonzero(shared > 1)
     if not len(several):
         return 0, 1, several
     bucket = int(counts.argmax())
@@ -89,7 +93,7 @@ def _most_frequent(numbers: Numbers) -> tuple[int, int, Places]:
     first, count = _most_equal(numbers[inside])
     counts[bucket] = 0
     if count < counts.max():
-        inside = several
+        inside = np.flatnonzero(shared >= max(2, count))
         first, count = _most_equal(numbers[inside])
     return int(inside[first]), count, several
 

@@ -14,9 +14,10 @@ from __future__ import annotations
 import os
 import secrets
 import struct
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
+
+from isal.isal_zlib import crc32
 
 from weft.errors import BadInput, WeftError, writing
 from weft.pipelines.cache_index import KEY_BYTES, CacheIndex
@@ -132,7 +133,7 @@ class Cache:
             if length > _MAX_ENTRY_BYTES or at + _HEAD.size + length > self._end:
                 return
             data = os.pread(self._fd, length, at + _HEAD.size)
-            if zlib.crc32(data, zlib.crc32(key)) != check:
+            if crc32(data, crc32(key)) != check:
                 return
             yield key, at, _HEAD.size + length
             at += _HEAD.size + length
@@ -232,7 +233,7 @@ class Cache:
 
 def entry_of(key: bytes, data: bytes) -> bytes:
     """An entry as it is in the file; workers make them."""
-    return _HEAD.pack(len(data), zlib.crc32(data, zlib.crc32(key)), key) + data
+    return _HEAD.pack(len(data), crc32(data, crc32(key)), key) + data
 
 
 def _entry(fd: int, key: bytes, offset: int, length: int) -> bytes | None:
@@ -246,6 +247,6 @@ def _entry(fd: int, key: bytes, offset: int, length: int) -> bytes | None:
     if len(data) < length or data[8 : _HEAD.size] != key:
         return None
     found = data[_HEAD.size :]
-    if zlib.crc32(found, zlib.crc32(key)) != int.from_bytes(data[4:8], "little"):
+    if crc32(found, crc32(key)) != int.from_bytes(data[4:8], "little"):
         return None
     return found

@@ -113,6 +113,11 @@ def test_a_named_word_in_a_paragraph_stays() -> None:
     )
 
 
+def test_list_items_and_lines_without_text_are_left_out() -> None:
+    assert without_repeats("-\na\n - \n12.\t\n\n•\nb\n1. c\n-\n|") == "a\n\nb\n1. c"
+    assert without_repeats("-") == without_repeats("\n \n") == ""
+
+
 def test_a_repeated_block_stands_once() -> None:
     assert main(f"<main>{STORY}<div>{STORY}</div></main>").count("Paragraph 3") == 1
     assert (

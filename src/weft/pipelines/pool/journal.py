@@ -14,12 +14,12 @@ import mmap
 import os
 import re
 import time
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 import msgspec
+from isal.isal_zlib import crc32
 
 from weft.errors import BadInput, WeftError
 from weft.pipelines.pool.record import Record
@@ -120,7 +120,7 @@ class ResultJournal:
         if len(head) < _HEAD_BYTES or at + _HEAD_BYTES + length > self.size:
             return None
         data = os.pread(self._fd, length, at + _HEAD_BYTES)
-        if zlib.crc32(data) != int.from_bytes(head[4:8], "little"):
+        if crc32(data) != int.from_bytes(head[4:8], "little"):
             return None
         try:
             records = _decode(data)
@@ -141,7 +141,7 @@ class ResultJournal:
 
     def append(self, pid: int, data: bytes) -> None:
         """Records as one msgpack array; in the file after the next flush."""
-        head = len(data).to_bytes(4, "little") + zlib.crc32(data).to_bytes(4, "little") + pid.to_bytes(4, "little")
+        head = len(data).to_bytes(4, "little") + crc32(data).to_bytes(4, "little") + pid.to_bytes(4, "little")
         self._waiting += (head, data)
 
     def flush(self) -> None:

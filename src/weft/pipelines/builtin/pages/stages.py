@@ -7,14 +7,14 @@ again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from weft.extract.kind import Kind
 from weft.extract.page import MAX_BYTES, Page, extract
-from weft.extract.preferences import preferences
+from weft.extract.preferences import Preferences, preferences
 from weft.fetch.decode import decode
 from weft.fetch.lenient import dechunked
 from weft.pipelines.stage import StageContext
@@ -24,6 +24,7 @@ from weft.store.warc_content import Place
 from weft.store.warc_read import Http, Record
 
 BLOCK_BYTES = 2 * MAX_BYTES  # of a record that are read: no more of a page is looked at than MAX_BYTES
+_STATED = tuple(field.name for field in fields(Preferences))
 _PLAIN = ("", "text/plain", "text/markdown")
 
 
@@ -51,7 +52,7 @@ def text(item: Mapping[str, Any], context: StageContext) -> dict[str, Any]:
         "markdown": page.markdown,
         "truncated": is_cut or page.truncated,
         "ai_training": stated.ai_training,
-        **asdict(stated),
+        **{name: getattr(stated, name) for name in _STATED},
     }
 
 
