@@ -14,6 +14,7 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 from crawling import environment
+from exporting import make_crawl, url_of
 from pace import patience
 from planted_duplicates import NEIGHBOUR, ORIGINAL, judge, plant
 from warcio.statusandheaders import StatusAndHeaders
@@ -24,10 +25,11 @@ HEADERS = [("Content-Type", "text/html; charset=utf-8")]
 WITHOUT_RULES = ("max_duplicate_5gram", "max_top_2gram", "min_stop_words", "min_c4_sentences", "max_mean_word_length")
 
 
-def weft(folder: Path, *arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+def weft(folder: Path, *arguments: object, code: int = 0, **variables: str) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         [sys.executable, "-m", "weft", "pipeline", *map(str, arguments)],
-        cwd=folder, env=environment(PIPELINE_WORKER_COUNT="2"), capture_output=True, text=True, timeout=patience(90),
+        cwd=folder, env=environment(PIPELINE_WORKER_COUNT="2", **variables),
+        capture_output=True, text=True, timeout=patience(90),
     )  # fmt: skip
     assert done.returncode == code, done
     assert "Traceback" not in done.stderr
@@ -56,6 +58,11 @@ def page(text: str, head: str = "") -> bytes:
     )
 
 
+def planted_run(folder: Path, out: str, *, code: int = 0, **variables: str) -> subprocess.CompletedProcess[str]:
+    off = [word for name in WITHOUT_RULES for word in ("--set", f"collect.{name}=null")]
+    return weft(folder, "run", "pages", "--set", "items.from=in", "--out", out, *off, code=code, **variables)
+
+
 def removed(out: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in (out / "removed.jsonl").read_text().splitlines()]
 
@@ -68,8 +75,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pages = [(f"https://a.test/{place}", page(one.text), HEADERS) for place, one in enumerate(planted)]
     (folder / "in").mkdir()
     (folder / "in" / "planted.warc.gz").write_bytes(warc(pages))
-    off = [word for name in WITHOUT_RULES for word in ("--set", f"collect.{name}=null")]
-    weft(folder, "run", "pages", "--set", "items.from=in", "--out", "out", *off)
+    planted_run(folder, "out")
     return folder
 
 
@@ -117,6 +123,30 @@ def test_other_rules_need_no_page_to_be_read_again(done: Path) -> None:
     ).stderr
     assert "0 ok" not in said and "unchanged" in said
     assert any(row["reason"] == "min_words" for row in removed(done / "other"))
+
+
+def test_killed_anywhere_and_run_again_it_gives_the_same_bytes(done: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").symlink_to(done / "in")
+    for step in ("result-cached:20", "collected"):
+        planted_run(tmp_path, "again", code=-9, WEFT_TEST_CRASH_AT=step)
+    planted_run(tmp_path, "again")
+    wanted, found = (
+        {path.name: path.read_bytes() for path in (folder / out).iterdir() if not path.name.startswith(".")}
+        for folder, out in ((done, "out"), (tmp_path, "again"))
+    )
+    assert "shard-00000.parquet" in wanted and found == wanted
+
+
+def test_a_crawl_is_read_from_all_of_its_data_dirs(tmp_path: Path) -> None:
+    dirs = make_crawl(tmp_path / "crawl", 12, data_dirs=2)
+    run = ("run", "pages", "--out", "out", "--set")
+    assert "2 data dirs" in weft(tmp_path, *run, f"items.from={dirs[0]}", code=2).stderr
+    weft(tmp_path, *run, f"items.from=[{dirs[0]}, {dirs[1]}]")
+    shard = (tmp_path / "out" / "shard-00000.jsonl").read_text()
+    rows = [json.loads(line) for line in shard.splitlines()] + removed(tmp_path / "out")
+    refused, moved = 9, 11
+    assert {row["url"] for row in rows} == {url_of(number) for number in range(1, 13) if number not in (refused, moved)}
+    assert len(rows) == 10
 
 
 def test_files_that_are_cut_plain_or_of_one_gzip_member_give_what_is_in_them(tmp_path: Path) -> None:
