@@ -7,7 +7,7 @@ than the output, which goes in order, can wait for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from weft.errors import BadInput
@@ -32,8 +32,10 @@ class Known:
     """What earlier tries of this run have ended: up to `places` everything is in the output, the rest by place, or by
     id where only the pool's parent knew of it (timeouts, crashes)."""
 
-    def __init__(self, places: int = 0) -> None:
+    def __init__(self, places: int = 0, ids: Iterable[str] = ()) -> None:
         self.places = places
+        self.ids = iter(ids)
+        """Those of the items up to there."""
         self.by_place: dict[int, Result] = {}
         self.by_id: dict[str, Result] = {}
 
@@ -107,7 +109,7 @@ class Feed:
         if problem is None and (key in self.pending or (self._seen is not None and not self._seen.add(key))):
             problem = "there was an item with this id before"
         if place < self._known.places:
-            return None
+            return self._compare(place, next(self._known.ids, None), item_id)
         kept = {name: fields[name] for name in self._keep if name in fields} if self._keep else {}
         pending = Pending(place, item_id, kept)
         if problem is not None:
@@ -115,16 +117,19 @@ class Feed:
             self.pending[name] = pending
             return BadItem(name, problem)
         if (result := self._known.by_place.pop(place, None)) is not None:
-            if str(result.item_id) != str(item_id):
-                raise BadInput(
-                    f"the source has changed since the run began: item {place + 1} was {result.item_id!r} and is "
-                    f"{item_id!r} now; start a new run, what has not changed is cached"
-                )
+            self._compare(place, result.item_id, item_id)
             return self._writer.add(pending, result)
         if (result := self._known.by_id.pop(key, None)) is not None:
             return self._writer.add(pending, result)
         self.pending[key] = pending
         return {"id": item_id, "n": place, "item": fields}
+
+    def _compare(self, place: int, before: str | int | None, now: str | int) -> None:
+        if str(before) != str(now):
+            raise BadInput(
+                f"the source has changed since the run began: item {place + 1} was {before!r} and is {now!r} now; "
+                "start a new run, what has not changed is cached"
+            )
 
 
 def _read(place: int, item: Any) -> tuple[dict[str, Any], str | int, str | None]:

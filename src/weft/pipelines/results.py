@@ -138,6 +138,18 @@ class ResultsFile:
                 self._file.close()
 
 
+class _ResultId(msgspec.Struct):
+    id: str | int
+
+
+def ids_of(folder: Path) -> Iterator[str]:
+    """The ids of a run's results, in the order of the source."""
+    decode = msgspec.json.Decoder(_ResultId).decode
+    with (folder / "results.jsonl").open("rb") as file:
+        for line in file:
+            yield str(decode(line).id)
+
+
 def _whole_bytes(path: Path) -> int:
     """How long the file is up to the end of its last whole line."""
     return path.read_bytes().rfind(b"\n") + 1

@@ -31,7 +31,7 @@ from weft.pipelines.pool.runs import RunDirectory
 from weft.pipelines.pool.target import Target
 from weft.pipelines.pool.view import NoView, View
 from weft.pipelines.report import write_report
-from weft.pipelines.results import read_results
+from weft.pipelines.results import ids_of, read_results
 from weft.pipelines.run_facts import RunFacts
 from weft.pipelines.sink import Shard, Sink
 from weft.pipelines.sources import open_source
@@ -256,7 +256,7 @@ class PipelineRun:
             self._sink.close()
 
     def _run_items(self, make_view: Callable[[], View]) -> None:
-        spec, known = self._pipeline.spec, Known(self._writer.next)
+        spec, known = self._pipeline.spec, Known(self._writer.next, ids_of(self.directory.path))
         source = open_source(spec.items)
         only = set(self.facts.only) if self.facts.only else None
         feed = Feed(source.items, spec.items.keep, known, self._writer, only=only, resumed=self._resumed)
@@ -270,6 +270,11 @@ class PipelineRun:
                 self._save_counts()
         if only:
             raise BadInput(f"the source has no item {', '.join(map(repr, sorted(only)))}")
+        if feed.place < self._writer.next:
+            raise BadInput(
+                f"the source has changed since the run began: it had {self._writer.next:,} items or more, and has "
+                f"{feed.place:,} now; start a new run, what has not changed is cached"
+            )
         self._writer.finish(feed.place)
 
     def _drive(self, stream: Stream, feed: Feed, known: Known, view: View) -> None:
