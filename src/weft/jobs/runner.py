@@ -98,6 +98,7 @@ class Runner:
         self._holder = holder
         self._committed = committed
         self._sites = sites
+        self._looking: asyncio.Task[None] | None = None  # at sites
         self._proxies = proxies
         self._clock = clock
         self._epoch: int | None = None
@@ -141,6 +142,7 @@ class Runner:
                     await asyncio.sleep(TRY_S)
                 await self._pause()
         finally:
+            await self._sites_looked_at()
             lease.cancel()
             await asyncio.gather(lease, return_exceptions=True)
             await asyncio.to_thread(self._store.release, self._holder)
@@ -181,12 +183,13 @@ class Runner:
         if self._is_time("standings", STANDINGS_S):
             await self._look_after()
         if self._sites is not None and self._is_time("sites", STANDINGS_S):
-            await self._sites(self._fence())  # before anything is deleted: a run's report is made of its rows
+            self._look_at_sites(self._sites)
         if self._is_time("expiry", EXPIRY_S):
             await self._expire()
         if self._is_time("orphans", ORPHANS_S):
             await self._end_orphans()
         if self._is_time("cleanup", self._jobs.cleanup_s):
+            await self._sites_looked_at()  # the report of a site's run is made of what may be deleted
             await self._clean_up()
 
     def _is_time(self, what: str, every_s: float) -> bool:
@@ -195,6 +198,25 @@ class Runner:
             return False
         self._next[what] = now + every_s
         return True
+
+    def _look_at_sites(self, look: Callable[[int], Awaitable[None]]) -> None:
+        """Beside the other work: the report of a large site's run takes a while."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._looked_at(look, self._fence()), name="sites")
+
+    async def _looked_at(self, look: Callable[[int], Awaitable[None]], fence: int) -> None:
+        try:
+            await look(fence)
+        except LeaseLost:
+            pass  # the next step of a task finds out, too
+        except WeftError as error:
+            log.error("sites could not be looked at", error=error)
+        except Exception:  # a mistake of ours: tasks go on all the same
+            log.error("sites could not be looked at", exc_info=True)
+
+    async def _sites_looked_at(self) -> None:
+        if self._looking is not None:
+            await asyncio.wait([self._looking])
 
     # ── starting ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -14,8 +14,9 @@ from typing import Protocol
 
 from weft.engine.channel import Gone
 from weft.engine.model import Standing
-from weft.errors import BadInput
+from weft.errors import BadInput, WeftError
 from weft.jobs.crawls import finish_without
+from weft.jobs.errors import LeaseLost
 from weft.jobs.feed import open_reader
 from weft.jobs.model import FinishReason, Task, TaskState
 from weft.jobs.sites import model, runs
@@ -58,7 +59,14 @@ class SiteScheduler:
         """What is due now."""
         sites = await asyncio.to_thread(self._store.sites.all)
         for site in [site for site in sites.values() if site.task]:
-            if await self._look_after(site, fence):  # others may have waited for it
+            try:
+                has_ended = await self._look_after(site, fence)
+            except LeaseLost:
+                raise
+            except WeftError as error:  # what is wrong with one holds up no other; the next turn tries again
+                log.error("a site could not be looked after", site=site.name, error=error)
+                continue
+            if has_ended:  # others may have waited for it
                 sites = await asyncio.to_thread(self._store.sites.all)
         now = self._clock()
         due = any(model.is_due(site, now) for site in sites.values())
