@@ -79,7 +79,13 @@ def scrape(port: int) -> str:
 
 
 def documented() -> dict[str, str]:
-    return dict(re.findall(r"^\| `(weft_\w+)` \| (\w+) \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE))
+    return dict(
+        re.findall(
+            r"^\| `(weft_\w+)` \| (\w+) \|",
+            (ROOT / "docs/metrics.md").read_text().partition("\n## Of the service")[0],
+            re.MULTILINE,
+        )
+    )
 
 
 def served(text: str) -> dict[str, str]:

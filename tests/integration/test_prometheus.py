@@ -52,7 +52,11 @@ def program(name: str) -> str:
 
 def documented() -> dict[str, str]:
     """The series of docs/metrics.md and their kinds."""
-    rows = re.findall(r"^\| `(weft_\w+)` \| (\w+) \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `(weft_\w+)` \| (\w+) \|",
+        (ROOT / "docs/metrics.md").read_text().partition("\n## Of the service")[0],
+        re.MULTILINE,
+    )
     assert len(rows) == len(dict(rows))
     return dict(rows)
 

@@ -53,8 +53,9 @@ class EngineLink:
         while True:
             try:
                 # The first who asks connects for all; nobody waits longer for that than its own patience lasts.
-                wire = await asyncio.wait_for(self._connected(until), max(0.01, until - time.monotonic()))
-                return await asyncio.wait_for(wire.call(verb, arguments), max(0.01, until - time.monotonic()))
+                async with asyncio.timeout(max(0.01, until - time.monotonic())):
+                    wire = await self._connected(until)
+                    return await wire.call(verb, arguments)
             except TimeoutError:
                 raise Gone(f"the engine has not answered to {verb!r} in time") from None
             except Gone:
@@ -207,7 +208,9 @@ class _Wire:
     async def notice(self, timeout_s: float) -> None:
         """Returns with the next notice, when the time is over, or with Gone."""
         try:
-            await asyncio.wait_for(self._noticed.wait(), timeout_s)
+            # Not `wait_for`: before Python 3.12 it loses a cancellation that comes together with the notice.
+            async with asyncio.timeout(timeout_s):
+                await self._noticed.wait()
         except TimeoutError:
             pass
         self._noticed.clear()

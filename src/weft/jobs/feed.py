@@ -243,7 +243,8 @@ def open_reader(engine_dir: Path) -> Reader:
 
 async def _wait(changed: asyncio.Event, at_most_s: float) -> None:
     try:
-        await asyncio.wait_for(changed.wait(), at_most_s)
+        async with asyncio.timeout(at_most_s):
+            await changed.wait()
     except TimeoutError:
         pass
 

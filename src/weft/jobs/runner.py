@@ -163,7 +163,8 @@ class Runner:
 
     async def _pause(self) -> None:
         try:
-            await asyncio.wait_for(self._wake.wait(), LOOK_S)
+            async with asyncio.timeout(LOOK_S):
+                await self._wake.wait()
         except TimeoutError:
             pass
         self._wake.clear()

@@ -120,7 +120,12 @@ def _run(order: WorkerOrder, pipe: int) -> None:
 
     async def work() -> None:
         loop = asyncio.get_running_loop()
-        await serve(order, lambda end: loop.add_reader(pipe, end))
+
+        def gone(end: Callable[[], None]) -> None:
+            loop.remove_reader(pipe)  # its end could be read again and again
+            end()
+
+        await serve(order, lambda end: loop.add_reader(pipe, gone, end))
 
     uvloop.run(work())
 
