@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
@@ -94,22 +95,34 @@ def test_pipelines(tmp_path: Path) -> None:
     for name in ("pool", "crawl"):
         (tmp_path / "docs" / f"{name}.md").write_text(f"# On {name}\n\nWords about [links](a.md) and words.\n")
 
-    def pipeline(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "weft", "pipeline", *arguments],
-            cwd=tmp_path, capture_output=True, text=True, timeout=patience(60), env=environment(),
-        )  # fmt: skip
-
     for _ in range(2):
-        done = pipeline("run", str(folder / "word_counts.yaml"))
-        assert done.returncode == 0, done
-    assert "2 unchanged" in done.stderr
-    rows = [json.loads(line) for line in (tmp_path / "output/word_counts/shard-00000.jsonl").read_text().splitlines()]
+        said, rows = run_pipeline(tmp_path, "word_counts", "word_counts.yaml")
+    assert "2 unchanged" in said
     assert {"word": "words", "count": 4, "documents": ["crawl.md", "pool.md"]} in rows
-    done = pipeline("run", str(folder / "stage-graph.json:titles"))
-    assert done.returncode == 0, done
-    titles = [json.loads(line) for line in (tmp_path / "output/titles/shard-00000.jsonl").read_text().splitlines()]
+    _, titles = run_pipeline(tmp_path, "titles", "stage-graph.json:titles")
     assert [row["read"]["title"] for row in titles] == ["On crawl", "On pool"]
+
+
+def test_pipelines_over_a_crawl(corpus: Path, tmp_path: Path) -> None:
+    source = ("--set", f"items.from={corpus}")
+    _, (host,) = run_pipeline(tmp_path, "site_summary", "site_summary.yaml", *source)
+    contents = (tmp_path / "output/site_summary/contents.md").read_text()
+    assert host["pages"] == contents.count("\n# ") + 1 > 10 and host["words"] > 0
+    _, passages = run_pipeline(tmp_path, "passages", "passages.yaml", *source)
+    assert len({row["id"] for row in passages}) == len(passages) > len({row["url"] for row in passages}) > 5
+    assert all(0 < len(row["text"].split()) <= 200 for row in passages)
+    assert "# Pages" in (tmp_path / "output/passages/README.md").read_text()
+
+
+def run_pipeline(folder: Path, name: str, file: str, *arguments: str) -> tuple[str, list[dict[str, Any]]]:
+    """What a pipeline of the examples says, and its rows."""
+    done = subprocess.run(
+        [sys.executable, "-m", "weft", "pipeline", "run", str(EXAMPLES / "pipelines" / file), *arguments],
+        cwd=folder, capture_output=True, text=True, timeout=patience(60), env=environment(),
+    )  # fmt: skip
+    assert done.returncode == 0, done
+    lines = (folder / "output" / name / "shard-00000.jsonl").read_text().splitlines()
+    return done.stderr, [json.loads(line) for line in lines]
 
 
 def test_fields(seed: str) -> None:
