@@ -72,15 +72,16 @@ def pages(corpus: Path | None, folder: Path) -> dict[str, float]:
 
 def weft(folder: Path, *arguments: object) -> float:
     """Runs a command, and returns the CPU that it and its processes took."""
-    before = _children_s()
+    before = children_s()
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run([sys.executable, "-m", "weft", *map(str, arguments)], cwd=folder, env=environment)
     if done.returncode not in (0, 1):
         raise SystemExit(f"weft {arguments[0]} failed")
-    return _children_s() - before
+    return children_s() - before
 
 
-def _children_s() -> float:
+def children_s() -> float:
+    """The CPU that processes took which this one has started and that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
