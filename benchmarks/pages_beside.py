@@ -25,7 +25,7 @@ from weft.store.foreign_warc import Damage, find_records
 
 ROOT = Path(__file__).resolve().parents[1]
 VENV = ROOT / ".bench" / "datatrove"
-# lxml-html-clean is named since an old pip does not find it by itself.
+# lxml-html-clean is named since pip left it out, and then trafilatura cannot be imported.
 PEER = (
     "datatrove[processing]==0.10.1", "faust-cchardet==3.2.0", "lxml-html-clean==0.4.6", "orjson==3.13.0",
     "python-magic==0.4.27", "spacy==3.8.18", "warcio==1.8.1",
