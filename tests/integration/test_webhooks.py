@@ -150,6 +150,7 @@ async def test_what_failed_is_sent_again_with_the_same_id(
             clock.ahead_s += DELAYS_S[0] + 1
             await until(service, task, has_failed(2))
             assert len(to.received) == 2, "nothing overtakes what has failed, and no redirect is followed"
+            monkeypatch.setattr(dispatcher, "ANSWER_S", 60.0)
             clock.ahead_s += DELAYS_S[1] + 1
             await until(service, task, is_done)
             log = (await service.webhooks.deliveries(task.id)).deliveries
