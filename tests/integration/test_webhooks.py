@@ -138,7 +138,7 @@ async def test_a_task_that_never_ran_tells_its_end_alone(tmp_path: Path) -> None
 async def test_what_failed_is_sent_again_with_the_same_id(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: int, said: str
 ) -> None:
-    monkeypatch.setattr(dispatcher, "ANSWER_S", 60.0 if answer != HANG else patience(2.0))
+    monkeypatch.setattr(dispatcher, "ANSWER_S", 60.0 if answer != HANG else patience(0.4))
     clock = Clock()
     with receiver(answer, answer, 200) as to:
         async with running(tmp_path, clock) as (service, site):
