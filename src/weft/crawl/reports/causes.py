@@ -40,6 +40,7 @@ _MEANINGS: dict[str, tuple[str, str]] = {
     "tls": ("its TLS certificate was not accepted", "`tls_verify=False` takes any certificate"),
     "timeout": ("it did not answer in time", "`connect_timeout`, `read_timeout` and `total_timeout` give it longer"),
     "reset": ("it broke the connection off", _AGAIN),
+    "proxy": ("no proxy could reach it", "weft proxies test URL shows what each says"),
     "truncated": ("its answers end too early", _AGAIN),
     "protocol": ("what it sends is no proper HTTP", ""),
     "too_large": ("it is larger than `max_body_bytes`", "A higher one lets it in"),
@@ -50,7 +51,7 @@ _MEANINGS: dict[str, tuple[str, str]] = {
 }
 _MAY_PASS = frozenset(
     {Reason.ROBOTS_UNREACHABLE, Reason.BREAKER, Reason.RETRY_AFTER, Reason.ADDRESS, "dns", "connect", "timeout",
-     "reset", "truncated", "protocol"}
+     "reset", "truncated", "protocol", "proxy"}
 )  # fmt: skip
 _HELPS = {
     Reason.RETRY_AFTER: "`max_retry_after_seconds=3600`",
