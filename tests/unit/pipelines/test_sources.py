@@ -90,7 +90,7 @@ def test_every_item_has_its_place_and_bad_ones_have_theirs() -> None:
 
 
 def test_what_an_earlier_try_has_ended_is_written_and_not_given_again() -> None:
-    known, writer = Known(2), Written(2)
+    known, writer = Known(2, ["a", "b"]), Written(2)
     known.by_place[3] = result("d")
     known.by_id["e"] = result("e")
     feed = Feed(iter(ITEMS), [], known, writer, resumed=True)
@@ -99,7 +99,7 @@ def test_what_an_earlier_try_has_ended_is_written_and_not_given_again() -> None:
 
 
 def test_an_id_of_a_finished_range_that_comes_again_is_refused_in_a_resumed_run_too() -> None:
-    (again,) = Feed(iter([ITEMS[0], ITEMS[0]]), [], Known(1), Written(1), resumed=True)
+    (again,) = Feed(iter([ITEMS[0], ITEMS[0]]), [], Known(1, ["a"]), Written(1), resumed=True)
     assert again.error == "there was an item with this id before"
 
 
