@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from server_kills import kill_written
+from server_kills import Past, kill_written
 
 from weft import urls
 from weft.config import PolitenessSection
@@ -204,9 +204,8 @@ def test_a_server_that_has_lost_data_makes_every_site_wait_and_uses_no_number_tw
     pod.server.start()
     pod.client.hincrby("n", "ops", -3)  # what an append-only file without its last second holds
     assert watcher.stats().queued == 1, "who only watches goes on"
-    frontier.finish([Outcome(lease, End.PAGE)], batch=1)
     with pytest.raises(DataLost):
-        frontier.commit()
+        frontier.finish([Outcome(lease, End.PAGE)], batch=1)
     frontier.close()
     again = pod.process("pod0-fetcher0")
     again.recover()
@@ -214,10 +213,37 @@ def test_a_server_that_has_lost_data_makes_every_site_wait_and_uses_no_number_tw
     assert again.claim(again.owner, 9) == []
     pod.advance(9.9)
     assert again.claim(again.owner, 9) == []
-    pod.advance(0.2)
+    pod.advance(1.2)  # a second more: what its dead owner sent last may reach the site late
     other, repeated = sorted(again.claim(again.owner, 9), key=lambda lease: -lease.item)
     assert (repeated.item, other.key) == (lease.item, "b")
     assert lease.item + 1_000_000 < other.item < lease.item + 1_000_100
+
+
+@pytest.mark.parametrize("noticed", ["by another", "by itself", "after a failed call"])
+def test_nothing_deferred_reaches_a_server_that_has_lost_data(pod: Pod, tmp_path: Path, noticed: str) -> None:
+    """An acknowledgement would: the next process in the slot would take pages for known whose claims are lost."""
+    frontier, other = pod.process("pod0-parser0", delay_s=0.0), pod.process("pod0-fetcher0", delay_s=0.0)
+    admit(frontier, "a")
+    frontier.commit()
+    past = Past(pod.server, tmp_path / "past")
+    (lease,) = frontier.claim(frontier.owner, 1)
+    frontier.finish([Outcome(lease, End.PAGE)], batch=7)
+    frontier.commit()
+    frontier.acknowledge(7)
+    past.bring_back(start=False)
+    if noticed == "after a failed call":
+        with pytest.raises(ServerAway):
+            frontier.commit()
+    pod.server.start()
+    if noticed == "by another":
+        other.stats()  # the scripts are loaded then
+    with pytest.raises(DataLost):
+        frontier.commit()
+    frontier.close()
+    again = pod.process("pod0-parser0", delay_s=0.0)
+    assert again.acknowledged == 0
+    again.recover([lease.item], batch=7)
+    assert again.lost_ends == [lease.item]
 
 
 def test_a_row_whose_end_was_lost_is_not_fetched_again(pod: Pod) -> None:

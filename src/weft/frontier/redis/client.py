@@ -18,7 +18,7 @@ from weft.config import PolitenessSection, checks_pod_assignment
 from weft.errors import Busy, ServerAway, ServerFull
 from weft.frontier.contract import Admission, CrawlLimits, FrontierStats, PageLinks
 from weft.frontier.politeness import log_change
-from weft.frontier.redis.connection import asking
+from weft.frontier.redis.connection import Restarted, asking
 from weft.frontier.redis.known import KnownUrls
 from weft.frontier.redis.outbox import Arrived, Behind
 from weft.frontier.redis.packing import Keys, parent_code
@@ -409,7 +409,11 @@ class PodClient:
         self._flush()
         client: Any = self._client
         with asking(self._where):
-            return client.execute_command(*command)
+            try:
+                return client.execute_command(*command)
+            except Restarted:
+                self._on_restart()
+                return client.execute_command(*command)
 
     def _scan(self, pattern: str) -> Iterator[list[bytes]]:
         cursor: Any = 0

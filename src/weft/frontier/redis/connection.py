@@ -84,6 +84,10 @@ class Unreachable(BadInput):
     """Nothing answers there, or not in time: a wrong address, or a server that is down."""
 
 
+class Restarted(ServerAway):
+    """The server is not the one that it was, and may have lost data: nothing was sent."""
+
+
 class Trouble(enum.Enum):
     """What to do about an exception of the client library."""
 
@@ -140,11 +144,33 @@ def connect(url: str, settings: RedisSettings | None = None) -> Redis:
 
 def hurry(client: Redis, timeout_s: float) -> None:
     """Shortens the client's timeouts, for callers that can do without this server for a while."""
+    options = client.connection_pool.connection_kwargs
+    _reconnect(client, {name: min(options[name], timeout_s) for name in ("socket_timeout", "socket_connect_timeout")})
+
+
+def check_run(client: Redis, known: Callable[[], str]) -> None:
+    """Lets every new connection ask which run of the server it reaches: Restarted, before anything is sent, if that is
+    another than the known one (empty: any will do).
+
+    The library opens connections anew without a word, and the scripts may be there again, loaded by another process.
+    """
+
+    def checked(connection: Any) -> None:
+        connection.on_connect()
+        connection.send_command("INFO", "server")
+        found, run = connection.read_response().split(), known()
+        if run and f"run_id:{run}".encode() not in found:
+            connection.disconnect()
+            raise Restarted("the server was restarted")
+
+    _reconnect(client, {"redis_connect_func": checked})
+
+
+def _reconnect(client: Redis, options: Mapping[str, Any]) -> None:
     pool = client.connection_pool
-    for name in ("socket_timeout", "socket_connect_timeout"):
-        pool.connection_kwargs[name] = min(pool.connection_kwargs[name], timeout_s)
+    pool.connection_kwargs.update(options)
     pool.disconnect()
-    pool.reset()  # existing connections would otherwise reconnect with the old timeouts
+    pool.reset()  # existing connections would otherwise reconnect with the old options
 
 
 def classify(error: BaseException) -> Trouble:

@@ -34,7 +34,7 @@ from weft.frontier.contract import (
     Wanted,
 )
 from weft.frontier.redis.client import LETTERS, NUMBER_MASK, POD_BITS, Limits
-from weft.frontier.redis.connection import asking
+from weft.frontier.redis.connection import asking, check_run
 from weft.frontier.redis.crawls import RedisCrawls
 from weft.frontier.redis.lead import Lead
 from weft.frontier.redis.marks import Marks
@@ -125,6 +125,8 @@ class RedisFrontier(RedisCrawls):
         self._requests = RequestLog(folder / "requests" / slot, self.now())
         self._lead = Lead(folder / "spill", self._call, self._ask, self._scan, self._limits.cap, clock)
         self.lost_ends: list[int] = []  # stored items whose links may have been lost with the server's data
+        self._run = ""  # of the server that was opened
+        check_run(connection, lambda: self._run)
         self.epoch = self._open(new_epoch=True)
         acknowledged: Any = self._ask("HGET", "slots", slot)
         self.acknowledged = int(acknowledged or 0)
@@ -133,11 +135,13 @@ class RedisFrontier(RedisCrawls):
 
     def _open(self, *, new_epoch: bool) -> int:
         """Checks whether the server was restarted, and whether it lost data; returns the epoch."""
+        self._run = ""
         with asking(self._where):
             info: Any = self._client.info("server")
+        self._run = str(info["run_id"])
         operation, item = self._marks.known()
         mark = "?" if operation is None else operation
-        epoch, lost = self._scripts.call_first("open", [info["run_id"], mark, item & NUMBER_MASK, int(new_epoch)])
+        epoch, lost = self._scripts.call_first("open", [self._run, mark, item & NUMBER_MASK, int(new_epoch)])
         if lost:
             log.error("the server has lost data: every site waits a full delay", server=self._where)
         return int(epoch)
@@ -709,17 +713,22 @@ class RedisFrontier(RedisCrawls):
     # ── the server ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _check_server(self) -> None:
-        if self._lost:
-            raise DataLost(f"{self._where}: has lost data: this process must be restarted")
+        self._check_lost()
         super()._check_server()
 
     def _on_broken(self) -> None:
         self._on_restart()
 
     def _on_restart(self) -> None:
-        """Checks whether it has lost data."""
+        """Checks whether it has lost data. If so, nothing more is sent: not even what was deferred, such as the
+        acknowledgement of pages whose claims and links the server no longer has."""
         if self.epoch:
             self._open(new_epoch=False)
+            self._check_lost()
+
+    def _check_lost(self) -> None:
+        if self._lost:
+            raise DataLost(f"{self._where}: has lost data: this process must be restarted")
 
     def _on_reply(self, reply: list[Any]) -> None:
         self._lost = self._lost or (self._worked and self._losses != reply[3])

@@ -4,7 +4,8 @@
 whether it was carried out. Its arguments are computed when it is sent, since ages are among them. Every reply begins
 with the server's time and the number of the operation.
 
-A restarted server has no scripts, which shows the restart even where the connection was reopened silently.
+A restarted server has no scripts until somebody loads them, and whoever writes has its connections checked
+(`check_run`): `on_restart` is called before anything is sent there, and may raise.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from hashlib import sha1
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from weft.frontier.redis.connection import asking
+from weft.frontier.redis.connection import Restarted, asking
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -105,7 +106,11 @@ class Scripts:
 
         try:
             with asking(self._where):
-                replies = self._send(calls)
+                try:
+                    replies = self._send(calls)
+                except Restarted:
+                    self._on_restart()
+                    replies = self._send(calls)
                 unknown = [at for at, reply in enumerate(replies) if isinstance(reply, wrong.NoScriptError)]
                 if unknown:
                     self._renew({calls[at][0] for at in unknown})
