@@ -16,7 +16,7 @@ from weft.config import PolitenessSection
 from weft.errors import Busy
 from weft.frontier.contract import CrawlLimits, End, Ended, Handed, Outcome, RobotsRecord, Wanted
 from weft.frontier.redis import bloom, scripts
-from weft.frontier.redis import frontier as frontier_module
+from weft.frontier.redis import leases as leases_module
 from weft.frontier.redis import marks as marks_module
 from weft.frontier.redis.client import CrawlFacts, Limits, PodClient
 from weft.frontier.redis.connection import connect
@@ -354,7 +354,7 @@ def test_a_batch_that_came_before_is_known_and_one_too_early_is_refused(pod: Pod
 
 
 def test_robots_txt_files_are_the_newest_however_many_there_are(pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frontier_module, "_KEPT_ROBOTS", 2)
+    monkeypatch.setattr(leases_module, "_KEPT_ROBOTS", 2)
     frontier = pod.process(delay_s=0.0, places=9)
     for round_, hosts in enumerate(("abcd", "efgh", "abcd", "ijkl")):
         for host in hosts:
