@@ -135,7 +135,7 @@ def status(data_dir: str | None, config_file: str | None, is_watched: bool, as_j
             click.echo(f"weft: nothing has run in {folder} yet: `weft up` starts it", err=True)
     else:
         click.echo(_table(state))
-    return 0 if state is not None and state.services and all(row.healthy for row in state.services) else 1
+    return 0 if state is not None and state.rows and all(row.healthy for row in state.rows) else 1
 
 
 @click.command()
@@ -208,17 +208,17 @@ def _config(data_dir: str | None, config_file: str | None) -> ServiceConfig:
 def _facts(state: SystemState) -> dict[str, Any]:
     import msgspec
 
-    return {"services": [msgspec.to_builtins(row) for row in state.services]}
+    return {"services": [msgspec.to_builtins(row) for row in state.rows]}
 
 
 def _table(state: SystemState) -> str:
     lines = [f"{'service':10} {'state':10} {'healthy':8} {'pid':>8} {'restarts':>8}  since"]
-    for row in state.services:
+    for row in state.rows:
         pid = "-" if row.pid is None else str(row.pid)
         healthy = "yes" if row.healthy else "no"
         lines.append(f"{row.name:10} {row.state:10} {healthy:8} {pid:>8} {row.restarts:>8}  {row.since or '-'}")
-        if row.last_error and not row.healthy:
-            lines.append(f"{'':10} {shown(row.last_error)}")
+        if row.note:
+            lines.append(f"{'':10} {shown(row.note)}")
     return "\n".join(lines)
 
 

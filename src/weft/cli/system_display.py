@@ -44,7 +44,7 @@ class Lines:
 
     def __call__(self, state: SystemState) -> None:
         """A line for each service that is in another state than before."""
-        for row in state.services:
+        for row in state.rows:
             text = f"{row.name}: {row.state}{', healthy' if row.healthy else ''}"
             if self._said.get(row.name, f"{row.name}: stopped") != text:
                 self._said[row.name] = text
@@ -87,21 +87,21 @@ class Display:
         names = ["service", "state", "healthy", "pid", "restarts"]
         names += [] if self._console.width < NARROW else ["since"]
         table = Table(*names, box=None, padding=(0, 2), show_edge=False, header_style="dim", expand=False)
-        for row in state.services:
+        for row in state.rows:
             cells = [
                 Text(row.name), Text(row.state, _style(row)), Text("yes" if row.healthy else "no", _style(row)),
                 Text(str(row.pid or "-")), Text(str(row.restarts)), Text(row.since or "-"),
             ]  # fmt: skip
             table.add_row(*cells[: len(names)])
-        troubles = [
-            Text(visible(f"{row.name}: {row.last_error}"), style="red", no_wrap=True, overflow="ellipsis")
-            for row in state.services
-            if row.last_error and not row.healthy
+        notes = [
+            Text(visible(f"{row.name}: {row.note}"), "dim" if row.healthy else "red", no_wrap=True, overflow="ellipsis")
+            for row in state.rows
+            if row.note
         ]
-        healthy = sum(row.healthy for row in state.services)
-        title = f"weft · {healthy} of {len(state.services)} services healthy"
+        healthy = sum(row.healthy for row in state.rows)
+        title = f"weft · {healthy} of {len(state.rows)} services healthy"
         where = Text(visible(state.urls.get("api", self._home)), style="dim")
-        return Frame(Group(table, *troubles), title=title, subtitle=where, title_align="left", subtitle_align="left")
+        return Frame(Group(table, *notes), title=title, subtitle=where, title_align="left", subtitle_align="left")
 
 
 def _style(row: Row) -> str:

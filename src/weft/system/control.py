@@ -23,6 +23,7 @@ from weft.supervise.process import birth, boot_id
 from weft.supervise.process import state as process_state
 from weft.supervise.redis_server import end_leftovers
 from weft.system import state as kept
+from weft.system.proxies import unattended
 from weft.system.state import SystemState
 
 ANSWER_S = 2.0
@@ -63,7 +64,8 @@ def status(data_dir: Path) -> tuple[SystemState | None, bool]:
             rows.append(msgspec.structs.replace(row, state=word, healthy=False, last_error=why))
         else:
             rows.append(msgspec.structs.replace(row, state="stopped", healthy=False, pid=None))
-    return msgspec.structs.replace(found, is_up=False, services=tuple(rows)), False
+    proxies = found.proxies and unattended(found.proxies)
+    return msgspec.structs.replace(found, is_up=False, services=tuple(rows), proxies=proxies), False
 
 
 def restart(data_dir: Path, name: str, watch: Callable[[SystemState], None]) -> None:
@@ -109,7 +111,11 @@ def down(data_dir: Path) -> list[str]:
                 msgspec.structs.replace(row, state="stopped", healthy=False, pid=None) for row in found.services
             )
             with suppress(OSError):  # a full disk: what is there names processes that have gone
-                kept.write(data_dir, msgspec.structs.replace(found, supervisor=None, services=rows, processes={}))
+                proxies = found.proxies and unattended(found.proxies)
+                ended_state = msgspec.structs.replace(
+                    found, supervisor=None, services=rows, processes={}, proxies=proxies
+                )
+                kept.write(data_dir, ended_state)
     finally:
         os.close(lock)
     return ended

@@ -1,4 +1,5 @@
-"""The proxies of a data dir, as the supervisor looks after them: refreshed in the background, counted, waited for."""
+"""The proxies of a data dir, as the supervisor looks after them: refreshed in the background, counted, waited for, and
+shown as a row among the services."""
 
 from __future__ import annotations
 
@@ -7,11 +8,16 @@ import threading
 import time
 from pathlib import Path
 
+import msgspec
+
 from weft.config import ServiceConfig
 from weft.engine.ways import refresh_of
 from weft.errors import BadInput, Busy, WeftError
 from weft.fetch.proxies import live
-from weft.fetch.proxies.refresh import RefreshJob, last_job, new_id
+from weft.fetch.proxies.pool import read_list
+from weft.fetch.proxies.refresh import UNDER_WAY, RefreshJob, cut_off, is_under_way, last_job, new_id
+from weft.jobs.crawls import proxies_of
+from weft.system.state import ProxyRow
 from weft.telemetry import Log
 
 LOOK_S = 0.05
@@ -19,25 +25,39 @@ TURN_S = 1.0
 log = Log("weft.system.proxies")
 
 
+class _Counted(msgspec.Struct, frozen=True):
+    """What a file of proxies holds."""
+
+    listed: int = 0
+    usable: int = 0
+    tested_at: str | None = None  # None: they were not tested
+    problem: str = ""  # why it cannot be read
+
+
 class ProxyKeeping:
     """Its methods may be called from any thread."""
 
     def __init__(self, config: ServiceConfig) -> None:
         self._section, self._least = config.proxy, config.proxy.least
-        self._can_test = config.proxy.test_url is not None
         self._refresh = refresh_of(config.fetch, config.proxy, Path(config.server.data_dir))
+        self._can_test = config.proxy.test_url is not None and bool(self._refresh.sources)
+        used = proxies_of(config)
+        self._used = Path(used) if used else None
         self._mutex = threading.Lock()
         self._thread: threading.Thread | None = None
         self._job_id = ""
         self._next_turn = 0.0
+        self._seen: tuple[Path, int, _Counted] | None = None  # a file, when it was written, and what it holds
 
     def trigger(self) -> str:
         """Begins a refresh; gives the id of its job, or that of the one that runs already."""
-        if not self._can_test or not self._refresh.sources:
+        if not self._can_test:
             raise BadInput("there are no proxies to refresh: set `proxies` or `proxy_sources`, and `proxy_test_url`")
         with self._mutex:
             if self._is_running():
                 return self._job_id
+            if (another := self.job()) is not None and another.status in UNDER_WAY:
+                return another.job_id
             self._job_id = new_id()
             self._thread = threading.Thread(target=self._run, args=(self._job_id,), name="proxy refresh", daemon=True)
             self._thread.start()
@@ -45,13 +65,11 @@ class ProxyKeeping:
 
     def count(self) -> int:
         """How many were tested the last time."""
-        found = self._live()
-        return found.tested if found is not None else 0
+        return self._counted(self._refresh.live).listed
 
     def usable(self) -> int:
         """How many have passed."""
-        found = self._live()
-        return len(found.proxies) if found is not None else 0
+        return self._counted(self._refresh.live).usable
 
     def job(self) -> RefreshJob | None:
         """The last refresh, by whomever."""
@@ -65,7 +83,7 @@ class ProxyKeeping:
         self.trigger()
         while self.usable() < self._least:
             with self._mutex:
-                is_over = not self._is_running()
+                is_over = not self._is_running() and not is_under_way(self._refresh.live)
             if is_over:
                 return self.usable() >= self._least
             if until is not None and time.monotonic() >= until:
@@ -76,19 +94,52 @@ class ProxyKeeping:
     def turn(self) -> None:
         """To be called now and then: begins a refresh if too few are usable, or their test is old."""
         now = time.monotonic()
-        if now < self._next_turn or not self._can_test or not self._refresh.sources:
+        if now < self._next_turn or not self._can_test:
             return
         self._next_turn = now + TURN_S
-        try:
-            age_s = time.time() - self._refresh.live.stat().st_mtime
-        except FileNotFoundError:
-            age_s = math.inf
+        written = _written(self._refresh.live)
+        age_s = math.inf if written is None else time.time() - written / 1e9
         if age_s >= self._section.refresh_s or (age_s >= self._section.pause_s and self.usable() < self._least):
             self._next_turn = now + max(TURN_S, self._section.pause_s)
             self.trigger()
 
-    def _live(self) -> live.LiveFile | None:
-        return live.read(self._refresh.live)
+    def row(self) -> ProxyRow | None:
+        """How they are, and what to do where they are too few; None: the service has none."""
+        if self._used is None:
+            return None
+        found, job = self._counted(self._used), self.job()
+        is_untested = self._used != self._refresh.live
+        least = 1 if is_untested else self._least
+        is_testing = job is not None and job.status in UNDER_WAY
+        is_enough = found.usable >= least
+        word = "untested" if is_untested else "ready" if is_enough else "too few"
+        return ProxyRow(
+            name="proxies", state="testing" if is_testing else word, healthy=is_enough, usable=found.usable,
+            min_proxies=least, listed=found.listed, tested_at=found.tested_at, refresh=job,
+            last_error=None if is_enough else self._told(found, least, job),
+        )  # fmt: skip
+
+    def _told(self, found: _Counted, least: int, job: RefreshJob | None) -> str:
+        """What is wrong, and what to do about it."""
+        what = found.problem or f"{found.usable:,} of {found.listed:,} proxies are usable, {least:,} are needed"
+        if job is not None and job.status in UNDER_WAY:
+            return f"{what}; they are being tested"
+        if job is not None and job.error:
+            what = f"{what}; the last test failed: {job.error}"
+        if not self._can_test:
+            return f"{what}: set `proxy_test_url`, or run `weft proxies refresh`"
+        return (
+            f"{what}: add to `proxies` or `proxy_sources`, or lower `min_proxies`; they are tested again by themselves"
+        )
+
+    def _counted(self, path: Path) -> _Counted:
+        """Read again when it has changed: a row is asked for every second, and a list may be long."""
+        written = _written(path)
+        if written is None:
+            return _Counted()
+        if self._seen is None or self._seen[:2] != (path, written):
+            self._seen = path, written, _count(path)
+        return self._seen[2]
 
     def _is_running(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
@@ -99,9 +150,35 @@ class ProxyKeeping:
                 self._refresh.run(job_id=job_id)
             except Busy:  # another process tests them: its result is as good
                 before = self.job()
-                if before is None or before.status in ("DISPATCHED", "PROCESSING"):
+                if before is None or before.status in UNDER_WAY:
                     time.sleep(10 * LOOK_S)
                     continue
             except WeftError as error:
                 log.warning("proxies could not be tested", why=error)
             return
+
+
+def unattended(row: ProxyRow) -> ProxyRow:
+    """The row where no supervisor answers: as it was seen last."""
+    refresh = row.refresh and cut_off(row.refresh)
+    why = "nobody looks after them: `weft up` does"
+    return msgspec.structs.replace(row, state="stopped", healthy=False, last_error=why, refresh=refresh)
+
+
+def _count(path: Path) -> _Counted:
+    try:
+        if not live.is_live_file(path):
+            listed = len(read_list(path).proxies)
+            return _Counted(listed, listed)
+        found = live.read(path)
+    except BadInput as error:
+        log.warning("proxies cannot be read", why=error)
+        return _Counted(problem=str(error))
+    return _Counted() if found is None else _Counted(found.tested, len(found.proxies), found.tested_at or None)
+
+
+def _written(path: Path) -> int | None:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None

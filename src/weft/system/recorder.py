@@ -17,7 +17,7 @@ from weft.supervise.graph import Graph, Kept, state_of
 from weft.supervise.held import Identity
 from weft.supervise.service import Health
 from weft.system import state as kept
-from weft.system.state import Process, Row, SystemState
+from weft.system.state import Process, ProxyRow, Row, SystemState
 from weft.telemetry import Log
 
 RECORD_S = 1.0  # a program may change its command line while it starts
@@ -44,7 +44,9 @@ class Recorder:
         self._due_s = 0.0
         self._could_write = True
 
-    def state(self, graph: Graph, urls: dict[str, str], idle: Iterable[str], *, is_up: bool) -> SystemState:
+    def state(
+        self, graph: Graph, urls: dict[str, str], idle: Iterable[str], proxies: ProxyRow | None, *, is_up: bool
+    ) -> SystemState:
         """How all are. `idle`: services that are not running, and were not asked for."""
         rows = [self._row(service) for service in graph]
         rows += [Row(name=name, state="stopped") for name in idle]
@@ -57,6 +59,7 @@ class Recorder:
             urls=urls,
             services=tuple(rows),
             processes={one.name: found for one in graph if (found := Process.of(one.identity)) is not None},
+            proxies=proxies and msgspec.structs.replace(proxies, since=self._began(proxies)),
         )
 
     def is_due(self, graph: Graph) -> bool:
@@ -81,15 +84,19 @@ class Recorder:
             self._could_write, self._written = True, state
 
     def _row(self, service: Kept) -> Row:
-        word = state_of(service)
-        before, since = self._since.get(service.name, ("", ""))
-        if word != before:
-            since = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            self._since[service.name] = word, since
-            log.info("service", name=service.name, state=word, pid=service.pid, last_error=service.last_error)
         is_failing = not service.healthy and service.report.health in (Health.FAILING, Health.LOADING)
         error = service.report.reason if is_failing else service.last_error
-        return Row(
-            name=service.name, state=word, healthy=service.healthy, pid=service.pid, since=since,
+        row = Row(
+            name=service.name, state=state_of(service), healthy=service.healthy, pid=service.pid,
             restarts=max(0, service.starts - 1), last_error=error or None,
         )  # fmt: skip
+        return msgspec.structs.replace(row, since=self._began(row))
+
+    def _began(self, row: Row) -> str:
+        """When its state began."""
+        before, since = self._since.get(row.name, ("", ""))
+        if row.state != before:
+            since = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            self._since[row.name] = row.state, since
+            log.info("service", name=row.name, state=row.state, pid=row.pid, last_error=row.last_error)
+        return since

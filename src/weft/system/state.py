@@ -21,6 +21,7 @@ import msgspec
 
 from weft.engine.channel import Connection, Gone, socket_path
 from weft.errors import BadInput, Busy
+from weft.fetch.proxies.refresh import RefreshJob
 from weft.supervise import process
 from weft.supervise.held import Identity
 from weft.supervise.leftovers import MARK
@@ -61,6 +62,29 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int = 0
     last_error: str | None = None
 
+    @property
+    def note(self) -> str:
+        """What a person should know besides: what is wrong with it."""
+        return "" if self.healthy else self.last_error or ""
+
+
+class ProxyRow(Row, frozen=True, kw_only=True):
+    """How the proxies are: no process, and a row among the services all the same."""
+
+    usable: int  # have passed their last test; of a list that is not tested, all
+    min_proxies: int
+    listed: int  # how many there were at the last test
+    tested_at: str | None = None
+    refresh: RefreshJob | None = None  # the one that runs, or the last
+
+    @property
+    def note(self) -> str:
+        """How many there are, too."""
+        if not self.healthy:
+            return super().note
+        when = f"tested {self.tested_at}" if self.tested_at else "not tested"
+        return f"{self.usable:,} of {self.listed:,} usable, {self.min_proxies:,} needed, {when}"
+
 
 class SystemState(msgspec.Struct, frozen=True, kw_only=True):
     """What `services.json` holds."""
@@ -74,6 +98,12 @@ class SystemState(msgspec.Struct, frozen=True, kw_only=True):
     urls: dict[str, str] = {}
     services: tuple[Row, ...] = ()
     processes: dict[str, Process] = {}  # by service
+    proxies: ProxyRow | None = None  # none are set
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """All that is shown to people: the services, and the proxies."""
+        return self.services if self.proxies is None else (*self.services, self.proxies)
 
 
 def open_lock(data_dir: Path) -> int:

@@ -237,7 +237,7 @@ class Supervisor(SiteScrapers):
 
     def _state(self) -> SystemState:
         idle = [name for name in self.config.services.services if name not in self._made]
-        return self._recorder.state(self._graph, self.urls, idle, is_up=self._is_up)
+        return self._recorder.state(self._graph, self.urls, idle, self._proxies.row(), is_up=self._is_up)
 
     # ── proxies ────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ from proxying import EchoSite, Proxies, free_port, hangs
 
 from weft.errors import BadInput
 from weft.fetch.proxies.refresh import last_job
+from weft.system import control
+from weft.system.state import ProxyRow
 from weft.system.supervisor import Supervisor
 
 pytestmark = pytest.mark.usefixtures("proxies_here")
@@ -71,3 +73,56 @@ def test_an_open_supervisor_tests_them_by_itself(tmp_path: Path, site: EchoSite,
 def test_without_proxies_the_settings_that_are_missing_are_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="proxy_test_url"):
         Supervisor(data_dir=str(tmp_path)).wait_for_proxies()
+
+
+def proxy_row(folder: Path, is_wanted: Callable[[ProxyRow], bool]) -> ProxyRow:
+    """The row of `weft status`, once it is as it should be."""
+    until = time.monotonic() + patience(20)
+    while True:
+        state, _ = control.status(folder / "service")
+        assert state is not None and state.proxies is not None
+        if is_wanted(state.proxies):
+            return state.proxies
+        assert time.monotonic() < until, state.proxies
+        time.sleep(0.02)
+
+
+def test_the_status_tells_how_the_proxies_are_at_every_moment(tmp_path: Path, site: EchoSite, proxies: Proxies) -> None:
+    fine, slow = proxies.tinyproxy().port, proxies.listening(hangs)
+    more = {"proxy_test_timeout": patience(2), "services": (), "min_proxies": 2, "proxy_refresh_pause_seconds": 0.1}
+    with supervisor(tmp_path, site, fine, slow, **more):
+        row = proxy_row(tmp_path, lambda row: row.state == "testing")
+        assert not row.healthy and "being tested" in row.note and row.refresh is not None
+        row = proxy_row(tmp_path, lambda row: row.state == "too few")
+        assert (row.usable, row.listed, row.min_proxies, row.healthy) == (1, 2, 2, False)
+        assert "1 of 2 proxies are usable, 2 are needed" in row.note and "lower `min_proxies`" in row.note
+        (tmp_path / "list.txt").write_text(f"127.0.0.1:{fine}\n127.0.0.1:{proxies.tinyproxy().port}\n")
+        row = proxy_row(tmp_path, lambda row: row.healthy)
+        assert (row.usable, row.last_error) == (2, None) and row.since and f"tested {row.tested_at}" in row.note
+    row = proxy_row(tmp_path, lambda _: True)
+    assert (row.state, row.healthy, row.usable) == ("stopped", False, 2) and "weft up" in row.note
+
+
+def test_a_live_file_that_cannot_be_read_is_told_and_replaced(tmp_path: Path, site: EchoSite, proxies: Proxies) -> None:
+    (tmp_path / "service").mkdir()
+    (tmp_path / "service" / "live_proxies.json").write_text("{rubbish")
+    running = supervisor(tmp_path, site, proxies.tinyproxy().port, services=(), proxy_refresh_pause_seconds=0)
+    row = running.status().proxies
+    assert row is not None and "weft proxies refresh" in row.note
+    with running:
+        proxy_row(tmp_path, lambda row: row.healthy)
+
+
+def test_a_list_that_is_not_tested_counts_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("127.0.0.1:1\n127.0.0.1:2\n")
+    row = Supervisor(data_dir=str(tmp_path), proxies=str(tmp_path / "list.txt")).status().proxies
+    assert row is not None
+    assert (row.state, row.healthy, row.usable, row.min_proxies) == ("untested", True, 2, 1)
+    assert Supervisor(data_dir=str(tmp_path)).status().proxies is None, "without proxies there is no row"
+
+
+def test_a_refresh_whose_process_was_killed_has_failed(tmp_path: Path) -> None:
+    live = tmp_path / "live_proxies.json"
+    (tmp_path / "proxy_refresh.json").write_text('{"job_id": "a", "status": "PROCESSING"}')
+    found = last_job(live)
+    assert found is not None and found.status == "FAILED" and "cut off" in found.error

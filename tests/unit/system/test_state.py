@@ -80,7 +80,7 @@ def test_a_record_that_cannot_be_read_names_nobody(tmp_path: Path, content: byte
 def test_what_cannot_be_written_now_is_written_later(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, load_service(environment={}), in_background=False)
     (tmp_path / kept.FILE).mkdir()
-    state = recorder.state(Graph(), {}, ["redis"], is_up=False)
+    state = recorder.state(Graph(), {}, ["redis"], None, is_up=False)
     recorder.write(state)
     (tmp_path / kept.FILE).rmdir()
     recorder.write(state)

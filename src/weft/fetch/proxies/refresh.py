@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,8 @@ from weft.records import FetchResult
 from weft.telemetry import Log
 
 KIND = "proxy_refresh"
+UNDER_WAY = ("DISPATCHED", "PROCESSING")
+LOCK_TRIES, LOCK_PAUSE_S = 10, 0.02  # `is_under_way` holds the lock for a moment
 LIST_SECONDS = 30.0  # for a list that is asked for
 log = Log("weft.fetch.proxies")
 
@@ -153,7 +156,38 @@ class _Told:
 
 
 def last_job(live: Path) -> RefreshJob | None:
-    """The last refresh, however it ended."""
+    """The last refresh, however it ended; one whose process was killed has failed."""
+    found = _written(live)
+    if found is not None and found.status in UNDER_WAY and not is_under_way(live):
+        found = _written(live)  # it may have ended in good order just now
+    if found is not None and found.status in UNDER_WAY and not is_under_way(live):
+        return cut_off(found)
+    return found
+
+
+def cut_off(job: RefreshJob) -> RefreshJob:
+    """The same refresh, seen when nobody works on it any more."""
+    if job.status not in UNDER_WAY:
+        return job
+    return msgspec.structs.replace(job, status="FAILED", error="it was cut off: its process has ended")
+
+
+def is_under_way(live: Path) -> bool:
+    """Whether some process refreshes these proxies now."""
+    try:
+        fd = os.open(live.with_suffix(".lock"), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _written(live: Path) -> RefreshJob | None:
     try:
         return msgspec.json.decode(live.with_name(f"{KIND}.json").read_bytes(), type=RefreshJob)
     except (OSError, msgspec.DecodeError):
@@ -178,10 +212,19 @@ def _lock(live: Path) -> Iterator[None]:
     except OSError as error:
         raise BadInput(f"{live.parent}: {FILE} cannot be written there: {error.strerror}") from None
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Busy(f"{live.parent}: the proxies are being tested by another process; wait for it to end") from None
+        if not _is_locked(fd):
+            raise Busy(f"{live.parent}: the proxies are being tested by another process; wait for it to end")
         yield
     finally:
         os.close(fd)
+
+
+def _is_locked(fd: int) -> bool:
+    for _ in range(LOCK_TRIES):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(LOCK_PAUSE_S)
+        else:
+            return True
+    return False
