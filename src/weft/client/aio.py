@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
-from typing import Any, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 from weft.client import calls
 from weft.client.calls import LOOK_EVERY_S, SILENT_S, Call
@@ -47,6 +47,13 @@ class AsyncWeft:
         self._service = calls.service_at(url, key)
         self._timeout_s = timeout
         self._patience_s = patience
+
+    async def __aenter__(self) -> Self:
+        """For `async with`: there is nothing to close, each call has a connection of its own."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return
 
     async def scrape(
         self, url: str, *, progress: Progress | bool | None = None, **options: Unpack[ScrapeOptions]

@@ -6,7 +6,7 @@ import http.client
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from typing import Any, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 from weft.client import calls
 from weft.client.calls import LOOK_EVERY_S, SILENT_S, Answer, Call
@@ -47,6 +47,13 @@ class Weft:
         self._service = calls.service_at(url, key)
         self._timeout_s = timeout
         self._patience_s = patience
+
+    def __enter__(self) -> Self:
+        """For `with`: there is nothing to close, each call has a connection of its own."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
 
     def scrape(self, url: str, *, progress: Progress | bool | None = None, **options: Unpack[ScrapeOptions]) -> Scrape:
         """Scrapes, waits for the end, and returns the pages; `.status` and `.errors` tell the rest.

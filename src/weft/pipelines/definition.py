@@ -177,8 +177,11 @@ def changed(pipeline: Pipeline, settings: list[str], items: str | None, director
         part, dot, key = where.partition(".")
         if not equals or not dot or not key:
             raise BadInput(f"--set {text}: write STAGE.KEY=VALUE, or items., collect. or config. before the key")
+        known = _settings_of(document, part, text)
+        if key not in known and (near := get_close_matches(key, known, n=1)):
+            raise BadInput(f"--set {text}: {part} has no {key!r} in the file; did you mean {near[0]!r}?")
         try:
-            _settings_of(document, part, text)[key] = parsed(value)
+            known[key] = parsed(value)
         except ValueError as error:
             raise BadInput(f"--set {text}: {error}") from None
     if items is not None:

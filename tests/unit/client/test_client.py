@@ -33,8 +33,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture
-def weft(server: Server) -> Weft:
-    return Weft(server.url, patience=0)
+def weft(server: Server) -> Iterator[Weft]:
+    with Weft(server.url, patience=0) as weft:
+        yield weft
 
 
 def scripted(server: Server, task_id: str) -> None:
@@ -79,20 +80,20 @@ def test_the_same_from_asyncio(server: Server) -> None:
     thread = when_submitted(server, f"{SITE}async")
 
     async def main() -> None:
-        weft = AsyncWeft(server.url, patience=0)
-        pages = await weft.scrape(f"{SITE}async", progress=False)
-        task_id = pages.status.task_id
-        assert [page.number for page in pages] == [2, 3, 4]
-        assert [event.number async for event in weft.events(task_id, after=2) if event.number] == [3, 4, 5, 6]
-        assert [page.url async for page in weft.pages(task_id)] == [f"{SITE}{number}" for number in range(3)]
-        assert [error.status async for error in weft.errors(task_id)] == [500]
-        assert (await weft.cancel(task_id)).status == "PARTIAL"
-        assert task_id in [task.task_id async for task in weft.tasks("PARTIAL")]
-        assert (await weft.export(task_id, "jsonl", limit=2))[1] is not None
-        assert (await weft.health())["slots"] == 5
-        with pytest.raises(Refused) as refused:
-            await weft.submit("nonsense")
-        assert list(refused.value.fields) == ["url"]
+        async with AsyncWeft(server.url, patience=0) as weft:
+            pages = await weft.scrape(f"{SITE}async", progress=False)
+            task_id = pages.status.task_id
+            assert [page.number for page in pages] == [2, 3, 4]
+            assert [event.number async for event in weft.events(task_id, after=2) if event.number] == [3, 4, 5, 6]
+            assert [page.url async for page in weft.pages(task_id)] == [f"{SITE}{number}" for number in range(3)]
+            assert [error.status async for error in weft.errors(task_id)] == [500]
+            assert (await weft.cancel(task_id)).status == "PARTIAL"
+            assert task_id in [task.task_id async for task in weft.tasks("PARTIAL")]
+            assert (await weft.export(task_id, "jsonl", limit=2))[1] is not None
+            assert (await weft.health())["slots"] == 5
+            with pytest.raises(Refused) as refused:
+                await weft.submit("nonsense")
+            assert list(refused.value.fields) == ["url"]
 
     asyncio.run(main())
     thread.join()

@@ -137,6 +137,7 @@ def test_settings_of_the_command_line_go_where_they_say(tmp_path: Path) -> None:
         ("least=4", "write STAGE.KEY=VALUE"),
         ("word.least=4", "no stage 'word'"),
         ("words.least=[", "--set words.least="),
+        ("words.leest=4", "words has no 'leest' in the file; did you mean 'least'?"),
     ],
 )
 def test_a_setting_that_goes_nowhere_is_refused(tmp_path: Path, text: str, said: str) -> None:

@@ -53,6 +53,7 @@ class TaskLists:
         visitor = needs(request, KeyScope.READ)
         assert isinstance(visitor, Visitor)
         chosen = {name: request.query_params.get(name, "").strip()[:500] for name in ("state", "host", "q", "cursor")}
+        chosen["state"] = chosen["state"].lower()  # the API writes states in capitals
         if chosen["state"] not in FILTERS:
             raise Refusal.of_field(
                 "state", f"there is no {chosen['state'][:40]!r}; use one of {', '.join(FILTERS)[2:]}"
