@@ -15,6 +15,7 @@ import pytest
 from jobs import config_for, ended, serving, submit
 from pace import patience
 from proxying import EchoSite, Proxies, free_port, hijacks
+from served_http import service_in
 
 from weft.errors import BadInput
 from weft.jobs.model import TaskState
@@ -186,3 +187,30 @@ def test_bad_input_is_one_message(tmp_path: Path, arguments: tuple[str, ...], sa
     done = weft(*arguments, "--data-dir", str(tmp_path / "none"), exit_code=2)
     assert said in done.stderr
     assert len(done.stderr.strip().splitlines()) <= 3
+
+
+def test_a_task_of_the_command_line_goes_through_proxies_whose_passwords_nobody_is_shown(
+    tmp_path: Path, site: EchoSite, proxies: Proxies
+) -> None:
+    """Answers of the API, pages of the dashboard, metrics, logs and what the command prints."""
+    fine, locked = proxies.tinyproxy("127.0.0.3", "user secret77"), proxies.microsocks("127.0.0.4", "user", "p@ss")
+    listed = tmp_path / "list.txt"
+    listed.write_text(
+        f"user:secret77@127.0.0.1:{fine.port}\nsocks5://user:secret88@127.0.0.1:{locked.port}\n"
+        f"other:secret99@127.0.0.1:{free_port()}\n"
+    )
+    before = len(site.asked)
+    with service_in(tmp_path / "service", "--proxies", listed) as service:
+        done = weft("jobs", "submit", f"{site.url}page/0", "--proxies", "--watch", "--json", "--server", service.url)
+        task = json.loads(done.stdout)["task_id"]
+        assert json.loads(done.stdout)["status"] == "COMPLETED"
+        paths = [f"/scraping/tasks/{task}/{what}" for what in ("status", "results?include_errors=true")]
+        paths += [f"/tasks/{task}", f"/tasks/{task}/pages?kind=error", "/service", "/new", "/metrics", "/healthz"]
+        answers = [service.ask("GET", path) for path in paths]
+    assert [status for status, *_ in answers] == [200] * len(paths)
+    assert {one.source for one in site.asked[before:]} == {"127.0.0.3"}, "nothing went out directly"
+    assert any(f"http://127.0.0.1:{site.port}/page/0" in line for line in fine.requests())
+    logs = [path.read_text() for path in (tmp_path / "service").rglob("*.log")]
+    assert any("proxy failed proxy=" in text for text in logs), "those that are wrong are told by their names"
+    for text in (done.stdout, done.stderr, *(body.decode() for *_, body in answers), *logs):
+        assert "secret" not in text

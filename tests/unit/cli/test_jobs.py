@@ -120,6 +120,7 @@ def test_a_task_is_paused_resumed_and_cancelled(weft: Weft) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (("submit", SITE, "--proxies"), "proxies: this service has none; leave the field out"),
         (("submit", "ftp://example.com/"), "url: 'ftp://example.com/' is not accepted; use a URL of http or https"),
         (("submit", SITE, "--timeout-minutes", "4"), "timeout_minutes: 4 is not accepted; use a whole number from 5"),
         (("submit", SITE, "--max-depth", "x"), "--max-depth: 'x' is not accepted; use a whole number"),

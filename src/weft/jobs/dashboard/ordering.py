@@ -42,7 +42,7 @@ EXCERPT = 3000
 _NUMBERS = ("max_depth", "timeout_minutes", "max_concurrent_articles", "retry_attempts", "max_pages")
 _LINES = ("include", "exclude", "include_tags", "exclude_tags")
 _CHOICES = ("scope", "export_format")
-_SWITCHES = ("partial_results_ok", "only_main_content")
+_SWITCHES = {"partial_results_ok": "on", "only_main_content": "on", "proxies": ""}  # as they are at first
 Form = dict[str, list[str]]
 
 
@@ -115,6 +115,7 @@ class Ordering:
             "chosen": fields["formats"].default if is_new else form.get("formats", []),
             "hook_events": list(HookEvent), "chosen_events": list(HookEvent) if is_new else form.get("hook_events", []),
             "exports": get_args(schemas.ExportFormat), "articles": self._settings.max_articles,
+            "has_proxies": self._settings.has_proxies,
         }, status)  # fmt: skip
 
 
@@ -182,7 +183,7 @@ def _number(written: str) -> int | str:
 def _filled(form: Form, is_new: bool) -> dict[str, str]:
     """What stands in each field; a switch that is on has a value."""
     found = {name: values[-1] for name, values in form.items()}
-    defaults = dict.fromkeys(_SWITCHES, "on" if is_new else "")
+    defaults = _SWITCHES if is_new else dict.fromkeys(_SWITCHES, "")
     others = ("url", "extract", "webhook", "hook_headers", "hook_metadata")
     empty = dict.fromkeys((*others, *_NUMBERS, *_LINES, *_CHOICES), "")
     return {**empty, **defaults, **found}

@@ -191,6 +191,7 @@ def test_a_task_is_submitted_by_a_form_and_once(tmp_path: Path) -> None:
         ({"extract": "a: ]["}, "extract", ""),
         ({"formats": ["pdf"]}, "formats", ""),
         ({"scope": "galaxy"}, "scope", "domain"),
+        ({"proxies": "on"}, "proxies", "this service has none"),
         ({"webhook": "http://169.254.169.254/", "hook_events": ["page"]}, "webhook", ""),
         ({"webhook": "https://a.test/", "hook_events": ["page"], "hook_headers": "none"}, "webhook", "headers"),
         ({"webhook": "https://a.test/", "hook_events": ["page"], "hook_metadata": "{"}, "webhook", "metadata"),
@@ -207,6 +208,20 @@ def test_what_is_wrong_is_said_beside_its_field_and_what_was_written_stays(
         assert "/kept/*" in page and 'role="alert"' in page
 
     run(tmp_path, test)
+
+
+def test_proxies_are_asked_for_where_the_service_has_them(tmp_path: Path) -> None:
+    async def test(caller: Asgi, service: ScriptedService) -> None:
+        box = 'name="proxies" id="proxies" value="on"'
+        page = (await caller("GET", "/new")).body.decode()
+        assert f"{box} aria-describedby" in page, "neither ticked nor disabled"
+        answer = await post(caller, "/new", {"url": "https://example.com/", "proxies": "on"})
+        (task,) = service.tasks.values()
+        assert (
+            task.spec.proxies and "the service&#39;s" in (await caller("GET", answer.headers["location"])).body.decode()
+        )
+
+    run(tmp_path, test, has_proxies=True)
 
 
 def test_rules_as_lines_and_as_json() -> None:
