@@ -132,7 +132,9 @@ class Life:
             ({"ok": True}, {"ok": True}, {"ok": True}, {"ok": False}, {"ok": None}, {"slow_down": True, "ok": None},
              {"slow_down": True, "retry_after_s": self.chance.choice((3.0, 20.0, 50.0, 51.0))})
         )  # fmt: skip
-        ago = self.chance.choice((0.0, 1.0))
+        ago, took_s = self.chance.choice((0.0, 1.0)), self.chance.choice((None, 0.2, 0.3, 2.5, 9.0))
+        if took_s is not None and facts.get("ok") is not False:
+            facts = {**facts, "took_s": took_s}
         self.told.append(f"{url} {facts} {ago}")
         for harness, lease in zip(self.both, leases, strict=True):
             harness.frontier.cool([Ended(lease, harness.time - ago, **facts)])
@@ -216,7 +218,7 @@ def _facts(lease: Lease) -> tuple[Any, ...]:
     facts = (lease.url, lease.key, lease.hops, lease.purpose, lease.offsite, lease.attempt, lease.about)
     # For which of the pages that wait for it a robots.txt is asked is each frontier's own matter.
     found = (lease.depth, lease.parent) if lease.item > 0 else (0, 0)
-    return (*facts, *found, round(lease.delay_s, 5), lease.deadline)
+    return (*facts, *found, round(lease.delay_s, 3), lease.deadline)
 
 
 @pytest.fixture

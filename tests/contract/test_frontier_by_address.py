@@ -187,6 +187,23 @@ def test_a_crawl_delay_and_a_retry_after_hold_for_the_whole_address(make: Callab
     assert (three.key, take(harness, three)) == ("c", True)
 
 
+def test_an_address_that_slows_down_is_asked_less_often_whichever_host_it_was(make: Callable[..., Harness]) -> None:
+    harness = make(key_scope="ip", delay_s=1.0)
+    harness.start()
+    for took_s in (0.2, 0.2, 40.0, 40.0):
+        harness.advance(100.0)
+        (lease,) = claimed(harness, "a")
+        assert take(harness, lease)
+        harness.frontier.cool([Ended(lease, harness.time, ok=True, took_s=took_s)])
+        harness.frontier.finish([Outcome(lease, End.PAGE)])
+    harness.advance(10.0)
+    (other,) = claimed(harness, "b")
+    assert not take(harness, other)
+    harness.advance(30.0)
+    (other,) = harness.frontier.claim("me", 50)
+    assert (other.key, take(harness, other)) == ("b", True)
+
+
 def test_a_wait_that_is_too_long_rejects_what_is_queued_at_the_address(make: Callable[..., Harness]) -> None:
     harness = make(key_scope="ip", max_retry_after_s=60.0)
     harness.start()

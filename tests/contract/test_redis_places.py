@@ -52,8 +52,8 @@ class Places:
     ) -> None:  # fmt: skip
         age = "-" if age_s is None else int(age_s * 1e6)
         number = self.held[owner].pop(0)
-        told: list[Any] = [SITE, number, age, int(ok), int(slow), int(retry_after_s * 1e6), int(crawl_delay_s * 1e6)]
-        told.append(int(self._section.delay_s * 1e6))
+        told: list[Any] = [SITE, number, age, int(ok), int(slow), int(retry_after_s * 1e6), ""]
+        told += [int(crawl_delay_s * 1e6), int(self._section.delay_s * 1e6)]
         for _ in range(2):  # it may be told again
             assert self._frontier.places(["end", owner, *told]) == []
 

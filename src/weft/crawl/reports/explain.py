@@ -24,7 +24,7 @@ from weft.extract.robots_meta import robots_tag
 from weft.fetch.robots import product_token
 from weft.frontier.admission import Rules
 from weft.frontier.requests import Finish, Gaps, Start
-from weft.frontier.view import Entry, FrontierView
+from weft.frontier.view import Entry, FrontierView, SitePace
 from weft.records import Reason, Row
 from weft.store.errors import Unreadable
 from weft.store.export.facts import iso
@@ -97,14 +97,16 @@ class Explainer:
             return self._on_redis(url)
         entries = self._view.entries(url)
         if entries and not entries[-1].ended:
-            return self._of_queue(url, entries[-1])
+            key = self._key_of(url)
+            ahead = self._view.ahead_of(entries[-1], key, self._key_of)
+            return self._of_queue(url, entries[-1], ahead, self._view.place_of(entries[-1], key), self._view.site(key))
         if entries and entries[-1].sitemap:
             return Explanation(url, True, "sitemap", "it was read as a sitemap; sitemaps are not kept as pages")
         return self._of_errand(url) or self._of_rules(url) or self._of_links(url)
 
     def _on_redis(self, url: str) -> Explanation:
         """What no process has ended: the pod's server knows whether it waits."""
-        from weft.frontier.redis.view import waiting
+        from weft.frontier.redis.view import site_pace, waiting
 
         away = ""
         pod = urls.pod_of(urls.domain_of(url), len(self._servers))
@@ -112,8 +114,9 @@ class Explainer:
             with server_at(self._servers[pod], self._settings) as (client, where):
                 spill = self._folder.of_pod(pod) / "spill"
                 found = waiting(client, where, pod, self._config.politeness.key_scope, url, spill)
+                pace = site_pace(client, where, self._key_of(url)) if found else SitePace()
             if found:
-                return self._of_queue(url, found[-1].entry, found[-1].ahead, found[-1].place)
+                return self._of_queue(url, found[-1].entry, found[-1].ahead, found[-1].place, pace)
         except (ServerAway, BadInput, Missing) as why:
             away = str(why)
         known = self._of_errand(url) or self._of_rules(url)
@@ -207,23 +210,21 @@ class Explainer:
 
     # ── what the frontier says ─────────────────────────────────────────────────────────────────────────────────────
 
-    def _of_queue(self, url: str, entry: Entry, ahead: int | None = None, place: str = "") -> Explanation:
-        if ahead is None:
-            by_domain = self._config.politeness.key_scope == "domain"
-            key_of = urls.domain_of if by_domain else urls.host_of
-            ahead = self._view.ahead_of(entry, key_of(url), key_of)
-            place = self._view.place_of(entry, key_of(url))
+    def _of_queue(self, url: str, entry: Entry, ahead: int, place: str, pace: SitePace) -> Explanation:
         evidence = [f"depth {entry.depth}; {ahead:,} URLs of its site come before it", f"it is {place}"]
         evidence += [f"found on {self._store.url_of(entry.parent)}"] if entry.parent else []
-        evidence += self._pace(url)
+        evidence += self._pace(url, pace)
         if entry.attempt:
             evidence += [f"tried {entry.attempt} times, to be tried again", *self._tries(entry.item)]
         return Explanation(url, False, "queued", "it is queued and has not ended yet", evidence)
 
-    def _pace(self, url: str) -> Iterator[str]:
-        """What makes requests to the URL's site rarer than the crawl's own delay."""
+    def _key_of(self, url: str) -> str:
+        """The politeness key of a URL."""
         by_domain = self._config.politeness.key_scope == "domain"
-        pace = self._view.site(urls.domain_of(url) if by_domain else urls.host_of(url))
+        return urls.domain_of(url) if by_domain else urls.host_of(url)
+
+    def _pace(self, url: str, pace: SitePace) -> Iterator[str]:
+        """What makes requests to the URL's site rarer than the crawl's own delay."""
         tries = self._view.robots_tries(urls.origin_of(url))
         if tries is not None:
             yield f"it waits for its robots.txt, which was tried {tries[0]} times; again at {iso(tries[1])}"

@@ -155,8 +155,18 @@ class AddressPlaces:
 
 
 def _end_of(ended: Ended | None, now: float) -> list[Argument]:
-    """Age, ok, slow, Retry-After."""
+    """Age, ok, slow, Retry-After, how long the answer took."""
     if ended is None:
-        return ["-", 0, 0, 0]
+        return ["-", 0, 0, 0, ""]
     age = max(0, int((now - ended.at) * 1e6))
-    return [age, int(ended.ok is True), int(ended.slow_down), int((ended.retry_after_s or 0.0) * 1e6)]
+    retry_after = int((ended.retry_after_s or 0.0) * 1e6)
+    return [age, int(ended.ok is True), int(ended.slow_down), retry_after, took_of(ended)]
+
+
+def took_of(ended: Ended) -> Argument:
+    """How long an answer took, as lua/cool.lua and lua/address.lua read it."""
+    if ended.took_s is not None:
+        return int(ended.took_s * 1e6)
+    if ended.ok is None:
+        return ""
+    return 0 if ended.ok else "-"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from weft.errors import BadInput
 from weft.frontier.redis.client import POD_BITS
 from weft.frontier.redis.connection import asking, describe
 from weft.frontier.redis.packing import Keys, unpacked, unpacked_item
-from weft.frontier.view import Entry
+from weft.frontier.view import Entry, SitePace
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -73,6 +74,37 @@ def waiting(client: Redis, where: str, pod: int, key_scope: str, url: str, spill
             return list(_Look(client, pod, key, url, spill).waiting())
     except redis.RedisError as error:
         raise BadInput(f"{where}: {describe(error)}") from None
+
+
+def site_pace(client: Redis, where: str, key: str) -> SitePace:
+    """What slows requests to a site down. ServerAway and BadInput as `figures`."""
+    import redis
+
+    try:
+        with asking(where):
+            return _pace(client, key)
+    except redis.RedisError as error:
+        raise BadInput(f"{where}: {describe(error)}") from None
+
+
+def _pace(client: Any, key: str) -> SitePace:
+    address, rare, took = client.hmget(f"s:{key}", "T", "t", "l")
+    if address is not None:  # it shares the clock of its address
+        rare, took = client.hmget(f"t:{address.decode()}", "t", "l")
+    # As lua/common.lua writes them; an older version wrote no lag.
+    crawl_delay, extra, _, _, open_until, _, _, lag = [*(rare or b"0:0:0:0:0:0:").split(b":"), b"0"][:8]
+    recent, usual = (took or b"-:0").split(b":")
+    server_s, server_us = client.time()
+    now = 1_000_000 * server_s + server_us + int(client.hget("n", "offset") or 0)
+    return SitePace(
+        crawl_delay=int(crawl_delay) / 1e6,
+        extra=int(extra) / 1e6,
+        lag=int(lag) / 1e6,
+        recent=0.0 if recent == b"-" else int(recent) / 1e6,
+        usual=int(usual) / 1e6,
+        open=int(open_until) > 0,
+        held_wall=time.time() + (int(open_until) - now) / 1e6,
+    )
 
 
 class _Look:

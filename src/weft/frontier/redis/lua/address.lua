@@ -1,25 +1,27 @@
 -- Politeness by address: the places of addresses, for the processes of all pods, in the pod that md5(address) names.
 --
 --   a:ADDRESS   hash   a requests in flight, u not before, b and e when the last one began and ended; C x g s as of a site's
---                      clock: Crawl-delay, extra delay, successes since, whether it has one place alone; d the longest
+--                      clock: Crawl-delay, extra delay, successes since, whether it has one place alone; p how long it
+--                      takes to answer, G the delay while it answers later than usual; d the longest
 --                      delay of who has asked; l end of a Retry-After above the maximum; w the pods that wait
 --                      (POD:WHEN;)*. Expires when it has long been idle
 --   held        zset   "ADDRESS OWNER NUMBER" -> when the place expires if its owner has not given it back
 -- ARGV: "take", owner, pod, (address number crawl_delay delay places)*; delay and places are the asking crawl's
---       "end", owner, (address number age ok slow retry_after crawl_delay delay)*; age "-": nothing was sent
+--       "end", owner, (address number age ok slow retry_after took crawl_delay delay)*; age "-": nothing was sent
 --       "release", owner, slot and "#": all that the slot's other incarnations hold, due a full delay from now
 -- Reply: for each "take" "y" (it has the place), "x" (a Retry-After above the maximum), or how long to wait, in
 -- microseconds; for the others nothing. "end" and "release" may be repeated.
-local SLOWEST, EASE_AFTER, IN_TRANSIT = 60000000, 20, 1000000
+local EASE_AFTER, IN_TRANSIT = 20, 1000000
 local GRACE = 500000 -- how long a free place is kept for the pod that waits longest
 local SOON = 20000 -- the shortest wait, where no time is known
 local IDLE = 60000000
 
 local function look(address)
-  local v = call('HMGET', 'a:' .. address, 'a', 'u', 'e', 'C', 'x', 'g', 's', 'l', 'w', 'b', 'd')
+  local v = call('HMGET', 'a:' .. address, 'a', 'u', 'e', 'C', 'x', 'g', 's', 'l', 'w', 'b', 'd', 'p', 'G')
   return { address = address, active = tonumber(v[1]) or 0, due = tonumber(v[2]) or 0, ended = tonumber(v[3]) or 0,
     C = tonumber(v[4]) or 0, x = tonumber(v[5]) or 0, good = tonumber(v[6]) or 0, single = tonumber(v[7]) or 0,
-    long = tonumber(v[8]) or 0, w = v[9] or '', started = tonumber(v[10]) or 0, d = tonumber(v[11]) or 0, open = 0 }
+    long = tonumber(v[8]) or 0, w = v[9] or '', started = tonumber(v[10]) or 0, d = tonumber(v[11]) or 0, open = 0,
+    pace = v[12], lag = tonumber(v[13]) or 0 }
 end
 
 -- The asking crawl's politeness; remembers the longest delay, for which the times must be kept.
@@ -40,7 +42,8 @@ end
 local function keep_address(a)
   local key = 'a:' .. a.address
   call('HSET', key, 'a', a.active, 'u', fmt('%.0f', a.due), 'b', fmt('%.0f', a.started), 'e', fmt('%.0f', a.ended),
-    'C', fmt('%.0f', a.C), 'd', fmt('%.0f', a.d), 'x', fmt('%.0f', a.x), 'g', a.good, 's', a.single, 'l', fmt('%.0f', a.long), 'w', a.w)
+    'C', fmt('%.0f', a.C), 'd', fmt('%.0f', a.d), 'x', fmt('%.0f', a.x), 'g', a.good, 's', a.single, 'l', fmt('%.0f', a.long), 'w', a.w,
+    'p', a.pace or '', 'G', fmt('%.0f', a.lag))
   call('PEXPIRE', key, math.ceil((math.max(ready(a, { delay = a.d, places = 1 }) - now, 0) + D.lease + IDLE) / 1000))
 end
 
@@ -106,11 +109,12 @@ local function take(a, d, owner, pod, number)
   return fmt('%.0f', at - now)
 end
 
-local function finish(a, d, age, ok, slow, retry_after)
+local function finish(a, d, age, ok, slow, retry_after, time)
   a.active = math.max(0, a.active - 1)
   if age == '-' then return end
   local at = now - tonumber(age)
   ended(a, at)
+  if time ~= '' then took(a, d, time) end
   if slow then
     a.good, a.single = 0, 1
     a.x = math.min(SLOWEST, math.max(2 * delay_of(a, d), 1000000))
@@ -133,11 +137,12 @@ if what == 'take' then
     keep_address(a)
   end
 elseif what == 'end' then
-  for i = 5, #ARGV, 8 do
+  for i = 5, #ARGV, 9 do
     if call('ZREM', 'held', ARGV[i] .. ' ' .. owner .. ' ' .. ARGV[i + 1]) == 1 then
       local a = look(ARGV[i])
-      asks(a, tonumber(ARGV[i + 6]))
-      finish(a, asker(a, ARGV[i + 7], 1), ARGV[i + 2], ARGV[i + 3] == '1', ARGV[i + 4] == '1', tonumber(ARGV[i + 5]) or 0)
+      asks(a, tonumber(ARGV[i + 7]))
+      finish(a, asker(a, ARGV[i + 8], 1), ARGV[i + 2], ARGV[i + 3] == '1', ARGV[i + 4] == '1', tonumber(ARGV[i + 5]) or 0,
+        ARGV[i + 6])
       keep_address(a)
     end
   end

@@ -22,11 +22,11 @@
 --   due:CRAWL         zset   every site where something of it is queued -> when it may be claimed from, or earlier (checked
 --                            at the claim); infinite: something must happen first
 --   s:SITE            hash   u not before this, b and e start and end of the last request, a active, t rare state of its
---                            politeness clock, T address of a shared clock, L lanes;
+--                            politeness clock, l how long it takes to answer, T address of a shared clock, L lanes;
 --                            rORIGIN expiry:version of a robots.txt, RORIGIN it is being fetched (-CRAWL: by that crawl,
 --                            or a time until which nobody asks);
 --                            mCRAWL sitemaps admitted, MCRAWL the last item was a sitemap
---   t:ADDRESS         hash   u, b, e, a, t of a clock that sites share;  P:ADDRESS set, the sites that wait for a place of it
+--   t:ADDRESS         hash   u, b, e, a, t, l of a clock that sites share;  P:ADDRESS set, the sites that wait for a place of it
 --   a:ADDRESS, held          the places of addresses, for all pods: address.lua
 --   q: w: g:          lists  CRAWL:DEPTH:SITE: head of a queue, its tail, and between them the segments on disk
 --   u: r: m:          zsets  CRAWL:SITE: urgent entries, robots.txt, and sitemaps, by the time before which they must not run
@@ -42,7 +42,7 @@
 --   gone              set    stored items whose end was lost with the server's data
 local call, fmt, find, sub, match = redis.call, string.format, string.find, string.sub, string.match
 local pack, unpack_ = cmsgpack.pack, cmsgpack.unpack
-local SETTLE, LONGEST = 10000000, 60000000
+local SETTLE, LONGEST, SLOWEST = 10000000, 60000000, 60000000
 local MIDDLE = 70368744177664 -- 2^46: urgent entries are numbered upwards from here, those for the head downwards
 
 -- What every script needs is read at its beginning and written at its end, in one call each: calls cost more than fields.
@@ -177,10 +177,10 @@ local sites, changed = {}, {}
 
 local function load(site)
   if sites[site] then return sites[site] end
-  local v = call('HMGET', 's:' .. site, 'u', 'a', 't', 'T', 'L', 'b', 'e')
+  local v = call('HMGET', 's:' .. site, 'u', 'a', 't', 'T', 'L', 'b', 'e', 'l')
   if v[4] then
-    local t = call('HMGET', 't:' .. v[4], 'u', 'a', 't', 'b', 'e')
-    v[1], v[2], v[3], v[6], v[7] = t[1], t[2], t[3], t[4], t[5]
+    local t = call('HMGET', 't:' .. v[4], 'u', 'a', 't', 'b', 'e', 'l')
+    v[1], v[2], v[3], v[6], v[7], v[8] = t[1], t[2], t[3], t[4], t[5], t[6]
   end
   local due, active, started, ended = tonumber(v[1]) or 0, tonumber(v[2]) or 0, tonumber(v[6]) or 0, tonumber(v[7]) or 0
   local lanes = {}
@@ -188,11 +188,13 @@ local function load(site)
   local s = { site = site, lanes = lanes, fresh = not v[5], address = v[4] or nil, has_moved = false, later = nil,
     due = due, active = active, started = started, ended = ended,
     due_was = due, started_was = started, ended_was = ended,
-    C = 0, x = 0, good = 0, single = 0, open = 0, probes = 0, failing = '', rare = v[3] }
+    C = 0, x = 0, good = 0, single = 0, open = 0, probes = 0, failing = '', lag = 0, rare = v[3], pace = v[8],
+    pace_was = v[8] }
   if v[3] then
-    local C, x, g, single, open, probes, failing = match(v[3], '(%d+):(%d+):(%d+):(%d):(%d+):(%d+):(.*)')
+    local C, x, g, single, open, probes, failing, lag =
+      match(v[3], '(%d+):(%d+):(%d+):(%d):(%d+):(%d+):([%d,%-]*):?(%d*)')
     s.C, s.x, s.good, s.single = tonumber(C), tonumber(x), tonumber(g), tonumber(single)
-    s.open, s.probes, s.failing = tonumber(open), tonumber(probes), failing
+    s.open, s.probes, s.failing, s.lag = tonumber(open), tonumber(probes), failing, tonumber(lag) or 0
   end
   if v[5] then
     for c, q, n, p, f, k, d, w, out in string.gmatch(v[5], '(%d+):(%d+):(%d+):(%d+):(%d+):(%d+):([%dw.]*):?(%d*)(%-?);') do
@@ -209,8 +211,9 @@ end
 -- `due:CRAWL`.
 local function write(s)
   local rare = nil
-  if s.C > 0 or s.x > 0 or s.single > 0 or s.open > 0 or s.probes > 0 or s.failing ~= '' then
+  if s.C > 0 or s.x > 0 or s.single > 0 or s.open > 0 or s.probes > 0 or s.failing ~= '' or s.lag > 0 then
     rare = fmt('%.0f:%.0f:%d:%d:%.0f:%d:%s', s.C, s.x, s.good, s.single, s.open, s.probes, s.failing)
+      .. (s.lag > 0 and fmt(':%.0f', s.lag) or '')
   end
   local home = s.address and ('t:' .. s.address) or ('s:' .. s.site)
   local out, n = { 'a', s.active }, 2
@@ -223,6 +226,10 @@ local function write(s)
     call('HDEL', home, 't')
   end
   s.rare = rare
+  if s.pace ~= s.pace_was then
+    out[n + 1], out[n + 2], n = 'l', s.pace, n + 2
+    s.pace_was = s.pace
+  end
   s.due_was, s.started_was, s.ended_was = s.due, s.started, s.ended
   if s.fresh or s.has_moved then
     local lanes = ''
@@ -294,6 +301,7 @@ end
 
 -- Politeness towards a site, for a crawl with the section `d`. What the site asked for binds all of them.
 local function delay_of(s, d)
+  if s.lag > 0 and d.delay > 0 then return math.max(d.delay, s.C, s.x, s.lag) end
   return math.max(d.delay, s.C, s.x)
 end
 
@@ -312,6 +320,25 @@ end
 
 local function ended(s, at)
   s.ended = math.max(s.ended, at)
+end
+
+-- How long an answer took: microseconds, or "-" where there was none. The field `l` is an average over the last few ("-": it
+-- did not answer the last time) and one over many. The rule is that of `PolitenessClock.took`: a site whose answers take
+-- several times as long as they used to is asked no more often than it answers, until that has passed or has become usual.
+local function took(s, d, time)
+  local recent, usual = match(s.pace or '', '^(.*):(%d+)$')
+  time, recent = tonumber(time), tonumber(recent)
+  if not time then
+    if usual then s.pace = '-:' .. usual end
+    return
+  end
+  usual = tonumber(usual) or time
+  usual = usual + (time - usual) / 64
+  recent = recent and recent + (time - recent) / 4 or time
+  s.pace = fmt('%.0f:%.0f', recent, usual)
+  local lag = recent > 1000000 and recent > 3 * usual and math.min(SLOWEST, math.floor(recent + 0.5)) or 0
+  if lag < s.lag then s.due = math.max(s.due, due_for(s, d)) end -- the shorter delay counts from the next request on
+  s.lag = lag
 end
 
 local function urgent_first(l, site, low, high)

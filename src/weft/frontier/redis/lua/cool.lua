@@ -1,10 +1,10 @@
 -- Transfers have ended: their places are free, and their sites are due again a delay after the end.
 --
--- ARGV: (item stamp age ok slow retry_after reference)*; ok: 1, 0 or empty; slow: 1 a limit of the site, 2 a fault of its
--- own, 0 neither; retry_after: microseconds or empty. With a
--- reference (to the page in the spool) the item goes to the parse queue, and has no deadline there.
+-- ARGV: (item stamp age ok slow retry_after took reference)*; ok: 1, 0 or empty; slow: 1 a limit of the site, 2 a fault of
+-- its own, 0 neither; retry_after: microseconds or empty; took: microseconds, "-" where there was no answer, or empty: nobody
+-- looked. With a reference (to the page in the spool) the item goes to the parse queue, and has no deadline there.
 -- Reply: 1 or 0 for each, whether the lease was valid. A lease that has cooled already is left as it is.
-local SLOWEST, EASE_AFTER = 60000000, 20
+local EASE_AFTER = 20
 local valid = {}
 
 local function open_breaker(s, d, at)
@@ -23,7 +23,6 @@ local function answered(s, d, n, ok, at)
         s.due = math.max(s.due, due_for(s, d)) -- the shorter delay counts from the next request on
         local times = s.single == 2 and 4 or 2
         s.x = s.x > times * d.delay and s.x / times or 0
-        happens('eased', s.site, delay_of(s, d))
       end
     end
     return
@@ -42,28 +41,45 @@ local function answered(s, d, n, ok, at)
   end
 end
 
-local function end_request(s, d, n, at, ok, slow, retry_after)
+-- How often a lag has doubled since it was a second: as its log lines have it.
+local function doublings(lag)
+  local times, seconds = 0, math.floor(lag / 1000000)
+  while seconds > 0 do
+    times, seconds = times + 1, math.floor(seconds / 2)
+  end
+  return times
+end
+
+-- Returns whether the site's delay has become shorter.
+local function end_request(s, d, n, at, ok, slow, retry_after, time)
+  local extra, lag = s.x, s.lag
   s.active = s.active - 1
   ended(s, at)
+  if time ~= '' then took(s, d, time) end
   if slow > 0 then
-    local before = s.x
     s.good, s.single = 0, slow
     s.x = math.min(SLOWEST, math.max(2 * delay_of(s, d), 1000000))
-    if s.x > before then happens('slowed', s.site, delay_of(s, d)) end
     s.due = math.max(s.due, at + retry_after) -- the delay counts from the end anyway
     if retry_after > d.longest then reject_site(s, 'retry-after') end
   end
   if ok ~= '' then answered(s, d, n, ok == '1', at) end
+  local slower = s.lag == lag and 0 or doublings(s.lag) - doublings(lag)
+  if s.x > extra or slower > 0 then
+    happens('slowed', s.site, delay_of(s, d))
+  elseif s.x < extra or slower < 0 then
+    happens('eased', s.site, delay_of(s, d))
+  end
   if s.probes >= d.probes then reject_site(s, 'breaker') end
+  return s.x < extra or s.lag < lag
 end
 
 local names = {}
-for i = 3, #ARGV, 7 do append(names, ARGV[i]) end
+for i = 3, #ARGV, 8 do append(names, ARGV[i]) end
 local records = fields('lease', names)
 local kept, fetched, parse = {}, {}, {}
 
-for i = 3, #ARGV, 7 do
-  local n, reference = ARGV[i], ARGV[i + 6]
+for i = 3, #ARGV, 8 do
+  local n, reference = ARGV[i], ARGV[i + 7]
   local rec = records[n] and unpack_(records[n])
   if not rec or rec[1] ~= tonumber(ARGV[i + 1]) then
     valid[#valid + 1] = '0'
@@ -72,10 +88,10 @@ for i = 3, #ARGV, 7 do
     if rec[5] == 0 then
       local s = load(rec[3])
       rec[5] = 1
-      end_request(s, crawl(rec[4]).D, n, now - tonumber(ARGV[i + 2]), ARGV[i + 3], tonumber(ARGV[i + 4]),
-        tonumber(ARGV[i + 5]) or 0)
+      local is_eased = end_request(s, crawl(rec[4]).D, n, now - tonumber(ARGV[i + 2]), ARGV[i + 3],
+        tonumber(ARGV[i + 4]), tonumber(ARGV[i + 5]) or 0, ARGV[i + 6])
       save_clock(s)
-      schedule(s, #happened > 0) -- an eased site is due earlier for all
+      schedule(s, is_eased or #happened > 0) -- an eased site is due earlier for all
     end
     if reference ~= '' then
       rec[7] = reference

@@ -14,6 +14,7 @@ local function join(s, address)
   local t = load(s.site)
   t.C, t.x, t.single, t.due = math.max(t.C, s.C), math.max(t.x, s.x), math.max(t.single, s.single), math.max(t.due, s.due)
   t.started, t.ended = math.max(t.started, s.started), math.max(t.ended, s.ended)
+  if not t.pace then t.pace, t.lag = s.pace, s.lag end
   return t
 end
 

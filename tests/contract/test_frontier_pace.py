@@ -1,0 +1,84 @@
+"""Politeness by latency, on every frontier: a site that slows down is asked no more often than it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import pytest
+from harnesses import Harness, claim_one, cool, no_robots, page, pages, polite
+from log_lines import log_lines
+
+from weft.frontier.contract import CrawlLimits, End, Outcome
+from weft.frontier.politeness import PolitenessClock
+
+TICK_S = 1 / 64  # an embedded frontier may be this much later than the time itself
+
+
+def begin(make: Callable[..., Harness], **politeness: float) -> Harness:
+    harness = make(**({"delay_s": 1.0} | politeness))
+    harness.start()
+    no_robots(harness, "a")
+    harness.frontier.admit(harness.crawl, pages("a", 80))
+    return harness
+
+
+def answer(harness: Harness, took_s: float | None) -> float:
+    """One request; the delay that it was made with."""
+    lease = claim_one(harness)
+    cool(harness, lease, ok=took_s is not None, took_s=took_s)
+    harness.frontier.finish([Outcome(lease, End.OTHER)])
+    return lease.delay_s
+
+
+def test_each_answer_sets_the_delay_that_the_rule_says_and_no_request_comes_before(
+    make: Callable[..., Harness],
+) -> None:
+    harness, clock = begin(make, breaker_failures=99), PolitenessClock()
+    times: Iterable[float | None] = (0.2, 0.2, 0.2, 3.0, 9.0, 20.0, None, 20.0, 0.2, 0.3, 0.2, 0.1, 0.2, 0.2, 0.2, 0.2)
+    for took_s in times:
+        due = clock.due_for(harness.section)
+        if due > harness.time:
+            harness.advance(due - harness.time - 0.001)
+            assert harness.frontier.claim("me", 1) == [], "before its time"
+            harness.advance(0.001 + TICK_S)
+        assert answer(harness, took_s) == pytest.approx(clock.delay_s(harness.section), abs=1e-4)
+        clock.ended(harness.time)
+        clock.took(took_s, harness.section)
+    assert clock.delay_s(harness.section) == 1.0, "it is over"
+
+
+def test_the_beginning_and_the_end_of_a_slow_time_are_logged_and_each_doubling(make: Callable[..., Harness]) -> None:
+    harness = begin(make)
+    with log_lines("weft.frontier.politeness") as lines:
+        for took_s in (0.2, 9.0, 9.0, 9.0, 9.0, 9.0, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2):
+            harness.advance(60.0)
+            answer(harness, took_s)
+        harness.frontier.commit()
+    told = [(message, round(float(str(fields["delay_s"])), 2)) for message, fields in lines]
+    assert [message for message, _ in told] == ["site slowed", "site slowed", "site eased", "site eased"]
+    assert told[0] == ("site slowed", 2.4) and told[-1] == ("site eased", 1.0)
+
+
+def test_a_crawl_without_a_delay_is_not_slowed_and_one_beside_it_is(make: Callable[..., Harness]) -> None:
+    harness = begin(make)
+    eager = harness.frontier.open_crawl("eager", CrawlLimits(), polite(0.0))
+    harness.frontier.admit(eager, [page(f"http://a/eager-{number}") for number in range(9)])
+    delays: dict[int, list[float]] = {harness.crawl: [], eager: []}
+    for took_s in (0.2, 0.2, *[30.0] * 12):
+        harness.advance(100.0)
+        for lease in harness.frontier.claim("me", 1):
+            delays[lease.crawl].append(lease.delay_s)
+            cool(harness, lease, ok=True, took_s=took_s)
+            harness.frontier.finish([Outcome(lease, End.OTHER)])
+    assert set(delays[eager]) == {0.0}
+    assert delays[harness.crawl][0] == 1.0 < max(delays[harness.crawl])
+
+
+@pytest.mark.parametrize("slow_s", [0.9, 8.0])
+def test_small_times_and_what_was_always_slow_are_not_held_against_a_site(
+    make: Callable[..., Harness], slow_s: float
+) -> None:
+    harness = begin(make)
+    for took_s in (0.01 if slow_s < 1.0 else 8.0, *[slow_s] * 5):
+        harness.advance(2.0)
+        assert answer(harness, took_s) == 1.0

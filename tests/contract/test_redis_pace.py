@@ -1,0 +1,73 @@
+"""How long a site takes to answer is kept in Redis: for all processes of its pod, and for `weft explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harnesses import RedisHarness, no_robots, pages
+
+from weft.frontier.contract import End, Ended, Outcome
+from weft.frontier.redis.frontier import RedisFrontier
+from weft.frontier.redis.view import site_pace
+from weft.records import Lease
+from weft.supervise.redis_server import RedisServer
+
+
+@pytest.fixture
+def pod(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterator[RedisHarness]:
+    harness = RedisHarness(tmp_path / "f", shared_server("redis"), 0, delay_s=1.0)
+    harness.start()
+    no_robots(harness, "a")
+    harness.frontier.admit(harness.crawl, pages("a", 30))
+    yield harness
+    harness.close()
+
+
+def ask(pod: RedisHarness, frontier: RedisFrontier, took_s: float | None, **facts: Any) -> Lease:
+    pod.advance(100.0)
+    (lease,) = frontier.claim("me", 1)
+    frontier.cool([Ended(lease, pod.time, ok=took_s is not None, took_s=took_s, **facts)])
+    frontier.finish([Outcome(lease, End.OTHER)])
+    return lease
+
+
+def test_processes_share_what_a_site_has_shown_to_any_of_them(pod: RedisHarness) -> None:
+    other = pod._open()
+    for _ in range(3):
+        ask(pod, pod.frontier, 0.2)
+    for _ in range(3):
+        ask(pod, other, 9.0)
+    lease = ask(pod, pod.frontier, None)
+    pace = site_pace(pod.clients[0], "redis", "a")
+    assert lease.delay_s == pytest.approx(pace.lag, abs=1e-5) and pace.lag > 5.0
+    assert (pace.recent, pace.open, pace.extra) == (0.0, False, 0.0) and 0.2 < pace.usual < 1.0
+    other.close()
+
+
+def test_explain_is_told_what_holds_requests_back(pod: RedisHarness) -> None:
+    client = pod.clients[0]
+    assert site_pace(client, "redis", "a").lag == site_pace(client, "redis", "nobody").lag == 0.0
+    for took_s in (0.2, 8.0):
+        ask(pod, pod.frontier, took_s)
+    ask(pod, pod.frontier, 8.0, slow_down=True)
+    pace = site_pace(client, "redis", "a")
+    assert pace.extra == pytest.approx(2 * pace.lag, abs=1e-4)
+    assert 2.0 < pace.lag == pace.recent < 8.0 and pace.usual < 0.5
+    for _ in range(pod.section.breaker_failures):
+        ask(pod, pod.frontier, None)
+    assert site_pace(client, "redis", "a").open
+
+
+@pytest.mark.parametrize("rare", ["7000000:2000000:3:2:0:0:", "7000000:2000000:3:2:0:0:-4,5,"])
+def test_a_site_of_an_older_version_keeps_what_it_was_held_to(pod: RedisHarness, rare: str) -> None:
+    client: Any = pod.clients[0]
+    client.hset("s:a", "t", rare)
+    pace = site_pace(client, "redis", "a")
+    assert (pace.crawl_delay, pace.extra, pace.lag, pace.usual) == (7.0, 2.0, 0.0, 0.0)
+    assert ask(pod, pod.frontier, 0.1).delay_s == 7.0
+    for _ in range(6):
+        ask(pod, pod.frontier, 30.0)
+    assert ask(pod, pod.frontier, 30.0).delay_s > 20.0
