@@ -172,8 +172,8 @@ def fetcher_of(running: subprocess.Popen[bytes], timeout_s: float = 10.0) -> int
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process has ended; a zombie that nobody has waited for counts as ended."""
-    return process.state(pid) in (None, "Z", "X")
+    """Whether a process has ended, with all its threads; a zombie that nobody has waited for counts as ended."""
+    return process.has_ended(pid)
 
 
 # ── two pods on Redis ─────────────────────────────────────────────────────────────────────────────────────────────────

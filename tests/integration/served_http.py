@@ -17,6 +17,7 @@ from typing import Any
 from crawling import WEFT, environment, until
 
 from weft.client import Weft
+from weft.supervise import process
 
 
 class Service:
@@ -59,7 +60,7 @@ class Service:
             os.kill(pid, signal.SIGKILL)
         if part == "serve":
             self.process.wait()
-        until(lambda: not any(Path(f"/proc/{one}/exe").exists() and _is_alive(one) for one in children), what="the end")
+        until(lambda: all(map(process.has_ended, children)), what="the end")
 
     def part(self, word: str) -> int:
         """The pid of a part: `engine` or `worker`."""
@@ -133,10 +134,6 @@ def _descendants(pid: int) -> list[int]:
 
 def _command(pid: int) -> str:
     return _text(f"/proc/{pid}/cmdline").replace("\0", " ")
-
-
-def _is_alive(pid: int) -> bool:
-    return _text(f"/proc/{pid}/stat").rpartition(")")[2].split()[:1] not in ([], ["Z"], ["X"])
 
 
 def _text(path: str) -> str:

@@ -57,7 +57,7 @@ class System:
         found = []
         for pid in process.pids():
             is_named = any(place in argument for argument in process.command_line(pid))
-            if pid != os.getpid() and process.state(pid) not in (None, "Z") and (is_named or self._is_marked(pid)):
+            if pid != os.getpid() and not process.has_ended(pid) and (is_named or self._is_marked(pid)):
                 found.append(pid)
         return found
 

@@ -157,7 +157,7 @@ def test_an_export_that_is_killed_leaves_no_process_and_goes_on(tmp_path: Path) 
     process.kill(parent)
     os.waitpid(parent, 0)
     assert weft_here(command) == 0
-    until(lambda: all(process.state(pid) in (None, "Z") for pid in children), what="the end of the children")
+    until(lambda: all(process.has_ended(pid) for pid in children), what="the end of the children")
     assert len(out.read_bytes().splitlines()) == PAGES
 
 

@@ -125,7 +125,7 @@ def test_a_crawl_that_is_killed_takes_its_children_along_and_goes_on(
         crawler.pages_at_least(5)
         children = until(lambda: children_of(crawler.data_dir), what="a child")
         running.kill()
-    until(lambda: all(process.state(pid) in (None, "Z") for pid in children), what="the end of the children")
+    until(lambda: all(process.has_ended(pid) for pid in children), what="the end of the children")
     assert crawler.run(resume=True) == 0, crawler.said
     rows = check_corpus(crawler)
     assert len({row.url for row in rows}) == PAGES + 1

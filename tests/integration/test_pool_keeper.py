@@ -102,7 +102,7 @@ def until(what: Callable[[], Any]) -> Any:
 
 
 def gone(*pids: int) -> bool:
-    return all(process.state(pid) in (None, "Z") for pid in pids)
+    return all(process.has_ended(pid) for pid in pids)
 
 
 def started(run: Run, parent: subprocess.Popen[bytes]) -> tuple[int, list[int]]:

@@ -77,7 +77,7 @@ def family(pid: int) -> set[int]:
 def gone(pids: set[int], within_s: float) -> bool:
     until_s = time.monotonic() + patience(within_s)
     while time.monotonic() < until_s:
-        if all(process.state(pid) in (None, "Z") for pid in pids):
+        if all(process.has_ended(pid) for pid in pids):
             return True
         time.sleep(0.02)
     return False

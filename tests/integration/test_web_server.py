@@ -19,6 +19,7 @@ import pytest
 from pace import patience
 
 from weft.errors import Busy
+from weft.supervise import process
 from weft.testing import pages
 from weft.testing.judge import judge
 from weft.testing.oracle import Expectation
@@ -351,16 +352,9 @@ def test_the_server_ends_with_the_process_that_started_it() -> None:
     parent.wait()
     parent.stdout.close()
     deadline = time.monotonic() + patience(5)
-    while is_running(child) and time.monotonic() < deadline:
+    while not process.has_ended(child) and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert not is_running(child)
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    assert process.has_ended(child)
 
 
 def test_it_listens_on_loopback_only(web: SyntheticWeb) -> None:

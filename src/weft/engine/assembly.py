@@ -6,9 +6,11 @@ crawls and in what they do between pages; not in what they are made of.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from weft import __version__
 from weft.bodies import Spool
@@ -25,11 +27,14 @@ from weft.engine.loop.spool import SpoolReader, Sweeper
 from weft.engine.loop.steps import crash_point
 from weft.engine.loop.suspects import Suspects
 from weft.engine.ways import Ways, client_for
+from weft.errors import Busy
 from weft.frontier.contract import Frontier, ParseQueue
 from weft.store.pages import PageStore
 from weft.telemetry import Metrics, Peer, Slot
 
+LOCK_WAIT_S = 20.0
 Chore = Callable[[float], None]  # done between pages; it is given the time
+T = TypeVar("T")
 
 
 class OpenFrontier(Frontier, Protocol):
@@ -67,7 +72,8 @@ class Parts:
         self.slot = slot
         self.progress = progress
         self.step = crash_point()
-        self.store = PageStore.open(
+        open_store = partial(
+            PageStore.open,
             data_dirs,
             crawl_id=corpus_id,
             slot=slot.name,
@@ -80,6 +86,7 @@ class Parts:
             is_divided=is_divided,
             step=self.step,
         )
+        self.store = when_free(open_store)
         self.suspects = Suspects(pulse, died_with_its_starter=progress.is_new_run)
         self.metrics = EngineMetrics(Metrics(metrics, slot, peers), config.log.metrics_update_s)
         self.crawls: dict[int, Any] = {}  # RunningCrawl, or what a product makes of it
@@ -92,6 +99,18 @@ class Parts:
         self.metrics.update(self.progress, stats, 0, now=True)
         self._opened.close()
         self.suspects.close()
+
+
+def when_free(open_it: Callable[[], T]) -> T:
+    """Opens what a process locks. One that is being killed holds it until its last write is on the disk."""
+    until = time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            return open_it()
+        except Busy:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.02)
 
 
 class Fetching(Parts):

@@ -24,16 +24,16 @@ if __name__ == "__main__":
 import msgspec
 
 from weft import __version__
+from weft.engine.assembly import when_free
 from weft.engine.channel import socket_path
 from weft.engine.core import SLOT, Core
 from weft.engine.settings import config_of
-from weft.errors import BadInput, Busy, WeftError
+from weft.errors import BadInput, WeftError
 from weft.extract.parse import choose
 from weft.supervise.process import set_name
 from weft.telemetry import Log, log_to_file
 
 LAYOUT = 1
-LOCK_WAIT_S = 5.0
 GRACE_S = 20.0  # longer than what is in flight is waited for
 GC_THRESHOLDS = (20_000, 20, 100)  # a page makes hundreds of objects and hardly a cycle: look for cycles rarely
 log = Log("weft.engine.host")
@@ -136,7 +136,7 @@ def run(order: HostOrder, parent: Parent) -> None:
     log_to_file(log_dir, SLOT, config.log.log_level)
     log.always("process started", pid=os.getpid(), engine=identity.engine_id, weft=__version__)
     choose(config.store.html_parser)
-    core = _opened(data_dir, order.shared, identity.engine_id)
+    core = when_free(lambda: Core(data_dir, order.shared, identity.engine_id))
     parent.ends(core.stop)
     gc.freeze()
     gc.enable()
@@ -144,18 +144,6 @@ def run(order: HostOrder, parent: Parent) -> None:
     signal.signal(signal.SIGTERM, lambda *_: core.stop())
     core.serve(socket_path(data_dir), parent.fileno())
     core.run()
-
-
-def _opened(data_dir: Path, shared: dict[str, Any], engine_id: str) -> Core:
-    """A process that is being killed may hold the lock for a moment longer."""
-    until = time.monotonic() + LOCK_WAIT_S
-    while True:
-        try:
-            return Core(data_dir, shared, engine_id)
-        except Busy:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.02)
 
 
 def main() -> int:

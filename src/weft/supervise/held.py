@@ -176,7 +176,7 @@ class Adopted(Held):
         except (OSError, ValueError, OverflowError):  # a number that no process can have
             return None
         # Looked at after the descriptor was opened: what matches now is what the descriptor names.
-        if is_it(pid) and process.state(pid) not in (None, "Z", "X"):
+        if is_it(pid) and not process.has_ended(pid):
             return cls(pid, pidfd)
         os.close(pidfd)
         return None

@@ -52,6 +52,7 @@ def end(found: Iterable[Adopted], grace_s: float) -> None:
 
 
 def _is(record: Identity, mark: str, pid: int) -> bool:
-    """Some programs change their command line, and some their environment, while they start."""
-    now = Identity.of(pid)
-    return now == record or (now is not None and now.birth == record.birth and process.carries(pid, mark))
+    """Some programs change their command line, and some their environment, while they start; one that is ending has
+    neither."""
+    is_named = process.command_line(pid) in ((), record.argv) or process.carries(pid, mark)
+    return is_named and process.birth(pid) == record.birth

@@ -120,6 +120,13 @@ def state(pid: int) -> str | None:
     return fields[0] if fields else None
 
 
+def has_ended(pid: int) -> bool:
+    """Whether nothing of a process runs any more. A zombie may have threads left that end later, when a write of theirs
+    is on the disk: until then its locks, ports and files are held."""
+    fields = _stat_fields(pid)
+    return not fields or (fields[0] in ("Z", "X") and int(fields[17]) <= 1)
+
+
 def birth(pid: int) -> int | None:
     """Start time in clock ticks since boot: with the pid it names a process for good, a reused pid included."""
     fields = _stat_fields(pid)

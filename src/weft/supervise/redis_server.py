@@ -291,7 +291,7 @@ def end_leftovers(folder: Path) -> None:
 def _end_leftovers(path: Path, lock: int) -> None:
     """Kills the AOF rewrite child of a killed server: it still holds the inherited lock, in the server's group."""
     text = os.pread(lock, 20, 0).strip()
-    if not text.isdigit() or process.state(int(text)) not in (None, "Z"):
+    if not text.isdigit() or not process.has_ended(int(text)):
         return
     for pid in process.lock_holders(path):
         left = Adopted.take_if(pid, lambda pid: _group(pid) == int(text) and pid in process.lock_holders(path))

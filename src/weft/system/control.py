@@ -19,8 +19,7 @@ from weft.engine.channel import Connection, Gone, socket_path
 from weft.errors import BadInput, Busy, WeftError
 from weft.supervise import leftovers
 from weft.supervise.held import Adopted
-from weft.supervise.process import birth, boot_id
-from weft.supervise.process import state as process_state
+from weft.supervise.process import birth, boot_id, has_ended
 from weft.supervise.redis_server import end_leftovers
 from weft.system import state as kept
 from weft.system.proxies import unattended
@@ -158,4 +157,4 @@ def _stop_supervisor(data_dir: Path) -> list[str]:
 
 def _lives(state: SystemState, one: kept.Process) -> bool:
     """By its birth: some programs change their command line after they were written down."""
-    return state.boot == boot_id() and birth(one.pid) == one.birth and process_state(one.pid) not in (None, "Z")
+    return state.boot == boot_id() and birth(one.pid) == one.birth and not has_ended(one.pid)

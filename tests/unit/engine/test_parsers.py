@@ -65,7 +65,7 @@ def submit(pages: Parsers, text: str) -> Pending:
 
 
 def is_alive(pid: int) -> bool:
-    return process.state(pid) not in (None, "Z")
+    return not process.has_ended(pid)
 
 
 def until_gone(pid: int) -> bool:

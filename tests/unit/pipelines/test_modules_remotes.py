@@ -20,6 +20,7 @@ from weft.pipelines.builtin.modules.errors import GitFailed, Refused
 from weft.pipelines.builtin.modules.git import Git, environment
 from weft.pipelines.builtin.modules.heads import _chosen, ask
 from weft.pipelines.builtin.modules.remotes import Remote, branch_of, judged, remote_of
+from weft.supervise.process import has_ended
 
 PUBLIC = "93.184.216.34"
 ALL: dict[str, Any] = {"transports": ["https", "ssh", "file", "http"]}
@@ -207,18 +208,10 @@ def test_a_program_that_takes_too_long_is_ended_with_all_it_started(tmp_path: Pa
     done = process.run(["/bin/sh", "-c", script], environment={}, timeout_s=patience(0.1))
     assert done.is_late
     pid = int((tmp_path / "pid").read_text())
-    state = Path(f"/proc/{pid}/stat")
     until = time.monotonic() + patience(5.0)
-    while _is_running(state):  # a process that is killed ends a little later
+    while not has_ended(pid):  # a process that is killed ends a little later
         assert time.monotonic() < until
         time.sleep(0.01)
-
-
-def _is_running(state: Path) -> bool:
-    try:
-        return state.read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_what_a_program_prints_and_writes_is_bounded(tmp_path: Path) -> None:

@@ -23,6 +23,18 @@ DEAF = [
     "-Sc",
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)",
 ]
+# On SIGUSR1 its main thread ends alone, as after a SIGKILL while another one waits for the disk.
+EXIT_CALL = {"x86_64": 60}.get(os.uname().machine, 93)
+HALF_ENDED = [
+    sys.executable,
+    "-Sc",
+    f"""import ctypes, signal, threading, time
+exit_thread = ctypes.CDLL(None).syscall
+signal.signal(signal.SIGUSR1, lambda *_: exit_thread({EXIT_CALL}, 0))
+threading.Thread(target=time.sleep, args=[600]).start()
+print('up', flush=True)
+while True: signal.pause()""",
+]
 
 
 class Started:
@@ -95,6 +107,20 @@ def test_stopped_and_deaf_ones_are_ended_too(started: Started) -> None:
     assert deaf.wait(patience(5)) == -signal.SIGKILL
     assert stopped.wait(patience(5)) in (-signal.SIGTERM, -signal.SIGKILL)
     assert leftovers.find([], f"{MARK}={mine}") == []
+
+
+def test_one_whose_last_threads_are_ending_is_waited_for(started: Started) -> None:
+    popen = started(argv=HALF_ENDED)
+    record, until = identity(popen), time.monotonic() + patience(5)
+    popen.send_signal(signal.SIGUSR1)
+    while process.state(popen.pid) != "Z":
+        assert time.monotonic() < until
+    assert not process.has_ended(popen.pid)
+    found = leftovers.find([record], "X=nobody")
+    assert [one.pid for one in found] == [popen.pid]
+    leftovers.end(found, patience(5))
+    assert process.has_ended(popen.pid)
+    assert leftovers.find([record], "X=nobody") == []
 
 
 @pytest.mark.parametrize("mark", ["", "=", f"{MARK}=", "=x"])

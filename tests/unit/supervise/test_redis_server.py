@@ -111,7 +111,7 @@ def test_what_a_killed_server_leaves_behind_does_not_keep_the_next_from_starting
     began = time.monotonic()
     server.start()
     assert time.monotonic() - began < redis_server.LOCK_WAIT_S / 2
-    until(lambda: process.state(rewriting) in (None, "Z"))
+    until(lambda: process.has_ended(rewriting))
     assert client.get("a") == b"1"
 
 
@@ -134,7 +134,7 @@ def test_the_server_dies_with_its_parent_and_the_next_one_starts(start_server: S
     assert process.state(pid) is not None
     parent.kill()
     parent.communicate()
-    until(lambda: process.state(pid) in (None, "Z"))
+    until(lambda: process.has_ended(pid))
     assert start_server(folder=folder).running
 
 

@@ -62,7 +62,7 @@ def line_of(fd: int, line: bytes) -> None:
 
 
 def has_gone(pid: int) -> bool:
-    return process.state(pid) in (None, "Z")
+    return process.has_ended(pid)
 
 
 Keep = Callable[[Service], Service]

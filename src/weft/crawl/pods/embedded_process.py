@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import TypeVar
 
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.order import ProcessOrder
 from weft.crawl.pods.exchange import Exchange
 from weft.crawl.pods.permits import PermitChore, Permits
-from weft.engine.assembly import Chore, Fetching
+from weft.engine.assembly import Chore, Fetching, when_free
 from weft.engine.crawls import RunningCrawl
 from weft.engine.loop.handoff import Outlet
 from weft.engine.loop.suspects import beat
 from weft.engine.machine import open_clock
 from weft.engine.recovery import read_links_again
-from weft.errors import Busy
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.embedded.routing import Received, RoutedFrontier
 from weft.telemetry import Peer
-
-LOCK_WAIT_S = 5.0
-T = TypeVar("T")
 
 
 class EmbeddedBackend:
@@ -42,9 +36,9 @@ class EmbeddedBackend:
         machine = open_clock(section)
         pod = {"pod": order.pod, "pods": order.pods}
         self._routed = (
-            _when_free(partial(RoutedFrontier, home, section, machine=machine, **pod)) if order.pods > 1 else None
+            when_free(partial(RoutedFrontier, home, section, machine=machine, **pod)) if order.pods > 1 else None
         )
-        self.frontier: EmbeddedFrontier = self._routed or _when_free(
+        self.frontier: EmbeddedFrontier = self._routed or when_free(
             partial(EmbeddedFrontier, home, section, machine=machine)
         )
 
@@ -99,15 +93,3 @@ class EmbeddedBackend:
         """Hangs up."""
         if self._exchange is not None:
             self._exchange.close()
-
-
-def _when_free(make: Callable[[], T]) -> T:
-    """A fetcher that is being killed may hold the lock for a moment longer."""
-    until = time.monotonic() + LOCK_WAIT_S
-    while True:
-        try:
-            return make()
-        except Busy:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.05)

@@ -36,7 +36,7 @@ class Owner(msgspec.Struct, frozen=True):
     @property
     def alive(self) -> bool:
         """Whether it runs, and is not another process with the same pid."""
-        return process.birth(self.pid) == self.birth and process.state(self.pid) != "Z"
+        return process.birth(self.pid) == self.birth and not process.has_ended(self.pid)
 
     def sign(self, lock_fd: int) -> None:
         """Writes itself into the lock file; on a full disk only this information is missing."""
