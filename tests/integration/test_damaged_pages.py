@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -206,39 +207,57 @@ def test_a_damaged_index_is_named_with_the_remedy_and_the_remedy_works(
         assert readable(crawl) == before == bodies(crawl)
 
 
-def interrupted(web: SyntheticWeb, folder: Path, *flags: object) -> Crawler:
-    """A crawl that was killed with work left, its index's log not yet folded in."""
-    crawler = Crawler(web.seeds, folder, *flags, delay_s=0.05)
+def interrupted(web: SyntheticWeb, folder: Path) -> tuple[Crawler, int]:
+    """A crawl that was killed with work left, its index's log not yet folded in; and a place in that log, behind which
+    are rows that the frontier knows to be safe."""
+    crawler = Crawler(web.seeds, folder, delay_s=0.1)
     with crawler.running() as running:
-        until(lambda: acknowledged(crawler) > 3 and crawler.status().get("pages", 0) >= PAGES // 3, what="some pages")
+        until(lambda: committed(crawler), what="the first rows")
+        place = log_of(crawler).stat().st_size
+        before = committed(crawler)
+        until(lambda: acknowledged(crawler) > before, what="safe rows")
+        crawler.pages_at_least(PAGES // 3)
         kill_now(running)
-    assert Path(f"{index_of(crawler)}-wal").stat().st_size
-    return crawler
+    return crawler, place
+
+
+def log_of(crawler: Crawler) -> Path:
+    return Path(f"{index_of(crawler)}-wal")
+
+
+def committed(crawler: Crawler) -> int:
+    """The last batch that the index has."""
+    found = next(crawler.data_dir.glob("index-*.db"), None)
+    return int(one_of(found, "SELECT value FROM meta WHERE key = 'batch'") or 0) if found else 0
 
 
 def acknowledged(crawler: Crawler) -> int:
     """The last batch that the frontier knows to be safe."""
     path = crawler.data_dir / "frontier" / "frontier.db"
-    if not path.exists():
-        return 0
+    found = one_of(path, "SELECT value FROM meta WHERE name = 'acknowledged'") if path.exists() else None
+    return int(msgspec.msgpack.decode(unsealed(found))) if found else 0
+
+
+def one_of(path: Path, query: str) -> Any:
+    """What a database answers; None while it is being made."""
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db:
         try:
-            found = db.execute("SELECT value FROM meta WHERE name = 'acknowledged'").fetchone()
+            found = db.execute(query).fetchone()
         except sqlite3.OperationalError:
-            return 0
-    return int(msgspec.msgpack.decode(unsealed(found[0]))) if found else 0
+            return None
+    return found[0] if found else None
 
 
 @pytest.mark.parametrize("how", ["deleted", "flipped"])
 def test_an_index_whose_log_is_lost_gets_its_rows_back_from_the_warc_files(
     web: SyntheticWeb, tmp_path: Path, how: str
 ) -> None:
-    crawler = interrupted(web, tmp_path)
-    before, log = readable(crawler), Path(f"{index_of(crawler)}-wal")
+    crawler, place = interrupted(web, tmp_path)
+    before = readable(crawler)
     if how == "deleted":
-        log.unlink()
+        log_of(crawler).unlink()
     else:
-        flip(log, log.stat().st_size // 3)
+        flip(log_of(crawler), place)
     if how == "deleted":  # nothing of the index is left: not even that it had a file
         assert crawler.run("--delay", 0, resume=True) == 2 and "weft rebuild" in crawler.said, crawler.said
         assert rebuild([crawler.data_dir]).rows > 0
