@@ -129,6 +129,16 @@ class Row(Struct, frozen=True, gc=False):
         return self.error not in BROKEN_OFF
 
 
+class PastVisit(Struct, frozen=True, gc=False):
+    """What an earlier visit has found at a URL: what it held, and what its server called that (its validators)."""
+
+    url: str
+    digest: str  # of the body as received; empty: there was no page
+    at: float  # wall clock
+    etag: str = ""
+    last_modified: str = ""
+
+
 class Table(Struct, frozen=True):
     """What a room shows of itself on the dashboard: a few rows, and a note where there is something to say."""
 

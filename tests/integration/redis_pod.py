@@ -24,7 +24,7 @@ from weft.crawl.pods.parser import Parser
 from weft.engine.assembly import Fetching
 from weft.engine.loop.handoff import GATHER_S, Outlet
 from weft.engine.loop.progress import CrawlProgress, read_status
-from weft.engine.loop.revisits import Revisits
+from weft.engine.loop.revisits import Revisits, StoredVisits
 from weft.engine.loop.steps import crash_point
 from weft.engine.loop.suspects import take_suspect
 from weft.engine.recovery import take_up
@@ -106,7 +106,7 @@ class One:
             known = [Found(row.url, row.depth, row.parent) for row in store.rows() if 200 <= row.status < 300]
             frontier.recrawl(crawl.number, again, known, lambda _: None)
         if frontier.is_recrawled(crawl.number):
-            crawl.revisits = Revisits(store)
+            crawl.revisits = Revisits(StoredVisits(store))
         frontier.commit()
 
 

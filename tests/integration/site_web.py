@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from dataclasses import dataclass, field
+from email.utils import formatdate
+from typing import Literal
+from zlib import crc32
 
 
 @dataclass
 class SiteWeb:
-    """`pages`: path → HTML; `moved`: path → where to. A page without an ETag is asked for in full each time."""
+    """`pages`: path → HTML; `moved`: path → where to.
+
+    `validators`: by content (etag, date), another ETag with each answer (changing), one ETag for ever, so that what has
+    changed is called unchanged (stubborn), or none at all.
+    """
 
     pages: dict[str, str]
     moved: dict[str, str] = field(default_factory=dict)
     address: str = "127.9.0.1"
-    has_etags: bool = True
+    validators: Literal["etag", "date", "changing", "stubborn", "none"] = "etag"
     delay_s: float = 0.0
     status: int = 200  # of every page: a site that blocks answers 403
     asked: list[tuple[float, str, int]] = field(default_factory=list)  # when, path, status
+    sent_bytes: int = 0  # of bodies
     url: str = ""
     _server: asyncio.Server | None = None
 
@@ -41,6 +48,7 @@ class SiteWeb:
                 await asyncio.sleep(self.delay_s)
                 status, body, headers = self._answer(path, head.decode("latin-1").lower())
                 self.asked.append((at, path, status))
+                self.sent_bytes += len(body)
                 lines = [f"HTTP/1.1 {status} X", "Content-Type: text/html", f"Content-Length: {len(body)}", *headers]
                 writer.write("\r\n".join([*lines, "", ""]).encode() + body)
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):  # the test is over
@@ -56,9 +64,12 @@ class SiteWeb:
         if self.status != 200:
             return self.status, b"no", []
         body = self.pages[path].encode()
-        tag = f'"{hashlib.sha256(body).hexdigest()[:16]}"'
-        headers = [f"ETag: {tag}"] if self.has_etags else []
-        return (304, b"", headers) if self.has_etags and f"if-none-match: {tag}" in head else (200, body, headers)
+        value = {
+            "date": formatdate(crc32(body) // 4, usegmt=True), "changing": f'"{len(self.asked)}"', "stubborn": '"1"',
+        }.get(self.validators, f'"{crc32(body)}"')  # fmt: skip
+        name, asks = ("Last-Modified", "if-modified-since") if self.validators == "date" else ("ETag", "if-none-match")
+        headers = [f"{name}: {value}"] if self.validators != "none" else []
+        return (304, b"", headers) if f"{asks}: {value}".lower() in head else (200, body, headers)
 
 
 def linked(*paths: str, text: str = "") -> str:

@@ -225,7 +225,8 @@ def changes(name: str, limit: int, data_dir: str | None, config_file: str | None
         return 0
     for report in found:
         if not quiet:
-            click.echo(f"{_at(report.at)}  {report.summary}", err=True)
+            why = f"; every page was read: {report.why_full}" if report.why_full else ""
+            click.echo(f"{_at(report.at)}  {report.summary}{why}", err=True)
         for what in ("new", "changed", "gone"):
             for url in getattr(report, what):
                 click.echo(shown(f"{what:8}  {url}"))

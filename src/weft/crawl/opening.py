@@ -14,7 +14,7 @@ from weft.engine.assembly import Fetching
 from weft.engine.crawls import RunningCrawl
 from weft.engine.limits import limits_of
 from weft.engine.loop.leads import Leads
-from weft.engine.loop.revisits import Revisits
+from weft.engine.loop.revisits import Revisits, StoredVisits
 from weft.engine.loop.suspects import beat
 from weft.engine.loop.verdict import RETRYABLE
 from weft.engine.recovery import take_up
@@ -56,7 +56,7 @@ class Opening:
         elif self._folder.streams():
             self.feeding = self._feeding(crawl, admits=False, ended=lambda: None)
         if frontier.is_recrawled(crawl.number):
-            crawl.revisits = Revisits(self._store)
+            crawl.revisits = Revisits(StoredVisits(self._store))
         frontier.commit()
         return crawl
 

@@ -25,21 +25,24 @@ import msgspec
 from weft import urls
 from weft.config import Config
 from weft.engine import settings as crawl_settings
+from weft.engine.arguments import canonical_seeds, check_in_flight, opened_with, past_visits
 from weft.engine.assembly import Fetching
 from weft.engine.channel import Peer, Server
 from weft.engine.deadlines import Deadlines
 from weft.engine.extraction import extraction_of
 from weft.engine.limits import check_email, limits_of
 from weft.engine.loop.progress import CrawlProgress
+from weft.engine.loop.revisits import GivenVisits, Revisits
 from weft.engine.loop.robots import RobotsBook
 from weft.engine.machine import open_clock
 from weft.engine.model import Blocked, EndReason, Seeded, Standing, State, check_name
 from weft.engine.notices import Notices
 from weft.engine.recovery import found_of, pages_by_site, read_links_again
 from weft.engine.tenant import Record, Tenant
-from weft.errors import BadInput, BadUrl
+from weft.errors import BadInput, DiskFull
 from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.records import Found
+from weft.records import Found, PastVisit
+from weft.store.errors import StoreError
 from weft.store.index import Change
 from weft.supervise.process import return_free_memory
 from weft.telemetry import Log, Slot
@@ -199,6 +202,8 @@ class Core:
             book = self._books[agent, trust] = RobotsBook(self._frontier, agent, trust)
         way = self._ways.open(config.fetch)
         tenant = Tenant(name, number, record, config, self._frontier, book, way, this_year=datetime.now(UTC).year)
+        if record.revisits:
+            tenant.revisits = Revisits(GivenVisits(self._store))
         self._crawls[number] = tenant
         self._names[name] = number
         return tenant
@@ -369,32 +374,33 @@ class Core:
         weight: object = 1.0,
         in_flight: int | None = None,
         more: bool = False,
+        visits: object = (),
     ) -> tuple[Standing, Seeded]:
-        """A crawl of this name, which is opened if it is not there; `more`: as for `seed`."""
+        """A crawl of this name, which is opened if it is not there; `more` and `visits`: as for `seed`."""
         check_name(name)
         more = bool(more)
         own = crawl_settings.of_crawl(settings or {})
         config = crawl_settings.config_of(self._shared, own)
         extraction_of(config.extract)
         weight = crawl_settings.check_weight(weight)
-        if in_flight is not None and (isinstance(in_flight, bool) or not isinstance(in_flight, int) or in_flight < 1):
-            raise BadInput(f"in_flight: {in_flight!r} is not accepted; use a whole number from 1")
+        check_in_flight(in_flight)
         if (number := self._names.get(name)) is not None:
             record = self._record(number)
-            if not crawl_settings.same(record.opened_with, _opened_with(own, weight, in_flight)):
+            if not crawl_settings.same(record.opened_with, opened_with(own, weight, in_flight)):
                 raise BadInput(
                     f"a crawl {name!r} is there already, with other settings: edit it, or choose another name"
                 )
             if record.state is State.ENDED:
                 return self._standing(number), Seeded(0, 0, {})
-            seeded = self.seed(name, seeds, more)
+            seeded = self.seed(name, seeds, more, visits)
             return self._standing(number), seeded
         at = crawl_settings.check_deadline(deadline, time.time())
-        canonical, refused = _canonical(seeds)
+        canonical, refused = canonical_seeds(seeds)
+        known = past_visits(visits)
         check_email(canonical, config.fetch)
         record = Record(
             settings=crawl_settings.plain(own), weight=weight, deadline=at, in_flight=in_flight, opened_at=time.time(),
-            opened_with=_opened_with(own, weight, in_flight),
+            opened_with=opened_with(own, weight, in_flight),
         )  # fmt: skip
         limits = limits_of(config, in_flight)
         number = self._frontier.open_crawl(name, limits, config.politeness, weight)
@@ -403,16 +409,33 @@ class Core:
         self._put(number, name, record, State.OPEN)
         self._changed.add(number)
         self._is_ahead = True
+        self._revisit(tenant, known)
         seeded = self._admit(tenant, canonical, refused, more)
         self._deadlines.watch(tenant)
         return self._standing(number), seeded
 
-    def seed(self, name: str, seeds: Sequence[str], more: bool = False) -> Seeded:
-        """Adds URLs to a crawl that has not ended. `more`: others follow, and until then it does not end as done."""
+    def seed(self, name: str, seeds: Sequence[str], more: bool = False, visits: object = ()) -> Seeded:
+        """Adds URLs to a crawl that has not ended. `more`: others follow, and until then it does not end as done.
+        `visits`: what was found at some of them before (PastVisit); those are asked for conditionally."""
         tenant, more = self._live(name), bool(more)
-        canonical, refused = _canonical(seeds)
+        canonical, refused = canonical_seeds(seeds)
         check_email(canonical, tenant.fetch)
+        self._revisit(tenant, past_visits(visits))
         return self._admit(tenant, canonical, refused, more)
+
+    def _revisit(self, tenant: Tenant, visits: Sequence[PastVisit]) -> None:
+        """Keeps what was found at URLs before; where that cannot be written they are asked for as if it were new."""
+        if not visits:
+            return
+        try:
+            self._store.keep_visited(tenant.number, visits)
+        except (StoreError, DiskFull) as error:
+            log.warning("earlier visits are not kept", crawl=tenant.name, error=error)
+            return
+        if tenant.revisits is None:
+            tenant.record.revisits = True
+            tenant.revisits = Revisits(GivenVisits(self._store))
+            self._store.change(Change(tenant.number, tenant.name, tenant.noted()))
 
     def _expect(self, tenant: Tenant, more: bool) -> None:
         """Seeds that were announced keep a crawl from its end, but not for ever: their sender may have died."""
@@ -596,23 +619,6 @@ def _clear(eventfd: int) -> None:
 def _change(number: int, name: str, record: Record, state: State | None = None) -> Change:
     data = msgspec.msgpack.encode(record)
     return Change(number, name, data, time.time(), str(state or ""), str(record.reason or "") if state else "")
-
-
-def _opened_with(own: Mapping[str, Any], weight: float, in_flight: int | None) -> dict[str, Any]:
-    return crawl_settings.plain({**own, "weight": weight, "in_flight": in_flight})
-
-
-def _canonical(seeds: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """The seeds as canonical URLs, and why some texts are not valid ones."""
-    if isinstance(seeds, str):
-        raise BadInput("seeds: give a list of URLs")
-    found, refused = list[str](), dict[str, str]()
-    for text in seeds:
-        try:
-            found.append(urls.seed(text))
-        except (BadUrl, BadInput) as error:
-            refused[str(text)] = getattr(error, "reason", "") or str(error)
-    return list(dict.fromkeys(found)), refused
 
 
 _VERBS: dict[str, Callable[..., Any]] = {

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ import msgspec
 from weft.engine.channel import ERRORS, LENGTH, LONGEST_FRAME, Gone, framed, socket_path
 from weft.engine.model import Blocked, Seeded, Standing, State
 from weft.errors import BadInput, WeftError
+from weft.records import PastVisit
 
 AGAIN_S = 0.05  # between two attempts to connect
 PATIENCE_S = 10.0
@@ -84,25 +86,33 @@ class EngineLink:
         deadline: float | None,
         in_flight: int | None,
         weight: float = 1.0,
+        visits: Mapping[str, PastVisit] = MappingProxyType({}),
     ) -> Standing:
-        """Opens a crawl, or finds it open."""
+        """Opens a crawl, or finds it open. `visits`: what was found at some of its URLs before."""
         first, more = seeds[:SEEDS_AT_ONCE], len(seeds) > SEEDS_AT_ONCE
         found, _ = await self.call(
             "open", name=name, seeds=first, settings=settings, deadline=deadline, weight=weight, in_flight=in_flight,
-            more=more,
+            more=more, visits=_of(first, visits),
         )  # fmt: skip
         standing = msgspec.convert(found, Standing)
         if not more or standing.state is State.ENDED:
             return standing
-        await self.seed(name, seeds, SEEDS_AT_ONCE)
+        await self.seed(name, seeds, SEEDS_AT_ONCE, visits)
         return await self.standing(name)
 
-    async def seed(self, name: str, urls: Sequence[str], start: int = 0) -> list[Seeded]:
+    async def seed(
+        self,
+        name: str,
+        urls: Sequence[str],
+        start: int = 0,
+        visits: Mapping[str, PastVisit] = MappingProxyType({}),
+    ) -> list[Seeded]:
         """Adds URLs to a crawl."""
         found = []
         for at in range(start, len(urls), SEEDS_AT_ONCE):
             some, more = urls[at : at + SEEDS_AT_ONCE], at + SEEDS_AT_ONCE < len(urls)
-            found.append(msgspec.convert(await self.call("seed", name=name, seeds=some, more=more), Seeded))
+            given = await self.call("seed", name=name, seeds=some, more=more, visits=_of(some, visits))
+            found.append(msgspec.convert(given, Seeded))
         return found
 
     async def standing(self, name: str) -> Standing:
@@ -162,6 +172,10 @@ class EngineLink:
         finally:
             if wire is not None:
                 await wire.close()
+
+
+def _of(urls: Sequence[str], visits: Mapping[str, PastVisit]) -> list[PastVisit]:
+    return [visits[url] for url in urls if url in visits]
 
 
 class _Wire:

@@ -16,12 +16,15 @@ from weft.engine.loop.verdict import failure_of, refusal_of
 from weft.engine.model import EndReason, Event, State, end_name
 from weft.engine.stored_page import CrawledPage, read_page
 from weft.engine.tenant import Record
-from weft.records import Row
+from weft.fetch.headers import Head
+from weft.records import PastVisit, Row
 from weft.store.export.warc import Places
+from weft.store.heads import Heads
 from weft.store.masking import Private
 from weft.store.pages import PageStore
 
 READ_AT_ONCE = 500
+LONGEST_VALIDATOR = 500  # characters of an ETag or a date
 _BATCH_BITS = 20  # a cursor over all crawls: the batch, and the place in it
 
 
@@ -32,11 +35,13 @@ class Reader:
         # The engine has checked it; with thousands of crawls there are as many folders of WARC files.
         self._store = PageStore.open([data_dir], read_only=True, is_checked=True)
         self._names: dict[int, str] = {}
+        self._heads = Heads(self._store.warc_path)
 
     def __enter__(self) -> Reader:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._heads.close()
         self._store.abandon()
 
     def events(self, crawl: int, name: str, after: int) -> Iterator[Event]:
@@ -102,6 +107,16 @@ class Reader:
     def rows(self, crawl: int, after: int, limit: int) -> list[tuple[int, Row]]:
         """A crawl's rows after a number, in their order."""
         return self._store.numbered(crawl, after, limit)
+
+    def visit(self, row: Row) -> PastVisit:
+        """What a row has found, for a later crawl that asks conditionally; without validators where its record is
+        damaged, or they are longer than any server needs."""
+        head = self._heads.get(row) if row.warc_file else None
+        found = Head(head) if head is not None else None
+        etag, modified = (found.etag or "", found.last_modified or "") if found is not None else ("", "")
+        if max(len(etag), len(modified)) > LONGEST_VALIDATOR:
+            etag = modified = ""
+        return PastVisit(row.url, row.digest, row.fetched_at, etag, modified)
 
     def read(self, number: int, row: Row) -> CrawledPage | None:
         """The page of a row; None where no response was stored."""

@@ -46,6 +46,7 @@ class Record(Struct, kw_only=True):
     last: Standing | None = None  # of a crawl that has ended
     has_been_edited: bool = False
     expects_more: bool = False  # seeds were announced that have not come
+    revisits: bool = False  # what was found at some of its URLs before was given with them
     refused_seeds: dict[str, str] = {}  # seeds that were not let in, by reason: they have no rows
 
 

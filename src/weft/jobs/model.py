@@ -201,6 +201,7 @@ class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     proxies: bool = False  # all requests go through the service's proxies
     is_batch: bool = False  # the URLs that were given and no others; may be appended to
     lane: Lane = Lane.TASK
+    revisits: str = ""  # a site: what is known of its pages goes along, and those that have not changed are not read
     kind: str = "scrape"  # which front door it came through: shown, and decides nothing
     extra: dict[str, Any] = {}  # what that front door wants back, opaque to all others
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from weft.config import JobsSection
@@ -27,6 +27,7 @@ from weft.jobs.crawls import crawl_settings, finish_of, finish_without
 from weft.jobs.errors import LeaseLost
 from weft.jobs.model import STARTED, FinishReason, Lane, Task, TaskState
 from weft.jobs.store.contract import Finish, JobStore
+from weft.records import PastVisit
 from weft.telemetry import Log
 
 LEASE_S = 3.0
@@ -53,8 +54,9 @@ class Crawling(Protocol):
         *,
         deadline: float | None,
         in_flight: int | None,
+        visits: Mapping[str, PastVisit],
     ) -> Standing:
-        """Opens a crawl, or finds it open."""
+        """Opens a crawl, or finds it open. `visits`: what was found at some of its URLs before."""
 
     async def standings(self, names: Sequence[str]) -> dict[str, Standing]:
         """How some crawls stand; those that are not there are left out."""
@@ -232,10 +234,11 @@ class Runner:
             await self._end(task, *finish_without(task, FinishReason.DEADLINE))
             return
         urls = await asyncio.to_thread(self._store.urls, task.id)
+        visits = await asyncio.to_thread(self._visits, task)
         try:
             await self._engine.open(
                 task.id, urls, crawl_settings(task, self._jobs, self._proxies), deadline=task.deadline_at,
-                in_flight=task.spec.max_concurrent_articles,
+                in_flight=task.spec.max_concurrent_articles, visits=visits,
             )  # fmt: skip
         except Gone:
             log.info("the engine is away", task=task.id)
@@ -247,6 +250,11 @@ class Runner:
             await self._end(task, *finish_without(task, FinishReason.ERROR, message=str(error)))
             return
         log.info("task started", task=task.id, urls=task.url_count)
+
+    def _visits(self, task: Task) -> dict[str, PastVisit]:
+        """What is known of its pages, of a task that does not read those that have not changed."""
+        known = self._store.sites.pages(task.spec.revisits) if task.spec.revisits else {}
+        return {url: page for url, page in known.items() if page.digest}
 
     # ── what runs ──────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from weft.records import Row
+from weft.records import PastVisit, Row
 from weft.store import schema
 from weft.store.errors import DamagedIndex, StoreError, reading, writing
 
@@ -185,11 +185,34 @@ class Index:
             found = self._all(f"SELECT url_hash, item FROM pages WHERE item IN ({items})", crawl, at_most)  # noqa: S608
             self._db.executemany("DELETE FROM lookup WHERE url_hash = ? AND item = ?", found)
             self._db.executemany("DELETE FROM pages WHERE item = ?", [(item,) for _, item in found])
-            if found:
+            if found or self._forget_visited(crawl, at_most):
                 return False
             self._db.execute("DELETE FROM tally WHERE crawl = ?", (crawl,))
             self._db.execute("DELETE FROM changes WHERE crawl = ?", (crawl,))
             return True
+
+    def _forget_visited(self, crawl: int, at_most: int) -> bool:
+        some = "SELECT url_hash FROM visited WHERE crawl = ? LIMIT ?"
+        sql = f"DELETE FROM visited WHERE crawl = ? AND url_hash IN ({some})"  # noqa: S608
+        return self._db.execute(sql, (crawl, crawl, at_most)).rowcount > 0
+
+    def keep_visited(self, crawl: int, visits: Iterable[PastVisit]) -> None:
+        """Keeps what is known of pages that a crawl will ask for, at once: they may be claimed before a commit."""
+        values = [(crawl, schema.url_hash(visit.url), msgspec.msgpack.encode(visit)) for visit in visits]
+        with writing(self.path), _transaction(self._db):
+            self._db.executemany("INSERT OR REPLACE INTO visited VALUES (?, ?, ?)", values)
+
+    def visited(self, crawl: int, urls: Sequence[str]) -> dict[str, PastVisit]:
+        """Those of the URLs of which something was kept; not one that is damaged: the visit finds out anew."""
+        hashes = {schema.url_hash(url): url for url in urls}
+        marks = ",".join("?" * len(hashes))
+        sql = f"SELECT record FROM visited WHERE crawl = ? AND url_hash IN ({marks})"  # noqa: S608
+        found: dict[str, PastVisit] = {}
+        for (record,) in self._all(sql, crawl, *hashes):
+            with suppress(msgspec.MsgspecError):
+                visit = msgspec.msgpack.decode(record, type=PastVisit)
+                found[visit.url] = visit
+        return {url: found[url] for url in hashes.values() if url in found}
 
     def forget_files(self, crawl: int) -> None:
         """The files are gone, and with them the crawl; what its rows took up goes back to the disk."""
@@ -317,6 +340,7 @@ class Index:
             if schema.fact(self._db, "schema_version") == 3:
                 self._db.executescript(schema.ADD_FIELDS)
         self._db.execute(schema.LOST)
+        self._db.execute(schema.VISITED)
         self._db.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", facts.items())
 
     def _housekeep(self, log_bytes: int, last: bool) -> None:

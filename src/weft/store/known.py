@@ -8,8 +8,6 @@ twentieth).
 
 from __future__ import annotations
 
-import os
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from pathlib import Path
@@ -18,11 +16,8 @@ from typing import NamedTuple
 from weft import urls
 from weft.records import Row
 from weft.store import schema
-from weft.store.errors import Unreadable
+from weft.store.heads import Heads
 from weft.store.query import IndexReader
-from weft.store.warc_read import http_head
-
-OPEN_FILES = 32
 
 
 class KnownPage(NamedTuple):
@@ -54,7 +49,7 @@ class KnownPages:
         """`indexes`: those of each data dir."""
         self._data_dirs = data_dirs
         self._before = [[_Before(index) for index in some] for some in indexes]
-        self._open: OrderedDict[Path, int] = OrderedDict()
+        self._heads = Heads(self._warc_path)
 
     def find(self, wanted: Iterable[str], crawl: int = 0) -> dict[str, KnownPage]:
         """Those of the URLs that are known, with the latest whole page of each."""
@@ -64,14 +59,16 @@ class KnownPages:
         found = dict[str, KnownPage]()
         for place, by_hash in places.items():
             for row in self._latest(place, by_hash, crawl):
-                if (page := self._page(place, row)) is not None:
-                    found[row.url] = page
+                if (head := self._heads.get(row)) is not None:
+                    found[row.url] = KnownPage(row, head)
         return found
 
     def close(self) -> None:
         """Closes the WARC files."""
-        while self._open:
-            os.close(self._open.popitem()[1])
+        self._heads.close()
+
+    def _warc_path(self, row: Row) -> Path:
+        return self._data_dirs[urls.data_dir_of(row.url, len(self._data_dirs))] / "warc" / row.warc_file
 
     def _latest(self, place: int, by_hash: dict[int, str], crawl: int) -> Iterable[Row]:
         latest: dict[str, Row] = {}
@@ -82,24 +79,6 @@ class KnownPages:
             if crawl in (row.crawl, 0) and (row.url not in latest or _when(row) > _when(latest[row.url])):
                 latest[row.url] = row
         return latest.values()
-
-    def _page(self, place: int, row: Row) -> KnownPage | None:
-        path = self._data_dirs[place] / "warc" / row.warc_file
-        try:
-            return KnownPage(row, http_head(path, self._fd(path), row.warc_offset, row.warc_length))
-        except Unreadable:
-            return None
-
-    def _fd(self, path: Path) -> int:
-        fd = self._open.get(path)
-        if fd is None:
-            try:
-                fd = self._open[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            except OSError as error:
-                raise Unreadable(path, f"cannot be read: {error.strerror}") from error
-            if len(self._open) > OPEN_FILES:
-                os.close(self._open.popitem(last=False)[1])
-        return fd
 
 
 _when = attrgetter("fetched_at", "item")

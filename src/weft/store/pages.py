@@ -19,7 +19,7 @@ from pathlib import Path
 
 from weft import urls
 from weft.errors import BadInput
-from weft.records import FetchResult, Row
+from weft.records import FetchResult, PastVisit, Row
 from weft.store import schema, warc_file
 from weft.store.contract import Current, Stats, StoredPage
 from weft.store.corpus import Corpus
@@ -215,6 +215,14 @@ class PageStore:
     def last_batch(self) -> int:
         """The last batch that was committed, as a reader finds it."""
         return max((index.last_batch() for index in self._corpus.indexes()), default=0)
+
+    def keep_visited(self, crawl: int, visits: Iterable[PastVisit]) -> None:
+        """Keeps what is known of pages that a crawl will ask for, until the crawl is forgotten."""
+        self._shards[0].index.keep_visited(crawl, visits)
+
+    def visited(self, crawl: int, urls: Sequence[str]) -> dict[str, PastVisit]:
+        """What is known of pages of a crawl, by URL."""
+        return self._shards[0].index.visited(crawl, urls)
 
     def crawls_with_rows(self) -> set[int]:
         """The crawls that have stored something."""

@@ -10,6 +10,7 @@
     crawls   the crawls of an engine that has many: number, name, and what else is known of it
     changes  their changes of state, numbered with their rows
     lookup   (url_hash, item), sorted: the way from a URL to its rows
+    visited  of a crawl that asks for pages which its owner knows: what was found at them before
     lost     rows that were removed because their bytes are gone, until their URLs are queued again
     meta     schema_version, crawl_id, data_dirs, data_dir, and the numbers `batch`, `durable`, `folded`, `folded_rows`;
              `rebuilt` until a writer has opened an index that was made again; `in_step` once batches without a row in
@@ -115,8 +116,10 @@ UPDATE meta SET value = {VERSION} WHERE key = 'schema_version';
 COMMIT;
 """  # noqa: S608 - no value in it
 
-# Made by every writer, since an index of an older Weft has none.
+# These are made by every writer, since an index of an older Weft has none.
 LOST = "CREATE TABLE IF NOT EXISTS lost (item INTEGER PRIMARY KEY, record BLOB NOT NULL)"
+VISITED = """CREATE TABLE IF NOT EXISTS visited (crawl INTEGER, url_hash INTEGER, record BLOB NOT NULL,
+  PRIMARY KEY (crawl, url_hash)) WITHOUT ROWID"""
 # What `values_of` gives and its checksum, then the name of the file.
 _COLUMNS = (
     "item", "url_hash", "host", "crawl", "url", "final_url", "status", "fetched_at", "content_type", "charset",

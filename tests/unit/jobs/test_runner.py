@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from weft.jobs.model import FinishReason, Lane, Progress, Task, TaskSpec, TaskSt
 from weft.jobs.runner import LEASE_S, OVERDUE_S, Runner
 from weft.jobs.store.contract import Finish
 from weft.jobs.store.sqlite import SqliteJobStore
+from weft.records import PastVisit
 
 START = 1_800_000_000.0
 
@@ -60,12 +61,18 @@ class ModelEngine:
 
     async def open(
         self, name: str, seeds: Sequence[str], settings: dict[str, object], *, deadline: float | None,
-        in_flight: int | None,
+        in_flight: int | None, visits: Mapping[str, PastVisit],
     ) -> Standing:  # fmt: skip
         self._check("open", name)
         if self.refuses:
             raise BadInput(self.refuses)
-        self.settings[name] = {"deadline": deadline, "in_flight": in_flight, "seeds": list(seeds), **settings}
+        self.settings[name] = {
+            "deadline": deadline,
+            "in_flight": in_flight,
+            "seeds": list(seeds),
+            "visits": visits,
+            **settings,
+        }
         known = Standing(name=name, id=len(self.crawls) + 1, state=State.RUNNING)
         return self.crawls.setdefault(name, known)
 

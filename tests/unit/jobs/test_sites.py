@@ -12,16 +12,16 @@ import pytest
 from weft.engine.model import Standing, State
 from weft.errors import BadInput
 from weft.jobs.errors import LeaseLost
-from weft.jobs.model import STARTED, FinishReason, Lane, Progress, TaskState
+from weft.jobs.model import STARTED, FinishReason, Lane, Progress, Task, TaskSpec, TaskState
 from weft.jobs.sites import model
-from weft.jobs.sites.changes import Comparison
+from weft.jobs.sites.changes import ChangeReport, Comparison, Learnt
 from weft.jobs.sites.files import site_of
 from weft.jobs.sites.panel import SitesPanel
 from weft.jobs.sites.registry import SiteRegistry
 from weft.jobs.sites.scheduler import SiteScheduler
 from weft.jobs.store.contract import Finish
 from weft.jobs.store.sqlite import SqliteJobStore
-from weft.records import Row
+from weft.records import PastVisit, Row
 
 START = 1_800_000_000.0  # 2027-01-15 08:00 UTC
 DAY = 86_400.0
@@ -333,29 +333,125 @@ def test_the_dashboards_panel_has_a_row_for_each(world: World) -> None:
 # ── changes ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def row(url: str, status: int = 200, digest: str = "d", error: str = "", to: str = "") -> Row:
-    return Row(1, 1, url, to or url, status, START, "", "", "", "", 0, 0, digest, 1, error)
+RUN = Task(id="t", owner="", url="", url_count=1, spec=TaskSpec(extra={"site": "s"}), created_at=START)
+
+
+def row(url: str, status: int = 200, digest: str = "d", error: str = "", to: str = "", length: int = 1) -> Row:
+    return Row(1, 1, url, to or url, status, START, "", "", "", "", 0, 0, digest, length, error)
 
 
 def test_a_comparison_names_what_changed_and_invents_nothing() -> None:
-    before = dict.fromkeys(("same", "other", "away", "elsewhere", "ill", "modified-not", "not-asked"), "d")
-    found = Comparison(before)
+    names = ("same", "other", "away", "elsewhere", "ill", "not-modified", "same-body", "unasked-304", "not-asked")
+    before = {name: PastVisit(name, "d", START, "old") for name in names}
+    before |= {name: PastVisit(name, "", START) for name in ("back", "still-away", "unlinked")}
+    found = Comparison(before, has_walked=True)
     found.add(
         [
             row("same"), row("other", digest="e"), row("away", 404), row("elsewhere", 301, to="there"),
-            row("ill", 503, error="http_5xx"), row("modified-not", 304), row("fresh"), row("never-was", 404),
-            row("refused", 0, error="robots"),
-        ]
+            row("ill", 503, error="http_5xx"), row("not-modified", 304, length=0), row("same-body", 304),
+            row("unasked-304", 304, digest="of nothing", length=0), row("fresh"), row("back"),
+            row("still-away", 404), row("never-was", 404), row("refused", 0, error="robots"),
+        ],
+        lambda one: PastVisit(one.url, one.digest, one.fetched_at, "new"),
     )  # fmt: skip
-    report = found.report("s", "t", START)
-    assert (report.new, report.changed, report.gone) == (("fresh",), ("other",), ("away",))
+    report = found.report(RUN, START)
+    assert (report.new, report.changed, report.gone) == (("back", "fresh"), ("other",), ("away",))
     assert report.moved == (("elsewhere", "there"),)
-    assert report.counts == {"new": 1, "changed": 1, "gone": 1, "moved": 1, "unchanged": 2, "failed": 1}
-    learnt = {change.url: change.digest for change in found.changes()}
-    assert learnt == {"other": "e", "fresh": "d", "away": "", "elsewhere": ""}
+    assert report.counts == {"new": 2, "changed": 1, "gone": 1, "moved": 1, "unchanged": 3, "failed": 2}
+    learnt = found.learnt()
+    assert {one.url: one.digest for one in learnt.known if one.digest} == {
+        "same": "d", "same-body": "d", "other": "e", "fresh": "d", "back": "d",
+    }, "what came in full has its new validators"  # fmt: skip
+    assert {one.url for one in learnt.known if not one.digest} == {"away", "elsewhere", "never-was", "refused"}
+    assert learnt.forgotten == ("unlinked",), "a run that has followed all links has not met it"
 
 
 def test_the_last_visit_of_a_url_tells() -> None:
-    found = Comparison({"a": "d"})
-    found.add([row("a", 503, error="http_5xx"), row("a", digest="e")])
-    assert found.report("s", "t", START).changed == ("a",)
+    found = Comparison({"a": PastVisit("a", "d", START)})
+    found.add([row("a", 503, error="http_5xx"), row("a", digest="e")], lambda one: PastVisit("a", one.digest, START))
+    assert found.report(RUN, START).changed == ("a",)
+
+
+# ── runs that read only what has changed ───────────────────────────────────────────────────────────────────────────
+
+
+def learn(world: World, **digests: str) -> None:
+    """Puts pages into the memory of the site `a`, as a run does."""
+    known = tuple(PastVisit(f"https://a.example/{name}", digest, START, '"1"') for name, digest in digests.items())
+    report = ChangeReport(site="a", task="t", at=START)
+    world.store.sites.change(lambda ledger: ledger.learn(report, Learnt(known)))
+
+
+def next_run(world: World) -> tuple[Task, list[str]]:
+    world.sites.run(["a"])
+    task = world.store.get(world.store.sites.all()["a"].task)
+    assert task is not None
+    return task, [url.removeprefix("https://a.example/") for url in world.store.urls(task.id)]
+
+
+def test_a_run_after_a_complete_one_asks_conditionally_and_for_what_was_no_page(world: World) -> None:
+    world.add("a")
+    assert next_run(world)[0].spec.extra["why_full"] == "no page is known"
+    learn(world, there="d", missing="")
+    world.end("a")
+    task, urls = next_run(world)
+    assert (task.spec.revisits, task.spec.extra["why_full"], urls) == ("a", "", ["", "missing", "there"])
+
+
+LEFT = Finish(reason=FinishReason.DONE, progress=Progress(completed=9, queued=1))
+LIMIT = Finish(reason=FinishReason.MAX_PAGES, progress=Progress(completed=9))
+LATE = Finish(reason=FinishReason.DEADLINE, progress=Progress(completed=9))
+STOPPED = Finish(reason=FinishReason.CANCELLED, progress=Progress(completed=9))
+
+
+@pytest.mark.parametrize(
+    ("finish", "state"),
+    [
+        (LEFT, TaskState.COMPLETED), (LIMIT, TaskState.COMPLETED), (LATE, TaskState.PARTIAL),
+        (STOPPED, TaskState.CANCELLED), (BAD, TaskState.FAILED),
+    ],
+)  # fmt: skip
+def test_after_a_run_that_was_not_complete_every_page_is_read(world: World, finish: Finish, state: TaskState) -> None:
+    world.add("a")
+    next_run(world)
+    learn(world, there="d", missing="")
+    world.end("a", finish, state)
+    task, urls = next_run(world)
+    assert (task.spec.revisits, urls) == ("", ["", "there"]), "the links lead to what was no page"
+    assert task.spec.extra["why_full"] == "the run before was not complete"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"scope": "host"}, "its rules have changed"),
+        ({"exclude": ["/x/*"]}, "its rules have changed"),
+        ({"extract": {"title": {"css": "h1"}}}, "its rules have changed"),
+        ({"formats": ["html"]}, "its rules have changed"),
+        ({"start_urls": ["https://a.example/", "https://a.example/b"]}, "its rules have changed"),
+        ({"only_changed": False}, "only_changed is false"),
+        ({"max_depth": 3}, "its depth is limited"),
+        ({"delay_seconds": 2, "schedule": "@daily", "timeout_minutes": 5, "max_pages": 100}, ""),
+    ],
+)
+def test_other_rules_make_a_run_read_every_page(world: World, change: dict[str, Any], why: str) -> None:
+    world.add("a")
+    next_run(world)
+    learn(world, there="d")
+    world.add("a", **change)  # while a run by the rules before is under way
+    world.end("a")
+    assert next_run(world)[0].spec.extra["why_full"] == why
+    world.end("a")
+    assert next_run(world)[0].spec.extra["why_full"] == ("" if why.endswith("changed") else why)
+
+
+def test_now_and_then_every_page_is_read(world: World) -> None:
+    world.add("a")
+    next_run(world)
+    learn(world, there="d")
+    full = []
+    for run in range(1, 2 * model.FULL_EVERY + 1):
+        world.end("a")
+        if next_run(world)[0].spec.extra["why_full"]:
+            full.append(run)
+    assert full == [model.FULL_EVERY, 2 * model.FULL_EVERY]

@@ -1,30 +1,72 @@
 """Pages that are visited again: what to ask so that an unchanged one costs little, and how to tell one.
 
-The stored response says what it was called (ETag, Last-Modified) and what it held (digest). A 304, or a body with the
-same digest, becomes a revisit record and a row with status 304: the old copy stays the page.
+What is known of a page says what its server called it (ETag, Last-Modified) and what it held (digest). A 304, or a body
+with the same digest, becomes a revisit record and a row with status 304: the old copy stays the page.
 
-The stored pages are looked up for all leases of a claim at once (`foresee`): a look-up for each page took longer than
-fetching it.
+It is known from the stored pages themselves (a recrawl), or was given with the URLs by whoever keeps it (a site's run).
+It is looked up for all leases of a claim at once (`foresee`): a look-up for each page took longer than fetching it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from weft.fetch.headers import Head
-from weft.records import FetchResult, Lease, Purpose, Row
-from weft.store.known import KnownPage
+from weft.records import FetchResult, Lease, PastVisit, Purpose, Row
 from weft.store.pages import PageStore
 from weft.store.warc import payload_digest
+
+
+class Earlier(NamedTuple):
+    """A page as it was found before: the row of that visit, and its validators."""
+
+    row: Row
+    etag: str | None
+    last_modified: str | None
+
+
+class Visits(Protocol):
+    """Where it is known what was found at a URL before."""
+
+    def find(self, urls: Sequence[str], crawl: int) -> Mapping[str, Earlier]:
+        """Those of the URLs at which there was a whole page."""
+
+
+class StoredVisits:
+    """The pages that are stored when this is made."""
+
+    def __init__(self, store: PageStore) -> None:
+        self._pages = store.known()
+
+    def find(self, urls: Sequence[str], crawl: int) -> Mapping[str, Earlier]:
+        """Those of the URLs at which there was a whole page."""
+        heads = ((url, page.row, Head(page.head)) for url, page in self._pages.find(urls, crawl).items())
+        return {url: Earlier(row, head.etag, head.last_modified) for url, row, head in heads}
+
+
+class GivenVisits:
+    """What was given with the URLs of a crawl (`PageStore.keep_visited`)."""
+
+    def __init__(self, store: PageStore) -> None:
+        self._store = store
+
+    def find(self, urls: Sequence[str], crawl: int) -> Mapping[str, Earlier]:
+        """Those of the URLs at which there was a whole page."""
+        found = self._store.visited(crawl, urls).items()
+        return {url: Earlier(_row(visit, crawl), visit.etag, visit.last_modified) for url, visit in found}
+
+
+def _row(visit: PastVisit, crawl: int) -> Row:
+    return Row(0, crawl, visit.url, visit.url, 200, visit.at, "", "", "", "", 0, 0, visit.digest, 0, "")
 
 
 class Revisits:
     """The known pages among what is in flight."""
 
-    def __init__(self, store: PageStore) -> None:
-        self._pages = store.known()
-        self._foreseen: dict[int, KnownPage | None] = {}
+    def __init__(self, visits: Visits) -> None:
+        self._visits = visits
+        self._foreseen: dict[int, Earlier | None] = {}
         self._known: dict[int, Row] = {}
 
     def foresee(self, leases: Sequence[Lease]) -> None:
@@ -32,7 +74,7 @@ class Revisits:
         pages = [lease for lease in leases if lease.purpose is Purpose.PAGE]
         if not pages:
             return
-        found = self._pages.find((lease.url for lease in pages), pages[0].crawl)
+        found = self._visits.find([lease.url for lease in pages], pages[0].crawl)
         self._foreseen = {lease.item: found.get(lease.url) for lease in pages}
 
     def conditions(self, lease: Lease) -> list[tuple[str, str]]:
@@ -43,8 +85,7 @@ class Revisits:
         if known is None:
             return []
         self._known[lease.item] = known.row
-        head = Head(known.head)
-        headers = [("If-None-Match", head.etag), ("If-Modified-Since", head.last_modified)]
+        headers = [("If-None-Match", known.etag), ("If-Modified-Since", known.last_modified)]
         return [(name, value) for name, value in headers if value]
 
     def known(self, lease: Lease) -> Row | None:

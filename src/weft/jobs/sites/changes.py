@@ -3,25 +3,30 @@
 A page is known by the digest of its body as it came. What failed, or was refused, says nothing: the page stays known
 as it was. A site whose depth is limited is walked from its start each time; of others all known pages are asked for,
 so that one which nothing links to any more is found to be gone, or is still there.
+
+What was no page (404, a failure, a redirect, a refusal) is known, too, with an empty digest: behind a page that has not
+changed nobody follows its link, and a later run asks for it nevertheless. What nothing links to any more is forgotten
+by a run that has followed all links.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
-from weft.jobs.model import GONE_STATUSES, error_class
-from weft.records import Row
+from weft.jobs.model import GONE_STATUSES, Task, error_class
+from weft.records import PastVisit, Row
 
 MOST_NAMED = 1000  # URLs of each kind in a report; the counts are of all
+NAMES = ("new", "changed", "gone", "moved", "unchanged", "failed")
 
 
-class PageChange(Struct, frozen=True):
-    """What becomes of a page in the memory of a site; an empty digest: it is forgotten."""
+class Learnt(Struct, frozen=True):
+    """What the memory of a site must learn of a run."""
 
-    url: str
-    digest: str
+    known: tuple[PastVisit, ...] = ()
+    forgotten: tuple[str, ...] = ()
 
 
 class ChangeReport(Struct, frozen=True, kw_only=True):
@@ -31,6 +36,7 @@ class ChangeReport(Struct, frozen=True, kw_only=True):
     task: str
     at: float
     is_first: bool = False
+    why_full: str = ""  # why every page was read; empty: those that have not changed were not
     new: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
@@ -43,53 +49,66 @@ class ChangeReport(Struct, frozen=True, kw_only=True):
         return ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
 
 
+class _Found(Struct, frozen=True, gc=False):
+    """The last row of a URL: what it says, and what is to be known of the URL from now on."""
+
+    what: str  # one of NAMES; empty: no page was there before, and none is
+    known: PastVisit | None = None  # None: as it was
+    to: str = ""  # where a page has moved
+
+
 class Comparison:
     """Takes the rows of a run one by one: the last one of each URL tells."""
 
-    def __init__(self, before: Mapping[str, str]) -> None:
-        """`before`: the digests of the pages that are known, by URL."""
+    def __init__(self, before: Mapping[str, PastVisit], *, has_walked: bool = False) -> None:
+        """`before`: what is known, by URL. `has_walked`: the run has followed every link."""
         self._before = before
-        self._seen: dict[str, tuple[str, str]] = {}  # url → what, and its digest or where it has gone
+        self._has_walked = has_walked
+        self._seen: dict[str, _Found] = {}
 
-    def add(self, rows: Iterable[Row]) -> None:
-        """Looks at some rows."""
+    def add(self, rows: Iterable[Row], visit: Callable[[Row], PastVisit]) -> None:
+        """Looks at some rows. `visit`: what is to be known of a page that was read."""
         for row in rows:
-            if (what := self._verdict(row)) is not None:
-                self._seen[row.url] = what
+            self._seen[row.url] = self._found(row, visit)
 
-    def _verdict(self, row: Row) -> tuple[str, str] | None:
-        known = self._before.get(row.url)
-        if row.status == 304 and not row.error:
-            return "unchanged", known or row.digest
-        if error_class(row.status, row.error) is None and 200 <= row.status < 300:
-            if known is None:
-                return "new", row.digest
-            return ("unchanged" if known == row.digest else "changed"), row.digest
-        if known is None:
-            return None
+    def _found(self, row: Row, visit: Callable[[Row], PastVisit]) -> _Found:
+        before = self._before.get(row.url)
+        digest = before.digest if before is not None else ""
+        is_good = error_class(row.status, row.error) is None
+        if is_good and 200 <= row.status < 300:
+            what = "new" if not digest else "unchanged" if digest == row.digest else "changed"
+            return _Found(what, visit(row))
+        if row.status == 304 and is_good and digest and row.digest == digest:
+            # One that came in full, and held what it held before, may be called by another name from now on.
+            return _Found("unchanged", visit(row) if row.length else None)
+        no_page = PastVisit(row.url, "", row.fetched_at)
+        if not digest:
+            return _Found("", no_page if before is None else None)
         if row.status in GONE_STATUSES and not row.error:
-            return "gone", ""
-        if 300 <= row.status < 400 and not row.error:
-            return "moved", row.final_url
-        return "failed", known
+            return _Found("gone", no_page)
+        if 300 <= row.status < 400 and row.status != 304 and not row.error:
+            return _Found("moved", no_page, row.final_url)
+        return _Found("failed")
 
-    def report(self, site: str, task: str, at: float) -> ChangeReport:
+    def report(self, task: Task, at: float) -> ChangeReport:
         """All of it, in the order of the URLs."""
-        found: dict[str, list[str]] = {name: [] for name in ("new", "changed", "gone", "moved", "unchanged", "failed")}
-        for url, (what, _) in sorted(self._seen.items()):
-            found[what].append(url)
+        found: dict[str, list[str]] = {name: [] for name in NAMES}
+        for url, one in sorted(self._seen.items()):
+            if one.what:
+                found[one.what].append(url)
         named = {name: tuple(found[name][:MOST_NAMED]) for name in ("new", "changed", "gone")}
         return ChangeReport(
-            site=site, task=task, at=at, is_first=not self._before, **named,
-            moved=tuple((url, self._seen[url][1]) for url in found["moved"][:MOST_NAMED]),
+            site=task.spec.extra["site"], task=task.id, at=at, **named,
+            is_first=not any(known.digest for known in self._before.values()),
+            why_full=task.spec.extra.get("why_full", ""),
+            moved=tuple((url, self._seen[url].to) for url in found["moved"][:MOST_NAMED]),
             counts={name: len(some) for name, some in found.items()},
         )  # fmt: skip
 
-    def changes(self) -> list[PageChange]:
+    def learnt(self) -> Learnt:
         """What the memory of the site must learn."""
-        kept = {"new", "changed"}
-        return [
-            PageChange(url, value if what in kept else "")
-            for url, (what, value) in self._seen.items()
-            if what in kept or what in ("gone", "moved")
-        ]
+        known = tuple(one.known for one in self._seen.values() if one.known is not None)
+        if not self._has_walked:
+            return Learnt(known)
+        unlinked = (url for url, one in self._before.items() if not one.digest and url not in self._seen)
+        return Learnt(known, tuple(unlinked))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from graphlib import CycleError, TopologicalSorter
+from hashlib import sha256
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -18,6 +19,7 @@ from msgspec import Meta, Struct
 
 from weft.errors import BadInput
 from weft.jobs.model import FinishReason, Lane, Scope, Task, TaskSpec, TaskState
+from weft.records import PastVisit
 from weft.supervise.schedule import Schedule
 
 NAME = r"^[a-z0-9][a-z0-9_-]{0,62}$"
@@ -25,8 +27,10 @@ ANY_DEPTH = 1000
 KIND = "site"  # of a task that is a site's run
 RETRY_S = 600.0  # after the first run that did not end well; twice as long after each that follows
 LONGEST_RETRY_S = 86_400.0
+FULL_EVERY = 30  # runs: so often all pages are read, whatever their servers say of them
 RETRIES = 5  # by itself; then at the next time of its schedule, or when somebody asks for it
 
+_encode = msgspec.json.Encoder().encode
 Texts = tuple[Annotated[str, Meta(min_length=1, max_length=1000)], ...]
 State = Literal["idle", "waiting", "running", "stopping", "paused"]
 
@@ -52,12 +56,20 @@ class SiteFile(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
     timezone: str = "UTC"
     depends_on: Texts = ()
     min_success_rate: Annotated[float, Meta(ge=0, le=1)] = 0.9
+    only_changed: bool = True  # later runs read pages that have changed, and no others
     webhook: dict[str, Any] | None = None
 
     @property
     def cron(self) -> Schedule | None:
         """When it runs by itself."""
         return None if self.schedule is None else Schedule(self.schedule, self.timezone)
+
+    @property
+    def rules(self) -> str:
+        """What decides which pages a run finds and what it reads of them, as a digest: after a change of it pages that
+        have not changed must be read, too."""
+        of = (self.start_urls, self.scope, self.include, self.exclude, self.max_depth, self.formats, self.extract)
+        return sha256(_encode(of)).hexdigest()[:16]
 
     @property
     def spec(self) -> TaskSpec:
@@ -100,6 +112,8 @@ class Site(Struct, frozen=True, kw_only=True, omit_defaults=True):
     failures: int = 0  # runs in a row that did not end well
     paused_until: float | None = None
     runs: int = 0
+    walked_by: str = ""  # the rules of the last run, if it has come to its end; see `why_full`
+    since_full: int = 0  # runs since one that has followed every link
 
     @property
     def name(self) -> str:
@@ -182,6 +196,32 @@ def is_ready(site: Site, sites: Sites, now: float, *, has_proxies: bool) -> bool
     return (site.paused_until is None or site.paused_until <= now) and not waits_for(site, sites)
 
 
+def why_full(site: Site, known: Mapping[str, PastVisit]) -> str:
+    """Why its next run must read every page, also those that have not changed; empty: it need not.
+
+    Behind a page that is not read no link is followed. That is right as long as all of them are known: a run that was
+    broken off has left some, other rules may find others.
+    """
+    file = site.file
+    if file.max_depth < ANY_DEPTH:
+        return "its depth is limited"
+    if not file.only_changed:
+        return "only_changed is false"
+    if not any(page.digest for page in known.values()):
+        return "no page is known"
+    if not site.walked_by:
+        return "the run before was not complete"
+    if site.walked_by != file.rules:
+        return "its rules have changed"
+    return "it is time for it" if site.since_full >= FULL_EVERY - 1 else ""
+
+
+def is_complete(task: Task) -> bool:
+    """Whether a run has come to its end with nothing left behind a limit, a stop or a failure."""
+    has_ended = task.state in (TaskState.COMPLETED, TaskState.PARTIAL) and task.finish_reason is FinishReason.DONE
+    return has_ended and not task.progress.queued and not task.progress.in_flight
+
+
 def is_due(site: Site, now: float) -> bool:
     """Whether its schedule says so."""
     return site.next_at is not None and site.next_at <= now
@@ -209,7 +249,12 @@ def after_run(site: Site, task: Task, now: float) -> Site:
         ended_at=task.finished_at or now, pages=task.progress.completed, success_rate=task.progress.success_rate,
         errors_by_class=task.errors_by_class, is_well=well, message=task.message,
     )  # fmt: skip
-    done: dict[str, Any] = {"task": "", "is_stopping": False, "last": last, "runs": site.runs + 1}
+    is_full = not task.spec.revisits
+    done: dict[str, Any] = {
+        "task": "", "is_stopping": False, "last": last, "runs": site.runs + 1,
+        "walked_by": task.spec.extra.get("rules", "") if is_complete(task) else "",
+        "since_full": 0 if is_full else site.since_full + 1,
+    }  # fmt: skip
     if well:
         done |= {"failures": 0, "paused_until": None, "last_success_at": last.ended_at}
     elif task.state is not TaskState.CANCELLED:

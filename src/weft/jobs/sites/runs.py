@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import msgspec
 
-from weft.jobs.model import Task, new_task_id
+from weft.jobs.model import Task, TaskSpec, new_task_id
 from weft.jobs.sites import model
 from weft.jobs.sites.changes import Comparison
 from weft.jobs.sites.model import ANY_DEPTH, Site
@@ -35,20 +35,23 @@ def begin(ledger: SiteLedger, now: float, *, has_proxies: bool = False) -> dict[
     begun: dict[str, str] = {}
     for site in list(ledger.sites.values()):
         if model.is_ready(site, ledger.sites, now, has_proxies=has_proxies):
-            urls = _urls(ledger, site)
-            task = Task(
-                id=new_task_id(), owner="", url=urls[0], url_count=len(urls), spec=site.file.spec, created_at=now
-            )
+            spec, urls = _order(ledger, site)
+            task = Task(id=new_task_id(), owner="", url=urls[0], url_count=len(urls), spec=spec, created_at=now)
             ledger.submit(task, urls)
             ledger.put(msgspec.structs.replace(site, task=task.id, wanted_at=None, is_stopping=False))
             begun[site.name] = task.id
     return begun
 
 
-def _urls(ledger: SiteLedger, site: Site) -> list[str]:
-    """Where a run starts: also at every known page, unless that would lead deeper than the site's limit."""
-    known = sorted(ledger.pages(site.name)) if site.file.max_depth >= ANY_DEPTH else []
-    return list(dict.fromkeys([*site.file.start_urls, *known]))
+def _order(ledger: SiteLedger, site: Site) -> tuple[TaskSpec, list[str]]:
+    """What a run is ordered with, and where it starts: also at every known page, unless that would lead deeper than the
+    site's limit; and at what was no page before, unless all links are followed anyway."""
+    file, known = site.file, ledger.pages(site.name)
+    why_full = model.why_full(site, known)
+    extra = {"site": site.name, "rules": file.rules, "why_full": why_full}
+    spec = msgspec.structs.replace(file.spec, revisits="" if why_full else site.name, extra=extra)
+    again = sorted(url for url, page in known.items() if page.digest or not why_full)
+    return spec, list(dict.fromkeys([*file.start_urls, *(again if file.max_depth >= ANY_DEPTH else [])]))
 
 
 def stop(ledger: SiteLedger, names: list[str]) -> None:
@@ -65,6 +68,6 @@ def settle(ledger: SiteLedger, name: str, task: Task, found: Comparison, now: fl
     site = ledger.sites.get(name)
     if site is None or site.task != task.id:
         return False
-    ledger.learn(found.report(name, task.id, task.finished_at or now), found.changes())
+    ledger.learn(found.report(task, task.finished_at or now), found.learnt())
     ledger.put(model.after_run(site, task, now))
     return True

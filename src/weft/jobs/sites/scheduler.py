@@ -100,23 +100,26 @@ class SiteScheduler:
         return True
 
     def _settle(self, site: Site, task: Task, fence: int) -> None:
-        found = self._compared(site, task)
-        now = self._clock()
+        found, now = self._compared(site, task), self._clock()
         if self._store.sites.change(lambda ledger: runs.settle(ledger, site.name, task, found, now), fence=fence):
             after = self._store.sites.all()[site.name]
-            report = found.report(site.name, task.id, now)
-            log.info("site ended", site=site.name, task=task.id, state=task.state, found=report.summary)
+            report = found.report(task, now)
+            log.info(
+                "site ended", site=site.name, task=task.id, state=task.state, found=report.summary,
+                why_full=report.why_full,
+            )  # fmt: skip
             if after.paused_until is not None:
                 log.warning("site paused", site=site.name, failures=after.failures, seconds=after.paused_until - now)
 
     def _compared(self, site: Site, task: Task) -> Comparison:
-        found = Comparison(self._store.sites.pages(site.name))
+        has_walked = model.is_complete(task) and not task.spec.revisits
+        found = Comparison(self._store.sites.pages(site.name), has_walked=has_walked)
         if task.started_at is None:
             return found
         with open_reader(self._engine_dir) as reader:
             crawl, after = reader.crawl_named(task.id), 0
             while crawl is not None and (rows := reader.rows(crawl, after, ROWS_AT_ONCE)):
-                found.add(row for _, row in rows)
+                found.add((row for _, row in rows), reader.visit)
                 after = rows[-1][0]
         return found
 

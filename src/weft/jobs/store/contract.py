@@ -9,15 +9,16 @@ The runner's steps carry a *fence*, the epoch of its lease: once another has tak
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
 from weft.jobs.model import FinishReason, Lane, Progress, Task, TaskState
-from weft.jobs.sites.changes import ChangeReport, PageChange
+from weft.jobs.sites.changes import ChangeReport, Learnt
 from weft.jobs.sites.model import Site
 from weft.jobs.webhooks.model import Attempt, Delivery, Hook
+from weft.records import PastVisit
 
 _T = TypeVar("_T")
 
@@ -112,10 +113,10 @@ class SiteLedger(Protocol):
     def submit(self, task: Task, urls: Sequence[str]) -> None:
         """Keeps a new PENDING task."""
 
-    def pages(self, site: str) -> dict[str, str]:
-        """The digests of the pages that are known of it, by URL."""
+    def pages(self, site: str) -> dict[str, PastVisit]:
+        """What is known of its pages, by URL; of what was no page, too."""
 
-    def learn(self, report: ChangeReport, pages: Iterable[PageChange]) -> None:
+    def learn(self, report: ChangeReport, learnt: Learnt) -> None:
         """Keeps the report of a run, and what it says of the site's pages."""
 
     def forget(self, site: str) -> None:
@@ -131,8 +132,8 @@ class SiteStore(Protocol):
     def change(self, step: Callable[[SiteLedger], _T], *, fence: int | None = None) -> _T:
         """One step over all sites, with no other in between. It must not call the store."""
 
-    def pages(self, site: str) -> dict[str, str]:
-        """The digests of the pages that are known of it, by URL."""
+    def pages(self, site: str) -> dict[str, PastVisit]:
+        """What is known of its pages, by URL; of what was no page, too."""
 
     def report(self, task_id: str) -> ChangeReport | None:
         """What a run has found; None while that is not known yet."""

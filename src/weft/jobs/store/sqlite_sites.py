@@ -2,27 +2,29 @@
 of `SqliteJobStore`.
 
     sites          name → record (msgpack of `Site`)
-    site_pages     site, url → digest: the pages of the last runs that were there
+    site_visits    site, url → digest, when, ETag, Last-Modified: what the last runs have found there; of what was no
+                   page the digest is empty
     site_reports   task → site, at, record (msgpack of `ChangeReport`); the last REPORTS_KEPT of each site
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
 
 from weft.jobs.model import Task
-from weft.jobs.sites.changes import ChangeReport, PageChange
+from weft.jobs.sites.changes import ChangeReport, Learnt
 from weft.jobs.sites.model import Site
+from weft.records import PastVisit
 
 REPORTS_KEPT = 100
 TABLES = """
 CREATE TABLE IF NOT EXISTS sites (name TEXT PRIMARY KEY, record BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS site_pages (site TEXT, url TEXT, digest TEXT NOT NULL,
-  PRIMARY KEY (site, url)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS site_visits (site TEXT, url TEXT, digest TEXT NOT NULL, at REAL NOT NULL, etag TEXT NOT NULL,
+  last_modified TEXT NOT NULL, PRIMARY KEY (site, url)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS site_reports (task TEXT PRIMARY KEY, site TEXT NOT NULL, at REAL NOT NULL,
   record BLOB NOT NULL) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS site_reports_by_site ON site_reports (site, at);
@@ -60,8 +62,8 @@ class SqliteSites:
 
         return self._file.do(carried_out)
 
-    def pages(self, site: str) -> dict[str, str]:
-        """The digests of the pages that are known, by URL."""
+    def pages(self, site: str) -> dict[str, PastVisit]:
+        """What is known of its pages, by URL."""
         return self._file.read(lambda db: _pages(db, site))
 
     def report(self, task_id: str) -> ChangeReport | None:
@@ -98,17 +100,17 @@ class SqliteLedger:
         """Keeps a new task."""
         self._file.insert(self._db, task, urls)
 
-    def pages(self, site: str) -> dict[str, str]:
-        """The digests of its known pages."""
+    def pages(self, site: str) -> dict[str, PastVisit]:
+        """What is known of its pages, by URL."""
         return _pages(self._db, site)
 
-    def learn(self, report: ChangeReport, pages: Iterable[PageChange]) -> None:
+    def learn(self, report: ChangeReport, learnt: Learnt) -> None:
         """Keeps what a run has found; of old reports the last ones stay."""
         site = report.site
-        gone = [(site, page.url) for page in pages if not page.digest]
-        known = [(site, page.url, page.digest) for page in pages if page.digest]
-        self._db.executemany("DELETE FROM site_pages WHERE site = ? AND url = ?", gone)
-        self._db.executemany("INSERT OR REPLACE INTO site_pages VALUES (?, ?, ?)", known)
+        forgotten = [(site, url) for url in learnt.forgotten]
+        known = [(site, one.url, one.digest, one.at, one.etag, one.last_modified) for one in learnt.known]
+        self._db.executemany("DELETE FROM site_visits WHERE site = ? AND url = ?", forgotten)
+        self._db.executemany("INSERT OR REPLACE INTO site_visits VALUES (?, ?, ?, ?, ?, ?)", known)
         row = (report.task, site, report.at, _encode(report))
         self._db.execute("INSERT OR REPLACE INTO site_reports VALUES (?, ?, ?, ?)", row)
         kept = "SELECT task FROM site_reports WHERE site = ? ORDER BY at DESC LIMIT ?"
@@ -120,7 +122,7 @@ class SqliteLedger:
     def forget(self, site: str) -> None:
         """Deletes a site with all that is known of it."""
         self.sites.pop(site, None)
-        for table, column in (("sites", "name"), ("site_pages", "site"), ("site_reports", "site")):
+        for table, column in (("sites", "name"), ("site_visits", "site"), ("site_reports", "site")):
             self._db.execute(f"DELETE FROM {table} WHERE {column} = ?", (site,))  # noqa: S608
 
 
@@ -129,5 +131,6 @@ def _all(db: sqlite3.Connection) -> dict[str, Site]:
     return {name: _site(record) for name, record in found}
 
 
-def _pages(db: sqlite3.Connection, site: str) -> dict[str, str]:
-    return dict(db.execute("SELECT url, digest FROM site_pages WHERE site = ?", (site,)).fetchall())
+def _pages(db: sqlite3.Connection, site: str) -> dict[str, PastVisit]:
+    sql = "SELECT url, digest, at, etag, last_modified FROM site_visits WHERE site = ?"
+    return {values[0]: PastVisit(*values) for values in db.execute(sql, (site,))}

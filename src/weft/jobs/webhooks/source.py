@@ -131,7 +131,8 @@ class Source:
 
 
 def _is_page(event: Event) -> bool:
-    return event.kind == "page" and error_class(event.status, event.error) is None
+    """A page that was read: of one that has not changed since an earlier run there is nothing to tell."""
+    return event.kind == "page" and event.status != 304 and error_class(event.status, event.error) is None
 
 
 def _result(page: CrawledPage, document: dict[str, Any]) -> Result:

@@ -1,0 +1,46 @@
+"""The arguments of an engine's verbs, checked: what comes over the channel may be anything. Settings have a module of
+their own (settings.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from weft import urls
+from weft.engine import settings
+from weft.errors import BadInput, BadUrl
+from weft.records import PastVisit
+
+
+def canonical_seeds(seeds: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """The seeds as canonical URLs, and why some texts are not valid ones."""
+    if isinstance(seeds, str):
+        raise BadInput("seeds: give a list of URLs")
+    found, refused = list[str](), dict[str, str]()
+    for text in seeds:
+        try:
+            found.append(urls.seed(text))
+        except (BadUrl, BadInput) as error:
+            refused[str(text)] = getattr(error, "reason", "") or str(error)
+    return list(dict.fromkeys(found)), refused
+
+
+def past_visits(given: object) -> list[PastVisit]:
+    """What was found at URLs before."""
+    try:
+        return msgspec.convert(given, list[PastVisit])
+    except msgspec.ValidationError as error:
+        raise BadInput(f"visits: {error}") from None
+
+
+def check_in_flight(in_flight: object) -> None:
+    """How many of a crawl's requests may be out at a time; None: as many as the engine has."""
+    if in_flight is not None and (isinstance(in_flight, bool) or not isinstance(in_flight, int) or in_flight < 1):
+        raise BadInput(f"in_flight: {in_flight!r} is not accepted; use a whole number from 1")
+
+
+def opened_with(own: Mapping[str, Any], weight: float, in_flight: int | None) -> dict[str, Any]:
+    """What a crawl is known by when it is opened again: what was found before is no part of it."""
+    return settings.plain({**own, "weight": weight, "in_flight": in_flight})
