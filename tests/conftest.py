@@ -30,6 +30,7 @@ os.environ["WEFT_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="weft-tests-")
 # Many webs of the tests have a robots.txt that is never well: three tries are enough where nobody says otherwise.
 os.environ.setdefault("WEFT_ROBOTS_PATIENCE_SECONDS", "0")
 
+import failures
 import pace
 import progress
 import schedule
@@ -52,6 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
     pace.factor()
     if progress.is_wanted(config):
         config.pluginmanager.register(progress.Progress(config), "weft-progress")
+        config.pluginmanager.register(failures.Failures(config), "weft-failures")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
@@ -77,6 +79,10 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # or DuckDB reports, at the end of each worker, all that was never released
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

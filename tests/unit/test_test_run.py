@@ -6,6 +6,7 @@ import io
 from types import SimpleNamespace
 from typing import Any
 
+import failures
 import pace
 import progress
 import pytest
@@ -95,6 +96,27 @@ def test_the_line_tells_what_runs_and_what_failed() -> None:
     assert line._line() == "0:00 1/3, 1 FAILED: unit/test_b.py::test_y"
     assert written.getvalue() == "FAILED tests/unit/test_a.py::test_x (setup)\n"
     assert line.seconds_by_file == {"tests/unit/test_a.py": 1.5}
+
+
+def test_what_failed_is_told_last_with_the_end_of_its_traceback() -> None:
+    written: list[str] = []
+    config: Any = SimpleNamespace(get_terminal_writer=lambda: SimpleNamespace(line=written.append))
+    told = failures.Failures(config)
+
+    def report(name: str, **how: Any) -> Any:
+        text = "\n".join(f"line {number}" for number in range(100))
+        return SimpleNamespace(nodeid=name, longreprtext=text, sections=[("stdout", "said\n"), ("log", " ")], **how)
+
+    told.pytest_runtest_logreport(report("test_a.py::good", failed=False, when="call"))
+    told.pytest_unconfigure()
+    assert written == []
+    told.pytest_runtest_logreport(report("test_a.py::bad", failed=True, when="setup"))
+    told.pytest_collectreport(report("test_b.py", failed=True, when="collect"))
+    told.pytest_unconfigure()
+    first = written[0].strip().splitlines()
+    assert first[0] == "──── test_a.py::bad (setup)" and first[-2:] == ["-- stdout", "said"]
+    assert first[1:-2] == [f"line {number}" for number in range(60, 100)]
+    assert written[-3:] == ["\n2 FAILED:", "  test_a.py::bad", "  test_b.py"]
 
 
 def test_patience_is_stretched_by_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
