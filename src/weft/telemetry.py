@@ -331,6 +331,12 @@ class Metrics:
         assert isinstance(made, Histogram), saved
         return made
 
+    def grown(self, name: str, help_: str, value: float, **labels: str) -> None:
+        """Sets a counter to what this process has counted elsewhere, on top of what was there before it."""
+        counter = self.counter(name, help_, **labels)
+        earlier = self._earlier.get((name, *labels.values()))
+        counter.value = value + (earlier.values[0] if earlier else 0)
+
     def _get(self, kind: str, name: str, help_: str, labels: dict[str, str], make: Any) -> Any:
         where = (name, tuple(labels.values()))
         if where not in self._series:

@@ -19,6 +19,7 @@ from served_http import service_in
 
 from weft.errors import BadInput
 from weft.jobs.model import TaskState
+from weft.telemetry import read_snapshot
 
 pytestmark = pytest.mark.usefixtures("proxies_here")
 PAGES = 12
@@ -200,7 +201,8 @@ def test_a_task_of_the_command_line_goes_through_proxies_whose_passwords_nobody_
         f"other:secret99@127.0.0.1:{free_port()}\n"
     )
     before = len(site.asked)
-    with service_in(tmp_path / "service", "--proxies", listed) as service:
+    test = ("--proxy-test-url", f"{site.url}test", "--min-proxies", "1")
+    with service_in(tmp_path / "service", "--proxies", listed, *test) as service:
         done = weft("jobs", "submit", f"{site.url}page/0", "--proxies", "--watch", "--json", "--server", service.url)
         task = json.loads(done.stdout)["task_id"]
         assert json.loads(done.stdout)["status"] == "COMPLETED"
@@ -208,9 +210,29 @@ def test_a_task_of_the_command_line_goes_through_proxies_whose_passwords_nobody_
         paths += [f"/tasks/{task}", f"/tasks/{task}/pages?kind=error", "/service", "/new", "/metrics", "/healthz"]
         answers = [service.ask("GET", path) for path in paths]
     assert [status for status, *_ in answers] == [200] * len(paths)
-    assert {one.source for one in site.asked[before:]} == {"127.0.0.3"}, "nothing went out directly"
-    assert any(f"http://127.0.0.1:{site.port}/page/0" in line for line in fine.requests())
+    pages = [one for one in site.asked[before:] if one.path.startswith("/page")]
+    assert {one.source for one in pages} == {"127.0.0.3"}, "nothing went out directly"
+    asked = [line for line in fine.requests() if "GET" in line and "/test" not in line]
+    assert len(asked) >= len(pages) == 3, "two links from the first"
     logs = [path.read_text() for path in (tmp_path / "service").rglob("*.log")]
-    assert any("proxy failed proxy=" in text for text in logs), "those that are wrong are told by their names"
+    figures = _figures(tmp_path / "service" / "engine" / "metrics")
+    assert figures["weft_proxies_usable engine0"] == 1
+    assert figures[f"weft_proxy_requests_total engine0 http://127.0.0.1:{fine.port} ok"] == len(asked)
+    assert figures["weft_proxy_tests_total supervisor0 passed"] == 1
+    assert figures["weft_proxy_tests_total supervisor0 failed"] == 2
+    assert figures["weft_proxy_refresh_seconds_total supervisor0"] > 0
+    assert "secret" not in str(figures)
+    assert any(" proxies count=1 " in text for text in logs), "the engine uses the one that has passed"
     for text in (done.stdout, done.stderr, *(body.decode() for *_, body in answers), *logs):
         assert "secret" not in text
+
+
+def _figures(folder: Path) -> dict[str, float]:
+    """All that the processes have counted: series, process and labels."""
+    found = {}
+    for path in folder.glob("*.metrics"):
+        snapshot = read_snapshot(path)
+        assert snapshot is not None
+        for one in snapshot.series:
+            found[" ".join((one.name, snapshot.process, *one.labels.values()))] = one.values[0]
+    return found

@@ -26,7 +26,7 @@ from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.spool import SpoolReader, Sweeper
 from weft.engine.loop.steps import crash_point
 from weft.engine.loop.suspects import Suspects
-from weft.engine.ways import Ways, client_for
+from weft.engine.ways import Clients, Ways
 from weft.errors import Busy
 from weft.frontier.contract import Frontier, ParseQueue
 from weft.store.pages import PageStore
@@ -124,10 +124,12 @@ class Fetching(Parts):
         most = most_in_flight(self.config.fetch.workers)
         # Its files are made where the pages go: they have no name, and the disk is the one that must have room anyway.
         self.bodies = Spool(self.config.fetch.body_memory_bytes, self.folder)
-        self.ways = Ways(client_for(most, self.bodies, self.config.proxy, self.folder), most)
+        clients = Clients(most, self.bodies, self.config.proxy, self.folder)
+        self.ways = Ways(clients, most)
         self._flight = Flight(most)
         self.metrics.before_save.append(lambda: self.metrics.names(self.ways.lookups()))
         self.metrics.before_save.append(lambda: self.metrics.bodies(self.bodies))
+        self.metrics.before_save.append(lambda: self.metrics.proxies(clients.counts(time.monotonic())))
         self.outlet = outlet
         store, crawls = self.store, self.crawls
         if outlet is not None:

@@ -20,31 +20,49 @@ from weft.fetch.contract import Done, Way
 from weft.fetch.dns import NameCounts
 from weft.fetch.guard import Guard, is_loopback
 from weft.fetch.proxies.client import ProxyClient
+from weft.fetch.proxies.counts import ProxyCounts
 from weft.fetch.proxies.pool import PoolChooser, ProxyPool, live_of, sources_of
 from weft.fetch.proxies.refresh import Refresh
 
 
-def client_for(handles: int, spool: Spool, proxy: ProxySection, folder: Path) -> Callable[[FetchSection], Way]:
-    """Makes libcurl clients, which share the memory for bodies, and of those with proxies the pools of these.
+class Clients:
+    """Makes libcurl clients, which share the memory for bodies, and of those with proxies the pools of these."""
 
-    `folder`: where proxies that have passed their test are written down.
-    """
-    pools: dict[tuple[str | None, bool, bool], ProxyPool] = {}
+    def __init__(self, handles: int, spool: Spool, proxy: ProxySection, folder: Path) -> None:
+        """`folder`: where proxies that have passed their test are written down."""
+        self._handles, self._spool = handles, spool
+        self._proxy, self._folder = proxy, folder
+        self._pools: dict[tuple[str, bool, bool], ProxyPool] = {}
+        self._counts = ProxyCounts()
 
-    def make(section: FetchSection) -> Way:
+    def __call__(self, section: FetchSection) -> Way:
+        """One for these settings."""
         refusal = refusal_of(section)
         if section.proxies is None:
-            return Client(section, refusal=refusal, handles=handles, spool=spool)
+            return Client(section, refusal=refusal, handles=self._handles, spool=self._spool)
         key = section.proxies, section.allow_private, bool(section.email)
-        if key not in pools:
-            pools[key] = _pool(section, proxy, folder)
-        chooser = PoolChooser(pools[key], sticky=section.proxy_sticky, apart=section.proxy_apart)
+        if key not in self._pools:
+            self._pools[key] = self._pool(section, section.proxies)
+        chooser = PoolChooser(self._pools[key], sticky=section.proxy_sticky, apart=section.proxy_apart)
         return ProxyClient(
-            section, refusal=refusal, handles=handles, spool=spool, chooser=chooser,
+            section, refusal=refusal, handles=self._handles, spool=self._spool, chooser=chooser,
             direct_fallback=section.direct_fallback,
         )  # fmt: skip
 
-    return make
+    def counts(self, now: float) -> ProxyCounts | None:
+        """What was counted of proxies; None if none were asked for."""
+        if not self._pools:
+            return None
+        counts, all_of = self._counts, [pool.rotation for pool in self._pools.values()]
+        counts.listed, counts.usable = sum(map(len, all_of)), sum(one.usable(now) for one in all_of)
+        counts.resting = sum(now < standing.rests_until for one in all_of for standing in one.standings)
+        counts.rests, counts.bans = sum(one.rests for one in all_of), sum(one.bans for one in all_of)
+        return counts
+
+    def _pool(self, section: FetchSection, path: str) -> ProxyPool:
+        refresh = refresh_of(section, self._proxy, self._folder, self._counts)
+        can_test = self._proxy.test_url is not None and refresh.sources
+        return ProxyPool(Path(path), self._proxy, refresh if can_test else None, counts=self._counts)
 
 
 def refusal_of(section: FetchSection) -> Refusal:
@@ -58,16 +76,10 @@ def refusal_of(section: FetchSection) -> Refusal:
     return guard.check if section.email else check
 
 
-def _pool(section: FetchSection, proxy: ProxySection, folder: Path) -> ProxyPool:
-    assert section.proxies is not None
-    refresh = refresh_of(section, proxy, folder) if proxy.test_url is not None else None
-    return ProxyPool(Path(section.proxies), proxy, refresh if refresh is not None and refresh.sources else None)
-
-
-def refresh_of(section: FetchSection, proxy: ProxySection, folder: Path) -> Refresh:
+def refresh_of(section: FetchSection, proxy: ProxySection, folder: Path, counts: ProxyCounts | None = None) -> Refresh:
     """How the proxies of these settings are collected and tested; what passes is written down in the folder."""
     path = section.proxies
-    return Refresh(sources_of(path, proxy), proxy, section, refusal_of(section), live_of(path, folder))
+    return Refresh(sources_of(path, proxy), proxy, section, refusal_of(section), live_of(path, folder), counts)
 
 
 _key = msgspec.msgpack.Encoder(order="deterministic").encode

@@ -14,6 +14,7 @@ from weft.config import ServiceConfig
 from weft.engine.ways import refresh_of
 from weft.errors import BadInput, Busy, WeftError
 from weft.fetch.proxies import live
+from weft.fetch.proxies.counts import ProxyCounts
 from weft.fetch.proxies.pool import read_list
 from weft.fetch.proxies.refresh import UNDER_WAY, RefreshJob, cut_off, is_under_way, last_job, new_id
 from weft.jobs.crawls import proxies_of
@@ -102,6 +103,14 @@ class ProxyKeeping:
         if age_s >= self._section.refresh_s or (age_s >= self._section.pause_s and self.usable() < self._least):
             self._next_turn = now + max(TURN_S, self._section.pause_s)
             self.trigger()
+
+    def counts(self) -> ProxyCounts | None:
+        """For metrics; None: the service has none."""
+        if self._used is None:
+            return None
+        found, counts = self._counted(self._used), self._refresh.counts
+        counts.listed, counts.usable = found.listed, found.usable
+        return counts
 
     def row(self) -> ProxyRow | None:
         """How they are, and what to do where they are too few; None: the service has none."""

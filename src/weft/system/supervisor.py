@@ -26,11 +26,13 @@ import msgspec
 from weft.config import ServiceConfig, load_service
 from weft.engine.channel import Peer, Server, socket_path
 from weft.errors import BadInput, WeftError
+from weft.jobs.embedded import ENGINE
 from weft.supervise import leftovers, process
 from weft.supervise.graph import Graph, Kept
 from weft.supervise.held import Identity
 from weft.supervise.service import Health, Service
 from weft.system import state as kept
+from weft.system.figures import Figures
 from weft.system.proxies import ProxyKeeping
 from weft.system.recorder import Recorder
 from weft.system.services import Declaration, Made, declared
@@ -74,6 +76,7 @@ class Supervisor(SiteScrapers):
         self._mark = ""
         self._declared: dict[str, Declaration] = {}
         self._proxies = ProxyKeeping(self.config)
+        self._figures = Figures(self.data_dir / ENGINE / "metrics")
 
     # ── from its beginning to its end ──────────────────────────────────────────────────────────────────────────────
 
@@ -346,6 +349,7 @@ class Supervisor(SiteScrapers):
             try:
                 select.select([self._control], [], [], LOOK_S)
                 self._proxies.turn()
+                self._figures.turn(self._proxies.counts())
                 with self._mutex:
                     self._graph.turn()
                     self._control.turn()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from weft.bodies import Spool
 from weft.engine.loop.progress import CrawlProgress
 from weft.fetch.dns import NameCounts
+from weft.fetch.proxies.counts import ProxyCounts
 from weft.frontier.contract import FrontierStats
 from weft.records import FetchResult, Purpose
 from weft.telemetry import BYTES_BUCKETS, Metrics
@@ -46,7 +47,6 @@ class EngineMetrics:
                 "weft_backpressure_events_total", "Times that the parse queue crossed a limit.", level=level
             )
             self._events[level] = (counter, counter.value)
-        self._before: dict[tuple[str, ...], float] = {}  # counters as they were when this process first set them
         self._outbox = metrics.gauge("weft_outbox_batches", "Batches of links that wait for another pod.")
 
     def fetched(self, purpose: Purpose, result: FetchResult) -> None:
@@ -70,22 +70,21 @@ class EngineMetrics:
         """What this process has counted of name lookups since it began."""
         for kind in {"found", *counts.outcomes}:
             lookups = counts.outcomes[kind]
-            self._grown("weft_dns_lookups_total", "Names that were looked up.", lookups, outcome=kind)
-        self._grown("weft_dns_seconds_total", "Time that lookups took, together.", counts.seconds)
-        self._grown("weft_dns_cached_total", "Names that the cache knew.", counts.known)
+            self._metrics.grown("weft_dns_lookups_total", "Names that were looked up.", lookups, outcome=kind)
+        self._metrics.grown("weft_dns_seconds_total", "Time that lookups took, together.", counts.seconds)
+        self._metrics.grown("weft_dns_cached_total", "Names that the cache knew.", counts.known)
         self._metrics.gauge("weft_dns_running", "Lookups that run.").set(counts.running)
 
     def bodies(self, spool: Spool) -> None:
         """What the bodies that arrive take of memory, and how many went to files."""
         self._metrics.gauge("weft_body_memory_bytes", "Bodies in memory while they arrive.").set(spool.held)
-        self._grown("weft_bodies_spooled_total", "Bodies that went to files.", spool.files)
-        self._grown("weft_bodies_spooled_bytes_total", "Bytes of them.", spool.spooled_bytes)
+        self._metrics.grown("weft_bodies_spooled_total", "Bodies that went to files.", spool.files)
+        self._metrics.grown("weft_bodies_spooled_bytes_total", "Bytes of them.", spool.spooled_bytes)
 
-    def _grown(self, name: str, help_: str, value: float, **labels: str) -> None:
-        """Sets a counter to what this process has counted, on top of what was there before it."""
-        counter = self._metrics.counter(name, help_, **labels)
-        before = self._before.setdefault((name, *labels.values()), counter.value)
-        counter.value = before + value
+    def proxies(self, counts: ProxyCounts | None) -> None:
+        """What this process has counted of proxies since it began; None: it uses none."""
+        if counts is not None:
+            counts.copy_to(self._metrics)
 
     def waiting(self, outbox: int) -> None:
         """How many batches wait for another pod now."""

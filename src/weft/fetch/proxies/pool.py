@@ -17,6 +17,7 @@ from weft import urls
 from weft.config import ProxySection
 from weft.errors import BadInput, Busy, WeftError
 from weft.fetch.proxies import live as live_file
+from weft.fetch.proxies.counts import ProxyCounts
 from weft.fetch.proxies.entry import Listed, Proxy, parse_list
 from weft.fetch.proxies.refresh import Refresh
 from weft.fetch.proxies.rotation import FAILS_TO_DIE, Outcome, Rotation
@@ -59,10 +60,12 @@ class ProxyPool:
         section: ProxySection,
         refresh: Refresh | None,
         *,
+        counts: ProxyCounts | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         """`path`: a list, or a live file. `refresh`: how the proxies are tested; None if they are not."""
+        self._counts = counts or ProxyCounts()
         self._path, self._section, self._refresh = path, section, refresh
         self._is_list = not live_file.is_live_file(path)
         self._clock, self._wall = clock, wall
@@ -81,6 +84,7 @@ class ProxyPool:
         """How a request went."""
         if outcome in (Outcome.FAILED, Outcome.BLOCKED):
             log.info("proxy " + outcome.value, proxy=proxy.name, site=urls.domain(host))
+        self._counts.requested(proxy, outcome.value)
         self.rotation.ended(proxy.name, urls.domain(host), outcome, took_s, now)
 
     def _look(self, now: float) -> None:

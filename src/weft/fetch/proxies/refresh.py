@@ -25,6 +25,7 @@ from weft.config import FetchSection, ProxySection
 from weft.errors import BadInput, Busy, WeftError
 from weft.fetch.client import Client, Refusal
 from weft.fetch.proxies import live as live_file
+from weft.fetch.proxies.counts import ProxyCounts
 from weft.fetch.proxies.live import FILE, LiveFile, replace_file
 from weft.fetch.proxies.probe import Probe, Verdict, get
 from weft.fetch.proxies.sources import Collected, collect
@@ -72,9 +73,16 @@ class Refresh:
     """What is refreshed, and how; `run` does it once."""
 
     def __init__(
-        self, sources: Sequence[str], section: ProxySection, fetch: FetchSection, refusal: Refusal, live: Path
+        self,
+        sources: Sequence[str],
+        section: ProxySection,
+        fetch: FetchSection,
+        refusal: Refusal,
+        live: Path,
+        counts: ProxyCounts | None = None,
     ) -> None:
         self.sources = list(sources)
+        self.counts = counts or ProxyCounts()
         self.live = live
         self._section, self._fetch, self._refusal = section, fetch, refusal
 
@@ -89,7 +97,9 @@ class Refresh:
             try:
                 return self._refreshed(probe, job, began)
             except WeftError as error:
-                job.tell(status="FAILED", error=str(error), completed_at=datetime.now(UTC).isoformat())
+                ended = datetime.now(UTC)
+                job.tell(status="FAILED", error=str(error), completed_at=ended.isoformat())
+                self.counts.refreshed("FAILED", (ended - began).total_seconds())
                 raise
 
     def _refreshed(self, probe: Probe, job: _Told, began: datetime) -> Refreshed:
@@ -106,11 +116,13 @@ class Refresh:
         )
         live_file.write(self.live, kept)
         job.tell(status="COMPLETE", result_count=len(passed), completed_at=now.isoformat())
+        took_s = (now - began).total_seconds()
+        self.counts.refreshed("COMPLETE", took_s, len(passed), len(found.proxies) - len(passed))
         log.info("proxies tested", tested=len(found.proxies), passed=len(passed), rejected=found.rejected)
         return Refreshed(
             job_id=job.job.job_id, tested=len(found.proxies), passed=len(passed), duplicates=found.duplicates,
             rejected=found.rejected, problems=found.problems, failures=dict(failures.most_common(20)),
-            seconds=round((now - began).total_seconds(), 3),
+            seconds=round(took_s, 3),
         )  # fmt: skip
 
     def _test(self, verdicts: Iterator[Verdict], found: Collected, job: _Told) -> tuple[list[Verdict], Counter[str]]:

@@ -94,6 +94,7 @@ class Rotation:
         self._sites: dict[str, _Site] = {}
         self._apart: dict[str, str] = {}  # proxy -> the domain that shares it with no other of its kind
         self._chance = chance or random.Random()  # noqa: S311: spreads load, keeps no secret
+        self.rests = self.bans = 0  # how often a proxy was made to rest, or was blocked
         self._hold({proxy.name: Standing(proxy) for proxy in proxies})
 
     def __len__(self) -> int:
@@ -170,6 +171,7 @@ class Rotation:
             standing.failures += 1
             rest_s = min(LONGEST_REST_S, FIRST_REST_S * 2 ** (standing.failures - 1))
             standing.rests_until = max(standing.rests_until, now + rest_s)
+            self.rests += 1
             return
         standing.failures = 0
         standing.unreached.clear()
@@ -177,6 +179,7 @@ class Rotation:
         if outcome is Outcome.BLOCKED:
             length_s = min(LONGEST_BAN_S, max(FIRST_BAN_S, 2 * standing.bans.get(domain, (0.0, 0.0))[1]))
             standing.bans[domain] = (now + length_s, length_s)
+            self.bans += 1
         else:
             standing.bans.pop(domain, None)
 
