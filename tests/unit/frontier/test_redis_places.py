@@ -75,14 +75,38 @@ def test_a_place_is_given_back_once_with_how_long_ago_it_ended() -> None:
         Ended(lease(9), 110.0, ok=True),
     ])  # fmt: skip
     assert pods.told() == [
-        (0, ["end", "slot#3", ADDRESS[0], 1, 2_750_000, 1, 0, 0, 0, *END, ADDRESS[0], 2, 0, 0, 1, 7_500_000, 0, *END]),
-        (1, ["end", "slot#3", ADDRESS[1], 3, 0, 0, 0, 0, 0, *END]),
+        (
+            0,
+            [
+                "end",
+                "slot#3",
+                ADDRESS[0],
+                1,
+                2_750_000,
+                1,
+                0,
+                0,
+                0,
+                0,
+                *END,
+                ADDRESS[0],
+                2,
+                0,
+                0,
+                1,
+                7_500_000,
+                "",
+                0,
+                *END,
+            ],
+        ),
+        (1, ["end", "slot#3", ADDRESS[1], 3, 0, 0, 0, 0, "-", 0, *END]),
     ]
     pods.places.ended([Ended(lease(1), 108.0, ok=True)])
     pods.places.finished([1, 2, 3])
     assert pods.told() == []
     pods.places.finished([4])
-    assert pods.told() == [(1, ["end", "slot#3", ADDRESS[1], 4, "-", 0, 0, 0, 0, *END])], "it was never sent"
+    assert pods.told() == [(1, ["end", "slot#3", ADDRESS[1], 4, "-", 0, 0, 0, "", 0, *END])], "it was never sent"
 
 
 def test_a_robots_txt_keeps_its_place_until_it_was_read() -> None:
@@ -97,9 +121,9 @@ def test_a_robots_txt_keeps_its_place_until_it_was_read() -> None:
     pods.places.asks("http://a", 0.0)
     pods.time = 104.0
     pods.places.finished([-1])
-    assert pods.told() == [(0, ["end", "slot#3", ADDRESS[0], 1, 4_000_000, 1, 0, 0, 30_250_000, *END])]
+    assert pods.told() == [(0, ["end", "slot#3", ADDRESS[0], 1, 4_000_000, 1, 0, 0, 0, 30_250_000, *END])]
     pods.places.finished([5])
-    assert pods.told() == [(1, ["end", "slot#3", ADDRESS[1], 2, "-", 0, 0, 0, 0, *END])]
+    assert pods.told() == [(1, ["end", "slot#3", ADDRESS[1], 2, "-", 0, 0, 0, "", 0, *END])]
 
 
 def test_a_pod_that_is_away_gives_no_place_and_is_owed_what_it_may_have_given() -> None:
@@ -111,7 +135,7 @@ def test_a_pod_that_is_away_gives_no_place_and_is_owed_what_it_may_have_given() 
     pods.away = set()
     pods.places.finished([])
     assert pods.told() == [
-        (1, ["end", "slot#3", ADDRESS[1], 2, "-", 0, 0, 0, 0, *END, OTHER, 3, "-", 0, 0, 0, 0, *END])
+        (1, ["end", "slot#3", ADDRESS[1], 2, "-", 0, 0, 0, "", 0, *END, OTHER, 3, "-", 0, 0, 0, "", 0, *END])
     ]
     pods.places.finished([2, 3])
     assert pods.told() == [], "told once"
@@ -128,7 +152,7 @@ def test_a_pod_that_could_not_be_told_is_not_asked_for_more() -> None:
     pods.away, pods.time = set(), 105.0
     assert pods.places.take([wanted(2, OTHER)]) == [None]
     assert pods.told() == [
-        (1, ["end", "slot#3", ADDRESS[1], 1, 5_000_000, 1, 0, 0, 0, *END]),
+        (1, ["end", "slot#3", ADDRESS[1], 1, 5_000_000, 1, 0, 0, 0, 0, *END]),
         (1, ["take", "slot#3", 1, OTHER, 3, 0, *TAKE]),
     ], "a place that is given back late is due later"
 
