@@ -503,6 +503,22 @@ def test_the_secret_is_made_once(store: JobStore, open_store: Open) -> None:
     assert len(secret) == 32 and open_store().hooks.secret() == secret == store.hooks.secret()
 
 
+def test_progress_keys_are_a_jobs_own_and_end_with_their_time(store: JobStore, open_store: Open) -> None:
+    progress = store.progress
+    progress.put("proxy_refresh", "a", {"status": "PROCESSING", "total_chunks": 3}, now=NOW, ttl_s=10)
+    progress.put("proxy_refresh", "ab", {"status": "FAILED", "completed_at": None}, now=NOW, ttl_s=10)
+    progress.put("proxy_refresh", "a", {"status": "COMPLETE"}, now=NOW + 5, ttl_s=10)
+    again = open_store().progress
+    assert again.get("proxy_refresh", "a", now=NOW + 9) == {
+        "proxy_refresh:a:status": "COMPLETE", "proxy_refresh:a:total_chunks": 3,
+    }  # fmt: skip
+    assert again.get("proxy_refresh", "a", now=NOW + 10) == {"proxy_refresh:a:status": "COMPLETE"}
+    assert again.get("proxy_refresh", "ab", now=NOW)["proxy_refresh:ab:completed_at"] is None
+    assert again.get("proxy_refresh", "b", now=NOW) == again.get("proxy", "a", now=NOW) == {}
+    again.put("proxy_refresh", "c", {"status": "x"}, now=NOW + 20, ttl_s=10)
+    assert progress.get("proxy_refresh", "ab", now=NOW) == {}, "what is over is deleted"
+
+
 # ── kills ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _SUBMITTER = """

@@ -163,6 +163,7 @@ def test_proxies_are_refreshed_listed_and_tried_without_their_passwords(
     enough = weft("proxies", "refresh", "--json", *settings, MIN_PROXIES_FOR_SCRAPING="1")
     told = json.loads(enough.stdout)
     assert (told["tested"], told["passed"], told["enough"]) == (2, 1, True)
+    assert told["progress"][f"proxy_refresh:{told['job_id']}:status"] == "COMPLETE"
     shown = weft("proxies", "list", "--json", *folder)
     (one,) = json.loads(shown.stdout)["proxies"]
     assert one["proxy"] == f"http://user@127.0.0.1:{running.port}"

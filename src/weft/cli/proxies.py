@@ -50,13 +50,23 @@ def refresh(config_file: str | None, as_json: bool, quiet: bool, **values: Any) 
     The exit code is 3 if fewer than `min_proxies` have passed.
     """
     from weft.engine.ways import refresh_of
+    from weft.fetch.proxies.refresh import KIND
+    from weft.jobs.progress import ProgressKeys
 
     config = _loaded(config_file, values)
     folder = Path(config.server.data_dir)
-    done = refresh_of(config.fetch, config.proxy, folder).run(_nothing if quiet or as_json else _progress)
+    keys = ProgressKeys(folder, config.jobs.retention_hours * 3600)
+
+    def told(job: RefreshJob) -> None:
+        keys.put(job.kind, job.job_id, job.progress)
+        if not quiet and not as_json:
+            _progress(job)
+
+    done = refresh_of(config.fetch, config.proxy, folder).run(told)
     enough = done.passed >= config.proxy.least
     if as_json:
-        print_document({**_fields(done), "min_proxies": config.proxy.least, "enough": enough})
+        found = {"min_proxies": config.proxy.least, "enough": enough, "progress": keys.get(KIND, done.job_id)}
+        print_document({**_fields(done), **found})
         return 0 if enough else 3
     if not quiet:
         for problem in done.problems[:10]:
@@ -138,10 +148,6 @@ def _loaded(config_file: str | None, values: dict[str, Any]) -> ServiceConfig:
     from weft.config import load_service
 
     return load_service(config_file, flags=given(values, "service"))
-
-
-def _nothing(_: RefreshJob) -> None:
-    pass
 
 
 def _progress(job: RefreshJob) -> None:

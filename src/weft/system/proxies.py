@@ -6,7 +6,9 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -16,8 +18,9 @@ from weft.errors import BadInput, Busy, WeftError
 from weft.fetch.proxies import live
 from weft.fetch.proxies.counts import ProxyCounts
 from weft.fetch.proxies.pool import read_list
-from weft.fetch.proxies.refresh import UNDER_WAY, RefreshJob, cut_off, is_under_way, last_job, new_id
+from weft.fetch.proxies.refresh import KIND, UNDER_WAY, RefreshJob, cut_off, is_under_way, last_job, new_id
 from weft.jobs.crawls import proxies_of
+from weft.jobs.progress import ProgressKeys
 from weft.system.state import ProxyRow
 from weft.telemetry import Log
 
@@ -47,6 +50,8 @@ class ProxyKeeping:
         self._mutex = threading.Lock()
         self._thread: threading.Thread | None = None
         self._job_id = ""
+        self._progress = ProgressKeys(Path(config.server.data_dir), config.jobs.retention_hours * 3600)
+        self._noted: RefreshJob | None = None  # what was last written to the store
         self._next_turn = 0.0
         self._seen: tuple[Path, int, _Counted] | None = None  # a file, when it was written, and what it holds
 
@@ -57,12 +62,23 @@ class ProxyKeeping:
         with self._mutex:
             if self._is_running():
                 return self._job_id
-            if (another := self.job()) is not None and another.status in UNDER_WAY:
-                return another.job_id
-            self._job_id = new_id()
-            self._thread = threading.Thread(target=self._run, args=(self._job_id,), name="proxy refresh", daemon=True)
-            self._thread.start()
+            another = self.job()
+            if another is not None and another.status in UNDER_WAY:
+                self._begin(self._follow, another.job_id)
+            else:
+                self._begin(self._run, new_id())
             return self._job_id
+
+    def _begin(self, work: Callable[[str], None], job_id: str) -> None:
+        self._job_id = job_id
+        self._thread = threading.Thread(target=work, args=(job_id,), name="proxy refresh", daemon=True)
+        self._thread.start()
+
+    def progress(self, job_id: str = "") -> dict[str, Any]:
+        """The progress keys of a refresh, or of the last one: `proxy_refresh:ID:status` and others."""
+        last = self.job() if not job_id else None
+        job_id = job_id or (last.job_id if last is not None else "")
+        return self._progress.get(KIND, job_id) if job_id else {}
 
     def count(self) -> int:
         """How many were tested the last time."""
@@ -84,7 +100,7 @@ class ProxyKeeping:
         self.trigger()
         while self.usable() < self._least:
             with self._mutex:
-                is_over = not self._is_running() and not is_under_way(self._refresh.live)
+                is_over = not self._is_running()
             if is_over:
                 return self.usable() >= self._least
             if until is not None and time.monotonic() >= until:
@@ -103,6 +119,10 @@ class ProxyKeeping:
         if age_s >= self._section.refresh_s or (age_s >= self._section.pause_s and self.usable() < self._least):
             self._next_turn = now + max(TURN_S, self._section.pause_s)
             self.trigger()
+        elif (job := self.job()) is not None and job != self._noted:  # of another process
+            with self._mutex:
+                if not self._is_running():
+                    self._begin(self._follow, job.job_id)
 
     def counts(self) -> ProxyCounts | None:
         """For metrics; None: the service has none."""
@@ -154,17 +174,27 @@ class ProxyKeeping:
         return self._thread is not None and self._thread.is_alive()
 
     def _run(self, job_id: str) -> None:
+        try:
+            self._refresh.run(self._note, job_id)
+        except Busy:  # another process was first: its result is as good
+            self._follow(job_id)
+        except WeftError as error:
+            log.warning("proxies could not be tested", why=error)
+
+    def _follow(self, job_id: str) -> None:
+        """Writes down how far another process's refresh is, until it has ended. A caller knows it by this id."""
         while True:
-            try:
-                self._refresh.run(job_id=job_id)
-            except Busy:  # another process tests them: its result is as good
-                before = self.job()
-                if before is None or before.status in UNDER_WAY:
-                    time.sleep(10 * LOOK_S)
-                    continue
-            except WeftError as error:
-                log.warning("proxies could not be tested", why=error)
-            return
+            is_over = not is_under_way(self._refresh.live)  # asked first: what is read then is how it has ended
+            if (job := self.job()) is not None:
+                self._note(msgspec.structs.replace(job, job_id=job_id), job)
+            if is_over:
+                return
+            time.sleep(10 * LOOK_S)
+
+    def _note(self, job: RefreshJob, seen: RefreshJob | None = None) -> None:
+        if (seen or job) != self._noted:
+            self._noted = seen or job
+            self._progress.put(KIND, job.job_id, job.progress)
 
 
 def unattended(row: ProxyRow) -> ProxyRow:

@@ -248,6 +248,11 @@ class Supervisor(SiteScrapers):
         """Has all proxies collected and tested, in the background; gives the job's id. One that runs is left to."""
         return self._proxies.trigger()
 
+    def proxy_progress(self, job_id: str = "") -> dict[str, Any]:
+        """The progress keys of a refresh, or of the last one: `proxy_refresh:ID:status` and others, kept for as long as
+        tasks are."""
+        return self._proxies.progress(job_id)
+
     def get_proxy_count(self) -> int:
         """How many proxies were tested the last time."""
         return self._proxies.count()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any
 
 import pytest
 from pace import patience
-from proxying import EchoSite, Proxies, free_port, hangs
+from proxying import EchoSite, Proxies, free_port
 
 from weft.errors import BadInput
 from weft.fetch.proxies.refresh import last_job
@@ -39,6 +41,16 @@ def supervisor(folder: Path, site: EchoSite, *listed: int, **more: Any) -> Super
     return Supervisor(data_dir=str(folder / "service"), **settings)
 
 
+def held_back(proxies: Proxies) -> tuple[threading.Event, int]:
+    """The port of a proxy that takes connections and says nothing until it is let go; then it hangs up."""
+    let_go = threading.Event()
+
+    def behave(_: socket.socket) -> None:
+        let_go.wait()
+
+    return let_go, proxies.listening(behave)
+
+
 def test_enough_proxies_are_waited_for_and_then_there(tmp_path: Path, site: EchoSite, proxies: Proxies) -> None:
     running = supervisor(tmp_path, site, proxies.tinyproxy().port, free_port())
     assert (running.get_proxy_count(), running.get_usable_proxy_count()) == (0, 0)
@@ -53,13 +65,36 @@ def test_too_few_proxies_are_false_and_a_wait_that_ends_is_none(
     tmp_path: Path, site: EchoSite, proxies: Proxies
 ) -> None:
     assert supervisor(tmp_path, site, free_port()).wait_for_proxies() is False
-    slow = supervisor(tmp_path, site, proxies.listening(hangs), proxy_test_timeout=patience(3))
+    let_go, held = held_back(proxies)
+    slow = supervisor(tmp_path, site, held)
     job = slow.trigger_proxy_refresh()
     assert slow.trigger_proxy_refresh() == job, "one runs already"
     assert slow.wait_for_proxies(timeout=0.1) is None
+    let_go.set()
     assert slow.wait_for_proxies() is False
     last = last_job(tmp_path / "service" / "live_proxies.json")
     assert last is not None and (last.job_id, last.kind, last.status) == (job, "proxy_refresh", "COMPLETE")
+    keys = {"status", "total_chunks", "completed_chunks", "started_at", "completed_at", "result_count"}
+    progress = slow.proxy_progress(job)
+    assert progress == slow.proxy_progress() and set(progress) == {f"proxy_refresh:{job}:{name}" for name in keys}
+    assert (progress[f"proxy_refresh:{job}:status"], progress[f"proxy_refresh:{job}:total_chunks"]) == ("COMPLETE", 1)
+
+
+def test_the_refresh_of_another_process_is_followed_by_its_id(tmp_path: Path, site: EchoSite, proxies: Proxies) -> None:
+    """An engine or `weft proxies refresh`: here another supervisor of the same folder."""
+    let_go, held = held_back(proxies)
+    another, running = (supervisor(tmp_path, site, proxies.tinyproxy().port, held) for _ in range(2))
+    job = another.trigger_proxy_refresh()
+    until = time.monotonic() + patience(10)
+    while last_job(tmp_path / "service" / "live_proxies.json") is None:
+        assert time.monotonic() < until, "it does not begin"
+        time.sleep(0.01)
+    assert running.trigger_proxy_refresh() == job, "nobody is tested twice"
+    assert running.wait_for_proxies(timeout=0.1) is None
+    let_go.set()
+    assert running.wait_for_proxies() is True
+    assert another.wait_for_proxies() is True
+    assert running.proxy_progress(job)[f"proxy_refresh:{job}:result_count"] == 1
 
 
 def test_an_open_supervisor_tests_them_by_itself(tmp_path: Path, site: EchoSite, proxies: Proxies) -> None:
@@ -88,11 +123,11 @@ def proxy_row(folder: Path, is_wanted: Callable[[ProxyRow], bool]) -> ProxyRow:
 
 
 def test_the_status_tells_how_the_proxies_are_at_every_moment(tmp_path: Path, site: EchoSite, proxies: Proxies) -> None:
-    fine, slow = proxies.tinyproxy().port, proxies.listening(hangs)
-    more = {"proxy_test_timeout": patience(2), "services": (), "min_proxies": 2, "proxy_refresh_pause_seconds": 0.1}
-    with supervisor(tmp_path, site, fine, slow, **more):
+    fine, (let_go, held) = proxies.tinyproxy().port, held_back(proxies)
+    with supervisor(tmp_path, site, fine, held, services=(), min_proxies=2, proxy_refresh_pause_seconds=0.1):
         row = proxy_row(tmp_path, lambda row: row.state == "testing")
         assert not row.healthy and "being tested" in row.note and row.refresh is not None
+        let_go.set()
         row = proxy_row(tmp_path, lambda row: row.state == "too few")
         assert (row.usable, row.listed, row.min_proxies, row.healthy) == (1, 2, 2, False)
         assert "1 of 2 proxies are usable, 2 are needed" in row.note and "lower `min_proxies`" in row.note

@@ -52,6 +52,14 @@ class RefreshJob(msgspec.Struct, frozen=True, kw_only=True):
     completed_at: str | None = None
     error: str = ""
 
+    @property
+    def progress(self) -> dict[str, str | int | None]:
+        """As progress keys have it."""
+        return {
+            "status": self.status, "total_chunks": self.total_chunks, "completed_chunks": self.completed_chunks,
+            "started_at": self.started_at, "completed_at": self.completed_at, "result_count": self.result_count,
+        }  # fmt: skip
+
 
 class Refreshed(msgspec.Struct, frozen=True, kw_only=True):
     """What came of one."""

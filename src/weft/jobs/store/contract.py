@@ -21,6 +21,7 @@ from weft.jobs.webhooks.model import Attempt, Delivery, Hook
 from weft.records import PastVisit
 
 _T = TypeVar("_T")
+ProgressValue = str | int | float | None
 
 
 class Idempotency(Struct, frozen=True):
@@ -142,8 +143,22 @@ class SiteStore(Protocol):
         """The last ones of a site, newest first."""
 
 
+class ProgressStore(Protocol):
+    """How far jobs are that are no tasks, by keys `KIND:JOB:NAME` with a time to live."""
+
+    def put(self, kind: str, job_id: str, values: Mapping[str, ProgressValue], *, now: float, ttl_s: float) -> None:
+        """Keeps these values of a job for so long from now."""
+
+    def get(self, kind: str, job_id: str, *, now: float) -> dict[str, ProgressValue]:
+        """The values of a job by their keys; empty if there are none, or their time is over."""
+
+
 class JobStore(Protocol):
     """The durable store of tasks."""
+
+    @property
+    def progress(self) -> ProgressStore:
+        """The progress of other jobs."""
 
     @property
     def sites(self) -> SiteStore:

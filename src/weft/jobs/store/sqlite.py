@@ -8,6 +8,7 @@
     lease    one row: the runner's holder, epoch and end
     meta     layout, and the secret of webhooks
     hooks, deliveries: see sqlite_hooks.py; sites and what belongs to them: sqlite_sites.py
+    progress: see sqlite_progress.py
 
 WAL with synchronous=FULL: what a call has returned is on the disk. A commit waits for the disk, so the steps that come
 in meanwhile, from all threads of a process, go into the next one together; each is a savepoint of its own. What was
@@ -32,7 +33,7 @@ import msgspec
 from weft.errors import BadInput, Damaged, WeftError, is_damage, writing
 from weft.jobs.errors import KeyReused, LeaseLost, QueueFull
 from weft.jobs.model import NEXT, STARTED, TERMINAL, Lane, Task, TaskState
-from weft.jobs.store import sqlite_hooks, sqlite_sites
+from weft.jobs.store import sqlite_hooks, sqlite_progress, sqlite_sites
 from weft.jobs.store.contract import Finish, Idempotency, Lease, Listing, Submitted, Totals
 from weft.jobs.store.listing import listing
 
@@ -64,6 +65,7 @@ CREATE TABLE IF NOT EXISTS lease (only INTEGER PRIMARY KEY CHECK (only = 1), hol
 """
     + sqlite_hooks.TABLES
     + sqlite_sites.TABLES
+    + sqlite_progress.TABLES
 )
 _T = TypeVar("_T")
 _encode = msgspec.msgpack.Encoder().encode
@@ -90,6 +92,7 @@ class SqliteJobStore:
         access = _Access(self._do, self._read)
         self.hooks = sqlite_hooks.SqliteHooks(access)
         self.sites = sqlite_sites.SqliteSites(access)
+        self.progress = sqlite_progress.SqliteProgress(access)
 
     def close(self) -> None:
         """Finishes what was begun; nothing may be called after it."""

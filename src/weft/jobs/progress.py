@@ -1,0 +1,41 @@
+"""Where the progress of jobs that are no tasks is kept: as keys `KIND:JOB:NAME` in the job store of a data dir, for a
+time. A store that cannot be written costs its keys, and never the job."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+
+from weft.errors import WeftError
+from weft.jobs.embedded import STORE
+from weft.jobs.store.contract import ProgressValue
+from weft.jobs.store.sqlite import SqliteJobStore
+from weft.telemetry import Log
+
+log = Log("weft.jobs.progress")
+
+
+class ProgressKeys:
+    """Of one data dir. The store is opened for each call: these are few, and minutes may lie between."""
+
+    def __init__(self, data_dir: Path, ttl_s: float) -> None:
+        """`ttl_s`: how long keys are told after they were last written."""
+        self._path = data_dir / STORE
+        self._ttl_s = ttl_s
+
+    def put(self, kind: str, job_id: str, values: Mapping[str, ProgressValue]) -> None:
+        """Writes the values of a job."""
+        try:
+            with closing(SqliteJobStore(self._path)) as store:
+                store.progress.put(kind, job_id, values, now=time.time(), ttl_s=self._ttl_s)
+        except (WeftError, OSError) as error:
+            log.warning("how far a job is cannot be written", kind=kind, job=job_id, why=error)
+
+    def get(self, kind: str, job_id: str) -> dict[str, ProgressValue]:
+        """What is known of a job, by key; nothing, if that was long ago."""
+        if not self._path.exists():
+            return {}
+        with closing(SqliteJobStore(self._path)) as store:
+            return store.progress.get(kind, job_id, now=time.time())

@@ -1,0 +1,45 @@
+"""How far jobs of other kinds than tasks are, in the file of the tasks: a refresh of proxies. Part of `SqliteJobStore`.
+
+progress   key (`KIND:JOB:NAME`), value, until: not told, and deleted some time, after that moment
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar
+
+from weft.jobs.store.contract import ProgressValue
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS progress (key TEXT PRIMARY KEY, value, until REAL NOT NULL) WITHOUT ROWID;
+"""
+_T = TypeVar("_T")
+
+
+class _File(Protocol):
+    def do(self, step: Callable[[sqlite3.Connection], _T]) -> _T: ...
+    def read(self, look: Callable[[sqlite3.Connection], _T]) -> _T: ...
+
+
+class SqliteProgress:
+    """See `contract.ProgressStore`."""
+
+    def __init__(self, file: _File) -> None:
+        self._file = file
+
+    def put(self, kind: str, job_id: str, values: Mapping[str, ProgressValue], *, now: float, ttl_s: float) -> None:
+        """Keeps these values of a job, all until the same moment; what is over is deleted with it."""
+        rows = [(f"{kind}:{job_id}:{name}", value, now + ttl_s) for name, value in values.items()]
+
+        def step(db: sqlite3.Connection) -> None:
+            db.execute("DELETE FROM progress WHERE until <= ?", (now,))
+            db.executemany("INSERT OR REPLACE INTO progress VALUES (?, ?, ?)", rows)
+
+        self._file.do(step)
+
+    def get(self, kind: str, job_id: str, *, now: float) -> dict[str, ProgressValue]:
+        """The values of a job by their keys."""
+        first, last = f"{kind}:{job_id}:", f"{kind}:{job_id};"  # what follows the colon
+        sql = "SELECT key, value FROM progress WHERE key >= ? AND key < ? AND until > ?"
+        return dict(self._file.read(lambda db: db.execute(sql, (first, last, now)).fetchall()))
