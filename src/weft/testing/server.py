@@ -170,7 +170,7 @@ async def serve(server: SyntheticServer, sockets: list[socket.socket], ready: Ca
     if options.duration_s is not None:
         loop.call_later(options.duration_s, stop.set)
     if options.until_eof:
-        loop.add_reader(0, lambda: None if os.read(0, 1024) else stop.set())
+        loop.add_reader(0, _heed, server, stop)
     ready()
     try:
         while not stop.is_set():
@@ -187,6 +187,17 @@ async def serve(server: SyntheticServer, sockets: list[socket.socket], ready: Ca
         for task in list(server.tasks):
             task.cancel()
         server.log.close()
+
+
+def _heed(server: SyntheticServer, stop: asyncio.Event) -> None:
+    """Who has started this process asks with a byte for a complete log, and is told when it is; the end of its pipe
+    ends the server."""
+    asked = os.read(0, 1024)
+    if not asked:
+        stop.set()
+        return
+    server.log.flush()
+    os.write(1, b"\n" * len(asked))
 
 
 def main() -> None:

@@ -13,8 +13,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from weft.testing.server import ServeOptions
 from weft.testing.sites import WorldSpec
 from weft.testing.world import World
 
-STOP_S = 10.0
+STOP_S = 60.0  # a server that is killed loses the end of its log
 
 
 class SyntheticWeb:
@@ -39,6 +40,7 @@ class SyntheticWeb:
         self.world = world
         self.arrivals_path = arrivals
         self._process = process
+        self._asking = threading.Lock()
 
     @property
     def port(self) -> int:
@@ -58,8 +60,19 @@ class SyntheticWeb:
         return self.world.resolve()
 
     def arrivals(self) -> list[Arrival]:
-        """The requests logged so far. The log is complete after `stop`; while running it is at most 0.2 s behind."""
+        """The requests that were answered so far; after `stop` also those that never were."""
+        with self._asking:
+            self._complete_log()
         return read_arrivals(self.arrivals_path)
+
+    def _complete_log(self) -> None:
+        """Has a running server write what it holds back."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        if self._process.poll() is None and stdin is not None and stdout is not None:
+            with suppress(BrokenPipeError):  # it is ending, and writes all then
+                stdin.write(b"\n")
+                stdin.flush()
+                stdout.readline()
 
     def expect(self, **plan: Any) -> Expectation:
         """The oracle's word for a crawl of this web; `plan` as in CrawlPlan, by default from this web's seeds."""
