@@ -25,6 +25,7 @@ from pathlib import Path
 
 import pytest
 from crawling import Crawler, audited, is_gone, until, weft
+from pace import patience
 
 from weft.crawl.folder import CrawlFolder
 from weft.frontier.requests import Finish, Gaps, Start, summed
@@ -117,7 +118,7 @@ def serving(folder: Path, campaign: Campaign) -> Iterator[tuple[World, Path]]:
     finally:
         server.send_signal(signal.SIGQUIT)  # what is under way is ended and logged
         try:
-            server.wait(30)
+            server.wait(patience(30))
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
@@ -211,7 +212,7 @@ def carry_out(campaign: Campaign, folder: Path) -> Story:
             _await_request(crawler, running, log)
             until(lambda: len({arrival.host for arrival in read_arrivals(log)}) == campaign.hosts, 300, "every site")
             running.terminate()
-            assert running.wait(120) in (0, 130), crawler.said
+            assert running.wait(patience(120)) in (0, 130), crawler.said
     return Story(campaign, crawler.data_dir, read_arrivals(log), kills)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from crawling import WEFT, environment, until
+from pace import patience
 
 from weft.client import Weft
 from weft.supervise import process
@@ -77,7 +78,7 @@ class Service:
         self, method: str, path: str, body: bytes | None = None, **headers: str
     ) -> tuple[int, dict[str, str], bytes]:
         """One plain HTTP request, with just these headers besides its length."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=patience(60))
         try:
             sent = {name.replace("_", "-"): value for name, value in headers.items()}
             connection.putrequest(method, path, skip_host="Host" in sent, skip_accept_encoding=True)
@@ -100,7 +101,7 @@ class Service:
 
     def open_stream(self, task_id: str) -> socket.socket:
         """A stream of events that nobody reads."""
-        stream = socket.create_connection(("127.0.0.1", self.port), timeout=60)
+        stream = socket.create_connection(("127.0.0.1", self.port), timeout=patience(60))
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         request = f"GET /scraping/tasks/{task_id}/events HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\n\r\n"
         stream.sendall(request.encode())

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from crawling import MANAGED, Crawler, until, weft
+from pace import patience
 
 from weft.records import Reason, Row
 from weft.supervise import process
@@ -72,7 +73,7 @@ def free_port() -> int:
 
 def scrape(port: int) -> str:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=patience(10)) as answer:
             return str(answer.read().decode())
     except OSError:
         return ""
@@ -128,7 +129,7 @@ def crawl(kind: str, web: SyntheticWeb, folder: Path) -> Run:
             return text if wanted <= set(served(text)) and 'kind="sitemap"' in text else None
 
         run.scraped = until(all_served, 120, "every documented series")
-        assert running.wait(240) == 0, run.crawler.said
+        assert running.wait(patience(240)) == 0, run.crawler.said
     run.said = json.loads(run.crawler.said)
     return run
 
@@ -312,7 +313,7 @@ def test_a_crawl_that_was_interrupted_tells_what_is_left(tmp_path: Path, presses
             crawler.pages_at_least(15)
             for _ in range(presses):
                 running.send_signal(signal.SIGINT)
-            assert running.wait(60) == 130
+            assert running.wait(patience(60)) == 130
     said = json.loads(crawler.said)
     status = said["status"]
     assert (said["exit_code"], status["state"], status["note"]) == (130, "interrupted", "interrupted")

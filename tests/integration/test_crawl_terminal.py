@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from crawling import WEFT, environment, until
+from pace import patience
 
 from weft.testing.web import SyntheticWeb, synthetic_web
 
@@ -147,7 +148,7 @@ def test_ctrl_c_leaves_the_summary_alone_on_the_screen(
         if presses == 2:
             until(lambda: "stopping:" in terminal.text(), 60, "the answer to the first")
             terminal.press(b"\x03")
-        assert terminal.process.wait(60) == 130
+        assert terminal.process.wait(patience(60)) == 130
         text = until(lambda: text if "The corpus is in" in (text := terminal.text()) else None, 20, "the summary")
         assert terminal.echoes(), "the terminal is as it was"
     assert not BOX.search(text), text
@@ -165,8 +166,8 @@ def test_a_crawl_that_ends_by_itself_and_one_that_is_watched_leave_no_rows(web: 
         watching = Terminal(100, 12, "watch", tmp_path / "data")
         try:
             until(lambda: "weft crawl · running" in watching.text(), 60, "the display of who watches")
-            assert terminal.process.wait(120) == 3
-            assert watching.process.wait(60) == 0
+            assert terminal.process.wait(patience(120)) == 3
+            assert watching.process.wait(patience(60)) == 0
             seen = until(lambda: text if "limit:" in (text := watching.text()) else None, 20, "its last line")
             text = until(lambda: text if "The corpus is in" in (text := terminal.text()) else None, 20, "the summary")
             assert watching.echoes() and terminal.echoes()

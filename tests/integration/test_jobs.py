@@ -150,7 +150,7 @@ def test_articles_at_once_with_the_delay_between_their_starts(tmp_path: Path) ->
             arrived = sorted(site.times("/article/"))
             assert len(sent) >= len(arrived) == 50
             assert min(after - before for before, after in pairwise(sent)) >= 0.1 - 1e-6
-            assert (arrived[-1] - arrived[0]) / 49 > 0.095
+            assert arrived[-1] - arrived[0] > 0.6 * 49 * 0.1, "half of it: each with a pace of its own"
             # One article after the other would take 50 s.
             assert time.monotonic() - began < patience(50 / 5)
 
@@ -161,8 +161,8 @@ def test_the_deadline_ends_a_task_with_what_it_has(tmp_path: Path) -> None:
     async def work() -> None:
         site = Articles([*(f"/article/{n}" for n in range(5)), *(f"/hang/{n}" for n in range(3))])
         async with site, serving(config_for(tmp_path)) as (service, _):
-            task = await submit(service, site.url, timeout_s=3.0)
-            strict = await submit(service, site.url, timeout_s=3.0, partial_results_ok=False)
+            task = await submit(service, site.url, timeout_s=patience(1))
+            strict = await submit(service, site.url, timeout_s=patience(1), partial_results_ok=False)
             done, failed = await ended(service, task), await ended(service, strict)
             assert (done.state, done.finish_reason) == (TaskState.PARTIAL, FinishReason.DEADLINE)
             assert (failed.state, failed.finish_reason) == (TaskState.FAILED, FinishReason.DEADLINE)
@@ -250,7 +250,8 @@ def test_a_batch_is_appended_to_before_and_while_it_runs(tmp_path: Path) -> None
 
 def test_a_site_that_fails_is_blocked_for_all_tasks_and_tried_again_once(tmp_path: Path) -> None:
     async def work() -> None:
-        config = config_for(tmp_path, breaker_failures=3, breaker_reset_seconds=2)
+        blocked_s = patience(1)
+        config = config_for(tmp_path, breaker_failures=3, breaker_reset_seconds=blocked_s)
         async with Articles([]) as site, serving(config) as (service, _):
             site.is_broken = True
             urls = [f"{site.url}{n}" for n in range(12)]
@@ -258,7 +259,7 @@ def test_a_site_that_fails_is_blocked_for_all_tasks_and_tried_again_once(tmp_pat
             await until(service, task, lambda status: status.progress.failed == 3)
             before, health = time.time(), await service.health()
             (blocked,) = health.blocked_domains
-            assert blocked.domain == "127.9.0.1" and before - 3 < blocked.until < before + 3
+            assert blocked.domain == "127.9.0.1" and before < blocked.until <= before + blocked_s
             assert health.is_healthy and health.errors_by_class == {"http_5xx": 3}
             other = await submit(service, f"{site.url}other", is_batch=True)
             site.is_broken = False
@@ -266,9 +267,9 @@ def test_a_site_that_fails_is_blocked_for_all_tasks_and_tried_again_once(tmp_pat
             done = await ended(service, task)
             assert (done.state, done.progress.completed, done.progress.failed) == (TaskState.PARTIAL, 9, 3)
             assert (await ended(service, other)).state is TaskState.COMPLETED
-            assert site.asked[asked][0] - site.asked[asked - 1][0] > 1.5, "nothing was asked while it was blocked"
-            await asyncio.sleep(1.1)
-            assert (await service.health()).blocked_domains == ()
+            assert site.asked[asked][0] - site.asked[asked - 1][0] > blocked_s / 2, "nothing was asked while blocked"
+            while (await service.health()).blocked_domains:
+                await asyncio.sleep(0.05)
 
     run(work())
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from crawling import Crawler, check_corpus, processes, weft
+from pace import patience
 
 from weft.crawl.pods.servers import managed_folder
 from weft.errors import BadInput
@@ -34,7 +35,7 @@ def test_a_crawl_with_a_password_runs_is_looked_at_and_resumes(tmp_path: Path) -
             (server,) = processes(crawler, running.pid, "server")
             assert PASSWORD.encode() not in Path(f"/proc/{server}/cmdline").read_bytes()
             running.terminate()
-            assert running.wait(60) == 130, crawler.said
+            assert running.wait(patience(60)) == 130, crawler.said
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         assert not [path for path in folder.rglob("*") if path.lstat().st_mode & 0o077]
         pages = len(crawler.pages())

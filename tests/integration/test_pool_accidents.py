@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pace import patience
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "pipelines"))
 import misbehaving
@@ -31,7 +32,7 @@ def weft(place: Path, *more: str, redirect: str = "") -> subprocess.CompletedPro
         env=os.environ | {"PYTHONPATH": path},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=patience(100),
     )
 
 

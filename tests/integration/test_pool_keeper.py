@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pace import patience
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "pipelines"))
 import misbehaving
@@ -124,7 +125,7 @@ def test_a_stopped_keeper_whose_parent_is_killed_ends_and_the_run_goes_on(tmp_pa
     try:
         until(lambda: gone(keeper, *workers))
         again = run.start("--resume")
-        again.wait(60)
+        again.wait(patience(60))
     finally:
         for pid in (keeper, *workers):
             process.kill(pid)
@@ -153,7 +154,7 @@ def test_what_a_dead_run_left_running_is_ended_by_the_next(tmp_path: Path) -> No
         until(lambda: gone(keeper, *workers))
         assert not gone(stray)
         again = run.start("--resume")
-        assert again.wait(60) == 0, run.told()
+        assert again.wait(patience(60)) == 0, run.told()
         assert "1 processes that it left were ended" in run.told()
         assert gone(stray)
         assert bystander.poll() is None
@@ -182,7 +183,7 @@ def test_a_fork_of_the_parent_has_no_part_in_the_lock(tmp_path: Path) -> None:
     assert parent.stdout is not None
     fork = int(parent.stdout.readline())
     try:
-        parent.wait(60)
+        parent.wait(patience(60))
         again = WorkerPool(misbehaving.double, workers=1, run_dir=tmp_path / "run", resume=True)
         assert [result.value for result in again.run([{"id": 1, "n": 1}, {"id": 2, "n": 2}])] == [2, 4]
         assert not gone(fork)

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from crawling import until
 from pace import patience
-from served_jobs import WEFT, served
+from served_jobs import WEFT, Served, served
 
 from weft.testing.web import SyntheticWeb, synthetic_web
 
@@ -22,16 +23,25 @@ def web() -> Iterator[SyntheticWeb]:
         yield web
 
 
+def kill_one(service: Served, module: str, count: int) -> None:
+    """Returns when it has its successor."""
+    killed: int = until(lambda: service.children(module), what=module)[0]
+    os.kill(killed, signal.SIGKILL)
+
+    def is_replaced() -> bool:
+        found = service.children(module)
+        return len(found) == count and killed not in found
+
+    until(is_replaced, what=f"{count} of {module}")
+
+
 def test_a_killed_worker_engine_or_supervisor_costs_no_page(web: SyntheticWeb, tmp_path: Path) -> None:
     order = {"url": f"http://127.1.0.1:{web.port}/", "max_depth": 9, "scope": "host", "max_concurrent_articles": 3}
     with served(tmp_path, "--workers", "2", "--job-delay-seconds", "0.05") as service:
         task = service.call("/scraping/async-scrape", order)["task_id"]
-        for module in ("weft.jobs.worker", "weft.engine.host"):
-            for pid in service.children(module)[:1]:
-                os.kill(pid, signal.SIGKILL)
-            time.sleep(0.5)
+        for module, count in (("weft.jobs.worker", 2), ("weft.engine.host", 1)):
+            kill_one(service, module, count)
             service.until(task, "PENDING", "RUNNING", "COMPLETED", "PARTIAL")
-        assert len(service.children("weft.jobs.worker")) == 2 and len(service.children("weft.engine.host")) == 1
         os.kill(service.process.pid, signal.SIGKILL)
         service.process.wait()
     with served(tmp_path, "--job-delay-seconds", "0") as service:  # as soon as the other's processes have gone

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from crawling import WEFT, environment, weft
 from exporting import make_crawl, page
+from pace import patience
 from rich.console import Console
 
 from weft.cli.display import Display
@@ -63,10 +64,10 @@ def on_terminal(*arguments: object, code: int = 0) -> str:
         stdout=theirs,
         stderr=theirs,
         env=environment(),
-        timeout=120,
+        timeout=patience(120),
     )
     os.close(theirs)
-    reader.join(60)
+    reader.join(patience(60))
     os.close(ours)
     assert process.returncode == code, b"".join(parts)
     return b"".join(parts).decode().replace("\r\n", "\n")
@@ -98,7 +99,7 @@ def test_get_shows_codes_on_a_terminal(crawl: Path) -> None:
 def test_get_gives_a_pipe_what_is_stored(crawl: Path) -> None:
     def piped(what: str) -> bytes:
         command = [*WEFT, "get", str(crawl), URL, what]
-        return subprocess.run(command, capture_output=True, check=True, env=environment(), timeout=120).stdout
+        return subprocess.run(command, capture_output=True, check=True, env=environment(), timeout=patience(120)).stdout
 
     assert f"one {EVIL} two" in piped("--text").decode()
     assert b"X-Evil: \x1b[31m\x9b\xe9\n" in piped("--headers")

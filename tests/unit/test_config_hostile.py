@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from pace import patience
 
 from weft.config import keys, load
 from weft.errors import BadConfig
@@ -153,7 +154,9 @@ def test_the_command_line_says_so_and_writes_nothing(tmp_path: Path) -> None:
         (["stats", bytes(tmp_path) + b"/\xe9"], "argument: '"),
         ([*crawl, "--config", alias], "alias.yaml:1: this value holds itself"),
     ):
-        ended = subprocess.run([sys.executable, "-m", "weft", *args], capture_output=True, text=True, timeout=60)
+        ended = subprocess.run(
+            [sys.executable, "-m", "weft", *args], capture_output=True, text=True, timeout=patience(60)
+        )
         assert ended.returncode == 2, ended
         assert told in ended.stderr
         assert "internal error" not in ended.stderr
