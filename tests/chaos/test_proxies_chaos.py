@@ -1,13 +1,15 @@
-"""A refresh over many proxies, most of them bad in some way: the right verdict for each."""
+"""Many proxies, most of them bad in some way: the right verdict for each, and the right pause after each failure."""
 
 from __future__ import annotations
 
 import os
 import random
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from crawling import Crawler, audited
 from pace import patience
 from proxying import EchoSite, Proxies, free_port, hangs, hijacks
 
@@ -17,6 +19,9 @@ from weft.fetch.proxies.probe import Probe
 
 FULL = bool(os.environ.get("WEFT_TEST_CHAOS"))
 ENTRIES = 3000 if FULL else 150
+PAGES = 300 if FULL else 40
+REST_S = 0.5
+ROUNDING_S = 0.001  # tinyproxy tells times cut to the millisecond
 
 
 @pytest.mark.usefixtures("proxies_here")
@@ -45,6 +50,30 @@ def test_of_many_proxies_each_gets_the_right_verdict(tmp_path: Path) -> None:
     assert len(found) == len(expected)
     for entry, works in expected.items():
         assert (not found[parse(entry).url]) == works, (entry, found[parse(entry).url])
+
+
+@pytest.mark.usefixtures("proxies_here")
+def test_a_proxy_that_fails_or_is_blocked_is_left_alone_for_its_time_and_then_asked_again(tmp_path: Path) -> None:
+    """By the proxies' own logs: twice as long each time. What the crawl itself logged says that it was polite."""
+    with EchoSite(pages=1) as site, Proxies(tmp_path) as running:
+        fine, blocked = running.tinyproxy("127.0.0.3"), running.tinyproxy("127.0.0.7")
+        locked = running.tinyproxy("127.0.0.8", "user another")
+        site.blocked = {"127.0.0.7"}
+        listed = tmp_path / "list.txt"
+        listed.write_text("".join(f"127.0.0.1:{one.port}\n" for one in (fine, blocked, locked)))
+        seeds = [f"{site.url}page/{number}" for number in range(PAGES)]
+        rests = ("--proxy-rest-seconds", REST_S, "--proxy-ban-seconds", REST_S)
+        crawler = Crawler(seeds, tmp_path, "--proxies", listed, *rests, delay_s=0.1)
+        assert crawler.run() == 0, crawler.said
+        for one in (blocked, locked):
+            waited = [(after - before).total_seconds() for before, after in pairwise(one.times("/page/"))]
+            assert len(waited) >= (4 if FULL else 1), f"it was not asked again: {waited}"
+            for number, seconds in enumerate(waited):
+                assert seconds > REST_S * 2 ** min(number, 4) - ROUNDING_S, waited
+            print(f"asked again after {waited} s")
+        assert len(fine.times("/page/")) > len(blocked.times("/page/")) + len(locked.times("/page/"))
+    report = audited(crawler.data_dir)
+    assert not report.violations and report.requests >= PAGES
 
 
 def test_a_list_of_a_hundred_thousand_lines_is_read_line_by_line() -> None:

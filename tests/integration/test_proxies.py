@@ -9,9 +9,11 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from crawling import Crawler, audited
 from jobs import config_for, ended, serving, submit
 from pace import patience
 from proxying import EchoSite, Proxies, free_port, hijacks
@@ -23,6 +25,7 @@ from weft.telemetry import read_snapshot
 
 pytestmark = pytest.mark.usefixtures("proxies_here")
 PAGES = 12
+CERTS = Path(__file__).parents[1] / "unit" / "fetch" / "certs"
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +127,23 @@ def test_too_few_proxies_are_tested_while_the_crawl_runs(tmp_path: Path, site: E
     assert sources["127.0.0.3"] >= len(tests)
 
 
+def test_a_crawl_through_tunnels_asks_once_for_each_page_and_politely(tmp_path: Path, proxies: Proxies) -> None:
+    """By the site's own log, and by `weft audit`: a CONNECT to a proxy is no request."""
+    delay_s = 0.2
+    both = [proxies.tinyproxy(f"127.0.0.{number}") for number in (3, 4)]
+    listed = tmp_path / "list.txt"
+    listed.write_text("".join(f"127.0.0.1:{one.port}\n" for one in both))
+    with EchoSite(pages=PAGES, certificate=CERTS / "self_signed.pem") as site:
+        crawler = Crawler([f"{site.url}page/0"], tmp_path, "--proxies", listed, "--no-tls-verify", delay_s=delay_s)
+        assert crawler.run() == 0, crawler.said
+        arrivals = site.arrivals
+    assert sorted(one.path for one in site.asked) == sorted(f"/page/{number}" for number in range(PAGES))
+    assert all(after - before >= delay_s for before, after in pairwise(arrivals)), "one clock for all proxies"
+    assert any("CONNECT" in line for one in both for line in one.requests())
+    report = audited(crawler.data_dir)
+    assert (report.requests, report.violations) == (len(arrivals), [])
+
+
 def test_a_task_that_asks_for_proxies_goes_through_them_and_another_does_not(
     tmp_path: Path, site: EchoSite, proxies: Proxies
 ) -> None:
@@ -207,6 +227,10 @@ def test_a_task_of_the_command_line_goes_through_proxies_whose_passwords_nobody_
         done = weft("jobs", "submit", f"{site.url}page/0", "--proxies", "--watch", "--json", "--server", service.url)
         task = json.loads(done.stdout)["task_id"]
         assert json.loads(done.stdout)["status"] == "COMPLETED"
+        saved = tmp_path / "pages.yaml"
+        saved.write_text(f"name: pages\nstart_urls: [{site.url}page/9]\nproxies: true\n")
+        weft("sites", "add", str(saved), "--data-dir", str(service.folder))
+        weft("sites", "run", "pages", "--watch", "--data-dir", str(service.folder))
         paths = [f"/scraping/tasks/{task}/{what}" for what in ("status", "results?include_errors=true")]
         paths += [f"/tasks/{task}", f"/tasks/{task}/pages?kind=error", "/service", "/new", "/metrics", "/healthz"]
         answers = [service.ask("GET", path) for path in paths]
@@ -214,7 +238,8 @@ def test_a_task_of_the_command_line_goes_through_proxies_whose_passwords_nobody_
     pages = [one for one in site.asked[before:] if one.path.startswith("/page")]
     assert {one.source for one in pages} == {"127.0.0.3"}, "nothing went out directly"
     asked = [line for line in fine.requests() if "GET" in line and "/test" not in line]
-    assert len(asked) >= len(pages) == 3, "two links from the first"
+    assert len(asked) >= len(pages) == 3 + 3, "two links from the first, and of the site all that come after"
+    assert any(line.endswith("/page/11 HTTP/1.1") for line in asked), "the site's run"
     logs = [path.read_text() for path in (tmp_path / "service").rglob("*.log")]
     figures = _figures(tmp_path / "service" / "engine" / "metrics")
     assert figures["weft_proxies_usable engine0"] == 1

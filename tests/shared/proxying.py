@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -33,8 +34,13 @@ class Asked(NamedTuple):
 class EchoSite:
     """Shows each request as its page; `/page/N` links on to the next, up to `pages`. Some sources are blocked."""
 
-    def __init__(self, addresses: tuple[str, ...] = ("127.0.0.1",), pages: int = 0) -> None:
+    def __init__(
+        self, addresses: tuple[str, ...] = ("127.0.0.1",), pages: int = 0, certificate: Path | None = None
+    ) -> None:
+        """`certificate`: it is served over TLS."""
         self.asked: list[Asked] = []
+        self.arrivals: list[float] = []  # of all requests, also those for robots.txt
+        self._scheme = "http" if certificate is None else "https"
         self.blocked: set[str] = set()
         self.pages = pages
         site = self
@@ -44,6 +50,7 @@ class EchoSite:
 
             def do_GET(self) -> None:
                 source = self.client_address[0]
+                site.arrivals.append(time.monotonic())
                 if self.path not in ("/robots.txt", "/sitemap.xml"):
                     site.asked.append(Asked(source, self.headers["Host"], self.path, time.monotonic()))
                 status, body = site.answer(source, self.path, str(self.headers))
@@ -59,6 +66,11 @@ class EchoSite:
         self._servers = [_Server((addresses[0], 0), Handler)]
         self.port = self._servers[0].server_address[1]
         self._servers += [_Server((address, self.port), Handler) for address in addresses[1:]]
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            for server in self._servers:
+                server.socket = context.wrap_socket(server.socket, server_side=True)
 
     def answer(self, source: str, path: str, headers: str) -> tuple[int, bytes]:
         """What it says to a request."""
@@ -73,7 +85,7 @@ class EchoSite:
     @property
     def url(self) -> str:
         """Its first page."""
-        return f"http://127.0.0.1:{self.port}/"
+        return f"{self._scheme}://127.0.0.1:{self.port}/"
 
     def __enter__(self) -> Self:
         for server in self._servers:
@@ -108,6 +120,11 @@ class Running(NamedTuple):
         """The lines of its own log that tell of a request."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return [line for line in text.splitlines() if "Request (file" in line or "connected to" in line]
+
+    def times(self, path: str) -> list[datetime]:
+        """When it was asked for what has this in its URL, by its own log."""
+        lines = [line.split() for line in self.requests() if path in line]
+        return [datetime.strptime(" ".join(words[1:4]), "%b %d %H:%M:%S.%f") for words in lines]
 
 
 class Proxies:

@@ -31,6 +31,13 @@ class ProxySection(Section, frozen=True, kw_only=True):
     pause_s: Annotated[
         Seconds, Tuning("least seconds between two tests of all proxies, also if too few are usable")
     ] = field(default=60.0, name="proxy_refresh_pause_seconds")
+    rest_s: Annotated[
+        Timeout, Tuning("seconds that a proxy rests after it has failed, twice as long each time, up to an hour")
+    ] = field(default=30.0, name="proxy_rest_seconds")
+    ban_s: Annotated[
+        Timeout,
+        Tuning("seconds that a proxy is not used at a site that blocks it, twice as long each time, up to 6 hours"),
+    ] = field(default=300.0, name="proxy_ban_seconds")
     timeout_s: Annotated[Timeout, Tuning("seconds that a proxy has for a test")] = field(
         default=10.0, name="proxy_test_timeout"
     )

@@ -66,6 +66,8 @@ class Settings(TypedDict, total=False):
     min_proxies: int
     proxy_refresh_seconds: float
     proxy_refresh_pause_seconds: float
+    proxy_rest_seconds: float
+    proxy_ban_seconds: float
     proxy_test_timeout: float
     proxy_chunk: int
     proxy_parallel_tests: int

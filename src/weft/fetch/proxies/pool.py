@@ -69,7 +69,7 @@ class ProxyPool:
         self._path, self._section, self._refresh = path, section, refresh
         self._is_list = not live_file.is_live_file(path)
         self._clock, self._wall = clock, wall
-        self.rotation = Rotation()
+        self.rotation = Rotation(rest_s=section.rest_s, ban_s=section.ban_s)
         self._read_from: tuple[Path, int] | None = None  # and when that was written
         self._next_look = self._next_say = self._next_refresh = 0.0
         self._thread: threading.Thread | None = None

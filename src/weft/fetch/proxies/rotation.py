@@ -88,7 +88,16 @@ class _Site:
 class Rotation:
     """The proxies of one crawl or service; from one thread."""
 
-    def __init__(self, proxies: Iterable[Proxy] = (), chance: random.Random | None = None) -> None:
+    def __init__(
+        self,
+        proxies: Iterable[Proxy] = (),
+        chance: random.Random | None = None,
+        *,
+        rest_s: float = FIRST_REST_S,
+        ban_s: float = FIRST_BAN_S,
+    ) -> None:
+        """`rest_s`, `ban_s`: how long the first rest of a proxy and its first ban at a site last."""
+        self._rest_s, self._ban_s = rest_s, ban_s
         self._standings: dict[str, Standing] = {}
         self._tiers: dict[int, list[Standing]] = {}
         self._sites: dict[str, _Site] = {}
@@ -164,12 +173,12 @@ class Rotation:
         if outcome is Outcome.UNREACHED:
             standing.unreached.add(domain)
             if len(standing.unreached) < UNREACHED_TO_FAIL:
-                standing.bans[domain] = (now + FIRST_REST_S, 0.0)
+                standing.bans[domain] = (now + self._rest_s, 0.0)
                 return
             outcome = Outcome.FAILED
         if outcome is Outcome.FAILED:
             standing.failures += 1
-            rest_s = min(LONGEST_REST_S, FIRST_REST_S * 2 ** (standing.failures - 1))
+            rest_s = min(LONGEST_REST_S, self._rest_s * 2 ** (standing.failures - 1))
             standing.rests_until = max(standing.rests_until, now + rest_s)
             self.rests += 1
             return
@@ -177,7 +186,7 @@ class Rotation:
         standing.unreached.clear()
         standing.latency_s += _WEIGHT * (took_s - standing.latency_s)
         if outcome is Outcome.BLOCKED:
-            length_s = min(LONGEST_BAN_S, max(FIRST_BAN_S, 2 * standing.bans.get(domain, (0.0, 0.0))[1]))
+            length_s = min(LONGEST_BAN_S, max(self._ban_s, 2 * standing.bans.get(domain, (0.0, 0.0))[1]))
             standing.bans[domain] = (now + length_s, length_s)
             self.bans += 1
         else:
