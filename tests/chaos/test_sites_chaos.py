@@ -25,7 +25,8 @@ from supervised import System
 from weft import Supervisor
 from weft.jobs.model import Lane
 from weft.jobs.sites.files import site_of
-from weft.jobs.sites.registry import SiteRegistry, SiteStatus
+from weft.jobs.sites.registry import SiteRegistry
+from weft.jobs.sites.status import SiteStatus
 from weft.jobs.store.contract import SiteLedger
 
 FULL = bool(os.environ.get("WEFT_TEST_CHAOS"))

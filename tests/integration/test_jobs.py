@@ -19,8 +19,9 @@ from pace import patience
 from weft.errors import BadInput
 from weft.frontier.requests import Start, read_events
 from weft.jobs import overview
-from weft.jobs.embedded import ENGINE, EmbeddedJobService
+from weft.jobs.embedded import EmbeddedJobService
 from weft.jobs.errors import KeyReused, QueueFull, TaskFinished, TaskUnknown
+from weft.jobs.layout import ENGINE
 from weft.jobs.model import FinishReason, Task, TaskSpec, TaskState
 from weft.jobs.service import JobEvent, Status, Submission
 from weft.jobs.store.contract import Idempotency

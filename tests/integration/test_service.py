@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from crawling import environment, until, weft
@@ -257,7 +258,7 @@ def test_health_and_figures_are_told(service: Service) -> None:
     assert len(series) == len(set(series)), "Prometheus refuses a series that is there twice"
 
 
-@pytest.mark.parametrize(("cases", "examples"), [(5_000, 800) if CHAOS else (300, 18)])
+@pytest.mark.parametrize(("cases", "examples"), [(5_000, 800) if CHAOS else (300, 12)])
 def test_the_document_and_the_service_agree(
     service: Service, site: str, cases: int, examples: int, tmp_path: Path
 ) -> None:
@@ -268,6 +269,7 @@ def test_the_document_and_the_service_agree(
     elsewhere.
     """
     before = {task.task_id for task in service.client.tasks()}
+    _add_site(service, name="saved", start_urls=[f"{site}/alone/saved"], max_depth=0)
     ids = [service.client.submit(f"{site}/alone/{name}", max_depth=0).task_id for name in "abcdef"]
     done = subprocess.run(
         [Path(sys.executable).parent / "schemathesis", "--config-file", _schema_config(tmp_path), "run",
@@ -282,6 +284,27 @@ def test_the_document_and_the_service_agree(
     assert found is not None and int(found[1]) == int(found[2]) >= cases, done.stdout
     taken = {task.task_id for task in service.client.tasks()} - before - {*ids}
     assert len(taken) >= cases / 100, "some orders were accepted"
+
+
+def _add_site(service: Service, **file: Any) -> None:
+    body = json.dumps(file).encode()
+    status, _, answer = service.ask("POST", "/scraping/sites", body, Content_Type="application/json")
+    assert status == 201, answer
+
+
+def test_the_results_of_a_sites_run_are_those_of_its_task(service: Service, site: str) -> None:
+    _add_site(service, name="one-page", start_urls=[f"{site}/alone/run"], max_depth=0)
+    status, _, answer = service.ask("POST", "/scraping/sites/one-page/run")
+    task_id = json.loads(answer)["task_id"]
+    assert (status, service.client.wait(task_id, timeout=patience(30), progress=False).status) == (202, "COMPLETED")
+    assert [page.url for page in service.client.pages(task_id)] == [f"{site}/alone/run"]
+
+    def reports() -> list[Any]:
+        found: list[Any] = json.loads(service.ask("GET", "/scraping/sites/one-page/reports")[2])["reports"]
+        return found
+
+    until(lambda: bool(reports()), what="the report")
+    assert (reports()[0]["task"], reports()[0]["counts"]["new"]) == (task_id, 1)
 
 
 def _schema_config(folder: Path) -> Path:

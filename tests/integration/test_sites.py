@@ -18,7 +18,8 @@ from site_web import SiteWeb, linked
 
 from weft.jobs.sites.changes import ChangeReport
 from weft.jobs.sites.files import site_of
-from weft.jobs.sites.registry import SiteRegistry, SiteStatus
+from weft.jobs.sites.registry import SiteRegistry
+from weft.jobs.sites.status import SiteStatus
 
 DAY = 86_400.0
 NOT_PAGES = ("/robots.txt", "/sitemap.xml")

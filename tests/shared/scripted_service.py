@@ -47,6 +47,7 @@ class ScriptedService:
         self.fails: Exception | None = None  # what the next calls raise
         self.problems: tuple[str, ...] = ()
         self.webhooks = ScriptedWebhooks(self)
+        self.sites: Any = None  # a test that asks for them gives some
         self._news = asyncio.Event()
 
     # ── what a test makes happen ───────────────────────────────────────────────────────────────────────────────────

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.panel import Panel
 
-    from weft.jobs.sites.registry import SiteStatus
+    from weft.jobs.sites.status import SiteStatus
 
 Watch = Callable[[Sequence["SiteStatus"]], None]
 COLUMNS = ("site", "state", "pages", "failed", "queued", "pages/s", "success", "next run")

@@ -13,7 +13,8 @@ from weft.cli.output import output_flags, print_document, shown
 from weft.errors import BadInput
 
 if TYPE_CHECKING:
-    from weft.jobs.sites.registry import SiteRegistry, SiteStatus
+    from weft.jobs.sites.registry import SiteRegistry
+    from weft.jobs.sites.status import SiteStatus
 
 WATCH_S = 0.5
 STOP_S = 10.0
@@ -51,12 +52,12 @@ def _registry(data_dir: str | None, config_file: str | None) -> SiteRegistry:
 @_site_flags
 def list_(data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool) -> int:
     """List the sites that were added."""
-    import msgspec
+    from weft.jobs.sites.documents import file_document
 
     with _registry(data_dir, config_file) as registry:
         files = [registry.file(name) for name in registry.names()]
     if as_json:
-        print_document({"sites": [_without_secrets(msgspec.to_builtins(file)) for file in files]})
+        print_document({"sites": [file_document(file) for file in files]})
         return 0
     for file in files:
         needs = f"  after {', '.join(file.depends_on)}" if file.depends_on else ""
@@ -216,12 +217,12 @@ def stop(
 @_site_flags
 def changes(name: str, limit: int, data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool) -> int:
     """Print which pages were new, changed, gone or moved in the last runs of a site."""
-    import msgspec
+    from weft.jobs.sites.documents import document
 
     with _registry(data_dir, config_file) as registry:
         found = registry.reports(name, limit)
     if as_json:
-        print_document({"site": name, "reports": [_facts(msgspec.to_builtins(one)) for one in found]})
+        print_document({"site": name, "reports": [document(one) for one in found]})
         return 0
     for report in found:
         if not quiet:
@@ -236,39 +237,15 @@ def changes(name: str, limit: int, data_dir: str | None, config_file: str | None
 
 
 def _tell(found: list[SiteStatus], as_json: bool, only: dict[str, str] | None = None) -> int:
-    import msgspec
-
     from weft.cli.site_display import table
+    from weft.jobs.sites.documents import document
 
     if as_json:
-        print_document({"sites": [_facts(msgspec.to_builtins(one)) for one in found]})
+        print_document({"sites": [document(one) for one in found]})
     else:
         click.echo(table(found))
     judged = [one for one in found if only is None or one.name in only]
     return 0 if all(one.health.is_healthy and not (only and one.waits_for) for one in judged) else 1
-
-
-def _facts(document: dict[str, Any]) -> dict[str, Any]:
-    """A document with its times as all others have them."""
-    from weft.store.export.facts import iso
-
-    times = {"at", "paused_until"}
-    found: dict[str, Any] = {}
-    for name, value in document.items():
-        if isinstance(value, dict):
-            found[name] = _facts(value)
-        elif value is not None and (name in times or name.endswith("_at")):
-            found[name] = iso(value)
-        else:
-            found[name] = value
-    return found
-
-
-def _without_secrets(file: dict[str, Any]) -> dict[str, Any]:
-    """A webhook's headers may hold secrets: they are never shown."""
-    if file.get("webhook", {}).get("headers"):
-        file["webhook"] = {**file["webhook"], "headers": dict.fromkeys(file["webhook"]["headers"], "***")}
-    return file
 
 
 def _at(moment: float | None) -> str:

@@ -41,19 +41,21 @@ from weft.jobs.documents import check_order
 from weft.jobs.errors import EngineAway, TaskFinished, TaskUnknown
 from weft.jobs.feed import Feeds
 from weft.jobs.health import Monitor
+from weft.jobs.layout import ENGINE, STORE
 from weft.jobs.model import STARTED, FinishReason, Task, TaskState, new_task_id
 from weft.jobs.overview import Overview
 from weft.jobs.results import StoredResults
 from weft.jobs.runner import ENGINE_S, Runner
 from weft.jobs.service import Health, JobEvent, Latest, Records, Results, Status, Submission, Timeline
+from weft.jobs.sites.model import SiteFile
+from weft.jobs.sites.registry import SiteRegistry
 from weft.jobs.sites.scheduler import SiteScheduler
+from weft.jobs.sites.service import Sites
 from weft.jobs.store.contract import Finish, JobStore, Listing, Submitted
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.jobs.webhooks.dispatcher import Dispatcher
 from weft.jobs.webhooks.service import Webhooks
 
-STORE = "jobs.db"
-ENGINE = "engine"  # the engine's folder in the service's
 FRESH_S = 0.05  # so old may a standing be that is shown
 STATUS_S = 3.0  # so long is an engine waited for that is being started again
 
@@ -83,6 +85,8 @@ class EmbeddedJobService:
         self._monitor = Monitor(self.store, self.engine, config.jobs, self._engine_dir, clock)
         self._overview = Overview(self.store, self.engine, self._engine_dir, clock)
         self.webhooks = Webhooks(self.store, clock)
+        registry = SiteRegistry(data_dir, clock=clock, store=self.store)
+        self.sites = Sites(registry, self._check_site, self.runner.wake, clock)
         self._dispatcher = Dispatcher(
             self.store, self._engine_dir, config.fetch, lambda: self.runner.epoch, clock=clock
         )
@@ -151,6 +155,11 @@ class EmbeddedJobService:
         except Gone as gone:
             raise EngineAway(str(gone)) from None
         return self._task(task_id, owner)
+
+    def _check_site(self, file: SiteFile) -> None:
+        """BadInput for a site whose runs would be refused as orders are."""
+        self._checked(file.start_urls)
+        check_proxies(file.spec, proxies_of(self._config))
 
     def _checked(self, given: Sequence[str]) -> list[str]:
         """The URLs in their canonical form, each once; BadInput for the first that cannot be asked for."""

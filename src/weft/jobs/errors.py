@@ -4,6 +4,8 @@ WeftError
 └── JobError
     ├── TaskUnknown      no such task, or another key's: 404
     ├── NoWebhook        the task was ordered without one: 404
+    ├── SiteUnknown      no such site, or another key's (a BadInput, too): 404
+    ├── SiteConflict     the site's name is taken, or it is in use (a BadInput, too): 409
     ├── TaskFinished     the task has ended, or is in a state that does not allow this: 409
     ├── KeyReused        the idempotency key stands for another request: 409
     ├── QueueFull        as many tasks wait as may: 429, again after `retry_after_s`
@@ -13,7 +15,7 @@ WeftError
 
 from __future__ import annotations
 
-from weft.errors import WeftError
+from weft.errors import BadInput, WeftError
 
 
 class JobError(WeftError):
@@ -34,6 +36,18 @@ class NoWebhook(JobError):
     def __init__(self, task_id: str) -> None:
         super().__init__(f"the task {task_id[:64]} was ordered without a webhook")
         self.task_id = task_id
+
+
+class SiteUnknown(JobError, BadInput):
+    """There is no such site, or it is another key's: nobody learns which."""
+
+    def __init__(self, name: str, hint: str = "") -> None:
+        super().__init__(f"there is no site {name[:100]!r}{hint}")
+        self.name = name
+
+
+class SiteConflict(JobError, BadInput):
+    """What a site is now does not allow what was asked."""
 
 
 class TaskFinished(JobError):

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from weft.errors import WeftError
-from weft.jobs.embedded import STORE
+from weft.jobs.layout import STORE
 from weft.jobs.store.contract import ProgressValue
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.telemetry import Log

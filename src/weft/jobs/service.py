@@ -10,13 +10,16 @@ of them raise `JobError`s (errors.py), and `BadInput` for what a caller can corr
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
 from weft.jobs.model import ErrorClass, Progress, Task, TaskSpec, TaskState
 from weft.jobs.store.contract import Idempotency, Listing, Submitted, Totals
 from weft.jobs.webhooks.service import WebhookService
+
+if TYPE_CHECKING:  # it looks at tasks as this room's callers do
+    from weft.jobs.sites.service import SiteService
 
 
 class Submission(Struct, frozen=True, kw_only=True):
@@ -168,6 +171,10 @@ class Health(Struct, frozen=True, kw_only=True):
 
 class JobService(Protocol):
     """What a front door calls."""
+
+    @property
+    def sites(self) -> SiteService:
+        """Saved scrapes that run by their schedules."""
 
     @property
     def webhooks(self) -> WebhookService:

@@ -28,8 +28,8 @@ from weft.errors import Missing
 from weft.fetch.proxies.live import is_live_file
 from weft.fetch.proxies.pool import check as check_proxies
 from weft.jobs.crawls import engine_settings
-from weft.jobs.embedded import ENGINE
 from weft.jobs.health import WORKERS_FAULTS
+from weft.jobs.layout import ENGINE
 from weft.jobs.worker import WorkerOrder, log_name
 from weft.supervise.child import RestartPolicy
 from weft.supervise.probe import Patience, Probe

@@ -21,7 +21,8 @@ from weft import __version__
 from weft.config import ServiceConfig
 from weft.errors import Missing, WeftError
 from weft.jobs.crawls import proxies_of
-from weft.jobs.embedded import ENGINE, EmbeddedJobService
+from weft.jobs.embedded import EmbeddedJobService
+from weft.jobs.layout import ENGINE
 from weft.supervise.process import set_name
 from weft.telemetry import Log, Slot, log_to_file
 

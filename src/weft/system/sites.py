@@ -7,7 +7,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from weft.jobs.sites.registry import SiteHealth, SiteRegistry, SiteStatus
+from weft.jobs.sites.registry import SiteRegistry
+from weft.jobs.sites.status import SiteHealth, SiteStatus
 
 STOP_S = 10.0
 

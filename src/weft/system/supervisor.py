@@ -26,7 +26,7 @@ import msgspec
 from weft.config import ServiceConfig, load_service
 from weft.engine.channel import Peer, Server, socket_path
 from weft.errors import BadInput, WeftError
-from weft.jobs.embedded import ENGINE
+from weft.jobs.layout import ENGINE
 from weft.supervise import leftovers, process
 from weft.supervise.graph import Graph, Kept
 from weft.supervise.held import Identity

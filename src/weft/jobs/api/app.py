@@ -27,6 +27,7 @@ from weft.jobs.api.health import HealthRoutes
 from weft.jobs.api.keys import Keyring
 from weft.jobs.api.problems import Refusal, invalid_fields, problem_of
 from weft.jobs.api.settings import ApiSettings
+from weft.jobs.api.sites import SiteRoutes, site_schema
 from weft.jobs.api.streams import Places
 from weft.jobs.api.tasks import TaskRoutes
 from weft.jobs.api.webhooks import WebhookReplay, WebhookRoutes
@@ -63,6 +64,7 @@ def create_app(service: JobService, settings: ApiSettings, panels: Sequence[Pane
     app.include_router(tasks.router())
     app.include_router(CompatRoutes(service, settings, tasks.rate, places).router())
     app.include_router(WebhookRoutes(service).router())
+    app.include_router(SiteRoutes(service, settings, tasks.rate).router())
     app.include_router(HealthRoutes(service, places, figures).router())
     for error, handler in _HANDLERS.items():
         app.add_exception_handler(error, handler)
@@ -117,6 +119,7 @@ def document(app: FastAPI, has_keys: bool) -> dict[str, Any]:
     for name, model in models.items():
         schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
         components["schemas"] |= {**schema.pop("$defs", {}), name: schema}
+    components["schemas"] |= site_schema()
     for unused in ("HTTPValidationError", "ValidationError"):
         components["schemas"].pop(unused, None)
     if has_keys:
@@ -168,8 +171,16 @@ async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     said = {404: "there is no such route", 405: "this route does not have that method"}
     headers = dict(error.headers or {})
+    if error.status_code == 405 and (methods := _methods(request)):
+        headers["Allow"] = ", ".join(methods)
     refusal = Refusal(error.status_code, said.get(error.status_code, str(error.detail)), headers=headers)
     return _told(request, refusal)
+
+
+def _methods(request: Request) -> list[str]:
+    """What a path can be asked for: the router names the methods of one of its routes alone."""
+    path = getattr(request.scope.get("route"), "path", "")
+    return sorted(method.upper() for method in request.app.openapi()["paths"].get(path, ()))
 
 
 async def _mistake(request: Request, error: Exception) -> Response:  # noqa: ARG001 (the gate logs it)

@@ -15,7 +15,16 @@ import msgspec
 from starlette.responses import Response
 
 from weft.errors import BadInput, DiskFull, ServerAway, ServerFull, WeftError
-from weft.jobs.errors import EngineAway, KeyReused, NoWebhook, QueueFull, TaskFinished, TaskUnknown
+from weft.jobs.errors import (
+    EngineAway,
+    KeyReused,
+    NoWebhook,
+    QueueFull,
+    SiteConflict,
+    SiteUnknown,
+    TaskFinished,
+    TaskUnknown,
+)
 
 MEDIA_TYPE = "application/problem+json"
 _PHRASES = {status.value: status.phrase for status in HTTPStatus} | {
@@ -71,9 +80,9 @@ def problem_of(error: WeftError) -> Refusal:
     """The answer for an error that the service raises."""
     said = str(error)
     match error:
-        case TaskUnknown() | NoWebhook():
+        case TaskUnknown() | NoWebhook() | SiteUnknown():
             return Refusal(404, said)
-        case TaskFinished() | KeyReused():
+        case TaskFinished() | KeyReused() | SiteConflict():
             return Refusal(409, said)
         case QueueFull():
             return Refusal(429, said, retry_after_s=error.retry_after_s)

@@ -50,13 +50,13 @@ def _parsed(text: str) -> Any:
     return json.loads(text) if text.lstrip().startswith("{") else yaml_file.parsed(text)
 
 
-def site_of(given: Any, now: float, folder: Path = Path()) -> SiteFile:
-    """A site of what a file holds, checked; `folder` is that of files that it names."""
+def site_of(given: Any, now: float, folder: Path | None = None) -> SiteFile:
+    """A site of what a file holds, checked; `folder` is that of files that it names. None: it may name none."""
     if not isinstance(given, dict):
         raise BadInput("holds no site: `name` and `start_urls` are expected")
     _check_names(given)
     given = dict(given)
-    if isinstance(given.get("extract"), str):
+    if folder is not None and isinstance(given.get("extract"), str):
         try:
             given["extract"] = rules_file(str(folder / given["extract"]))
         except ValueError as error:

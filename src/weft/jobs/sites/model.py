@@ -103,6 +103,7 @@ class Site(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     file: SiteFile
     added_at: float
+    owner: str = ""  # the id of the API key that has added it, and that its runs belong to
     next_at: float | None = None  # of its schedule
     wanted_at: float | None = None  # a run was asked for, or came due, and has not begun
     task: str = ""  # the run that is under way

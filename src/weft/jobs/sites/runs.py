@@ -36,7 +36,7 @@ def begin(ledger: SiteLedger, now: float, *, has_proxies: bool = False) -> dict[
     for site in list(ledger.sites.values()):
         if model.is_ready(site, ledger.sites, now, has_proxies=has_proxies):
             spec, urls = _order(ledger, site)
-            task = Task(id=new_task_id(), owner="", url=urls[0], url_count=len(urls), spec=spec, created_at=now)
+            task = Task(id=new_task_id(), owner=site.owner, url=urls[0], url_count=len(urls), spec=spec, created_at=now)
             ledger.submit(task, urls)
             ledger.put(msgspec.structs.replace(site, task=task.id, wanted_at=None, is_stopping=False))
             begun[site.name] = task.id

@@ -1,0 +1,114 @@
+"""A site as people and programs see it: how it is, and how its run is, or its last one. Pure."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from weft.jobs.service import Status
+from weft.jobs.sites import model
+from weft.jobs.sites.changes import ChangeReport
+from weft.jobs.sites.model import Site, SiteFile
+
+PROXIES = "proxies"  # what a site waits for that uses them, while there are too few
+
+
+class SiteHealth(Struct, frozen=True, kw_only=True):
+    """How a site is: of its run while it runs, else of its last one."""
+
+    site: str
+    state: model.State
+    is_healthy: bool
+    breaker: str
+    pages: int
+    success_rate: float | None
+    errors_by_class: dict[str, int]
+    failures: int  # runs in a row that did not end well
+    last_success_at: float | None
+    paused_until: float | None
+    message: str
+
+
+class SiteStatus(Struct, frozen=True, kw_only=True):
+    """A site at one moment."""
+
+    name: str
+    state: model.State
+    health: SiteHealth
+    schedule: str | None
+    next_at: float | None
+    depends_on: tuple[str, ...]
+    waits_for: tuple[str, ...]  # sites, or `proxies`
+    task: str  # of its run, or of its last one; empty: it has never run
+    last_state: str
+    last_ended_at: float | None
+    runs: int
+    pages: int
+    failed: int
+    queued: int
+    in_flight: int
+    pages_per_s: float
+    changes: dict[str, int]  # of its last run: how many pages were new, changed, gone, moved
+
+
+class SiteView(Struct, frozen=True):
+    """A site at one moment, and its file."""
+
+    status: SiteStatus
+    file: SiteFile
+
+
+def site_status(
+    site: Site, sites: model.Sites, live: Status | None, report: ChangeReport | None, now: float
+) -> SiteStatus:
+    """A site among others. `live`: how its run stands; `report`: of its last one."""
+    last = site.last
+    progress = live.progress if live is not None else None
+    return SiteStatus(
+        name=site.name, state=site.state(now), health=_health(site, live, now), schedule=site.file.schedule,
+        next_at=site.next_at, depends_on=site.file.depends_on,
+        waits_for=_waits_for(site, sites, now),
+        task=site.task or (last.task if last else ""), last_state=str(last.state) if last else "",
+        last_ended_at=last.ended_at if last else None, runs=site.runs,
+        pages=progress.completed if progress else (last.pages if last else 0),
+        failed=progress.failed if progress else sum(last.errors_by_class.values()) if last else 0,
+        queued=progress.queued if progress else 0, in_flight=progress.in_flight if progress else 0,
+        pages_per_s=live.pages_per_s if live else 0.0, changes=report.counts if report else {},
+    )  # fmt: skip
+
+
+def _waits_for(site: Site, sites: model.Sites, now: float) -> tuple[str, ...]:
+    if site.wanted_at is None:
+        return ()
+    others = tuple(model.waits_for(site, sites))
+    is_proxied = site.file.proxies and model.is_ready(site, sites, now, has_proxies=True)
+    return (PROXIES,) if is_proxied else others
+
+
+def _health(site: Site, live: Status | None, now: float) -> SiteHealth:
+    last = site.last
+    if live is not None and live.progress.ended:
+        pages, rate, errors = live.progress.completed, live.progress.success_rate, live.errors_by_class
+    elif last is not None:
+        pages, rate, errors = last.pages, last.success_rate, last.errors_by_class
+    else:
+        pages, rate, errors = 0, None, {}
+    return SiteHealth(
+        site=site.name, state=site.state(now), is_healthy=not site.failures, breaker=site.breaker, pages=pages,
+        success_rate=rate, errors_by_class=errors, failures=site.failures, last_success_at=site.last_success_at,
+        paused_until=site.paused_until, message=_said(site, now),
+    )  # fmt: skip
+
+
+def _said(site: Site, now: float) -> str:
+    """What is wrong with a site, for a person."""
+    if not site.failures or site.last is None:
+        return ""
+    last = site.last
+    errors = ", ".join(f"{kind} {count:,}" for kind, count in sorted(last.errors_by_class.items()))
+    why = last.message or errors or str(last.reason)
+    said = f"its last run ended {last.state} ({why})"
+    if site.failures > 1:
+        said += f", as {site.failures - 1} before it"
+    if site.paused_until is not None and now < site.paused_until:
+        said += f"; paused, tried again in {site.paused_until - now:,.0f} s"
+    return said
