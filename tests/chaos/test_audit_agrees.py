@@ -26,6 +26,7 @@ from pathlib import Path
 import pytest
 from crawling import Crawler, audited, is_gone, until, weft
 from pace import patience
+from ports import free_port
 
 from weft.crawl.folder import CrawlFolder
 from weft.frontier.requests import Finish, Gaps, Start, summed
@@ -101,10 +102,7 @@ class Story:
 @contextmanager
 def serving(folder: Path, campaign: Campaign) -> Iterator[tuple[World, Path]]:
     """A calm web on nginx, and its log."""
-    with socket.socket() as one:
-        one.bind(("127.1.0.1", 0))
-        port = int(one.getsockname()[1])
-    world = World(WorldSpec(hosts=campaign.hosts, pages=campaign.pages, seed=12, port=port))
+    world = World(WorldSpec(hosts=campaign.hosts, pages=campaign.pages, seed=12, port=free_port()))
     config = nginx.write(world, folder / "site").config
     text, log = config.read_text(), folder / "arrivals.log"
     assert "access_log off;" in text
@@ -112,7 +110,7 @@ def serving(folder: Path, campaign: Campaign) -> Iterator[tuple[World, Path]]:
     config.write_text(text.replace("access_log off;", f"{form}\n  access_log {log} arrivals;"))
     server = subprocess.Popen(["nginx", "-c", str(config)], stderr=subprocess.DEVNULL)
     try:
-        until(lambda: _answers(port), 60, "nginx")
+        until(lambda: _answers(world.spec.port), 60, "nginx")
         log.write_text("")  # what the question above has left there
         yield world, log
     finally:

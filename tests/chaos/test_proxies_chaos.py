@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from crawling import Crawler, audited
 from pace import patience
-from proxying import EchoSite, Proxies, free_port, hangs, hijacks
+from ports import free_port
+from proxying import EchoSite, Proxies, hangs, hijacks
 
 from weft.config import FetchSection, ProxySection
 from weft.fetch.proxies.entry import parse, parse_list

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 from crawling import until
 from pace import patience
+from ports import free_port
 from receiver import Received, receiver
 from served_http import Service, service_in
 from shifted_clock import ShiftedClock
@@ -32,7 +32,7 @@ HOUR_S = 3600.0
 
 def test_every_event_arrives_in_order_whatever_was_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ShiftedClock(tmp_path / "clock", monkeypatch)
-    port = _free_port()
+    port = free_port()
     with (
         synthetic_web(hosts=TASKS, pages=TASKS * PAGES, profile="calm", seed=4) as web,
         service_in(tmp_path / "service", "--workers", "2", "--job-delay-seconds", "0.01") as service,
@@ -122,8 +122,3 @@ def _call(service: Service, method: str, path: str, body: Any = None) -> Any:
         return json.loads(found) if status in (200, 202) else None
 
     return until(ask, what=path)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])

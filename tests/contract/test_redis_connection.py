@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import redis
 from pace import patience
+from ports import free_port
 from server_kills import kill_written
 
 from weft import __version__
@@ -53,12 +54,6 @@ def refusal(url: str, settings: RedisSettings = QUICK) -> str:
     assert SECRET not in str(caught.value)
     assert "\n" not in str(caught.value)
     return str(caught.value)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import threading
 import time
@@ -13,16 +12,11 @@ from pathlib import Path
 
 import pytest
 from pace import patience
+from ports import free_port
 
 from weft.crawl.start import prepare
 from weft.errors import Busy
 from weft.testing.web import synthetic_web
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def scrape(port: int) -> str:

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from typing import Any
 import pytest
 from crawling import MANAGED, Crawler, until, weft
 from pace import patience
+from ports import free_port
 
 from weft.records import Reason, Row
 from weft.supervise import process
@@ -63,12 +63,6 @@ class Run:
 
     def log(self, name: str) -> list[str]:
         return (self.crawler.data_dir / "logs" / f"{name}.log").read_text().splitlines()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def scrape(port: int) -> str:

@@ -179,7 +179,7 @@ def test_files_that_are_cut_plain_or_of_one_gzip_member_give_what_is_in_them(tmp
         (["--set", "items.from=nowhere"], "nowhere is not there"),
         (["--set", "items.from=empty"], "empty holds no pages"),
         (["--set", "items.from=page.html"], "is no WARC file"),
-        (["--set", "items.from=empty", "--set", "collect.min_wrods=3"], "holds no pages"),
+        (["--set", "items.from=empty", "--set", "collect.min_wrods=3"], "did you mean 'min_words'?"),
     ],
 )
 def test_bad_input_is_one_message(tmp_path: Path, arguments: list[str], said: str) -> None:

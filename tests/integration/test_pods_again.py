@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from crawling import Crawler, weft
-from test_recrawl import free_port, has_changed
+from ports import free_port
+from test_recrawl import has_changed
 
 from weft.testing.judge import judge
 from weft.testing.web import synthetic_web

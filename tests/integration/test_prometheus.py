@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import threading
 import time
@@ -19,6 +18,7 @@ from typing import Any
 
 import pytest
 from pace import patience
+from ports import free_port
 
 from weft.crawl.start import prepare
 from weft.supervise.node import NodeMetrics
@@ -86,12 +86,6 @@ def test_promtool_accepts_the_shipped_configuration() -> None:
         [program("promtool"), "check", "config", str(ROOT / "deploy/prometheus.yml")], capture_output=True, text=True
     )
     assert checked.returncode == 0, checked.stderr
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def get(url: str) -> str:

@@ -16,7 +16,8 @@ import pytest
 from crawling import Crawler, audited
 from jobs import config_for, ended, serving, submit
 from pace import patience
-from proxying import EchoSite, Proxies, free_port, hijacks
+from ports import free_port
+from proxying import EchoSite, Proxies, hijacks
 from served_http import service_in
 
 from weft.errors import BadInput

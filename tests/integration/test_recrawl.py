@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ports import free_port
 from warcio.archiveiterator import ArchiveIterator
 
 from weft.testing.web import SyntheticWeb, synthetic_web
@@ -22,12 +22,6 @@ def weft(*args: str, allowed: int = 0) -> dict[str, Any]:
     assert done.returncode == allowed, done.stderr
     result: dict[str, Any] = json.loads(done.stdout)
     return result
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def crawl(web: SyntheticWeb, folder: Path, *flags: str, allowed: int = 0) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def test_curl_as_in_the_readme(service: Service, site: str) -> None:
 
     if shutil.which("curl") is None:
         pytest.skip("no curl is here")
-    order = json.dumps({"url": f"{site}/slow/", "max_depth": 1, "max_concurrent_articles": 2})
+    order = json.dumps({"url": f"{site}/slow/", "max_depth": 1, "max_concurrent_articles": 1})
     made = json.loads(curl("-H", "Content-Type: application/json", "-d", order, f"{service.url}/scraping/async-scrape"))
     status, results, task = (service.url + made["links"][name] for name in ("status", "results", "cancel"))
     found = until(lambda: json.loads(curl(results))["results"], what="a page while it runs")

@@ -51,8 +51,9 @@ def test_two_at_once_double_nothing_and_down_leaves_nothing(system: System) -> N
     pids = system.pids()
     assert set(pids) == {"redis", "engine", "api"} and all(row["healthy"] for row in system.status().values())
     assert system.up()["started"] is False and system.pids() == pids
+    found = set(system.processes())
     of_engine = set(process.children(pids["engine"]))  # its parsers
-    assert set(system.processes()) - of_engine == {system.supervisor, *pids.values()}
+    assert found - of_engine == {system.supervisor, *pids.values()}
 
     refused = weft("serve", "--port", "0", "--data-dir", system.folder)
     assert refused.returncode == 2 and "`weft down` stops it" in refused.stderr
@@ -107,7 +108,9 @@ def test_what_a_killed_supervisor_leaves_is_found_and_no_stranger_is(
     again = system.pids()
     assert not set(again.values()) & set(pids.values()) and stranger.poll() is None
     os.kill(again["api"], signal.SIGSTOP)
-    os.kill(system.supervisor, signal.SIGKILL)
+    supervisor = system.supervisor
+    os.kill(supervisor, signal.SIGKILL)
+    until(lambda: process.has_ended(supervisor), 10, "the end of the supervisor")
     (system.folder / kept.FILE).write_bytes(b"\0 not what was written")
     assert system.status() == {}
     assert len(system.down()["stopped"]) >= 1

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from pace import patience
+from ports import free_port
 
 from weft.config import ServicesSection
 from weft.errors import BadInput, Missing, WeftError
@@ -21,11 +22,6 @@ from weft.supervise.external import External
 from weft.supervise.redis_server import RedisServer, ping
 from weft.system.redis import POLICY, redis_of
 from weft.system.supervisor import Supervisor
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
 
 
 @pytest.fixture

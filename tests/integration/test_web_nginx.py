@@ -11,18 +11,13 @@ from pathlib import Path
 
 import pytest
 from pace import patience
+from ports import free_port
 
 from weft.testing import nginx, pages
 from weft.testing.sites import WorldSpec
 from weft.testing.world import World
 
 pytestmark = pytest.mark.usefixtures("nginx_here")
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.1.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 @pytest.fixture

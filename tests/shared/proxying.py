@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from pace import patience
+from ports import free_port
 
 
 class Asked(NamedTuple):
@@ -63,9 +64,8 @@ class EchoSite:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._servers = [_Server((addresses[0], 0), Handler)]
-        self.port = self._servers[0].server_address[1]
-        self._servers += [_Server((address, self.port), Handler) for address in addresses[1:]]
+        self.port = free_port()
+        self._servers = [_Server((address, self.port), Handler) for address in addresses]
         if certificate is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(certificate)
@@ -100,14 +100,6 @@ class EchoSite:
 
 class _Server(ThreadingHTTPServer):
     request_queue_size = 256
-
-
-def free_port() -> int:
-    """One that nobody listens at."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 class Running(NamedTuple):

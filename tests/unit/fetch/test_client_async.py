@@ -16,7 +16,7 @@ from weft.fetch.async_client import AsyncClient
 
 from .wire_server import Server, Visit, page
 
-SECTION = FetchSection(connect_timeout_s=0.5, read_timeout_s=0.5, total_timeout_s=1)
+HASTY = FetchSection(connect_timeout_s=0.5, read_timeout_s=0.5, total_timeout_s=1)
 PATIENT = FetchSection(connect_timeout_s=patience(1), read_timeout_s=patience(1), total_timeout_s=patience(1))
 
 
@@ -32,8 +32,8 @@ async def _never(visit: Visit) -> None:
     await visit.wait_for_the_end()
 
 
-def client(handles: int = 10) -> AsyncClient:
-    return AsyncClient(SECTION, refusal=lambda a: "no" if a == "127.0.0.2" else None, handles=handles)
+def client(handles: int = 10, section: FetchSection = PATIENT) -> AsyncClient:
+    return AsyncClient(section, refusal=lambda a: "no" if a == "127.0.0.2" else None, handles=handles)
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -65,9 +65,11 @@ def test_more_than_there_are_handles(server: Server) -> None:
 def test_errors_are_results(server: Server) -> None:
     async def work() -> None:
         async with client() as web:
-            urls = ["http://127.0.0.1:1/", "http://127.0.0.2/", "nonsense", server.url("/never")]
+            urls = ["http://127.0.0.1:1/", "http://127.0.0.2/", "nonsense"]
             results = await asyncio.gather(*map(web.get, urls))
-            assert [result.error for result in results] == ["connect", "address", "other", "timeout"]
+            assert [result.error for result in results] == ["connect", "address", "other"]
+        async with client(section=HASTY) as web:
+            assert (await web.get(server.url("/never"))).error == "timeout"
 
     run(work())
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 from pace import patience
-from proxying import EchoSite, Proxies, free_port, hangs, hijacks, speaks_socks4
+from ports import free_port
+from proxying import EchoSite, Proxies, hangs, hijacks, speaks_socks4
 
 from weft.config import FetchSection
 from weft.fetch.proxies.client import ProxyClient

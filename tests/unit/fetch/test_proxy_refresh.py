@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from pace import patience
-from proxying import EchoSite, Proxies, free_port, hangs, hijacks
+from ports import free_port
+from proxying import EchoSite, Proxies, hangs, hijacks
 
 from weft.config import FetchSection, ProxySection
 from weft.errors import BadInput, Busy, WeftError

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from pace import patience
-from proxying import EchoSite, Proxies, free_port
+from ports import free_port
+from proxying import EchoSite, Proxies
 
 from weft.errors import BadInput
 from weft.fetch.proxies.refresh import last_job
