@@ -60,6 +60,9 @@ class ServicesSection(Section, frozen=True, kw_only=True):
         "engine",
         "api",
     )
+    crawls: Annotated[
+        Texts, Help("configuration files of crawls that `weft up` runs besides, each to its end; with a `seed_file`")
+    ] = ()
     redis_url: Annotated[
         str | None,
         Help("Redis that `weft up` uses, and never stops if it runs already; none: Weft runs one of its own"),

@@ -49,7 +49,8 @@ class Graph:
 
     def named(self, name: str) -> list[Kept]:
         """The service of that name, or those of that group: `api` is `api0` and `api1`, too."""
-        return [one for one in self._services if name in (one.name, one.name.rstrip("0123456789"))]
+        exact = [one for one in self._services if one.name == name]
+        return exact or [one for one in self._services if one.name.rstrip("0123456789") == name]
 
     def with_needs(self, services: Iterable[Kept]) -> list[Kept]:
         """These, and all that they need, in order of dependency."""
@@ -106,5 +107,7 @@ def state_of(service: Kept) -> str:
             return "waiting"
         return "back-off" if service.starts else "starting"
     if child.state is State.DEAD:
+        if service.is_done:
+            return "done"
         return "failed" if not service.was_stopped else "stopped"
     return str(child.state.value)

@@ -67,6 +67,7 @@ class Verdict(enum.Enum):
     BY_TIME = "by time"  # a failure, unless it had run for long enough
     HARMLESS = "harmless"  # no failure: it did its work, or the cause lies elsewhere
     FINAL = "final"  # it would end the same way again: given up at once
+    DONE = "done"  # it has done all that it had to: it is not started again, and counts as healthy
 
 
 class Ask(enum.Enum):
@@ -162,6 +163,7 @@ class Service:
         self.last_error = ""  # what went wrong last, in one line; it stays when that is over
         self.starts = 0
         self.was_stopped = False  # its end was requested: it was not given up
+        self.is_done = False  # it had an end of its own
         self._clock = clock
         self._environment = environment
         self._words = words
@@ -182,7 +184,9 @@ class Service:
 
     @property
     def healthy(self) -> bool:
-        """It runs and shall go on, and the last health check was good."""
+        """It runs and shall go on, and the last health check was good; or it is done."""
+        if self.is_done:
+            return True
         is_there = self._held is not None and self.child.state is not State.STOPPING
         return is_there and self.report.health is Health.HEALTHY
 
@@ -275,9 +279,14 @@ class Service:
         else:
             self.begin_anew()
 
+    def be_done(self) -> None:
+        """Before its first start: there is nothing left for it to do."""
+        self.is_done = True
+        self.child.stop()
+
     def begin_anew(self) -> None:
         """One that has ended, or was given up, is to be started again."""
-        self.was_stopped = False
+        self.was_stopped = self.is_done = False
         self.child = Child(self.name, self._policy, clock=self._clock)
 
     def could_not_start(self, why: str) -> None:
@@ -341,10 +350,12 @@ class Service:
         self.last_words = held.words() or (self._words() if how.signal is None else "")
         held.close()
         asked = self.child.state is State.STOPPING
-        if not asked and not (how.signal == signal.SIGKILL and was_unhealthy):
-            self.last_error = f"{how}: {self.last_words.splitlines()[-1]}" if self.last_words else str(how)
         verdict = Verdict.BY_TIME if asked else self._judge(how)
-        self.child.exited(how, failed=False if verdict is Verdict.HARMLESS else None, final=verdict is Verdict.FINAL)
+        self.is_done = verdict is Verdict.DONE
+        if not asked and not self.is_done and not (how.signal == signal.SIGKILL and was_unhealthy):
+            self.last_error = f"{how}: {self.last_words.splitlines()[-1]}" if self.last_words else str(how)
+        is_final = verdict in (Verdict.FINAL, Verdict.DONE)
+        self.child.exited(how, failed=False if verdict is Verdict.HARMLESS else None, final=is_final)
 
 
 def _stderr(command: Command) -> int | None:

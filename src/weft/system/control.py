@@ -85,7 +85,8 @@ def wait_until_up(data_dir: Path, watch: Callable[[SystemState], None], name: st
             time.sleep(POLL_S)
             continue
         watch(found)
-        wanted = [row for row in found.services if name in (None, row.name, row.name.rstrip("0123456789"))]
+        exact = [row for row in found.services if name in (None, row.name)]
+        wanted = exact or [row for row in found.services if row.name.rstrip("0123456789") == name]
         for row in wanted:
             if row.state == "failed" and (name is not None or found.is_up):  # else its supervisor ends, and says why
                 raise WeftError(f"{row.name} was given up: {row.last_error}; `weft logs {row.name}` has more")

@@ -7,6 +7,7 @@ is the service's own (`supervise/service.py`).
     redis    our own server in DATA_DIR/redis, or one that runs already; needs nothing
     engine   runs all tasks; needs nothing
     api      the workers that answer requests, and the runner in one of them; needs the engine
+    crawl-NAME   a crawl of the configuration, until it has finished; needs nothing
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft.config import ServiceConfig
+from weft.crawl.service import DeclaredCrawl, declared_crawls
 from weft.jobs.services import ENGINE_LOG, Api, engine_of, worker_log
 from weft.supervise.graph import Kept
 from weft.supervise.redis_server import end_leftovers
@@ -65,9 +67,20 @@ def declared(config: ServiceConfig, environment: Mapping[str, str]) -> dict[str,
         return Made(served.workers, served.url, served.close)
 
     workers = [worker_log(config, index) for index in range(config.server.workers)]
+    crawls = declared_crawls(config.services.crawls)
     found = (
         Declaration("redis", redis, (redis_log,), clean_up=lambda: end_leftovers(folder)),
         Declaration("engine", engine, (log_dir / ENGINE_LOG,)),
         Declaration("api", api, workers, needs=("engine",)),
+        *(Declaration(one.name, _made_of(one, environment), one.logs) for one in crawls),
     )
     return {one.name: one for one in found}
+
+
+def wanted(config: ServiceConfig) -> list[str]:
+    """What `weft up` runs: the services that are named, and all crawls."""
+    return [*config.services.services, *(one.name for one in declared_crawls(config.services.crawls))]
+
+
+def _made_of(crawl: DeclaredCrawl, environment: Mapping[str, str]) -> Callable[[Mapping[str, Made]], Made]:
+    return lambda _: Made((crawl.service(environment),))

@@ -35,7 +35,7 @@ from weft.system import state as kept
 from weft.system.figures import Figures
 from weft.system.proxies import ProxyKeeping
 from weft.system.recorder import Recorder
-from weft.system.services import Declaration, Made, declared
+from weft.system.services import Declaration, Made, declared, wanted
 from weft.system.sites import SiteScrapers
 from weft.system.state import SystemState
 from weft.telemetry import Log
@@ -75,6 +75,7 @@ class Supervisor(SiteScrapers):
         self._lock = -1
         self._mark = ""
         self._declared: dict[str, Declaration] = {}
+        self._wanted = wanted(self.config)
         self._proxies = ProxyKeeping(self.config)
         self._figures = Figures(self.data_dir / ENGINE / "metrics")
 
@@ -151,7 +152,7 @@ class Supervisor(SiteScrapers):
         self._is_waiting = True
         try:
             while not self._asked.wait(LOOK_S):
-                if until_failure and (failed := [one for one in self._services() if one.has_ended]):
+                if until_failure and (failed := [one for one in self._services() if one.has_ended and not one.healthy]):
                     raise _failure(failed[0])
         finally:
             self._is_waiting = False
@@ -163,7 +164,7 @@ class Supervisor(SiteScrapers):
         with self._mutex:
             self._make([name])
             for service in self._graph.with_needs(self._graph.named(name)):
-                if service.has_ended:
+                if service.has_ended and not service.healthy:
                     service.restart()
         self._wait_for([name], timeout_s)
 
@@ -173,10 +174,10 @@ class Supervisor(SiteScrapers):
 
     def start_all(self, names: Sequence[str] | None = None) -> None:
         """All of the configuration's, at the same time; or of these."""
-        wanted = list(self.config.services.services if names is None else names)
+        chosen = list(self._wanted if names is None else names)
         with self._mutex:
-            self._make(wanted)
-        self._wait_for(wanted, None)
+            self._make(chosen)
+        self._wait_for(chosen, None)
         self._is_up = True
 
     def is_alive(self, name: str) -> bool:
@@ -239,7 +240,7 @@ class Supervisor(SiteScrapers):
             return {name: made.url for name, made in self._made.items() if made.url}
 
     def _state(self) -> SystemState:
-        idle = [name for name in self.config.services.services if name not in self._made]
+        idle = [name for name in self._wanted if name not in self._made]
         return self._recorder.state(self._graph, self.urls, idle, self._proxies.row(), is_up=self._is_up)
 
     # ── proxies ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -313,7 +314,9 @@ class Supervisor(SiteScrapers):
                 found = [service for name in names for service in self._graph.named(name)]
                 if self._asked.is_set() or self._graph.is_stopping or not found:
                     raise Stopping("the services are being stopped")
-                failed = [service for service in self._graph.with_needs(found) if service.has_ended]
+                failed = [
+                    service for service in self._graph.with_needs(found) if service.has_ended and not service.healthy
+                ]
             if failed:
                 raise _failure(failed[0])
             if all(service.healthy for service in found):
@@ -409,6 +412,6 @@ def _failure(service: Kept) -> WeftError:
     """Why a service was given up: what it refuses is the user's to correct."""
     said = service.last_words.splitlines() if isinstance(service, Service) else []
     kind, _, message = (said[-1] if said else "").partition(": ")
-    if kind in ("BadInput", "Busy", "Missing") and message:
+    if kind in ("BadInput", "BadConfig", "Busy", "Missing") and message:
         return BadInput(f"{service.name}: {message}")
     return WeftError(service.failure)

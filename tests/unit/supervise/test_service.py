@@ -17,6 +17,7 @@ from pace import patience
 
 from weft.supervise import process
 from weft.supervise.child import RestartPolicy
+from weft.supervise.graph import state_of
 from weft.supervise.held import Adopted, Identity
 from weft.supervise.process import Exit
 from weft.supervise.service import HEALTHY, Ask, Command, Health, Moving, Report, Service, Verdict
@@ -191,6 +192,18 @@ def test_an_end_that_is_final_is_not_tried_again_and_a_harmless_one_is_no_failur
     harmless = keep(Service("one", python("raise SystemExit(2)"), policy=QUICK, judge=lambda _: Verdict.HARMLESS))
     until(harmless, lambda: harmless.child.starts > QUICK.max_failures + 2)
     assert harmless.child.failures == 0
+
+
+def test_one_that_is_done_is_healthy_and_not_started_again_unless_it_is_told_to(keep: Keep) -> None:
+    service = keep(Service("one", python("pass"), judge=lambda _: Verdict.DONE))
+    until(service, lambda: service.has_ended)
+    assert service.healthy and state_of(service) == "done" and not service.last_error and service.child.starts == 1
+    service.restart()
+    until(service, lambda: service.starts == 2 and service.has_ended)
+    early = keep(Service("two", python("pass")))
+    early.be_done()
+    early.act()
+    assert early.healthy and early.has_ended and not early.starts
 
 
 def test_begun_anew_it_is_started_again(keep: Keep) -> None:
