@@ -17,7 +17,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))  # the harness of the service
 from browsing import Open, missing
 from pace import patience
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 # Nothing of its own may go out: there is no network beyond this machine, and there are no updates here.
 FLAGS = (
@@ -33,6 +33,7 @@ def browser() -> Iterator[Browser]:
     if program is None:
         missing("chromium")
     with sync_playwright() as playwright:
+        expect.set_options(timeout=patience(5) * 1000)  # a context's own limit is not for these
         browser = playwright.chromium.launch(executable_path=program, args=list(FLAGS), timeout=patience(30) * 1000)
         yield browser
         browser.close()

@@ -37,7 +37,9 @@ class Site(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         status = 404 if self.path in ("/robots.txt", "/gone") else 500 if self.path == "/fails" else 200
-        links = [*HOSTILE, "/gone", "/fails", *(f"/page/{number}" for number in range(600))] if self.path == "/" else []
+        links = (
+            [*HOSTILE, "/gone", "/fails", *(f"/page/{number}" for number in range(3000))] if self.path == "/" else []
+        )
         time.sleep(0.05 if self.path.startswith("/page") else 0)
         title = HOSTILE.get(self.path, f"Page {self.path}")
         body = f"<meta charset=utf-8><title>{title}</title><h1>Goods</h1><p class=price>12</p>" + "".join(

@@ -29,7 +29,7 @@ from weft.testing.web import synthetic_web
 FULL = bool(os.environ.get("WEFT_TEST_CHAOS"))
 TASKS, KILLS = (20, 30) if FULL else (4, 3)
 PAUSE_S = (0.3, 2.2) if FULL else (0.4, 1.0)
-DEADLINES_S = (4.0, 36.0) if FULL else (1.5, 3.0)
+DEADLINES_S = (4.0, 36.0) if FULL else (patience(0.4), patience(0.7))
 LATE_S = 5.0 if FULL else patience(5.0)  # the promise is for a machine that does nothing else
 PARTS = ("weft.jobs.worker", "weft.engine.host")
 

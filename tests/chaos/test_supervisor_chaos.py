@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crawling import until
 from pace import patience
 from supervised import System
 
@@ -56,6 +57,7 @@ class Campaign:
         before = self._healthy()[name]["pid"]
         time.sleep(self._chance.uniform(0, 0.3))
         os.kill(before, signal.SIGKILL)
+        until(lambda: process.has_ended(before), what=f"the end of {name}")  # when its last write is on the disk
         began, limit = time.monotonic(), time.monotonic() + patience(20)
         while True:
             row = self._status()[name]
@@ -94,18 +96,23 @@ class Campaign:
 
     def _status(self) -> dict[str, dict[str, Any]]:
         """What it tells must be so: a process that it names was there when it was asked."""
-        lived = {pid: process.command_line(pid) for pid in process.pids()}
+        lived = self._running()
         found = self.system.status()
-        now = {pid: process.command_line(pid) for pid in process.pids()}
+        now = self._running()
         for name, row in found.items():
             pid = row["pid"]
             assert pid not in self._strangers
             if pid is not None:
+                assert pid in lived or pid in now, (name, row)
                 command = " ".join(lived.get(pid) or now.get(pid) or ())
-                is_launching = "die_with_parent" in command
-                assert is_launching or any(word in command for word in COMMANDS[name]), (name, row, command)
+                is_launching, is_ending = "die_with_parent" in command, not command
+                is_its_own = any(word in command for word in COMMANDS[name])
+                assert is_launching or is_ending or is_its_own, (name, row, command)
             assert pid is not None or not row["healthy"]
         return found
+
+    def _running(self) -> dict[int, tuple[str, ...]]:
+        return {pid: process.command_line(pid) for pid in process.pids() if not process.has_ended(pid)}
 
     def _nothing_doubled(self) -> None:
         self._healthy()

@@ -143,10 +143,11 @@ async def test_what_failed_is_sent_again_with_the_same_id(
     with receiver(answer, answer, 200) as to:
         async with running(tmp_path, clock) as (service, site):
             task = await submit(service, site.url, max_depth=0, webhook=hook(to))
-            await ended(service, task)
+            began = clock()
             first = await until(service, task, has_failed(1))
             assert said in first.hook.last_error and first.hook.cursor == -1
-            assert first.hook.next_at is not None and first.hook.next_at > clock() + DELAYS_S[0] / 2
+            assert first.hook.next_at is not None and first.hook.next_at > began + DELAYS_S[0] / 2
+            await ended(service, task)
             clock.ahead_s += DELAYS_S[0] + 1
             await until(service, task, has_failed(2))
             assert len(to.received) == 2, "nothing overtakes what has failed, and no redirect is followed"
@@ -208,7 +209,7 @@ async def test_a_day_of_failures_is_enough_and_the_task_is_kept_for_it(tmp_path:
             while service.store.get(task.id) is not None:
                 assert time.monotonic() < limit
                 await asyncio.sleep(0.05)
-    assert TRIED_S - 60 < clock.ahead_s < TRIED_S + 60 and len(to.received) > len(DELAYS_S)
+    assert TRIED_S - patience(12) < clock.ahead_s < TRIED_S + 60 and len(to.received) > len(DELAYS_S)
     assert len({one.id for one in to.received}) == 1
 
 
