@@ -53,6 +53,10 @@ TEMPLATES = 256
 KNOWN = 200  # URLs of a host that are met again and again
 FRESH = "0fresh0"  # in a link: a number of the server's own, another for each answer
 SLUGS = ("archive", "report", "weaving", "catalogue", "letters", "review", "journal", "pictures")
+NO_NGINX = (
+    "benchmarks: half-new needs nginx, which puts new links into every page, and none is on the PATH: "
+    "run scripts/tools, then `. scripts/path` in this shell, and try again"
+)
 ADDRESSES = [address(number) for number in range(3 * HOSTS + 1)]
 
 
@@ -221,11 +225,14 @@ class Server:
 @contextmanager
 def served(folder: Path, flavour: Flavour, port: int, core: int) -> Iterator[Server]:
     """nginx with one worker, on one core; where there is none, a server in Python, said so."""
+    nginx = shutil.which("nginx")
+    if nginx is None and flavour == "half-new":
+        print(NO_NGINX, file=sys.stderr)
+        sys.exit(2)
     (folder / "logs").mkdir(exist_ok=True)
     (folder / "private.log").unlink(missing_ok=True)
     config = folder / f"{flavour}.conf"
     config.write_text(_config(folder, flavour, port))
-    nginx = shutil.which("nginx")
     if nginx is not None:
         command = [nginx, "-c", str(config), "-p", str(folder)]
     else:
