@@ -265,9 +265,9 @@ def with_skipped_extension(origin: str, links: list[str]) -> list[str]:
     if "".join(links).count(".") == len(links) * origin.count("."):
         return []  # no path has a dot
     longest = -_LONGEST_EXTENSION - 1
-    return [
-        url for url in links if (dot := url.rfind(".", longest)) >= 0 and url[dot + 1 :].lower() in SKIPPED_EXTENSIONS
-    ]
+    ends = {url[url.rfind(".", longest) + 1 :] for url in links}  # of most pages one, `html`
+    skipped = tuple([f".{end}" for end in ends if end.lower() in SKIPPED_EXTENSIONS])
+    return [url for url in links if url.endswith(skipped)] if skipped else []
 
 
 def by_origin(links: Iterable[str]) -> dict[str, list[str]]:

@@ -205,7 +205,8 @@ def pattern_of(url: str) -> str | None:
     """The URL without its numbers and parameter values; None if it has neither."""
     at = url.index("/", 8)
     path, mark, query = url[at:].partition("?")
-    if not mark and not _NUMBERS.search(path):
-        return None
+    plain, numbers = _NUMBERS.subn("0", path)
+    if not mark:
+        return url[:at] + plain if numbers else None
     names = "&".join(sorted(part.partition("=")[0] for part in query.split("&")))
-    return url[:at] + _NUMBERS.sub("0", path) + mark + names
+    return url[:at] + plain + mark + names

@@ -31,7 +31,10 @@ class Private:
     def masked(self, request: bytes) -> bytes:
         """The request with those values masked, in its head only."""
         lower = request.lower()
-        if not any(start in lower for start in self._starts):  # most requests; the pattern takes ten times as long
-            return request
+        for start in self._starts:
+            if start in lower:
+                break
+        else:
+            return request  # most; the pattern takes ten times as long
         head, end, body = request.partition(b"\r\n\r\n")
         return self._header.sub(rb"\n\1 " + MASK, head) + end + body

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+from base64 import b32encode
+from hashlib import sha1
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from warcio.archiveiterator import ArchiveIterator
 from warcio.checker import Checker
 
 from weft.records import FetchResult
-from weft.store.warc import NOT_MODIFIED, SAME_PAYLOAD, RecordMaker, payload_digest
+from weft.store.warc import NOT_MODIFIED, SAME_PAYLOAD, RecordMaker, base32, payload_digest
 from weft.store.warc_read import Record, parse
 
 UUID4 = re.compile(r"<urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-8[0-9a-f]{3}-[0-9a-f]{12}>\Z")
@@ -188,3 +190,12 @@ def test_body_and_other_headers_survive_byte_for_byte(body: bytes, headers: list
     assert record.block == head + body
     assert record.http().body == body
     assert record.http().headers == tuple((f"X-{name}", value.strip()) for name, value in headers)
+
+
+@given(st.binary(min_size=20, max_size=20))
+def test_a_digest_in_base32_is_what_the_standard_library_makes_of_it(digest: bytes) -> None:
+    assert base32(digest) == b32encode(digest).decode()
+
+
+def test_a_payload_digest_is_the_bodys_sha1() -> None:
+    assert payload_digest(b"hello") == "sha1:" + b32encode(sha1(b"hello", usedforsecurity=False).digest()).decode()

@@ -16,6 +16,7 @@ from pathlib import Path
 
 MAX_DEATHS = 2
 _LAYOUT = struct.Struct("<QQ")  # beats, the item that is being parsed (0: none)
+_put = struct.Struct("<Q").pack_into
 
 
 class Suspects:
@@ -65,14 +66,14 @@ class Suspects:
     def beat(self) -> None:
         """The loop is alive."""
         self._beats += 1
-        struct.pack_into("<Q", self._map, 0, self._beats)
+        _put(self._map, 0, self._beats)
 
     def close(self) -> None:
         """Lets the file go."""
         self._map.close()
 
     def _mark(self, item: int) -> None:
-        struct.pack_into("<Q", self._map, 8, item)
+        _put(self._map, 8, item)
 
 
 def pulse(folder: Path) -> tuple[int, int]:
