@@ -3,8 +3,9 @@
     python benchmarks/pages.py [--corpus DIR] [--texts 1000000]
 
 `pages`: the corpus of `weft demo` (made if none is given) through `weft pipeline run pages` with one worker; what a run
-over one page takes, the median of three, is subtracted, since it is start-up. `texts`: short texts, one in ten a near copy of an earlier one,
-through sketches and the de-duplication in one process, with the memory of its own at a tenth of them and at the end.
+over one page takes, the median of three, is subtracted, since it is start-up. `texts`: short texts, one in ten a near
+copy of an earlier one, through sketches and the de-duplication in one process, with the memory of its own at a tenth of
+them and at the end.
 Prints one JSON object; exits 1 when a core does fewer than 300 pages a second, or the memory grows with the texts.
 """
 

@@ -97,8 +97,8 @@ class Parsing:
         """Pages, redirects, and any answers for sitemaps.
 
         All pages are parsed, then the links of all are followed, then all are stored: one step for several pages finds
-        its code and data in the processor's caches, which all steps for each page in turn do not (6 % of a page with eight
-        at a time, 11 % with 32).
+        its code and data in the processor's caches, which all steps for each page in turn do not (6 % of a page with
+        eight, 4 % more with 32).
         """
         pages = list[_Read]()
         for answer in answers:
