@@ -324,7 +324,10 @@ def test_a_pod_of_a_version_that_knew_one_crawl_goes_on(pod: Pod) -> None:
     numbers = pod.client.hgetall("n")
     pod.client.hset("clock", mapping={"last": numbers[b"last"]})
     pod.client.hdel("n", "last", "turn")
-    pod.client.rename("due:1", "due")
+    pod.client.zunionstore("due", ["due:1", "slow:1", "unknown:1"])
+    pod.client.delete("due:1", "slow:1", "unknown:1")
+    for key in ("s:a", "s:b"):
+        pod.client.hdel(key, "c", "l")
     pod.client.zrem("due", two.key)  # its place is in use
     pod.client.delete("soon", "ring", "stride", "numbers")
     pod.client.hdel("c:1", "queued", "leased", "weight", "section")
@@ -449,10 +452,12 @@ def test_a_crawl_has_a_time_for_the_sites_where_something_of_it_waits_and_for_no
     frontier.admit(1, [*pages("a", 1), *pages("b", 2)])
     out = frontier.claim("me", 9)
     frontier.admit(other, pages("a", 2))
-    assert set(pod.client.zrange("due:1", 0, -1)) == {b"b"}
-    assert set(pod.client.zrange(f"due:{other}", 0, -1)) == {b"a"}
+    assert set(pod.client.zrange("unknown:1", 0, -1)) == {b"b"}
+    assert set(pod.client.zrange(f"unknown:{other}", 0, -1)) == {b"a"}
     finished(frontier, *out)
     assert set(pod.client.zrange("due:1", 0, -1)) == {b"b"}
+    assert set(pod.client.zrange(f"due:{other}", 0, -1)) == {b"a"}, "it is in one line for all crawls"
+    assert not pod.client.exists("unknown:1", f"unknown:{other}")
 
 
 def test_leases_of_a_version_that_did_not_count_them_by_site_end_as_others_do(pod: Pod) -> None:

@@ -205,8 +205,7 @@ class Frontier(Protocol):
         """The URLs that extended the scope, from all processes."""
 
     def claim(self, owner: str, limit: int, slots: Slots | None = None) -> list[Lease]:
-        """Leases for items that are due; durable before it returns. `slots`: what sites that hang may have of them; a
-        frontier that does not know what a site has shown may give them more."""
+        """Leases for items that are due; durable before it returns. `slots`: what sites that hang may have of them."""
 
     def take_places(self, wanted: Sequence[Wanted]) -> list[bool]:
         """Politeness by address: whether each request may be sent now. False: the lease has ended, and its item is

@@ -20,6 +20,7 @@ from weft.frontier.redis.lead import Lead
 from weft.frontier.redis.scripts import Argument
 
 _SITES = 500  # that one script is about
+_LINES = ("unknown", "slow", "due")  # of sites that wait, by what they have shown
 _PURGED = 500  # keys of ended crawls that the lead deletes at a time
 
 
@@ -102,13 +103,16 @@ class RedisCrawls(PodClient):
         self._call("schedule", [crawl])
 
     def _sites_of(self, crawl: int) -> Iterator[list[bytes]]:
-        cursor: Any = 0
-        while True:
-            cursor, found = self._ask("ZSCAN", f"due:{crawl}", cursor, "COUNT", _SITES)
-            if found:
-                yield [site for site, _ in found]
-            if not int(cursor):
-                return
+        """All of them, and one that moves to another line meanwhile perhaps twice: they are read in the direction in
+        which a site that answers moves, and then the other way."""
+        for line in (*_LINES, *reversed(_LINES[:-1])):
+            cursor: Any = 0
+            while True:
+                cursor, found = self._ask("ZSCAN", f"{line}:{crawl}", cursor, "COUNT", _SITES)
+                if found:
+                    yield [site for site, _ in found]
+                if not int(cursor):
+                    break
 
     def kept_crawls(self) -> list[int]:
         """Every crawl that is kept, opened here or not. Two may have one name: a kill came before one was `closed`."""

@@ -32,6 +32,7 @@ from weft.frontier.redis.places import AddressPlaces
 from weft.frontier.redis.scripts import Argument
 from weft.frontier.redis.shelf import Shelf
 from weft.frontier.requests import RequestLog
+from weft.frontier.slots import ClassSlots
 from weft.records import Found, Purpose, Reason
 from weft.telemetry import Log
 
@@ -81,6 +82,7 @@ class RedisFrontier(RedisLeases):
         self.epoch = 0
         self._worked = self._lost = False
         self._out = {}
+        self._slots, self._line_turn = ClassSlots(), 0
         self._rejected_out: dict[int, int] = {}
         self._rejects_wait = False
         self._next_due = 0.0

@@ -23,6 +23,7 @@ from weft.frontier.contract import (
     Taken,
     Wanted,
 )
+from weft.frontier.politeness import Shown
 from weft.frontier.redis.client import LETTERS, NUMBER_MASK
 from weft.frontier.redis.crawls import RedisCrawls
 from weft.frontier.redis.packing import unpacked
@@ -31,6 +32,7 @@ from weft.frontier.redis.scripts import Argument
 from weft.frontier.redis.shelf import Shelf
 from weft.frontier.requests import RequestLog
 from weft.frontier.seen import seen_key
+from weft.frontier.slots import TURNS, ClassSlots
 from weft.records import Found, Lease, Purpose
 
 PURPOSES = {letter.encode(): purpose for purpose, letter in LETTERS.items()}
@@ -42,13 +44,14 @@ _KEPT_ROBOTS = 20_000
 class _Out:
     """A lease that this process holds."""
 
-    __slots__ = ("cooled", "lease", "places", "stamp")
+    __slots__ = ("cooled", "lease", "places", "rank", "stamp")
 
-    def __init__(self, lease: Lease, stamp: int, cooled: bool, places: int = 1) -> None:
+    def __init__(self, lease: Lease, stamp: int, cooled: bool, places: int = 1, rank: int | None = None) -> None:
         self.lease = lease
         self.stamp = stamp
         self.cooled = cooled
         self.places = places  # requests that its crawl may have in flight there
+        self.rank = rank  # whose slot it has; None: its request is over
 
 
 class RedisLeases(RedisCrawls):
@@ -60,6 +63,8 @@ class RedisLeases(RedisCrawls):
     _idle_s: float
     _worked: bool
     _out: dict[int, _Out]
+    _slots: ClassSlots
+    _line_turn: int
     _next_due: float | None
     _idle_until: float
     _robots: dict[str, tuple[int, RobotsRecord]]
@@ -70,13 +75,20 @@ class RedisLeases(RedisCrawls):
     _shelf: Shelf
     _requests: RequestLog
 
-    def claim(self, owner: str, limit: int, slots: Slots | None = None) -> list[Lease]:  # noqa: ARG002
-        """Leases for what is due, in the request log before it returns. What sites have shown is not kept in Redis."""
+    def claim(self, owner: str, limit: int, slots: Slots | None = None) -> list[Lease]:
+        """Leases for what is due, in the request log before it returns.
+
+        What sites have shown is known to all processes; the slots that it gives them are this process's own.
+        """
+        self._slots.limit(slots)
+        self._free_expired()
         if limit <= 0 or self.now() < self._idle_until:
             return []
+        room = [self._slots.room(rank) if slots else "" for rank in (Shown.SLOW, Shown.UNKNOWN)]
         due, deadline, expired, taken = self._call(
-            "claim", [owner, limit, self._pod, self._limits.keep, self._limits.low]
+            "claim", [owner, limit, self._pod, self._limits.keep, self._limits.low, self._line_turn, *room]
         )
+        self._line_turn = (self._line_turn + len(taken)) % len(TURNS)
         self._next_due = self._local(int(due)) if due else None
         self._idle_until = 0.0
         if len(taken) < limit:
@@ -95,7 +107,8 @@ class RedisLeases(RedisCrawls):
 
     def _leased(self, fields: list[Any], owner: str, deadline: float) -> Lease:
         lease = self._lease(fields, owner, deadline, fields[10] / 1e6)
-        self._out[lease.item] = _Out(lease, fields[1], cooled=False, places=int(fields[11]))
+        self._out[lease.item] = _Out(lease, fields[1], cooled=False, places=int(fields[11]), rank=fields[14])
+        self._slots.out[fields[14]] += 1
         self._worked = True
         if lease.purpose is not Purpose.ROBOTS:
             self._robots_wanted[lease.url[: lease.url.index("/", 8)]] = int(fields[12])
@@ -132,6 +145,7 @@ class RedisLeases(RedisCrawls):
                 continue
             out.cooled = True
             self._requests.end(one.lease.item, one.at, one.outcome or "-")
+            self._free_slot(out)
             cooling.append((out, one))
         if not cooling:
             return
@@ -155,6 +169,7 @@ class RedisLeases(RedisCrawls):
                 continue
             if not out.cooled:
                 self._requests.end(one.ended.lease.item, one.ended.at, one.ended.outcome or "-")
+            self._free_slot(out)
             arguments += self._cooling(out, one.ended, one.reference)
         if not arguments:
             return valid
@@ -202,6 +217,7 @@ class RedisLeases(RedisCrawls):
                 continue
             if not out.cooled:
                 self._requests.end(outcome.lease.item, self.now(), "unasked")
+            self._free_slot(out)
             arguments += [self._number(out.lease.item), out.stamp, _END[outcome.end], int(outcome.wait_s * 1e6)]
             if outcome.end in (End.RETRY, End.RELEASE) or not out.cooled or self._is_limited(out.lease.crawl):
                 self._due_after(0.0)
@@ -225,6 +241,7 @@ class RedisLeases(RedisCrawls):
             out = self._valid(lease)
             if out is not None and not out.cooled:
                 del self._out[lease.item]
+                self._free_slot(out)
                 self._requests.end(lease.item, self.now(), "unasked")
                 arguments += [self._number(lease.item), out.stamp]
         if len(arguments) > 1:
@@ -242,6 +259,7 @@ class RedisLeases(RedisCrawls):
             if wait is not None and out is not None:
                 self._requests.end(one.lease.item, self.now(), "unasked")
                 out.cooled = True  # its end is logged
+                self._free_slot(out)
                 arguments += [self._number(one.lease.item), out.stamp, one.address, wait]
         if arguments:
             self._requests.try_flush()  # before another process may send a request to the site
@@ -346,6 +364,22 @@ class RedisLeases(RedisCrawls):
         return entry
 
     # ── leases ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _free_slot(self, out: _Out) -> None:
+        """A request is over. What waited for a slot of its class may be claimed now."""
+        if out.rank is not None:
+            if not self._slots.has_room(out.rank):
+                self._due_after(0.0)
+            self._slots.out[out.rank] -= 1
+            out.rank = None
+
+    def _free_expired(self) -> None:
+        """Frees the slots of leases that have expired; leases are in the order of their deadlines."""
+        now = self.now()
+        for out in self._out.values():
+            if out.lease.deadline > now:
+                return
+            self._free_slot(out)
 
     def _valid(self, lease: Lease) -> _Out | None:
         out = self._out.get(lease.item)

@@ -1,14 +1,20 @@
 -- Leases what is due, an origin's robots.txt first if none is in force; first ends expired leases, up to 200 at a time.
--- Crawls that have something due take turns by weight; of each the site that has been due longest is next.
+-- Crawls that have something due take turns by weight; of each the line whose turn it is and that has room in the process
+-- that claims, and of that the site that has been due longest.
 --
--- ARGV: owner, limit, pod, keep, low.
+-- ARGV: owner, limit, pod, keep, low, turn among the lines, room for slow sites and for unknown ones (empty: no limit).
 -- Reply: when to claim again (empty: nothing is scheduled), the deadline, the items that expired, the leases.
 local owner, limit, pod = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local at_once, low = tonumber(ARGV[6]), tonumber(ARGV[7])
-local deadline = now + D.lease
+local at_once, low, line_turn = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local room = { [0] = math.huge, tonumber(ARGV[9]) or math.huge, tonumber(ARGV[10]) or math.huge }
+-- Of five turns three are for sites that answer; each line that is empty, or has no room, leaves its turn to the next.
+local BY_TURN = { [0] = { FINE, SLOW, UNKNOWN }, { FINE, SLOW, UNKNOWN }, { UNKNOWN, FINE, SLOW }, { FINE, SLOW, UNKNOWN },
+  { SLOW, FINE, UNKNOWN } }
+local deadline, now_text = now + D.lease, fmt('%.0f', now)
 local until_ = fmt('%.0f', deadline)
 local leases, expired = {}, {}
 local records, deadlines = {}, {}
+local AGAIN = 100000 -- how long crawls wait that had something due, and no room in the process that claimed
 local LONG_WAIT = 10 -- of its own delays, after which a crawl is next at a site that several want
 local stamp, turn = tonumber(head[5]) or 0, tonumber(head[6]) or 0
 local has_gone = call('EXISTS', 'gone') == 1
@@ -187,9 +193,10 @@ local function claim_at(mine, site)
   local s, k = load(site), mine
   local l = lane_of(s, k.c)
   if not l then
-    call('ZREM', k.due, site)
+    call('ZREM', line(k.c, s), site)
     return
   end
+  if room[s.line] <= 0 then return end
   s.later = nil
   local own, at = l, due_at(s, k.D)
   if #s.lanes > 1 then
@@ -200,7 +207,7 @@ local function claim_at(mine, site)
         local ok = crawl(other.c)
         if ok.D.delay > 0 and now - other.w > LONG_WAIT * ok.D.delay and permits(ok) > 0
           and not (ok.cap and other.p + other.f >= ok.cap) and next_time(s, other) <= now then
-          local when, clock = call('ZSCORE', ok.due, site), due_at(s, ok.D)
+          local when, clock = call('ZSCORE', line(ok.c, s), site), due_at(s, ok.D)
           local waits = when and when ~= 'inf' and tonumber(when) <= math.max(clock, now)
           if waits or (when == 'inf' and s.active >= places(s, ok.D)) then l, k, at = other, ok, clock end
         end
@@ -231,7 +238,8 @@ local function claim_at(mine, site)
     if s.address then wake(s) end
     return nil, l ~= own
   end
-  local delay, room = delay_of(s, k.D), places(s, k.D)
+  local delay, most = delay_of(s, k.D), places(s, k.D)
+  room[s.line] = room[s.line] - 1
   s.active, s.started = s.active + 1, now
   leased(k, 1)
   if #s.lanes > 1 then l.w = now end
@@ -243,8 +251,8 @@ local function claim_at(mine, site)
   local n = fmt('%.0f', item[1])
   append(records, n, pack({ stamp, owner, s.site, l.c, 0, item, '', '' }))
   append(deadlines, until_, n)
-  leases[#leases + 1] = { n, stamp, l.c, s.site, item[2], item[3], item[4], item[5], item[6], item[7], delay, room,
-    version or '0', l.k }
+  leases[#leases + 1] = { n, stamp, l.c, s.site, item[2], item[3], item[4], item[5], item[6], item[7], delay, most,
+    version or '0', l.k, s.line }
   save(s)
   if s.address then
     schedule(s)
@@ -262,7 +270,7 @@ local ready, by_crawl, tries, is_more = {}, {}, 0, false
 
 local function join(c, stride, in_ring)
   if by_crawl[c] then return end
-  local e = { c = c, stride = stride, key = stride, in_ring = in_ring, sites = {}, at = 1 }
+  local e = { c = c, stride = stride, key = stride, in_ring = in_ring, lines = {} }
   by_crawl[c] = e
   ready[#ready + 1] = e
 end
@@ -274,7 +282,7 @@ if not settling then
   local ring = call('ZRANGE', 'ring', 0, limit, 'WITHSCORES')
   is_more = #ring > 2 * limit
   for i = 1, #ring, 2 do join(ring[i], tonumber(ring[i + 1]), true) end
-  local due = call('ZRANGEBYSCORE', 'soon', '-inf', fmt('%.0f', now), 'LIMIT', 0, math.min(limit + 100, 1000))
+  local due = call('ZRANGEBYSCORE', 'soon', '-inf', now_text, 'LIMIT', 0, math.min(limit + 100, 1000))
   -- One that comes in begins where the others are.
   if #due == 1 and #ready == 0 then
     join(due[1], turn, false)
@@ -285,23 +293,41 @@ if not settling then
   end
 end
 
--- Serves a crawl once; false if it has nothing due. `share`: how many sites are read at a time.
+-- The next site of a crawl that is due in a line. `share`: how many are read at a time.
+local function next_in(e, at, share)
+  local q = e.lines[at]
+  if not q then
+    q = { sites = {}, at = 1 }
+    e.lines[at] = q
+  end
+  if q.at > #q.sites then
+    if q.is_short then return nil end
+    share = math.min(share, room[at])
+    q.sites = call('ZRANGEBYSCORE', LINES[at] .. e.c, '-inf', now_text, 'LIMIT', 0, share)
+    q.at, q.is_short = 1, #q.sites < share
+  end
+  q.at = q.at + 1
+  return q.sites[q.at - 1]
+end
+
+-- Serves a crawl once; false if it has nothing due in a line that has room.
 local function serve(e, share)
   local k = crawl(e.c)
   if k.paused or k.ended then return false end
-  if e.at > #e.sites then
-    if e.is_short then return false end
-    e.sites = call('ZRANGEBYSCORE', k.due, '-inf', fmt('%.0f', now), 'LIMIT', 0, share)
-    e.at, e.is_short = 1, #e.sites < share
-    if #e.sites == 0 then return false end
+  for _, at in ipairs(BY_TURN[line_turn]) do
+    local site = room[at] > 0 and next_in(e, at, share)
+    if site then
+      line_turn, tries = (line_turn + 1) % 5, tries + 1
+      local served, again = claim_at(k, site)
+      if again then e.lines[at].is_short = false end
+      return true, served
+    end
   end
-  e.at, tries = e.at + 1, tries + 1
-  local served, again = claim_at(k, e.sites[e.at - 1])
-  if again then e.is_short = false end
-  return true, served
+  return false
 end
 
-if #ready == 1 then
+local is_alone = #ready == 1
+if is_alone then
   -- It is charged nothing, or it would pay for having been alone when another comes.
   local e = ready[1]
   while #leases < limit and tries < limit + 1000 and not e.is_idle do
@@ -349,8 +375,22 @@ elseif #ready > 1 then
   end
 end
 
--- Those with nothing due any more leave the ring; the others stay in it.
-local stay, strides, gone, wait, came = {}, {}, {}, {}, {}
+-- When something of a crawl may be due in a line that has room, and in any of them. What is due in one that has none is
+-- for other processes, or waits for a request of this one to end.
+local function firsts(c)
+  local own, any = nil, nil
+  for at = FINE, UNKNOWN do
+    local time = call('ZRANGE', LINES[at] .. c, 0, 0, 'WITHSCORES')[2]
+    time = time and time ~= 'inf' and tonumber(time)
+    if time and (room[at] > 0 or time > now) and (not own or time < own) then own = time end
+    if time and (not any or time < any) then any = time end
+  end
+  return own, any
+end
+
+-- Those with nothing due any more leave the ring; the others stay in it. Of several those that
+-- this process has no room for wait a little, or they would be looked at again and again in place of others.
+local stay, strides, gone, wait, came, stuck = {}, {}, {}, {}, {}, {}
 for c, e in pairs(by_crawl) do
   soonest[c] = nil
   if e.is_charged then append(strides, c, fmt('%.17g', e.stride)) end
@@ -359,10 +399,15 @@ for c, e in pairs(by_crawl) do
     if not e.in_ring then append(came, c) end
   else
     if e.in_ring then append(gone, c) end
-    local k = crawl(c)
-    local first = not k.paused and not k.ended and call('ZRANGE', k.due, 0, 0, 'WITHSCORES')[2]
-    if first and first ~= 'inf' then
-      append(wait, first, c)
+    local k, own, first = crawl(c), nil, nil
+    if not k.paused and not k.ended then
+      own, first = firsts(c)
+    end
+    if first and first ~= own then
+      stuck[c] = own or math.huge
+      append(wait, fmt('%.0f', is_alone and now or math.min(stuck[c], now + AGAIN)), c)
+    elseif first then
+      append(wait, fmt('%.0f', first), c)
     else
       append(came, c)
     end
@@ -384,22 +429,39 @@ local all = {}
 for _, k in pairs(crawls) do all[#all + 1] = k end
 for _, k in ipairs(all) do unblock(k, 200) end
 flush_soon()
+for c, at in pairs(soonest) do
+  if stuck[c] then stuck[c] = math.min(stuck[c], at) end
+end
 soonest = {}
 
--- When something may be due next: the first of `soon`, set right where that is too early.
-local due = is_more and now or nil
-for _ = 1, is_more and 0 or 5 do
-  local first = call('ZRANGE', 'soon', 0, 0, 'WITHSCORES')
-  local c, at = first[1], first[2]
-  due = at and tonumber(at)
-  if not c or by_crawl[c] then break end
-  local head_at = call('ZRANGE', 'due:' .. c, 0, 0, 'WITHSCORES')[2]
-  if head_at == at then break end
-  if not head_at or head_at == 'inf' then
-    call('ZREM', 'soon', c)
-  else
-    call('ZADD', 'soon', head_at, c)
+-- When something may be due next for this process: the first of `soon`, set right where that is too early. While it has no
+-- room in a line, crawls that it has not looked at are perhaps due there alone: they have some time.
+local function next_due()
+  local due, looked, least = math.huge, 4, 0
+  for _ in pairs(stuck) do
+    looked, least = looked + 1, now + AGAIN
   end
+  local first = call('ZRANGE', 'soon', 0, looked, 'WITHSCORES')
+  for i = 1, #first, 2 do
+    local c, at = first[i], tonumber(first[i + 1])
+    if at >= due then return due end
+    if by_crawl[c] then
+      due = math.min(due, stuck[c] or at)
+    else
+      local time = first_of(c)
+      if not time then
+        call('ZREM', 'soon', c)
+      else
+        due = math.min(due, math.max(time, least))
+        if time > at then call('ZADD', 'soon', fmt('%.0f', time), c) end
+      end
+    end
+  end
+  -- Those behind are due no earlier than the last one that was looked at.
+  if #first > 2 * looked then due = math.min(due, math.max(tonumber(first[#first]), least)) end
+  return due
 end
+local due = is_more and now or next_due()
+if due == math.huge then due = nil end
 if due and settling then due = math.max(due, now + 100000) end
 return reply(due and fmt('%.0f', due) or '', until_, expired, leases)

@@ -19,10 +19,12 @@
 --   e:CRAWL:BUCKET    set    fingerprints, small integer sets, split by linear hashing
 --   b:CRAWL:PIECE     string the pieces of a Bloom filter, where there is one instead
 --   k:CRAWL:BUCKET    hash   fingerprint -> item:depth:state, only with a max_depth
---   due:CRAWL         zset   every site where something of it is queued -> when it may be claimed from, or earlier (checked
---                            at the claim); infinite: something must happen first
+--   due: slow: unknown:      CRAWL: every site where something of it is queued -> when it may be claimed from, or earlier
+--                     zsets  (checked at the claim); infinite: something must happen first. Three lines, by what a site has
+--                            shown: it answers, it is slow, it has never answered or not the last time
 --   s:SITE            hash   u not before this, b and e start and end of the last request, a active, t rare state of its
---                            politeness clock, l how long it takes to answer, T address of a shared clock, L lanes;
+--                            politeness clock, l how long it takes to answer, c the line it is in, T address of a shared
+--                            clock, L lanes;
 --                            rORIGIN expiry:version of a robots.txt, RORIGIN it is being fetched (-CRAWL: by that crawl,
 --                            or a time until which nobody asks);
 --                            mCRAWL sitemaps admitted, MCRAWL the last item was a sitemap
@@ -43,6 +45,8 @@
 local call, fmt, find, sub, match = redis.call, string.format, string.find, string.sub, string.match
 local pack, unpack_ = cmsgpack.pack, cmsgpack.unpack
 local SETTLE, LONGEST, SLOWEST = 10000000, 60000000, 60000000
+local FINE, SLOW, UNKNOWN, SLOW_FROM = 0, 1, 2, 2000000 -- what a site has shown; an answer takes this long where it is slow
+local LINES = { [0] = 'due:', 'slow:', 'unknown:' }
 local MIDDLE = 70368744177664 -- 2^46: urgent entries are numbered upwards from here, those for the head downwards
 
 -- What every script needs is read at its beginning and written at its end, in one call each: calls cost more than fields.
@@ -134,7 +138,7 @@ local function crawl(c)
       size = tonumber(v[9]) or 16, split = tonumber(v[10]) or 0, seen = tonumber(v[11]) or 0, bloom = v[12] or '',
       maps = tonumber(v[13]), queued = tonumber(v[14]) or 0, leased = tonumber(v[15]) or 0,
       D = v[16] and section(v[16]) or D, weight = tonumber(v[17]) or 1, is_gone = not v[12], dflight = 0,
-      due = 'due:' .. c, changed = false, dseen = false, is_over = is_over, ended = is_over or v[18] == '1',
+      changed = false, dseen = false, is_over = is_over, ended = is_over or v[18] == '1',
       limited = paused or max or inflight }
     crawls[c] = k
   end
@@ -175,9 +179,47 @@ end
 -- written at once, since another site may have changed that clock meanwhile.
 local sites, changed = {}, {}
 
+-- The line of a crawl in which a site waits.
+local function line(c, s)
+  return LINES[s.line] .. c
+end
+
+-- By what it did with its last requests.
+local function shown(s)
+  local recent = tonumber(match(s.pace or '', '^%d+'))
+  if not recent then return UNKNOWN end
+  return recent < SLOW_FROM and FINE or SLOW
+end
+
+-- A site waits in another line from now on, for all crawls.
+local function move(s, to)
+  for _, l in ipairs(s.lanes) do
+    local from = line(l.c, s)
+    local at = call('ZSCORE', from, s.site)
+    if at then
+      call('ZREM', from, s.site)
+      call('ZADD', LINES[to] .. l.c, at, s.site)
+    end
+  end
+  s.line = to
+  call('HSET', 's:' .. s.site, 'c', to)
+end
+
+-- When something of a crawl may be due, whatever it has shown; nil: something must happen first.
+local function first_of(c)
+  local first = nil
+  for at = FINE, UNKNOWN do
+    local time = call('ZRANGE', LINES[at] .. c, 0, 0, 'WITHSCORES')[2]
+    if time and time ~= 'inf' and (not first or tonumber(time) < first) then first = tonumber(time) end
+  end
+  return first
+end
+
 local function load(site)
   if sites[site] then return sites[site] end
-  local v = call('HMGET', 's:' .. site, 'u', 'a', 't', 'T', 'L', 'b', 'e', 'l')
+  local v = call('HMGET', 's:' .. site, 'u', 'a', 't', 'T', 'L', 'b', 'e', 'l', 'c')
+  -- One that an older version has written is in the first line; what is new is unknown.
+  local at_line = tonumber(v[9]) or v[5] and FINE or UNKNOWN
   if v[4] then
     local t = call('HMGET', 't:' .. v[4], 'u', 'a', 't', 'b', 'e', 'l')
     v[1], v[2], v[3], v[6], v[7], v[8] = t[1], t[2], t[3], t[4], t[5], t[6]
@@ -188,7 +230,7 @@ local function load(site)
   local s = { site = site, lanes = lanes, fresh = not v[5], address = v[4] or nil, has_moved = false, later = nil,
     due = due, active = active, started = started, ended = ended,
     due_was = due, started_was = started, ended_was = ended,
-    C = 0, x = 0, good = 0, single = 0, open = 0, probes = 0, failing = '', lag = 0, rare = v[3], pace = v[8],
+    line = at_line, C = 0, x = 0, good = 0, single = 0, open = 0, probes = 0, failing = '', lag = 0, rare = v[3], pace = v[8],
     pace_was = v[8] }
   if v[3] then
     local C, x, g, single, open, probes, failing, lag =
@@ -202,13 +244,17 @@ local function load(site)
         w = tonumber(w) or 0, is_out = out == '-' }
     end
   end
-  if not s.address then sites[site] = s end
+  if not s.address then
+    sites[site] = s
+  elseif shown(s) ~= at_line then
+    move(s, shown(s)) -- another site has changed what their address has shown
+  end
   return s
 end
 
 -- Writes what has changed. A lane: crawl, queued, of them urgent, pages, pages in flight, version of its cookies, depths; and
 -- where several crawls are here, when it was last served or, empty since, began to wait, and "-" while it has no time in
--- `due:CRAWL`.
+-- the crawl's line.
 local function write(s)
   local rare = nil
   if s.C > 0 or s.x > 0 or s.single > 0 or s.open > 0 or s.probes > 0 or s.failing ~= '' or s.lag > 0 then
@@ -231,6 +277,7 @@ local function write(s)
     s.pace_was = s.pace
   end
   s.due_was, s.started_was, s.ended_was = s.due, s.started, s.ended
+  if s.fresh then out[n + 1], out[n + 2], n = 'c', s.line, n + 2 end
   if s.fresh or s.has_moved then
     local lanes = ''
     for _, l in ipairs(s.lanes) do
@@ -363,24 +410,24 @@ local function next_time(s, l)
   if l.n > 0 then return urgent_first(l, s.site, '-inf', '+inf') end
 end
 
--- The earliest times that this script has put into `due:CRAWL`, by crawl.
+-- The earliest times that this script has put into the lines, by crawl.
 local soonest = {}
 
--- Sets when a crawl may claim from a site; nil: something must happen first. A lane with nothing queued is not in `due:CRAWL`,
--- but where there are cookies to be deleted with it.
+-- Sets when a crawl may claim from a site; nil: something must happen first. A lane with nothing queued is in no line, but
+-- where there are cookies to be deleted with it.
 local function put(k, s, l, at)
   if l.w > 0 and l.is_out ~= (at == nil) then
     l.is_out = at == nil
     save(s)
   end
   if at then
-    call('ZADD', k.due, fmt('%.0f', at), s.site)
+    call('ZADD', line(k.c, s), fmt('%.0f', at), s.site)
     local first = soonest[k.c]
     if not first or at < first then soonest[k.c] = at end
   elseif l.q == 0 and l.k == '0' then
-    call('ZREM', k.due, s.site)
+    call('ZREM', line(k.c, s), s.site)
   else
-    call('ZADD', k.due, 'inf', s.site)
+    call('ZADD', line(k.c, s), 'inf', s.site)
   end
 end
 
@@ -404,7 +451,7 @@ local function enter(s, all)
         put(k, s, l, at and math.max(due_for(s, k.D), at))
         if at and (not best or at < best) then best = at end
       else
-        call('ZADD', k.due, 'NX', 'inf', s.site)
+        call('ZADD', line(k.c, s), 'NX', 'inf', s.site)
       end
     end
   end

@@ -6,7 +6,7 @@ if crawl(ARGV[3]).ended then return reply() end
 local s = load(ARGV[4])
 local l = lane(s, ARGV[3])
 l.k = ARGV[5]
-call('ZADD', 'due:' .. ARGV[3], 'NX', 'inf', ARGV[4])
+call('ZADD', line(ARGV[3], s), 'NX', 'inf', ARGV[4])
 call('SET', 'C:' .. ARGV[3] .. ':' .. ARGV[4], ARGV[5] .. ' ' .. ARGV[6])
 save(s)
 return reply()

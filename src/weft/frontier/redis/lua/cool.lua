@@ -90,6 +90,7 @@ for i = 3, #ARGV, 8 do
       rec[5] = 1
       local is_eased = end_request(s, crawl(rec[4]).D, n, now - tonumber(ARGV[i + 2]), ARGV[i + 3],
         tonumber(ARGV[i + 4]), tonumber(ARGV[i + 5]) or 0, ARGV[i + 6])
+      if s.address == nil and shown(s) ~= s.line then move(s, shown(s)) end
       save_clock(s)
       schedule(s, is_eased or #happened > 0) -- an eased site is due earlier for all
     end

@@ -4,7 +4,7 @@
 -- ARGV: crawl, how much at most.
 -- Reply: 1 if nothing is left, the segments of its queues on disk.
 local c, most = ARGV[3], tonumber(ARGV[4])
-local key, due = 'c:' .. c, 'due:' .. c
+local key = 'c:' .. c
 local k = crawl(c)
 if k.is_gone then
   call('SREM', 'over', c)
@@ -33,17 +33,19 @@ local function delete_lane(s, l)
   l.q, l.n, l.d, l.k = 0, 0, '', '0'
 end
 
-local some = call('ZRANGE', due, 0, most - 1)
-for _, site in ipairs(some) do
-  local s = load(site)
-  local l = lane_of(s, c)
-  if l then delete_lane(s, l) end
-  save(s)
-  schedule(s, true) -- which removes the lane
+for at = FINE, UNKNOWN do
+  local some = call('ZRANGE', LINES[at] .. c, 0, most - 1)
+  for _, site in ipairs(some) do
+    local s = load(site)
+    local l = lane_of(s, c)
+    if l then delete_lane(s, l) end
+    save(s)
+    schedule(s, true) -- which removes the lane
+  end
+  many('ZREM', LINES[at] .. c, some)
+  most = most - #some
+  if most <= 0 then return reply(0, segments) end
 end
-many('ZREM', due, some)
-most = most - #some
-if most <= 0 then return reply(0, segments) end
 
 -- The buckets of its seen set, a hundred of its known depths for one of these, the pieces of its Bloom filter.
 local function delete_numbered(prefix, amount, each)

@@ -8,8 +8,7 @@ if k.paused then
   call('ZREM', 'ring', c)
   call('ZREM', 'soon', c)
 else
-  local first = call('ZRANGE', 'due:' .. c, 0, 0, 'WITHSCORES')[2]
-  if first and first ~= 'inf' then soonest[c] = tonumber(first) end
+  soonest[c] = first_of(c)
   unblock(k, 1000)
 end
 return reply()

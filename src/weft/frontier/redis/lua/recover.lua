@@ -18,11 +18,10 @@ local function undo_end(c)
   if call('HSETNX', 'crawls', name, c) == 0 then call('HSET', 'twins', name, c) end
   local k = crawl(c)
   count('queued', k.queued)
-  local first = call('ZRANGE', 'due:' .. c, 0, 0, 'WITHSCORES')[2]
   -- What has happened at its sites since, it was not told.
   call('HSET', 'c:' .. c, 'moving', 1)
   append(undone, c)
-  if first and first ~= 'inf' then soonest[c] = tonumber(first) end
+  soonest[c] = first_of(c)
   for _, text in ipairs(call('LRANGE', 'held:' .. c, 0, -1)) do
     call('RPUSH', #unpack_(text) == 4 and 'rejected' or 'rejects', text)
   end

@@ -15,8 +15,10 @@ for _, c in ipairs(call('HKEYS', 'numbers')) do
       tonumber(v[5]) or -1 }
     if (tonumber(v[6]) or 0) > 0 then
       blocked = blocked + call('ZCARD', 'blocked:' .. c)
-      scheduled = scheduled + call('ZCOUNT', 'due:' .. c, '-inf', '(inf')
-      if v[7] ~= '1' then due = due + call('ZCOUNT', 'due:' .. c, '-inf', now_text) end
+      for at = FINE, UNKNOWN do
+        scheduled = scheduled + call('ZCOUNT', LINES[at] .. c, '-inf', '(inf')
+        if v[7] ~= '1' then due = due + call('ZCOUNT', LINES[at] .. c, '-inf', now_text) end
+      end
     end
   end
 end

@@ -1,0 +1,43 @@
+"""How many requests of a process are out to sites of each class, and how many may be.
+
+Requests to sites that hang take a process's slots for as long as its time limits allow; if they could take all of them,
+a web with one dead host in ten would be crawled at the pace of its dead hosts. So each class but the first has a limit
+of requests that may be out. Invariant: `out` counts the leases whose request may still be under way, by class.
+"""
+
+from __future__ import annotations
+
+from weft.frontier.contract import Slots
+from weft.frontier.politeness import Shown
+
+_NO_LIMIT = 1 << 60
+# Whose turn it is while several classes have something due: sites that answer come first, the others are not left out.
+# The turns of redis/lua/claim.lua are the same.
+TURNS = (Shown.FINE, Shown.FINE, Shown.UNKNOWN, Shown.FINE, Shown.SLOW)
+
+
+class ClassSlots:
+    """The slots of each class."""
+
+    def __init__(self) -> None:
+        self.out = [0] * len(Shown)
+        self._most = [_NO_LIMIT] * len(Shown)
+
+    def limit(self, slots: Slots | None) -> None:
+        """How many requests may be out from now on; each class may always have one."""
+        if slots is None:
+            self._most = [_NO_LIMIT] * len(Shown)
+        else:
+            self._most[Shown.SLOW], self._most[Shown.UNKNOWN] = max(1, slots.slow), max(1, slots.unknown)
+
+    def has_room(self, rank: int) -> bool:
+        """Whether another request to a site of a class may go out."""
+        return self.out[rank] < self._most[rank]
+
+    def room(self, rank: int) -> int:
+        """How many more may go out."""
+        return max(0, self._most[rank] - self.out[rank])
+
+    def with_room(self) -> list[int]:
+        """The classes that have a slot."""
+        return [rank for rank in Shown if self.out[rank] < self._most[rank]]

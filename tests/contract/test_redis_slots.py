@@ -1,0 +1,134 @@
+"""What sites have shown is kept in Redis for all processes of a pod; the slots are each process's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harnesses import RedisHarness, no_robots, page, pages, polite
+
+from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, Slots, Wanted
+from weft.frontier.redis.frontier import RedisFrontier
+from weft.records import Lease
+from weft.supervise.redis_server import RedisServer
+
+FEW = Slots(unknown=2, slow=1)
+Open = Callable[..., RedisHarness]
+
+
+@pytest.fixture
+def open_pod(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterator[Open]:
+    opened: list[RedisHarness] = []
+
+    def make(**politeness: Any) -> RedisHarness:
+        opened.append(RedisHarness(tmp_path / str(len(opened)), shared_server("redis"), len(opened), **politeness))
+        opened[-1].start()
+        return opened[-1]
+
+    yield make
+    for harness in opened:
+        harness.close()
+
+
+def keys(leases: list[Lease]) -> list[str]:
+    return [lease.key for lease in leases]
+
+
+def end(pod: RedisHarness, frontier: RedisFrontier, leases: list[Lease], **facts: Any) -> None:
+    frontier.cool([Ended(lease, pod.time, **facts) for lease in leases])
+    frontier.finish([Outcome(lease, End.OTHER) for lease in leases])
+
+
+def test_each_process_has_slots_of_its_own_and_all_know_what_a_site_has_shown(open_pod: Open) -> None:
+    pod = open_pod()
+    one, other = pod.frontier, pod._open()
+    no_robots(pod, *"abcdef")
+    for host in "abcdef":
+        one.admit(pod.crawl, pages(host, 3))
+    mine = one.claim("one", 9, FEW)
+    assert (keys(mine), keys(other.claim("other", 9, FEW))) == (["a", "b"], ["c", "d"])
+    assert one.claim("one", 9, FEW) == []
+    end(pod, one, mine, ok=True, took_s=0.1)
+    pod.advance(11.0)
+    assert keys(other.claim("other", 9, FEW)) == ["a", "b"], "its slots for unknown ones are in use"
+    assert keys(one.claim("one", 9, FEW)) == ["e", "f"]
+    other.close()
+
+
+def test_crawls_that_wait_for_a_slot_keep_no_other_from_its_turn(open_pod: Open) -> None:
+    pod = open_pod(delay_s=1.0)
+    frontier = pod.frontier
+    crowd = [frontier.open_crawl(f"crawl {number}", CrawlLimits(), polite(1.0)) for number in range(250)]
+    no_robots(pod, "fine", *(f"dead{crawl}" for crawl in crowd))
+    frontier.admit(pod.crawl, pages("fine", 30))
+    end(pod, frontier, frontier.claim("me", 1, FEW), ok=True, took_s=0.1)
+    for crawl in crowd:
+        frontier.admit(crawl, pages(f"dead{crawl}", 1))
+    assert len(frontier.claim("me", 9, FEW)) == 2
+    served = []
+    for _ in range(160):
+        pod.advance(0.05)
+        found = frontier.claim("me", 9, FEW)
+        served += keys(found)
+        end(pod, frontier, found, ok=True, took_s=0.1)
+    assert set(served) == {"fine"} and len(served) >= 6, "every delay of a second, in eight"
+    assert (frontier.next_due() or 0.0) > pod.time
+
+
+def test_a_site_of_an_older_version_is_where_it_was_until_it_has_shown_something(open_pod: Open) -> None:
+    pod = open_pod()
+    client: Any = pod.clients[0]
+    no_robots(pod, "a", "b", "c")
+    for host in "abc":
+        pod.frontier.admit(pod.crawl, pages(host, 5))
+        client.hdel(f"s:{host}", "c")
+    client.rename(f"unknown:{pod.crawl}", f"due:{pod.crawl}")
+    leases = pod.frontier.claim("me", 9, FEW)
+    assert keys(leases) == ["a", "b", "c"]
+    end(pod, pod.frontier, leases, ok=False)
+    pod.advance(11.0)
+    assert len(pod.frontier.claim("me", 9, FEW)) == 2
+    assert not client.exists(f"due:{pod.crawl}") and client.zcard(f"unknown:{pod.crawl}") == 3
+
+
+def test_nothing_is_left_of_a_crawl_whose_sites_are_of_every_kind(open_pod: Open) -> None:
+    pod = open_pod(delay_s=1.0)
+    frontier, client = pod.frontier, pod.clients[0]
+    crawl = frontier.open_crawl("short", CrawlLimits(), polite(1.0))
+    no_robots(pod, "fine", "slow", "mute", "new")
+    for host, took_s in (("fine", 0.1), ("slow", 9.0), ("mute", None)):
+        frontier.admit(crawl, pages(host, 4))
+        end(pod, frontier, frontier.claim("me", 9), ok=took_s is not None, took_s=took_s)
+    frontier.admit(crawl, pages("new", 4))
+    frontier.commit()
+    assert [client.zcard(f"{line}:{crawl}") for line in ("due", "slow", "unknown")] == [1, 1, 2]
+    assert frontier.stats().due == 1
+    frontier.pause(crawl)
+    frontier.pause(crawl, False)
+    pod.advance(100.0)
+    assert frontier.stats().due == 4 and frontier.has_work(crawl)
+    frontier.close_crawl(crawl)
+    frontier.closed(crawl)
+    while not frontier.forget_crawl(crawl, 1):
+        pass
+    assert [name for name in client.keys("*") if name.split(b":")[1:2] == [b"%d" % crawl]] == []
+
+
+def test_hosts_of_one_address_wait_where_their_address_belongs(open_pod: Open) -> None:
+    """They share what it has shown: one that was parked meanwhile is moved when it is looked at."""
+    pod = open_pod(key_scope="ip", delay_s=1.0)
+    frontier, client = pod.frontier, pod.clients[0]
+    no_robots(pod, "a", "b")
+    frontier.admit(pod.crawl, [*pages("a", 9), *pages("b", 9)])
+    for _ in range(6):
+        for lease in frontier.claim("me", 9):
+            if frontier.take_places([Wanted(lease, "192.0.2.1")]) == [True]:
+                end(pod, frontier, [lease], ok=True, took_s=0.1)
+        pod.advance(1.5)
+    assert client.hget("s:a", "T") or client.hget("s:b", "T")
+    found = frontier.claim("me", 9, Slots(unknown=1, slow=1))
+    assert found and client.zcard(f"unknown:{pod.crawl}") == 0
+    frontier.admit(pod.crawl, [page("http://a/more")])
+    assert frontier.stats().due <= 2
