@@ -13,12 +13,14 @@ from collections.abc import Iterator
 
 import brotli
 import pytest
+from pace import patience
 from scripted import STALL, Page, Plan, Reply, Site, Visit, Web, crawled, linking, page, until
 from zstd_module import zstd
 
 LIMIT = 1 << 20
 OPEN = Plan("open", max_body_bytes=LIMIT)
-HASTY = Plan("hasty", connect_timeout=0.8, read_timeout=0.8, total_timeout=1.6, max_retries=0)
+HASTE_S = patience(0.3)  # their robots.txt comes in time, however busy the machine is
+HASTY = Plan("hasty", connect_timeout=HASTE_S, read_timeout=HASTE_S, total_timeout=2 * HASTE_S, max_retries=0)
 STRICT = Plan("strict")
 TRUSTING = Plan("trusting", tls_verify=False)
 
@@ -71,7 +73,7 @@ stops.on("/", stop_in_the_middle)
 def test_44_a_server_that_never_answers_is_left_at_the_time_limit() -> None:
     assert never_answers.row("/").error == "timeout" and never_answers.row("/").status == 0
     until(lambda: "never.test" in held_s)
-    assert held_s["never.test"] > 0.7
+    assert held_s["never.test"] > HASTE_S - 0.1
     assert (stops.row("/").error, stops.body("/"), truncation(stops, "/")) == ("timeout", b"half", "time")
 
 
@@ -92,7 +94,7 @@ def test_45_a_slow_drip_ends_at_the_total_limit() -> None:
     row = dripping.row("/")
     assert (row.status, row.error) == (200, "timeout") and 2 <= row.length < 500
     until(lambda: "dripping.test" in held_s)
-    assert 1.5 < held_s["dripping.test"] < 100, "the whole body takes longer"
+    assert 2 * HASTE_S - 0.1 < held_s["dripping.test"] < 100, "the whole body takes longer"
     assert truncation(dripping, "/") == "time"
 
 

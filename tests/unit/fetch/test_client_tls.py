@@ -15,7 +15,10 @@ from weft.records import FetchResult
 
 from .wire_server import AUTHORITY, CERTS, Server, Visit, page
 
-SECTION = FetchSection(resolve={"*.test": "127.0.0.1"}, connect_timeout_s=0.8, read_timeout_s=2, total_timeout_s=4)
+SECTION = FetchSection(
+    resolve={"*.test": "127.0.0.1"}, connect_timeout_s=patience(0.4), read_timeout_s=patience(1),
+    total_timeout_s=patience(2),
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
