@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from crawling import Crawler, check_corpus
+from pace import patience
 
 from weft import urls
 from weft.testing.judge import judge
@@ -104,11 +105,11 @@ def pages_in_all(folder: Path) -> None:
 def duration(folder: Path) -> None:
     """Stops in time, and the rest comes after a resume with nothing asked for twice."""
     with synthetic_web(**CALM | {"pages": 300}) as web:
-        crawler = Crawler(web.seeds, folder, delay_s=5 * DELAY_S)
-        assert crawler.run("--max-duration", 4) == 3, crawler.said
+        crawler = Crawler(web.seeds, folder, delay_s=10 * DELAY_S)
+        assert crawler.run("--max-duration", min(patience(1), 10)) == 3, crawler.said
         some = len(crawler.pages())
         assert crawler.status()["queued"] > 0
-        assert crawler.run(resume=True) == 0, crawler.said
+        assert crawler.run("--delay", DELAY_S, resume=True) == 0, crawler.said
         verdict = web.judge(delay_s=DELAY_S)
         assert verdict.ok, verdict
         assert len(check_corpus(crawler)) > some
