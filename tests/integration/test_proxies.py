@@ -236,6 +236,7 @@ def test_a_task_of_the_command_line_goes_through_proxies_whose_passwords_nobody_
         paths += [f"/tasks/{task}", f"/tasks/{task}/pages?kind=error", "/service", "/new", "/metrics", "/healthz"]
         answers = [service.ask("GET", path) for path in paths]
     assert [status for status, *_ in answers] == [200] * len(paths)
+    assert f"http://user@127.0.0.1:{fine.port}" in answers[paths.index("/service")][2].decode()
     pages = [one for one in site.asked[before:] if one.path.startswith("/page")]
     assert {one.source for one in pages} == {"127.0.0.3"}, "nothing went out directly"
     asked = [line for line in fine.requests() if "GET" in line and "/test" not in line]

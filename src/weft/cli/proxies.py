@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +63,8 @@ def refresh(config_file: str | None, as_json: bool, quiet: bool, **values: Any) 
         if not quiet and not as_json:
             _progress(job)
 
-    done = refresh_of(config.fetch, config.proxy, folder).run(told)
+    with closing(keys):
+        done = refresh_of(config.fetch, config.proxy, folder).run(told)
     enough = done.passed >= config.proxy.least
     if as_json:
         found = {"min_proxies": config.proxy.least, "enough": enough, "progress": keys.get(KIND, done.job_id)}

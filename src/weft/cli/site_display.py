@@ -112,7 +112,10 @@ class Display:
         from rich.table import Table
         from rich.text import Text
 
-        drawn = Table(*COLUMNS, box=None, padding=(0, 2), show_edge=False, header_style="dim", expand=False)
+        drawn = Table(box=None, padding=(0, 1), show_edge=False, header_style="dim", expand=False)
+        for number, name in enumerate(COLUMNS):
+            # On a narrow terminal the name is shortened, and the numbers are not.
+            drawn.add_column(name, no_wrap=True, min_width=None if not number else len(name), overflow="ellipsis")
         for site in sites:
             row = cells(site)
             drawn.add_row(Text(row[0]), Text(row[1], _STYLES[site.state]), *map(Text, row[2:]))

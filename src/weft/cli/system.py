@@ -212,13 +212,14 @@ def _facts(state: SystemState) -> dict[str, Any]:
 
 
 def _table(state: SystemState) -> str:
-    lines = [f"{'service':10} {'state':10} {'healthy':8} {'pid':>8} {'restarts':>8}  since"]
+    wide = max(len(name) for name in ("service", *(row.name for row in state.rows)))
+    lines = [f"{'service':{wide}}  {'state':9} {'healthy':8} {'pid':>8} {'restarts':>8}  since"]
     for row in state.rows:
         pid = "-" if row.pid is None else str(row.pid)
         healthy = "yes" if row.healthy else "no"
-        lines.append(f"{row.name:10} {row.state:10} {healthy:8} {pid:>8} {row.restarts:>8}  {row.since or '-'}")
+        lines.append(f"{row.name:{wide}}  {row.state:9} {healthy:8} {pid:>8} {row.restarts:>8}  {row.since or '-'}")
         if row.note:
-            lines.append(f"{'':10} {shown(row.note)}")
+            lines.append(f"{'':{wide}}  {shown(row.note)}")
     return "\n".join(lines)
 
 

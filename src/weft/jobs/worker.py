@@ -51,6 +51,7 @@ async def serve(order: WorkerOrder, has_gone: Callable[[Callable[[], None]], Non
     from weft.jobs.api.server import server_of
     from weft.jobs.api.settings import ApiSettings
     from weft.jobs.dashboard.panels import load_panels
+    from weft.jobs.proxies_panel import ProxiesPanel
     from weft.jobs.sites.panel import SitesPanel
     from weft.jobs.sites.registry import SiteRegistry
 
@@ -64,7 +65,8 @@ async def serve(order: WorkerOrder, has_gone: Callable[[Callable[[], None]], Non
         log_dir=Path(config.log.log_dir), metrics_dir=data_dir / ENGINE / "metrics",
     )  # fmt: skip
     sites = SitesPanel(SiteRegistry(data_dir, store=service.store))
-    server = server_of(create_app(service, settings, (sites, *load_panels(order.panels))))
+    proxies = (ProxiesPanel(config),) if settings.has_proxies else ()
+    server = server_of(create_app(service, settings, (sites, *proxies, *load_panels(order.panels))))
 
     def end() -> None:
         server.should_exit = True

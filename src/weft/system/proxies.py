@@ -150,16 +150,14 @@ class ProxyKeeping:
 
     def _told(self, found: _Counted, least: int, job: RefreshJob | None) -> str:
         """What is wrong, and what to do about it."""
-        what = found.problem or f"{found.usable:,} of {found.listed:,} proxies are usable, {least:,} are needed"
+        what = found.problem or f"{found.usable:,} of {found.listed:,} usable, {least:,} needed"
         if job is not None and job.status in UNDER_WAY:
             return f"{what}; they are being tested"
         if job is not None and job.error:
             what = f"{what}; the last test failed: {job.error}"
         if not self._can_test:
             return f"{what}: set `proxy_test_url`, or run `weft proxies refresh`"
-        return (
-            f"{what}: add to `proxies` or `proxy_sources`, or lower `min_proxies`; they are tested again by themselves"
-        )
+        return f"{what}: add to `proxies`, or lower `min_proxies`; they are tested again by themselves"
 
     def _counted(self, path: Path) -> _Counted:
         """Read again when it has changed: a row is asked for every second, and a list may be long."""
@@ -180,16 +178,20 @@ class ProxyKeeping:
             self._follow(job_id)
         except WeftError as error:
             log.warning("proxies could not be tested", why=error)
+        finally:
+            self._progress.close()
 
     def _follow(self, job_id: str) -> None:
         """Writes down how far another process's refresh is, until it has ended. A caller knows it by this id."""
-        while True:
-            is_over = not is_under_way(self._refresh.live)  # asked first: what is read then is how it has ended
-            if (job := self.job()) is not None:
-                self._note(msgspec.structs.replace(job, job_id=job_id), job)
-            if is_over:
-                return
-            time.sleep(10 * LOOK_S)
+        try:
+            is_over = False
+            while not is_over:
+                is_over = not is_under_way(self._refresh.live)  # asked first: what is read then is how it has ended
+                if (job := self.job()) is not None:
+                    self._note(msgspec.structs.replace(job, job_id=job_id), job)
+                time.sleep(0 if is_over else 10 * LOOK_S)
+        finally:
+            self._progress.close()
 
     def _note(self, job: RefreshJob, seen: RefreshJob | None = None) -> None:
         if (seen or job) != self._noted:

@@ -131,7 +131,7 @@ def test_the_status_tells_how_the_proxies_are_at_every_moment(tmp_path: Path, si
         let_go.set()
         row = proxy_row(tmp_path, lambda row: row.state == "too few")
         assert (row.usable, row.listed, row.min_proxies, row.healthy) == (1, 2, 2, False)
-        assert "1 of 2 proxies are usable, 2 are needed" in row.note and "lower `min_proxies`" in row.note
+        assert "1 of 2 usable, 2 needed" in row.note and "lower `min_proxies`" in row.note
         (tmp_path / "list.txt").write_text(f"127.0.0.1:{fine}\n127.0.0.1:{proxies.tinyproxy().port}\n")
         row = proxy_row(tmp_path, lambda row: row.healthy)
         assert (row.usable, row.last_error) == (2, None) and row.since and f"tested {row.tested_at}" in row.note

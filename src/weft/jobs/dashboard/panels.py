@@ -8,6 +8,7 @@ shown as a panel that says why.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Sequence
 from importlib import import_module
@@ -19,6 +20,8 @@ from weft.telemetry import Log
 FRESH_S = 2.0
 ANSWER_S = 5.0
 MOST_ROWS = 200
+LONG = 24  # characters of a cell that is wrapped where there is no room
+_NUMBER = re.compile(r"[0-9][0-9,.]*(?:%| ms)?")
 log = Log("weft.jobs.dashboard")
 
 
@@ -38,6 +41,18 @@ def load_panels(names: Sequence[str]) -> tuple[Panel, ...]:
         module, _, maker = name.partition(":")
         found.append(getattr(import_module(module), maker)())
     return tuple(found)
+
+
+def column_kinds(table: Table) -> tuple[str, ...]:
+    """How each column is set: `n` for numbers, which stand right, `long` for texts, which are wrapped."""
+
+    def kind(cells: Sequence[str]) -> str:
+        there = [cell for cell in cells if cell]
+        if there and all(_NUMBER.fullmatch(cell) for cell in there):
+            return "n"
+        return "long" if any(len(cell) > LONG for cell in there) else ""
+
+    return tuple(kind([row[place] for row in table.rows]) for place in range(len(table.columns)))
 
 
 class Panels:

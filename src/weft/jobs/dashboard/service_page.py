@@ -18,7 +18,7 @@ from weft.jobs.dashboard import display, text
 from weft.jobs.dashboard.board import Board
 from weft.jobs.dashboard.door import Visitor
 from weft.jobs.dashboard.pages import Pages
-from weft.jobs.dashboard.panels import Panel, Panels
+from weft.jobs.dashboard.panels import Panel, Panels, column_kinds
 from weft.jobs.service import Health, JobService
 from weft.telemetry import Snapshot, read_snapshot
 
@@ -62,7 +62,8 @@ class ServicePage:
             self._board.moment(),
         )  # fmt: skip
         return self._pages.page("service.html", visitor, {
-            "nav": "service", "health": health, "panels": panels, "processes": processes, "moment": moment,
+            "nav": "service", "health": health, "processes": processes, "moment": moment,
+            "panels": [(title, table, column_kinds(table)) for title, table in panels],
             "lanes": _lanes(health), "error_kinds": display.errors(health.errors_by_class),
             "blocked": [
                 (text.shown(one.domain, 200), text.machine_time(one.until), text.clock(one.until),

@@ -15,13 +15,17 @@ from asgi_client import Answer, Asgi
 from pace import patience
 from scripted_service import ScriptedService
 
+from weft.config import load_service
+from weft.fetch.proxies import live
+from weft.fetch.proxies.live import Live, LiveFile
 from weft.jobs.api.app import create_app
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.dashboard import board, task_lists
 from weft.jobs.dashboard.ordering import rules_of
-from weft.jobs.dashboard.panels import Panel, load_panels
+from weft.jobs.dashboard.panels import Panel, column_kinds, load_panels
 from weft.jobs.errors import EngineAway
 from weft.jobs.model import FinishReason, Lane, TaskSpec, TaskState
+from weft.jobs.proxies_panel import ProxiesPanel
 from weft.jobs.service import Submission
 from weft.jobs.webhooks.model import Delivery, HookEvent, order_of
 from weft.records import Table
@@ -296,6 +300,22 @@ class Broken:
 
     def look(self) -> Table:
         raise OSError("no such thing")
+
+
+def test_columns_of_numbers_stand_right_and_long_texts_are_wrapped() -> None:
+    rows = (("a", "1,204", "98%", "", "x" * 30), ("b", "7", "", "", "short"))
+    assert column_kinds(Table(("Name", "Pages", "Success", "Empty", "Said"), rows)) == ("", "n", "n", "", "long")
+
+
+def test_proxies_are_shown_without_their_passwords(tmp_path: Path) -> None:
+    listed, found = tmp_path / "list.txt", tmp_path / "live_proxies.json"
+    listed.write_text("user:secret@10.0.0.1:80\n10.0.0.2:80 tier=1 country=DE\n")
+    table = ProxiesPanel(load_service(environment={}, flags={"proxies": str(listed)})).look()
+    assert table.rows[0][0] == "http://user@10.0.0.1:80" and table.rows[1][-2:] == ("1", "DE")
+    live.write(found, LiveFile(tested=5, proxies=(Live(url="http://user:secret@10.0.0.1:80", latency_s=0.02),)))
+    table = ProxiesPanel(load_service(environment={}, flags={"proxies": str(found)})).look()
+    assert table.rows == (("http://user@10.0.0.1:80", "20 ms", "unknown", "", "0", ""),)
+    assert table.note == "1 of 5 usable, 10 needed."
 
 
 def test_the_service_with_panels_of_other_rooms(tmp_path: Path) -> None:

@@ -1,0 +1,52 @@
+"""The service's proxies on the dashboard: a panel (dashboard/panels.py). Without their passwords."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from weft.config import ServiceConfig
+from weft.fetch.proxies import live
+from weft.fetch.proxies.pool import read_list
+from weft.fetch.proxies.refresh import UNDER_WAY, last_job
+from weft.jobs.crawls import proxies_of
+from weft.records import Table
+
+_COLUMNS = ("Proxy", "Answers in", "Anonymity", "TLS", "Tier", "Country")
+_TLS = {None: "", True: "yes", False: "no"}
+
+
+class ProxiesPanel:
+    """Those that have passed their last test, the fastest first; of a list that is not tested, all."""
+
+    title = "Proxies"
+
+    def __init__(self, config: ServiceConfig) -> None:
+        self._path = Path(proxies_of(config))
+        self._least = config.proxy.least
+
+    def look(self) -> Table:
+        """How they are now."""
+        if not live.is_live_file(self._path):
+            proxies = read_list(self._path).proxies
+            rows = tuple((one.name, "", "", "", str(one.tier), one.country) for one in proxies)
+            return Table(_COLUMNS, rows, f"{len(rows):,} listed; they are not tested.")
+        found, job = live.read(self._path), last_job(self._path)
+        proxies_there = found.proxies if found is not None else ()
+        rows = tuple(
+            (
+                one.proxy.name,
+                f"{one.latency_s * 1000:,.0f} ms",
+                one.anonymity,
+                _TLS[one.tls],
+                str(one.tier),
+                one.country,
+            )
+            for one in proxies_there
+        )
+        tested = found.tested if found is not None else 0
+        said = f"{len(rows):,} of {tested:,} usable, {self._least:,} needed."
+        if job is not None and job.status in UNDER_WAY:
+            said += f" They are being tested: {job.completed_chunks:,} of {job.total_chunks:,} chunks."
+        elif job is not None and job.error:
+            said += f" The last test failed: {job.error}."
+        return Table(_COLUMNS, rows, said)
