@@ -24,6 +24,16 @@ def scrape(port: int) -> str:
         return str(answer.read().decode())
 
 
+SERIES = (
+    'weft_pages_total{pod="0",process="fetcher0"}',
+    'weft_queue_urls{pod="0",process="fetcher0"}',
+    'weft_fetch_seconds_bucket{kind="page",le="0.1",pod="0",process="fetcher0"}',
+    'weft_parse_seconds_count{pod="0",process="fetcher0"}',
+    'weft_responses_total{pod="0",process="fetcher0",status="200"}',
+    'weft_process_cpu_seconds_total{pod="0",process="fetcher0"}',
+)
+
+
 def test_a_running_crawl_tells_its_numbers_and_promtool_accepts_them(tmp_path: Path) -> None:
     port = free_port()
     settings = {
@@ -35,23 +45,17 @@ def test_a_running_crawl_tells_its_numbers_and_promtool_accepts_them(tmp_path: P
         thread = threading.Thread(target=prepared.orchestrator.run)
         thread.start()
         try:
-            until = time.monotonic() + patience(30)
-            while "weft_responses_total" not in (text := scrape(port)) and time.monotonic() < until:
+            until, text = time.monotonic() + patience(30), scrape(port)
+            while not all(series in text for series in SERIES) and time.monotonic() < until:
                 time.sleep(0.1)
+                text = scrape(port)
             with pytest.raises(Busy, match=f"prometheus_port {port}"):
                 prepare(web.seeds, settings | {"data_dirs": [str(tmp_path / "d")]}, environment={})
         finally:
             prepared.orchestrator.stop(at_once=True)
             thread.join()
             prepared.close()
-    for series in (
-        'weft_pages_total{pod="0",process="fetcher0"}',
-        'weft_queue_urls{pod="0",process="fetcher0"}',
-        'weft_fetch_seconds_bucket{kind="page",le="0.1",pod="0",process="fetcher0"}',
-        'weft_parse_seconds_count{pod="0",process="fetcher0"}',
-        'weft_responses_total{pod="0",process="fetcher0",status="200"}',
-        'weft_process_cpu_seconds_total{pod="0",process="fetcher0"}',
-    ):
+    for series in SERIES:
         assert series in text, text
     promtool = shutil.which("promtool")
     if promtool is None:

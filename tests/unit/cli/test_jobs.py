@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pace import patience
 from scripted_service import ScriptedService
 from served import Server, served
 
@@ -91,11 +91,18 @@ def test_a_submit_that_watches_prints_the_id_too(weft: Weft) -> None:
     assert weft("submit", SITE, "--idempotency-key", "once", "--watch", code=3) == f"{task_id}\n"
 
 
-def test_a_watch_follows_to_the_end(weft: Weft) -> None:
-    task_id = weft.submit()
+def test_a_watch_follows_to_the_end(weft: Weft, monkeypatch: pytest.MonkeyPatch) -> None:
+    task_id, looked, status = weft.submit(), threading.Event(), weft.server.service.status
+
+    async def seen(*given: Any, **more: Any) -> Any:
+        found = await status(*given, **more)
+        looked.set()
+        return found
+
+    monkeypatch.setattr(weft.server.service, "status", seen)
 
     def soon() -> None:
-        time.sleep(0.2)
+        looked.wait(patience(10))
         finish(weft.server, task_id, TaskState.COMPLETED)
 
     thread = threading.Thread(target=soon)

@@ -561,5 +561,4 @@ def test_closing_with_transfers_in_flight_leaves_nothing_open(server: Server) ->
         made.submit(server.on("/never", _never), (), number)
     made.poll(0.1)
     made.close()
-    time.sleep(0.1)
-    assert open_files() <= before
+    until(lambda: open_files() <= before)

@@ -22,6 +22,7 @@ from weft.frontier.embedded.checkpoint import Writer
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.embedded.spill import SpillQueue
 from weft.records import Found
+from weft.supervise.process import has_ended
 
 HOSTS = [f"h{number}" for number in range(20)]
 
@@ -150,16 +151,9 @@ def test_a_child_dies_with_the_process_that_it_comes_from() -> None:
         parent.kill()
     until = time.monotonic() + patience(10.0)
     try:
-        while _is_running(child):
+        while not has_ended(child):
             assert time.monotonic() < until
             time.sleep(0.01)
     finally:
         with suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
